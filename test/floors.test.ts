@@ -1,0 +1,212 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { posix } from "node:path";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { describe, expect, test } from "vitest";
+
+const upToSpmd = ["ir", "trace", "transforms", "spmd"];
+const upToRandom = [...upToSpmd, "lax", "numpy", "random"];
+const upToTrain = [...upToRandom, "compiler", "engines", "nn", "optim", "parallel", "train"];
+
+/** What each folder of `src/` may import besides itself, from the lowest floor to the highest. */
+const floors: Readonly<Record<string, readonly string[]>> = {
+  ir: [],
+  trace: ["ir"],
+  transforms: ["ir", "trace"],
+  spmd: ["ir", "trace", "transforms"],
+  lax: upToSpmd,
+  numpy: [...upToSpmd, "lax"],
+  random: [...upToSpmd, "lax", "numpy"],
+  compiler: ["ir"],
+  engines: ["ir", "compiler"],
+  nn: upToRandom,
+  optim: [...upToSpmd, "lax", "numpy"],
+  parallel: [...upToRandom, "nn"],
+  train: upToTrain,
+  cli: [...upToTrain, "index.ts"],
+  "index.ts": [...upToTrain, "cli"],
+};
+
+/** Sources by path, such as `src/ir/shape.ts`. */
+type Sources = ReadonlyMap<string, string>;
+
+interface Import {
+  /** The specifier as it is written. */
+  readonly specifier: string;
+  /** The path of the imported file. */
+  readonly target: string;
+  /** Whether the compiler erases it, so that nothing is loaded at run time. */
+  readonly typeOnly: boolean;
+}
+
+/** The path of the source a specifier means, or undefined for packages and Node's own modules. */
+function resolveSpecifier(from: string, specifier: string): string | undefined {
+  if (specifier.startsWith(".")) {
+    return posix.join(posix.dirname(from), specifier).replace(/\.js$/, ".ts");
+  }
+  if (specifier === "shardwise") return "src/index.ts";
+  if (specifier.startsWith("shardwise/")) return `src/${specifier.slice("shardwise/".length)}/index.ts`;
+  return undefined;
+}
+
+function importsOf(path: string, text: string): Import[] {
+  const found: Import[] = [];
+  const add = (node: ts.Node | undefined, typeOnly: boolean) => {
+    if (node === undefined || !ts.isStringLiteralLike(node)) return;
+    const target = resolveSpecifier(path, node.text);
+    if (target !== undefined) found.push({ specifier: node.text, target, typeOnly });
+  };
+  const visit = (node: ts.Node): void => {
+    if (ts.isImportDeclaration(node)) {
+      // `import { type A }` still loads the file under verbatimModuleSyntax; only `import type` does not.
+      add(node.moduleSpecifier, node.importClause?.phaseModifier === ts.SyntaxKind.TypeKeyword);
+    } else if (ts.isExportDeclaration(node)) {
+      add(node.moduleSpecifier, node.isTypeOnly);
+    } else if (ts.isImportTypeNode(node)) {
+      add(ts.isLiteralTypeNode(node.argument) ? node.argument.literal : undefined, true);
+    } else if (ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword) {
+      add(node.arguments[0], false);
+    }
+    ts.forEachChild(node, visit);
+  };
+  visit(ts.createSourceFile(path, text, ts.ScriptTarget.ES2023));
+  return found;
+}
+
+/** The floor a file stands on: its folder below `src/`, or its own name when it is directly there. */
+function floorOf(path: string): string {
+  return path.split("/")[1] ?? path;
+}
+
+function describeRule(floor: string): string {
+  const allowed = floors[floor] ?? [];
+  return `${floor} may import ${allowed.length === 0 ? "nothing but itself" : `itself, ${allowed.join(", ")}`}`;
+}
+
+/** One sentence for each import that does not point down, and for each file that stands on no floor. */
+function findFloorViolations(sources: Sources): string[] {
+  const violations: string[] = [];
+  for (const [path, text] of sources) {
+    const floor = floorOf(path);
+    const allowed = floors[floor];
+    if (allowed === undefined) {
+      violations.push(
+        `${path}: "${floor}" is no floor; move the file, or give "${floor}" a row in the table`,
+      );
+      continue;
+    }
+    for (const { specifier, target } of importsOf(path, text)) {
+      const targetFloor = floorOf(target);
+      const outside = !target.startsWith("src/");
+      if (outside || (targetFloor !== floor && !allowed.includes(targetFloor))) {
+        const where = outside ? "outside src" : targetFloor;
+        violations.push(`${path} imports "${specifier}" (${where}), but ${describeRule(floor)}`);
+      }
+    }
+  }
+  return violations;
+}
+
+/** Every group of files that load each other in a circle, written as one such circle. */
+function findCycles(sources: Sources): string[] {
+  const edges = new Map<string, readonly string[]>();
+  for (const [path, text] of sources) {
+    const loaded = importsOf(path, text).filter((found) => !found.typeOnly && sources.has(found.target));
+    edges.set(
+      path,
+      loaded.map((found) => found.target),
+    );
+  }
+  const cycles: string[] = [];
+  const finished = new Set<string>();
+  const trail: string[] = [];
+  const visit = (path: string): void => {
+    const start = trail.indexOf(path);
+    if (start >= 0) {
+      const circle = [...trail.slice(start), path].join(" -> ");
+      cycles.push(`${circle}: no file may load itself through others; make one import "import type"`);
+      return;
+    }
+    if (finished.has(path)) return;
+    trail.push(path);
+    for (const target of edges.get(path) ?? []) visit(target);
+    trail.pop();
+    finished.add(path);
+  };
+  for (const path of sources.keys()) visit(path);
+  return cycles;
+}
+
+/** The sources of the package without its tests, which may import what they like. */
+function readSources(): Sources {
+  const root = fileURLToPath(new URL("../src/", import.meta.url));
+  const paths = readdirSync(root, { recursive: true, encoding: "utf8" });
+  const sources = paths.filter((path) => path.endsWith(".ts") && !path.endsWith(".test.ts")).sort();
+  return new Map(
+    sources.map((path) => [posix.join("src", path.replaceAll("\\", "/")), readFileSync(root + path, "utf8")]),
+  );
+}
+
+describe("the sources", () => {
+  const sources = readSources();
+
+  test("import only from the floors below", () => {
+    expect(findFloorViolations(sources)).toEqual([]);
+  });
+
+  test("have no import cycle between files", () => {
+    expect(findCycles(sources)).toEqual([]);
+  });
+});
+
+describe("the check of the floors", () => {
+  const violationsOf = (path: string, text: string) => findFloorViolations(new Map([[path, text]]));
+
+  test("names the file, the import and the rule", () => {
+    expect(violationsOf("src/trace/tensor.ts", 'import { vjp } from "../transforms/vjp.js";')).toEqual([
+      'src/trace/tensor.ts imports "../transforms/vjp.js" (transforms), but trace may import itself, ir',
+    ]);
+    expect(violationsOf("src/ir/shape.ts", 'import { x } from "../trace/x.js";')).toEqual([
+      'src/ir/shape.ts imports "../trace/x.js" (trace), but ir may import nothing but itself',
+    ]);
+  });
+
+  test.each([
+    ['import type { Nn } from "../nn/module.js";'],
+    ['export * from "../nn/module.js";'],
+    ['export type { Nn } from "../nn/module.js";'],
+    ['type Nn = import("../nn/module.js").Nn;'],
+    ['const nn = await import("../nn/module.js");'],
+    ['import { Nn } from "shardwise/nn";'],
+    ['import { everything } from "shardwise";'],
+    ['import { helper } from "../../test/helper.js";'],
+  ])("sees through %s", (text) => {
+    expect(violationsOf("src/spmd/mesh.ts", text)).toHaveLength(1);
+  });
+
+  test("lets packages, the own floor and lower floors pass", () => {
+    const text = 'import "node:fs"; import koffi from "koffi"; import "./a.js"; import "../ir/b.js";';
+    expect(violationsOf("src/engines/engine.ts", text)).toEqual([]);
+  });
+
+  test("refuses a folder that has no floor", () => {
+    expect(violationsOf("src/utils/misc.ts", "")).toEqual([
+      'src/utils/misc.ts: "utils" is no floor; move the file, or give "utils" a row in the table',
+    ]);
+  });
+
+  test("reports a cycle of files, and none where the circle is closed by a type", () => {
+    const circle = (last: string) =>
+      findCycles(
+        new Map([
+          ["src/ir/a.ts", 'import { b } from "./b.js";'],
+          ["src/ir/b.ts", 'export { c } from "./c.js";'],
+          ["src/ir/c.ts", last],
+        ]),
+      );
+    expect(circle('import { type A } from "./a.js";')).toEqual([
+      'src/ir/a.ts -> src/ir/b.ts -> src/ir/c.ts -> src/ir/a.ts: no file may load itself through others; make one import "import type"',
+    ]);
+    expect(circle('import type { A } from "./a.js";')).toEqual([]);
+  });
+});

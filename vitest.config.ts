@@ -1,0 +1,45 @@
+import { availableParallelism } from "node:os";
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vitest/config";
+import type { Reporter } from "vitest/node";
+
+const src = fileURLToPath(new URL("./src", import.meta.url));
+
+/** Ends every run with the plain line `N passed, M failed`, which `.ci/run` reads. */
+const closingLine: Reporter = {
+  onTestRunEnd(modules, unhandledErrors) {
+    let passed = 0;
+    let failed = unhandledErrors.length;
+    for (const module of modules) {
+      let failedHere = 0;
+      for (const test of module.children.allTests()) {
+        const { state } = test.result();
+        if (state === "passed") passed++;
+        if (state === "failed") failedHere++;
+      }
+      // A file that does not load, or a hook that throws, fails without any failed test.
+      failed += failedHere === 0 && !module.ok() ? 1 : failedHere;
+    }
+    process.stdout.write(`${passed} passed, ${failed} failed\n`);
+  },
+};
+
+export default defineConfig({
+  resolve: {
+    alias: [
+      { find: /^shardwise$/, replacement: `${src}/index.ts` },
+      { find: /^shardwise\/(.+)$/, replacement: `${src}/$1/index.ts` },
+    ],
+  },
+  test: {
+    include: ["src/**/*.test.ts", "test/**/*.test.ts"],
+    // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
+    pool: "forks",
+    // Engines start workers of their own, so half the cores do, and two on a small machine.
+    maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
+    testTimeout: 30_000,
+    hookTimeout: 30_000,
+    // The order matters: the closing line comes last.
+    reporters: ["default", closingLine],
+  },
+});
