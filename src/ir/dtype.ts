@@ -1,0 +1,154 @@
+/** The element types a tensor can have. */
+export type DType = "float32" | "bfloat16" | "float16" | "float64" | "int32" | "uint32" | "bool";
+
+/** The array that holds a tensor's elements on the host; bfloat16 and float16 are kept as their bits. */
+export type HostData = Float32Array | Float64Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
+
+interface DTypeFacts {
+  readonly short: string;
+  readonly bytes: number;
+  readonly kind: "float" | "int" | "bool";
+  readonly allocate: (source: number | ArrayBufferLike) => HostData;
+}
+
+const facts: { readonly [D in DType]: DTypeFacts } = {
+  float32: { short: "f32", bytes: 4, kind: "float", allocate: (s) => new Float32Array(s as ArrayBuffer) },
+  bfloat16: { short: "bf16", bytes: 2, kind: "float", allocate: (s) => new Uint16Array(s as ArrayBuffer) },
+  float16: { short: "f16", bytes: 2, kind: "float", allocate: (s) => new Uint16Array(s as ArrayBuffer) },
+  float64: { short: "f64", bytes: 8, kind: "float", allocate: (s) => new Float64Array(s as ArrayBuffer) },
+  int32: { short: "i32", bytes: 4, kind: "int", allocate: (s) => new Int32Array(s as ArrayBuffer) },
+  uint32: { short: "u32", bytes: 4, kind: "int", allocate: (s) => new Uint32Array(s as ArrayBuffer) },
+  bool: { short: "bool", bytes: 1, kind: "bool", allocate: (s) => new Uint8Array(s as ArrayBuffer) },
+};
+
+/** Every data type, in the order of the catalogue. */
+export const dtypes = Object.keys(facts) as readonly DType[];
+
+/** Whether `name` is the name of a data type. */
+export function isDType(name: unknown): name is DType {
+  return typeof name === "string" && Object.hasOwn(facts, name);
+}
+
+/** The short name used in printed programs, such as `f32`. */
+export function shortName(dtype: DType): string {
+  return facts[dtype].short;
+}
+
+/** The size of one element in bytes. */
+export function byteSize(dtype: DType): number {
+  return facts[dtype].bytes;
+}
+
+/** Whether the type is one of the floating-point types. */
+export function isFloat(dtype: DType): boolean {
+  return facts[dtype].kind === "float";
+}
+
+/** Whether the type is int32 or uint32. */
+export function isInteger(dtype: DType): boolean {
+  return facts[dtype].kind === "int";
+}
+
+/** A zeroed host array for `length` elements. */
+export function allocateHost(dtype: DType, length: number): HostData {
+  return facts[dtype].allocate(length);
+}
+
+/** A host view of the elements that lie in `buffer`. */
+export function viewHost(dtype: DType, buffer: ArrayBufferLike): HostData {
+  return facts[dtype].allocate(buffer);
+}
+
+/** The smallest and the largest finite value of a numeric type, and the spacing at 1 for floats. */
+export function limits(dtype: DType): {
+  readonly min: number;
+  readonly max: number;
+  readonly epsilon: number;
+} {
+  switch (dtype) {
+    case "float32":
+      return { min: -3.4028234663852886e38, max: 3.4028234663852886e38, epsilon: 2 ** -23 };
+    case "bfloat16":
+      return { min: -3.3895313892515355e38, max: 3.3895313892515355e38, epsilon: 2 ** -7 };
+    case "float16":
+      return { min: -65504, max: 65504, epsilon: 2 ** -10 };
+    case "float64":
+      return { min: -Number.MAX_VALUE, max: Number.MAX_VALUE, epsilon: Number.EPSILON };
+    case "int32":
+      return { min: -(2 ** 31), max: 2 ** 31 - 1, epsilon: 1 };
+    case "uint32":
+      return { min: 0, max: 2 ** 32 - 1, epsilon: 1 };
+    case "bool":
+      return { min: 0, max: 1, epsilon: 1 };
+  }
+}
+
+const scratchFloat = new Float32Array(1);
+const scratchBits = new Uint32Array(scratchFloat.buffer);
+
+/** The bits of the bfloat16 nearest to `value`, ties to even; NaN stays NaN. */
+export function toBfloat16Bits(value: number): number {
+  scratchFloat[0] = value;
+  const bits = scratchBits[0] ?? 0;
+  if ((bits & 0x7fffffff) > 0x7f800000) return ((bits >>> 16) | 0x40) & 0xffff;
+  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
+}
+
+/** The value of a bfloat16 given by its bits. */
+export function fromBfloat16Bits(bits: number): number {
+  scratchBits[0] = bits << 16;
+  return scratchFloat[0] ?? 0;
+}
+
+/** The bits of the float16 nearest to `value`, ties to even; NaN stays NaN and overflow becomes infinity. */
+export function toFloat16Bits(value: number): number {
+  scratchFloat[0] = value;
+  const bits = scratchBits[0] ?? 0;
+  const sign = (bits >>> 16) & 0x8000;
+  const magnitude = Math.abs(scratchFloat[0] ?? 0);
+  if (Number.isNaN(magnitude)) return sign | 0x7e00;
+  if (magnitude >= 65520) return sign | 0x7c00;
+  if (magnitude < 2 ** -14) return sign | roundHalfEven(magnitude * 2 ** 24);
+  const exponent = ((bits >>> 23) & 0xff) - 127;
+  const mantissa = roundHalfEven((magnitude / 2 ** exponent - 1) * 1024);
+  return sign | (((exponent + 15) << 10) + mantissa);
+}
+
+/** The value of a float16 given by its bits. */
+export function fromFloat16Bits(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >>> 10) & 0x1f;
+  const mantissa = bits & 0x3ff;
+  if (exponent === 0) return sign * mantissa * 2 ** -24;
+  if (exponent === 31) return mantissa ? Number.NaN : sign * Number.POSITIVE_INFINITY;
+  return sign * (1 + mantissa / 1024) * 2 ** (exponent - 15);
+}
+
+/** Rounds to the nearest integer, ties to even, as IEEE 754 does. */
+export function roundHalfEven(value: number): number {
+  const floor = Math.floor(value);
+  const rest = value - floor;
+  if (rest < 0.5) return floor === 0 ? value * 0 : floor;
+  if (rest > 0.5) return floor + 1;
+  return floor % 2 === 0 ? (floor === 0 ? value * 0 : floor) : floor + 1 === 0 ? -0 : floor + 1;
+}
+
+/** Rounds a JavaScript number to the nearest value of `dtype`; integers wrap around as in two's complement. */
+export function roundTo(dtype: DType, value: number): number {
+  switch (dtype) {
+    case "float32":
+      return Math.fround(value);
+    case "bfloat16":
+      return fromBfloat16Bits(toBfloat16Bits(value));
+    case "float16":
+      return fromFloat16Bits(toFloat16Bits(value));
+    case "float64":
+      return value;
+    case "int32":
+      return value | 0;
+    case "uint32":
+      return value >>> 0;
+    case "bool":
+      return value ? 1 : 0;
+  }
+}

@@ -1,0 +1,114 @@
+/** The stable codes of errors a user can cause; each names the kind of rule that was broken. */
+export type ErrorCode =
+  | "shape"
+  | "dtype"
+  | "dim"
+  | "axis"
+  | "tree"
+  | "value"
+  | "traced-value"
+  | "leaked-tracer"
+  | "disposed"
+  | "no-gradient"
+  | "replication"
+  | "sharding"
+  | "module"
+  | "config"
+  | "device-failed"
+  | "out-of-memory"
+  | "file"
+  | "internal";
+
+/**
+ * An error a user can act on: `code` is stable, `message` names the function, the values and what to do.
+ *
+ * ```ts
+ * try { np.matmul(a, b) } catch (e) { if (e instanceof ShardwiseError && e.code === "shape") … }
+ * ```
+ */
+export class ShardwiseError extends Error {
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+    this.name = new.target.name;
+  }
+}
+
+/** Operand shapes do not fit the operation. */
+export class ShapeError extends ShardwiseError {
+  constructor(message: string) {
+    super("shape", message);
+  }
+}
+
+/** Operand data types do not fit the operation. */
+export class DTypeError extends ShardwiseError {
+  constructor(message: string) {
+    super("dtype", message);
+  }
+}
+
+/** A tensor dimension is out of range or named twice. */
+export class DimError extends ShardwiseError {
+  constructor(message: string) {
+    super("dim", message);
+  }
+}
+
+/** A mesh axis or a mapped axis is unknown, used twice or of the wrong size. */
+export class AxisError extends ShardwiseError {
+  constructor(message: string) {
+    super("axis", message);
+  }
+}
+
+/** Two trees that must agree do not, or a tree holds something that is no leaf. */
+export class TreeError extends ShardwiseError {
+  constructor(message: string) {
+    super("tree", message);
+  }
+}
+
+/** An argument has a value outside what the function accepts. */
+export class ValueError extends ShardwiseError {
+  constructor(message: string) {
+    super("value", message);
+  }
+}
+
+/** A traced value was used where a concrete one is needed, or outside the function that made it. */
+export class TracerError extends ShardwiseError {
+  constructor(code: "traced-value" | "leaked-tracer", message: string) {
+    super(code, message);
+  }
+}
+
+/** A value whose memory was released or donated was used again. */
+export class DisposedError extends ShardwiseError {
+  constructor(message: string) {
+    super("disposed", message);
+  }
+}
+
+/** Something that has no derivative was differentiated. */
+export class GradientError extends ShardwiseError {
+  constructor(message: string) {
+    super("no-gradient", message);
+  }
+}
+
+/** A sharding does not fit the tensor, the mesh, or what the program computes. */
+export class ShardingError extends ShardwiseError {
+  constructor(message: string, code: "sharding" | "replication" = "sharding") {
+    super(code, message);
+  }
+}
+
+/** A promise between two parts of the library was broken: a defect of shardwise, not of the user's program. */
+export class InternalError extends ShardwiseError {
+  constructor(message: string) {
+    super("internal", message);
+  }
+}

@@ -1,0 +1,539 @@
+import { byteSize, type DType, isFloat, isInteger } from "./dtype.js";
+import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
+import { inferControl } from "./inferControl.js";
+import { axesSize, type MeshAxis } from "./mesh.js";
+import type { BinaryOp, OpName, OpParams, UnaryOp } from "./ops.js";
+import {
+  at,
+  formatType,
+  range,
+  type Shape,
+  sameNumbers,
+  sizeOf,
+  type TensorType,
+  tensorType,
+} from "./shape.js";
+
+/** What type inference needs to know of an operand; every `Atom` is one. */
+export interface Operand {
+  readonly kind: "var" | "literal";
+  readonly type: TensorType;
+}
+
+/** Gives the result types of one op, or throws naming the rule that its operands break. */
+export type TypeRule<K extends OpName> = (
+  ins: readonly Operand[],
+  params: OpParams[K],
+  op: K,
+) => TensorType[];
+
+/** The result types of an op applied to operands; errors name the op, the operand types and the rule broken. */
+export function inferTypes<K extends OpName>(
+  op: K,
+  ins: readonly Operand[],
+  params: OpParams[K],
+): TensorType[] {
+  const rule: TypeRule<K> = typeRules[op];
+  try {
+    return rule(ins, params, op);
+  } catch (error) {
+    if (error instanceof RuleBroken) throw error.describe(op, ins);
+    throw error;
+  }
+}
+
+/** A broken rule before the op and its operands are known. */
+class RuleBroken extends Error {
+  constructor(
+    private readonly make: (message: string) => ShardwiseError,
+    private readonly rule: string,
+  ) {
+    super(rule);
+  }
+
+  describe(op: OpName, ins: readonly Operand[]): ShardwiseError {
+    const types = ins.map(({ type }) => formatType(type)).join(", ");
+    return this.make(`[${op}] ${this.rule}; the operands are (${types})`);
+  }
+}
+
+const broken = {
+  shape: (rule: string) => new RuleBroken((m) => new ShapeError(m), rule),
+  dtype: (rule: string) => new RuleBroken((m) => new DTypeError(m), rule),
+  dim: (rule: string) => new RuleBroken((m) => new DimError(m), rule),
+  value: (rule: string) => new RuleBroken((m) => new ValueError(m), rule),
+};
+
+function count(ins: readonly Operand[], n: number): void {
+  if (ins.length !== n) throw broken.value(`takes ${n} operands, not ${ins.length}`);
+}
+
+function typeOf(ins: readonly Operand[], i: number): TensorType {
+  return at(ins, i).type;
+}
+
+/** The shape all operands agree on; scalar literals fit any. */
+function commonShape(ins: readonly Operand[]): Shape {
+  const shaped = ins.filter((a) => a.kind === "var");
+  const shape = shaped[0]?.type.shape ?? [];
+  if (shaped.some(({ type }) => !sameNumbers(type.shape, shape))) {
+    throw broken.shape("operands must have the same shape (broadcast them first)");
+  }
+  return shape;
+}
+
+function commonDType(ins: readonly Operand[]): DType {
+  const { dtype } = typeOf(ins, 0);
+  if (ins.some(({ type }) => type.dtype !== dtype)) {
+    throw broken.dtype("operands must have the same data type (convert them first)");
+  }
+  return dtype;
+}
+
+type Kinds = "float" | "number" | "integer" | "bits" | "signed" | "any";
+
+const accepts: { readonly [K in Kinds]: (dtype: DType) => boolean } = {
+  float: isFloat,
+  number: (d) => isFloat(d) || isInteger(d),
+  integer: isInteger,
+  bits: (d) => isInteger(d) || d === "bool",
+  signed: (d) => isFloat(d) || d === "int32" || d === "uint32",
+  any: () => true,
+};
+
+function require(dtype: DType, kinds: Kinds): void {
+  if (!accepts[kinds](dtype)) {
+    const wanted = kinds === "bits" ? "integers or bool" : kinds === "integer" ? "integers" : `${kinds}s`;
+    throw broken.dtype(`works on ${wanted}, not on ${dtype}`);
+  }
+}
+
+/** Same type in as out, for operands of the given kinds. */
+function elementwise<K extends UnaryOp | BinaryOp>(arity: number, kinds: Kinds): TypeRule<K> {
+  return (ins) => {
+    count(ins, arity);
+    const dtype = commonDType(ins);
+    require(dtype, kinds);
+    return [tensorType(dtype, commonShape(ins))];
+  };
+}
+
+const sameAsOperand = (ins: readonly Operand[]): TensorType[] => {
+  count(ins, 1);
+  return [typeOf(ins, 0)];
+};
+
+function checkDim(dim: number, rank: number): void {
+  if (!Number.isInteger(dim) || dim < 0 || dim >= rank) {
+    throw broken.dim(`dim ${dim} is not one of the ${rank} dims 0 … ${rank - 1}`);
+  }
+}
+
+function checkDims(dims: readonly number[], rank: number): void {
+  for (const dim of dims) checkDim(dim, rank);
+  if (new Set(dims).size !== dims.length) throw broken.dim(`dims [${dims}] name a dim twice`);
+}
+
+function checkShape(shape: Shape): void {
+  if (shape.some((n) => !Number.isInteger(n) || n < 0)) {
+    throw broken.shape(`shape [${shape}] must hold whole numbers that are not negative`);
+  }
+}
+
+const reduce =
+  (kinds: Kinds) =>
+  (ins: readonly Operand[], { dims }: { readonly dims: readonly number[] }): TensorType[] => {
+    count(ins, 1);
+    const { dtype, shape } = typeOf(ins, 0);
+    require(dtype, kinds);
+    checkDims(dims, shape.length);
+    return [
+      tensorType(
+        dtype,
+        shape.filter((_, d) => !dims.includes(d)),
+      ),
+    ];
+  };
+
+const indexOfExtreme = (ins: readonly Operand[], { dim }: { readonly dim: number }): TensorType[] => {
+  count(ins, 1);
+  const { shape } = typeOf(ins, 0);
+  checkDim(dim, shape.length);
+  if (shape[dim] === 0) throw broken.shape(`dim ${dim} has size 0, so it has no extreme element`);
+  return [
+    tensorType(
+      "int32",
+      shape.filter((_, d) => d !== dim),
+    ),
+  ];
+};
+
+function checkStarts(starts: readonly Operand[], rank: number): void {
+  if (starts.length !== rank) throw broken.value(`needs one start per dim (${rank}), not ${starts.length}`);
+  for (const { type } of starts) {
+    if (type.shape.length !== 0 || type.dtype !== "int32") throw broken.dtype("starts must be int32 scalars");
+  }
+}
+
+function gatherShape(
+  x: TensorType,
+  indices: TensorType,
+  { dim, batchDims }: { readonly dim: number; readonly batchDims: number },
+): number[] {
+  checkDim(dim, x.shape.length);
+  if (indices.dtype !== "int32") throw broken.dtype(`indices must be int32, not ${indices.dtype}`);
+  if (batchDims > dim || batchDims > indices.shape.length) {
+    throw broken.dim(`the ${batchDims} batch dims must come before dim ${dim} and exist in the indices`);
+  }
+  const batch = x.shape.slice(0, batchDims);
+  if (!sameNumbers(batch, indices.shape.slice(0, batchDims))) {
+    throw broken.shape(`the first ${batchDims} dims of x and indices must agree`);
+  }
+  if (x.shape[dim] === 0 && sizeOf(indices.shape) > 0) throw broken.shape(`dim ${dim} is empty`);
+  const rest = indices.shape.slice(batchDims);
+  return [...batch, ...x.shape.slice(batchDims, dim), ...rest, ...x.shape.slice(dim + 1)];
+}
+
+const reduceAcross =
+  (kinds: Kinds) =>
+  (ins: readonly Operand[]): TensorType[] => {
+    count(ins, 1);
+    require(typeOf(ins, 0).dtype, kinds);
+    return sameAsOperand(ins);
+  };
+
+function scaleDim(type: TensorType, dim: number, change: (n: number) => number): TensorType {
+  checkDim(dim, type.shape.length);
+  return tensorType(
+    type.dtype,
+    type.shape.map((n, d) => (d === dim ? change(n) : n)),
+  );
+}
+
+function dividedBy(axes: readonly MeshAxis[], dim: number): (n: number) => number {
+  const size = axesSize(axes);
+  return (n) => {
+    if (n % size !== 0) {
+      const names = axes.map((a) => a.name).join(", ");
+      throw broken.shape(
+        `dim ${dim} of size ${n} does not split over axis ${names} (${n} / ${size} = ${n / size})`,
+      );
+    }
+    return n / size;
+  };
+}
+
+const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
+  neg: elementwise(1, "signed"),
+  exp: elementwise(1, "float"),
+  expm1: elementwise(1, "float"),
+  log: elementwise(1, "float"),
+  log1p: elementwise(1, "float"),
+  tanh: elementwise(1, "float"),
+  sin: elementwise(1, "float"),
+  cos: elementwise(1, "float"),
+  sqrt: elementwise(1, "float"),
+  rsqrt: elementwise(1, "float"),
+  cbrt: elementwise(1, "float"),
+  abs: elementwise(1, "signed"),
+  sign: elementwise(1, "signed"),
+  floor: elementwise(1, "float"),
+  ceil: elementwise(1, "float"),
+  round: elementwise(1, "float"),
+  erf: elementwise(1, "float"),
+  erfInv: elementwise(1, "float"),
+  logistic: elementwise(1, "float"),
+  not: elementwise(1, "bits"),
+  isFinite: (ins) => {
+    count(ins, 1);
+    require(typeOf(ins, 0).dtype, "float");
+    return [tensorType("bool", typeOf(ins, 0).shape)];
+  },
+  convert: (ins, { dtype }) => {
+    count(ins, 1);
+    return [tensorType(dtype, typeOf(ins, 0).shape)];
+  },
+  bitcast: (ins, { dtype }) => {
+    count(ins, 1);
+    const from = typeOf(ins, 0).dtype;
+    if (byteSize(from) !== byteSize(dtype) || (from === "bool") !== (dtype === "bool")) {
+      throw broken.dtype(
+        `${from} (${byteSize(from)} bytes) cannot be read as ${dtype} (${byteSize(dtype)} bytes)`,
+      );
+    }
+    return [tensorType(dtype, typeOf(ins, 0).shape)];
+  },
+  add: elementwise(2, "number"),
+  sub: elementwise(2, "number"),
+  mul: elementwise(2, "number"),
+  div: elementwise(2, "number"),
+  rem: elementwise(2, "number"),
+  pow: elementwise(2, "number"),
+  max: elementwise(2, "any"),
+  min: elementwise(2, "any"),
+  and: elementwise(2, "bits"),
+  or: elementwise(2, "bits"),
+  xor: elementwise(2, "bits"),
+  shl: elementwise(2, "integer"),
+  shrLogical: elementwise(2, "integer"),
+  shrArithmetic: elementwise(2, "integer"),
+  atan2: elementwise(2, "float"),
+  compare: (ins) => {
+    count(ins, 2);
+    commonDType(ins);
+    return [tensorType("bool", commonShape(ins))];
+  },
+  select: (ins) => {
+    count(ins, 3);
+    if (typeOf(ins, 0).dtype !== "bool") throw broken.dtype("the predicate must be bool");
+    return [tensorType(commonDType(ins.slice(1)), commonShape(ins))];
+  },
+  clamp: (ins) => {
+    count(ins, 3);
+    const dtype = commonDType(ins);
+    require(dtype, "number");
+    return [tensorType(dtype, commonShape(ins))];
+  },
+  threefry2x32: (ins) => {
+    count(ins, 4);
+    if (commonDType(ins) !== "uint32") throw broken.dtype("keys and counters must be uint32");
+    const type = tensorType("uint32", commonShape(ins));
+    return [type, type];
+  },
+  name: sameAsOperand,
+  stopGradient: sameAsOperand,
+  optimizationBarrier: (ins) => ins.map(({ type }) => type),
+
+  iota: (ins, { dtype, shape, dim }) => {
+    count(ins, 0);
+    checkShape(shape);
+    checkDim(dim, shape.length);
+    require(dtype, "number");
+    return [tensorType(dtype, shape)];
+  },
+  broadcastInDim: (ins, { shape, dims }) => {
+    count(ins, 1);
+    const x = typeOf(ins, 0);
+    checkShape(shape);
+    if (dims.length !== x.shape.length)
+      throw broken.dim(`dims [${dims}] must name one result dim per operand dim`);
+    dims.forEach((dim, i) => {
+      checkDim(dim, shape.length);
+      if (i > 0 && dim <= at(dims, i - 1)) throw broken.dim(`dims [${dims}] must increase`);
+      if (x.shape[i] !== 1 && x.shape[i] !== shape[dim]) {
+        throw broken.shape(`operand dim ${i} of size ${x.shape[i]} cannot become dim ${dim} of [${shape}]`);
+      }
+    });
+    return [tensorType(x.dtype, shape)];
+  },
+  reshape: (ins, { shape }) => {
+    count(ins, 1);
+    const x = typeOf(ins, 0);
+    checkShape(shape);
+    if (sizeOf(shape) !== sizeOf(x.shape)) {
+      throw broken.shape(`${sizeOf(x.shape)} elements do not fill [${shape}] (${sizeOf(shape)} elements)`);
+    }
+    return [tensorType(x.dtype, shape)];
+  },
+  transpose: (ins, { permutation }) => {
+    count(ins, 1);
+    const x = typeOf(ins, 0);
+    checkDims(permutation, x.shape.length);
+    if (permutation.length !== x.shape.length) {
+      throw broken.dim(`permutation [${permutation}] must name all ${x.shape.length} dims`);
+    }
+    return [
+      tensorType(
+        x.dtype,
+        permutation.map((d) => at(x.shape, d)),
+      ),
+    ];
+  },
+  reverse: (ins, { dims }) => {
+    checkDims(dims, typeOf(ins, 0).shape.length);
+    return sameAsOperand(ins);
+  },
+  slice: (ins, { starts, limits, strides }) => {
+    count(ins, 1);
+    const x = typeOf(ins, 0);
+    const rank = x.shape.length;
+    if ([starts, limits, strides].some((list) => list.length !== rank)) {
+      throw broken.dim(`starts, limits and strides need one entry for each of the ${rank} dims`);
+    }
+    const shape = x.shape.map((n, d) => {
+      const [start, limit, stride] = [at(starts, d), at(limits, d), at(strides, d)];
+      if (!(start >= 0 && start <= limit && limit <= n && stride >= 1)) {
+        throw broken.shape(`slice ${start}:${limit}:${stride} does not lie in dim ${d} of size ${n}`);
+      }
+      return Math.ceil((limit - start) / stride);
+    });
+    return [tensorType(x.dtype, shape)];
+  },
+  pad: (ins, { low, high, interior }) => {
+    count(ins, 2);
+    const x = typeOf(ins, 0);
+    commonDType(ins);
+    if (typeOf(ins, 1).shape.length !== 0) throw broken.shape("the padding value must be a scalar");
+    const rank = x.shape.length;
+    if ([low, high, interior].some((list) => list.length !== rank)) {
+      throw broken.dim(`low, high and interior need one entry for each of the ${rank} dims`);
+    }
+    const shape = x.shape.map((n, d) => {
+      const between = at(interior, d);
+      if (between < 0) throw broken.value(`interior padding ${between} of dim ${d} is negative`);
+      const size = at(low, d) + n + Math.max(0, n - 1) * between + at(high, d);
+      if (size < 0)
+        throw broken.shape(`padding (${low[d]}, ${high[d]}) leaves dim ${d} with a negative size`);
+      return size;
+    });
+    return [tensorType(x.dtype, shape)];
+  },
+  concatenate: (ins, { dim }) => {
+    if (ins.length === 0) throw broken.value("needs at least one operand");
+    const first = typeOf(ins, 0);
+    const dtype = commonDType(ins);
+    checkDim(dim, first.shape.length);
+    let total = 0;
+    for (const { type } of ins) {
+      const fits =
+        type.shape.length === first.shape.length &&
+        type.shape.every((n, d) => d === dim || n === first.shape[d]);
+      if (!fits) throw broken.shape(`shapes may differ only in dim ${dim}`);
+      total += at(type.shape, dim);
+    }
+    return [
+      tensorType(
+        dtype,
+        first.shape.map((n, d) => (d === dim ? total : n)),
+      ),
+    ];
+  },
+  dynamicSlice: (ins, { sizes }) => {
+    const x = typeOf(ins, 0);
+    checkStarts(ins.slice(1), x.shape.length);
+    checkShape(sizes);
+    if (sizes.length !== x.shape.length || sizes.some((n, d) => n > at(x.shape, d))) {
+      throw broken.shape(`sizes [${sizes}] do not fit into [${x.shape}]`);
+    }
+    return [tensorType(x.dtype, sizes)];
+  },
+  dynamicUpdateSlice: (ins) => {
+    const [x, update] = [typeOf(ins, 0), typeOf(ins, 1)];
+    checkStarts(ins.slice(2), x.shape.length);
+    commonDType(ins.slice(0, 2));
+    if (update.shape.length !== x.shape.length || update.shape.some((n, d) => n > at(x.shape, d))) {
+      throw broken.shape(`the update [${update.shape}] does not fit into [${x.shape}]`);
+    }
+    return [x];
+  },
+  gather: (ins, params) => {
+    count(ins, 2);
+    return [tensorType(typeOf(ins, 0).dtype, gatherShape(typeOf(ins, 0), typeOf(ins, 1), params))];
+  },
+  scatter: (ins, params) => {
+    count(ins, 3);
+    const [x, updates] = [typeOf(ins, 0), typeOf(ins, 2)];
+    const shape = gatherShape(x, typeOf(ins, 1), params);
+    if (!sameNumbers(shape, updates.shape)) throw broken.shape(`the updates must have shape [${shape}]`);
+    if (x.dtype !== updates.dtype) throw broken.dtype("x and updates must have the same data type");
+    if (params.combine === "add") require(x.dtype, "number");
+    return [x];
+  },
+
+  reduceSum: reduce("number"),
+  reduceMax: reduce("any"),
+  reduceMin: reduce("any"),
+  argmax: indexOfExtreme,
+  argmin: indexOfExtreme,
+  cumsum: (ins, { dim }) => {
+    checkDim(dim, typeOf(ins, 0).shape.length);
+    require(typeOf(ins, 0).dtype, "number");
+    return sameAsOperand(ins);
+  },
+  sort: (ins, { dim, numKeys }) => {
+    const { shape } = typeOf(ins, 0);
+    checkDim(dim, shape.length);
+    if (ins.some(({ type }) => !sameNumbers(type.shape, shape)))
+      throw broken.shape("operands must have one shape");
+    if (!(numKeys >= 1 && numKeys <= ins.length))
+      throw broken.value(`numKeys ${numKeys} is not 1 … ${ins.length}`);
+    return ins.map(({ type }) => type);
+  },
+  dotGeneral: (ins, { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype }) => {
+    count(ins, 2);
+    const [x, y] = [typeOf(ins, 0), typeOf(ins, 1)];
+    require(commonDType(ins), "number");
+    checkDims([...lhsBatch, ...lhsContract], x.shape.length);
+    checkDims([...rhsBatch, ...rhsContract], y.shape.length);
+    const pair = (lhs: readonly number[], rhs: readonly number[], what: string) => {
+      if (lhs.length !== rhs.length) throw broken.dim(`${what} dims [${lhs}] and [${rhs}] must pair up`);
+      lhs.forEach((l, i) => {
+        const r = at(rhs, i);
+        if (x.shape[l] !== y.shape[r]) {
+          throw broken.shape(`${what} dims ${l} and ${r} have sizes ${x.shape[l]} and ${y.shape[r]}`);
+        }
+      });
+    };
+    pair(lhsContract, rhsContract, "contracted");
+    pair(lhsBatch, rhsBatch, "batch");
+    const free = (type: TensorType, used: readonly number[]) =>
+      type.shape.filter((_, d) => !used.includes(d));
+    return [
+      tensorType(dtype, [
+        ...lhsBatch.map((d) => at(x.shape, d)),
+        ...free(x, [...lhsBatch, ...lhsContract]),
+        ...free(y, [...rhsBatch, ...rhsContract]),
+      ]),
+    ];
+  },
+
+  scan: (ins, params) => inferControl.scan(ins, params),
+  while: (ins, params) => inferControl.while(ins, params),
+  cond: (ins, params) => inferControl.cond(ins, params),
+  remat: (ins, { body }) => inferControl.call("remat", ins, body),
+  customVjp: (ins, { body }) => inferControl.call("customVjp", ins, body),
+
+  psum: reduceAcross("number"),
+  pmax: reduceAcross("any"),
+  pmin: reduceAcross("any"),
+  allGather: (ins, { axes, dim }) => {
+    count(ins, 1);
+    return [scaleDim(typeOf(ins, 0), dim, (n) => n * axesSize(axes))];
+  },
+  psumScatter: (ins, { axes, dim }) => {
+    count(ins, 1);
+    require(typeOf(ins, 0).dtype, "number");
+    return [scaleDim(typeOf(ins, 0), dim, dividedBy(axes, dim))];
+  },
+  ppermute: (ins, { axes, permutation }) => {
+    const size = axesSize(axes);
+    for (const side of [0, 1] as const) {
+      const ranks = permutation.map((pair) => pair[side]);
+      if (
+        new Set(ranks).size !== ranks.length ||
+        ranks.some((r) => !Number.isInteger(r) || r < 0 || r >= size)
+      ) {
+        const what = side === 0 ? "sources" : "targets";
+        throw broken.value(`${what} [${ranks}] must be different numbers from 0 to ${size - 1}`);
+      }
+    }
+    return sameAsOperand(ins);
+  },
+  allToAll: (ins, { axes, splitDim, concatDim }) => {
+    count(ins, 1);
+    const split = scaleDim(typeOf(ins, 0), splitDim, dividedBy(axes, splitDim));
+    return [scaleDim(split, concatDim, (n) => n * axesSize(axes))];
+  },
+  axisIndex: (ins) => {
+    count(ins, 0);
+    return [tensorType("int32", [])];
+  },
+
+  shardMap: (ins, params) => inferControl.shardMap(ins, params),
+  shardingConstraint: (ins, { spec }) => {
+    const { shape } = typeOf(ins, 0);
+    if (spec.length !== shape.length)
+      throw broken.dim(`the spec has ${spec.length} entries for ${range(shape.length).length} dims`);
+    return sameAsOperand(ins);
+  },
+};

@@ -1,0 +1,100 @@
+import { at, type Shape } from "./shape.js";
+
+/** One named axis of a device mesh, or of a mapped (`vmap`) dimension. */
+export interface MeshAxis {
+  readonly name: string;
+  readonly size: number;
+}
+
+/** The axes of a device mesh, outermost first; devices are numbered row-major over them. */
+export interface MeshShape {
+  readonly axes: readonly MeshAxis[];
+}
+
+/** The mesh axes that split one dimension, outermost first; none means the dimension is whole on every device. */
+export type DimAxes = readonly string[];
+
+/** For every dimension of a tensor the axes that split it. */
+export type Spec = readonly DimAxes[];
+
+/** A constraint on one dimension: its axes, or free for the partitioner to choose. */
+export type DimConstraint = DimAxes | "unconstrained";
+
+/** The number of devices (or positions) that the axes span together. */
+export function axesSize(axes: readonly MeshAxis[]): number {
+  return axes.reduce((size, axis) => size * axis.size, 1);
+}
+
+/** The coordinates of a row-major position along each axis. */
+export function axesCoordinates(axes: readonly MeshAxis[], position: number): number[] {
+  const coordinates = new Array<number>(axes.length);
+  let rest = position;
+  for (let i = axes.length - 1; i >= 0; i--) {
+    const { size } = at(axes, i);
+    coordinates[i] = rest % size;
+    rest = Math.floor(rest / size);
+  }
+  return coordinates;
+}
+
+/** The size of the named axis in the mesh, or `undefined` when the mesh has no such axis. */
+export function axisSizeIn(mesh: MeshShape, name: string): number | undefined {
+  return mesh.axes.find((axis) => axis.name === name)?.size;
+}
+
+/** Into how many blocks the named axes split a dimension. */
+export function splitCount(mesh: MeshShape, axes: DimAxes): number {
+  return axes.reduce((n, name) => n * (axisSizeIn(mesh, name) ?? 1), 1);
+}
+
+/** The shape of one device's block of a global tensor. */
+export function blockShape(global: Shape, spec: Spec, mesh: MeshShape): number[] {
+  return global.map((n, d) => n / splitCount(mesh, spec[d] ?? []));
+}
+
+/** The shape of the global tensor whose blocks have the given shape. */
+export function globalShape(block: Shape, spec: Spec, mesh: MeshShape): number[] {
+  return block.map((n, d) => n * splitCount(mesh, spec[d] ?? []));
+}
+
+/** The row-major position of a device among the devices that differ from it only along `axes`. */
+export function positionAlong(mesh: MeshShape, device: number, axes: DimAxes): number {
+  const coordinates = axesCoordinates(mesh.axes, device);
+  return axes.reduce((position, name) => {
+    const i = mesh.axes.findIndex((axis) => axis.name === name);
+    return position * at(mesh.axes, i).size + at(coordinates, i);
+  }, 0);
+}
+
+/**
+ * The groups of devices that a collective over `axes` joins: devices that differ only along these axes,
+ * each group ordered row-major over `axes` in the order given.
+ */
+export function deviceGroups(mesh: MeshShape, axes: DimAxes): number[][] {
+  const groups = new Map<string, { device: number; position: number }[]>();
+  for (let device = 0; device < axesSize(mesh.axes); device++) {
+    const coordinates = axesCoordinates(mesh.axes, device);
+    const key = coordinates.filter((_, i) => !axes.includes(at(mesh.axes, i).name)).join(",");
+    const group = groups.get(key) ?? [];
+    group.push({ device, position: positionAlong(mesh, device, axes) });
+    groups.set(key, group);
+  }
+  return [...groups.values()].map((group) =>
+    group.sort((a, b) => a.position - b.position).map(({ device }) => device),
+  );
+}
+
+/** The printed form of a spec, such as `P("data", null)`. */
+export function formatSpec(spec: readonly DimConstraint[]): string {
+  const entry = (axes: DimConstraint) => {
+    if (axes === "unconstrained") return "UNCONSTRAINED";
+    if (axes.length === 0) return "null";
+    return axes.length === 1 ? JSON.stringify(axes[0]) : JSON.stringify(axes);
+  };
+  return `P(${spec.map(entry).join(", ")})`;
+}
+
+/** The printed form of a mesh, such as `{data: 2, model: 4}`. */
+export function formatMesh(mesh: MeshShape): string {
+  return `{${mesh.axes.map((axis) => `${axis.name}: ${axis.size}`).join(", ")}}`;
+}

@@ -1,0 +1,336 @@
+import type { DType } from "./dtype.js";
+import type { DimConstraint, MeshAxis, MeshShape, Spec } from "./mesh.js";
+import type { Program } from "./program.js";
+import type { Shape } from "./shape.js";
+
+/** An op without parameters. */
+export type None = Readonly<Record<never, never>>;
+
+/** How two elements are compared. */
+export type CompareDirection = "eq" | "ne" | "lt" | "le" | "gt" | "ge";
+
+/** Which intermediate values of a `remat` region are kept for the backward pass instead of recomputed. */
+export type RematPolicy =
+  | { readonly kind: "nothing" }
+  | { readonly kind: "everything" }
+  | { readonly kind: "dots" }
+  | { readonly kind: "dotsWithNoBatchDims" }
+  | { readonly kind: "names"; readonly names: readonly string[] }
+  | { readonly kind: "exceptNames"; readonly names: readonly string[] }
+  | { readonly kind: "either"; readonly policies: readonly RematPolicy[] };
+
+/** A reduction over whole dimensions, which disappear from the result. */
+interface Reduction {
+  readonly dims: readonly number[];
+}
+
+/** A collective among the devices that differ only along `axes`. */
+interface Collective {
+  readonly axes: readonly MeshAxis[];
+}
+
+/**
+ * The op catalogue: every op with its parameters. Meaning follows StableHLO.
+ *
+ * Elementwise ops take operands of one shape; a scalar literal fits any shape. Everything else is explicit:
+ * no op broadcasts or promotes.
+ */
+export interface OpParams {
+  // elementwise, one operand
+  neg: None;
+  exp: None;
+  expm1: None;
+  log: None;
+  log1p: None;
+  tanh: None;
+  sin: None;
+  cos: None;
+  sqrt: None;
+  rsqrt: None;
+  cbrt: None;
+  abs: None;
+  /** −1, 0 or 1; keeps −0 and NaN. */
+  sign: None;
+  floor: None;
+  ceil: None;
+  /** To the nearest integer, ties to even. */
+  round: None;
+  erf: None;
+  erfInv: None;
+  /** 1 / (1 + exp(−x)). */
+  logistic: None;
+  /** Logical for bool, bitwise for integers. */
+  not: None;
+  isFinite: None;
+  /** Float to integer truncates toward zero and saturates, NaN gives 0; to bool is `x ≠ 0`. */
+  convert: { readonly dtype: DType };
+  /** Reads the same bits as another type of the same width. */
+  bitcast: { readonly dtype: DType };
+
+  // elementwise, two operands
+  add: None;
+  sub: None;
+  mul: None;
+  /** Integer division truncates toward zero; by zero it gives −1 (all bits set). */
+  div: None;
+  /** The remainder with the sign of the dividend; integer remainder by zero gives the dividend. */
+  rem: None;
+  pow: None;
+  /** NaN if either is NaN; `or` for bool. */
+  max: None;
+  /** NaN if either is NaN; `and` for bool. */
+  min: None;
+  and: None;
+  or: None;
+  xor: None;
+  /** Shifts by at least 32 give 0. */
+  shl: None;
+  shrLogical: None;
+  shrArithmetic: None;
+  atan2: None;
+  compare: { readonly direction: CompareDirection };
+
+  // elementwise, more operands
+  /** `select(predicate, onTrue, onFalse)`. */
+  select: None;
+  /** `clamp(low, x, high)` = min(max(x, low), high). */
+  clamp: None;
+  /** `(key0, key1, counter0, counter1) → (bits0, bits1)`, 20 rounds, all uint32. */
+  threefry2x32: None;
+
+  // identities with a purpose
+  /** Marks a value for remat policies. */
+  name: { readonly name: string };
+  stopGradient: None;
+  /** `(…xs) → (…xs)`: no result is available before all operands are, and nothing is merged across it. */
+  optimizationBarrier: None;
+
+  // making and moving
+  iota: { readonly dtype: DType; readonly shape: Shape; readonly dim: number };
+  /** Operand dim `i` becomes result dim `dims[i]` (strictly increasing); size-1 operand dims are repeated. */
+  broadcastInDim: { readonly shape: Shape; readonly dims: readonly number[] };
+  reshape: { readonly shape: Shape };
+  /** Result dim `i` is operand dim `permutation[i]`. */
+  transpose: { readonly permutation: readonly number[] };
+  reverse: { readonly dims: readonly number[] };
+  slice: {
+    readonly starts: readonly number[];
+    readonly limits: readonly number[];
+    readonly strides: readonly number[];
+  };
+  /** `(x, paddingValue)`; `low` and `high` may be negative (cropping), `interior` goes between elements. */
+  pad: {
+    readonly low: readonly number[];
+    readonly high: readonly number[];
+    readonly interior: readonly number[];
+  };
+  concatenate: { readonly dim: number };
+  /** `(x, start0, start1, …)` with one int32 scalar per dim; starts are clamped so that the slice fits. */
+  dynamicSlice: { readonly sizes: Shape };
+  /** `(x, update, start0, start1, …)`; starts are clamped so that the update fits. */
+  dynamicUpdateSlice: None;
+  /**
+   * `(x, indices)` takes slices of size 1 along `dim`. The first `batchDims` dims of both are paired;
+   * x `[batch…, pre…, n, post…]`, int32 indices `[batch…, rest…]` give `[batch…, pre…, rest…, post…]`.
+   * Indices are clamped to 0 … n − 1.
+   */
+  gather: { readonly dim: number; readonly batchDims: number };
+  /**
+   * `(x, indices, updates)`: the updates, shaped like the result of the same `gather`, are added to x, or
+   * written over it (the last one wins). Updates whose index is outside 0 … n − 1 are dropped.
+   */
+  scatter: { readonly dim: number; readonly batchDims: number; readonly combine: "add" | "set" };
+
+  // reductions
+  reduceSum: Reduction;
+  /** Also `any` for bool. */
+  reduceMax: Reduction;
+  /** Also `all` for bool. */
+  reduceMin: Reduction;
+  /** The int32 index of the first largest element along `dim`; NaN counts as largest. */
+  argmax: { readonly dim: number };
+  /** The int32 index of the first smallest element along `dim`; NaN counts as smallest. */
+  argmin: { readonly dim: number };
+  cumsum: { readonly dim: number; readonly reverse: boolean };
+  /** `(…xs) → (…sorted)`: stable, ascending by the first `numKeys` operands; −0 equals 0, NaN comes last. */
+  sort: { readonly dim: number; readonly numKeys: number };
+  /** Result dims: batch, then free dims of the left, then of the right operand. Accumulates in float32 or wider. */
+  dotGeneral: {
+    readonly lhsContract: readonly number[];
+    readonly rhsContract: readonly number[];
+    readonly lhsBatch: readonly number[];
+    readonly rhsBatch: readonly number[];
+    readonly dtype: DType;
+  };
+
+  // control flow
+  /**
+   * `(…consts, …carry, …xs) → (…carry, …ys)`; the body maps `(…consts, …carry, …x)` to `(…carry, …y)`
+   * where x and y are slices along dim 0. `reverse` runs from the last slice to the first.
+   */
+  scan: {
+    readonly body: Program;
+    readonly length: number;
+    readonly reverse: boolean;
+    readonly numConsts: number;
+    readonly numCarry: number;
+  };
+  /** `(…conditionConsts, …bodyConsts, …carry) → (…carry)` while `condition(…conditionConsts, …carry)`. */
+  while: {
+    readonly condition: Program;
+    readonly body: Program;
+    readonly numConditionConsts: number;
+    readonly numBodyConsts: number;
+  };
+  /** `(int32 index, …operands)`: the branch with that index (clamped) applied to the operands. */
+  cond: { readonly branches: readonly Program[] };
+  /** The body; differentiation keeps only what the policy names and recomputes the rest. */
+  remat: { readonly body: Program; readonly policy: RematPolicy };
+  /**
+   * The body with its own derivative. Operands are `(…captures, …args)`; `forward` maps them to
+   * `(…outs, …residuals)`, `backward` maps `(…captures, …residuals, …outCotangents)` to the cotangents of the
+   * args whose type is a float.
+   */
+  customVjp: {
+    readonly body: Program;
+    readonly forward: Program;
+    readonly backward: Program;
+    readonly numCaptures: number;
+    readonly numResiduals: number;
+  };
+
+  // collectives: named axes of the surrounding shard map or vmap
+  psum: Collective;
+  pmax: Collective;
+  pmin: Collective;
+  /** Concatenates the devices' blocks along `dim`. */
+  allGather: Collective & { readonly dim: number };
+  /** Sums over the devices and keeps the own block of `dim`. */
+  psumScatter: Collective & { readonly dim: number };
+  /** Sends to the listed destination; a device that receives nothing gets zeros. */
+  ppermute: Collective & { readonly permutation: readonly (readonly [source: number, target: number])[] };
+  /** Splits `splitDim` among the devices and concatenates what they send along `concatDim`. */
+  allToAll: Collective & { readonly splitDim: number; readonly concatDim: number };
+  /** The int32 position of this device, row-major over `axes`. */
+  axisIndex: Collective;
+
+  // two views of one mesh
+  /** The body is a per-device program over the `manual` axes of the mesh. */
+  shardMap: {
+    readonly mesh: MeshShape;
+    readonly manual: readonly string[];
+    readonly inSpecs: readonly Spec[];
+    readonly outSpecs: readonly Spec[];
+    readonly body: Program;
+  };
+  shardingConstraint: { readonly mesh: MeshShape; readonly spec: readonly DimConstraint[] };
+}
+
+/** The name of an op. */
+export type OpName = keyof OpParams;
+
+/** A total table: one entry for every op, so that a new op makes the compiler list every rule it owes. */
+export type OpTable<Rule extends { readonly [K in OpName]: unknown }> = { readonly [K in OpName]: Rule[K] };
+
+/** Elementwise ops of one operand whose result has the operand's type. */
+export const unaryOps = [
+  "neg",
+  "exp",
+  "expm1",
+  "log",
+  "log1p",
+  "tanh",
+  "sin",
+  "cos",
+  "sqrt",
+  "rsqrt",
+  "cbrt",
+  "abs",
+  "sign",
+  "floor",
+  "ceil",
+  "round",
+  "erf",
+  "erfInv",
+  "logistic",
+  "not",
+] as const satisfies readonly OpName[];
+
+/** Elementwise ops of two operands of one type whose result has that type. */
+export const binaryOps = [
+  "add",
+  "sub",
+  "mul",
+  "div",
+  "rem",
+  "pow",
+  "max",
+  "min",
+  "and",
+  "or",
+  "xor",
+  "shl",
+  "shrLogical",
+  "shrArithmetic",
+  "atan2",
+] as const satisfies readonly OpName[];
+
+/** Every op that works on each element by itself. */
+export const elementwiseOps = [
+  ...unaryOps,
+  ...binaryOps,
+  "isFinite",
+  "convert",
+  "bitcast",
+  "compare",
+  "select",
+  "clamp",
+  "threefry2x32",
+  "name",
+  "stopGradient",
+] as const satisfies readonly OpName[];
+
+/** Ops that only move elements to other places. */
+export const movementOps = [
+  "broadcastInDim",
+  "reshape",
+  "transpose",
+  "reverse",
+  "slice",
+  "pad",
+  "concatenate",
+  "dynamicSlice",
+  "dynamicUpdateSlice",
+] as const satisfies readonly OpName[];
+
+/** Ops that reduce whole dimensions. */
+export const reduceOps = ["reduceSum", "reduceMax", "reduceMin"] as const satisfies readonly OpName[];
+
+/** Ops that talk to other devices. */
+export const collectiveOps = [
+  "psum",
+  "pmax",
+  "pmin",
+  "allGather",
+  "psumScatter",
+  "ppermute",
+  "allToAll",
+] as const satisfies readonly OpName[];
+
+export type UnaryOp = (typeof unaryOps)[number];
+export type BinaryOp = (typeof binaryOps)[number];
+export type ElementwiseOp = (typeof elementwiseOps)[number];
+export type CollectiveOp = (typeof collectiveOps)[number];
+
+/** Whether the op works on each element by itself. */
+export function isElementwise(op: OpName): op is ElementwiseOp {
+  return elementwiseSet.has(op);
+}
+
+/** Whether the op talks to other devices. */
+export function isCollective(op: OpName): op is CollectiveOp {
+  return collectiveSet.has(op);
+}
+
+const elementwiseSet: ReadonlySet<OpName> = new Set(elementwiseOps);
+const collectiveSet: ReadonlySet<OpName> = new Set(collectiveOps);

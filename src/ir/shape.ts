@@ -1,0 +1,100 @@
+import { type DType, shortName } from "./dtype.js";
+import { DimError } from "./errors.js";
+
+/** The sizes of a tensor's dimensions, outermost first. */
+export type Shape = readonly number[];
+
+/** What is known of a tensor without its values. */
+export interface TensorType {
+  readonly dtype: DType;
+  readonly shape: Shape;
+}
+
+/** Makes a {@link TensorType}. */
+export function tensorType(dtype: DType, shape: Shape): TensorType {
+  return { dtype, shape };
+}
+
+/** The number of elements of a tensor of this shape. */
+export function sizeOf(shape: Shape): number {
+  return shape.reduce((size, n) => size * n, 1);
+}
+
+/** Whether two lists of numbers (shapes, permutations, …) are equal. */
+export function sameNumbers(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((n, i) => n === b[i]);
+}
+
+/** Whether two types are equal in data type and shape. */
+export function sameType(a: TensorType, b: TensorType): boolean {
+  return a.dtype === b.dtype && sameNumbers(a.shape, b.shape);
+}
+
+/** The printed form of a type, such as `f32[4,8]`. */
+export function formatType(type: TensorType): string {
+  return `${shortName(type.dtype)}[${type.shape.join(",")}]`;
+}
+
+/** The distance in elements between neighbours along each dimension of a dense row-major tensor. */
+export function rowMajorStrides(shape: Shape): number[] {
+  const strides = new Array<number>(shape.length);
+  let step = 1;
+  for (let d = shape.length - 1; d >= 0; d--) {
+    strides[d] = step;
+    step *= at(shape, d);
+  }
+  return strides;
+}
+
+/** The integers 0 … n − 1. */
+export function range(n: number): number[] {
+  return Array.from({ length: n }, (_, i) => i);
+}
+
+/** The element at `index`, which the caller knows to exist. */
+export function at<T>(list: readonly T[], index: number): T {
+  const item = list[index];
+  if (item === undefined && !(index in list)) {
+    throw new DimError(`index ${index} is outside a list of ${list.length} entries`);
+  }
+  return item as T;
+}
+
+/** The permutation that undoes `permutation`. */
+export function inversePermutation(permutation: readonly number[]): number[] {
+  const inverse = new Array<number>(permutation.length);
+  permutation.forEach((p, i) => {
+    inverse[p] = i;
+  });
+  return inverse;
+}
+
+/**
+ * Brings a dimension that may count from the end (−1 is the last) into 0 … rank − 1.
+ *
+ * @param caller the function named in the error message
+ */
+export function normalizeDim(dim: number, rank: number, caller: string): number {
+  if (!Number.isInteger(dim) || dim < -rank || dim >= rank) {
+    throw new DimError(
+      `[${caller}] dim ${dim} is out of range for a tensor of ${rank} dims: use ${
+        rank === 0 ? "a tensor with at least one dim" : `a whole number from ${-rank} to ${rank - 1}`
+      }`,
+    );
+  }
+  return dim < 0 ? dim + rank : dim;
+}
+
+/** Normalises several dims, which must be different; `null` or `undefined` means all of them. */
+export function normalizeDims(
+  dims: number | readonly number[] | null | undefined,
+  rank: number,
+  caller: string,
+): number[] {
+  if (dims === null || dims === undefined) return range(rank);
+  const list = (typeof dims === "number" ? [dims] : dims).map((d) => normalizeDim(d, rank, caller));
+  if (new Set(list).size !== list.length) {
+    throw new DimError(`[${caller}] dims ${JSON.stringify(dims)} name a dimension twice`);
+  }
+  return list;
+}
