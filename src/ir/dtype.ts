@@ -152,3 +152,21 @@ export function roundTo(dtype: DType, value: number): number {
       return value ? 1 : 0;
   }
 }
+
+/** Numbers as a host array of the type, each rounded to it. */
+export function encode(dtype: DType, values: ArrayLike<number>): HostData {
+  const data = allocateHost(dtype, values.length);
+  const toBits = dtype === "bfloat16" ? toBfloat16Bits : dtype === "float16" ? toFloat16Bits : undefined;
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i] ?? 0;
+    data[i] = toBits ? toBits(value) : dtype === "bool" ? Number(value !== 0) : value;
+  }
+  return data;
+}
+
+/** The elements of a host array as numbers; bfloat16 and float16 are widened to float32. */
+export function decode(dtype: DType, data: HostData): Exclude<HostData, Uint16Array> {
+  if (!(data instanceof Uint16Array)) return data;
+  const fromBits = dtype === "bfloat16" ? fromBfloat16Bits : fromFloat16Bits;
+  return Float32Array.from(data, fromBits);
+}

@@ -1,0 +1,152 @@
+import { TracerError } from "../ir/errors.js";
+import { inferTypes } from "../ir/infer.js";
+import type { OpName, OpParams } from "../ir/ops.js";
+import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../ir/program.js";
+import type { TensorType } from "../ir/shape.js";
+import { currentRuntime } from "./runtime.js";
+import { captureSource } from "./source.js";
+import { Tensor } from "./tensor.js";
+
+/** A program under construction. Values from outside that it reads become its first inputs. */
+export class Builder {
+  private readonly eqns: Eqn[] = [];
+  private readonly inputs: Var[] = [];
+  private readonly captured = new Map<Tensor, Var>();
+  /** Cleared when tracing ends, after which its tensors have leaked. */
+  open = true;
+
+  input(type: TensorType): Tensor {
+    const variable = newVar(type);
+    this.inputs.push(variable);
+    return Tensor.traced(this, variable);
+  }
+
+  /** The value of a tensor inside this program; one from outside is captured. */
+  atom(tensor: Tensor, caller: string): Atom {
+    const { node } = tensor;
+    if (node.kind === "literal") return node.literal;
+    if (node.kind === "traced") {
+      if (node.builder === this) return node.atom;
+      if (!node.builder.open) throw leaked(caller, tensor);
+    }
+    let variable = this.captured.get(tensor);
+    if (!variable) {
+      variable = newVar(tensor.type);
+      this.captured.set(tensor, variable);
+    }
+    return variable;
+  }
+
+  add<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Tensor[] {
+    const atoms = ins.map((tensor) => this.atom(tensor, op));
+    const outs = inferTypes(op, atoms, params).map(newVar);
+    this.eqns.push(makeEqn<OpName>(op, atoms, outs, params, captureSource()));
+    return outs.map((out) => Tensor.traced(this, out));
+  }
+
+  finish(outputs: readonly Tensor[]): Traced {
+    const atoms = outputs.map((tensor) => this.atom(tensor, "trace"));
+    const inputs = [...this.captured.values(), ...this.inputs];
+    return { program: { inputs, eqns: this.eqns, outputs: atoms }, captures: [...this.captured.keys()] };
+  }
+}
+
+/** A traced function. The program's inputs are the captures and then the arguments. */
+export interface Traced {
+  readonly program: Program;
+  /** The values from outside that the function read. */
+  readonly captures: readonly Tensor[];
+}
+
+const stack: Builder[] = [];
+
+/** Whether a function is being traced now. */
+export function isTracing(): boolean {
+  return stack.length > 0;
+}
+
+/** Runs `fn` on placeholders of the given types and records what it does. */
+export function traceFlat(fn: (args: Tensor[]) => readonly Tensor[], types: readonly TensorType[]): Traced {
+  const builder = new Builder();
+  stack.push(builder);
+  try {
+    return builder.finish(fn(types.map((type) => builder.input(type))));
+  } finally {
+    stack.pop();
+    builder.open = false;
+  }
+}
+
+/** Applies an op: recorded while tracing, computed at once otherwise. */
+export function bind<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Tensor[] {
+  const builder = stack.at(-1);
+  if (builder) return builder.add(op, ins, params);
+  for (const tensor of ins) {
+    if (tensor.node.kind === "traced") throw leaked(op, tensor);
+  }
+  const operands = ins.filter((tensor) => tensor.node.kind === "array");
+  const { program } = traceFlat(
+    (args) => {
+      let next = 0;
+      return bind(
+        op,
+        ins.map((tensor) => (tensor.node.kind === "array" ? (args[next++] ?? tensor) : tensor)),
+        params,
+      );
+    },
+    operands.map((tensor) => tensor.type),
+  );
+  return currentRuntime().run(program, operands);
+}
+
+/** {@link bind} for ops with one result. */
+export function bind1<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Tensor {
+  const [out] = bind(op, ins, params);
+  if (!out) throw new TracerError("traced-value", `[${op}] has no result`);
+  return out;
+}
+
+/** Applies a program: its equations are inlined while tracing, it is run as a whole otherwise. */
+export function callProgram(program: Program, ins: readonly Tensor[]): Tensor[] {
+  return isTracing() ? inline(program, ins) : currentRuntime().run(program, ins);
+}
+
+/** Records the equations of a program in the current trace, applied to the given values. */
+export function inline(program: Program, ins: readonly Tensor[]): Tensor[] {
+  const environment = new Environment(program.inputs, ins);
+  for (const eqn of program.eqns)
+    environment.define(eqn.outs, bind(eqn.op, environment.read(eqn.ins), eqn.params));
+  return environment.read(program.outputs);
+}
+
+/** The tensors that stand for a program's values while it is rewritten. */
+export class Environment {
+  private readonly values = new Map<number, Tensor>();
+
+  constructor(vars: readonly Var[], tensors: readonly Tensor[]) {
+    this.define(vars, tensors);
+  }
+
+  define(vars: readonly Var[], tensors: readonly Tensor[]): void {
+    vars.forEach((variable, i) => {
+      const tensor = tensors[i];
+      if (tensor) this.values.set(variable.id, tensor);
+    });
+  }
+
+  read(atoms: readonly Atom[]): Tensor[] {
+    return atoms.map((atom) => {
+      if (atom.kind === "literal") return Tensor.literal(atom);
+      const tensor = this.values.get(atom.id);
+      if (!tensor) throw new TracerError("leaked-tracer", `a program reads a value that was never defined`);
+      return tensor;
+    });
+  }
+}
+
+function leaked(caller: string, tensor: Tensor): TracerError {
+  return new TracerError(
+    "leaked-tracer",
+    `[${caller}] ${tensor} was used after the function that made it had been traced: return it from that function instead of storing it outside`,
+  );
+}

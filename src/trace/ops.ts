@@ -1,0 +1,281 @@
+/**
+ * One function per op, with shapes and types spelled out: no broadcasting, no promotion. The transforms are
+ * written with these, `lax` re-exports most of them, `np` builds on them. Calls that would change nothing
+ * return their operand.
+ */
+import { type DType, isFloat } from "../ir/dtype.js";
+import type { MeshAxis } from "../ir/mesh.js";
+import type { BinaryOp, CompareDirection, OpParams, UnaryOp } from "../ir/ops.js";
+import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
+import { bind, bind1 } from "./builder.js";
+import { Tensor } from "./tensor.js";
+
+const none = {};
+const unary = (op: UnaryOp) => (x: Tensor) => bind1(op, [x], none);
+const binary =
+  (op: BinaryOp) =>
+  (x: Tensor, y: Tensor | number): Tensor =>
+    bind1(op, [x, typeof y === "number" ? Tensor.scalar(y, x.dtype) : y], none);
+
+export const neg = unary("neg");
+export const exp = unary("exp");
+export const expm1 = unary("expm1");
+export const log = unary("log");
+export const log1p = unary("log1p");
+export const tanh = unary("tanh");
+export const sin = unary("sin");
+export const cos = unary("cos");
+export const sqrt = unary("sqrt");
+export const rsqrt = unary("rsqrt");
+export const cbrt = unary("cbrt");
+export const abs = unary("abs");
+export const sign = unary("sign");
+export const floor = unary("floor");
+export const ceil = unary("ceil");
+export const round = unary("round");
+export const erf = unary("erf");
+export const erfInv = unary("erfInv");
+export const logistic = unary("logistic");
+export const not = unary("not");
+export const add = binary("add");
+export const sub = binary("sub");
+export const mul = binary("mul");
+export const div = binary("div");
+export const rem = binary("rem");
+export const pow = binary("pow");
+export const max = binary("max");
+export const min = binary("min");
+export const and = binary("and");
+export const or = binary("or");
+export const xor = binary("xor");
+export const shl = binary("shl");
+export const shrLogical = binary("shrLogical");
+export const shrArithmetic = binary("shrArithmetic");
+export const atan2 = binary("atan2");
+
+/** Whether each element is neither infinite nor NaN. */
+export function isFinite(x: Tensor): Tensor {
+  return bind1("isFinite", [x], none);
+}
+
+/** The same values in another data type. */
+export function convert(x: Tensor, dtype: DType): Tensor {
+  return x.dtype === dtype ? x : bind1("convert", [x], { dtype });
+}
+
+/** The same bits as another data type of the same width. */
+export function bitcast(x: Tensor, dtype: DType): Tensor {
+  return x.dtype === dtype ? x : bind1("bitcast", [x], { dtype });
+}
+
+/** Compares elements. */
+export function compare(direction: CompareDirection, x: Tensor, y: Tensor | number): Tensor {
+  return bind1("compare", [x, typeof y === "number" ? Tensor.scalar(y, x.dtype) : y], { direction });
+}
+
+/** Takes each element from `onTrue` or `onFalse`. */
+export function select(predicate: Tensor, onTrue: Tensor, onFalse: Tensor): Tensor {
+  return bind1("select", [predicate, onTrue, onFalse], none);
+}
+
+/** Limits each element to low … high. */
+export function clamp(low: Tensor, x: Tensor, high: Tensor): Tensor {
+  return bind1("clamp", [low, x, high], none);
+}
+
+/** The threefry-2x32 hash of counters under a key. */
+export function threefry2x32(key0: Tensor, key1: Tensor, x0: Tensor, x1: Tensor): [Tensor, Tensor] {
+  const outs = bind("threefry2x32", [key0, key1, x0, x1], none);
+  return [at(outs, 0), at(outs, 1)];
+}
+
+/** A tensor filled with one number. */
+export function full(shape: Shape, value: number | boolean, dtype: DType): Tensor {
+  return broadcastInDim(Tensor.scalar(value, dtype), shape, []);
+}
+
+/** Zeros of the given type. */
+export function zeros(type: TensorType): Tensor {
+  return full(type.shape, 0, type.dtype);
+}
+
+/** 0, 1, 2 … along `dim`. */
+export function iota(dtype: DType, shape: Shape, dim: number): Tensor {
+  return bind1("iota", [], { dtype, shape, dim });
+}
+
+/** Repeats along new dims and dims of size 1; operand dim `i` becomes dim `dims[i]`. */
+export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[]): Tensor {
+  return sameNumbers(x.shape, shape) ? x : bind1("broadcastInDim", [x], { shape, dims });
+}
+
+/** The same elements in another shape. */
+export function reshape(x: Tensor, shape: Shape): Tensor {
+  return sameNumbers(x.shape, shape) ? x : bind1("reshape", [x], { shape });
+}
+
+/** Reorders dims: result dim `i` is dim `permutation[i]` of x. */
+export function transpose(x: Tensor, permutation: readonly number[]): Tensor {
+  return sameNumbers(permutation, range(x.ndim)) ? x : bind1("transpose", [x], { permutation });
+}
+
+/** Moves one dim to another place. */
+export function moveDim(x: Tensor, from: number, to: number): Tensor {
+  const order = range(x.ndim).filter((d) => d !== from);
+  order.splice(to, 0, from);
+  return transpose(x, order);
+}
+
+/** Undoes {@link transpose} with the same permutation. */
+export function untranspose(x: Tensor, permutation: readonly number[]): Tensor {
+  return transpose(x, inversePermutation(permutation));
+}
+
+/** Reverses the order along dims. */
+export function reverse(x: Tensor, dims: readonly number[]): Tensor {
+  return dims.length === 0 ? x : bind1("reverse", [x], { dims });
+}
+
+/** The elements from `starts` up to `limits`, every `strides`-th. */
+export function slice(
+  x: Tensor,
+  starts: readonly number[],
+  limits: readonly number[],
+  strides: readonly number[] = starts.map(() => 1),
+): Tensor {
+  const whole = starts.every((s) => s === 0) && sameNumbers(limits, x.shape) && strides.every((s) => s === 1);
+  return whole ? x : bind1("slice", [x], { starts, limits, strides });
+}
+
+/** {@link slice} along one dim. */
+export function sliceDim(x: Tensor, dim: number, start: number, limit: number, stride = 1): Tensor {
+  const put = (other: number, value: number, d: number) => (d === dim ? value : other);
+  return slice(
+    x,
+    x.shape.map((_, d) => put(0, start, d)),
+    x.shape.map((n, d) => put(n, limit, d)),
+    x.shape.map((_, d) => put(1, stride, d)),
+  );
+}
+
+/** Puts `value` around and between the elements. */
+export function pad(x: Tensor, value: Tensor, params: OpParams["pad"]): Tensor {
+  const nothing = [params.low, params.high, params.interior].every((list) => list.every((n) => n === 0));
+  return nothing ? x : bind1("pad", [x, value], params);
+}
+
+/** Joins tensors along a dim. */
+export function concatenate(xs: readonly Tensor[], dim: number): Tensor {
+  return xs.length === 1 ? at(xs, 0) : bind1("concatenate", xs, { dim });
+}
+
+/** A slice of the given sizes that starts where int32 scalars say. */
+export function dynamicSlice(x: Tensor, starts: readonly Tensor[], sizes: Shape): Tensor {
+  return bind1("dynamicSlice", [x, ...starts], { sizes });
+}
+
+/** Writes `update` over x, starting where int32 scalars say. */
+export function dynamicUpdateSlice(x: Tensor, update: Tensor, starts: readonly Tensor[]): Tensor {
+  return bind1("dynamicUpdateSlice", [x, update, ...starts], none);
+}
+
+/** Takes slices along a dim by index. */
+export function gather(x: Tensor, indices: Tensor, params: OpParams["gather"]): Tensor {
+  return bind1("gather", [x, indices], params);
+}
+
+/** Adds or writes slices along a dim by index. */
+export function scatter(x: Tensor, indices: Tensor, updates: Tensor, params: OpParams["scatter"]): Tensor {
+  return bind1("scatter", [x, indices, updates], params);
+}
+
+const reduction = (op: "reduceSum" | "reduceMax" | "reduceMin") => (x: Tensor, dims: readonly number[]) =>
+  dims.length === 0 ? x : bind1(op, [x], { dims });
+
+export const reduceSum = reduction("reduceSum");
+export const reduceMax = reduction("reduceMax");
+export const reduceMin = reduction("reduceMin");
+
+/** The index of the first largest element along a dim. */
+export function argmax(x: Tensor, dim: number): Tensor {
+  return bind1("argmax", [x], { dim });
+}
+
+/** The index of the first smallest element along a dim. */
+export function argmin(x: Tensor, dim: number): Tensor {
+  return bind1("argmin", [x], { dim });
+}
+
+/** Running sums along a dim. */
+export function cumsum(x: Tensor, dim: number, reversed = false): Tensor {
+  return bind1("cumsum", [x], { dim, reverse: reversed });
+}
+
+/** Sorts along a dim by the first `numKeys` operands, carrying the others along. */
+export function sort(xs: readonly Tensor[], dim: number, numKeys = 1): Tensor[] {
+  return bind("sort", xs, { dim, numKeys });
+}
+
+/** The dims that `dotGeneral` pairs. */
+export interface DotDims {
+  readonly lhsContract: readonly number[];
+  readonly rhsContract: readonly number[];
+  readonly lhsBatch?: readonly number[];
+  readonly rhsBatch?: readonly number[];
+}
+
+/** Sums of products over paired dims. */
+export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype: DType = x.dtype): Tensor {
+  return bind1("dotGeneral", [x, y], { lhsBatch: [], rhsBatch: [], ...dims, dtype });
+}
+
+/** Marks a value for remat policies. */
+export function name(x: Tensor, label: string): Tensor {
+  return bind1("name", [x], { name: label });
+}
+
+/** The same value, treated as a constant by differentiation. */
+export function stopGradient(x: Tensor): Tensor {
+  return isFloat(x.dtype) ? bind1("stopGradient", [x], none) : x;
+}
+
+/** The same values, none of which is available before all are. */
+export function optimizationBarrier(xs: readonly Tensor[]): Tensor[] {
+  return bind("optimizationBarrier", xs, none);
+}
+
+const reduceAcross = (op: "psum" | "pmax" | "pmin") => (x: Tensor, axes: readonly MeshAxis[]) =>
+  axes.length === 0 ? x : bind1(op, [x], { axes });
+
+export const psum = reduceAcross("psum");
+export const pmax = reduceAcross("pmax");
+export const pmin = reduceAcross("pmin");
+
+/** Concatenates the devices' blocks along a dim. */
+export function allGather(x: Tensor, axes: readonly MeshAxis[], dim: number): Tensor {
+  return axes.length === 0 ? x : bind1("allGather", [x], { axes, dim });
+}
+
+/** Sums over the devices; each keeps its block of a dim. */
+export function psumScatter(x: Tensor, axes: readonly MeshAxis[], dim: number): Tensor {
+  return axes.length === 0 ? x : bind1("psumScatter", [x], { axes, dim });
+}
+
+/** Sends from device to device. */
+export function ppermute(
+  x: Tensor,
+  axes: readonly MeshAxis[],
+  permutation: readonly (readonly [number, number])[],
+): Tensor {
+  return bind1("ppermute", [x], { axes, permutation });
+}
+
+/** Splits one dim among the devices and joins what they send along another. */
+export function allToAll(x: Tensor, axes: readonly MeshAxis[], splitDim: number, concatDim: number): Tensor {
+  return axes.length === 0 ? x : bind1("allToAll", [x], { axes, splitDim, concatDim });
+}
+
+/** This device's position along axes. */
+export function axisIndex(axes: readonly MeshAxis[]): Tensor {
+  return bind1("axisIndex", [], { axes });
+}

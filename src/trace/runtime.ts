@@ -1,0 +1,26 @@
+import type { Engine } from "../ir/engine.js";
+import { InternalError } from "../ir/errors.js";
+import type { Program } from "../ir/program.js";
+import type { Tensor } from "./tensor.js";
+
+/** What tracing needs from the layers above to run things outside of a trace. */
+export interface Runtime {
+  /** Where new tensors made from JavaScript values live; it computes at once, on the calling thread. */
+  readonly hostEngine: Engine;
+  /** Runs a program on concrete tensors. */
+  run(program: Program, inputs: readonly Tensor[]): Tensor[];
+}
+
+let installed: Runtime | undefined;
+
+/** Connects the array API to engines; the package's entry point does it once. */
+export function installRuntime(runtime: Runtime): void {
+  installed = runtime;
+}
+
+/** The installed runtime. */
+export function currentRuntime(): Runtime {
+  if (!installed)
+    throw new InternalError('no runtime is installed: import from "shardwise", not from its parts');
+  return installed;
+}

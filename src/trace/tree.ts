@@ -1,0 +1,299 @@
+import { TreeError } from "../ir/errors.js";
+
+/** The shape of a tree without its leaves. Objects list their keys sorted, as JAX does, so that orders agree. */
+export type Structure =
+  | { readonly kind: "leaf" }
+  | { readonly kind: "none" }
+  | { readonly kind: "array"; readonly children: readonly Structure[] }
+  | { readonly kind: "object"; readonly keys: readonly string[]; readonly children: readonly Structure[] }
+  | {
+      readonly kind: "class";
+      readonly name: string;
+      readonly rebuild: (children: readonly unknown[]) => unknown;
+      readonly aux: string;
+      readonly children: readonly Structure[];
+    };
+
+/** How a class takes part in trees. */
+export interface TreeClass<T, C extends readonly unknown[]> {
+  /** The parts that are trees themselves. */
+  readonly children: (node: T) => C;
+  /** Makes a new instance like `node` with other parts. */
+  readonly rebuild: (node: T, children: C) => T;
+  /** Everything else about the instance as text; two nodes fit together only when it is equal. */
+  readonly describe: (node: T) => string;
+}
+
+interface Registered {
+  readonly name: string;
+  readonly children: (node: unknown) => readonly unknown[];
+  readonly rebuild: (node: unknown, children: readonly unknown[]) => unknown;
+  readonly describe: (node: unknown) => string;
+}
+
+const registered = new Map<object, Registered>();
+
+/** Makes instances of a class inner nodes of trees; a class can be registered once. */
+export function registerClass<T extends object, C extends readonly unknown[]>(
+  type: abstract new (...args: never[]) => T,
+  how: TreeClass<T, C>,
+): void {
+  if (registered.has(type.prototype))
+    throw new TreeError(`[registerClass] ${type.name} is registered already`);
+  registered.set(type.prototype, {
+    name: type.name,
+    children: (node) => how.children(node as T),
+    rebuild: (node, children) => how.rebuild(node as T, children as unknown as C),
+    describe: (node) => how.describe(node as T),
+  });
+}
+
+/** Decides what counts as a leaf besides everything that is no array, plain object or registered class. */
+export type IsLeaf = (node: unknown) => boolean;
+
+const leaf: Structure = { kind: "leaf" };
+const none: Structure = { kind: "none" };
+
+type Node =
+  | { kind: "leaf" }
+  | { kind: "none" }
+  | { kind: "array"; children: readonly unknown[] }
+  | { kind: "object"; keys: readonly string[]; children: readonly unknown[] }
+  | { kind: "class"; type: Registered; children: readonly unknown[] };
+
+function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
+  if (isLeaf?.(node)) return { kind: "leaf" };
+  if (node === null || node === undefined) return { kind: "none" };
+  if (typeof node !== "object") return { kind: "leaf" };
+  if (Array.isArray(node)) return { kind: "array", children: node };
+  const prototype: object | null = Object.getPrototypeOf(node);
+  if (prototype === Object.prototype || prototype === null) {
+    const keys = Object.keys(node).sort();
+    return { kind: "object", keys, children: keys.map((key) => (node as Record<string, unknown>)[key]) };
+  }
+  const type = registered.get(prototype);
+  return type ? { kind: "class", type, children: type.children(node) } : { kind: "leaf" };
+}
+
+function walk(
+  node: unknown,
+  isLeaf: IsLeaf | undefined,
+  path: string,
+  visit: (leaf: unknown, path: string) => void,
+): Structure {
+  const opened = open(node, isLeaf);
+  switch (opened.kind) {
+    case "leaf":
+      visit(node, path);
+      return leaf;
+    case "none":
+      return none;
+    case "array":
+      return {
+        kind: "array",
+        children: opened.children.map((child, i) => walk(child, isLeaf, join(path, String(i)), visit)),
+      };
+    case "object":
+      return {
+        kind: "object",
+        keys: opened.keys,
+        children: opened.children.map((child, i) =>
+          walk(child, isLeaf, join(path, opened.keys[i] ?? ""), visit),
+        ),
+      };
+    case "class": {
+      const { type } = opened;
+      const single = opened.children.length === 1;
+      return {
+        kind: "class",
+        name: type.name,
+        aux: type.describe(node),
+        rebuild: (children) => type.rebuild(node, children),
+        children: opened.children.map((child, i) =>
+          walk(child, isLeaf, single ? path : join(path, String(i)), visit),
+        ),
+      };
+    }
+  }
+}
+
+function join(path: string, key: string): string {
+  return path === "" ? key : `${path}/${key}`;
+}
+
+/** The leaves of a tree from left to right, and its structure. */
+export function flatten(tree: unknown, isLeaf?: IsLeaf): { leaves: unknown[]; structure: Structure } {
+  const leaves: unknown[] = [];
+  const structure = walk(tree, isLeaf, "", (value) => leaves.push(value));
+  return { leaves, structure };
+}
+
+/** The leaves of a tree with the path to each, such as `params/Dense_0/kernel`. */
+export function flattenWithPath(tree: unknown, isLeaf?: IsLeaf): { path: string; leaf: unknown }[] {
+  const entries: { path: string; leaf: unknown }[] = [];
+  walk(tree, isLeaf, "", (value, path) => entries.push({ path, leaf: value }));
+  return entries;
+}
+
+/** The leaves of a tree from left to right. */
+export function leaves(tree: unknown, isLeaf?: IsLeaf): unknown[] {
+  return flatten(tree, isLeaf).leaves;
+}
+
+/** The structure of a tree. */
+export function structure(tree: unknown, isLeaf?: IsLeaf): Structure {
+  return flatten(tree, isLeaf).structure;
+}
+
+/** The number of leaves a structure has. */
+export function numLeaves(s: Structure): number {
+  if (s.kind === "leaf") return 1;
+  return s.kind === "none" ? 0 : s.children.reduce((n, child) => n + numLeaves(child), 0);
+}
+
+/** Builds the tree of the given structure from its leaves; the caller states the tree's type. */
+export function unflatten<T = unknown>(s: Structure, values: readonly unknown[]): T {
+  const wanted = numLeaves(s);
+  if (wanted !== values.length) {
+    throw new TreeError(
+      `[tree.unflatten] the structure ${formatStructure(s)} has ${wanted} leaves, got ${values.length}`,
+    );
+  }
+  let next = 0;
+  const build = (node: Structure): unknown => {
+    switch (node.kind) {
+      case "leaf":
+        return values[next++];
+      case "none":
+        return null;
+      case "array":
+        return node.children.map(build);
+      case "object":
+        return Object.fromEntries(node.keys.map((key, i) => [key, build(node.children[i] ?? none)]));
+      case "class":
+        return node.rebuild(node.children.map(build));
+    }
+  };
+  return build(s) as T;
+}
+
+/** Whether two structures are equal. */
+export function sameStructure(a: Structure, b: Structure): boolean {
+  return a === b || formatStructure(a) === formatStructure(b);
+}
+
+/** A structure as text: `*` stands for a leaf. */
+export function formatStructure(s: Structure): string {
+  switch (s.kind) {
+    case "leaf":
+      return "*";
+    case "none":
+      return "null";
+    case "array":
+      return `[${s.children.map(formatStructure).join(", ")}]`;
+    case "object":
+      return `{${s.keys.map((key, i) => `${key}: ${formatStructure(s.children[i] ?? none)}`).join(", ")}}`;
+    case "class":
+      return `${s.name}<${s.aux}>(${s.children.map(formatStructure).join(", ")})`;
+  }
+}
+
+/** Throws a {@link TreeError} that shows both structures unless they are equal. */
+export function checkSameStructure(
+  a: Structure,
+  b: Structure,
+  caller: string,
+  whatA: string,
+  whatB: string,
+): void {
+  if (!sameStructure(a, b)) {
+    throw new TreeError(
+      `[${caller}] ${whatA} and ${whatB} must have the same tree structure:\n  ${whatA}: ${formatStructure(a)}\n  ${whatB}: ${formatStructure(b)}`,
+    );
+  }
+}
+
+/**
+ * Applies a function to the leaves of a tree, together with the leaves at the same places of further trees.
+ *
+ * ```ts
+ * tree.map((p, g) => p.sub(g.mul(0.1)), params, grads)
+ * ```
+ */
+export function map<T, L, R = L>(
+  fn: (leaf: L, ...others: L[]) => R,
+  tree: T,
+  ...others: readonly unknown[]
+): MapTree<T, L, R> {
+  return mapWithPath<T, L, R>((_path, value, ...rest) => fn(value, ...rest), tree, ...others);
+}
+
+/** Like {@link map}; the function is also given the path of the leaf. */
+export function mapWithPath<T, L, R = L>(
+  fn: (path: string, leaf: L, ...others: L[]) => R,
+  tree: T,
+  ...others: readonly unknown[]
+): MapTree<T, L, R> {
+  const entries = flattenWithPath(tree);
+  const own = structure(tree);
+  const columns = others.map((other, i) => {
+    const flat = flatten(other);
+    checkSameStructure(own, flat.structure, "tree.map", "the first tree", `tree ${i + 2}`);
+    return flat.leaves;
+  });
+  const results = entries.map(({ path, leaf: value }, i) =>
+    fn(path, value as L, ...columns.map((column) => column[i] as L)),
+  );
+  return unflatten(own, results);
+}
+
+/** The type of a tree after its leaves of type `L` became `R`. */
+export type MapTree<T, L, R> = L extends R ? (R extends L ? T : MappedTree<T, L, R>) : MappedTree<T, L, R>;
+
+type MappedTree<T, L, R> = T extends L
+  ? R
+  : T extends readonly unknown[] | Record<string, unknown>
+    ? { [K in keyof T]: MappedTree<T[K], L, R> }
+    : T;
+
+/**
+ * Repeats the leaves of a prefix tree so that there is one for every leaf of the full tree:
+ * `broadcastPrefix(0, [x, y])` is `[0, 0]`.
+ *
+ * @param isLeaf what is a leaf of the prefix, where a leaf is itself an array or `null`
+ */
+export function broadcastPrefix(
+  prefix: unknown,
+  full: Structure,
+  caller: string,
+  isLeaf?: IsLeaf,
+): unknown[] {
+  const result: unknown[] = [];
+  const spread = (p: unknown, s: Structure, path: string): void => {
+    const opened = open(p, isLeaf);
+    if (opened.kind === "leaf" || (opened.kind === "none" && s.kind !== "none")) {
+      for (let i = numLeaves(s); i > 0; i--) result.push(p);
+      return;
+    }
+    if (opened.kind === "none") return;
+    if (s.kind === "leaf" || s.kind === "none" || !fits(opened, s)) {
+      throw new TreeError(
+        `[${caller}] the prefix tree does not fit${path && ` at ${path}`}: it has ${formatStructure(structure(p, isLeaf))} where the tree has ${formatStructure(s)}`,
+      );
+    }
+    opened.children.forEach((child, i) => {
+      const key = opened.kind === "object" ? (opened.keys[i] ?? "") : String(i);
+      spread(child, s.children[i] ?? none, join(path, key));
+    });
+  };
+  spread(prefix, full, "");
+  return result;
+}
+
+function fits(
+  node: Exclude<Node, { kind: "leaf" | "none" }>,
+  s: Exclude<Structure, { kind: "leaf" | "none" }>,
+): boolean {
+  if (node.kind !== s.kind || node.children.length !== s.children.length) return false;
+  return node.kind !== "object" || s.kind !== "object" || node.keys.join() === s.keys.join();
+}
