@@ -1,0 +1,347 @@
+import type { DType } from "../ir/dtype.js";
+import type { MeshAxis } from "../ir/mesh.js";
+import type { TensorType } from "../ir/shape.js";
+
+/**
+ * The step list: what a compiled program is, and all that a runtime has to execute.
+ *
+ * ## Addresses
+ *
+ * Every step names memory by {@link Place}: a *slot* plus a constant byte offset. A slot is an index into the
+ * **address table**, `program.slots.length` int32 words that lie *inside the WebAssembly memory* (unsigned byte
+ * addresses; read them with `>>> 0`). There is one address table per device and loaded program. Whoever runs
+ * the program fills it:
+ *
+ * * when the program is loaded on a device: `arena` slots with `arenaBase + offset`, `constant` slots with
+ *   `constantsBase + offset`;
+ * * at the start of every run: `input` and `output` slots with the addresses of the buffers of this run;
+ * * while running: `dynamic` slots, which loop, while and address steps write before anything reads them.
+ *
+ * The arena is scratch memory: nothing in it survives a run, so all programs of a device can share one arena as
+ * large as the largest `arenaBytes`. Bases and buffers are aligned to {@link ALIGNMENT} bytes. Kernels may read
+ * up to {@link READ_SLACK} bytes past the end of a buffer (never write), so the memory must not end there.
+ *
+ * ## Running
+ *
+ * Steps run in order. None allocates. A kernel step is one call of an exported function with two addresses.
+ * Within a device everything is sequential; only collectives see other devices.
+ */
+export interface CompiledProgram {
+  /** For messages and traces. */
+  readonly name: string;
+  /** The kernels; compile every module once, post it to the workers, instantiate with `kernelImports(memory)`. */
+  readonly modules: readonly KernelModule[];
+  readonly steps: readonly Step[];
+  /** How each word of the address table is filled. */
+  readonly slots: readonly SlotBase[];
+  /** Scratch memory one device needs while it runs. */
+  readonly arenaBytes: number;
+  /** Read-only bytes, copied into the memory once when the program is loaded; devices that share a memory share them. */
+  readonly constants: Uint8Array;
+  readonly inputs: readonly ProgramInput[];
+  readonly outputs: readonly ProgramOutput[];
+  readonly collectives: readonly CollectiveSpec[];
+  /** What the steps do, for errors, traces and `explain`; `step.info` is an index into it. */
+  readonly infos: readonly StepInfo[];
+  readonly cost: ProgramCost;
+}
+
+/** The alignment in bytes of the arena, of the constants and of every input and output buffer. */
+export const ALIGNMENT = 64;
+
+/** How far past the end of a buffer a kernel may read. */
+export const READ_SLACK = 64;
+
+/** One WebAssembly module with many kernels. */
+export interface KernelModule {
+  readonly bytes: Uint8Array;
+  /** The exported functions; a kernel step names one by its index here. */
+  readonly exports: readonly string[];
+}
+
+/** Where the address in one slot of the address table comes from. */
+export type SlotBase =
+  | { readonly kind: "arena"; readonly offset: number }
+  | { readonly kind: "constant"; readonly offset: number }
+  | { readonly kind: "input"; readonly index: number }
+  | { readonly kind: "output"; readonly index: number }
+  | { readonly kind: "dynamic" };
+
+/** An address: the content of a slot plus a constant number of bytes. */
+export interface Place {
+  readonly slot: number;
+  readonly offset: number;
+}
+
+/** One input buffer: dense, row-major. Never written unless it is donated. */
+export interface ProgramInput {
+  readonly type: TensorType;
+  readonly bytes: number;
+  /** Whether the run may leave anything in this buffer. */
+  readonly overwritten: boolean;
+}
+
+/** One output buffer: dense, row-major. */
+export interface ProgramOutput {
+  readonly type: TensorType;
+  readonly bytes: number;
+  /**
+   * The donated input whose buffer holds this result after the run; nothing is to be allocated and no slot of
+   * kind `output` exists for it. Each input is named at most once. Undefined: the caller of the run allocates
+   * `bytes` and fills the slot.
+   */
+  readonly inputIndex?: number | undefined;
+}
+
+/** One action of a device. */
+export type Step =
+  | KernelStep
+  | GemmStep
+  | CopyStep
+  | HostStep
+  | AddressStep
+  | AxisIndexStep
+  | LoopStep
+  | WhileStep
+  | CondStep
+  | StartStep
+  | DoneStep;
+
+/**
+ * A call of `exports[step.kernel](tableAddress, argsAddress)` of one module, both unsigned byte addresses passed
+ * as i32: the device's address table, and `constantsBase + step.args`, where the program's constants hold one
+ * pair of int32 `(4 * slot, offset)` for each buffer of the kernel. The kernel finds its addresses itself.
+ */
+export interface KernelStep {
+  readonly op: "kernel";
+  readonly module: number;
+  readonly kernel: number;
+  /** A byte offset into the constants. */
+  readonly args: number;
+  readonly info: number;
+}
+
+/**
+ * `C = alpha * op(A) * op(B) + beta * C` for every index of the batch dims; all row-major, op(A) is m × k,
+ * op(B) is k × n. Leading dimensions are in elements. Batch dims nest, outermost first; their strides are in
+ * bytes and may be 0 for A and B. With `beta` 0 the old C is not read.
+ */
+export interface GemmStep {
+  readonly op: "gemm";
+  readonly dtype: "float32" | "float64";
+  readonly a: Place;
+  readonly b: Place;
+  readonly c: Place;
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  /** Whether A lies as k × m. */
+  readonly transposeA: boolean;
+  /** Whether B lies as n × k. */
+  readonly transposeB: boolean;
+  readonly lda: number;
+  readonly ldb: number;
+  readonly ldc: number;
+  readonly alpha: number;
+  readonly beta: number;
+  readonly batch: readonly GemmBatch[];
+  readonly info: number;
+}
+
+/** One batch dimension of a GEMM. */
+export interface GemmBatch {
+  readonly count: number;
+  readonly strideA: number;
+  readonly strideB: number;
+  readonly strideC: number;
+}
+
+/** Moves `bytes` bytes; the two places do not overlap. */
+export interface CopyStep {
+  readonly op: "copy";
+  readonly source: Place;
+  readonly target: Place;
+  readonly bytes: number;
+  readonly info: number;
+}
+
+/** Something rare that is done in JavaScript: call `runHostStep(step, tableAddress, memory)`. */
+export interface HostStep {
+  readonly op: "host";
+  readonly kernel: HostKernel;
+  /** Operands, then results. */
+  readonly places: readonly Place[];
+  readonly info: number;
+}
+
+/** What a host step computes; all tensors are dense and row-major, viewed as `[outer, n, inner]`. */
+export type HostKernel =
+  | {
+      readonly kind: "sort";
+      readonly dtypes: readonly DType[];
+      readonly numKeys: number;
+      readonly outer: number;
+      readonly n: number;
+      readonly inner: number;
+    }
+  | {
+      readonly kind: "argmax" | "argmin" | "cumsum" | "cumsumReverse";
+      readonly dtype: DType;
+      readonly outer: number;
+      readonly n: number;
+      readonly inner: number;
+    };
+
+/**
+ * `table[slot] = address(from) + Σ clamp(int32 at term.index, 0, term.max) * term.stride`: the address of a
+ * dynamic slice.
+ */
+export interface AddressStep {
+  readonly op: "address";
+  readonly slot: number;
+  readonly from: Place;
+  readonly terms: readonly AddressTerm[];
+  readonly info: number;
+}
+
+/** One dynamic index of an {@link AddressStep}. */
+export interface AddressTerm {
+  readonly index: Place;
+  readonly max: number;
+  /** In bytes. */
+  readonly stride: number;
+}
+
+/** Writes the int32 `positions[p]` to the target, where p is the device's row-major position in the mesh. */
+export interface AxisIndexStep {
+  readonly op: "axisIndex";
+  readonly target: Place;
+  readonly positions: readonly number[];
+  readonly info: number;
+}
+
+/** Sets a dynamic slot: `table[slot] = address(from)`. */
+export interface SlotSet {
+  readonly slot: number;
+  readonly from: Place;
+}
+
+/** Moves a dynamic slot: `table[slot] += stride` (bytes, may be negative). */
+export interface SlotAdvance {
+  readonly slot: number;
+  readonly stride: number;
+}
+
+/**
+ * `sets` once, then `count` times the body, and after every iteration first all `advances`, then all `swaps`
+ * (the two slots exchange their contents). `count` may be 0.
+ */
+export interface LoopStep {
+  readonly op: "loop";
+  readonly count: number;
+  readonly sets: readonly SlotSet[];
+  readonly body: readonly Step[];
+  readonly advances: readonly SlotAdvance[];
+  readonly swaps: readonly (readonly [number, number])[];
+  readonly info: number;
+}
+
+/**
+ * `sets` once; then run `condition` and stop unless the byte at `predicate` is not 0; else run `body`, do the
+ * `swaps`, and begin again.
+ */
+export interface WhileStep {
+  readonly op: "while";
+  readonly sets: readonly SlotSet[];
+  readonly condition: readonly Step[];
+  readonly predicate: Place;
+  readonly body: readonly Step[];
+  readonly swaps: readonly (readonly [number, number])[];
+  readonly info: number;
+}
+
+/** Runs the branch whose number is the int32 at `index`, clamped to the branches there are. */
+export interface CondStep {
+  readonly op: "cond";
+  readonly index: Place;
+  readonly branches: readonly (readonly Step[])[];
+  readonly info: number;
+}
+
+/**
+ * Begins a collective. Never waits for other devices longer than it takes them to have left an earlier use of
+ * the same collective. Every device of the mesh starts and ends the same collectives in the same order.
+ */
+export interface StartStep {
+  readonly op: "start";
+  /** An index into `program.collectives`. */
+  readonly collective: number;
+  readonly info: number;
+}
+
+/**
+ * Ends a collective: afterwards the target holds the result, and the source may be overwritten at once (so all
+ * peers have read it). Between start and done this device writes neither, and does not read the target.
+ * Several collectives can be under way; a collective is never started again before it is done.
+ */
+export interface DoneStep {
+  readonly op: "done";
+  readonly collective: number;
+  readonly info: number;
+}
+
+/**
+ * One collective of a program. `groups` lists the mesh positions that take part together, each group in the
+ * order of positions along `axes`; every device is in exactly one group, and all have `size` members.
+ *
+ * * `allReduce`: source and target are `elements` elements; target = the combination of all sources.
+ * * `allGather`: source is `[outer, inner]`, target `[outer, size, inner]`.
+ * * `reduceScatter`: source is `[outer, size, inner]`, target `[outer, inner]`: the own block, combined.
+ * * `permute`: source and target are `elements` elements; `permutation` pairs positions inside a group
+ *   (source, target); a device that is no target gets zero bytes.
+ * * `allToAll`: source and target are `[size, inner]`: block j of the source goes to member j, block i of the
+ *   target comes from member i.
+ *
+ * `outer` and `inner` count elements. Source and target are dense and never overlap, except that an `allReduce`
+ * may have `source` equal to `target`.
+ * Reductions combine in the order of the group, so that all members get the same bits.
+ */
+export interface CollectiveSpec {
+  readonly kind: "allReduce" | "allGather" | "reduceScatter" | "permute" | "allToAll";
+  /** How elements are combined (for bool: `max` is or, `min` is and); bfloat16 and float16 sum in float32. */
+  readonly combine: "sum" | "max" | "min";
+  readonly dtype: DType;
+  readonly axes: readonly MeshAxis[];
+  readonly groups: readonly (readonly number[])[];
+  readonly size: number;
+  readonly source: Place;
+  readonly target: Place;
+  /** The elements of the source. */
+  readonly elements: number;
+  readonly outer: number;
+  readonly inner: number;
+  readonly permutation: readonly (readonly [source: number, target: number])[];
+  readonly info: number;
+}
+
+/** What a step does. */
+export interface StepInfo {
+  /** The ops that the step computes, in order. */
+  readonly ops: readonly string[];
+  /** Where the user wrote the last of them. */
+  readonly source?: { readonly text: string } | undefined;
+  /** Floating-point operations of one execution. */
+  readonly flops: number;
+  /** Bytes read and written by one execution. */
+  readonly bytes: number;
+}
+
+/** What one run costs a device; loops are counted with their trip counts, `while` bodies once. */
+export interface ProgramCost {
+  readonly flops: number;
+  readonly bytes: number;
+  /** Bytes sent to other devices. */
+  readonly communicatedBytes: number;
+  /** The arena, the inputs and the outputs together. */
+  readonly peakBytes: number;
+}
