@@ -54,7 +54,7 @@ export const shrArithmetic = binary("shrArithmetic");
 export const atan2 = binary("atan2");
 
 /** Whether each element is neither infinite nor NaN. */
-export function isFinite(x: Tensor): Tensor {
+export function finite(x: Tensor): Tensor {
   return bind1("isFinite", [x], none);
 }
 
