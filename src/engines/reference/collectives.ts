@@ -1,0 +1,115 @@
+import type { DType } from "../../ir/dtype.js";
+import { AxisError, ValueError } from "../../ir/errors.js";
+import { axisSizeIn, deviceGroups, formatMesh, type MeshAxis, positionAlong } from "../../ir/mesh.js";
+import type { CollectiveOp, OpName, OpParams } from "../../ir/ops.js";
+import { at, range, type TensorType } from "../../ir/shape.js";
+import { maxFold, minFold, sumFold } from "./reductions.js";
+import type { Context, EvalRule } from "./rule.js";
+import { concatenated, splitAlong } from "./strided.js";
+import { decode, encode, type HostTensor, hostTensor, zeros } from "./tensor.js";
+
+function axisNames(op: OpName, axes: readonly MeshAxis[], { mesh }: Context): string[] {
+  return axes.map(({ name, size }) => {
+    const bound = axisSizeIn(mesh, name);
+    if (bound === undefined) {
+      throw new AxisError(`[${op}] axis "${name}" is not an axis of the mesh ${formatMesh(mesh)}`);
+    }
+    if (bound !== size) {
+      throw new AxisError(
+        `[${op}] axis "${name}" has size ${bound} in the mesh, the program expects ${size}`,
+      );
+    }
+    return name;
+  });
+}
+
+/** For every group of devices that meet in a collective their lanes, in the order of the group. */
+function meetingLanes(op: OpName, axes: readonly MeshAxis[], context: Context): number[][] {
+  const names = axisNames(op, axes, context);
+  const laneOf = new Map(context.devices.map((device, lane) => [device, lane]));
+  const groups = deviceGroups(context.mesh, names).filter((group) => group.some((d) => laneOf.has(d)));
+  return groups.map((group) =>
+    group.map((device) => {
+      const lane = laneOf.get(device);
+      if (lane !== undefined) return lane;
+      const here = group.filter((d) => laneOf.has(d));
+      const missing = group.filter((d) => !laneOf.has(d));
+      throw new ValueError(
+        `[${op}] devices ${here.join(", ")} wait over axis ${names.join(", ")} for devices ` +
+          `${missing.join(", ")}, which took another branch or left the loop: a collective under diverging ` +
+          "control flow would deadlock; let the condition agree along the axis, or move the collective out",
+      );
+    }),
+  );
+}
+
+/** A collective by what one group does: the blocks of its members, in order, to what each of them gets. */
+function collective<K extends CollectiveOp>(
+  op: K,
+  exchange: (blocks: readonly HostTensor[], params: OpParams[K], type: TensorType) => HostTensor[],
+): EvalRule<K> {
+  return (ins, params, types, context) => {
+    const blocks = at(ins, 0);
+    const results = [...blocks];
+    for (const lanes of meetingLanes(op, params.axes, context)) {
+      const received = exchange(
+        lanes.map((lane) => at(blocks, lane)),
+        params,
+        at(types, 0),
+      );
+      lanes.forEach((lane, member) => {
+        results[lane] = at(received, member);
+      });
+    }
+    return [results];
+  };
+}
+
+/** All blocks combined element by element in the order of the group, floats in float64 and rounded once. */
+function combined(blocks: readonly HostTensor[], foldOf: typeof sumFold): HostTensor {
+  const { type } = at(blocks, 0);
+  const { start, combine } = foldOf(type.dtype);
+  const totals = new Float64Array(at(blocks, 0).data.length).fill(start);
+  for (const block of blocks) {
+    const values = decode(block);
+    for (let i = 0; i < totals.length; i++) totals[i] = combine(totals[i] as number, values[i] as number);
+  }
+  return encode(type, totals);
+}
+
+const forEach = (blocks: readonly HostTensor[], result: HostTensor): HostTensor[] => blocks.map(() => result);
+
+const reduceAcross = <K extends "psum" | "pmax" | "pmin">(
+  op: K,
+  foldOf: (dtype: DType) => ReturnType<typeof sumFold>,
+): EvalRule<K> => collective(op, (blocks) => forEach(blocks, combined(blocks, foldOf)));
+
+/** The meaning of the ops between devices. */
+export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: EvalRule<K> } = {
+  psum: reduceAcross("psum", sumFold),
+  pmax: reduceAcross("pmax", maxFold),
+  pmin: reduceAcross("pmin", minFold),
+  allGather: collective("allGather", (blocks, { dim }) => forEach(blocks, concatenated(blocks, dim))),
+  psumScatter: collective("psumScatter", (blocks, { dim }) =>
+    splitAlong(combined(blocks, sumFold), dim, blocks.length),
+  ),
+  ppermute: collective("ppermute", (blocks, { permutation }, type) => {
+    const received = forEach(blocks, zeros(type));
+    for (const [source, target] of permutation) received[target] = at(blocks, source);
+    return received;
+  }),
+  allToAll: collective("allToAll", (blocks, { splitDim, concatDim }) => {
+    const parts = blocks.map((block) => splitAlong(block, splitDim, blocks.length));
+    return range(blocks.length).map((member) =>
+      concatenated(
+        parts.map((sent) => at(sent, member)),
+        concatDim,
+      ),
+    );
+  }),
+  axisIndex: (_ins, { axes }, _types, context) => {
+    const names = axisNames("axisIndex", axes, context);
+    const position = (device: number) => positionAlong(context.mesh, device, names);
+    return [context.devices.map((device) => hostTensor("int32", [], [position(device)]))];
+  },
+};

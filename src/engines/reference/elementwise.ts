@@ -1,0 +1,166 @@
+import { type DType, isFloat, isInteger, limits, roundHalfEven, viewHost } from "../../ir/dtype.js";
+import type { CompareDirection, ElementwiseOp, OpName } from "../../ir/ops.js";
+import { at, sizeOf, type TensorType } from "../../ir/shape.js";
+import {
+  erf,
+  erfInv,
+  integerDivide,
+  integerPower,
+  integerRemainder,
+  power,
+  shiftLeft,
+  shiftRightArithmetic,
+  shiftRightLogical,
+  threefry,
+} from "./functions.js";
+import { type EvalRule, onEveryLane } from "./rule.js";
+import { decode, encode, type HostTensor } from "./tensor.js";
+
+type Unary = (x: number) => number;
+type Binary = (x: number, y: number) => number;
+type Ternary = (x: number, y: number, z: number) => number;
+
+/** The distance between the elements an elementwise loop reads: a scalar literal stays in place. */
+const stepOf = (values: Float64Array, size: number): number => (values.length === size ? 1 : 0);
+
+function mapOne(ins: readonly HostTensor[], type: TensorType, f: Unary): HostTensor {
+  const x = decode(at(ins, 0));
+  const result = new Float64Array(x.length);
+  for (let i = 0; i < result.length; i++) result[i] = f(x[i] as number);
+  return encode(type, result);
+}
+
+function mapTwo(ins: readonly HostTensor[], type: TensorType, f: Binary): HostTensor {
+  const [x, y] = [decode(at(ins, 0)), decode(at(ins, 1))];
+  const size = sizeOf(type.shape);
+  const [xStep, yStep] = [stepOf(x, size), stepOf(y, size)];
+  const result = new Float64Array(size);
+  for (let i = 0; i < size; i++) result[i] = f(x[i * xStep] as number, y[i * yStep] as number);
+  return encode(type, result);
+}
+
+function mapThree(ins: readonly HostTensor[], type: TensorType, f: Ternary): HostTensor {
+  const [x, y, z] = [decode(at(ins, 0)), decode(at(ins, 1)), decode(at(ins, 2))];
+  const size = sizeOf(type.shape);
+  const [xStep, yStep, zStep] = [stepOf(x, size), stepOf(y, size), stepOf(z, size)];
+  const result = new Float64Array(size);
+  for (let i = 0; i < size; i++) {
+    result[i] = f(x[i * xStep] as number, y[i * yStep] as number, z[i * zStep] as number);
+  }
+  return encode(type, result);
+}
+
+/** The same function for every data type: rounding the result to the type does the rest. */
+const unary = (f: Unary): EvalRule<OpName> =>
+  onEveryLane((ins, _params, types) => [mapOne(ins, at(types, 0), f)]);
+
+/** A function of two elements, and another one for integers where they differ. */
+const binary = (f: Binary, onIntegers: Binary = f): EvalRule<OpName> =>
+  onEveryLane((ins, _params, types) => {
+    const type = at(types, 0);
+    return [mapTwo(ins, type, isInteger(type.dtype) ? onIntegers : f)];
+  });
+
+const ternary = (f: Ternary): EvalRule<OpName> =>
+  onEveryLane((ins, _params, types) => [mapThree(ins, at(types, 0), f)]);
+
+const identity: EvalRule<OpName> = (ins) => [...ins];
+
+const comparisons: { readonly [D in CompareDirection]: Binary } = {
+  eq: (x, y) => Number(x === y),
+  ne: (x, y) => Number(x !== y),
+  lt: (x, y) => Number(x < y),
+  le: (x, y) => Number(x <= y),
+  gt: (x, y) => Number(x > y),
+  ge: (x, y) => Number(x >= y),
+};
+
+/** What becomes of an element before it is rounded to the new type. */
+function conversion(from: DType, to: DType): Unary {
+  if (to === "bool") return (x) => Number(x !== 0);
+  if (!isFloat(from) || !isInteger(to)) return (x) => x;
+  const { min, max } = limits(to);
+  return (x) => (Number.isNaN(x) ? 0 : Math.min(Math.max(Math.trunc(x), min), max));
+}
+
+/** The rounding of a float result to integers saturates, unlike that of integer arithmetic. */
+export function convert(x: HostTensor, type: TensorType): HostTensor {
+  return mapOne([x], type, conversion(x.type.dtype, type.dtype));
+}
+
+function bitcast({ data }: HostTensor, type: TensorType): HostTensor {
+  const bytes = data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength);
+  return { type, data: viewHost(type.dtype, bytes) };
+}
+
+function threefryBits(ins: readonly HostTensor[], types: readonly TensorType[]): HostTensor[] {
+  const size = sizeOf(at(types, 0).shape);
+  const operands = ins.map(decode);
+  const steps = operands.map((values) => stepOf(values, size));
+  const operand = (k: number, i: number) => at(operands, k)[i * at(steps, k)] as number;
+  const [bits0, bits1] = [new Float64Array(size), new Float64Array(size)];
+  for (let i = 0; i < size; i++) {
+    const [a, b] = threefry(operand(0, i), operand(1, i), operand(2, i), operand(3, i));
+    bits0[i] = a;
+    bits1[i] = b;
+  }
+  return [encode(at(types, 0), bits0), encode(at(types, 1), bits1)];
+}
+
+/**
+ * The meaning of the elementwise ops: every element is computed in float64 and rounded once to the result's
+ * type, so a float32 result is the correctly rounded one wherever the float64 function is exact enough.
+ */
+export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBarrier"]: EvalRule<K> } = {
+  neg: unary((x) => -x),
+  exp: unary(Math.exp),
+  expm1: unary(Math.expm1),
+  log: unary(Math.log),
+  log1p: unary(Math.log1p),
+  tanh: unary(Math.tanh),
+  sin: unary(Math.sin),
+  cos: unary(Math.cos),
+  sqrt: unary(Math.sqrt),
+  rsqrt: unary((x) => 1 / Math.sqrt(x)),
+  cbrt: unary(Math.cbrt),
+  abs: unary(Math.abs),
+  sign: unary(Math.sign),
+  floor: unary(Math.floor),
+  ceil: unary(Math.ceil),
+  round: unary(roundHalfEven),
+  erf: unary(erf),
+  erfInv: unary(erfInv),
+  logistic: unary((x) => 1 / (1 + Math.exp(-x))),
+  not: onEveryLane((ins, _params, types) => {
+    const type = at(types, 0);
+    return [mapOne(ins, type, type.dtype === "bool" ? (x) => 1 - x : (x) => ~x)];
+  }),
+  isFinite: unary((x) => Number(Number.isFinite(x))),
+  convert: onEveryLane((ins, _params, types) => [convert(at(ins, 0), at(types, 0))]),
+  bitcast: onEveryLane((ins, _params, types) => [bitcast(at(ins, 0), at(types, 0))]),
+
+  add: binary((x, y) => x + y),
+  sub: binary((x, y) => x - y),
+  mul: binary((x, y) => x * y, Math.imul),
+  div: binary((x, y) => x / y, integerDivide),
+  rem: binary((x, y) => x % y, integerRemainder),
+  pow: binary(power, integerPower),
+  max: binary(Math.max),
+  min: binary(Math.min),
+  and: binary((x, y) => x & y),
+  or: binary((x, y) => x | y),
+  xor: binary((x, y) => x ^ y),
+  shl: binary(shiftLeft),
+  shrLogical: binary(shiftRightLogical),
+  shrArithmetic: binary(shiftRightArithmetic),
+  atan2: binary(Math.atan2),
+  compare: onEveryLane((ins, { direction }, types) => [mapTwo(ins, at(types, 0), comparisons[direction])]),
+
+  select: ternary((predicate, onTrue, onFalse) => (predicate ? onTrue : onFalse)),
+  clamp: ternary((low, x, high) => Math.min(Math.max(x, low), high)),
+  threefry2x32: onEveryLane((ins, _params, types) => threefryBits(ins, types)),
+
+  name: identity,
+  stopGradient: identity,
+  optimizationBarrier: identity,
+};

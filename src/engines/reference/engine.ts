@@ -1,0 +1,135 @@
+import { allocateHost, type HostData } from "../../ir/dtype.js";
+import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import { DisposedError, ShapeError, ValueError } from "../../ir/errors.js";
+import { axesSize, formatMesh } from "../../ir/mesh.js";
+import type { Program } from "../../ir/program.js";
+import { at, formatType, sizeOf, type TensorType } from "../../ir/shape.js";
+import { verify } from "../../ir/verify.js";
+import { interpretSpmd } from "./interpret.js";
+import type { HostTensor } from "./tensor.js";
+
+/** How the reference engine is made. */
+export interface ReferenceEngineOptions {
+  /** How many devices it simulates; as many as a mesh asks for unless said otherwise. */
+  readonly numDevices?: number;
+}
+
+/** An engine that interprets programs in this thread: slow, simple, and the meaning of every op. */
+export function createReferenceEngine(options: ReferenceEngineOptions = {}): Engine {
+  return new ReferenceEngine(options.numDevices ?? Number.POSITIVE_INFINITY);
+}
+
+type State = "ready" | "released" | "donated";
+
+class ReferenceBuffer implements DeviceBuffer {
+  private state: State = "ready";
+
+  constructor(
+    readonly owner: ReferenceEngine,
+    readonly device: number,
+    private tensor: HostTensor,
+  ) {}
+
+  get type(): TensorType {
+    return this.tensor.type;
+  }
+
+  read(caller: string): HostTensor {
+    if (this.state !== "ready") {
+      throw new DisposedError(
+        `[${caller}] this buffer of ${formatType(this.type)} on device ${this.device} was ${this.state} ` +
+          "and cannot be used again: keep a copy, or do not donate it",
+      );
+    }
+    return this.tensor;
+  }
+
+  dispose(state: "released" | "donated"): void {
+    this.state = state;
+    this.tensor = { type: this.type, data: allocateHost(this.type.dtype, 0) };
+  }
+}
+
+class ReferenceEngine implements Engine {
+  readonly name = "reference";
+  private closed = false;
+
+  constructor(readonly numDevices: number) {}
+
+  compile(program: Program, { mesh, devices, donated, name = "program" }: CompileOptions): Executable {
+    this.checkOpen("compile");
+    verify(program, "perDevice");
+    if (devices.length !== axesSize(mesh.axes)) {
+      throw new ValueError(
+        `[compile] ${name}: ${devices.length} devices for the ${axesSize(mesh.axes)} positions of the mesh ` +
+          formatMesh(mesh),
+      );
+    }
+    for (const device of devices) this.checkDevice("compile", device);
+    const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
+      this.checkOpen("execute");
+      const buffers = inputs.map((row) => row.map((buffer) => this.own("execute", buffer)));
+      const tensors = buffers.map((row) => row.map((buffer) => buffer.read("execute")));
+      const outputs = interpretSpmd(program, mesh, tensors);
+      buffers.forEach((row, i) => {
+        if (donated?.[i]) for (const buffer of row) buffer.dispose("donated");
+      });
+      return outputs.map((row) =>
+        row.map((tensor, position) => new ReferenceBuffer(this, at(devices, position), tensor)),
+      );
+    };
+    return { execute };
+  }
+
+  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
+    this.checkOpen("upload");
+    this.checkDevice("upload", device);
+    const expected = allocateHost(type.dtype, 0).constructor;
+    if (data.length !== sizeOf(type.shape) || data.constructor !== expected) {
+      throw new ShapeError(
+        `[upload] ${formatType(type)} needs a ${expected.name} of ${sizeOf(type.shape)} elements, ` +
+          `not a ${data.constructor.name} of ${data.length}`,
+      );
+    }
+    return new ReferenceBuffer(this, device, { type, data: data.slice() });
+  }
+
+  async download(buffer: DeviceBuffer): Promise<HostData> {
+    this.checkOpen("download");
+    return this.own("download", buffer).read("download").data.slice();
+  }
+
+  peek(buffer: DeviceBuffer): HostData {
+    this.checkOpen("peek");
+    return this.own("peek", buffer).read("peek").data;
+  }
+
+  /** After closing there is nothing left to give back, so finalizers may still come here. */
+  release(buffer: DeviceBuffer): void {
+    if (this.closed) return;
+    const own = this.own("release", buffer);
+    own.read("release");
+    own.dispose("released");
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+  }
+
+  private own(caller: string, buffer: DeviceBuffer): ReferenceBuffer {
+    if (buffer instanceof ReferenceBuffer && buffer.owner === this) return buffer;
+    throw new ValueError(`[${caller}] the buffer of ${formatType(buffer.type)} belongs to another engine`);
+  }
+
+  private checkOpen(caller: string): void {
+    if (this.closed) {
+      throw new DisposedError(`[${caller}] the reference engine is closed: create a new one`);
+    }
+  }
+
+  private checkDevice(caller: string, device: number): void {
+    if (!Number.isInteger(device) || device < 0 || device >= this.numDevices) {
+      throw new ValueError(`[${caller}] device ${device} is not one of the ${this.numDevices} devices`);
+    }
+  }
+}

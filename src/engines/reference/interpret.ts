@@ -1,0 +1,114 @@
+import { InternalError, ShapeError } from "../../ir/errors.js";
+import { axesSize, type MeshShape } from "../../ir/mesh.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
+import type { Atom, Program } from "../../ir/program.js";
+import { at, formatType, range, sameType, sizeOf, type TensorType } from "../../ir/shape.js";
+import { collectiveRules } from "./collectives.js";
+import { contractionRules } from "./contraction.js";
+import { controlFlowRules } from "./controlFlow.js";
+import { elementwiseRules } from "./elementwise.js";
+import { indexingRules } from "./indexing.js";
+import { movementRules } from "./movement.js";
+import { reductionRules } from "./reductions.js";
+import type { Context, EvalRule, Lanes } from "./rule.js";
+import { sortRules } from "./sort.js";
+import { spmdRules } from "./spmd.js";
+import { type HostTensor, hostTensor } from "./tensor.js";
+
+/** The meaning of every op. */
+const evalRules: { readonly [K in OpName]: EvalRule<K> } = {
+  ...elementwiseRules,
+  ...movementRules,
+  ...indexingRules,
+  ...reductionRules,
+  ...sortRules,
+  ...contractionRules,
+  ...controlFlowRules,
+  ...collectiveRules,
+  ...spmdRules,
+};
+
+function evaluate<K extends OpName>(
+  op: K,
+  ins: readonly Lanes[],
+  params: OpParams[K],
+  types: readonly TensorType[],
+  context: Context,
+): Lanes[] {
+  const rule: EvalRule<K> = evalRules[op];
+  return rule(ins, params, types, context);
+}
+
+/** Runs a program on the lanes of a context, one equation after the other. */
+function run(program: Program, inputs: readonly Lanes[], context: Context): Lanes[] {
+  const values = new Map<number, Lanes>();
+  const read = (atom: Atom): Lanes => {
+    if (atom.kind === "literal") {
+      const scalar = hostTensor(atom.type.dtype, [], [atom.value]);
+      return context.devices.map(() => scalar);
+    }
+    const lanes = values.get(atom.id);
+    if (!lanes) throw new InternalError("[interpret] a value is read before it is defined");
+    return lanes;
+  };
+  program.inputs.forEach((input, i) => {
+    values.set(input.id, at(inputs, i));
+  });
+  for (const { op, ins, outs, params } of program.eqns) {
+    const types = outs.map(({ type }) => type);
+    const results = evaluate(op, ins.map(read), params, types, context);
+    outs.forEach((out, i) => {
+      values.set(out.id, at(results, i));
+    });
+  }
+  return program.outputs.map(read);
+}
+
+/**
+ * Evaluates a program on tensors; shard maps inside run on simulated devices.
+ *
+ * ```ts
+ * const [y] = interpret(program, [hostTensor("float32", [2], [1, 2])]);
+ * ```
+ */
+export function interpret(program: Program, inputs: readonly HostTensor[]): HostTensor[] {
+  const lanes = inputs.map((input) => [input]);
+  return interpretSpmd(program, { axes: [] }, lanes).map((output) => at(output, 0));
+}
+
+/**
+ * Evaluates a per-device program on all devices of a mesh, in lock step and in one thread.
+ *
+ * @param inputs for every input of the program one block per device of the mesh, row-major
+ * @returns for every output one block per device
+ */
+export function interpretSpmd(
+  program: Program,
+  mesh: MeshShape,
+  inputs: readonly (readonly HostTensor[])[],
+): HostTensor[][] {
+  const numDevices = axesSize(mesh.axes);
+  checkInputs(program, numDevices, inputs);
+  const outputs = run(program, inputs, { mesh, devices: range(numDevices), run });
+  return outputs.map((lanes) => [...lanes]);
+}
+
+function checkInputs(program: Program, numDevices: number, inputs: readonly Lanes[]): void {
+  if (inputs.length !== program.inputs.length) {
+    throw new ShapeError(`[interpret] ${inputs.length} inputs for ${program.inputs.length} places`);
+  }
+  program.inputs.forEach(({ type }, i) => {
+    const lanes = at(inputs, i);
+    if (lanes.length !== numDevices) {
+      throw new ShapeError(`[interpret] input ${i} has ${lanes.length} blocks for ${numDevices} devices`);
+    }
+    for (const block of lanes) {
+      if (!sameType(block.type, type) || block.data.length !== sizeOf(type.shape)) {
+        throw new ShapeError(
+          `[interpret] input ${i} is ${formatType(block.type)} of ${block.data.length} elements, ` +
+            `the program takes ${formatType(type)}`,
+        );
+      }
+    }
+  });
+}

@@ -1,0 +1,92 @@
+import {
+  allocateHost,
+  type DType,
+  fromBfloat16Bits,
+  fromFloat16Bits,
+  type HostData,
+  toBfloat16Bits,
+  toFloat16Bits,
+} from "../../ir/dtype.js";
+import { ShapeError } from "../../ir/errors.js";
+import { formatType, type Shape, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
+
+/** A tensor in the host's memory, row-major; nothing writes to its data once it is made. */
+export interface HostTensor {
+  readonly type: TensorType;
+  readonly data: HostData;
+}
+
+/**
+ * A tensor made of plain numbers, each rounded to the data type.
+ *
+ * ```ts
+ * hostTensor("float32", [2, 2], [1, 2, 3, 4])
+ * ```
+ */
+export function hostTensor(dtype: DType, shape: Shape, values: Iterable<number>): HostTensor {
+  const type = tensorType(dtype, shape);
+  const numbers = Float64Array.from(values);
+  if (numbers.length !== sizeOf(shape)) {
+    throw new ShapeError(`[hostTensor] ${numbers.length} numbers do not fill ${formatType(type)}`);
+  }
+  return encode(type, numbers);
+}
+
+/** The elements as plain numbers, row-major. */
+export function numbersOf(tensor: HostTensor): number[] {
+  return Array.from(decode(tensor));
+}
+
+/** A tensor of zeros. */
+export function zeros(type: TensorType): HostTensor {
+  return { type, data: allocateHost(type.dtype, sizeOf(type.shape)) };
+}
+
+/** The only element of a tensor of one element. */
+export function scalarOf(tensor: HostTensor): number {
+  return decode(tensor)[0] as number;
+}
+
+/**
+ * The elements as float64 numbers, which hold every value of every data type. All rules compute on these, so
+ * that their loops see one kind of array; the result may be the tensor's own data and must not be written to.
+ */
+export function decode({ type, data }: HostTensor): Float64Array {
+  if (data instanceof Float64Array) return data;
+  const is16Bit = type.dtype === "bfloat16" || type.dtype === "float16";
+  if (!is16Bit) return new Float64Array(data);
+  const fromBits = type.dtype === "bfloat16" ? fromBfloat16Bits : fromFloat16Bits;
+  const values = new Float64Array(data.length);
+  for (let i = 0; i < values.length; i++) values[i] = fromBits(data[i] as number);
+  return values;
+}
+
+/**
+ * The tensor whose elements are the values rounded to its data type: floats to the nearest, ties to even
+ * (bfloat16 and float16 by way of float32), integers modulo 2³². Takes the array over.
+ */
+export function encode(type: TensorType, values: Float64Array): HostTensor {
+  return { type, data: encodeData(type.dtype, values) };
+}
+
+function encodeData(dtype: DType, values: Float64Array): HostData {
+  switch (dtype) {
+    case "float64":
+      return values;
+    case "float32":
+      return new Float32Array(values);
+    case "int32":
+      return new Int32Array(values);
+    case "uint32":
+      return new Uint32Array(values);
+    case "bool":
+      return new Uint8Array(values);
+    case "bfloat16":
+    case "float16": {
+      const toBits = dtype === "bfloat16" ? toBfloat16Bits : toFloat16Bits;
+      const bits = new Uint16Array(values.length);
+      for (let i = 0; i < bits.length; i++) bits[i] = toBits(values[i] as number);
+      return bits;
+    }
+  }
+}
