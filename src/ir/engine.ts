@@ -42,6 +42,10 @@ export interface Engine {
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer;
   /** Copies elements out, after everything that writes them has finished. */
   download(buffer: DeviceBuffer): Promise<HostData>;
+  /** The elements if they can be read at once, without waiting; the caller does not change them. */
+  peek(buffer: DeviceBuffer): HostData | undefined;
+  /** Starts copying a buffer to another device of this engine and returns the copy at once. */
+  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer;
   /** Gives the buffer's memory back; the buffer is not used again. */
   release(buffer: DeviceBuffer): void;
   /** Stops all devices and gives everything back. */

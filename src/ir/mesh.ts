@@ -20,6 +20,16 @@ export type Spec = readonly DimAxes[];
 /** A constraint on one dimension: its axes, or free for the partitioner to choose. */
 export type DimConstraint = DimAxes | "unconstrained";
 
+/** Whether two specs split every dim over the same axes. */
+export function sameSpec(a: Spec, b: Spec): boolean {
+  const key = (spec: Spec) =>
+    spec
+      .map((axes) => axes.join())
+      .join("|")
+      .replace(/\|+$/, "");
+  return key(a) === key(b);
+}
+
 /** The number of devices (or positions) that the axes span together. */
 export function axesSize(axes: readonly MeshAxis[]): number {
   return axes.reduce((size, axis) => size * axis.size, 1);

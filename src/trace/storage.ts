@@ -66,20 +66,31 @@ export class Storage {
   async download(caller: string): Promise<HostData> {
     const { engine, mesh, spec } = this.placement;
     const buffers = this.read(caller);
-    if (spec.every((axes) => splitCount(mesh, axes) === 1)) return engine.download(at(buffers, 0));
+    const blocks = distinctBlocks(mesh, spec).map((position) => engine.download(at(buffers, position)));
+    return this.assemble(await Promise.all(blocks));
+  }
+
+  /** Like {@link download}, if the engine can be read without waiting. */
+  peek(caller: string): HostData | undefined {
+    const { engine, mesh, spec } = this.placement;
+    const buffers = this.read(caller);
+    const blocks = distinctBlocks(mesh, spec).map((position) => engine.peek(at(buffers, position)));
+    return blocks.every((block) => block !== undefined) ? this.assemble(blocks) : undefined;
+  }
+
+  private assemble(blocks: readonly HostData[]): HostData {
+    if (blocks.length === 1) return at(blocks, 0);
+    const { mesh, spec } = this.placement;
     const whole = allocateHost(this.type.dtype, sizeOf(this.type.shape));
-    const blocks = await Promise.all(
-      distinctBlocks(mesh, spec).map((device) => engine.download(at(buffers, device))),
-    );
-    distinctBlocks(mesh, spec).forEach((device, i) => {
-      copyBlock(whole, at(blocks, i), this.type.shape, spec, mesh, device, "toWhole");
+    distinctBlocks(mesh, spec).forEach((position, i) => {
+      copyBlock(whole, at(blocks, i), this.type.shape, spec, mesh, position, "toWhole");
     });
     return whole;
   }
 }
 
-/** The first device that holds each different block of a tensor. */
-function distinctBlocks(mesh: MeshShape, spec: Spec): number[] {
+/** The first mesh position that holds each different block of a tensor. */
+export function distinctBlocks(mesh: MeshShape, spec: Spec): number[] {
   const seen = new Set<string>();
   const devices: number[] = [];
   for (let device = 0; device < axesSize(mesh.axes); device++) {
