@@ -1,0 +1,508 @@
+import {
+  ATOMIC_OPS,
+  type AtomicOp,
+  LANE_MEMORY_OPS,
+  LANE_OPS,
+  type LaneMemoryOp,
+  type LaneOp,
+  MEMORY_OPS,
+  type MemoryOp,
+  SATURATING_OPS,
+  SCALAR_OPS,
+  type ScalarOp,
+  VECTOR_MEMORY_OPS,
+  VECTOR_OPS,
+  VECTOR_SCALAR_OPS,
+  VECTOR_SHIFT_OPS,
+  type VectorOp,
+  type VectorScalarOp,
+  type VectorShiftOp,
+} from "./opcodes.js";
+
+/** The value types of WebAssembly that kernels use. */
+export type ValueType = "i32" | "i64" | "f32" | "f64" | "v128";
+
+/** The index of a parameter or local variable of one function. */
+export type Local = number & { readonly __local: never };
+
+/** The index of a function in its module, imported ones included. */
+export type FunctionIndex = number & { readonly __function: never };
+
+/** An enclosing block or loop that a branch can name. */
+export interface Label {
+  readonly depth: number;
+}
+
+const VALUE_TYPE_CODES: { readonly [T in ValueType]: number } = {
+  i32: 0x7f,
+  i64: 0x7e,
+  f32: 0x7d,
+  f64: 0x7c,
+  v128: 0x7b,
+};
+const EMPTY_BLOCK = 0x40;
+const SIMD_PREFIX = 0xfd;
+const NUMERIC_PREFIX = 0xfc;
+const ATOMIC_PREFIX = 0xfe;
+
+/** A growing byte array that writes the encodings of the WebAssembly binary format. */
+export class ByteWriter {
+  private bytes = new Uint8Array(256);
+  private view = new DataView(this.bytes.buffer);
+  private used = 0;
+
+  /** The number of bytes written so far. */
+  get length(): number {
+    return this.used;
+  }
+
+  private reserve(count: number): number {
+    const at = this.used;
+    if (at + count > this.bytes.length) {
+      const grown = new Uint8Array(Math.max(this.bytes.length * 2, at + count));
+      grown.set(this.bytes.subarray(0, at));
+      this.bytes = grown;
+      this.view = new DataView(grown.buffer);
+    }
+    this.used = at + count;
+    return at;
+  }
+
+  /** Appends one byte. */
+  byte(value: number): void {
+    const at = this.reserve(1);
+    this.bytes[at] = value;
+  }
+
+  /** Appends bytes as they are. */
+  raw(values: ArrayLike<number>): void {
+    const at = this.reserve(values.length);
+    this.bytes.set(values, at);
+  }
+
+  /** Appends an unsigned LEB128 integer below 2^32. */
+  u32(value: number): void {
+    if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
+      throw new RangeError(`[ByteWriter] ${value} is not an unsigned 32-bit integer`);
+    }
+    let rest = value >>> 0;
+    while (rest >= 0x80) {
+      this.byte((rest & 0x7f) | 0x80);
+      rest >>>= 7;
+    }
+    this.byte(rest);
+  }
+
+  /** Appends a signed LEB128 integer of up to 64 bits. */
+  signed(value: bigint): void {
+    let rest = value;
+    for (;;) {
+      const low = Number(rest & 0x7fn);
+      rest >>= 7n;
+      const done = (rest === 0n && (low & 0x40) === 0) || (rest === -1n && (low & 0x40) !== 0);
+      this.byte(done ? low : low | 0x80);
+      if (done) return;
+    }
+  }
+
+  /** Appends a little-endian float32. */
+  f32(value: number): void {
+    const at = this.reserve(4);
+    this.view.setFloat32(at, value, true);
+  }
+
+  /** Appends a little-endian float64. */
+  f64(value: number): void {
+    const at = this.reserve(8);
+    this.view.setFloat64(at, value, true);
+  }
+
+  /** Appends a little-endian 32-bit word. */
+  word(value: number): void {
+    const at = this.reserve(4);
+    this.view.setUint32(at, value >>> 0, true);
+  }
+
+  /** Appends a length-prefixed UTF-8 name. */
+  name(text: string): void {
+    const encoded = new TextEncoder().encode(text);
+    this.u32(encoded.length);
+    this.raw(encoded);
+  }
+
+  /** The bytes written so far, as a copy. */
+  toBytes(): Uint8Array<ArrayBuffer> {
+    return this.bytes.slice(0, this.used);
+  }
+}
+
+/** Writes one function body; instructions have the names of the text format. */
+export class FunctionBody {
+  private readonly writer = new ByteWriter();
+  private readonly locals: ValueType[] = [];
+  private depth = 0;
+
+  constructor(private readonly params: readonly ValueType[]) {}
+
+  /** The local that holds the parameter at `index`. */
+  param(index: number): Local {
+    if (index >= this.params.length) {
+      throw new RangeError(`[FunctionBody] parameter ${index} of a function with ${this.params.length}`);
+    }
+    return index as Local;
+  }
+
+  /** Declares a fresh local variable, zero at first. */
+  local(type: ValueType): Local {
+    this.locals.push(type);
+    return (this.params.length + this.locals.length - 1) as Local;
+  }
+
+  /** Pushes a local's value. */
+  get(local: Local): this {
+    this.writer.byte(0x20);
+    this.writer.u32(local);
+    return this;
+  }
+
+  /** Pops into a local. */
+  set(local: Local): this {
+    this.writer.byte(0x21);
+    this.writer.u32(local);
+    return this;
+  }
+
+  /** Stores the top of the stack in a local and leaves it there. */
+  tee(local: Local): this {
+    this.writer.byte(0x22);
+    this.writer.u32(local);
+    return this;
+  }
+
+  /** Pushes a 32-bit integer; values above 2^31 are taken as unsigned bit patterns. */
+  i32(value: number): this {
+    this.writer.byte(0x41);
+    this.writer.signed(BigInt(value | 0));
+    return this;
+  }
+
+  /** Pushes a 64-bit integer. */
+  i64(value: bigint): this {
+    this.writer.byte(0x42);
+    this.writer.signed(BigInt.asIntN(64, value));
+    return this;
+  }
+
+  /** Pushes a float32. */
+  f32(value: number): this {
+    this.writer.byte(0x43);
+    this.writer.f32(value);
+    return this;
+  }
+
+  /** Pushes a float64. */
+  f64(value: number): this {
+    this.writer.byte(0x44);
+    this.writer.f64(value);
+    return this;
+  }
+
+  /** Pushes a vector given as four 32-bit words, lane 0 first. */
+  v128(words: readonly [number, number, number, number]): this {
+    this.simd(0x0c);
+    for (const word of words) this.writer.word(word);
+    return this;
+  }
+
+  /** A scalar instruction without immediates. */
+  op(name: ScalarOp): this {
+    if (name in SATURATING_OPS) {
+      this.writer.byte(NUMERIC_PREFIX);
+      this.writer.u32(SATURATING_OPS[name as keyof typeof SATURATING_OPS]);
+    } else {
+      this.writer.byte(SCALAR_OPS[name as keyof typeof SCALAR_OPS]);
+    }
+    return this;
+  }
+
+  /** A SIMD instruction without immediates. */
+  vector(name: VectorOp | VectorShiftOp | VectorScalarOp): this {
+    return this.simd(VECTOR_CODES[name]);
+  }
+
+  /** A SIMD instruction with a lane index. */
+  lane(name: LaneOp, lane: number): this {
+    this.simd(LANE_OPS[name]);
+    this.writer.byte(lane);
+    return this;
+  }
+
+  /** Picks four 32-bit lanes out of the eight of two vectors (0 to 3 the first, 4 to 7 the second). */
+  shuffle(lanes: readonly [number, number, number, number]): this {
+    this.simd(0x0d);
+    for (const lane of lanes) this.writer.raw([lane * 4, lane * 4 + 1, lane * 4 + 2, lane * 4 + 3]);
+    return this;
+  }
+
+  /** A load or a store at the address on the stack plus `offset` bytes. */
+  memory(name: MemoryOp, offset = 0, align?: number): this {
+    if (name in VECTOR_MEMORY_OPS) {
+      const [code, natural] = VECTOR_MEMORY_OPS[name as keyof typeof VECTOR_MEMORY_OPS];
+      this.simd(code);
+      this.writer.u32(Math.min(align ?? 2, natural));
+    } else {
+      const [code, natural] = MEMORY_OPS[name as keyof typeof MEMORY_OPS];
+      this.writer.byte(code);
+      this.writer.u32(Math.min(align ?? 2, natural));
+    }
+    this.writer.u32(offset);
+    return this;
+  }
+
+  /** A load into or a store from one lane of the vector on the stack. */
+  laneMemory(name: LaneMemoryOp, lane: number, offset = 0): this {
+    const [code, natural] = LANE_MEMORY_OPS[name];
+    this.simd(code);
+    this.writer.u32(Math.min(2, natural));
+    this.writer.u32(offset);
+    this.writer.byte(lane);
+    return this;
+  }
+
+  /** An atomic instruction at the address on the stack plus `offset` bytes. */
+  atomic(name: AtomicOp, offset = 0): this {
+    const [code, align] = ATOMIC_OPS[name];
+    this.writer.byte(ATOMIC_PREFIX);
+    this.writer.u32(code);
+    this.writer.u32(align);
+    this.writer.u32(offset);
+    return this;
+  }
+
+  /** Copies bytes: pops destination, source and length. */
+  memoryCopy(): this {
+    this.writer.byte(NUMERIC_PREFIX);
+    this.writer.raw([10, 0, 0]);
+    return this;
+  }
+
+  /** Fills bytes: pops destination, byte value and length. */
+  memoryFill(): this {
+    this.writer.byte(NUMERIC_PREFIX);
+    this.writer.raw([11, 0]);
+    return this;
+  }
+
+  /** Calls a function of the module. */
+  call(target: FunctionIndex): this {
+    this.writer.byte(0x10);
+    this.writer.u32(target);
+    return this;
+  }
+
+  /** A block; a branch to its label leaves it. */
+  block(body: (label: Label) => void): this {
+    return this.nested(0x02, body);
+  }
+
+  /** A loop; a branch to its label starts the next round. */
+  loop(body: (label: Label) => void): this {
+    return this.nested(0x03, body);
+  }
+
+  /** Pops a condition and runs one of the two branches, which leave nothing on the stack. */
+  if(whenTrue: () => void, whenFalse?: () => void): this {
+    this.writer.byte(0x04);
+    this.writer.byte(EMPTY_BLOCK);
+    this.depth++;
+    whenTrue();
+    if (whenFalse) {
+      this.writer.byte(0x05);
+      whenFalse();
+    }
+    this.depth--;
+    this.writer.byte(0x0b);
+    return this;
+  }
+
+  /** Branches to an enclosing block or loop. */
+  br(label: Label): this {
+    this.writer.byte(0x0c);
+    this.writer.u32(this.depth - label.depth);
+    return this;
+  }
+
+  /** Pops a condition and branches when it is not zero. */
+  brIf(label: Label): this {
+    this.writer.byte(0x0d);
+    this.writer.u32(this.depth - label.depth);
+    return this;
+  }
+
+  /** Adds a constant to an i32 local. */
+  increment(local: Local, by: number): this {
+    return this.get(local).i32(by).op("i32.add").set(local);
+  }
+
+  private simd(code: number): this {
+    this.writer.byte(SIMD_PREFIX);
+    this.writer.u32(code);
+    return this;
+  }
+
+  private nested(code: number, body: (label: Label) => void): this {
+    this.writer.byte(code);
+    this.writer.byte(EMPTY_BLOCK);
+    this.depth++;
+    body({ depth: this.depth });
+    this.depth--;
+    this.writer.byte(0x0b);
+    return this;
+  }
+
+  /** The encoded body with its local declarations and final `end`. */
+  encode(): Uint8Array {
+    const out = new ByteWriter();
+    const runs: { type: ValueType; count: number }[] = [];
+    for (const type of this.locals) {
+      const last = runs.at(-1);
+      if (last?.type === type) last.count++;
+      else runs.push({ type, count: 1 });
+    }
+    out.u32(runs.length);
+    for (const run of runs) {
+      out.u32(run.count);
+      out.byte(VALUE_TYPE_CODES[run.type]);
+    }
+    out.raw(this.writer.toBytes());
+    out.byte(0x0b);
+    return out.toBytes();
+  }
+}
+
+const VECTOR_CODES = { ...VECTOR_OPS, ...VECTOR_SHIFT_OPS, ...VECTOR_SCALAR_OPS };
+
+/** The signature of a function. */
+export interface Signature {
+  readonly params: readonly ValueType[];
+  readonly results: readonly ValueType[];
+}
+
+/** The limits of an imported memory, in pages of 64 KiB. */
+export interface MemoryImport {
+  readonly module: string;
+  readonly name: string;
+  readonly shared: boolean;
+  readonly minimumPages: number;
+  /** Required for shared memories: an imported memory's own maximum must not exceed it. */
+  readonly maximumPages?: number;
+}
+
+/** Collects types, imports and functions and writes the module's bytes. */
+export class ModuleBuilder {
+  private readonly types: Signature[] = [];
+  private readonly typeIndex = new Map<string, number>();
+  private readonly functionImports: { module: string; name: string; type: number }[] = [];
+  private readonly functions: { type: number; body: FunctionBody }[] = [];
+  private readonly exports: { name: string; index: number }[] = [];
+  private memory: MemoryImport | undefined;
+
+  /** Imports the memory that all loads and stores use. */
+  importMemory(memory: MemoryImport): void {
+    if (memory.shared && memory.maximumPages === undefined) {
+      throw new RangeError("[ModuleBuilder] a shared memory needs maximumPages");
+    }
+    this.memory = memory;
+  }
+
+  /** Imports a function; all imports come before the first function of the module's own. */
+  importFunction(module: string, name: string, signature: Signature): FunctionIndex {
+    if (this.functions.length > 0) {
+      throw new Error(`[ModuleBuilder] import ${module}.${name} must precede the module's own functions`);
+    }
+    this.functionImports.push({ module, name, type: this.type(signature) });
+    return (this.functionImports.length - 1) as FunctionIndex;
+  }
+
+  /** Adds a function and exports it when `exportName` is given. */
+  function(signature: Signature, write: (body: FunctionBody) => void, exportName?: string): FunctionIndex {
+    const body = new FunctionBody(signature.params);
+    write(body);
+    this.functions.push({ type: this.type(signature), body });
+    const index = this.functionImports.length + this.functions.length - 1;
+    if (exportName !== undefined) this.exports.push({ name: exportName, index });
+    return index as FunctionIndex;
+  }
+
+  private type(signature: Signature): number {
+    const key = `${signature.params.join()}:${signature.results.join()}`;
+    const known = this.typeIndex.get(key);
+    if (known !== undefined) return known;
+    this.types.push(signature);
+    this.typeIndex.set(key, this.types.length - 1);
+    return this.types.length - 1;
+  }
+
+  /** The module in the binary format. */
+  toBytes(): Uint8Array<ArrayBuffer> {
+    const out = new ByteWriter();
+    out.raw([0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00]);
+    const section = (id: number, write: (section: ByteWriter) => void): void => {
+      const content = new ByteWriter();
+      write(content);
+      out.byte(id);
+      out.u32(content.length);
+      out.raw(content.toBytes());
+    };
+    section(1, (s) => {
+      s.u32(this.types.length);
+      for (const { params, results } of this.types) {
+        s.byte(0x60);
+        for (const list of [params, results]) {
+          s.u32(list.length);
+          for (const type of list) s.byte(VALUE_TYPE_CODES[type]);
+        }
+      }
+    });
+    section(2, (s) => {
+      s.u32(this.functionImports.length + (this.memory ? 1 : 0));
+      for (const { module, name, type } of this.functionImports) {
+        s.name(module);
+        s.name(name);
+        s.byte(0x00);
+        s.u32(type);
+      }
+      if (this.memory) writeMemoryImport(s, this.memory);
+    });
+    section(3, (s) => {
+      s.u32(this.functions.length);
+      for (const { type } of this.functions) s.u32(type);
+    });
+    section(7, (s) => {
+      s.u32(this.exports.length);
+      for (const { name, index } of this.exports) {
+        s.name(name);
+        s.byte(0x00);
+        s.u32(index);
+      }
+    });
+    section(10, (s) => {
+      s.u32(this.functions.length);
+      for (const { body } of this.functions) {
+        const encoded = body.encode();
+        s.u32(encoded.length);
+        s.raw(encoded);
+      }
+    });
+    return out.toBytes();
+  }
+}
+
+function writeMemoryImport(out: ByteWriter, memory: MemoryImport): void {
+  out.name(memory.module);
+  out.name(memory.name);
+  out.byte(0x02);
+  out.byte((memory.shared ? 2 : 0) | (memory.maximumPages === undefined ? 0 : 1));
+  out.u32(memory.minimumPages);
+  if (memory.maximumPages !== undefined) out.u32(memory.maximumPages);
+}

@@ -1,0 +1,332 @@
+import type { FunctionBody, FunctionIndex, Label, Local, ModuleBuilder } from "./assembler.js";
+import type { LaneOp } from "./opcodes.js";
+import {
+  argsOf,
+  type HostFunction,
+  type LaneType,
+  type Vec,
+  type VecInstruction,
+  type VecProgram,
+} from "./vectorProgram.js";
+
+/** How many float64 arguments each host function takes. */
+export const HOST_FUNCTION_ARITY: { readonly [K in HostFunction]: 1 | 2 } = {
+  sin: 1,
+  cos: 1,
+  rem: 2,
+  pow: 2,
+  exp: 1,
+  expm1: 1,
+  log: 1,
+  log1p: 1,
+  tanh: 1,
+  cbrt: 1,
+  atan2: 2,
+  logistic: 1,
+  erf: 1,
+  erfInv: 1,
+};
+
+/** The host functions some programs call. */
+export function hostFunctionsOf(programs: readonly VecProgram[]): HostFunction[] {
+  const names = new Set<HostFunction>();
+  for (const { instructions } of programs) {
+    for (const instruction of instructions) if ("name" in instruction) names.add(instruction.name);
+  }
+  return [...names].sort();
+}
+
+/** Indices of the imported host functions in the module under construction. */
+export type HostImports = { readonly [K in HostFunction]?: FunctionIndex };
+
+/** Imports the host functions the programs call, under module name `math`. */
+export function importHostFunctions(builder: ModuleBuilder, programs: readonly VecProgram[]): HostImports {
+  const imports: { [K in HostFunction]?: FunctionIndex } = {};
+  for (const name of hostFunctionsOf(programs)) {
+    const params = HOST_FUNCTION_ARITY[name] === 1 ? (["f64"] as const) : (["f64", "f64"] as const);
+    imports[name] = builder.importFunction("math", name, { params, results: ["f64"] });
+  }
+  return imports;
+}
+
+/** Where a kernel's loop takes vectors from and leaves them; each may be asked twice for the same copy. */
+export interface VecPorts {
+  /** Pushes the vector of an input slot for one unrolled copy. */
+  input(slot: number, copy: number): void;
+  /** Receives the finished vector of an output for one unrolled copy. */
+  output(index: number, copy: number, value: Local): void;
+}
+
+/** The locals that hold a program's loop-invariant vectors. */
+export interface PreparedProgram {
+  readonly program: VecProgram;
+  readonly invariants: ReadonlyMap<Vec, Local>;
+  readonly pool: Local[];
+  readonly host: HostImports;
+}
+
+/**
+ * Loads a program's constants into locals; to be emitted before the loop.
+ *
+ * @param uniform the local that holds the vector of each uniform slot
+ */
+export function prepareProgram(
+  code: FunctionBody,
+  program: VecProgram,
+  options: { readonly uniform?: (slot: number) => Local; readonly host?: HostImports } = {},
+): PreparedProgram {
+  const invariants = new Map<Vec, Local>();
+  program.instructions.forEach((instruction, index) => {
+    if (instruction.kind === "constant") {
+      const local = code.local("v128");
+      code.v128(instruction.words).set(local);
+      invariants.set(index as Vec, local);
+    } else if (instruction.kind === "uniform") {
+      if (!options.uniform) throw new Error(`[prepareProgram] no local for uniform ${instruction.slot}`);
+      invariants.set(index as Vec, options.uniform(instruction.slot));
+    }
+  });
+  return { program, invariants, pool: [], host: options.host ?? {} };
+}
+
+/**
+ * Emits `unroll` independent copies of a program, interleaved instruction by instruction, so that the
+ * processor always has independent work while a long chain of one copy waits for its latencies.
+ *
+ * May be called several times after one `prepareProgram` (a main loop and its remainder). Programs with
+ * patches get a second, slow version behind the fast one: a call inside the fast code would cost it its
+ * registers, so a mask that is set leaves it and starts the copies over, before any output has left.
+ */
+export function emitInterleaved(
+  code: FunctionBody,
+  prepared: PreparedProgram,
+  unroll: number,
+  ports: VecPorts,
+): void {
+  const copies = Array.from({ length: unroll }, (_, copy) => copy);
+  if (!prepared.program.instructions.some((instruction) => instruction.kind === "patch")) {
+    emitCopies(code, prepared, copies, ports, undefined);
+    return;
+  }
+  code.block((done) => {
+    code.block((slow) => {
+      emitCopies(code, prepared, copies, ports, slow);
+      code.br(done);
+    });
+    for (const copy of copies) emitCopies(code, prepared, [copy], ports, undefined);
+  });
+}
+
+/** Emits some copies interleaved; patches leave for `slow` when there is such a label, else call. */
+function emitCopies(
+  code: FunctionBody,
+  prepared: PreparedProgram,
+  copies: readonly number[],
+  ports: VecPorts,
+  slow: Label | undefined,
+): void {
+  const { program, invariants } = prepared;
+  const lastUse = lastUses(program);
+  const free = [...prepared.pool];
+  const values = copies.map((copy) => ({ copy, locals: new Map<Vec, Local>() }));
+  const allocate = (): Local => {
+    const reused = free.pop();
+    if (reused !== undefined) return reused;
+    const local = code.local("v128");
+    prepared.pool.push(local);
+    return local;
+  };
+  const localOf = (vec: Vec, locals: ReadonlyMap<Vec, Local>): Local => {
+    const local = invariants.get(vec) ?? locals.get(vec);
+    if (local === undefined)
+      throw new Error(`[emitInterleaved] register ${vec} is used before its definition`);
+    return local;
+  };
+  const release = (vec: Vec): void => {
+    for (const { locals } of values) {
+      const local = locals.get(vec);
+      if (local !== undefined) free.push(local);
+      locals.delete(vec);
+    }
+  };
+  const outputsAt = outputSchedule(program);
+  program.instructions.forEach((instruction, index) => {
+    const vec = index as Vec;
+    if (instruction.kind === "patch" && slow !== undefined) {
+      values.forEach(({ locals }, position) => {
+        code.get(localOf(argAt(instruction.args, 1), locals));
+        if (position > 0) code.vector("v128.or");
+      });
+      code.vector("v128.any_true").brIf(slow);
+    }
+    if (!invariants.has(vec)) {
+      for (const { copy, locals } of values) {
+        const target = allocate();
+        const args = argsOf(instruction).map((arg) => localOf(arg, locals));
+        if (instruction.kind === "input") {
+          ports.input(instruction.slot, copy);
+          code.set(target);
+        } else if (instruction.kind === "patch") {
+          code.get(argAt(args, 0)).set(target);
+          if (slow === undefined) emitPatch(code, hostIndex(prepared.host, instruction.name), args, target);
+        } else {
+          emitInstruction(code, instruction, args, target, prepared.host);
+        }
+        locals.set(vec, target);
+      }
+    }
+    for (const { output, value } of outputsAt.get(index) ?? []) {
+      for (const { copy, locals } of values) ports.output(output, copy, localOf(value, locals));
+    }
+    for (const dead of lastUse.get(index) ?? []) release(dead);
+  });
+}
+
+/**
+ * The largest number of vectors of one copy that are alive together, constants not counted.
+ *
+ * Divides the register file (32 on ARM, 16 on x86) into a sensible unroll factor.
+ */
+export function maxLive(program: VecProgram): number {
+  const lastUse = lastUses(program);
+  const live = new Set<Vec>();
+  let most = 0;
+  program.instructions.forEach((instruction, index) => {
+    if (instruction.kind !== "constant" && instruction.kind !== "uniform") live.add(index as Vec);
+    most = Math.max(most, live.size);
+    for (const dead of lastUse.get(index) ?? []) live.delete(dead);
+  });
+  return most;
+}
+
+/** The unroll factor that measured best: 8 unless so many values are alive that registers run out. */
+export function chooseUnroll(program: VecProgram): 2 | 4 | 8 {
+  const live = maxLive(program);
+  if (live <= 9) return 8;
+  return live <= 20 ? 4 : 2;
+}
+
+/**
+ * The instruction after which each output leaves: when it is defined, but not before the last input is
+ * read, so that a kernel may write over its own inputs, and not before the last patch, which may start over.
+ */
+function outputSchedule(program: VecProgram): Map<number, { output: number; value: Vec }[]> {
+  const earliest = program.instructions.findLastIndex(({ kind }) => kind === "input" || kind === "patch");
+  const schedule = new Map<number, { output: number; value: Vec }[]>();
+  program.outputs.forEach((value, output) => {
+    const at = Math.max(value, earliest);
+    schedule.set(at, [...(schedule.get(at) ?? []), { output, value }]);
+  });
+  return schedule;
+}
+
+/** The registers that nobody reads after each instruction. */
+function lastUses(program: VecProgram): Map<number, Vec[]> {
+  const last = new Map<Vec, number>();
+  program.instructions.forEach((instruction, index) => {
+    last.set(index as Vec, index);
+    for (const arg of argsOf(instruction)) last.set(arg, index);
+  });
+  for (const [at, leaving] of outputSchedule(program)) {
+    for (const { value } of leaving) last.set(value, Math.max(at, last.get(value) ?? 0));
+  }
+  const dead = new Map<number, Vec[]>();
+  for (const [vec, at] of last) dead.set(at, [...(dead.get(at) ?? []), vec]);
+  return dead;
+}
+
+const LANE_COUNTS: { readonly [L in LaneType]: number } = { f32: 4, i32: 4, f64: 2 };
+const EXTRACT: { readonly [L in LaneType]: LaneOp } = {
+  f32: "f32x4.extract_lane",
+  i32: "i32x4.extract_lane",
+  f64: "f64x2.extract_lane",
+};
+const REPLACE: { readonly [L in LaneType]: LaneOp } = {
+  f32: "f32x4.replace_lane",
+  i32: "i32x4.replace_lane",
+  f64: "f64x2.replace_lane",
+};
+
+function emitInstruction(
+  code: FunctionBody,
+  instruction: VecInstruction,
+  args: readonly Local[],
+  target: Local,
+  host: HostImports,
+): void {
+  switch (instruction.kind) {
+    case "vector":
+      for (const arg of args) code.get(arg);
+      code.vector(instruction.op).set(target);
+      return;
+    case "shift":
+      for (const arg of args) code.get(arg);
+      code.i32(instruction.amount).vector(instruction.op).set(target);
+      return;
+    case "shuffle":
+      for (const arg of args) code.get(arg);
+      code.shuffle(instruction.lanes).set(target);
+      return;
+    case "scalar":
+      emitLanes(code, instruction.lane, args, target, () => code.op(instruction.op));
+      return;
+    case "host": {
+      const index = hostIndex(host, instruction.name);
+      const { lane } = instruction;
+      emitLanes(code, lane, args, target, () => code.call(index), lane === "f32");
+      return;
+    }
+    case "patch":
+    case "input":
+    case "uniform":
+    case "constant":
+      throw new Error(`[emitInterleaved] ${instruction.kind} is not computed`);
+  }
+}
+
+function emitLanes(
+  code: FunctionBody,
+  lane: LaneType,
+  args: readonly Local[],
+  target: Local,
+  apply: () => void,
+  throughFloat64 = false,
+): void {
+  for (let index = 0; index < LANE_COUNTS[lane]; index++) {
+    if (index === 0) code.v128([0, 0, 0, 0]);
+    else code.get(target);
+    for (const arg of args) {
+      code.get(arg).lane(EXTRACT[lane], index);
+      if (throughFloat64) code.op("f64.promote_f32");
+    }
+    apply();
+    if (throughFloat64) code.op("f32.demote_f64");
+    code.lane(REPLACE[lane], index).set(target);
+  }
+}
+
+function emitPatch(code: FunctionBody, callee: FunctionIndex, args: readonly Local[], target: Local): void {
+  for (let index = 0; index < 4; index++) {
+    code
+      .get(argAt(args, 1))
+      .lane("i32x4.extract_lane", index)
+      .if(() => {
+        code.get(target);
+        for (const arg of args.slice(2))
+          code.get(arg).lane("f32x4.extract_lane", index).op("f64.promote_f32");
+        code.call(callee).op("f32.demote_f64").lane("f32x4.replace_lane", index).set(target);
+      });
+  }
+}
+
+function argAt<T>(args: readonly T[], index: number): T {
+  const arg = args[index];
+  if (arg === undefined) throw new Error(`[emitInterleaved] argument ${index} is missing`);
+  return arg;
+}
+
+function hostIndex(host: HostImports, name: HostFunction): FunctionIndex {
+  const index = host[name];
+  if (index === undefined) throw new Error(`[emitInterleaved] host function ${name} is not imported`);
+  return index;
+}

@@ -1,0 +1,37 @@
+import { ModuleBuilder } from "./assembler.js";
+
+/** What the host's WebAssembly can do beyond fixed-width SIMD, which is required. */
+export interface WasmFeatures {
+  /** Whether relaxed SIMD is there *and* its multiply-add rounds once. */
+  readonly fma: boolean;
+}
+
+/** The features every engine that runs fixed-width SIMD has. */
+export const BASELINE_FEATURES: WasmFeatures = { fma: false };
+
+/**
+ * Finds out what the host supports by compiling and running small modules.
+ *
+ * Relaxed SIMD may be left unfused by the specification, so the answer rests on a computed value.
+ */
+export function detectFeatures(): WasmFeatures {
+  return { fma: multiplyAddIsFused("f32x4.relaxed_madd") };
+}
+
+function multiplyAddIsFused(op: "f32x4.relaxed_madd"): boolean {
+  const builder = new ModuleBuilder();
+  builder.function(
+    { params: ["f32", "f32", "f32"], results: ["f32"] },
+    (code) => {
+      for (const index of [0, 1, 2]) code.get(code.param(index)).vector("f32x4.splat");
+      code.vector(op).lane("f32x4.extract_lane", 0);
+    },
+    "multiplyAdd",
+  );
+  const bytes = builder.toBytes();
+  if (!WebAssembly.validate(bytes)) return false;
+  const { multiplyAdd } = new WebAssembly.Instance(new WebAssembly.Module(bytes)).exports;
+  if (typeof multiplyAdd !== "function") return false;
+  const step = 2 ** -23;
+  return multiplyAdd(1 + step, 1 - step, -1) === -(2 ** -46);
+}

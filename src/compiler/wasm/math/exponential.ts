@@ -1,0 +1,125 @@
+import { float32Bits, type Vec, type VecBuilder } from "../vectorProgram.js";
+
+const LOG2_E = Math.LOG2E;
+/** ln 2 in two parts; the first has so few bits that its product with any exponent is exact. */
+const LN2_HIGH = 0.693359375;
+const LN2_LOW = -2.1219444e-4;
+/** Adding 1.5 · 2^23 rounds to an integer and leaves that integer in the low bits. */
+const ROUNDING_MAGIC = 12582912;
+/** 2^n is applied as two powers of two whose biased exponents add up to n + 254. */
+const DOUBLE_BIAS = 254;
+
+/** (e^r − 1 − r) / r² on |r| ≤ ln 2 / 2. */
+const EXP_COEFFICIENTS = [
+  1.98756915e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+];
+
+function exponentSplit(b: VecBuilder, x: Vec, bias: number): { r: Vec; biased: Vec } {
+  const magic = b.f32(ROUNDING_MAGIC + bias);
+  const biased = b.madd(x, b.f32(LOG2_E), magic);
+  const n = b.sub(biased, magic);
+  const r = b.nmadd(n, b.f32(LN2_LOW), b.nmadd(n, b.f32(LN2_HIGH), x));
+  return { r, biased };
+}
+
+/** e^x, down to denormals and 0 and up to infinity. */
+export function exp(b: VecBuilder, x: Vec): Vec {
+  const clamped = b.min(b.max(x, b.f32(-105)), b.f32(89));
+  const { r, biased } = exponentSplit(b, clamped, DOUBLE_BIAS);
+  const p = b.add(b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r), b.f32(1));
+  const half = b.isar(biased, 1);
+  const other = b.isub(biased, half);
+  return b.mul(b.mul(p, b.ishl(half, 23)), b.ishl(other, 23));
+}
+
+/** e^x − 1 without cancellation near 0. */
+export function expm1(b: VecBuilder, x: Vec): Vec {
+  const clamped = b.min(b.max(x, b.f32(-18)), b.f32(89));
+  // Half of 2^n, so that n = 128 stays finite until the end.
+  const { r, biased } = exponentSplit(b, clamped, 126);
+  const halfScale = b.ishl(biased, 23);
+  const p = b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r);
+  const half = b.madd(halfScale, p, b.sub(halfScale, b.f32(0.5)));
+  // Tiny arguments are their own result; the halving above would round denormals and lose −0.
+  const tiny = b.op("f32x4.lt", b.abs(x), b.f32(2 ** -25));
+  return b.select(tiny, x, b.add(half, half));
+}
+
+/** (log(1 + f) − f + f² / 2) / f³ on [√½ − 1, √2 − 1]. */
+const LOG_COEFFICIENTS = [
+  7.0376836292e-2, -1.151461031e-1, 1.167699874e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+  2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+];
+
+/** log of a positive normal `u` whose low-order part is `tail`: log(u) + tail / u. */
+function logOfNormal(b: VecBuilder, u: Vec, exponentBias: Vec | undefined, tail: Vec | undefined): Vec {
+  const offset = b.i32(float32Bits(Math.SQRT1_2));
+  const exponent = b.isar(b.isub(u, offset), 23);
+  const f = b.sub(b.isub(u, b.ishl(exponent, 23)), b.f32(1));
+  const unbiased = b.op("f32x4.convert_i32x4_s", exponent);
+  const e = exponentBias === undefined ? unbiased : b.add(unbiased, exponentBias);
+  const z = b.mul(f, f);
+  let low = b.mul(b.mul(b.poly(f, LOG_COEFFICIENTS), f), z);
+  low = b.madd(e, b.f32(LN2_LOW), low);
+  low = b.nmadd(z, b.f32(0.5), low);
+  if (tail !== undefined) low = b.madd(tail, b.div(b.f32(1), u), low);
+  return b.madd(e, b.f32(LN2_HIGH), b.add(f, low));
+}
+
+/** Puts −∞ where x is `zero`, NaN below and x itself where it is +∞ or NaN. */
+function logSpecials(b: VecBuilder, x: Vec, result: Vec, zero: Vec): Vec {
+  const negative = b.op("f32x4.lt", x, zero);
+  const withPole = b.select(b.op("f32x4.eq", x, zero), b.f32(-Infinity), b.or(result, negative));
+  return b.select(b.op("f32x4.lt", x, b.f32(Infinity)), withPole, x);
+}
+
+/** Natural logarithm, denormals included. */
+export function log(b: VecBuilder, x: Vec): Vec {
+  const denormal = b.op("f32x4.lt", x, b.f32(2 ** -126));
+  const scaled = b.select(denormal, b.mul(x, b.f32(2 ** 23)), x);
+  const bias = b.and(denormal, b.f32(-23));
+  return logSpecials(b, x, logOfNormal(b, scaled, bias, undefined), b.f32(0));
+}
+
+/** log(1 + x) without cancellation near 0. */
+export function log1p(b: VecBuilder, x: Vec): Vec {
+  const one = b.f32(1);
+  const u = b.add(x, one);
+  // What rounding 1 + x dropped, exact whichever of the two is larger.
+  const large = b.op("f32x4.gt", x, one);
+  const lost = b.select(large, b.sub(one, b.sub(u, x)), b.sub(x, b.sub(u, one)));
+  const result = logSpecials(b, x, logOfNormal(b, u, undefined, lost), b.f32(-1));
+  const tiny = b.op("f32x4.lt", b.abs(x), b.f32(2 ** -25));
+  return b.select(tiny, x, result);
+}
+
+/** x + x³ · N(x²) over D(x²). */
+const TANH_NUMERATOR = [1.394553628e-8, 2.10273356e-5, 3.520756727e-3, 1.3402161e-1];
+const TANH_DENOMINATOR = [8.015776984e-7, 3.326951409e-4, 2.597254514e-2, 4.67354834e-1, 1];
+/** From here on the correctly rounded result is 1. */
+const TANH_SATURATION = 9.02;
+
+/** Hyperbolic tangent; exactly ±1 for large arguments. */
+export function tanh(b: VecBuilder, x: Vec): Vec {
+  const magnitude = b.abs(x);
+  const limit = b.f32(TANH_SATURATION);
+  const c = b.min(magnitude, limit);
+  const z = b.mul(c, c);
+  const numerator = b.madd(b.mul(z, c), b.poly(z, TANH_NUMERATOR), c);
+  const ratio = b.min(b.div(numerator, b.poly(z, TANH_DENOMINATOR)), b.f32(1));
+  const one = b.op("f32x4.ge", magnitude, limit);
+  return copySign(b, b.select(one, b.f32(1), ratio), x);
+}
+
+/** 1 / (1 + e^−x), down to denormals. */
+export function logistic(b: VecBuilder, x: Vec): Vec {
+  const one = b.f32(1);
+  const e = exp(b, b.neg(b.abs(x)));
+  const numerator = b.select(b.op("f32x4.ge", x, b.f32(0)), one, e);
+  return b.div(numerator, b.add(one, e));
+}
+
+/** The magnitude of `magnitude` with the sign of `sign`. */
+export function copySign(b: VecBuilder, magnitude: Vec, sign: Vec): Vec {
+  return b.select(b.i32(0x80000000), sign, magnitude);
+}

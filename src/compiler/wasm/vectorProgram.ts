@@ -1,0 +1,322 @@
+import type { WasmFeatures } from "./features.js";
+import type { ScalarOp, VectorOp, VectorShiftOp } from "./opcodes.js";
+
+/** A virtual v128 register of one program: the index of the instruction that defines it. */
+export type Vec = number & { readonly __vec: never };
+
+/** Four 32-bit words, lane 0 first. */
+export type Words = readonly [number, number, number, number];
+
+/** A function of float64 scalars that the host provides for lanes that vector code does not cover. */
+export type HostFunction =
+  | "sin"
+  | "cos"
+  | "rem"
+  | "pow"
+  | "exp"
+  | "expm1"
+  | "log"
+  | "log1p"
+  | "tanh"
+  | "cbrt"
+  | "atan2"
+  | "logistic"
+  | "erf"
+  | "erfInv";
+
+/** How a vector's 16 bytes are split when an instruction works lane by lane. */
+export type LaneType = "f32" | "i32" | "f64";
+
+/** One straight-line vector instruction; every one defines the register of its own index. */
+export type VecInstruction =
+  /** The vector the kernel supplies for `slot`, a fresh one per unrolled copy. */
+  | { readonly kind: "input"; readonly slot: number }
+  /** A loop-invariant vector the kernel supplies for `slot`, shared by all copies. */
+  | { readonly kind: "uniform"; readonly slot: number }
+  | { readonly kind: "constant"; readonly words: Words }
+  | { readonly kind: "vector"; readonly op: VectorOp; readonly args: readonly Vec[] }
+  | {
+      readonly kind: "shift";
+      readonly op: VectorShiftOp;
+      readonly args: readonly [Vec];
+      readonly amount: number;
+    }
+  | { readonly kind: "shuffle"; readonly args: readonly [Vec, Vec]; readonly lanes: Words }
+  /** A scalar WebAssembly instruction on every lane. */
+  | { readonly kind: "scalar"; readonly op: ScalarOp; readonly lane: LaneType; readonly args: readonly Vec[] }
+  /** A host function on every lane. */
+  | {
+      readonly kind: "host";
+      readonly name: HostFunction;
+      readonly lane: "f32" | "f64";
+      readonly args: readonly Vec[];
+    }
+  /** `args[0]`, with the float32 lanes where the mask `args[1]` is set replaced by a host function of the rest. */
+  | { readonly kind: "patch"; readonly name: HostFunction; readonly args: readonly Vec[] };
+
+/** A straight-line SSA list of vector instructions with its results. */
+export interface VecProgram {
+  readonly instructions: readonly VecInstruction[];
+  readonly outputs: readonly Vec[];
+}
+
+/** The registers an instruction reads. */
+export function argsOf(instruction: VecInstruction): readonly Vec[] {
+  return "args" in instruction ? instruction.args : [];
+}
+
+const scratch = new DataView(new ArrayBuffer(8));
+
+/** The bit pattern of a number rounded to float32. */
+export function float32Bits(value: number): number {
+  scratch.setFloat32(0, value);
+  return scratch.getUint32(0);
+}
+
+/**
+ * Builds a `VecProgram`; equal instructions are shared and unused ones dropped.
+ *
+ * Float helpers have plain names, integer helpers start with `i`, float64 ones with `d`. Comparisons give
+ * masks (all bits of a lane set or clear), which is also how booleans live in registers.
+ */
+export class VecBuilder {
+  private readonly instructions: VecInstruction[] = [];
+  private readonly known = new Map<string, Vec>();
+
+  constructor(readonly features: WasmFeatures) {}
+
+  private push(instruction: VecInstruction): Vec {
+    const key = JSON.stringify(instruction);
+    const known = this.known.get(key);
+    if (known !== undefined) return known;
+    this.instructions.push(instruction);
+    const vec = (this.instructions.length - 1) as Vec;
+    this.known.set(key, vec);
+    return vec;
+  }
+
+  /** The vector the kernel supplies for `slot` in every copy. */
+  input(slot: number): Vec {
+    return this.push({ kind: "input", slot });
+  }
+
+  /** The loop-invariant vector the kernel supplies for `slot`. */
+  uniform(slot: number): Vec {
+    return this.push({ kind: "uniform", slot });
+  }
+
+  /** A float32 in every lane. */
+  f32(value: number): Vec {
+    return this.i32(float32Bits(value));
+  }
+
+  /** A 32-bit pattern in every lane. */
+  i32(value: number): Vec {
+    const word = value >>> 0;
+    return this.push({ kind: "constant", words: [word, word, word, word] });
+  }
+
+  /** A float64 in both lanes. */
+  f64(value: number): Vec {
+    scratch.setFloat64(0, value);
+    const high = scratch.getUint32(0);
+    const low = scratch.getUint32(4);
+    return this.push({ kind: "constant", words: [low, high, low, high] });
+  }
+
+  /** A 64-bit pattern in both lanes, given as its high and low words. */
+  i64(high: number, low: number): Vec {
+    return this.push({ kind: "constant", words: [low >>> 0, high >>> 0, low >>> 0, high >>> 0] });
+  }
+
+  /** Any SIMD instruction from vectors to a vector. */
+  op(op: VectorOp, ...args: readonly Vec[]): Vec {
+    return this.push({ kind: "vector", op, args });
+  }
+
+  /** A shift of all lanes by one constant amount. */
+  shift(op: VectorShiftOp, x: Vec, amount: number): Vec {
+    return amount === 0 ? x : this.push({ kind: "shift", op, args: [x], amount });
+  }
+
+  /** Four 32-bit lanes out of the eight of `a` (0 to 3) and `b` (4 to 7). */
+  shuffle(a: Vec, b: Vec, lanes: Words): Vec {
+    return this.push({ kind: "shuffle", args: [a, b], lanes });
+  }
+
+  /** A scalar instruction on every lane, for what SIMD lacks. */
+  scalar(op: ScalarOp, lane: LaneType, ...args: readonly Vec[]): Vec {
+    return this.push({ kind: "scalar", op, lane, args });
+  }
+
+  /** A host function on every lane. */
+  host(name: HostFunction, lane: "f32" | "f64", ...args: readonly Vec[]): Vec {
+    return this.push({ kind: "host", name, lane, args });
+  }
+
+  /** `value`, except where `mask` is set: there a host function of the float32 lanes of `args`. */
+  patch(value: Vec, mask: Vec, name: HostFunction, ...args: readonly Vec[]): Vec {
+    return this.push({ kind: "patch", name, args: [value, mask, ...args] });
+  }
+
+  /** a + b. */
+  add(a: Vec, b: Vec): Vec {
+    return this.op("f32x4.add", a, b);
+  }
+
+  /** a − b. */
+  sub(a: Vec, b: Vec): Vec {
+    return this.op("f32x4.sub", a, b);
+  }
+
+  /** a · b. */
+  mul(a: Vec, b: Vec): Vec {
+    return this.op("f32x4.mul", a, b);
+  }
+
+  /** a / b. */
+  div(a: Vec, b: Vec): Vec {
+    return this.op("f32x4.div", a, b);
+  }
+
+  /** a · b + c, rounded once where the host can. */
+  madd(a: Vec, b: Vec, c: Vec): Vec {
+    return this.features.fma ? this.op("f32x4.relaxed_madd", a, b, c) : this.add(this.mul(a, b), c);
+  }
+
+  /** c − a · b, rounded once where the host can. */
+  nmadd(a: Vec, b: Vec, c: Vec): Vec {
+    return this.features.fma ? this.op("f32x4.relaxed_nmadd", a, b, c) : this.sub(c, this.mul(a, b));
+  }
+
+  /** A polynomial by Horner's rule, highest coefficient first. */
+  poly(x: Vec, coefficients: readonly number[]): Vec {
+    const [first, ...rest] = coefficients.map((c) => this.f32(c));
+    if (first === undefined) throw new RangeError("[VecBuilder] a polynomial needs a coefficient");
+    return rest.reduce((sum, c) => this.madd(sum, x, c), first);
+  }
+
+  /** A float64 polynomial by Horner's rule, highest coefficient first. */
+  dpoly(x: Vec, coefficients: readonly number[]): Vec {
+    const [first, ...rest] = coefficients.map((c) => this.f64(c));
+    if (first === undefined) throw new RangeError("[VecBuilder] a polynomial needs a coefficient");
+    return rest.reduce((sum, c) => this.op("f64x2.add", this.op("f64x2.mul", sum, x), c), first);
+  }
+
+  /** −x. */
+  neg(x: Vec): Vec {
+    return this.op("f32x4.neg", x);
+  }
+
+  /** |x|. */
+  abs(x: Vec): Vec {
+    return this.op("f32x4.abs", x);
+  }
+
+  /** The smaller, NaN when either is NaN. */
+  min(a: Vec, b: Vec): Vec {
+    return this.op("f32x4.min", a, b);
+  }
+
+  /** The larger, NaN when either is NaN. */
+  max(a: Vec, b: Vec): Vec {
+    return this.op("f32x4.max", a, b);
+  }
+
+  /** `a` where the mask is set, else `b`. */
+  select(mask: Vec, a: Vec, b: Vec): Vec {
+    return this.op("v128.bitselect", a, b, mask);
+  }
+
+  /** Bitwise and. */
+  and(a: Vec, b: Vec): Vec {
+    return this.op("v128.and", a, b);
+  }
+
+  /** Bitwise or. */
+  or(a: Vec, b: Vec): Vec {
+    return this.op("v128.or", a, b);
+  }
+
+  /** Bitwise exclusive or. */
+  xor(a: Vec, b: Vec): Vec {
+    return this.op("v128.xor", a, b);
+  }
+
+  /** Integer a + b, wrapping. */
+  iadd(a: Vec, b: Vec): Vec {
+    return this.op("i32x4.add", a, b);
+  }
+
+  /** Integer a − b, wrapping. */
+  isub(a: Vec, b: Vec): Vec {
+    return this.op("i32x4.sub", a, b);
+  }
+
+  /** Shifts every lane left by a constant. */
+  ishl(x: Vec, amount: number): Vec {
+    return this.shift("i32x4.shl", x, amount);
+  }
+
+  /** Shifts every lane right by a constant, copying the sign. */
+  isar(x: Vec, amount: number): Vec {
+    return this.shift("i32x4.shr_s", x, amount);
+  }
+
+  /** Shifts every lane right by a constant, filling with zeros. */
+  ishr(x: Vec, amount: number): Vec {
+    return this.shift("i32x4.shr_u", x, amount);
+  }
+
+  /** Widens four float32 (or runs any function of lanes 0 and 1) to two float64 vectors: lanes 0, 1 and 2, 3. */
+  halves(op: VectorOp, x: Vec): readonly [Vec, Vec] {
+    return [this.op(op, x), this.op(op, this.shuffle(x, x, [2, 3, 2, 3]))];
+  }
+
+  /** Joins two vectors whose results lie in lanes 0 and 1. */
+  join(low: Vec, high: Vec): Vec {
+    return this.shuffle(low, high, [0, 1, 4, 5]);
+  }
+
+  /** Ends the program: keeps what the outputs need, with inputs moved down to their first use. */
+  finish(outputs: readonly Vec[]): VecProgram {
+    const needed = new Set<Vec>();
+    const visit = [...outputs];
+    for (let vec = visit.pop(); vec !== undefined; vec = visit.pop()) {
+      if (needed.has(vec)) continue;
+      needed.add(vec);
+      visit.push(...argsOf(this.at(vec)));
+    }
+    const placed = new Map<Vec, Vec>();
+    const instructions: VecInstruction[] = [];
+    const place = (vec: Vec): Vec => {
+      const done = placed.get(vec);
+      if (done !== undefined) return done;
+      const instruction = this.at(vec);
+      const moved = "args" in instruction ? withArgs(instruction, instruction.args.map(place)) : instruction;
+      instructions.push(moved);
+      const at = (instructions.length - 1) as Vec;
+      placed.set(vec, at);
+      return at;
+    };
+    this.instructions.forEach((instruction, index) => {
+      const vec = index as Vec;
+      if (needed.has(vec) && "args" in instruction) place(vec);
+    });
+    return { instructions, outputs: outputs.map(place) };
+  }
+
+  private at(vec: Vec): VecInstruction {
+    const instruction = this.instructions[vec];
+    if (instruction === undefined)
+      throw new RangeError(`[VecBuilder] register ${vec} is not of this program`);
+    return instruction;
+  }
+}
+
+function withArgs(
+  instruction: VecInstruction & { args: readonly Vec[] },
+  args: readonly Vec[],
+): VecInstruction {
+  return { ...instruction, args } as VecInstruction;
+}
