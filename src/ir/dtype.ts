@@ -128,9 +128,9 @@ export function fromFloat16Bits(bits: number): number {
 export function roundHalfEven(value: number): number {
   const floor = Math.floor(value);
   const rest = value - floor;
-  if (rest < 0.5) return floor === 0 ? value * 0 : floor;
-  if (rest > 0.5) return floor + 1;
-  return floor % 2 === 0 ? (floor === 0 ? value * 0 : floor) : floor + 1 === 0 ? -0 : floor + 1;
+  const isUp = rest > 0.5 || (rest === 0.5 && floor % 2 !== 0);
+  const rounded = isUp ? floor + 1 : floor;
+  return rounded === 0 && value < 0 ? -0 : rounded;
 }
 
 /** Rounds a JavaScript number to the nearest value of `dtype`; integers wrap around as in two's complement. */
@@ -149,7 +149,7 @@ export function roundTo(dtype: DType, value: number): number {
     case "uint32":
       return value >>> 0;
     case "bool":
-      return value ? 1 : 0;
+      return value === 0 ? 0 : 1;
   }
 }
 
