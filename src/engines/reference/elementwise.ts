@@ -95,16 +95,19 @@ function bitcast({ data }: HostTensor, type: TensorType): HostTensor {
 
 function threefryBits(ins: readonly HostTensor[], types: readonly TensorType[]): HostTensor[] {
   const size = sizeOf(at(types, 0).shape);
-  const operands = ins.map(decode);
-  const steps = operands.map((values) => stepOf(values, size));
-  const operand = (k: number, i: number) => at(operands, k)[i * at(steps, k)] as number;
-  const [bits0, bits1] = [new Float64Array(size), new Float64Array(size)];
+  const [key0, key1] = [decode(at(ins, 0)), decode(at(ins, 1))];
+  const [counter0, counter1] = [decode(at(ins, 2)), decode(at(ins, 3))];
+  const [step0, step1] = [stepOf(key0, size), stepOf(key1, size)];
+  const [step2, step3] = [stepOf(counter0, size), stepOf(counter1, size)];
+  const [result0, result1] = [new Float64Array(size), new Float64Array(size)];
+  const bits = new Int32Array(2);
   for (let i = 0; i < size; i++) {
-    const [a, b] = threefry(operand(0, i), operand(1, i), operand(2, i), operand(3, i));
-    bits0[i] = a;
-    bits1[i] = b;
+    const [k0, k1] = [key0[i * step0] as number, key1[i * step1] as number];
+    threefry(k0, k1, counter0[i * step2] as number, counter1[i * step3] as number, bits);
+    result0[i] = bits[0] as number;
+    result1[i] = bits[1] as number;
   }
-  return [encode(at(types, 0), bits0), encode(at(types, 1), bits1)];
+  return [encode(at(types, 0), result0), encode(at(types, 1), result1)];
 }
 
 /**

@@ -108,29 +108,32 @@ export function shiftRightArithmetic(x: number, amount: number): number {
   return x >> (isLargeShift(amount) ? 31 : amount);
 }
 
-const evenRotations = [13, 15, 26, 6];
-const oddRotations = [17, 29, 16, 24];
+const rotations = [13, 15, 26, 6, 17, 29, 16, 24];
 
-const rotateLeft = (x: number, by: number): number => (x << by) | (x >>> (32 - by));
-
-/** The Threefry 2x32 block cipher of 20 rounds: five groups of four, after each the keys are added in turn. */
+/**
+ * The Threefry 2x32 block cipher, of 20 rounds: after every four rounds the keys are added in turn.
+ *
+ * @param bits receives the two results, so that no array is made for every element
+ */
 export function threefry(
   key0: number,
   key1: number,
   counter0: number,
   counter1: number,
-): readonly [number, number] {
+  bits: Int32Array,
+): void {
   let [now, next, last] = [key0 | 0, key1 | 0, key0 ^ key1 ^ 0x1bd11bda];
   let a = (counter0 + now) | 0;
   let b = (counter1 + next) | 0;
-  for (let group = 0; group < 5; group++) {
-    for (const rotation of group % 2 === 0 ? evenRotations : oddRotations) {
-      a = (a + b) | 0;
-      b = rotateLeft(b, rotation) ^ a;
-    }
+  for (let round = 0; round < 20; round++) {
+    const rotation = rotations[round % 8] as number;
+    a = (a + b) | 0;
+    b = ((b << rotation) | (b >>> (32 - rotation))) ^ a;
+    if (round % 4 !== 3) continue;
     [now, next, last] = [next, last, now];
     a = (a + now) | 0;
-    b = (b + next + group + 1) | 0;
+    b = (b + next + (round + 1) / 4) | 0;
   }
-  return [a, b];
+  bits[0] = a;
+  bits[1] = b;
 }
