@@ -19,5 +19,5 @@ export {
   toFloat16,
 } from "./math/narrow.js";
 export { cbrt, pow, rem, rsqrt, sqrt } from "./math/power.js";
-export { ceil, finiteMask, floor, roundAway, roundEven, sign } from "./math/rounding.js";
+export { ceil, finiteMask as isFinite, floor, roundAway, roundEven, sign } from "./math/rounding.js";
 export { atan2, cos, sin } from "./math/trigonometric.js";
