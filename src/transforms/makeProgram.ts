@@ -1,0 +1,43 @@
+import type { Program } from "../ir/program.js";
+import type { TensorType } from "../ir/shape.js";
+import { flattenArgs, traceTree } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+
+/**
+ * The program that a function of tensors stands for.
+ *
+ * ```ts
+ * console.log(printProgram(makeProgram((x: Tensor) => np.sin(x).mul(2))(np.zeros([3]))));
+ * ```
+ *
+ * @returns a function of the same arguments (values are not looked at); tensors the function closes over
+ * come first among the program's inputs
+ */
+export function makeProgram<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+): (...args: A) => Program {
+  return (...args) => {
+    const { tensors, structure } = flattenArgs(args, "makeProgram");
+    const types = tensors.map(({ type }) => type);
+    return traceTree(fn as (...args: never[]) => unknown, structure, types, "makeProgram").program;
+  };
+}
+
+/**
+ * The types of a function's results, without computing anything.
+ *
+ * @returns a function of the same arguments that gives the result tree with a {@link TensorType} at every leaf
+ */
+export function evalShape<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+): (...args: A) => tree.MapTree<R, unknown, TensorType> {
+  return (...args) => {
+    const { tensors, structure } = flattenArgs(args, "evalShape");
+    const types = tensors.map(({ type }) => type);
+    const traced = traceTree(fn as (...args: never[]) => unknown, structure, types, "evalShape");
+    return tree.unflatten(
+      traced.outStructure,
+      traced.program.outputs.map(({ type }) => type),
+    );
+  };
+}
