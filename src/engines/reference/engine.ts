@@ -69,7 +69,16 @@ class ReferenceEngine implements Engine {
     const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
       this.checkOpen("execute");
       const buffers = inputs.map((row) => row.map((buffer) => this.own("execute", buffer)));
-      const tensors = buffers.map((row) => row.map((buffer) => buffer.read("execute")));
+      const tensors = buffers.map((row, i) =>
+        row.map((buffer, position) => {
+          const device = devices[position];
+          if (device === undefined || buffer.device === device) return buffer.read("execute");
+          throw new ValueError(
+            `[execute] ${name}: input ${i} at mesh position ${position} lies on device ${buffer.device}, ` +
+              `not on device ${device}: transfer it first`,
+          );
+        }),
+      );
       const outputs = interpretSpmd(program, mesh, tensors);
       buffers.forEach((row, i) => {
         if (donated?.[i]) for (const buffer of row) buffer.dispose("donated");
@@ -102,6 +111,12 @@ class ReferenceEngine implements Engine {
   peek(buffer: DeviceBuffer): HostData {
     this.checkOpen("peek");
     return this.own("peek", buffer).read("peek").data;
+  }
+
+  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
+    this.checkOpen("transfer");
+    this.checkDevice("transfer", device);
+    return new ReferenceBuffer(this, device, this.own("transfer", buffer).read("transfer"));
   }
 
   /** After closing there is nothing left to give back, so finalizers may still come here. */
