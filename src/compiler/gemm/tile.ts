@@ -1,0 +1,24 @@
+/** The shape of the block of C that a micro-kernel keeps in registers, two vectors wide. */
+export interface GemmTile {
+  /** Heights of the micro-kernels, falling to 1; the first is the one that does nearly all the work. */
+  readonly heights: readonly [number, ...number[]];
+  /**
+   * How an element of A reaches all lanes: by its own load (`load`), or by four elements at once whose lanes
+   * are then repeated (`lane`), which is better where every load pays for a bounds check.
+   */
+  readonly broadcast: "load" | "lane";
+}
+
+/** Columns of C that one panel of B covers: two vectors. */
+export const PANEL_WIDTH = 8;
+
+/** For 32 vector registers and checked loads (ARM). */
+export const WIDE_TILE: GemmTile = { heights: [8, 4, 2, 1], broadcast: "lane" };
+
+/** For 16 vector registers and loads whose bounds the hardware checks (x86-64). */
+export const NARROW_TILE: GemmTile = { heights: [4, 2, 1], broadcast: "load" };
+
+/** The tile for a processor architecture as Node names it; unknown ones get the wide one. */
+export function tileFor(architecture: string | undefined): GemmTile {
+  return architecture === "x64" || architecture === "ia32" ? NARROW_TILE : WIDE_TILE;
+}

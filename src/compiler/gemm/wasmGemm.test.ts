@@ -1,0 +1,123 @@
+import { describe, expect, it } from "vitest";
+import { FEATURE_SETS } from "../wasm/testing.js";
+import { NARROW_TILE, WIDE_TILE } from "./tile.js";
+import { batchedGemm, buildGemmModule, createWasmGemm, GEMM_SCRATCH_BYTES, type Gemm } from "./wasmGemm.js";
+
+const SCRATCH = 1024;
+const DATA = SCRATCH + GEMM_SCRATCH_BYTES;
+const memory = new WebAssembly.Memory({ initial: 128, maximum: 65536, shared: true });
+
+interface Layout {
+  readonly transA: boolean;
+  readonly transB: boolean;
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly pad: number;
+  readonly alpha: number;
+  readonly beta: number;
+}
+
+/** Runs one product on random data and compares every element, and that the padding of C is untouched. */
+function check(gemm: Gemm, double: boolean, layout: Layout): void {
+  const { transA, transB, m, n, k, pad, alpha, beta } = layout;
+  const size = double ? 8 : 4;
+  const lda = (transA ? m : k) + pad;
+  const ldb = (transB ? k : n) + pad;
+  const ldc = n + pad;
+  const base = Math.ceil(DATA / size);
+  const [aAt, bAt] = [base, base + (transA ? k : m) * lda];
+  const cAt = bAt + (transB ? n : k) * ldb;
+  const data = double ? new Float64Array(memory.buffer) : new Float32Array(memory.buffer);
+  let state = m * 7 + n * 3 + k;
+  for (let i = base; i < cAt + m * ldc; i++) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    data[i] = state / 2 ** 31 - 1;
+  }
+  if (beta === 0) data.fill(Number.NaN, cAt, cAt + m * ldc);
+  const before = data.slice(cAt, cAt + m * ldc);
+  gemm(transA, transB, m, n, k, alpha, aAt * size, lda, bAt * size, ldb, beta, cAt * size, ldc);
+  let worst = 0;
+  for (let i = 0; i < m; i++) {
+    for (let j = 0; j < ldc; j++) {
+      const got = data[cAt + i * ldc + j] ?? 0;
+      const old = before[i * ldc + j] ?? 0;
+      if (j >= n) {
+        if (!Object.is(got, old)) expect.fail(`padding at ${i}, ${j} changed`);
+        continue;
+      }
+      let sum = 0;
+      for (let l = 0; l < k; l++) {
+        const x = data[transA ? aAt + l * lda + i : aAt + i * lda + l] ?? 0;
+        sum += x * (data[transB ? bAt + j * ldb + l : bAt + l * ldb + j] ?? 0);
+      }
+      const error = Math.abs(alpha * sum + (beta === 0 ? 0 : beta * old) - got);
+      worst = Number.isNaN(error) ? Infinity : Math.max(worst, error);
+    }
+  }
+  expect(worst, JSON.stringify(layout)).toBeLessThan((double ? 1e-13 : 3e-6) * (k + 8));
+}
+
+const SIZES: readonly (readonly [number, number, number])[] = [
+  [1, 1, 1],
+  [1, 8, 3],
+  [8, 1, 5],
+  [2, 3, 4],
+  [7, 9, 11],
+  [8, 8, 8],
+  [16, 16, 16],
+  [13, 17, 6],
+  [3, 70, 40],
+  [40, 3, 70],
+  [33, 64, 33],
+  [64, 64, 64],
+  [65, 67, 66],
+  [5, 5, 0],
+  [130, 70, 260],
+  [20, 530, 12],
+  [140, 9, 300],
+];
+
+describe.each(
+  FEATURE_SETS.flatMap((features) => [
+    { features, tile: WIDE_TILE, name: `wide tile, fma ${features.fma}` },
+    { features, tile: NARROW_TILE, name: `narrow tile, fma ${features.fma}` },
+  ]),
+)("WebAssembly GEMM ($name)", ({ features, tile }) => {
+  const module = new WebAssembly.Module(buildGemmModule(features, tile));
+  const { sgemm, dgemm } = createWasmGemm(module, memory, SCRATCH, tile);
+
+  for (const transA of [false, true]) {
+    for (const transB of [false, true]) {
+      it(`multiplies any shape with transA ${transA} and transB ${transB}`, () => {
+        for (const [m, n, k] of SIZES) {
+          for (const pad of [0, 3]) {
+            check(sgemm, false, { transA, transB, m, n, k, pad, alpha: 1, beta: 0 });
+            check(sgemm, false, { transA, transB, m, n, k, pad, alpha: -0.5, beta: 2 });
+          }
+        }
+      });
+
+      it(`multiplies float64 with transA ${transA} and transB ${transB}`, () => {
+        for (const [m, n, k] of SIZES.slice(0, 12)) {
+          check(dgemm, true, { transA, transB, m, n, k, pad: 1, alpha: 1, beta: 0 });
+          check(dgemm, true, { transA, transB, m, n, k, pad: 0, alpha: 2, beta: 1 });
+        }
+      });
+    }
+  }
+
+  it("multiplies batches", () => {
+    const data = new Float32Array(memory.buffer);
+    const at = DATA / 4;
+    for (let i = 0; i < 64; i++) data[at + i] = i % 5;
+    const batch = { count: 3, strideA: 16, strideB: 0, strideC: 16 };
+    const [a, b, c] = [DATA, DATA + 128, DATA + 256];
+    batchedGemm(sgemm, batch, false, false, 2, 2, 2, 1, a, 2, b, 2, 0, c, 2);
+    for (let i = 0; i < 3; i++) {
+      const single = data.slice(at + 64 + i * 4, at + 68 + i * 4);
+      sgemm(false, false, 2, 2, 2, 1, a + i * 16, 2, b, 2, 0, c + 64, 2);
+      expect(single).toEqual(data.slice(at + 80, at + 84));
+    }
+  });
+});
