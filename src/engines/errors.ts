@@ -1,0 +1,63 @@
+import { ShardwiseError } from "../ir/errors.js";
+
+/** Where a device stood when it failed. */
+export interface FailurePlace {
+  readonly device: number;
+  /** The program's name, when a program was running. */
+  readonly program?: string | undefined;
+  /** The index of the step in the program's step list. */
+  readonly step?: number | undefined;
+  /** What the step computes, such as `dotGeneral` or `psum`. */
+  readonly op?: string | undefined;
+  /** Where in the user's source the step comes from. */
+  readonly source?: string | undefined;
+}
+
+/** The printed form of a place: `device 1, program "train", step 12 (dotGeneral) at model.ts:10:3`. */
+export function formatPlace(place: FailurePlace): string {
+  const parts = [`device ${place.device}`];
+  if (place.program !== undefined) parts.push(`program ${JSON.stringify(place.program)}`);
+  if (place.step !== undefined) {
+    const op = place.op === undefined ? "" : ` (${place.op})`;
+    const source = place.source === undefined ? "" : ` at ${place.source}`;
+    parts.push(`step ${place.step}${op}${source}`);
+  }
+  return parts.join(", ");
+}
+
+/**
+ * A device threw, exited or made no progress; everything that was running has ended with this error.
+ *
+ * The engine that it belonged to cannot run programs any more: close it and open another one.
+ */
+export class DeviceFailedError extends ShardwiseError {
+  readonly place: FailurePlace;
+
+  constructor(place: FailurePlace, reason: string, options?: ErrorOptions) {
+    super(
+      "device-failed",
+      `[engine] ${formatPlace(place)}: ${reason}; every run in flight has ended: close this engine and open another one`,
+      options,
+    );
+    this.place = place;
+  }
+}
+
+/** A device has no room for what was asked; nothing was overwritten. */
+export class OutOfMemoryError extends ShardwiseError {
+  constructor(message: string) {
+    super("out-of-memory", message);
+  }
+}
+
+/** A number of bytes for messages, such as `1.5 MiB`. */
+export function formatBytes(bytes: number): string {
+  const units = ["bytes", "KiB", "MiB", "GiB"];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? value : Number(value.toFixed(2))} ${units[unit]}`;
+}

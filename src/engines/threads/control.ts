@@ -1,0 +1,78 @@
+/**
+ * The words that the main thread and the workers share besides tensors: one `Int32Array` for an engine, with a
+ * few global words and one block per device. Each block's groups of words have cache lines of their own, so that
+ * a device that publishes its progress does not disturb one that spins on something else.
+ */
+
+const LINE = 16;
+const GLOBAL_WORDS = 2 * LINE;
+const DEVICE_WORDS = 4 * LINE;
+
+/** Set to 1 by the main thread when every device must stop waiting and leave. */
+export const ABORT = 0;
+/** Counts what happened on any device; the main thread sleeps on it. */
+export const EVENTS = LINE;
+
+/** The words of a device's block, as offsets from {@link deviceBase}. */
+export const WORD = {
+  /** Rung (incremented) to wake the device. */
+  doorbell: 0,
+  /** Not 0 while the device sleeps on its doorbell: one of {@link SLEEP}. */
+  sleeps: 1,
+  /** Up to which word the main thread has written commands. */
+  tail: LINE,
+  /** Up to which word the device has taken commands. */
+  head: 2 * LINE,
+  /** How many commands the device has finished. */
+  completed: 2 * LINE + 1,
+  /** The id of the program that runs, or 0. */
+  program: 3 * LINE,
+  /** The index of the step that runs. */
+  step: 3 * LINE + 1,
+  /** One of {@link STATE}. */
+  state: 3 * LINE + 2,
+  /** Changes whenever the device begins a step. */
+  progress: 3 * LINE + 3,
+  /** The mesh position the device waits for while its state is `waiting`. */
+  waitsFor: 3 * LINE + 4,
+} as const;
+
+/** What a device does. */
+export const STATE = { starting: 0, idle: 1, running: 2, waiting: 3 } as const;
+
+/** What a sleeping device waits for: something that a peer does, or a command of the main thread. */
+export const SLEEP = { awake: 0, forPeer: 1, forCommand: 2 } as const;
+
+/** Where the block of a device begins. */
+export function deviceBase(device: number): number {
+  return GLOBAL_WORDS + device * DEVICE_WORDS;
+}
+
+/** A zeroed control area for `numDevices` devices. */
+export function newControl(numDevices: number): Int32Array<SharedArrayBuffer> {
+  return new Int32Array(new SharedArrayBuffer(4 * (GLOBAL_WORDS + numDevices * DEVICE_WORDS)));
+}
+
+/** Wakes a device that sleeps for the given reason; costs one load when it does not. */
+export function ring(control: Int32Array, device: number, sleep: (typeof SLEEP)[keyof typeof SLEEP]): void {
+  const base = deviceBase(device);
+  if (Atomics.load(control, base + WORD.sleeps) !== sleep) return;
+  Atomics.add(control, base + WORD.doorbell, 1);
+  Atomics.notify(control, base + WORD.doorbell);
+}
+
+/** Tells the main thread that something happened. */
+export function reportEvent(control: Int32Array): void {
+  Atomics.add(control, EVENTS, 1);
+  Atomics.notify(control, EVENTS);
+}
+
+/** Makes every device leave: sets the abort word and wakes all of them. */
+export function abortAll(control: Int32Array, numDevices: number): void {
+  Atomics.store(control, ABORT, 1);
+  for (let device = 0; device < numDevices; device++) {
+    const doorbell = deviceBase(device) + WORD.doorbell;
+    Atomics.add(control, doorbell, 1);
+    Atomics.notify(control, doorbell);
+  }
+}

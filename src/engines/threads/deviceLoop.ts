@@ -1,0 +1,208 @@
+import type { GemmStep, HostStep } from "../../compiler/steps.js";
+import { InternalError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+import { planStaging, prepareCollective } from "./collectives.js";
+import { COMMAND, CommandReader } from "./commands.js";
+import { deviceBase, reportEvent, STATE, WORD } from "./control.js";
+import type { LoadMessage, WorkerMessage, WorkerSetup } from "./messages.js";
+import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
+import { connectPeers, type Peers } from "./peers.js";
+import { Aborted, Signals } from "./signals.js";
+import { type KernelFunction, StepRunner } from "./stepRunner.js";
+
+/** What the host of a worker (Node, later a browser) provides to the device loop. */
+export interface LoopHost {
+  /** Takes the next message; the main thread posts it before the command that announces it. */
+  receive(): WorkerMessage;
+  /** The imports of a program's kernel modules. */
+  kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
+  /** Makes a matrix product ready to be called with addresses. */
+  prepareGemm(step: GemmStep): (a: number, b: number, c: number) => void;
+  runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
+  now(): number;
+  /** Replaces the action of a step, for tests. */
+  wrap(program: string, index: number, action: () => void): () => void;
+}
+
+/** A program as it lies on one device. */
+interface LoadedProgram {
+  readonly runner: StepRunner;
+  readonly table: Int32Array;
+  /** The slots that inputs and then outputs fill at the start of a run, per argument. */
+  readonly argumentSlots: readonly (readonly number[])[];
+}
+
+/** Runs commands until the engine stops. */
+export function runDevice(setup: WorkerSetup, host: LoopHost): void {
+  const device = new Device(setup, host);
+  try {
+    device.run();
+  } catch (error) {
+    if (!(error instanceof Aborted)) throw error;
+  }
+}
+
+class Device {
+  private readonly memory: WebAssembly.Memory;
+  private readonly signals: Signals;
+  private readonly reader: CommandReader;
+  private readonly kernels: MoveKernels;
+  private readonly peers: Peers;
+  private readonly programs = new Map<number, LoadedProgram>();
+  private readonly base: number;
+  private trace: Float64Array | undefined;
+
+  constructor(
+    private readonly setup: WorkerSetup,
+    private readonly host: LoopHost,
+  ) {
+    this.memory = at(setup.layout.memories, setup.device);
+    this.signals = new Signals(setup.control, setup.device, setup.spins);
+    this.reader = new CommandReader(this.signals, setup.commands);
+    this.kernels = instantiateMoveKernels(setup.moveModule, this.memory);
+    this.peers = connectPeers(setup.layout, setup.device, this.kernels);
+    this.base = deviceBase(setup.device);
+  }
+
+  run(): never {
+    const { control } = this.setup;
+    for (;;) {
+      Atomics.store(control, this.base + WORD.state, STATE.idle);
+      const length = this.reader.next();
+      Atomics.store(control, this.base + WORD.state, STATE.running);
+      this.perform(length);
+      Atomics.store(control, this.base + WORD.program, 0);
+      Atomics.add(control, this.base + WORD.completed, 1);
+      reportEvent(control);
+      this.signals.wakeAll(this.setup.layout.memories.length);
+    }
+  }
+
+  private perform(length: number): void {
+    const { command } = this.reader;
+    switch (command[0]) {
+      case COMMAND.message:
+        this.take(this.host.receive());
+        return;
+      case COMMAND.unload:
+        this.programs.delete(command[1] ?? 0);
+        return;
+      case COMMAND.run:
+        this.execute(command[1] ?? 0, length);
+        return;
+      case COMMAND.pull:
+        this.pull();
+        return;
+      default:
+        throw new InternalError(`[threads] ${command[0]} is no command`);
+    }
+  }
+
+  private pull(): void {
+    const [, target = 0, source = 0, bytes = 0, peer = 0, after = 0] = this.reader.command.subarray(0, 6);
+    if (peer !== this.setup.device) {
+      this.signals.waitForSequence(this.setup.control, deviceBase(peer) + WORD.completed, after | 0, peer);
+    }
+    this.peers.pull(target, peer, source, bytes);
+  }
+
+  private take(message: WorkerMessage): void {
+    switch (message.kind) {
+      case "load":
+        this.programs.set(message.id, this.load(message));
+        return;
+      case "upload":
+        new Uint8Array(this.memory.buffer).set(message.bytes, message.address);
+        return;
+      case "trace":
+        this.trace = message.buffer;
+        return;
+    }
+  }
+
+  private execute(id: number, length: number): void {
+    const program = this.programs.get(id);
+    if (program === undefined) throw new InternalError(`[threads] program ${id} is not loaded`);
+    Atomics.store(this.setup.control, this.base + WORD.program, id);
+    const { command } = this.reader;
+    const { table, argumentSlots } = program;
+    if (length !== 2 + argumentSlots.length) {
+      throw new InternalError(`[threads] ${length - 2} addresses for ${argumentSlots.length} arguments`);
+    }
+    for (let i = 0; i < argumentSlots.length; i++) {
+      const address = command[2 + i] ?? 0;
+      for (const slot of argumentSlots[i] ?? []) table[slot] = address;
+    }
+    program.runner.run(this.trace);
+  }
+
+  private load(message: LoadMessage): LoadedProgram {
+    const { addresses, position, devices, words } = message;
+    const bytes = new Uint8Array(this.memory.buffer);
+    bytes.set(message.constants, addresses.constants);
+    const table = new Int32Array(this.memory.buffer, addresses.table, message.slots.length);
+    message.slots.forEach((slot, i) => {
+      if (slot.kind === "arena") table[i] = addresses.arena + slot.offset;
+      if (slot.kind === "constant") table[i] = addresses.constants + slot.offset;
+    });
+    this.kernels.touch(addresses.arena, addresses.arenaBytes);
+    const staging = planStaging(message.collectives);
+    const collectiveHost = {
+      signals: this.signals,
+      kernels: this.kernels,
+      peers: this.peers,
+      scratch: at(this.setup.collectiveScratch, this.setup.device),
+      words,
+      position,
+      devices,
+    };
+    const imports = this.host.kernelImports(this.memory);
+    const runner = new StepRunner(message.id, message.steps, {
+      table,
+      tableAddress: addresses.table,
+      constantsAddress: addresses.constants,
+      kernels: message.modules.map(({ module, exports }) => instantiate(module, exports, imports)),
+      memory: this.memory,
+      position,
+      collectives: message.collectives.map((spec, i) => {
+        const offset = staging.offsets[i];
+        const address = offset === undefined ? undefined : addresses.staging + offset;
+        return { spec, collective: prepareCollective(spec, i, collectiveHost, address) };
+      }),
+      copy: this.kernels.copy,
+      prepareGemm: this.host.prepareGemm,
+      runHostStep: this.host.runHostStep,
+      status: {
+        words: this.setup.control,
+        step: this.base + WORD.step,
+        progress: this.base + WORD.progress,
+      },
+      now: this.host.now,
+      wrap: (index, action) => this.host.wrap(message.name, index, action),
+    });
+    return { runner, table, argumentSlots: argumentSlotsOf(message) };
+  }
+}
+
+function instantiate(
+  module: WebAssembly.Module,
+  names: readonly string[],
+  imports: WebAssembly.Imports,
+): KernelFunction[] {
+  const { exports } = new WebAssembly.Instance(module, imports);
+  return names.map((name) => {
+    const kernel = exports[name];
+    if (typeof kernel !== "function") throw new InternalError(`[threads] a kernel module has no ${name}`);
+    return kernel as KernelFunction;
+  });
+}
+
+/** For every argument of a run (inputs, then outputs that have slots) the slots it fills. */
+function argumentSlotsOf({ slots, numInputs, numOutputs }: LoadMessage): number[][] {
+  const lists = Array.from({ length: numInputs + numOutputs }, (): number[] => []);
+  slots.forEach((slot, i) => {
+    if (slot.kind === "input") at(lists, slot.index).push(i);
+    if (slot.kind === "output") at(lists, numInputs + slot.index).push(i);
+  });
+  return lists;
+}

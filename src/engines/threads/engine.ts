@@ -1,0 +1,324 @@
+import { availableParallelism, totalmem } from "node:os";
+import type { CompiledProgram } from "../../compiler/steps.js";
+import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
+import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
+import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import { ValueError } from "../../ir/errors.js";
+import type { Program } from "../../ir/program.js";
+import { at, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
+import type { FailurePlace } from "../errors.js";
+import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
+import { COLLECTIVE_SCRATCH_BYTES } from "./collectives.js";
+import { COMMAND } from "./commands.js";
+import { DeviceMemory } from "./deviceMemory.js";
+import { ThreadsExecutable } from "./executable.js";
+import type { Fault } from "./faults.js";
+import { buildMoveModule } from "./moveKernels.js";
+import { createMemories, MAX_DEVICE_BYTES, type MemoryLayout, sharedLimit } from "./peers.js";
+import { type LoadedProgram, loadProgram, unloadProgram } from "./programs.js";
+import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "./trace.js";
+import { compileWasmModule, enableRelaxedSimd } from "./v8Flags.js";
+import { workerEntry } from "./workerEntry.js";
+import { WorkerPool } from "./workerPool.js";
+
+/** How a threads engine is made. */
+export interface ThreadsEngineOptions {
+  /** How many devices, each a worker thread. */
+  readonly numDevices: number;
+  /**
+   * The memory of each device in bytes; address space, which becomes real memory when it is used. By default an
+   * equal share of 4 GiB or of three quarters of the machine's memory, whichever is less.
+   */
+  readonly memoryBytes?: number;
+  /** For how long a device may compute without beginning a new step before it counts as failed; 120 000 ms. */
+  readonly deadlineMs?: number;
+  /** Whether matrix products may use a BLAS library of the system; true. */
+  readonly blas?: boolean;
+}
+
+/** What an engine runs on. */
+export interface ThreadsEngineInfo {
+  readonly engine: "threads";
+  readonly numDevices: number;
+  /** The memory of each device in bytes. */
+  readonly memoryBytes: number;
+  /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
+  readonly memoryLayout: "shared" | "separate";
+  /** What multiplies matrices. */
+  readonly gemm: string;
+  /** What the host's WebAssembly can do. */
+  readonly wasm: WasmFeatures;
+  /** How many cores the process may use. */
+  readonly numCores: number;
+}
+
+/** One step of one device while a trace was recorded; times are milliseconds on the main thread's clock. */
+export interface TraceEvent {
+  readonly device: number;
+  readonly program: string;
+  readonly step: number;
+  /** The kind of the step: `kernel`, `gemm`, `start`, `done`, … */
+  readonly kind: string;
+  /** The ops it computes. */
+  readonly ops: readonly string[];
+  readonly source: string | undefined;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** Things only tests may ask for. */
+export interface TestOptions {
+  readonly faults?: readonly Fault[];
+  readonly layout?: "shared" | "separate";
+}
+
+const DEFAULT_DEADLINE_MS = 120_000;
+/** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
+const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
+
+/**
+ * Opens an engine whose devices are worker threads of this process: compiled code, shared memory.
+ *
+ * ```ts
+ * const engine = createThreadsEngine({ numDevices: 2 });
+ * …
+ * await engine.close();
+ * ```
+ */
+export function createThreadsEngine(options: ThreadsEngineOptions): ThreadsEngine {
+  return new ThreadsEngine(options);
+}
+
+/** The engine of worker threads; see {@link createThreadsEngine}. */
+export class ThreadsEngine implements Engine {
+  readonly name = "threads";
+  readonly numDevices: number;
+  private readonly layout: MemoryLayout;
+  private readonly bytes: readonly Uint8Array[];
+  private readonly memories: readonly DeviceMemory[];
+  private readonly pool: WorkerPool;
+  private readonly programs = new Map<number, LoadedProgram>();
+  private readonly features: WasmFeatures;
+  private readonly abandoned = new FinalizationRegistry<number>((id) => this.unload(id));
+  private traces: readonly Float64Array[] | undefined;
+
+  constructor(
+    private readonly options: ThreadsEngineOptions,
+    test: TestOptions = {},
+  ) {
+    const { numDevices } = options;
+    if (!Number.isInteger(numDevices) || numDevices < 1) {
+      throw new ValueError(
+        `[createThreadsEngine] numDevices must be a whole number from 1, not ${numDevices}`,
+      );
+    }
+    this.numDevices = numDevices;
+    enableRelaxedSimd();
+    this.features = detectFeatures();
+    this.layout = createMemories(numDevices, chooseMemory(options), test.layout);
+    this.bytes = this.layout.memories.map((memory) => new Uint8Array(memory.buffer));
+    this.memories = this.layout.regions.map(
+      (region, device) => new DeviceMemory(device, region, COLLECTIVE_SCRATCH_BYTES),
+    );
+    this.pool = new WorkerPool({
+      numDevices,
+      entry: workerEntry(),
+      deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
+      describe: (device, program, step) => this.describe(device, program, step),
+      setup: {
+        layout: this.layout,
+        moveModule: compileWasmModule(buildMoveModule()),
+        collectiveScratch: this.memories.map(({ scratch }) => scratch),
+        spins: numDevices <= availableParallelism() ? SPINS.ownCore : SPINS.sharedCore,
+        blas: options.blas ?? true,
+        timeOrigin: performance.timeOrigin,
+        faults: test.faults ?? [],
+      },
+    });
+  }
+
+  compile(program: Program, options: CompileOptions): Executable {
+    void program;
+    void options;
+    throw new ValueError("[compile] the compiler is not there yet");
+  }
+
+  /** Loads a step list that was compiled before. */
+  load(compiled: CompiledProgram, options: CompileOptions): Executable {
+    const { pool, memories } = this;
+    const loaded = loadProgram(compiled, options, { pool, memories, numDevices: this.numDevices });
+    this.programs.set(loaded.id, loaded);
+    const executable = new ThreadsExecutable(loaded, options, pool, memories);
+    this.abandoned.register(executable, loaded.id);
+    return executable;
+  }
+
+  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
+    const expected = sizeOf(type.shape);
+    if (data.length !== expected || data.BYTES_PER_ELEMENT !== byteSize(type.dtype)) {
+      throw new ValueError(
+        `[upload] ${data.length} elements of ${data.BYTES_PER_ELEMENT} bytes do not fill ${formatType(type)} ` +
+          `(${expected} elements of ${byteSize(type.dtype)} bytes)`,
+      );
+    }
+    const memory = this.memoryOf(device, "upload");
+    if (this.pool.failure) throw this.pool.failure;
+    const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    const quiet = memory.allocateQuiet(data.byteLength, this.pool.completed(device));
+    if (quiet !== undefined) {
+      at(this.bytes, device).set(source, quiet.block.address);
+      return new ThreadsBuffer(type, device, quiet, 0, this.pool);
+    }
+    // What is free is still used by earlier runs: the device copies the elements in when those are over.
+    const allocation = memory.allocate(data.byteLength, "upload", () => formatType(type));
+    const message = { kind: "upload", address: allocation.block.address, bytes: source.slice() } as const;
+    const command = this.pool.post(device, message);
+    allocation.lastUse = command;
+    return new ThreadsBuffer(type, device, allocation, command, this.pool);
+  }
+
+  async download(buffer: DeviceBuffer): Promise<HostData> {
+    const source = adoptBuffer(buffer, this.pool, "download");
+    source.allocation.readers++;
+    try {
+      await this.pool.whenCompleted(source.device, source.readyAt);
+      return this.copyOut(source);
+    } finally {
+      this.memoryOf(source.device, "download").endRead(source.allocation);
+    }
+  }
+
+  peek(buffer: DeviceBuffer): HostData | undefined {
+    const source = adoptBuffer(buffer, this.pool, "peek");
+    return this.pool.completed(source.device) >= source.readyAt ? this.copyOut(source) : undefined;
+  }
+
+  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
+    const { pool } = this;
+    const source = adoptBuffer(buffer, pool, "transfer");
+    const memory = this.memoryOf(device, "transfer");
+    if (pool.failure) throw pool.failure;
+    const { bytes, address } = source.allocation.block;
+    const target = memory.allocate(bytes, "transfer", () => formatType(source.type));
+    const words = [target.block.address, address, bytes, source.device, source.readyAt];
+    const command = pool.send(device, [COMMAND.pull, ...words]);
+    target.lastUse = command;
+    if (device === source.device) {
+      source.allocation.lastUse = command;
+    } else {
+      // The other device's commands are in no order with those of the source, so the source has to stay.
+      source.allocation.readers++;
+      const end = () => this.memoryOf(source.device, "transfer").endRead(source.allocation);
+      pool.whenCompleted(device, command).then(end, end);
+    }
+    return new ThreadsBuffer(source.type, device, target, command, pool);
+  }
+
+  release(buffer: DeviceBuffer): void {
+    if (!(buffer instanceof ThreadsBuffer) || !buffer.belongsTo(this.pool)) return;
+    const allocation = buffer.take();
+    if (allocation !== undefined) this.memoryOf(buffer.device, "release").release(allocation);
+  }
+
+  close(): Promise<void> {
+    return this.pool.close();
+  }
+
+  /** What the engine runs on. */
+  info(): ThreadsEngineInfo {
+    const region = at(this.layout.regions, 0);
+    return {
+      engine: "threads",
+      numDevices: this.numDevices,
+      memoryBytes: region.end - region.start,
+      memoryLayout: this.layout.kind,
+      gemm: describeGemm(this.options.blas ?? true, this.features),
+      wasm: this.features,
+      numCores: availableParallelism(),
+    };
+  }
+
+  /** How many bytes the buffers and programs of a device take. */
+  memoryUsage(device: number): { readonly used: number; readonly capacity: number; readonly arena: number } {
+    return this.memoryOf(device, "memoryUsage").usage;
+  }
+
+  /** Records what every device does from now on, up to `capacity` steps each. */
+  startTrace(capacity: number = DEFAULT_TRACE_CAPACITY): void {
+    const traces = range(this.numDevices).map(() => newTraceBuffer(capacity));
+    traces.forEach((buffer, device) => {
+      this.pool.post(device, { kind: "trace", buffer });
+    });
+    this.traces = traces;
+  }
+
+  /** Ends the recording after what has been started so far, and gives what was recorded. */
+  async stopTrace(): Promise<TraceEvent[]> {
+    const { traces } = this;
+    if (traces === undefined) throw new ValueError("[stopTrace] no trace was started: call startTrace first");
+    this.traces = undefined;
+    const ends = traces.map((_, device) => this.pool.post(device, { kind: "trace", buffer: undefined }));
+    await Promise.all(ends.map((command, device) => this.pool.whenCompleted(device, command)));
+    return traces.flatMap((buffer, device) =>
+      readTrace(buffer).map(({ program, step, begin, end }) => {
+        const place = this.describe(device, program, step);
+        const info = this.programs.get(program)?.steps[step];
+        return {
+          device,
+          program: place.program ?? "",
+          step,
+          kind: info?.kind ?? "",
+          ops: info?.ops ?? [],
+          source: place.source,
+          begin,
+          end,
+        };
+      }),
+    );
+  }
+
+  private copyOut({ type, device, allocation }: LiveBuffer): HostData {
+    const { address } = allocation.block;
+    const copy = new Uint8Array(sizeOf(type.shape) * byteSize(type.dtype));
+    copy.set(at(this.bytes, device).subarray(address, address + copy.length));
+    return viewHost(type.dtype, copy.buffer);
+  }
+
+  private describe(device: number, id: number, step: number): FailurePlace {
+    const program = this.programs.get(id);
+    const info = program?.steps[step];
+    return { device, program: program?.name, step, op: info?.ops.join("+"), source: info?.source?.text };
+  }
+
+  private memoryOf(device: number, caller: string): DeviceMemory {
+    const memory = this.memories[device];
+    if (memory === undefined) {
+      throw new ValueError(`[${caller}] there is no device ${device}: use 0 … ${this.numDevices - 1}`);
+    }
+    return memory;
+  }
+
+  private unload(id: number): void {
+    const loaded = this.programs.get(id);
+    if (loaded === undefined || this.pool.failure) return;
+    void unloadProgram(loaded, this.pool, this.memories, COMMAND.unload)
+      .catch(() => {})
+      .then(() => this.programs.delete(id));
+  }
+}
+
+function chooseMemory({ numDevices, memoryBytes }: ThreadsEngineOptions): number {
+  if (memoryBytes === undefined) {
+    return Math.min(sharedLimit(numDevices), Math.max(64 * 1024 * 1024, (0.75 * totalmem()) / numDevices));
+  }
+  if (!Number.isFinite(memoryBytes) || memoryBytes <= 0 || memoryBytes > MAX_DEVICE_BYTES) {
+    throw new ValueError(
+      `[createThreadsEngine] memoryBytes ${memoryBytes} is not a number of bytes from 1 to ${MAX_DEVICE_BYTES} (4 GiB)`,
+    );
+  }
+  return Math.max(memoryBytes, 1024 * 1024);
+}
+
+function describeGemm(_blas: boolean, features: WasmFeatures): string {
+  return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
+}

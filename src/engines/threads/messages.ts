@@ -1,0 +1,88 @@
+import type { CollectiveSpec, CompiledProgram, SlotBase, Step } from "../../compiler/steps.js";
+import type { Fault } from "./faults.js";
+import type { MemoryLayout } from "./peers.js";
+
+/** What a worker is started with. */
+export interface WorkerSetup {
+  readonly device: number;
+  readonly control: Int32Array;
+  readonly commands: Int32Array;
+  readonly layout: MemoryLayout;
+  readonly moveModule: WebAssembly.Module;
+  /** Where each device has its scratch memory for collectives. */
+  readonly collectiveScratch: readonly number[];
+  readonly spins: number;
+  /** Whether matrix products may use the system's BLAS. */
+  readonly blas: boolean;
+  /** The main thread's `performance.timeOrigin`, to which trace times refer. */
+  readonly timeOrigin: number;
+  readonly faults: readonly Fault[];
+}
+
+/** A program as a worker needs it: without what is only for messages. */
+export interface LoadMessage {
+  readonly kind: "load";
+  readonly id: number;
+  readonly name: string;
+  readonly modules: readonly { readonly module: WebAssembly.Module; readonly exports: readonly string[] }[];
+  readonly steps: readonly Step[];
+  readonly slots: readonly SlotBase[];
+  readonly numInputs: number;
+  readonly numOutputs: number;
+  readonly constants: CompiledProgram["constants"];
+  readonly collectives: readonly CollectiveSpec[];
+  readonly addresses: ProgramAddresses;
+  /** The device's position in the program's mesh. */
+  readonly position: number;
+  /** The device at every position of the mesh. */
+  readonly devices: readonly number[];
+  /** The words the program's collectives share. */
+  readonly words: Int32Array;
+}
+
+/** Where the parts of a loaded program lie in a device's memory. */
+export interface ProgramAddresses {
+  readonly constants: number;
+  readonly table: number;
+  readonly staging: number;
+  readonly arena: number;
+  readonly arenaBytes: number;
+}
+
+/** Elements for a buffer whose memory earlier runs may still use. */
+export interface UploadMessage {
+  readonly kind: "upload";
+  readonly address: number;
+  readonly bytes: Uint8Array;
+}
+
+/** Where to record steps from now on; `undefined` ends the recording. */
+export interface TraceMessage {
+  readonly kind: "trace";
+  readonly buffer: Float64Array | undefined;
+}
+
+/** What the main thread leaves in a worker's port for a `message` command. */
+export type WorkerMessage = LoadMessage | UploadMessage | TraceMessage;
+
+/** Calls `visit` for every step in the order in which steps are numbered: a step, then the steps inside it. */
+export function forEachStep(steps: readonly Step[], visit: (step: Step) => void): void {
+  for (const step of steps) {
+    visit(step);
+    for (const inner of innerSteps(step)) forEachStep(inner, visit);
+  }
+}
+
+/** The step lists inside a step, in the order of their numbers. */
+export function innerSteps(step: Step): readonly (readonly Step[])[] {
+  switch (step.op) {
+    case "loop":
+      return [step.body];
+    case "while":
+      return [step.condition, step.body];
+    case "cond":
+      return step.branches;
+    default:
+      return [];
+  }
+}

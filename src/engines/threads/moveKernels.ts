@@ -1,0 +1,266 @@
+import { type FunctionBody, type Local, ModuleBuilder } from "../../compiler/wasm/assembler.js";
+import type { LaneMemoryOp, MemoryOp, VectorOp } from "../../compiler/wasm/opcodes.js";
+import type { DType } from "../../ir/dtype.js";
+import { InternalError } from "../../ir/errors.js";
+
+/** How the elements of several devices become one. */
+export type Combine = "sum" | "max" | "min";
+
+/** The element types that are combined as they are; the 16-bit floats go through float32. */
+type Direct = Exclude<DType, "bfloat16" | "float16">;
+
+const combineOps: { readonly [D in Direct]: { readonly [C in Combine]: VectorOp } } = {
+  float32: { sum: "f32x4.add", max: "f32x4.max", min: "f32x4.min" },
+  float64: { sum: "f64x2.add", max: "f64x2.max", min: "f64x2.min" },
+  int32: { sum: "i32x4.add", max: "i32x4.max_s", min: "i32x4.min_s" },
+  uint32: { sum: "i32x4.add", max: "i32x4.max_u", min: "i32x4.min_u" },
+  bool: { sum: "v128.or", max: "v128.or", min: "v128.and" },
+};
+
+const elementAccess: { readonly [bytes: number]: readonly [load: MemoryOp, store: LaneMemoryOp] } = {
+  1: ["v128.load8_splat", "v128.store8_lane"],
+  4: ["v128.load32_zero", "v128.store32_lane"],
+  8: ["v128.load64_zero", "v128.store64_lane"],
+};
+
+const elementBytes: { readonly [D in Direct]: number } = {
+  float32: 4,
+  float64: 8,
+  int32: 4,
+  uint32: 4,
+  bool: 1,
+};
+
+/** Addresses and sizes in bytes; an address above 2 GiB may be given as it is. */
+export interface MoveKernels {
+  /** Copies `bytes` bytes; the ranges may overlap. */
+  copy(target: number, source: number, bytes: number): void;
+  /** Copies `rows` rows of `bytes` bytes that lie `targetStride` and `sourceStride` apart. */
+  copyRows(
+    target: number,
+    source: number,
+    bytes: number,
+    rows: number,
+    targetStride: number,
+    sourceStride: number,
+  ): void;
+  /** Sets `bytes` bytes to zero. */
+  zero(target: number, bytes: number): void;
+  /** Touches every page of the range, so that later writes find it present. */
+  touch(start: number, bytes: number): void;
+  /** `target = combine(a, b)` over `bytes` bytes; the target may be one of the operands. */
+  readonly combine: (dtype: Direct, combine: Combine) => CombineKernel;
+  /** Widens 16-bit floats to float32; rounds the count up to four. */
+  readonly widen: {
+    readonly [D in "bfloat16" | "float16"]: (target: number, source: number, n: number) => void;
+  };
+  /** Rounds float32 to 16-bit floats; rounds the count up to four. */
+  readonly narrow: {
+    readonly [D in "bfloat16" | "float16"]: (target: number, source: number, n: number) => void;
+  };
+}
+
+/** `target = combine(a, b)` over a number of bytes. */
+export type CombineKernel = (target: number, a: number, b: number, bytes: number) => void;
+
+const PAGE = 4096;
+
+/** The kernels that collectives and copies are made of, as a module that imports `env.memory`. */
+export function buildMoveModule(): Uint8Array<ArrayBuffer> {
+  const builder = new ModuleBuilder();
+  builder.importMemory({ module: "env", name: "memory", shared: true, minimumPages: 0, maximumPages: 65536 });
+  const i32s = (n: number) => ({ params: new Array<"i32">(n).fill("i32"), results: [] });
+  builder.function(i32s(3), (f) => f.get(f.param(0)).get(f.param(1)).get(f.param(2)).memoryCopy(), "copy");
+  builder.function(i32s(6), writeCopyRows, "copyRows");
+  builder.function(i32s(2), (f) => f.get(f.param(0)).i32(0).get(f.param(1)).memoryFill(), "zero");
+  builder.function(i32s(2), writeTouch, "touch");
+  for (const dtype of Object.keys(combineOps) as Direct[]) {
+    for (const combine of ["sum", "max", "min"] as const) {
+      const op = combineOps[dtype][combine];
+      builder.function(i32s(4), (f) => writeCombine(f, op, elementBytes[dtype]), `${combine}_${dtype}`);
+    }
+  }
+  for (const dtype of ["bfloat16", "float16"] as const) {
+    builder.function(i32s(3), (f) => writeWiden(f, dtype), `widen_${dtype}`);
+    builder.function(i32s(3), (f) => writeNarrow(f, dtype), `narrow_${dtype}`);
+  }
+  return builder.toBytes();
+}
+
+/** Binds the kernels to a memory. */
+export function instantiateMoveKernels(module: WebAssembly.Module, memory: WebAssembly.Memory): MoveKernels {
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  const get = <F>(name: string): F => {
+    const found = exports[name];
+    if (typeof found !== "function") throw new InternalError(`[threads] the move kernels have no ${name}`);
+    return found as F;
+  };
+  type Convert = (target: number, source: number, n: number) => void;
+  return {
+    copy: get("copy"),
+    copyRows: get("copyRows"),
+    zero: get("zero"),
+    touch: get("touch"),
+    combine: (dtype, combine) => get<CombineKernel>(`${combine}_${dtype}`),
+    widen: { bfloat16: get<Convert>("widen_bfloat16"), float16: get<Convert>("widen_float16") },
+    narrow: { bfloat16: get<Convert>("narrow_bfloat16"), float16: get<Convert>("narrow_float16") },
+  };
+}
+
+/** `while (counter is not 0) body` */
+function whileNotZero(f: FunctionBody, counter: Local, body: () => void): void {
+  f.block((out) => {
+    f.loop((again) => {
+      f.get(counter).op("i32.eqz").brIf(out);
+      body();
+      f.br(again);
+    });
+  });
+}
+
+/** `while (left ≥ step) { body; left −= step }`, unsigned. */
+function whileAtLeast(f: FunctionBody, left: Local, step: number, body: () => void): void {
+  f.block((out) => {
+    f.loop((again) => {
+      f.get(left).i32(step).op("i32.lt_u").brIf(out);
+      body();
+      f.increment(left, -step);
+      f.br(again);
+    });
+  });
+}
+
+function writeCopyRows(f: FunctionBody): void {
+  const [target, source, bytes, rows] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+  const [targetStride, sourceStride] = [f.param(4), f.param(5)];
+  const next = () => {
+    f.get(target).get(targetStride).op("i32.add").set(target);
+    f.get(source).get(sourceStride).op("i32.add").set(source);
+    f.increment(rows, -1);
+  };
+  // Rows of one word are common (a dim of size one beside the gathered one) and a copy instruction is a call.
+  f.get(bytes).i32(4).op("i32.eq");
+  f.if(
+    () =>
+      whileNotZero(f, rows, () => {
+        f.get(target).get(source).memory("i32.load").memory("i32.store");
+        next();
+      }),
+    () =>
+      whileNotZero(f, rows, () => {
+        f.get(target).get(source).get(bytes).memoryCopy();
+        next();
+      }),
+  );
+}
+
+function writeTouch(f: FunctionBody): void {
+  const [start, bytes] = [f.param(0), f.param(1)];
+  whileAtLeast(f, bytes, PAGE, () => {
+    f.get(start).get(start).memory("i32.load").memory("i32.store");
+    f.increment(start, PAGE);
+  });
+}
+
+function writeCombine(f: FunctionBody, op: VectorOp, size: number): void {
+  const [target, a, b, left] = [f.param(0), f.param(1), f.param(2), f.param(3)];
+  const unroll = 4;
+  const values = Array.from({ length: unroll }, () => f.local("v128"));
+  const advance = (bytes: number) => {
+    for (const local of [target, a, b]) f.increment(local, bytes);
+  };
+  whileAtLeast(f, left, 16 * unroll, () => {
+    values.forEach((value, i) => {
+      f.get(a)
+        .memory("v128.load", 16 * i)
+        .get(b)
+        .memory("v128.load", 16 * i)
+        .vector(op)
+        .set(value);
+    });
+    values.forEach((value, i) => {
+      f.get(target)
+        .get(value)
+        .memory("v128.store", 16 * i);
+    });
+    advance(16 * unroll);
+  });
+  const access = elementAccess[size];
+  if (access === undefined) throw new InternalError(`[threads] no tail for elements of ${size} bytes`);
+  const [load, store] = access;
+  whileAtLeast(f, left, size, () => {
+    f.get(target).get(a).memory(load).get(b).memory(load).vector(op).laneMemory(store, 0);
+    advance(size);
+  });
+}
+
+/** Loops over four elements at a time. */
+function fourByFour(f: FunctionBody, targetStep: number, sourceStep: number, body: () => void): void {
+  const [target, source, n] = [f.param(0), f.param(1), f.param(2)];
+  f.get(n).i32(3).op("i32.add").i32(-4).op("i32.and").set(n);
+  whileAtLeast(f, n, 4, () => {
+    body();
+    f.increment(target, targetStep);
+    f.increment(source, sourceStep);
+  });
+}
+
+function splat(f: FunctionBody, word: number): FunctionBody {
+  return f.v128([word, word, word, word]);
+}
+
+function writeWiden(f: FunctionBody, dtype: "bfloat16" | "float16"): void {
+  const [target, source] = [f.param(0), f.param(1)];
+  const [bits, magnitude] = [f.local("v128"), f.local("v128")];
+  fourByFour(f, 16, 8, () => {
+    f.get(target).get(source).memory("v128.load16x4_u");
+    if (dtype === "bfloat16") {
+      f.i32(16).vector("i32x4.shl");
+    } else {
+      // Shifted exponent and mantissa times 2^112 re-bias normal numbers and normalise the others.
+      f.set(bits);
+      splat(f.get(bits), 0x7fff).vector("v128.and").i32(13).vector("i32x4.shl").set(magnitude);
+      splat(f.get(magnitude), 0x77800000).vector("f32x4.mul");
+      splat(splat(f.get(magnitude), 0x0f800000).vector("i32x4.ge_u"), 0x7f800000).vector("v128.and");
+      f.vector("v128.or");
+      splat(f.get(bits), 0x8000).vector("v128.and").i32(16).vector("i32x4.shl").vector("v128.or");
+    }
+    f.memory("v128.store");
+  });
+}
+
+function writeNarrow(f: FunctionBody, dtype: "bfloat16" | "float16"): void {
+  const [target, source] = [f.param(0), f.param(1)];
+  const [bits, magnitude, result] = [f.local("v128"), f.local("v128"), f.local("v128")];
+  /** Rounds the low `shift` bits of `value` away, ties to even. */
+  const round = (value: Local, shift: number) => {
+    f.get(value).i32(shift).vector("i32x4.shr_u");
+    splat(f, 1).vector("v128.and").get(value).vector("i32x4.add");
+    splat(f, (1 << (shift - 1)) - 1).vector("i32x4.add");
+  };
+  fourByFour(f, 8, 16, () => {
+    f.get(source).memory("v128.load").tee(bits);
+    splat(f, 0x7fffffff).vector("v128.and").set(magnitude);
+    if (dtype === "bfloat16") {
+      splat(f.get(bits).i32(16).vector("i32x4.shr_u"), 0x40).vector("v128.or");
+      round(bits, 16);
+      f.i32(16).vector("i32x4.shr_u");
+      splat(f.get(magnitude), 0x7f800000).vector("i32x4.gt_u").vector("v128.bitselect");
+    } else {
+      // Below 2^-14: adding one half leaves the rounded mantissa in the low bits.
+      splat(f.get(magnitude), 0x3f000000).vector("f32x4.add");
+      splat(f, 0x3f000000).vector("i32x4.sub");
+      round(magnitude, 13);
+      splat(f, 0x38000000).vector("i32x4.sub").i32(13).vector("i32x4.shr_u");
+      splat(f.get(magnitude), 0x38800000).vector("i32x4.lt_u").vector("v128.bitselect").set(result);
+      splat(f, 0x7c00).get(result);
+      splat(f.get(magnitude), 0x477ff000).vector("i32x4.ge_u").vector("v128.bitselect").set(result);
+      splat(f, 0x7e00).get(result);
+      splat(f.get(magnitude), 0x7f800000).vector("i32x4.gt_u").vector("v128.bitselect");
+      f.get(bits).i32(16).vector("i32x4.shr_u");
+      splat(f, 0x8000).vector("v128.and").vector("v128.or");
+    }
+    f.set(result);
+    f.get(target).get(result).get(result).vector("i16x8.narrow_i32x4_u").laneMemory("v128.store64_lane", 0);
+  });
+}

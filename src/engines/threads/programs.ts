@@ -1,0 +1,154 @@
+import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
+import type { CompileOptions } from "../../ir/engine.js";
+import { ValueError } from "../../ir/errors.js";
+import { axesSize, formatMesh } from "../../ir/mesh.js";
+import { at } from "../../ir/shape.js";
+import { newCollectiveWords, planStaging } from "./collectives.js";
+import { MAX_COMMAND_WORDS } from "./commands.js";
+import type { Allocation, DeviceMemory } from "./deviceMemory.js";
+import { roundUp } from "./heap.js";
+import { forEachStep } from "./messages.js";
+import { compileWasmModule } from "./v8Flags.js";
+import type { WorkerPool } from "./workerPool.js";
+
+/** A program that lies on devices, as the main thread knows it. */
+export interface LoadedProgram {
+  readonly id: number;
+  readonly name: string;
+  readonly compiled: CompiledProgram;
+  /** The device at every position of the mesh. */
+  readonly devices: readonly number[];
+  /** What every step does, by its number. */
+  readonly steps: readonly LoadedStep[];
+  /** Memory for constants, address table and staging at every position. */
+  readonly allocations: readonly Allocation[];
+}
+
+/** What messages and traces say of a step. */
+export interface LoadedStep {
+  readonly kind: Step["op"];
+  readonly ops: StepInfo["ops"];
+  readonly source: StepInfo["source"];
+}
+
+interface LoadTarget {
+  readonly pool: WorkerPool;
+  readonly memories: readonly DeviceMemory[];
+  readonly numDevices: number;
+}
+
+let nextId = 0;
+
+/** Compiles the kernels, makes room on every device and sends the program there. */
+export function loadProgram(
+  compiled: CompiledProgram,
+  options: CompileOptions,
+  { pool, memories, numDevices }: LoadTarget,
+): LoadedProgram {
+  const { devices } = options;
+  checkDevices(compiled, options, numDevices);
+  if (pool.failure) throw pool.failure;
+  const id = ++nextId;
+  const name = options.name ?? compiled.name;
+  const caller = `compile ${JSON.stringify(name)}`;
+  const modules = compiled.modules.map(({ bytes, exports }) => ({
+    module: compileWasmModule(bytes.slice()),
+    exports,
+  }));
+  const staging = planStaging(compiled.collectives);
+  const constantsBytes = roundUp(compiled.constants.byteLength);
+  const tableBytes = roundUp(4 * compiled.slots.length);
+  const allocations: Allocation[] = [];
+  const arenas: number[] = [];
+  try {
+    for (const device of devices) {
+      const memory = at(memories, device);
+      const bytes = constantsBytes + tableBytes + staging.bytes;
+      allocations.push(memory.allocate(bytes, caller, () => "its constants and tables"));
+      arenas.push(memory.reserveArena(compiled.arenaBytes, caller));
+    }
+  } catch (error) {
+    allocations.forEach((allocation, i) => {
+      at(memories, at(devices, i)).release(allocation);
+    });
+    arenas.forEach((_, i) => {
+      at(memories, at(devices, i)).releaseArena(compiled.arenaBytes);
+    });
+    throw error;
+  }
+  const words = newCollectiveWords(compiled.collectives.length, devices.length);
+  devices.forEach((device, position) => {
+    const constants = at(allocations, position).block.address;
+    const table = constants + constantsBytes;
+    pool.post(device, {
+      kind: "load",
+      id,
+      name,
+      modules,
+      steps: compiled.steps,
+      slots: compiled.slots,
+      numInputs: compiled.inputs.length,
+      numOutputs: compiled.outputs.length,
+      constants: compiled.constants,
+      collectives: compiled.collectives,
+      addresses: {
+        constants,
+        table,
+        staging: table + tableBytes,
+        arena: at(arenas, position),
+        arenaBytes: compiled.arenaBytes,
+      },
+      position,
+      devices,
+      words,
+    });
+  });
+  const steps: LoadedStep[] = [];
+  forEachStep(compiled.steps, (step) => {
+    const info = compiled.infos[step.info];
+    steps.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
+  });
+  return { id, name, compiled, devices, steps, allocations };
+}
+
+/** Makes the devices forget a program and gives its memory back. */
+export async function unloadProgram(
+  loaded: LoadedProgram,
+  pool: WorkerPool,
+  memories: readonly DeviceMemory[],
+  command: number,
+): Promise<void> {
+  const sent = loaded.devices.map((device) => pool.send(device, [command, loaded.id]));
+  // Peers may read a device's staging memory until they have finished too.
+  await Promise.all(loaded.devices.map((device, i) => pool.whenCompleted(device, at(sent, i))));
+  loaded.devices.forEach((device, i) => {
+    const memory = at(memories, device);
+    memory.release(at(loaded.allocations, i));
+    memory.releaseArena(loaded.compiled.arenaBytes);
+  });
+}
+
+function checkDevices(
+  compiled: CompiledProgram,
+  { mesh, devices }: CompileOptions,
+  numDevices: number,
+): void {
+  const size = axesSize(mesh.axes);
+  if (devices.length !== size) {
+    throw new ValueError(
+      `[compile] the mesh ${formatMesh(mesh)} has ${size} positions, not ${devices.length}`,
+    );
+  }
+  if (
+    new Set(devices).size !== size ||
+    devices.some((d) => !Number.isInteger(d) || d < 0 || d >= numDevices)
+  ) {
+    throw new ValueError(
+      `[compile] devices [${devices}] must be different numbers from 0 to ${numDevices - 1}: open the engine with more devices or use a smaller mesh`,
+    );
+  }
+  const words = compiled.inputs.length + compiled.outputs.length + 2;
+  if (words > MAX_COMMAND_WORDS) {
+    throw new ValueError(`[compile] ${words - 2} inputs and outputs are more than ${MAX_COMMAND_WORDS - 2}`);
+  }
+}

@@ -1,0 +1,91 @@
+import { ABORT, deviceBase, ring, SLEEP, STATE, WORD } from "./control.js";
+
+/** Thrown inside a worker when the engine stops; it ends the worker without being a failure of it. */
+export class Aborted extends Error {
+  constructor() {
+    super("the engine stopped");
+  }
+}
+
+/** How long a sleeping worker goes on at most before it looks again by itself. */
+const LONGEST_SLEEP_MS = 1000;
+
+/**
+ * One device's side of waiting and waking. A wait first spins, because a sleep costs several microseconds, and
+ * then sleeps on the device's doorbell. Whoever changes something that others wait for stores it and then rings
+ * those that sleep; both sides use sequentially consistent operations, so no wake-up is lost.
+ */
+export class Signals {
+  private readonly doorbell: number;
+  private readonly sleeps: number;
+  private readonly state: number;
+  private readonly waitsFor: number;
+
+  /**
+   * @param spins how many times to look before sleeping; few when there are more workers than cores
+   */
+  constructor(
+    readonly control: Int32Array,
+    readonly device: number,
+    private readonly spins: number,
+  ) {
+    const base = deviceBase(device);
+    this.doorbell = base + WORD.doorbell;
+    this.sleeps = base + WORD.sleeps;
+    this.state = base + WORD.state;
+    this.waitsFor = base + WORD.waitsFor;
+  }
+
+  /** Waits until `words[index]` has reached `sequence`, counting around; `peer` is named if that never happens. */
+  waitForSequence(words: Int32Array, index: number, sequence: number, peer: number): void {
+    if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
+    for (let i = 0; i < this.spins; i++) {
+      if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
+    }
+    const { control } = this;
+    Atomics.store(control, this.waitsFor, peer);
+    Atomics.store(control, this.state, STATE.waiting);
+    for (;;) {
+      const bell = Atomics.load(control, this.doorbell);
+      Atomics.store(control, this.sleeps, SLEEP.forPeer);
+      if (((Atomics.load(words, index) - sequence) | 0) >= 0) break;
+      this.throwIfAborted();
+      Atomics.wait(control, this.doorbell, bell, LONGEST_SLEEP_MS);
+    }
+    Atomics.store(control, this.sleeps, SLEEP.awake);
+    Atomics.store(control, this.state, STATE.running);
+  }
+
+  /** Waits until `control[index]` is something else than `value`. */
+  waitForChange(index: number, value: number): void {
+    const { control } = this;
+    for (let i = 0; i <= this.spins; i++) {
+      if (Atomics.load(control, index) !== value) return;
+    }
+    for (;;) {
+      const bell = Atomics.load(control, this.doorbell);
+      Atomics.store(control, this.sleeps, SLEEP.forCommand);
+      if (Atomics.load(control, index) !== value) break;
+      this.throwIfAborted();
+      Atomics.wait(control, this.doorbell, bell, LONGEST_SLEEP_MS);
+    }
+    Atomics.store(control, this.sleeps, SLEEP.awake);
+  }
+
+  /** Wakes the devices that sleep, after something they may wait for was stored. */
+  wake(devices: readonly number[]): void {
+    for (const device of devices) if (device !== this.device) ring(this.control, device, SLEEP.forPeer);
+  }
+
+  /** Wakes every device that sleeps. */
+  wakeAll(numDevices: number): void {
+    for (let device = 0; device < numDevices; device++) {
+      if (device !== this.device) ring(this.control, device, SLEEP.forPeer);
+    }
+  }
+
+  /** Ends the worker when the engine stops. */
+  throwIfAborted(): void {
+    if (Atomics.load(this.control, ABORT) !== 0) throw new Aborted();
+  }
+}

@@ -1,0 +1,43 @@
+import { type MessagePort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { InternalError } from "../../ir/errors.js";
+import { runDevice } from "./deviceLoop.js";
+import type { Fault } from "./faults.js";
+import { prepareGemm } from "./gemm.js";
+import { kernelImports, runHostStep } from "./hostSteps.js";
+import type { WorkerMessage, WorkerSetup } from "./messages.js";
+
+/** The entry point of a device's worker thread under Node. */
+const { setup, port } = workerData as { readonly setup: WorkerSetup; readonly port: MessagePort };
+const clockOffset = performance.timeOrigin - setup.timeOrigin;
+
+runDevice(setup, {
+  receive() {
+    const received = receiveMessageOnPort(port);
+    if (received === undefined) throw new InternalError("[threads] a message was announced but not sent");
+    return received.message as WorkerMessage;
+  },
+  kernelImports,
+  prepareGemm: prepareGemm(setup),
+  runHostStep,
+  now: () => performance.now() + clockOffset,
+  wrap(program, index, action) {
+    const fault = setup.faults.find(
+      (f) => f.device === setup.device && f.program === program && f.step === index,
+    );
+    return fault === undefined ? action : () => fail(fault);
+  },
+});
+// Nothing listens any more; an open port would keep the thread.
+port.close();
+
+function fail(fault: Fault): void {
+  switch (fault.kind) {
+    case "throw":
+      throw new RangeError("injected fault");
+    case "exit":
+      process.exit(0);
+      break;
+    case "hang":
+      for (;;) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+  }
+}

@@ -1,0 +1,53 @@
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { fileURLToPath, pathToFileURL } from "node:url";
+
+/**
+ * The file a device's worker starts from.
+ *
+ * In the built package that is the file beside this one. When the library runs from its TypeScript sources
+ * (tests, examples, benchmarks), Node 20 could not load it in a worker, so the worker's sources are bundled
+ * once per process into one file below `node_modules/.cache`.
+ */
+export function workerEntry(): URL {
+  if (!import.meta.url.endsWith(".ts")) return new URL("./worker.js", import.meta.url);
+  bundled ??= bundleWorker(new URL("./worker.ts", import.meta.url));
+  return bundled;
+}
+
+let bundled: URL | undefined;
+
+/** The part of esbuild's interface that is used here; esbuild comes with vite, a development dependency. */
+interface Esbuild {
+  buildSync(options: Readonly<Record<string, unknown>>): {
+    readonly outputFiles: readonly { readonly contents: Uint8Array }[];
+  };
+}
+
+function bundleWorker(source: URL): URL {
+  const require = createRequire(source);
+  const esbuild = require("esbuild") as Esbuild;
+  const { outputFiles } = esbuild.buildSync({
+    entryPoints: [fileURLToPath(source)],
+    bundle: true,
+    write: false,
+    platform: "node",
+    format: "esm",
+    target: "node20",
+    packages: "external",
+    sourcemap: "inline",
+  });
+  const contents = outputFiles[0]?.contents ?? new Uint8Array();
+  const folder = new URL("../../../node_modules/.cache/shardwise/", source);
+  const digest = createHash("sha256").update(contents).digest("hex").slice(0, 16);
+  const target = new URL(`worker-${digest}.mjs`, folder);
+  if (!existsSync(target)) {
+    // Processes may do this at the same time: a rename makes the whole file appear at once.
+    mkdirSync(folder, { recursive: true });
+    const temporary = new URL(`worker-${digest}-${process.pid}.tmp`, folder);
+    writeFileSync(temporary, contents);
+    renameSync(temporary, target);
+  }
+  return pathToFileURL(fileURLToPath(target));
+}
