@@ -63,7 +63,7 @@ export function decode({ type, data }: HostTensor): Float64Array {
 
 /**
  * The tensor whose elements are the values rounded to its data type: floats to the nearest, ties to even
- * (bfloat16 and float16 by way of float32), integers modulo 2³². Takes the array over.
+ * (bfloat16 and float16 by way of float32), integers modulo 2³², bools to `x ≠ 0`. Takes the array over.
  */
 export function encode(type: TensorType, values: Float64Array): HostTensor {
   return { type, data: encodeData(type.dtype, values) };
@@ -79,8 +79,11 @@ function encodeData(dtype: DType, values: Float64Array): HostData {
       return new Int32Array(values);
     case "uint32":
       return new Uint32Array(values);
-    case "bool":
-      return new Uint8Array(values);
+    case "bool": {
+      const flags = new Uint8Array(values.length);
+      for (let i = 0; i < flags.length; i++) flags[i] = values[i] === 0 ? 0 : 1;
+      return flags;
+    }
     case "bfloat16":
     case "float16": {
       const toBits = dtype === "bfloat16" ? toBfloat16Bits : toFloat16Bits;

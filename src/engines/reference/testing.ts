@@ -1,20 +1,53 @@
 import { inferTypes } from "../../ir/infer.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
-import { type Literal, makeEqn, newVar, type Program } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import {
+  type Atom,
+  type Eqn,
+  type Literal,
+  makeEqn,
+  newVar,
+  type Program,
+  type Var,
+} from "../../ir/program.js";
+import { at, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { interpret, interpretSpmd } from "./interpret.js";
 import type { HostTensor } from "./tensor.js";
 
-/** A checked program of one equation; its inputs are the operands that are no literals. */
+/** Adds an equation to the program being built and gives its results. */
+export type Emit = <K extends OpName>(op: K, ins: readonly Atom[], params: OpParams[K]) => Var[];
+
+/**
+ * Builds a checked program by hand.
+ *
+ * ```ts
+ * buildProgram([type], (emit, x) => emit("neg", [x], {}))
+ * ```
+ */
+export function buildProgram(
+  types: readonly TensorType[],
+  body: (emit: Emit, ...inputs: Var[]) => readonly Atom[],
+): Program {
+  const inputs = types.map(newVar);
+  const eqns: Eqn[] = [];
+  const emit: Emit = (op, ins, params) => {
+    const outs = inferTypes(op, ins, params).map(newVar);
+    eqns.push(makeEqn<OpName>(op, ins, outs, params));
+    return outs;
+  };
+  const outputs = body(emit, ...inputs);
+  return verify({ inputs, eqns, outputs });
+}
+
+/** A program of one equation; its inputs are the operands that are no literals. */
 function programOf<K extends OpName>(
   op: K,
   operands: readonly (HostTensor | Literal)[],
   params: OpParams[K],
 ): Program {
   const ins = operands.map((operand) => ("kind" in operand ? operand : newVar(operand.type)));
-  const outs = inferTypes(op, ins, params).map((type) => newVar(type));
+  const outs = inferTypes(op, ins, params).map(newVar);
   const inputs = ins.filter((atom) => atom.kind === "var");
   return verify({ inputs, eqns: [makeEqn<OpName>(op, ins, outs, params)], outputs: outs });
 }
