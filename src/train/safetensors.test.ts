@@ -66,6 +66,15 @@ describe("encodeSafetensors and parseSafetensors", () => {
     expect(parseSafetensors(file).tensors.get("x")?.data).toEqual(Float32Array.of(3.25));
   });
 
+  test("copy the elements out of a larger buffer", () => {
+    const file = encodeSafetensors([["x", one]]);
+    const inside = Buffer.concat([Buffer.alloc(3), file]).subarray(3);
+    const x = parseSafetensors(inside).tensors.get("x");
+    inside.fill(0);
+    expect(x?.data).toEqual(one.data);
+    expect(x?.data.buffer.byteLength).toBe(8);
+  });
+
   test("keep names that are no ordinary keys", () => {
     const names = ["__proto__", "constructor", "ключ", 'a"b\\c\n', "😀", ""];
     const { tensors } = parseSafetensors(encodeSafetensors(names.map((name) => [name, one])));

@@ -68,7 +68,8 @@ export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): Safetens
   const tensors = new Map<string, StoredArray>();
   for (const tensor of header.tensors.values()) {
     // The copy aligns the elements, whatever the header's length.
-    tensors.set(tensor.name, arrayOf(tensor, bytes.slice(tensor.start, tensor.end), file));
+    const own = new Uint8Array(bytes.subarray(tensor.start, tensor.end));
+    tensors.set(tensor.name, arrayOf(tensor, own, file));
   }
   return { tensors, metadata: header.metadata };
 }

@@ -1,0 +1,259 @@
+import { type DType, isFloat, limits } from "../ir/dtype.js";
+import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { formatType, range, type Shape } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { atOnce, checkKey, checkShape, hash, randomWords } from "./keys.js";
+
+/** The type of floats to draw. */
+export interface FloatOptions {
+  /** float32 unless it says otherwise. */
+  readonly dtype?: DType;
+}
+
+/** Options of {@link uniform}. */
+export interface UniformOptions extends FloatOptions {
+  /** The smallest value, 0 unless it says otherwise; a tensor is broadcast to the shape. */
+  readonly minval?: number | Tensor;
+  /** The end of the range, which is not reached; 1 unless it says otherwise. */
+  readonly maxval?: number | Tensor;
+}
+
+/** How many bits the Gumbel sampler uses: `high` reaches twice as far into the tail, at twice the cost. */
+export type GumbelMode = "low" | "high";
+
+type FloatType = "float32" | "bfloat16" | "float16" | "float64";
+
+interface FloatLayout {
+  readonly mantissaBits: number;
+  /** How many random bits a sample takes. */
+  readonly randomBits: number;
+  readonly smallestNormal: number;
+}
+
+const layouts: { readonly [F in FloatType]: FloatLayout } = {
+  float32: { mantissaBits: 23, randomBits: 32, smallestNormal: 2 ** -126 },
+  bfloat16: { mantissaBits: 7, randomBits: 8, smallestNormal: 2 ** -126 },
+  float16: { mantissaBits: 10, randomBits: 16, smallestNormal: 2 ** -14 },
+  float64: { mantissaBits: 52, randomBits: 64, smallestNormal: 2 ** -1022 },
+};
+
+function isFloatType(dtype: DType): dtype is FloatType {
+  return isFloat(dtype);
+}
+
+/** Checks the arguments that all samplers of floats have in common. */
+function check(parent: Tensor, shape: Shape, dtype: DType, caller: string): FloatType {
+  checkKey(parent, caller);
+  checkShape(shape, caller);
+  if (!isFloatType(dtype)) throw new DTypeError(`[${caller}] draws floats, not ${dtype}`);
+  return dtype;
+}
+
+/** A sampler that needs nothing but the key, the shape and the type. */
+function sampler(
+  name: string,
+  draw: (words: Tensor, shape: Shape, dtype: FloatType) => Tensor,
+): (parent: Tensor, shape?: Shape, options?: FloatOptions) => Tensor {
+  return (parent, shape = [], { dtype = "float32" } = {}) => {
+    const type = check(parent, shape, dtype, `random.${name}`);
+    return atOnce([parent], (words) => draw(words, shape, type));
+  };
+}
+
+/** Values spread evenly over `minval` … `maxval`, the end excluded. */
+export function uniform(parent: Tensor, shape: Shape = [], options: UniformOptions = {}): Tensor {
+  const { dtype = "float32", minval = 0, maxval = 1 } = options;
+  const type = check(parent, shape, dtype, "random.uniform");
+  const [low, high] = [bound(minval, type), bound(maxval, type)];
+  checkBroadcast([low, high], shape, "random.uniform");
+  return atOnce([parent, low, high], (words, from, to) => uniformIn(words, shape, type, from, to));
+}
+
+/** Normally distributed values with mean 0 and variance 1. */
+export const normal = sampler("normal", (words, shape, dtype) => {
+  // The smallest value above −1: −1 itself would become −infinity.
+  const low = Tensor.scalar(-1 + limits(dtype).epsilon / 2, dtype);
+  const u = uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
+  return ops.mul(ops.erfInv(u), Math.SQRT2);
+});
+
+/**
+ * Normally distributed values of those between `lower` and `upper`, both excluded.
+ *
+ * @param shape by default the shape that `lower` and `upper` have together
+ */
+export function truncatedNormal(
+  parent: Tensor,
+  lower: number | Tensor,
+  upper: number | Tensor,
+  shape?: Shape,
+  { dtype = "float32" }: FloatOptions = {},
+): Tensor {
+  const full = shape ?? broadcastShapes([lower, upper], "random.truncatedNormal");
+  const type = check(parent, full, dtype, "random.truncatedNormal");
+  const [low, high] = [bound(lower, type), bound(upper, type)];
+  checkBroadcast([low, high], full, "random.truncatedNormal");
+  return atOnce([parent, low, high], (words, from, to) => {
+    const probability = (x: Tensor) => ops.erf(ops.div(x, Math.SQRT2));
+    const u = uniformIn(words, full, type, probability(from), probability(to));
+    const value = ops.mul(ops.erfInv(u), Math.SQRT2);
+    const inside = (x: Tensor, direction: 1 | -1) => spread(neighbour(ops.stopGradient(x), direction), full);
+    return ops.min(ops.max(value, inside(from, 1)), inside(to, -1));
+  });
+}
+
+/** Exponentially distributed values with rate 1. */
+export const exponential = sampler("exponential", (words, shape, dtype) =>
+  ops.neg(ops.log1p(ops.neg(fraction(words, shape, dtype)))),
+);
+
+/** Laplace-distributed values with mean 0 and scale 1. */
+export const laplace = sampler("laplace", (words, shape, dtype) => {
+  const low = Tensor.scalar(-1 + limits(dtype).epsilon / 2, dtype);
+  const u = uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
+  return ops.mul(ops.sign(u), ops.log1p(ops.neg(ops.abs(u))));
+});
+
+/** Values of the logistic distribution with mean 0 and scale 1. */
+export const logistic = sampler("logistic", (words, shape, dtype) => {
+  const u = positive(words, shape, dtype);
+  return ops.sub(ops.log(u), ops.log1p(ops.neg(u)));
+});
+
+/** Values of the standard Gumbel distribution. */
+export function gumbel(
+  parent: Tensor,
+  shape: Shape = [],
+  { dtype = "float32", mode = "low" }: FloatOptions & { readonly mode?: GumbelMode } = {},
+): Tensor {
+  const type = check(parent, shape, dtype, "random.gumbel");
+  return atOnce([parent], (words) => gumbelOf(words, shape, type, mode));
+}
+
+/** {@link gumbel} without checks, for other samplers. */
+export function gumbelOf(words: Tensor, shape: Shape, dtype: FloatType, mode: GumbelMode): Tensor {
+  if (mode === "low") return ops.neg(ops.log(ops.neg(ops.log(positive(words, shape, dtype)))));
+  if (mode !== "high") throw new ValueError(`[random.gumbel] mode ${String(mode)} is not "low" or "high"`);
+  const { mantissaBits, smallestNormal } = layouts[dtype];
+  const [high, low] = halves(fraction(words, [2, ...shape], dtype));
+  const fine = ops.add(ops.add(high, ops.mul(low, 2 ** -mantissaBits)), smallestNormal);
+  const u = ops.select(ops.compare("ge", high, 0.5), high, fine);
+  return ops.neg(ops.log(ops.neg(ops.log1p(ops.neg(u)))));
+}
+
+/**
+ * True with probability `p`.
+ *
+ * @param shape by default the shape of `p`
+ * @param mode `high` draws twice the bits, for probabilities below 10⁻⁷
+ */
+export function bernoulli(
+  parent: Tensor,
+  p: number | Tensor = 0.5,
+  shape?: Shape,
+  { mode = "low" }: { readonly mode?: "low" | "high" } = {},
+): Tensor {
+  const full = shape ?? (p instanceof Tensor ? p.shape : []);
+  const dtype = check(parent, full, p instanceof Tensor ? p.dtype : "float32", "random.bernoulli");
+  const chance = bound(p, dtype);
+  checkBroadcast([chance], full, "random.bernoulli");
+  return atOnce([parent, chance], (words, probability) => {
+    const limit = spread(probability, full);
+    if (mode === "low") return ops.compare("lt", fraction(words, full, dtype), limit);
+    const [high, low] = halves(fraction(words, [2, ...full], dtype));
+    const rest = limit.node.kind === "literal" ? ops.full(full, limit.node.literal.value, dtype) : limit;
+    return ops.compare("lt", ops.mul(low, 2 ** -layouts[dtype].mantissaBits), ops.sub(rest, high));
+  });
+}
+
+/** Multiples of 2^−mantissaBits from 0 up to but not including 1, every one equally likely. */
+function fraction(words: Tensor, shape: Shape, dtype: FloatType): Tensor {
+  const { mantissaBits, randomBits } = layouts[dtype];
+  if (dtype === "float64") {
+    const [high, low] = hash(words, shape);
+    const lowBits = mantissaBits - 32;
+    const fine = ops.convert(ops.shrLogical(low, 32 - lowBits), dtype);
+    return ops.add(ops.mul(ops.convert(high, dtype), 2 ** -32), ops.mul(fine, 2 ** -mantissaBits));
+  }
+  const all = randomWords(words, shape);
+  const used = randomBits === 32 ? all : ops.and(all, 2 ** randomBits - 1);
+  const mantissa = ops.convert(ops.shrLogical(used, randomBits - mantissaBits), "float32");
+  return ops.convert(ops.mul(mantissa, 2 ** -mantissaBits), dtype);
+}
+
+/** A {@link fraction} that is never 0. */
+function positive(words: Tensor, shape: Shape, dtype: FloatType): Tensor {
+  const low = Tensor.scalar(layouts[dtype].smallestNormal, dtype);
+  return uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
+}
+
+function uniformIn(words: Tensor, shape: Shape, dtype: FloatType, low: Tensor, high: Tensor): Tensor {
+  const u = fraction(words, shape, dtype);
+  if (isNumber(low, 0) && isNumber(high, 1)) return u;
+  const from = spread(low, shape);
+  return ops.max(ops.add(ops.mul(u, spread(ops.sub(spread(high, shape), from), shape)), from), from);
+}
+
+function isNumber(x: Tensor, value: number): boolean {
+  return x.node.kind === "literal" && x.node.literal.value === value;
+}
+
+/** The slices 0 and 1 along the first dim. */
+function halves(x: Tensor): [Tensor, Tensor] {
+  const half = (i: number) => ops.reshape(ops.sliceDim(x, 0, i, i + 1), x.shape.slice(1));
+  return [half(0), half(1)];
+}
+
+/** The nearest value of the type above (1) or below (−1). */
+function neighbour(x: Tensor, direction: 1 | -1): Tensor {
+  const { epsilon, max } = limits(x.dtype);
+  const smallest = (isFloatType(x.dtype) ? layouts[x.dtype].smallestNormal : 1) * epsilon;
+  // A little over half the distance to the neighbour: the sum is rounded to it.
+  const step = ops.add(ops.mul(ops.abs(x), (epsilon / 2) * (1 + epsilon)), smallest);
+  const moved = direction === 1 ? ops.add(x, step) : ops.sub(x, step);
+  return ops.select(ops.finite(x), moved, ops.full(x.shape, -direction * max, x.dtype));
+}
+
+/** A bound of a distribution in its type. */
+function bound(value: number | Tensor, dtype: DType): Tensor {
+  return typeof value === "number" ? Tensor.scalar(value, dtype) : ops.convert(value, dtype);
+}
+
+/** Repeats a tensor to a shape that it was checked to fit; a scalar constant fits as it is. */
+export function spread(x: Tensor, shape: Shape): Tensor {
+  if (x.node.kind === "literal") return x;
+  const offset = shape.length - x.ndim;
+  return ops.broadcastInDim(
+    x,
+    shape,
+    range(x.ndim).map((d) => d + offset),
+  );
+}
+
+/** Checks that tensors can be broadcast to a shape. */
+export function checkBroadcast(xs: readonly Tensor[], shape: Shape, caller: string): void {
+  for (const { type } of xs) {
+    const offset = shape.length - type.shape.length;
+    if (offset < 0 || type.shape.some((n, d) => n !== 1 && n !== shape[d + offset])) {
+      throw new ShapeError(
+        `[${caller}] an argument ${formatType(type)} does not broadcast to the shape [${shape}] that is drawn`,
+      );
+    }
+  }
+}
+
+function broadcastShapes(values: readonly (number | Tensor)[], caller: string): Shape {
+  const shapes = values.map((value) => (value instanceof Tensor ? value.shape : []));
+  const rank = Math.max(...shapes.map((shape) => shape.length));
+  return range(rank).map((d) => {
+    const sizes = shapes.map((shape) => shape[d - rank + shape.length] ?? 1);
+    const size = sizes.find((n) => n !== 1) ?? 1;
+    if (sizes.some((n) => n !== 1 && n !== size)) {
+      throw new ShapeError(
+        `[${caller}] shapes ${shapes.map((s) => `[${s}]`).join(" and ")} do not broadcast`,
+      );
+    }
+    return size;
+  });
+}

@@ -1,0 +1,17 @@
+export type { CategoricalOptions, ChoiceOptions, PermutationOptions } from "./discrete.js";
+export { categorical, choice, permutation, randint } from "./discrete.js";
+export type { FloatOptions, GumbelMode, UniformOptions } from "./floats.js";
+export {
+  bernoulli,
+  exponential,
+  gumbel,
+  laplace,
+  logistic,
+  normal,
+  truncatedNormal,
+  uniform,
+} from "./floats.js";
+export type { Distribution, FanDims, FanMode, Initializer } from "./initializers.js";
+export * as initializers from "./initializers.js";
+export { bits, foldIn, key, split } from "./keys.js";
+export { type OrthogonalOptions, orthogonal } from "./orthogonal.js";

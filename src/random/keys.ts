@@ -1,0 +1,143 @@
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, rowMajorStrides, type Shape, sizeOf } from "../ir/shape.js";
+import { callProgram, isTracing, traceFlat } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+
+/**
+ * A key made from a seed. A key is a `uint32[2]` tensor that fixes everything drawn with it: use it once, and
+ * make new ones of it with {@link split} or {@link foldIn}.
+ *
+ * ```ts
+ * const weights = random.normal(random.key(0), [4, 8]);
+ * ```
+ *
+ * @param seed a whole number, of which the lowest 32 bits count, or a scalar integer tensor
+ */
+export function key(seed: number | Tensor): Tensor {
+  if (typeof seed === "number") {
+    if (!Number.isSafeInteger(seed)) {
+      throw new ValueError(`[random.key] seed ${seed} is not a whole number from -(2^53 - 1) to 2^53 - 1`);
+    }
+    const low = Number(BigInt.asUintN(32, BigInt(seed)));
+    if (!isTracing()) return Tensor.fromHost({ dtype: "uint32", shape: [2] }, Uint32Array.of(0, low));
+    return joinWords(Tensor.scalar(0, "uint32"), Tensor.scalar(low, "uint32"));
+  }
+  const low = asWord(seed, "random.key", "seed");
+  return atOnce([low], (word) => joinWords(Tensor.scalar(0, "uint32"), word));
+}
+
+/**
+ * Several new keys from one.
+ *
+ * @param num how many, or the shape in which they are arranged
+ * @returns a `uint32[num, 2]` tensor, one key in every row
+ */
+export function split(parent: Tensor, num: number | Shape = 2): Tensor {
+  const shape = typeof num === "number" ? [num] : num;
+  checkKey(parent, "random.split");
+  checkShape(shape, "random.split");
+  return atOnce([parent], (words) => {
+    const [first, second] = hash(words, shape);
+    const column = [...shape, 1];
+    return ops.concatenate([ops.reshape(first, column), ops.reshape(second, column)], shape.length);
+  });
+}
+
+/** A new key from a key and a number, such as the number of a step or a device. @param data 0 … 2³² − 1 */
+export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
+  checkKey(parent, "random.foldIn");
+  if (typeof data === "number" && !(Number.isInteger(data) && data >= 0 && data < 2 ** 32)) {
+    throw new ValueError(`[random.foldIn] data ${data} is not a whole number from 0 to 2^32 - 1`);
+  }
+  const word =
+    typeof data === "number" ? Tensor.scalar(data, "uint32") : asWord(data, "random.foldIn", "data");
+  return atOnce([parent, word], (words, counter) =>
+    joinWords(...ops.threefry2x32(wordOf(words, 0), wordOf(words, 1), Tensor.scalar(0, "uint32"), counter)),
+  );
+}
+
+/** Uniformly distributed 32-bit numbers as uint32. */
+export function bits(parent: Tensor, shape: Shape = []): Tensor {
+  checkKey(parent, "random.bits");
+  checkShape(shape, "random.bits");
+  return atOnce([parent], (words) => randomWords(words, shape));
+}
+
+/** {@link bits} without checks, for samplers. */
+export function randomWords(words: Tensor, shape: Shape): Tensor {
+  return ops.xor(...hash(words, shape));
+}
+
+/** 64 random bits per element, as the higher and the lower 32. */
+export function hash(words: Tensor, shape: Shape): [Tensor, Tensor] {
+  const spread = (i: number) => ops.broadcastInDim(wordOf(words, i), shape, []);
+  return ops.threefry2x32(spread(0), spread(1), Tensor.scalar(0, "uint32"), counters(shape));
+}
+
+/** Numbers the elements in row-major order, dim by dim, so that every block of a split tensor knows its own. */
+function counters(shape: Shape): Tensor {
+  const strides = rowMajorStrides(shape);
+  const parts = shape.flatMap((n, d) => {
+    if (n === 1) return [];
+    const steps = ops.iota("uint32", shape, d);
+    return [at(strides, d) === 1 ? steps : ops.mul(steps, at(strides, d))];
+  });
+  const [first, ...rest] = parts;
+  return first ? rest.reduce((sum, part) => ops.add(sum, part), first) : ops.full(shape, 0, "uint32");
+}
+
+function wordOf(words: Tensor, index: number): Tensor {
+  return ops.reshape(ops.sliceDim(words, 0, index, index + 1), []);
+}
+
+function joinWords(first: Tensor, second: Tensor): Tensor {
+  return ops.concatenate([ops.broadcastInDim(first, [1], []), ops.broadcastInDim(second, [1], [])], 0);
+}
+
+function asWord(value: Tensor, caller: string, what: string): Tensor {
+  if (value.ndim !== 0 || (value.dtype !== "int32" && value.dtype !== "uint32")) {
+    throw new ValueError(
+      `[${caller}] ${what} must be a whole number or an integer scalar, not ${formatType(value.type)}; use vmap for several`,
+    );
+  }
+  return ops.bitcast(value, "uint32");
+}
+
+/** Checks that a tensor is one key. */
+export function checkKey(parent: Tensor, caller: string): void {
+  const { dtype, shape } = parent.type;
+  if (dtype === "uint32" && shape.length === 1 && shape[0] === 2) return;
+  const several = dtype === "uint32" && shape.length > 1 && shape.at(-1) === 2;
+  const advice = several ? "use vmap to work with several keys" : "make a key with random.key(seed)";
+  throw new ValueError(`[${caller}] expects one key, u32[2], not ${formatType(parent.type)}: ${advice}`);
+}
+
+/** Checks a shape that the user gave. */
+export function checkShape(shape: Shape, caller: string): void {
+  if (shape.some((n) => !Number.isInteger(n) || n < 0)) {
+    throw new ShapeError(`[${caller}] shape [${shape}] must hold whole numbers that are not negative`);
+  }
+  if (sizeOf(shape) > 2 ** 32) {
+    throw new ShapeError(`[${caller}] shape [${shape}] has more than 2^32 elements: draw it in parts`);
+  }
+}
+
+/**
+ * Runs `fn` on tensors as one program instead of op by op; inside a traced function it is recorded there.
+ * Scalar constants stay constants.
+ */
+export function atOnce<A extends readonly Tensor[]>(ins: readonly [...A], fn: (...ins: A) => Tensor): Tensor {
+  if (isTracing()) return fn(...ins);
+  const isConstant = (tensor: Tensor) => tensor.node.kind === "literal";
+  const operands = ins.filter((tensor) => !isConstant(tensor));
+  const { program, captures } = traceFlat(
+    (args) => {
+      const rest = args.values();
+      const all = ins.map((tensor) => (isConstant(tensor) ? tensor : (rest.next().value ?? tensor)));
+      return [fn(...(all as unknown as A))];
+    },
+    operands.map(({ type }) => type),
+  );
+  return at(callProgram(program, [...captures, ...operands]), 0);
+}

@@ -1,0 +1,78 @@
+import type { DType } from "../ir/dtype.js";
+import { ShapeError } from "../ir/errors.js";
+import { at, type Shape, sizeOf } from "../ir/shape.js";
+import { bind, traceFlat } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { normal } from "./floats.js";
+import { atOnce, checkKey, checkShape } from "./keys.js";
+
+/** Options of {@link orthogonal}. */
+export interface OrthogonalOptions {
+  /** The number of columns; as many as rows unless it says otherwise. */
+  readonly m?: number;
+  /** How many matrices, as dims in front of the rows. */
+  readonly shape?: Shape;
+  readonly dtype?: DType;
+}
+
+/**
+ * Uniformly distributed orthogonal matrices. Where rows and columns differ in number, the fewer of them are
+ * orthonormal.
+ *
+ * @param n the number of rows
+ */
+export function orthogonal(parent: Tensor, n: number, options: OrthogonalOptions = {}): Tensor {
+  const { m = n, shape = [], dtype = "float32" } = options;
+  checkKey(parent, "random.orthogonal");
+  checkShape([...shape, n, m], "random.orthogonal");
+  if (n === 0 || m === 0) throw new ShapeError(`[random.orthogonal] a matrix of ${n} × ${m} is empty`);
+  const [rows, columns] = [Math.max(n, m), Math.min(n, m)];
+  return atOnce([parent], (words) => {
+    const drawn = normal(words, [...shape, rows, columns], { dtype });
+    const wide = dtype === "float64" ? drawn : ops.convert(drawn, "float32");
+    const q = orthonormalColumns(ops.reshape(wide, [sizeOf(shape), rows, columns]));
+    const upright = n < m ? ops.transpose(q, [0, 2, 1]) : q;
+    return ops.convert(ops.reshape(upright, [...shape, n, m]), dtype);
+  });
+}
+
+/**
+ * The Q of `x = QR` with a positive diagonal of R, for each matrix of a batch. Every column in turn is freed
+ * from its parts along the columns before it; doing it twice leaves them orthogonal to the last digits.
+ */
+function orthonormalColumns(x: Tensor): Tensor {
+  const [batch, rows, columns] = [at(x.shape, 0), at(x.shape, 1), at(x.shape, 2)];
+  const matrix = { dtype: x.dtype, shape: x.shape };
+  const column = { dtype: x.dtype, shape: [batch, rows] };
+  const index = { dtype: "int32", shape: [] } as const;
+  const { program } = traceFlat(
+    (args) => {
+      const [q, position] = [at(args, 0), at(args, 2)];
+      const free = (v: Tensor) => {
+        const parts = ops.dotGeneral(q, v, {
+          lhsBatch: [0],
+          rhsBatch: [0],
+          lhsContract: [1],
+          rhsContract: [1],
+        });
+        return ops.sub(
+          v,
+          ops.dotGeneral(q, parts, { lhsBatch: [0], rhsBatch: [0], lhsContract: [2], rhsContract: [1] }),
+        );
+      };
+      const rest = free(free(at(args, 1)));
+      const norm = ops.sqrt(ops.reduceSum(ops.mul(rest, rest), [1]));
+      const unit = ops.div(rest, ops.broadcastInDim(norm, [batch, rows], [0]));
+      const zero = Tensor.scalar(0, "int32");
+      return [ops.dynamicUpdateSlice(q, ops.reshape(unit, [batch, rows, 1]), [zero, zero, position])];
+    },
+    [matrix, column, index],
+  );
+  const [q] = bind(
+    "scan",
+    [ops.zeros(matrix), ops.transpose(x, [2, 0, 1]), ops.iota("int32", [columns], 0)],
+    { body: program, length: columns, reverse: false, numConsts: 0, numCarry: 1 },
+  );
+  return q ?? x;
+}
