@@ -279,3 +279,8 @@ export function allToAll(x: Tensor, axes: readonly MeshAxis[], splitDim: number,
 export function axisIndex(axes: readonly MeshAxis[]): Tensor {
   return bind1("axisIndex", [], { axes });
 }
+
+/** Asks the partitioner to split a value in a certain way. */
+export function shardingConstraint(x: Tensor, params: OpParams["shardingConstraint"]): Tensor {
+  return bind1("shardingConstraint", [x], params);
+}

@@ -1,0 +1,170 @@
+import { isFloat } from "../ir/dtype.js";
+import { ShapeError, TreeError } from "../ir/errors.js";
+import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
+import { bind, type Traced, traceFlat } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { type FlatArgs, flattenArgs, leafTensor, traceTree } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+import { shareCaptures } from "./closure.js";
+import { split } from "./split.js";
+
+/** The two halves of a derivative. */
+export interface CustomRule<A extends readonly unknown[], R, S> {
+  /** The result, and whatever `backward` needs. */
+  readonly forward: (...args: A) => readonly [R, S];
+  /** From the residuals and the result's cotangent to a cotangent for every argument; `null` means zeros. */
+  readonly backward: (residuals: S, cotangent: R) => { readonly [I in keyof A]: A[I] | null };
+}
+
+/**
+ * A function with a derivative of its own.
+ *
+ * ```ts
+ * const clipped = customVjp((x: Tensor) => x, {
+ *   forward: (x) => [x, null],
+ *   backward: (_, ct) => [np.clip(ct, -1, 1)],
+ * });
+ * ```
+ */
+export function customVjp<A extends readonly unknown[], R, S>(
+  fn: (...args: A) => R,
+  rule: CustomRule<A, R, S>,
+): (...args: A) => R {
+  return (...args) => {
+    const flat = flattenArgs(args, "customVjp");
+    const types = flat.tensors.map(({ type }) => type);
+    const body = traceTree(fn as (...args: never[]) => unknown, flat.structure, types, "customVjp");
+    const forward = traceTree(
+      rule.forward as (...args: never[]) => unknown,
+      flat.structure,
+      types,
+      "customVjp forward",
+    );
+    const { outStructure } = forward;
+    if (outStructure.kind !== "array" || outStructure.children.length !== 2) {
+      throw new TreeError(
+        `[customVjp] forward must return [result, residuals], it returned ${tree.formatStructure(outStructure)}`,
+      );
+    }
+    const [result, residuals] = [at(outStructure.children, 0), at(outStructure.children, 1)];
+    tree.checkSameStructure(
+      body.outStructure,
+      result,
+      "customVjp",
+      "the function's result",
+      "forward's result",
+    );
+    const outTypes = forward.program.outputs.map(({ type }) => type);
+    const numOuts = tree.numLeaves(result);
+    const backward = traceFlat(
+      (leaves) => {
+        const numResiduals = outTypes.length - numOuts;
+        const kept = tree.unflatten<S>(residuals, leaves.slice(0, numResiduals));
+        const cotangent = tree.unflatten<R>(result, leaves.slice(numResiduals));
+        return floatCotangents(args, flat, rule.backward(kept, cotangent), "customVjp");
+      },
+      [...outTypes.slice(numOuts), ...outTypes.slice(0, numOuts)],
+    );
+    return bindRule(flat, body.outStructure, [body, forward, backward], outTypes.length - numOuts);
+  };
+}
+
+/**
+ * A function that returns its result together with its derivative:
+ *
+ * ```ts
+ * const f = customGradient((x: Tensor) => [x.mul(x), (ct: Tensor) => [ct.mul(x).mul(2)]]);
+ * ```
+ */
+export function customGradient<A extends readonly unknown[], R>(
+  fn: (...args: A) => readonly [R, (cotangent: R) => { readonly [I in keyof A]: A[I] | null }],
+): (...args: A) => R {
+  return (...args) => {
+    const flat = flattenArgs(args, "customGradient");
+    const types = flat.tensors.map(({ type }) => type);
+    const call = (leaves: readonly Tensor[]) => fn(...tree.unflatten<A>(flat.structure, leaves));
+    let outStructure: tree.Structure | undefined;
+    const body = traceFlat((leaves) => {
+      const out = flattenArgs(call(leaves)[0], "customGradient");
+      outStructure = out.structure;
+      return out.tensors;
+    }, types);
+    const structure = outStructure ?? tree.structure(null);
+    const outTypes = body.program.outputs.map(({ type }) => type);
+    const joint = traceFlat(
+      (leaves) => {
+        const [result, pullback] = call(leaves.slice(0, types.length));
+        const cotangent = tree.unflatten<R>(structure, leaves.slice(types.length));
+        const outs = flattenArgs(result, "customGradient").tensors;
+        return [...outs, ...floatCotangents(args, flat, pullback(cotangent), "customGradient")];
+      },
+      [...types, ...outTypes],
+    );
+    const early = joint.captures.length + types.length;
+    const { forward, backward, residuals } = split(joint.program, early, outTypes.length);
+    const withResiduals = { ...forward, outputs: [...forward.outputs, ...residuals] };
+    const parts: [Traced, Traced, Traced] = [
+      body,
+      { program: withResiduals, captures: joint.captures },
+      { program: backward, captures: [] },
+    ];
+    return bindRule(flat, structure, parts, residuals.length);
+  };
+}
+
+function bindRule<R>(
+  flat: FlatArgs,
+  outStructure: tree.Structure,
+  parts: readonly [body: Traced, forward: Traced, backward: Traced],
+  numResiduals: number,
+): R {
+  const { captures, programs } = shareCaptures(parts);
+  const results = bind("customVjp", [...captures, ...flat.tensors], {
+    body: at(programs, 0),
+    forward: at(programs, 1),
+    backward: at(programs, 2),
+    numCaptures: captures.length,
+    numResiduals,
+  });
+  return tree.unflatten<R>(outStructure, results);
+}
+
+/** What a backward rule returned, as one tensor for every float leaf of the arguments. */
+function floatCotangents(
+  args: readonly unknown[],
+  flat: FlatArgs,
+  returned: readonly unknown[],
+  caller: string,
+): Tensor[] {
+  if (!Array.isArray(returned) || returned.length !== args.length) {
+    throw new TreeError(
+      `[${caller}] backward must return one cotangent (or null) for each of the ${args.length} arguments`,
+    );
+  }
+  let next = 0;
+  const leaves = args.flatMap((arg, i) => {
+    const own = tree.flattenWithPath(arg);
+    const types = flat.tensors.slice(next, next + own.length).map(({ type }) => type);
+    next += own.length;
+    const given: unknown = returned[i];
+    if (given === null || given === undefined) return types.map((type) => ops.zeros(type));
+    const cts = tree.flatten(given).leaves;
+    if (cts.length !== own.length) {
+      throw new TreeError(
+        `[${caller}] the cotangent of argument ${i} has ${cts.length} leaves, the argument has ${own.length}`,
+      );
+    }
+    return cts.map((ct, j) => checked(leafTensor(ct, caller, at(own, j).path), at(types, j), i, caller));
+  });
+  return leaves.filter((_, i) => isFloat(at(flat.tensors, i).dtype));
+}
+
+function checked(ct: Tensor, type: TensorType, argument: number, caller: string): Tensor {
+  if (isFloat(type.dtype) && !sameType(ct.type, type)) {
+    throw new ShapeError(
+      `[${caller}] the cotangent of argument ${argument} is ${formatType(ct.type)} but must be ${formatType(type)}`,
+    );
+  }
+  return ct;
+}

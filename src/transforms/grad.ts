@@ -1,0 +1,284 @@
+import { isFloat } from "../ir/dtype.js";
+import { GradientError, TreeError } from "../ir/errors.js";
+import type { Program } from "../ir/program.js";
+import { at, formatType } from "../ir/shape.js";
+import { callProgram, isTracing, traceFlat } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { flattenArgs, traceTree } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+import { type Cotangent, linearize } from "./linearize.js";
+import { simplify } from "./simplify.js";
+import { type Split, split } from "./split.js";
+
+/** Options of {@link grad} and {@link valueAndGrad}. */
+export interface GradOptions<N extends number | readonly number[] = number | readonly number[]> {
+  /** The argument, or arguments, to differentiate by; the first by default. */
+  readonly argnums?: N;
+  /** Whether the function returns `[loss, aux]`, of which only the loss is differentiated. */
+  readonly hasAux?: boolean;
+}
+
+/** The gradients by the chosen arguments: a tree like the argument, or a list of such trees. */
+export type GradsOf<A extends readonly unknown[], N> = N extends number
+  ? A[N]
+  : N extends readonly number[]
+    ? { [I in keyof N]: N[I] extends number ? A[N[I]] : never }
+    : never;
+
+/**
+ * The gradient of a function that returns a scalar.
+ *
+ * ```ts
+ * const gradients = grad((params: Params, x: Tensor) => loss(params, x))(params, x);
+ * ```
+ */
+export function grad<A extends readonly unknown[], const N extends number | readonly number[] = 0>(
+  fn: (...args: A) => unknown,
+  options: GradOptions<N> = {},
+): (...args: A) => GradsOf<A, N> {
+  return (...args) => differentiate(fn, args, options, "grad").grads as GradsOf<A, N>;
+}
+
+/** Like {@link grad}; returns `[value, gradients]`, where value is `[loss, aux]` with `hasAux`. */
+export function valueAndGrad<A extends readonly unknown[], R, const N extends number | readonly number[] = 0>(
+  fn: (...args: A) => R,
+  options: GradOptions<N> = {},
+): (...args: A) => [R, GradsOf<A, N>] {
+  return (...args) => {
+    const { value, grads } = differentiate(fn, args, options, "valueAndGrad");
+    return [value as R, grads as GradsOf<A, N>];
+  };
+}
+
+function differentiate<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  args: A,
+  { argnums = 0, hasAux = false }: GradOptions,
+  caller: string,
+): { value: unknown; grads: unknown } {
+  const chosen = typeof argnums === "number" ? [argnums] : argnums;
+  for (const n of chosen) {
+    if (!(Number.isInteger(n) && n >= 0 && n < args.length)) {
+      throw new TreeError(
+        `[${caller}] argnums ${n} names no argument: the function was called with ${args.length}`,
+      );
+    }
+  }
+  const flat = flattenArgs(args, caller);
+  const counts = args.map((arg) => tree.leaves(arg).length);
+  const wanted = counts.flatMap((n, i) => Array.from({ length: n }, () => chosen.includes(i)));
+  checkFloats(args, chosen, caller);
+  const types = flat.tensors.map(({ type }) => type);
+  const traced = traceTree(fn as (...args: never[]) => unknown, flat.structure, types, caller);
+  checkScalar(traced.program, traced.outStructure, hasAux, caller);
+  const numCaptures = traced.captures.length;
+  const active = [...traced.captures.map(() => false), ...wanted];
+  const { program } = traceFlat(
+    (ins) => {
+      const { outs, pullback } = linearize(traced.program, ins, active);
+      const loss = at(outs, 0);
+      const cotangents = outs.map((_, i): Cotangent => (i === 0 ? Tensor.scalar(1, loss.dtype) : null));
+      const pulled = pullback(cotangents).slice(numCaptures);
+      const grads = pulled.map((ct, i) => ct ?? ops.zeros(at(types, i)));
+      return [...outs, ...grads.filter((_, i) => wanted[i])];
+    },
+    traced.program.inputs.map(({ type }) => type),
+  );
+  const results = callProgram(simplify(program), [...traced.captures, ...flat.tensors]);
+  const numOuts = traced.program.outputs.length;
+  const value = tree.unflatten(traced.outStructure, results.slice(0, numOuts));
+  const grads = splitGrads(args, chosen, results.slice(numOuts));
+  return { value, grads: typeof argnums === "number" ? grads[0] : grads };
+}
+
+/** Gives every chosen argument its tree of gradients; leaves come in the order of the arguments. */
+function splitGrads(
+  args: readonly unknown[],
+  chosen: readonly number[],
+  leaves: readonly Tensor[],
+): unknown[] {
+  let next = 0;
+  const trees = new Map<number, unknown>();
+  for (const n of [...new Set(chosen)].sort((a, b) => a - b)) {
+    const { structure, leaves: own } = tree.flatten(args[n]);
+    trees.set(n, tree.unflatten(structure, leaves.slice(next, next + own.length)));
+    next += own.length;
+  }
+  return chosen.map((n) => trees.get(n));
+}
+
+function checkFloats(args: readonly unknown[], chosen: readonly number[], caller: string): void {
+  for (const n of chosen) {
+    for (const { path, leaf } of tree.flattenWithPath(args[n])) {
+      if (leaf instanceof Tensor && !isFloat(leaf.dtype)) {
+        throw new GradientError(
+          `[${caller}] argument ${n}${path && ` at "${path}"`} is ${formatType(leaf.type)}; only floats have gradients: pass it in another argument or choose other argnums`,
+        );
+      }
+    }
+  }
+}
+
+function checkScalar(program: Program, structure: tree.Structure, hasAux: boolean, caller: string): void {
+  if (hasAux && !(structure.kind === "array" && structure.children.length === 2)) {
+    throw new TreeError(
+      `[${caller}] with hasAux the function must return [loss, aux], it returned ${tree.formatStructure(structure)}`,
+    );
+  }
+  const loss = hasAux && structure.kind === "array" ? at(structure.children, 0) : structure;
+  const type = program.outputs[0]?.type;
+  if (loss.kind !== "leaf" || !type || type.shape.length !== 0 || !isFloat(type.dtype)) {
+    const got = loss.kind === "leaf" && type ? formatType(type) : tree.formatStructure(loss);
+    throw new GradientError(
+      `[${caller}] the function must return one float scalar${hasAux ? " and aux" : ""}, it returned ${got}: reduce it with sum() or mean(), or use vjp`,
+    );
+  }
+}
+
+/** Options of {@link vjp}. */
+export interface VjpOptions {
+  /** Whether the function returns `[outs, aux]`, of which only the first is differentiated. */
+  readonly hasAux?: boolean;
+}
+
+/** Maps a tree of cotangents like the results to trees like the arguments. */
+export type Pullback<A extends readonly unknown[], R> = (cotangents: R) => { -readonly [I in keyof A]: A[I] };
+
+/**
+ * Evaluates a function and returns how to pull cotangents of its results back to its arguments.
+ *
+ * ```ts
+ * const [y, pullback] = vjp((x: Tensor) => np.sin(x), [x]);
+ * const [dx] = pullback(np.onesLike(y));
+ * ```
+ */
+export function vjp<A extends readonly unknown[], R, X>(
+  fn: (...args: A) => readonly [R, X],
+  primals: readonly [...A],
+  options: { readonly hasAux: true },
+): [R, Pullback<A, R>, X];
+export function vjp<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  primals: readonly [...A],
+  options?: VjpOptions,
+): [R, Pullback<A, R>];
+export function vjp<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  primals: readonly [...A],
+  { hasAux = false }: VjpOptions = {},
+): [unknown, (cotangents: unknown) => unknown, unknown?] {
+  const flat = flattenArgs(primals, "vjp");
+  const types = flat.tensors.map(({ type }) => type);
+  const traced = traceTree(fn as (...args: never[]) => unknown, flat.structure, types, "vjp");
+  if (hasAux && !(traced.outStructure.kind === "array" && traced.outStructure.children.length === 2)) {
+    throw new TreeError("[vjp] with hasAux the function must return [outs, aux]");
+  }
+  const structure =
+    hasAux && traced.outStructure.kind === "array"
+      ? at(traced.outStructure.children, 0)
+      : traced.outStructure;
+  const numOuts = tree.numLeaves(structure);
+  const numCaptures = traced.captures.length;
+  const active = traced.program.inputs.map(({ type }, i) => i >= numCaptures && isFloat(type.dtype));
+  const activeOut = traced.program.outputs.map(({ type }, i) => i < numOuts && isFloat(type.dtype));
+  const inputs = [...traced.captures, ...flat.tensors];
+  const { outs, pull } = isTracing()
+    ? pullInTrace(traced.program, inputs, active, activeOut)
+    : pullInParts(traced.program, inputs, active, activeOut);
+  const pullback = (cotangents: unknown) => {
+    const given = flattenArgs(cotangents, "vjp");
+    tree.checkSameStructure(structure, given.structure, "vjp", "the results", "the cotangents");
+    given.tensors.forEach((ct, i) => {
+      const want = at(traced.program.outputs, i).type;
+      if (formatType(ct.type) !== formatType(want) && isFloat(want.dtype)) {
+        throw new GradientError(
+          `[vjp] cotangent ${i} is ${formatType(ct.type)} but the result is ${formatType(want)}`,
+        );
+      }
+    });
+    const grads = pull(given.tensors.filter((_, i) => activeOut[i]));
+    let next = 0;
+    const all = inputs.map((x, i) => (active[i] ? at(grads, next++) : ops.zeros(x.type)));
+    return tree.unflatten(flat.structure, all.slice(numCaptures));
+  };
+  const value = tree.unflatten(structure, outs.slice(0, numOuts));
+  if (!hasAux || traced.outStructure.kind !== "array") return [value, pullback];
+  return [value, pullback, tree.unflatten(at(traced.outStructure.children, 1), outs.slice(numOuts))];
+}
+
+interface Pulled {
+  readonly outs: readonly Tensor[];
+  readonly pull: (cotangents: readonly Tensor[]) => Tensor[];
+}
+
+function pullInTrace(
+  program: Program,
+  ins: readonly Tensor[],
+  active: readonly boolean[],
+  activeOut: readonly boolean[],
+): Pulled {
+  const { outs, pullback } = linearize(program, ins, active);
+  return {
+    outs,
+    pull: (cotangents) => {
+      let next = 0;
+      const pulled = pullback(activeOut.map((flag) => (flag ? at(cotangents, next++) : null)));
+      return pulled.map((ct, i) => ct ?? ops.zeros(at(ins, i).type)).filter((_, i) => active[i]);
+    },
+  };
+}
+
+function pullInParts(
+  program: Program,
+  ins: readonly Tensor[],
+  active: readonly boolean[],
+  activeOut: readonly boolean[],
+): Pulled {
+  const { forward, backward, residuals } = vjpProgram(program, active, activeOut);
+  const withResiduals = { ...forward, outputs: [...forward.outputs, ...residuals] };
+  const results = callProgram(withResiduals, ins);
+  const numOuts = program.outputs.length;
+  const kept = results.slice(numOuts);
+  return {
+    outs: results.slice(0, numOuts),
+    pull: (cotangents) => callProgram(backward, [...kept, ...cotangents]),
+  };
+}
+
+/**
+ * The derivative of a program as two programs: `forward` maps inputs to outputs, `backward` maps
+ * (…residuals, …cotangents of the active outputs) to the cotangents of the active inputs.
+ */
+export function vjpProgram(
+  program: Program,
+  active: readonly boolean[] = program.inputs.map(({ type }) => isFloat(type.dtype)),
+  activeOut: readonly boolean[] = program.outputs.map(({ type }) => isFloat(type.dtype)),
+): Split {
+  const outTypes = program.outputs.filter((_, i) => activeOut[i]).map(({ type }) => type);
+  const numIns = program.inputs.length;
+  const { program: joint } = traceFlat(
+    (args) => {
+      const { outs, pull } = pullInTrace(program, args.slice(0, numIns), active, activeOut);
+      return [...outs, ...pull(args.slice(numIns))];
+    },
+    [...program.inputs.map(({ type }) => type), ...outTypes],
+  );
+  return split(simplify(joint), numIns, program.outputs.length);
+}
+
+/**
+ * The derivative of a function in a direction: `[f(x), f'(x) · v]`. It is the transpose of the pullback,
+ * found by differentiating the pullback once more.
+ */
+export function jvp<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  primals: readonly [...A],
+  tangents: readonly [...A],
+): [R, R] {
+  const value = fn(...(primals as unknown as A));
+  const zeros = tree.map((leaf: Tensor) => ops.zeros(leaf.type), value) as R;
+  const [, transposed] = vjp((cotangents: R) => vjp(fn, primals)[1](cotangents), [zeros]);
+  const [tangent] = transposed(tangents as unknown as { -readonly [I in keyof A]: A[I] });
+  return [value, tangent as R];
+}

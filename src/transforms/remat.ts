@@ -1,0 +1,50 @@
+import type { RematPolicy } from "../ir/ops.js";
+import { bind } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { flattenArgs, traceTree } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+
+/** Which intermediate values {@link remat} keeps for the backward pass; the others are computed again. */
+export const checkpointPolicies = {
+  nothingSaveable: { kind: "nothing" },
+  everythingSaveable: { kind: "everything" },
+  /** Results of matrix products. */
+  dotsSaveable: { kind: "dots" },
+  /** Results of matrix products without batch dims: those with weights, not those of attention. */
+  dotsWithNoBatchDimsSaveable: { kind: "dotsWithNoBatchDims" },
+  /** Values marked by {@link checkpointName} with one of these names. */
+  saveOnlyTheseNames: (...names: string[]): RematPolicy => ({ kind: "names", names }),
+  /** Values marked by {@link checkpointName} with any other name. */
+  saveAnyNamesButThese: (...names: string[]): RematPolicy => ({ kind: "exceptNames", names }),
+  /** What either of the policies keeps. */
+  saveFromBothPolicies: (...policies: RematPolicy[]): RematPolicy => ({ kind: "either", policies }),
+} as const satisfies Record<string, RematPolicy | ((...args: never[]) => RematPolicy)>;
+
+/** Options of {@link remat}. */
+export interface RematOptions {
+  /** What to keep; nothing but the arguments by default. */
+  readonly policy?: RematPolicy;
+}
+
+/**
+ * The same function, whose intermediate values are computed again in the backward pass instead of being kept:
+ * less memory for more arithmetic.
+ */
+export function remat<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  { policy = checkpointPolicies.nothingSaveable }: RematOptions = {},
+): (...args: A) => R {
+  return (...args) => {
+    const { tensors, structure } = flattenArgs(args, "remat");
+    const types = tensors.map(({ type }) => type);
+    const traced = traceTree(fn as (...args: never[]) => unknown, structure, types, "remat");
+    const results = bind("remat", [...traced.captures, ...tensors], { body: traced.program, policy });
+    return tree.unflatten<R>(traced.outStructure, results);
+  };
+}
+
+/** Gives the tensors of a tree a name that remat policies can refer to. */
+export function checkpointName<T>(values: T, name: string): T {
+  return tree.map((leaf: Tensor) => ops.name(leaf, name), values);
+}

@@ -1,0 +1,151 @@
+import { ShapeError, TreeError } from "../ir/errors.js";
+import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
+import { bind } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { flattenArgs, traceTree } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+
+/** Options of {@link scan}. */
+export interface ScanOptions {
+  /** The number of iterations; needed only when there is nothing to scan over. */
+  readonly length?: number;
+  /** Whether to go from the last slice to the first. */
+  readonly reverse?: boolean;
+}
+
+/**
+ * A loop with a carried value over the slices of a tree along dim 0.
+ *
+ * ```ts
+ * const [last, sums] = scan((sum, x) => { const s = sum.add(x); return [s, s]; }, np.array(0), xs);
+ * ```
+ *
+ * @param fn maps carry and slice to `[carry, y]`; the carry keeps its structure and types
+ * @param xs the tree to scan over, or `null` with `length`
+ * @returns the last carry, and the ys stacked along dim 0
+ */
+export function scan<C, X, Y>(
+  fn: (carry: C, x: X) => readonly [C, Y],
+  init: C,
+  xs: X,
+  { length, reverse = false }: ScanOptions = {},
+): [C, Y] {
+  const carry = flattenArgs(init, "scan");
+  const scanned = flattenArgs(xs, "scan");
+  const steps = scanLength(xs, scanned.tensors, length);
+  const sliceTypes = scanned.tensors.map(({ type }) => ({ dtype: type.dtype, shape: type.shape.slice(1) }));
+  const carryTypes = carry.tensors.map(({ type }) => type);
+  const structure: tree.Structure = { kind: "array", children: [carry.structure, scanned.structure] };
+  const traced = traceTree(
+    fn as (...args: never[]) => unknown,
+    structure,
+    [...carryTypes, ...sliceTypes],
+    "scan",
+  );
+  const yStructure = checkCarry(
+    traced.outStructure,
+    carry.structure,
+    carryTypes,
+    traced.program.outputs,
+    "scan",
+  );
+  const results = bind("scan", [...traced.captures, ...carry.tensors, ...scanned.tensors], {
+    body: traced.program,
+    length: steps,
+    reverse,
+    numConsts: traced.captures.length,
+    numCarry: carry.tensors.length,
+  });
+  const numCarry = carry.tensors.length;
+  return [
+    tree.unflatten<C>(carry.structure, results.slice(0, numCarry)),
+    tree.unflatten<Y>(yStructure, results.slice(numCarry)),
+  ];
+}
+
+function scanLength(xs: unknown, tensors: readonly Tensor[], given: number | undefined): number {
+  const entries = tree.flattenWithPath(xs).map(({ path }, i) => ({ path, shape: at(tensors, i).shape }));
+  const scalar = entries.find(({ shape }) => shape.length === 0);
+  if (scalar)
+    throw new ShapeError(
+      `[scan] the leaf "${scalar.path}" is a scalar: every scanned leaf needs a dim 0 to scan over`,
+    );
+  const lengths = entries.map(({ shape }) => at(shape, 0));
+  const length = given ?? lengths[0];
+  if (length === undefined) throw new ShapeError("[scan] there is nothing to scan over: give { length }");
+  if (lengths.some((n) => n !== length)) {
+    const list = entries.map(({ path, shape }) => `${path || "xs"}: ${shape[0]}`).join(", ");
+    throw new ShapeError(
+      `[scan] all leaves need dim 0 of the same size${given === undefined ? "" : ` ${given}`}, got ${list}`,
+    );
+  }
+  return length;
+}
+
+/** Checks that a loop body returns `[carry, ys]` with an unchanged carry; gives the structure of the ys. */
+function checkCarry(
+  out: tree.Structure,
+  carry: tree.Structure,
+  types: readonly TensorType[],
+  outputs: readonly { readonly type: TensorType }[],
+  caller: string,
+): tree.Structure {
+  if (out.kind !== "array" || out.children.length !== 2) {
+    throw new TreeError(
+      `[${caller}] the body must return [carry, y], it returned ${tree.formatStructure(out)}`,
+    );
+  }
+  tree.checkSameStructure(carry, at(out.children, 0), caller, "the carry", "the carry that the body returns");
+  checkTypes(types, outputs, caller);
+  return at(out.children, 1);
+}
+
+/** Throws unless a loop's carry keeps its types. */
+export function checkTypes(
+  before: readonly TensorType[],
+  after: readonly { readonly type: TensorType }[],
+  caller: string,
+): void {
+  before.forEach((type, i) => {
+    const next = at(after, i).type;
+    if (!sameType(type, next)) {
+      throw new ShapeError(
+        `[${caller}] the carry must keep its types: leaf ${i} comes in as ${formatType(type)} and leaves as ${formatType(next)}; convert or reshape it in the body`,
+      );
+    }
+  });
+}
+
+/** Applies a function to the slices of a tree along dim 0 one after the other and stacks the results. */
+export function map<X, Y>(fn: (x: X) => Y, xs: X): Y {
+  const [, ys] = scan<null, X, Y>((carry, x) => [carry, fn(x)], null, xs);
+  return ys;
+}
+
+/**
+ * Running results of an associative function along dim 0, in a logarithmic number of steps.
+ *
+ * @param fn combines two trees of slices elementwise
+ */
+export function associativeScan<T>(
+  fn: (a: T, b: T) => T,
+  elements: T,
+  { reverse = false }: { readonly reverse?: boolean } = {},
+): T {
+  const { tensors, structure } = flattenArgs(elements, "associativeScan");
+  const flip = (list: readonly Tensor[]) => (reverse ? list.map((x) => ops.reverse(x, [0])) : list);
+  const combine = (a: readonly Tensor[], b: readonly Tensor[]): readonly Tensor[] => {
+    const [left, right] = [tree.unflatten<T>(structure, a), tree.unflatten<T>(structure, b)];
+    return flattenArgs(reverse ? fn(right, left) : fn(left, right), "associativeScan").tensors;
+  };
+  const length = tensors[0]?.shape[0] ?? 0;
+  let result = flip(tensors);
+  for (let step = 1; step < length; step *= 2) {
+    const low = result.map((x) => ops.sliceDim(x, 0, 0, length - step));
+    const high = result.map((x) => ops.sliceDim(x, 0, step, length));
+    const joined = combine(low, high);
+    result = result.map((x, i) => ops.concatenate([ops.sliceDim(x, 0, 0, step), at(joined, i)], 0));
+  }
+  return tree.unflatten<T>(structure, flip(result));
+}

@@ -1,0 +1,71 @@
+import { DTypeError } from "../ir/errors.js";
+import { at, formatType } from "../ir/shape.js";
+import { bind } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { flattenArgs, traceTree } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+import { checkTypes, scan } from "./scan.js";
+
+/**
+ * Repeats a function of a carried value while a condition on it holds. The number of iterations is known
+ * only when the program runs, so it has no reverse derivative; use `scan` or `foriLoop` for that.
+ */
+export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) => C, init: C): C {
+  const carry = flattenArgs(init, "whileLoop");
+  const types = carry.tensors.map(({ type }) => type);
+  const structure: tree.Structure = { kind: "array", children: [carry.structure] };
+  const test = traceTree(condition as (...args: never[]) => unknown, structure, types, "whileLoop");
+  const [verdict] = test.program.outputs;
+  if (
+    test.program.outputs.length !== 1 ||
+    verdict?.type.dtype !== "bool" ||
+    verdict.type.shape.length !== 0
+  ) {
+    const got = test.program.outputs.map(({ type }) => formatType(type)).join(", ");
+    throw new DTypeError(`[whileLoop] the condition must return one bool scalar, it returned ${got}`);
+  }
+  const step = traceTree(body as (...args: never[]) => unknown, structure, types, "whileLoop");
+  tree.checkSameStructure(
+    carry.structure,
+    step.outStructure,
+    "whileLoop",
+    "the carry",
+    "the carry that the body returns",
+  );
+  checkTypes(types, step.program.outputs, "whileLoop");
+  const results = bind("while", [...test.captures, ...step.captures, ...carry.tensors], {
+    condition: test.program,
+    body: step.program,
+    numConditionConsts: test.captures.length,
+    numBodyConsts: step.captures.length,
+  });
+  return tree.unflatten<C>(carry.structure, results);
+}
+
+/**
+ * `for (i = lower; i < upper; i++) carry = body(i, carry)`. With plain numbers as bounds it can be
+ * differentiated; with tensors it is a {@link whileLoop}.
+ */
+export function foriLoop<C>(
+  lower: number | Tensor,
+  upper: number | Tensor,
+  body: (i: Tensor, carry: C) => C,
+  init: C,
+): C {
+  if (typeof lower === "number" && typeof upper === "number") {
+    const length = Math.max(0, upper - lower);
+    const indices = ops.add(ops.iota("int32", [length], 0), lower);
+    const [last] = scan<C, Tensor, null>((carry, i) => [body(i, carry), null], init, indices);
+    return last;
+  }
+  const bound = (value: number | Tensor) =>
+    typeof value === "number" ? Tensor.scalar(value, "int32") : ops.convert(value, "int32");
+  const end = bound(upper);
+  const [, last] = whileLoop<[Tensor, C]>(
+    ([i]) => ops.compare("lt", i, end),
+    ([i, carry]) => [ops.add(i, 1), body(i, carry)],
+    [bound(lower), init],
+  );
+  return at([last], 0);
+}
