@@ -75,7 +75,8 @@ function whileLoop(
 
 /** Devices that take the same branch run it in lock step. */
 function cond(
-  [index, ...operands]: readonly [Lanes, ...Lanes[]],
+  index: Lanes,
+  operands: readonly Lanes[],
   { branches }: OpParams["cond"],
   types: readonly TensorType[],
   context: Context,
@@ -101,7 +102,7 @@ type ControlOp = "scan" | "while" | "cond" | "remat" | "customVjp";
 export const controlFlowRules: { readonly [K in ControlOp]: EvalRule<K> } = {
   scan,
   while: (ins, params, _types, context) => whileLoop(ins, params, context),
-  cond: (ins, params, types, context) => cond([at(ins, 0), ...ins.slice(1)], params, types, context),
+  cond: (ins, params, types, context) => cond(at(ins, 0), ins.slice(1), params, types, context),
   remat: (ins, { body }, _types, context) => context.run(body, ins, context),
   customVjp: (ins, { body }, _types, context) => context.run(body, ins, context),
 };

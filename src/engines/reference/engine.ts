@@ -56,12 +56,14 @@ class ReferenceEngine implements Engine {
 
   constructor(readonly numDevices: number) {}
 
-  compile(program: Program, { mesh, devices, donated, name = "program" }: CompileOptions): Executable {
+  compile(program: Program, options: CompileOptions): Executable {
+    const { mesh, devices, donated = [], name = "program" } = options;
     this.checkOpen("compile");
     verify(program, "perDevice");
-    if (devices.length !== axesSize(mesh.axes)) {
+    const numPositions = axesSize(mesh.axes);
+    if (devices.length !== numPositions) {
       throw new ValueError(
-        `[compile] ${name}: ${devices.length} devices for the ${axesSize(mesh.axes)} positions of the mesh ` +
+        `[compile] ${name}: ${devices.length} devices for the ${numPositions} positions of the mesh ` +
           formatMesh(mesh),
       );
     }
@@ -69,20 +71,12 @@ class ReferenceEngine implements Engine {
     const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
       this.checkOpen("execute");
       const buffers = inputs.map((row) => row.map((buffer) => this.own("execute", buffer)));
-      const tensors = buffers.map((row, i) =>
-        row.map((buffer, position) => {
-          const device = devices[position];
-          if (device === undefined || buffer.device === device) return buffer.read("execute");
-          throw new ValueError(
-            `[execute] ${name}: input ${i} at mesh position ${position} lies on device ${buffer.device}, ` +
-              `not on device ${device}: transfer it first`,
-          );
-        }),
-      );
-      const outputs = interpretSpmd(program, mesh, tensors);
-      buffers.forEach((row, i) => {
-        if (donated?.[i]) for (const buffer of row) buffer.dispose("donated");
+      const tensors = buffers.map((row, i) => {
+        checkPlaces(row, devices, `${name}: input ${i}`);
+        return row.map((buffer) => buffer.read("execute"));
       });
+      const outputs = interpretSpmd(program, mesh, tensors);
+      for (const buffer of buffers.filter((_, i) => donated[i]).flat()) buffer.dispose("donated");
       return outputs.map((row) =>
         row.map((tensor, position) => new ReferenceBuffer(this, at(devices, position), tensor)),
       );
@@ -147,4 +141,18 @@ class ReferenceEngine implements Engine {
       throw new ValueError(`[${caller}] device ${device} is not one of the ${this.numDevices} devices`);
     }
   }
+}
+
+/** Checks that every buffer lies on the device of its mesh position. */
+function checkPlaces(row: readonly ReferenceBuffer[], devices: readonly number[], what: string): void {
+  if (row.length !== devices.length) {
+    throw new ValueError(`[execute] ${what} has ${row.length} buffers for ${devices.length} devices`);
+  }
+  row.forEach(({ device }, position) => {
+    if (device === devices[position]) return;
+    throw new ValueError(
+      `[execute] ${what} at mesh position ${position} lies on device ${device}, ` +
+        `not on device ${devices[position]}: transfer it first`,
+    );
+  });
 }

@@ -13,7 +13,7 @@ import { reductionRules } from "./reductions.js";
 import type { Context, EvalRule, Lanes } from "./rule.js";
 import { sortRules } from "./sort.js";
 import { spmdRules } from "./spmd.js";
-import { type HostTensor, hostTensor } from "./tensor.js";
+import { encode, type HostTensor } from "./tensor.js";
 
 /** The meaning of every op. */
 const evalRules: { readonly [K in OpName]: EvalRule<K> } = {
@@ -44,7 +44,7 @@ function run(program: Program, inputs: readonly Lanes[], context: Context): Lane
   const values = new Map<number, Lanes>();
   const read = (atom: Atom): Lanes => {
     if (atom.kind === "literal") {
-      const scalar = hostTensor(atom.type.dtype, [], [atom.value]);
+      const scalar = encode(atom.type, Float64Array.of(atom.value));
       return context.devices.map(() => scalar);
     }
     const lanes = values.get(atom.id);

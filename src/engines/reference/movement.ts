@@ -39,7 +39,7 @@ function reversed(x: HostTensor, dims: readonly number[]): HostTensor {
 /** Writes the elements of x that land inside the result, `interior + 1` apart, over the padding value. */
 function padded(x: HostTensor, value: HostTensor, params: OpParams["pad"], type: TensorType): HostTensor {
   const { low, interior } = params;
-  const data = allocateHost(type.dtype, sizeOf(type.shape)).fill(at(Array.from(value.data), 0));
+  const data = allocateHost(type.dtype, sizeOf(type.shape)).fill(value.data[0] as number);
   const steps = interior.map((n) => n + 1);
   const first = low.map((n, d) => Math.max(0, Math.ceil(-n / at(steps, d))));
   const kept = x.type.shape.map((n, d) => {
@@ -57,7 +57,7 @@ function clampStarts(starts: readonly HostTensor[], shape: Shape, sizes: Shape):
   return starts.map((start, d) => Math.min(Math.max(scalarOf(start), 0), at(shape, d) - at(sizes, d)));
 }
 
-function dynamicSlice([x, ...starts]: readonly [HostTensor, ...HostTensor[]], sizes: Shape): HostTensor {
+function dynamicSlice(x: HostTensor, starts: readonly HostTensor[], sizes: Shape): HostTensor {
   return readBlock(x, clampStarts(starts, x.type.shape, sizes), sizes);
 }
 
@@ -83,6 +83,6 @@ export const movementRules: { readonly [K in MovementOp]: EvalRule<K> } = {
   }),
   pad: onEveryLane((ins, params, types) => [padded(at(ins, 0), at(ins, 1), params, at(types, 0))]),
   concatenate: onEveryLane((ins, { dim }) => [concatenated(ins, dim)]),
-  dynamicSlice: onEveryLane((ins, { sizes }) => [dynamicSlice([at(ins, 0), ...ins.slice(1)], sizes)]),
+  dynamicSlice: onEveryLane((ins, { sizes }) => [dynamicSlice(at(ins, 0), ins.slice(1), sizes)]),
   dynamicUpdateSlice: onEveryLane((ins) => [dynamicUpdateSlice(at(ins, 0), at(ins, 1), ins.slice(2))]),
 };
