@@ -1,9 +1,6 @@
 const twoOverSqrtPi = 2 / Math.sqrt(Math.PI);
 const sqrtPi = Math.sqrt(Math.PI);
 
-/** From here on the continued fraction of erfc converges fast, and 1 − erf would lose digits. */
-const seriesLimit = 1.5;
-
 /** exp(−x²) without the rounding error of x² in the exponent. */
 function expMinusSquare(x: number): number {
   const high = Math.fround(x);
@@ -31,13 +28,13 @@ function erfcFraction(x: number): number {
 /** The error function, to a few units in the last place of float64. */
 export function erf(x: number): number {
   const size = Math.abs(x);
-  if (size < seriesLimit || Number.isNaN(x)) return erfSeries(x);
+  if (size < 1.5 || Number.isNaN(x)) return erfSeries(x);
   return Math.sign(x) * (size > 6 ? 1 : 1 - erfcFraction(size));
 }
 
-/** 1 − erf(x) for x ≥ 0, without cancellation. */
+/** 1 − erf(x) for x ≥ 0; from 1 on the subtraction would lose digits that the fraction keeps, if slowly. */
 function erfc(x: number): number {
-  return x < seriesLimit ? 1 - erfSeries(x) : erfcFraction(x);
+  return x < 1 ? 1 - erfSeries(x) : erfcFraction(x);
 }
 
 /** The inverse of {@link erf}: a closed-form guess of three digits and three steps of Halley's method. */
