@@ -1,0 +1,201 @@
+/** Arithmetic of two operands, which are promoted and broadcast. */
+import { type DType, isFloat } from "../ir/dtype.js";
+import { DTypeError, ValueError } from "../ir/errors.js";
+import * as ops from "../trace/ops.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { isnan, signbit } from "./elementwise.js";
+import { align, asNumber, cast, floatType, like, numberType, pair, toType, wideType } from "./operands.js";
+
+/** A function of two operands. */
+export type BinaryFunction = (x: TensorLike, y: TensorLike) => Tensor;
+
+function binary(
+  name: string,
+  fn: (x: Tensor, y: Tensor) => Tensor,
+  kind?: (dtype: DType) => DType,
+): BinaryFunction {
+  return (x, y) => fn(...pair(x, y, name, kind));
+}
+
+/** For functions made of several ops, which lose precision in half-width floats. */
+function composed(name: string, fn: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
+  return (x, y) => {
+    const [a, b] = pair(x, y, name, floatType);
+    const wide = wideType(a.dtype);
+    return cast(fn(cast(a, wide), cast(b, wide)), a.dtype);
+  };
+}
+
+/** x + y; `or` for bool. */
+export const add = binary("add", (x, y) => (x.dtype === "bool" ? ops.or(x, y) : ops.add(x, y)));
+
+/** x − y. */
+export const subtract = binary("subtract", (x, y) => {
+  if (x.dtype === "bool") {
+    throw new DTypeError(
+      `[subtract] works on numbers, not on bool: use logicalXor, or convert with astype("int32")`,
+    );
+  }
+  return ops.sub(x, y);
+});
+
+/** x · y; `and` for bool. */
+export const multiply = binary("multiply", (x, y) => (x.dtype === "bool" ? ops.and(x, y) : ops.mul(x, y)));
+
+/** x / y as a float, also for integers. */
+export const divide = binary("divide", ops.div, floatType);
+
+/** The whole number below x / y; integers stay integers. */
+export const floorDivide = binary(
+  "floorDivide",
+  (x, y) => {
+    if (isFloat(x.dtype)) {
+      const rest = ops.rem(x, y);
+      const quotient = ops.div(ops.sub(x, rest), y);
+      const rounded = ops.round(ops.select(isOneBelow(rest, y), ops.sub(quotient, 1), quotient));
+      return ops.select(ops.compare("eq", y, 0), ops.div(x, y), rounded);
+    }
+    const quotient = ops.div(x, y);
+    if (x.dtype === "uint32") return quotient;
+    const down = ops.and(ops.compare("ne", ops.sign(x), ops.sign(y)), ops.compare("ne", ops.rem(x, y), 0));
+    return ops.select(down, ops.sub(quotient, 1), quotient);
+  },
+  numberType,
+);
+
+/** Whether a remainder is not zero and has another sign than the divisor. */
+function isOneBelow(rest: Tensor, divisor: Tensor): Tensor {
+  const otherSign = ops.compare("ne", ops.compare("lt", rest, 0), ops.compare("lt", divisor, 0));
+  return ops.and(otherSign, ops.compare("ne", rest, 0));
+}
+
+/** The remainder with the sign of the divisor: `mod(-5, 3)` is 1. */
+export const mod = binary(
+  "mod",
+  (x, y) => {
+    const rest = ops.rem(x, y);
+    return x.dtype === "uint32" ? rest : ops.select(isOneBelow(rest, y), ops.add(rest, y), rest);
+  },
+  numberType,
+);
+
+/** The remainder with the sign of the dividend: `fmod(-5, 3)` is −2. */
+export const fmod = binary("fmod", ops.rem, numberType);
+
+/** {@link floorDivide} and {@link mod}. */
+export function divmod(x: TensorLike, y: TensorLike): [Tensor, Tensor] {
+  return [floorDivide(x, y), mod(x, y)];
+}
+
+/** The largest exponent that is written as multiplications. */
+const unrolledPower = 1024;
+
+/** x to the power of y. A whole JavaScript number as exponent is computed by multiplication. */
+export function power(x: TensorLike, y: TensorLike): Tensor {
+  if (typeof y === "number" && Number.isInteger(y) && Math.abs(y) <= unrolledPower) {
+    const base = asNumber(x, "power");
+    if (y < 0 && !isFloat(base.dtype)) {
+      throw new DTypeError(
+        `[power] ${base.dtype} cannot be raised to the negative power ${y}: convert with astype("float32")`,
+      );
+    }
+    return integerPower(base, y);
+  }
+  return ops.pow(...pair(x, y, "power", numberType));
+}
+
+/** A power with a whole exponent, by squaring. */
+export function integerPower(x: Tensor, exponent: number): Tensor {
+  if (!Number.isInteger(exponent)) {
+    throw new ValueError(`[integerPow] exponent ${exponent} is not a whole number: use pow`);
+  }
+  if (exponent < 0) return ops.div(like(x, 1), integerPower(x, -exponent));
+  let result: Tensor | undefined;
+  let square = x;
+  for (let n = exponent; n > 0; n = Math.floor(n / 2)) {
+    if (n % 2 === 1) result = result ? ops.mul(result, square) : square;
+    if (n > 1) square = ops.mul(square, square);
+  }
+  return result ?? ops.full(x.shape, 1, x.dtype);
+}
+
+/** x to the power of y as a float. */
+export const floatPower = binary("floatPower", ops.pow, floatType);
+
+/** The larger of both; NaN if either is NaN. */
+export const maximum = binary("maximum", ops.max);
+/** The smaller of both; NaN if either is NaN. */
+export const minimum = binary("minimum", ops.min);
+/** The larger of both; a NaN counts as missing. */
+export const fmax = binary("fmax", (x, y) => ignoringNan(x, y, ops.max));
+/** The smaller of both; a NaN counts as missing. */
+export const fmin = binary("fmin", (x, y) => ignoringNan(x, y, ops.min));
+
+function ignoringNan(x: Tensor, y: Tensor, fn: (x: Tensor, y: Tensor) => Tensor): Tensor {
+  if (!isFloat(x.dtype)) return fn(x, y);
+  return ops.select(isnan(x), y, ops.select(isnan(y), x, fn(x, y)));
+}
+
+/** The angle of the point (y, x), in −π … π. */
+export const atan2 = binary("atan2", ops.atan2, floatType);
+
+/** √(x² + y²) without overflow. */
+export const hypot = composed("hypot", (x, y) => {
+  const [a, b] = [ops.abs(x), ops.abs(y)];
+  const large = ops.max(a, b);
+  const isZero = ops.compare("eq", large, 0);
+  const ratio = ops.div(ops.min(a, b), ops.select(isZero, like(large, 1), large));
+  const length = ops.mul(large, ops.sqrt(ops.add(ops.mul(ratio, ratio), 1)));
+  const isInfinite = ops.compare("eq", large, Number.POSITIVE_INFINITY);
+  return ops.select(ops.or(isZero, isInfinite), large, length);
+});
+
+/** log(exp(x) + exp(y)) without overflow. */
+export const logaddexp = composed("logaddexp", (x, y) => {
+  const difference = ops.sub(x, y);
+  // Two equal infinities differ by NaN; their sum is the answer, and no gradient may see the NaN.
+  const isUndefined = isnan(difference);
+  const safe = ops.select(isUndefined, like(x, 0), difference);
+  const value = ops.add(ops.max(x, y), ops.log1p(ops.exp(ops.neg(ops.abs(safe)))));
+  return ops.select(isUndefined, ops.add(x, y), value);
+});
+
+/** log₂(2ˣ + 2ʸ) without overflow. */
+export const logaddexp2 = composed("logaddexp2", (x, y) =>
+  ops.div(logaddexp(ops.mul(x, Math.LN2), ops.mul(y, Math.LN2)), Math.LN2),
+);
+
+/** The size of x with the sign of y. */
+export const copysign = binary(
+  "copysign",
+  (x, y) => ops.select(signbit(y), ops.neg(ops.abs(x)), ops.abs(x)),
+  floatType,
+);
+
+/** 0 for negative x, 1 for positive x, y where x is 0. */
+export const heaviside = binary(
+  "heaviside",
+  (x, y) => {
+    const step = cast(ops.compare("gt", x, 0), x.dtype);
+    return ops.select(ops.compare("eq", x, 0), y, ops.select(isnan(x), x, step));
+  },
+  floatType,
+);
+
+/**
+ * Limits each element to low … high; `null` leaves a side open.
+ *
+ * ```ts
+ * np.clip(x, 0, null)
+ * ```
+ */
+export function clip(x: TensorLike, low?: TensorLike | null, high?: TensorLike | null): Tensor {
+  const bounds = [low, high].filter((bound) => bound !== null && bound !== undefined);
+  const dtype = resultType(x, ...bounds);
+  const bound = (limit: TensorLike | null | undefined, apply: typeof ops.max, value: Tensor) =>
+    limit === null || limit === undefined
+      ? value
+      : apply(...align([value, toType(limit, dtype, "clip")] as const, "clip"));
+  return bound(high, ops.min, bound(low, ops.max, toType(x, dtype, "clip")));
+}

@@ -1,0 +1,32 @@
+/** Numbers and names that NumPy users expect. */
+import { type DType, isFloat, isInteger, limits } from "../ir/dtype.js";
+import { DTypeError } from "../ir/errors.js";
+
+export const pi = Math.PI;
+export const e = Math.E;
+export const inf = Number.POSITIVE_INFINITY;
+export const nan = Number.NaN;
+/** As an index: a new dim of size 1. */
+export const newaxis = null;
+
+export const float32 = "float32";
+export const bfloat16 = "bfloat16";
+export const float16 = "float16";
+export const float64 = "float64";
+export const int32 = "int32";
+export const uint32 = "uint32";
+export const bool = "bool";
+
+/** The limits of a floating-point type: `min` and `max` are finite, `eps` is the spacing at 1. */
+export function finfo(dtype: DType): { readonly min: number; readonly max: number; readonly eps: number } {
+  if (!isFloat(dtype)) throw new DTypeError(`[finfo] ${dtype} is no floating-point type: use iinfo`);
+  const { min, max, epsilon } = limits(dtype);
+  return { min, max, eps: epsilon };
+}
+
+/** The limits of an integer type. */
+export function iinfo(dtype: DType): { readonly min: number; readonly max: number } {
+  if (!isInteger(dtype)) throw new DTypeError(`[iinfo] ${dtype} is no integer type: use finfo`);
+  const { min, max } = limits(dtype);
+  return { min, max };
+}

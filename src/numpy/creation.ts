@@ -1,0 +1,368 @@
+/** Making tensors: from JavaScript values, filled, counted, and matrices of a known form. */
+import { type DType, encode, type HostData, isFloat } from "../ir/dtype.js";
+import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { add, divide, multiply, power, subtract } from "./arithmetic.js";
+import { exp, log } from "./elementwise.js";
+import { stack } from "./joining.js";
+import {
+  asTensor,
+  broadcastShape,
+  cast,
+  type DTypeOption,
+  dtypeOf,
+  expandTo,
+  floatType,
+  numberType,
+  type ShapeLike,
+  toShape,
+  toType,
+} from "./operands.js";
+
+/** A JavaScript array of numbers with a fixed type. */
+export type TypedArray =
+  | Float32Array
+  | Float64Array
+  | Int32Array
+  | Uint32Array
+  | Int16Array
+  | Uint16Array
+  | Int8Array
+  | Uint8Array
+  | Uint8ClampedArray;
+
+/** What {@link array} makes a tensor of. */
+export type ArrayLike = TensorLike | TypedArray | readonly ArrayLike[];
+
+/** Options of {@link array}. */
+export interface ArrayOptions {
+  readonly dtype?: DType | undefined;
+  /** The shape of the result, for typed arrays. */
+  readonly shape?: ShapeLike | undefined;
+}
+
+/**
+ * Makes a tensor of a number, nested arrays or a typed array. Numbers give float32, booleans bool; typed
+ * arrays keep their type, where the narrow integers become int32. Tensors inside of arrays are stacked.
+ *
+ * ```ts
+ * np.array([[1, 2], [3, 4]])
+ * np.array(new Int32Array([1, 2, 3]))
+ * ```
+ */
+export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Tensor {
+  const dtype = dtypeOf(options, "array");
+  const shape = typeof options === "object" ? options.shape : undefined;
+  if (shape !== undefined) {
+    const flat = array(value, { dtype });
+    const sizes = toShape(shape, "array");
+    if (sizeOf(sizes) !== flat.size) {
+      throw new ShapeError(
+        `[array] ${flat.size} elements do not fill shape [${sizes}] (${sizeOf(sizes)} elements)`,
+      );
+    }
+    return ops.reshape(flat, sizes);
+  }
+  if (value instanceof Tensor) return dtype === undefined ? value : cast(value, dtype);
+  if (typeof value === "number" || typeof value === "boolean") {
+    return Tensor.scalar(value, dtype ?? resultType(value));
+  }
+  if (ArrayBuffer.isView(value)) return fromTyped(value, dtype);
+  if (!Array.isArray(value)) {
+    throw new ValueError(
+      `[array] makes tensors of numbers, booleans, arrays and typed arrays, got ${describe(value)}`,
+    );
+  }
+  return fromNested(value, dtype);
+}
+
+/** {@link array}; a tensor is returned as it is. */
+export function asarray(value: ArrayLike, options: ArrayOptions | DType = {}): Tensor {
+  return array(value, options);
+}
+
+function describe(value: unknown): string {
+  if (value === null) return "null";
+  return typeof value === "object" ? value.constructor.name : `a ${typeof value}`;
+}
+
+function fromTyped(value: TypedArray, dtype: DType | undefined): Tensor {
+  const own = typedArrayType(value);
+  const wanted = dtype ?? own;
+  const isHost = wanted === own && byteLayout(value);
+  const data = isHost ? isHost : encode(wanted, value);
+  return Tensor.fromHost({ dtype: wanted, shape: [value.length] }, data);
+}
+
+/** The typed array itself where its layout is that of a tensor. */
+function byteLayout(value: TypedArray): HostData | undefined {
+  const kept =
+    value instanceof Float32Array ||
+    value instanceof Float64Array ||
+    value instanceof Int32Array ||
+    value instanceof Uint32Array;
+  return kept ? value : undefined;
+}
+
+function typedArrayType(value: unknown): DType {
+  if (value instanceof Float32Array) return "float32";
+  if (value instanceof Float64Array) return "float64";
+  if (value instanceof Uint32Array) return "uint32";
+  if (value instanceof BigInt64Array || value instanceof BigUint64Array || value instanceof DataView) {
+    throw new DTypeError(
+      `[array] ${describe(value)} has no data type here: convert it to Int32Array or numbers`,
+    );
+  }
+  return "int32";
+}
+
+function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor {
+  const shape: number[] = [];
+  for (let first: unknown = value; isList(first); first = first[0]) shape.push(first.length);
+  const leaves: (number | boolean)[] = [];
+  let holdsTensors = false;
+  const visit = (node: unknown, dim: number, path: string): void => {
+    if (node instanceof Tensor) holdsTensors = true;
+    else if (isList(node)) {
+      if (node.length !== shape[dim]) {
+        const wanted = shape[dim] === undefined ? "a number" : `${shape[dim]} elements`;
+        throw new ShapeError(
+          `[array] the nested arrays are ragged: [${path}] has ${node.length} elements where ${wanted} must be`,
+        );
+      }
+      for (let i = 0; i < node.length; i++) visit(node[i], dim + 1, path === "" ? `${i}` : `${path}, ${i}`);
+    } else if (typeof node !== "number" && typeof node !== "boolean") {
+      throw new ValueError(`[array] the element at [${path}] is ${describe(node)}, not a number`);
+    } else if (dim !== shape.length) {
+      throw new ShapeError(
+        `[array] the nested arrays are ragged: [${path}] is a number where ${shape[dim]} elements must be`,
+      );
+    } else leaves.push(node);
+  };
+  if (anyTensor(value)) {
+    return stack(value.map((item) => array(item as ArrayLike, { dtype })));
+  }
+  visit(value, 0, "");
+  if (holdsTensors) throw new ValueError("[array] tensors must be on one level of the nested arrays");
+  const isBool = leaves.length > 0 && leaves.every((leaf) => typeof leaf === "boolean");
+  const type = { dtype: dtype ?? (isBool ? "bool" : "float32"), shape } as const;
+  return Tensor.fromHost(type, encode(type.dtype, leaves.map(Number)));
+}
+
+function isList(node: unknown): node is ArrayLikeList {
+  return Array.isArray(node) || (ArrayBuffer.isView(node) && !(node instanceof DataView));
+}
+
+interface ArrayLikeList {
+  readonly length: number;
+  readonly [index: number]: unknown;
+}
+
+function anyTensor(value: readonly unknown[]): boolean {
+  return value.some((item) => item instanceof Tensor || (Array.isArray(item) && anyTensor(item)));
+}
+
+/** A tensor filled with one value. */
+export function full(shape: ShapeLike, value: TensorLike, dtype?: DTypeOption): Tensor {
+  const filled = toType(value, dtypeOf(dtype, "full") ?? resultType(value), "full");
+  const sizes = toShape(shape, "full");
+  broadcastShape([filled.shape, sizes], "full");
+  return expandTo(filled, sizes);
+}
+
+/** Zeros, float32 unless told otherwise. */
+export function zeros(shape: ShapeLike, dtype?: DTypeOption): Tensor {
+  return ops.full(toShape(shape, "zeros"), 0, dtypeOf(dtype, "zeros") ?? "float32");
+}
+
+/** Ones, float32 unless told otherwise. */
+export function ones(shape: ShapeLike, dtype?: DTypeOption): Tensor {
+  return ops.full(toShape(shape, "ones"), 1, dtypeOf(dtype, "ones") ?? "float32");
+}
+
+/** A tensor of the shape and type of another, filled with one value. */
+export function fullLike(x: TensorLike, value: TensorLike, dtype?: DTypeOption): Tensor {
+  const like = asTensor(x, "fullLike");
+  return full(like.shape, value, dtypeOf(dtype, "fullLike") ?? like.dtype);
+}
+
+/** Zeros of the shape and type of another tensor. */
+export function zerosLike(x: TensorLike, dtype?: DTypeOption): Tensor {
+  return fullLike(x, 0, dtype);
+}
+
+/** Ones of the shape and type of another tensor. */
+export function onesLike(x: TensorLike, dtype?: DTypeOption): Tensor {
+  return fullLike(x, 1, dtype);
+}
+
+/**
+ * Numbers from `start` up to but without `stop`; with one argument from 0. Whole numbers give int32.
+ *
+ * ```ts
+ * np.arange(4)        // 0 1 2 3
+ * np.arange(1, 2, 0.25) // 1 1.25 1.5 1.75
+ * ```
+ */
+export function arange(stop: number, dtype?: DTypeOption): Tensor;
+export function arange(start: number, stop: number, step?: number, dtype?: DTypeOption): Tensor;
+export function arange(a: number, b?: number | DTypeOption, step = 1, option?: DTypeOption): Tensor {
+  const [start, stop] = typeof b === "number" ? [a, b] : [0, a];
+  const whole = [start, stop, step].every((n) => Number.isInteger(n));
+  const dtype = dtypeOf(typeof b === "number" ? option : b, "arange") ?? (whole ? "int32" : "float32");
+  if (![start, stop, step].every(Number.isFinite) || step === 0) {
+    throw new ValueError(
+      `[arange] from ${start} to ${stop} by ${step} does not end: use finite numbers and a step that is not 0`,
+    );
+  }
+  const n = Math.max(0, Math.ceil((stop - start) / step));
+  if (!whole || dtype === "bool") {
+    return Tensor.fromHost(
+      { dtype, shape: [n] },
+      encode(
+        dtype,
+        range(n).map((i) => start + i * step),
+      ),
+    );
+  }
+  const count = ops.iota(dtype, [n], 0);
+  const scaled = step === 1 ? count : ops.mul(count, step);
+  return start === 0 ? scaled : ops.add(scaled, start);
+}
+
+/** Options of {@link linspace}. */
+export interface LinspaceOptions {
+  /** Whether the last number is `stop` itself. */
+  readonly endpoint?: boolean | undefined;
+  readonly dtype?: DType | undefined;
+}
+
+/** `num` evenly spaced numbers from `start` to `stop`. Tensors as bounds give a new first dim. */
+export function linspace(
+  start: TensorLike,
+  stop: TensorLike,
+  num = 50,
+  { endpoint = true, dtype }: LinspaceOptions = {},
+): Tensor {
+  const [n] = toShape([num], "linspace");
+  const compute = floatType(dtype ?? resultType(start, stop));
+  const [a, b] = [toType(start, compute, "linspace"), toType(stop, compute, "linspace")];
+  const bounds = broadcastShape([a.shape, b.shape], "linspace");
+  const steps = endpoint ? num - 1 : num;
+  const whole = [n ?? 0, ...bounds];
+  const count = ops.reshape(ops.iota(compute, [n ?? 0], 0), [n ?? 0, ...bounds.map(() => 1)]);
+  const part = expandTo(divide(count, Math.max(steps, 1)), whole);
+  const inside = add(multiply(a, subtract(1, part)), multiply(b, part));
+  // The last number is `stop` exactly, which the formula may miss by a rounding.
+  const result =
+    endpoint && num > 1
+      ? ops.concatenate([ops.sliceDim(inside, 0, 0, num - 1), expandTo(b, [1, ...bounds])], 0)
+      : inside;
+  return cast(dtype !== undefined && !isFloat(dtype) ? ops.floor(result) : result, dtype ?? compute);
+}
+
+/** `num` numbers whose logarithms are evenly spaced: base^start … base^stop. */
+export function logspace(
+  start: TensorLike,
+  stop: TensorLike,
+  num = 50,
+  { base = 10, ...options }: LinspaceOptions & { readonly base?: number | undefined } = {},
+): Tensor {
+  const { dtype, ...rest } = options;
+  const result = power(base, linspace(start, stop, num, rest));
+  return dtype === undefined ? result : cast(result, dtype);
+}
+
+/** `num` numbers from `start` to `stop` with a constant ratio; both must be positive. */
+export function geomspace(start: number, stop: number, num = 50, options: LinspaceOptions = {}): Tensor {
+  if (!(start > 0 && stop > 0)) {
+    throw new ValueError(`[geomspace] bounds ${start} and ${stop} must be positive`);
+  }
+  const { dtype, ...rest } = options;
+  const result = exp(linspace(log(start), log(stop), num, rest));
+  return dtype === undefined ? result : cast(result, dtype);
+}
+
+/** Ones where column − row = k, zeros elsewhere: the identity matrix for k = 0. */
+export function eye(
+  rows: number,
+  columns: number = rows,
+  { k = 0, dtype = "float32" }: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
+): Tensor {
+  return cast(ops.compare("eq", ...rowsAndColumns([rows, columns], k, "eye")), dtype);
+}
+
+/** The identity matrix. */
+export function identity(n: number, dtype?: DTypeOption): Tensor {
+  return eye(n, n, { dtype: dtypeOf(dtype, "identity") });
+}
+
+/** For every element of a matrix its row + k and its column. */
+function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tensor] {
+  const sizes = toShape(shape, caller);
+  if (!Number.isInteger(k)) throw new ValueError(`[${caller}] the diagonal k = ${k} must be a whole number`);
+  const rows = ops.iota("int32", sizes, 0);
+  return [k === 0 ? rows : ops.add(rows, k), ops.iota("int32", sizes, 1)];
+}
+
+/** Ones on and below diagonal k, zeros above. */
+export function tri(
+  rows: number,
+  columns: number = rows,
+  { k = 0, dtype = "float32" }: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
+): Tensor {
+  return cast(ops.compare("ge", ...rowsAndColumns([rows, columns], k, "tri")), dtype);
+}
+
+/** The last two dims with zeros above diagonal k. */
+export function tril(x: TensorLike, k = 0): Tensor {
+  return triangle(x, k, "ge", "tril");
+}
+
+/** The last two dims with zeros below diagonal k. */
+export function triu(x: TensorLike, k = 0): Tensor {
+  return triangle(x, k, "le", "triu");
+}
+
+function triangle(value: TensorLike, k: number, keep: "ge" | "le", caller: string): Tensor {
+  const x = asTensor(value, caller);
+  if (x.ndim < 2) {
+    throw new ShapeError(`[${caller}] needs a matrix or a batch of matrices, got ${formatType(x.type)}`);
+  }
+  const mask = ops.compare(keep, ...rowsAndColumns(x.shape.slice(-2), k, caller));
+  return ops.select(expandTo(mask, x.shape), x, Tensor.scalar(0, x.dtype));
+}
+
+/** One tensor per input that repeats it along the dims of the others. */
+export function meshgrid(
+  xs: readonly TensorLike[],
+  {
+    indexing = "xy",
+    sparse = false,
+  }: { readonly indexing?: "xy" | "ij" | undefined; readonly sparse?: boolean | undefined } = {},
+): Tensor[] {
+  const vectors = xs.map((x) => asTensor(x, "meshgrid"));
+  const wrong = vectors.find((x) => x.ndim > 1);
+  if (wrong) throw new ShapeError(`[meshgrid] takes vectors, got ${formatType(wrong.type)}`);
+  const order = range(vectors.length);
+  if (indexing === "xy" && vectors.length > 1) order.splice(0, 2, 1, 0);
+  const shape = order.map((i) => at(vectors, i).size);
+  return vectors.map((x, i) => {
+    const thin = ops.reshape(
+      x,
+      order.map((j) => (i === j ? x.size : 1)),
+    );
+    return sparse ? thin : expandTo(thin, shape);
+  });
+}
+
+/** The index along each dim of a tensor of the given shape, stacked along a new first dim. */
+export function indices(dimensions: Shape, dtype?: DTypeOption): Tensor {
+  const shape = toShape(dimensions, "indices");
+  const type = numberType(dtypeOf(dtype, "indices") ?? "int32");
+  if (shape.length === 0) return zeros([0], type);
+  return stack(shape.map((_, d) => ops.iota(type, shape, d)));
+}

@@ -1,0 +1,68 @@
+/** Diagonals of matrices. */
+import { DimError, ShapeError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { asTensor, expandTo, requireRank } from "./operands.js";
+import { sum } from "./reductions.js";
+
+/** Options of {@link diagonal} and {@link trace}: which diagonal of which two dims. */
+export interface DiagonalOptions {
+  /** How far above the main diagonal; negative ones lie below. */
+  readonly offset?: number | undefined;
+  readonly dim1?: number | undefined;
+  readonly dim2?: number | undefined;
+}
+
+/** The diagonal of two dims, which becomes the last dim. */
+export function diagonal(
+  value: TensorLike,
+  { offset = 0, dim1 = 0, dim2 = 1 }: DiagonalOptions = {},
+): Tensor {
+  const x = asTensor(value, "diagonal");
+  requireRank(x, 2, "diagonal");
+  const [a, b] = [normalizeDim(dim1, x.ndim, "diagonal"), normalizeDim(dim2, x.ndim, "diagonal")];
+  if (a === b) throw new DimError(`[diagonal] dim1 and dim2 are both dim ${a}: a diagonal needs two dims`);
+  const others = range(x.ndim).filter((d) => d !== a && d !== b);
+  const batch = others.map((d) => at(x.shape, d));
+  const [rows, columns] = [at(x.shape, a), at(x.shape, b)];
+  const count = Math.max(
+    0,
+    offset >= 0 ? Math.min(rows, columns - offset) : Math.min(rows + offset, columns),
+  );
+  if (count === 0) return ops.full([...batch, 0], 0, x.dtype);
+  // Neighbours on a diagonal are one row and one column apart.
+  const flat = ops.reshape(ops.transpose(x, [...others, a, b]), [...batch, rows * columns]);
+  const start = offset >= 0 ? offset : -offset * columns;
+  return ops.sliceDim(flat, batch.length, start, start + (count - 1) * (columns + 1) + 1, columns + 1);
+}
+
+/** The sum of a diagonal. */
+export function trace(x: TensorLike, options: DiagonalOptions = {}): Tensor {
+  return sum(diagonal(x, options), -1);
+}
+
+/** The diagonal of a matrix, or the matrix with a vector on its diagonal. */
+export function diag(value: TensorLike, k = 0): Tensor {
+  const x = asTensor(value, "diag");
+  if (x.ndim === 2) return diagonal(x, { offset: k });
+  if (x.ndim !== 1) {
+    throw new ShapeError(`[diag] takes a vector or a matrix, got ${formatType(x.type)}: use diagonal`);
+  }
+  const n = x.size + Math.abs(k);
+  const column = ops.pad(x, Tensor.scalar(0, x.dtype), {
+    low: [Math.max(0, k)],
+    high: [Math.max(0, -k)],
+    interior: [0],
+  });
+  const [rows, columns] = [ops.iota("int32", [n, n], 0), ops.iota("int32", [n, n], 1)];
+  const isDiagonal = ops.compare("eq", k === 0 ? rows : ops.add(rows, k), columns);
+  return ops.select(isDiagonal, expandTo(column, [n, n]), Tensor.scalar(0, x.dtype));
+}
+
+/** The matrix with the flattened tensor on its diagonal. */
+export function diagflat(value: TensorLike, k = 0): Tensor {
+  const x = asTensor(value, "diagflat");
+  return diag(ops.reshape(x, [x.size]), k);
+}

@@ -1,0 +1,143 @@
+/** Joining tensors and taking them apart. */
+import { DimError, ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { toType } from "./operands.js";
+import { atLeastRank, atleast3d, expandDims, ravel } from "./shaping.js";
+
+/** Tensors brought to one data type. */
+function promoted(xs: readonly TensorLike[], caller: string): Tensor[] {
+  if (xs.length === 0) throw new ValueError(`[${caller}] needs at least one tensor`);
+  const dtype = resultType(...xs);
+  return xs.map((x) => toType(x, dtype, caller));
+}
+
+/** Joins tensors along a dim they have; `null` joins the flattened tensors. */
+export function concatenate(xs: readonly TensorLike[], dim: number | null = 0): Tensor {
+  const tensors = promoted(xs, "concatenate");
+  return dim === null ? join(tensors.map(ravel), 0, "concatenate") : join(tensors, dim, "concatenate");
+}
+
+function join(tensors: readonly Tensor[], dim: number, caller: string): Tensor {
+  const first = at(tensors, 0);
+  if (first.ndim === 0) {
+    throw new DimError(`[${caller}] scalars have no dim to be joined along: use stack`);
+  }
+  const d = normalizeDim(dim, first.ndim, caller);
+  const odd = tensors.find(
+    (x) => x.ndim !== first.ndim || x.shape.some((n, i) => i !== d && n !== first.shape[i]),
+  );
+  if (odd) {
+    throw new ShapeError(
+      `[${caller}] ${formatType(first.type)} and ${formatType(odd.type)} cannot be joined along dim ${d}: all other sizes must agree`,
+    );
+  }
+  return ops.concatenate(tensors, d);
+}
+
+/** Joins tensors of one shape along a new dim. */
+export function stack(xs: readonly TensorLike[], dim = 0): Tensor {
+  const tensors = promoted(xs, "stack");
+  const first = at(tensors, 0);
+  const odd = tensors.find((x) => x.shape.join() !== first.shape.join());
+  if (odd) {
+    throw new ShapeError(
+      `[stack] ${formatType(first.type)} and ${formatType(odd.type)} cannot be stacked: all shapes must be equal`,
+    );
+  }
+  const d = normalizeDim(dim, first.ndim + 1, "stack");
+  return ops.concatenate(
+    tensors.map((x) => expandDims(x, d)),
+    d,
+  );
+}
+
+/** Joins along the rows: scalars and vectors become rows. */
+export function vstack(xs: readonly TensorLike[]): Tensor {
+  return join(
+    promoted(xs, "vstack").map((x) => atLeastRank(x, 2)),
+    0,
+    "vstack",
+  );
+}
+
+/** Joins along the columns: vectors are joined end to end. */
+export function hstack(xs: readonly TensorLike[]): Tensor {
+  const tensors = promoted(xs, "hstack").map((x) => atLeastRank(x, 1));
+  return join(tensors, at(tensors, 0).ndim === 1 ? 0 : 1, "hstack");
+}
+
+/** Joins along the third dim. */
+export function dstack(xs: readonly TensorLike[]): Tensor {
+  return join(promoted(xs, "dstack").map(atleast3d), 2, "dstack");
+}
+
+/** Joins vectors as the columns of a matrix, and matrices along their columns. */
+export function columnStack(xs: readonly TensorLike[]): Tensor {
+  const columns = promoted(xs, "columnStack").map((x) => (x.ndim < 2 ? ops.reshape(x, [x.size, 1]) : x));
+  return join(columns, 1, "columnStack");
+}
+
+/** Joins two tensors along a dim, or flattened when none is given. */
+export function append(x: TensorLike, values: TensorLike, dim: number | null = null): Tensor {
+  return concatenate([x, values], dim);
+}
+
+/** Splits a dim into equal parts, or before the given indices. */
+export function split(x: TensorLike, parts: number | readonly number[], dim = 0): Tensor[] {
+  return splitDim(x, parts, dim, "split", true);
+}
+
+/** {@link split} into parts that may differ by one element, the larger ones first. */
+export function arraySplit(x: TensorLike, parts: number | readonly number[], dim = 0): Tensor[] {
+  return splitDim(x, parts, dim, "arraySplit", false);
+}
+
+/** {@link split} along the rows. */
+export function vsplit(x: TensorLike, parts: number | readonly number[]): Tensor[] {
+  return splitDim(x, parts, 0, "vsplit", true);
+}
+
+/** {@link split} along the columns; a vector is split along its only dim. */
+export function hsplit(x: TensorLike, parts: number | readonly number[]): Tensor[] {
+  const [tensor] = promoted([x], "hsplit");
+  return splitDim(x, parts, tensor?.ndim === 1 ? 0 : 1, "hsplit", true);
+}
+
+function splitDim(
+  value: TensorLike,
+  parts: number | readonly number[],
+  dim: number,
+  caller: string,
+  equalParts: boolean,
+): Tensor[] {
+  const x = at(promoted([value], caller), 0);
+  const d = normalizeDim(dim, x.ndim, caller);
+  const n = at(x.shape, d);
+  const bounds = typeof parts === "number" ? evenBounds(n, parts, d, caller, equalParts) : cuts(n, parts);
+  return range(bounds.length - 1).map((i) => {
+    const start = at(bounds, i);
+    return ops.sliceDim(x, d, start, Math.max(start, at(bounds, i + 1)));
+  });
+}
+
+function evenBounds(n: number, parts: number, dim: number, caller: string, equalParts: boolean): number[] {
+  if (!Number.isInteger(parts) || parts < 1) {
+    throw new ValueError(`[${caller}] cannot split into ${parts} parts: use a whole number from 1`);
+  }
+  if (equalParts && n % parts !== 0) {
+    throw new ShapeError(
+      `[${caller}] dim ${dim} of size ${n} does not split into ${parts} equal parts (${n} / ${parts} = ${n / parts}): use arraySplit, or pass the indices to split at`,
+    );
+  }
+  const [small, larger] = [Math.floor(n / parts), n % parts];
+  return range(parts + 1).map((i) => i * small + Math.min(i, larger));
+}
+
+/** Cuts are positions in the dim; as in slices, negative ones count from the end and all are clamped. */
+function cuts(n: number, positions: readonly number[]): number[] {
+  const inside = positions.map((p) => Math.min(Math.max(p < 0 ? p + n : p, 0), n));
+  return [0, ...inside, n];
+}

@@ -1,0 +1,156 @@
+/** Comparison, logic, bits, and choosing between tensors. */
+import { isFloat } from "../ir/dtype.js";
+import { ValueError } from "../ir/errors.js";
+import type { CompareDirection } from "../ir/ops.js";
+import { range, sameNumbers } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import type { BinaryFunction } from "./arithmetic.js";
+import { isnan } from "./elementwise.js";
+import { align, asTensor, cast, floatType, numberType, pair, requireBits, toType } from "./operands.js";
+
+function comparison(name: string, direction: CompareDirection): BinaryFunction {
+  return (x, y) => ops.compare(direction, ...pair(x, y, name));
+}
+
+/** Where x = y. */
+export const equal = comparison("equal", "eq");
+/** Where x ≠ y; NaN differs from everything. */
+export const notEqual = comparison("notEqual", "ne");
+/** Where x < y. */
+export const less = comparison("less", "lt");
+/** Where x ≤ y. */
+export const lessEqual = comparison("lessEqual", "le");
+/** Where x > y. */
+export const greater = comparison("greater", "gt");
+/** Where x ≥ y. */
+export const greaterEqual = comparison("greaterEqual", "ge");
+
+/** A tensor as bool: where it is not 0. */
+export function toBool(x: TensorLike, caller: string): Tensor {
+  return cast(asTensor(x, caller), "bool");
+}
+
+function logical(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
+  return (x, y) => op(...align([toBool(x, name), toBool(y, name)] as const, name));
+}
+
+/** Where both are not 0. */
+export const logicalAnd = logical("logicalAnd", ops.and);
+/** Where one of them is not 0. */
+export const logicalOr = logical("logicalOr", ops.or);
+/** Where exactly one of them is not 0. */
+export const logicalXor = logical("logicalXor", ops.xor);
+
+/** Where x is 0. */
+export function logicalNot(x: TensorLike): Tensor {
+  return ops.not(toBool(x, "logicalNot"));
+}
+
+function bitwise(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
+  return (x, y) => {
+    const [a, b] = pair(x, y, name);
+    requireBits(a, name);
+    return op(a, b);
+  };
+}
+
+/** The bits that both have. */
+export const bitwiseAnd = bitwise("bitwiseAnd", ops.and);
+/** The bits that one of them has. */
+export const bitwiseOr = bitwise("bitwiseOr", ops.or);
+/** The bits that exactly one of them has. */
+export const bitwiseXor = bitwise("bitwiseXor", ops.xor);
+
+function shift(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
+  return (x, y) => {
+    const [a, b] = pair(x, y, name, numberType);
+    requireBits(a, name);
+    return op(a, b);
+  };
+}
+
+/** The bits of x moved y places to the left. */
+export const leftShift = shift("leftShift", ops.shl);
+/** The bits of x moved y places to the right; int32 keeps its sign. */
+export const rightShift = shift("rightShift", (x, y) =>
+  x.dtype === "uint32" ? ops.shrLogical(x, y) : ops.shrArithmetic(x, y),
+);
+
+/**
+ * Takes each element from `onTrue` where the condition is not 0, and from `onFalse` elsewhere.
+ *
+ * The gradient flows through both branches, so guard an argument that would make the other branch NaN.
+ */
+export function where(condition: TensorLike, onTrue: TensorLike, onFalse: TensorLike): Tensor {
+  const dtype = resultType(onTrue, onFalse);
+  const [p, x, y] = align(
+    [toBool(condition, "where"), toType(onTrue, dtype, "where"), toType(onFalse, dtype, "where")] as const,
+    "where",
+  );
+  return ops.select(p, x, y);
+}
+
+/** Takes each element from the choice of the first condition that holds. */
+export function select(
+  conditions: readonly TensorLike[],
+  choices: readonly TensorLike[],
+  otherwise: TensorLike = 0,
+): Tensor {
+  if (conditions.length !== choices.length || conditions.length === 0) {
+    throw new ValueError(
+      `[select] got ${conditions.length} conditions and ${choices.length} choices: pass one choice for each condition`,
+    );
+  }
+  const dtype = resultType(otherwise, ...choices);
+  return range(conditions.length).reduceRight<Tensor>(
+    (rest, i) => where(conditions[i] ?? false, toType(choices[i] ?? 0, dtype, "select"), rest),
+    toType(otherwise, dtype, "select"),
+  );
+}
+
+/** How far apart two numbers may be: `|x − y| ≤ atol + rtol · |y|`. */
+export interface ToleranceOptions {
+  readonly rtol?: number | undefined;
+  readonly atol?: number | undefined;
+  /** Whether NaN is close to NaN. */
+  readonly equalNan?: boolean | undefined;
+}
+
+/** Where two tensors are equal up to a tolerance. */
+export function isclose(
+  x: TensorLike,
+  y: TensorLike,
+  { rtol = 1e-5, atol = 1e-8, equalNan = false }: ToleranceOptions = {},
+): Tensor {
+  const [a, b] = pair(x, y, "isclose", floatType);
+  const limit = ops.add(ops.mul(ops.abs(b), rtol), atol);
+  const near = ops.compare("le", ops.abs(ops.sub(a, b)), limit);
+  // Infinities are close only to themselves; their difference or the limit is not finite.
+  const bothFinite = ops.and(...align([ops.finite(a), ops.finite(b)] as const, "isclose"));
+  const close = ops.or(ops.and(near, bothFinite), ops.compare("eq", a, b));
+  return equalNan ? logicalOr(close, logicalAnd(isnan(a), isnan(b))) : close;
+}
+
+/** Whether all elements are equal up to a tolerance, as a bool scalar. */
+export function allclose(x: TensorLike, y: TensorLike, options?: ToleranceOptions): Tensor {
+  return allTrue(isclose(x, y, options));
+}
+
+/** Whether two tensors have the same shape and elements, as a bool scalar. */
+export function arrayEqual(
+  x: TensorLike,
+  y: TensorLike,
+  { equalNan = false }: { readonly equalNan?: boolean | undefined } = {},
+): Tensor {
+  const [a, b] = [asTensor(x, "arrayEqual"), asTensor(y, "arrayEqual")];
+  if (!sameNumbers(a.shape, b.shape)) return Tensor.scalar(false, "bool");
+  const same = equal(a, b);
+  const nans = equalNan && isFloat(a.dtype) && isFloat(b.dtype);
+  return allTrue(nans ? logicalOr(same, logicalAnd(isnan(a), isnan(b))) : same);
+}
+
+function allTrue(x: Tensor): Tensor {
+  return ops.reduceMin(x, range(x.ndim));
+}

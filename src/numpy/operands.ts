@@ -1,0 +1,179 @@
+/** What the families of array functions share: promotion, broadcasting and checks of arguments. */
+import { type DType, isDType, isFloat, limits } from "../ir/dtype.js";
+import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
+import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { resultType, type TensorLike, toTensor } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+
+/** Which dims a function works on; `null` or nothing means all of them. Negative dims count from the end. */
+export type Dims = number | readonly number[] | null;
+
+/** The sizes of a new tensor; a number stands for one dim. */
+export type ShapeLike = number | Shape;
+
+/** The data type of a new tensor, by itself or as an option. */
+export type DTypeOption = DType | { readonly dtype?: DType | undefined };
+
+/** The data type that an optional argument names. */
+export function dtypeOf(option: DTypeOption | undefined, caller: string): DType | undefined {
+  const dtype = typeof option === "object" ? option.dtype : option;
+  if (dtype !== undefined && !isDType(dtype)) {
+    throw new DTypeError(`[${caller}] "${String(dtype)}" is no data type: use "float32", "int32", "bool", …`);
+  }
+  return dtype;
+}
+
+/** Checks the sizes of a new tensor. */
+export function toShape(shape: ShapeLike, caller: string): number[] {
+  const list: readonly unknown[] = Array.isArray(shape) ? shape : [shape];
+  return list.map((n) => {
+    if (n instanceof Tensor) {
+      throw new TracerError(
+        "traced-value",
+        `[${caller}] a shape holds ${n}, but sizes must be known when a function is traced: pass a JavaScript number, for example x.shape[0]`,
+      );
+    }
+    if (typeof n !== "number" || !Number.isInteger(n) || n < 0) {
+      throw new ShapeError(
+        `[${caller}] shape [${list.join(", ")}] holds ${String(n)}: sizes are whole numbers from 0`,
+      );
+    }
+    return n;
+  });
+}
+
+/** The data type that mathematical functions compute in: floats stay, everything else becomes float32. */
+export function floatType(dtype: DType): DType {
+  return isFloat(dtype) ? dtype : "float32";
+}
+
+/** The data type that sums are accumulated in: float32 for the half-width floats. */
+export function wideType(dtype: DType): DType {
+  return dtype === "bfloat16" || dtype === "float16" ? "float32" : dtype;
+}
+
+/** Converts; a scalar constant is converted at once. */
+export function cast(x: Tensor, dtype: DType): Tensor {
+  if (x.dtype === dtype || x.node.kind !== "literal") return ops.convert(x, dtype);
+  const { value } = x.node.literal;
+  if (dtype === "bool") return Tensor.scalar(value !== 0 || Number.isNaN(value), dtype);
+  if (isFloat(dtype)) return Tensor.scalar(value, dtype);
+  const { min, max } = limits(dtype);
+  const whole = Number.isNaN(value) ? 0 : Math.trunc(value);
+  // Integers wrap around, floats saturate.
+  return Tensor.scalar(isFloat(x.dtype) ? Math.min(Math.max(whole, min), max) : whole, dtype);
+}
+
+/** An operand as a tensor of the given type. */
+export function toType(value: TensorLike, dtype: DType, caller: string): Tensor {
+  if (typeof value === "number" && !isFloat(dtype) && dtype !== "bool") {
+    const { min, max } = limits(dtype);
+    const low = dtype === "uint32" ? -max : min;
+    if (!(value >= low && value <= max)) {
+      throw new ValueError(
+        `[${caller}] ${value} does not fit into ${dtype} (${min} … ${max}): convert the tensor with astype first`,
+      );
+    }
+  }
+  return cast(toTensor(value, dtype, caller), dtype);
+}
+
+/** An operand as a tensor of its own type. */
+export function asTensor(value: TensorLike, caller: string): Tensor {
+  return value instanceof Tensor ? value : toType(value, resultType(value), caller);
+}
+
+/** An operand as a tensor of floats. */
+export function asFloat(value: TensorLike, caller: string): Tensor {
+  return toType(value, floatType(resultType(value)), caller);
+}
+
+/** An operand as a tensor of numbers: bool becomes int32. */
+export function asNumber(value: TensorLike, caller: string): Tensor {
+  return toType(value, numberType(resultType(value)), caller);
+}
+
+/** bool becomes int32, numbers stay. */
+export function numberType(dtype: DType): DType {
+  return dtype === "bool" ? "int32" : dtype;
+}
+
+/** The shape that tensors are broadcast to: aligned at the last dim, sizes equal or 1. */
+export function broadcastShape(shapes: readonly Shape[], caller: string): number[] {
+  const rank = Math.max(0, ...shapes.map((shape) => shape.length));
+  return range(rank).map((d) => {
+    const sizes = shapes.map((shape) => shape[d - rank + shape.length] ?? 1);
+    const size = sizes.find((n) => n !== 1) ?? 1;
+    const other = sizes.find((n) => n !== 1 && n !== size);
+    if (other !== undefined) {
+      const all = shapes.map((shape) => `[${shape}]`).join(" and ");
+      throw new ShapeError(
+        `[${caller}] shapes ${all} do not broadcast: dim ${d - rank} has sizes ${size} and ${other}, which must be equal or 1`,
+      );
+    }
+    return size;
+  });
+}
+
+/** Repeats a tensor to a shape; it is aligned at the last dim. */
+export function expandTo(x: Tensor, shape: Shape): Tensor {
+  if (sameNumbers(x.shape, shape)) return x;
+  return ops.broadcastInDim(
+    x,
+    shape,
+    range(x.ndim).map((d) => d + shape.length - x.ndim),
+  );
+}
+
+/**
+ * Brings tensors to one shape for an elementwise op. Scalar constants stay what they are, because they fit
+ * any shape there.
+ */
+export function align<T extends readonly Tensor[]>(tensors: T, caller: string): T {
+  const shape = broadcastShape(
+    tensors.map((x) => x.shape),
+    caller,
+  );
+  const aligned = tensors.map((x) => (x.node.kind === "literal" ? x : expandTo(x, shape)));
+  return aligned as readonly Tensor[] as T;
+}
+
+/** Two operands promoted and broadcast; `kind` lifts their common type first. */
+export function pair(
+  x: TensorLike,
+  y: TensorLike,
+  caller: string,
+  kind: (dtype: DType) => DType = (dtype) => dtype,
+): readonly [Tensor, Tensor] {
+  const dtype = kind(resultType(x, y));
+  return align([toType(x, dtype, caller), toType(y, dtype, caller)] as const, caller);
+}
+
+/** A JavaScript number as constant of a tensor's type. */
+export function like(x: Tensor, value: number): Tensor {
+  return Tensor.scalar(value, x.dtype);
+}
+
+/** Computes with float32 what would lose too much in a half-width float. */
+export function widened(fn: (x: Tensor) => Tensor): (x: Tensor) => Tensor {
+  return (x) => cast(fn(cast(x, wideType(x.dtype))), x.dtype);
+}
+
+/** Throws unless the tensor holds integers or bool. */
+export function requireBits(x: Tensor, caller: string): void {
+  if (isFloat(x.dtype)) {
+    throw new DTypeError(
+      `[${caller}] works on integers and bool, not on ${formatType(x.type)}: convert with astype("int32")`,
+    );
+  }
+}
+
+/** Throws unless the tensor has at least so many dims. */
+export function requireRank(x: Tensor, rank: number, caller: string): void {
+  if (x.ndim < rank) {
+    throw new ShapeError(
+      `[${caller}] needs a tensor of at least ${rank} dim${rank === 1 ? "" : "s"}, got ${formatType(x.type)}: add dims with expandDims`,
+    );
+  }
+}

@@ -1,0 +1,273 @@
+/** Reductions over dims, which disappear from the result unless `keepdims` is set. */
+import type { DType } from "../ir/dtype.js";
+import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { maximum, minimum } from "./arithmetic.js";
+import { where as choose, toBool } from "./logic.js";
+import {
+  asFloat,
+  asTensor,
+  broadcastShape,
+  cast,
+  type Dims,
+  dtypeOf,
+  expandTo,
+  floatType,
+  like,
+  numberType,
+  toType,
+  wideType,
+} from "./operands.js";
+
+/** How a reduction treats the dims it reduces. */
+export interface KeepdimsOptions {
+  /** Keeps the reduced dims with size 1, so that the result broadcasts against the operand. */
+  readonly keepdims?: boolean | undefined;
+}
+
+/** Options of reductions that can leave elements out. */
+export interface MaskedOptions extends KeepdimsOptions {
+  /** Which elements take part; it broadcasts against the operand. */
+  readonly where?: TensorLike | undefined;
+}
+
+/** Options of `sum` and `prod`. */
+export interface SumOptions extends MaskedOptions {
+  /** The data type of the result. */
+  readonly dtype?: DType | undefined;
+  /** What the reduction starts from. */
+  readonly initial?: TensorLike | undefined;
+}
+
+/** Options of `max` and `min`. */
+export interface ExtremeOptions extends MaskedOptions {
+  /** A value that takes part besides the elements; needed with `where` and for empty tensors. */
+  readonly initial?: TensorLike | undefined;
+}
+
+/** Options of `mean`. */
+export interface MeanOptions extends MaskedOptions {
+  readonly dtype?: DType | undefined;
+}
+
+/** Options of `var` and `std`. */
+export interface VarianceOptions extends MeanOptions {
+  /** What is subtracted from the count in the divisor: 1 gives the unbiased estimate. */
+  readonly ddof?: number | undefined;
+}
+
+/** Puts reduced dims back with size 1. */
+export function restoreDims(
+  result: Tensor,
+  x: Tensor,
+  dims: readonly number[],
+  keepdims: boolean | undefined,
+): Tensor {
+  if (!keepdims) return result;
+  return ops.reshape(
+    result,
+    x.shape.map((n, d) => (dims.includes(d) ? 1 : n)),
+  );
+}
+
+function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller: string): Tensor {
+  if (mask === undefined) return x;
+  const condition = toBool(mask, caller);
+  const whole = expandTo(x, broadcastShape([x.shape, condition.shape], caller));
+  return choose(condition, whole, like(x, filler));
+}
+
+/** The sum; bool is counted in int32, half-width floats are accumulated in float32. */
+export function sum(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
+  const operand = asTensor(value, "sum");
+  const dtype = dtypeOf(options, "sum") ?? numberType(operand.dtype);
+  const x = masked(cast(operand, wideType(dtype)), options.where, 0, "sum");
+  const dims = normalizeDims(dim, x.ndim, "sum");
+  const total = restoreDims(ops.reduceSum(x, dims), x, dims, options.keepdims);
+  const { initial } = options;
+  return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, "sum")), dtype);
+}
+
+/** The product; bool becomes int32, half-width floats are accumulated in float32. */
+export function prod(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
+  const operand = asTensor(value, "prod");
+  const dtype = dtypeOf(options, "prod") ?? numberType(operand.dtype);
+  const x = masked(cast(operand, wideType(dtype)), options.where, 1, "prod");
+  const dims = normalizeDims(dim, x.ndim, "prod");
+  const product = restoreDims(multiplyOut(x, dims), x, dims, options.keepdims);
+  const { initial } = options;
+  return cast(initial === undefined ? product : ops.mul(product, toScalar(initial, product, "prod")), dtype);
+}
+
+/** Multiplies the two halves of the reduced dims until one element is left. */
+function multiplyOut(x: Tensor, dims: readonly number[]): Tensor {
+  const kept = range(x.ndim).filter((d) => !dims.includes(d));
+  const shape = kept.map((d) => at(x.shape, d));
+  const count = sizeOf(dims.map((d) => at(x.shape, d)));
+  if (count === 0) return ops.full(shape, 1, x.dtype);
+  let rest = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, count]);
+  for (let n = count; n > 1; n = Math.ceil(n / 2)) {
+    const half = Math.floor(n / 2);
+    const take = (from: number, to: number) => ops.sliceDim(rest, shape.length, from, to);
+    const halves = ops.mul(take(0, half), take(half, 2 * half));
+    rest = n % 2 === 0 ? halves : ops.concatenate([halves, take(n - 1, n)], shape.length);
+  }
+  return ops.reshape(rest, shape);
+}
+
+/** A starting value, which must be a scalar. */
+function toScalar(initial: TensorLike, like: Tensor, caller: string): Tensor {
+  const scalar = toType(initial, like.dtype, caller);
+  if (scalar.ndim !== 0) {
+    throw new ShapeError(`[${caller}] initial must be a scalar, got ${formatType(scalar.type)}`);
+  }
+  return scalar.node.kind === "literal" ? scalar : expandTo(scalar, like.shape);
+}
+
+function extreme(
+  name: string,
+  reduce: (x: Tensor, dims: readonly number[]) => Tensor,
+  combine: (x: TensorLike, y: TensorLike) => Tensor,
+): (value: TensorLike, dim?: Dims, options?: ExtremeOptions) => Tensor {
+  return (value, dim, { keepdims, where: mask, initial } = {}) => {
+    const operand = asTensor(value, name);
+    const dims = normalizeDims(dim, operand.ndim, name);
+    if (initial === undefined) {
+      if (mask !== undefined) {
+        throw new ValueError(
+          `[${name}] with \`where\` there may be no element left: pass \`initial\`, the value to give then`,
+        );
+      }
+      const empty = dims.find((d) => operand.shape[d] === 0);
+      if (empty !== undefined) {
+        throw new ShapeError(
+          `[${name}] dim ${empty} of ${formatType(operand.type)} has size 0 and so no extreme element: pass \`initial\``,
+        );
+      }
+      return restoreDims(reduce(operand, dims), operand, dims, keepdims);
+    }
+    const start = toType(initial, operand.dtype, name);
+    const x = mask === undefined ? operand : choose(mask, operand, start);
+    const isEmpty = dims.some((d) => x.shape[d] === 0);
+    const kept = x.shape.filter((_, d) => !dims.includes(d));
+    const result = isEmpty ? expandTo(start, kept) : combine(reduce(x, dims), start);
+    return restoreDims(result, x, dims, keepdims);
+  };
+}
+
+/** The largest element; NaN if there is one. */
+export const max = extreme("max", ops.reduceMax, maximum);
+/** The smallest element; NaN if there is one. */
+export const min = extreme("min", ops.reduceMin, minimum);
+
+/** The difference of the largest and the smallest element. */
+export function ptp(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  if (asTensor(x, "ptp").dtype === "bool") {
+    throw new DTypeError(`[ptp] works on numbers, not on bool: convert with astype("int32")`);
+  }
+  return ops.sub(max(x, dim, options), min(x, dim, options));
+}
+
+/** Whether all elements are not 0. */
+export function all(value: TensorLike, dim?: Dims, { keepdims, where: mask }: MaskedOptions = {}): Tensor {
+  const x = masked(toBool(value, "all"), mask, 1, "all");
+  const dims = normalizeDims(dim, x.ndim, "all");
+  return restoreDims(ops.reduceMin(x, dims), x, dims, keepdims);
+}
+
+/** Whether one of the elements is not 0. */
+export function any(value: TensorLike, dim?: Dims, { keepdims, where: mask }: MaskedOptions = {}): Tensor {
+  const x = masked(toBool(value, "any"), mask, 0, "any");
+  const dims = normalizeDims(dim, x.ndim, "any");
+  return restoreDims(ops.reduceMax(x, dims), x, dims, keepdims);
+}
+
+/** How many elements are not 0, in int32. */
+export function countNonzero(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return sum(toBool(x, "countNonzero"), dim, options);
+}
+
+/** How many elements of x a mean over `dims` divides by. */
+function count(x: Tensor, dims: readonly number[], mask: TensorLike | undefined, caller: string): TensorLike {
+  if (mask === undefined) return sizeOf(dims.map((d) => at(x.shape, d)));
+  const chosen = expandTo(toBool(mask, caller), x.shape);
+  return cast(ops.reduceSum(cast(chosen, "int32"), dims), wideType(x.dtype));
+}
+
+/** The mean; integers give float32, half-width floats are accumulated in float32. */
+export function mean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): Tensor {
+  const operand = asTensor(value, "mean");
+  const dtype = dtypeOf(options, "mean") ?? floatType(operand.dtype);
+  const x = masked(cast(operand, wideType(dtype)), options.where, 0, "mean");
+  const dims = normalizeDims(dim, x.ndim, "mean");
+  const divisor = toType(count(x, dims, options.where, "mean"), x.dtype, "mean");
+  const result = ops.div(ops.reduceSum(x, dims), divisor);
+  return cast(restoreDims(result, x, dims, options.keepdims), dtype);
+}
+
+/** The mean squared distance from the mean. */
+export function variance(value: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
+  const operand = asTensor(value, "var");
+  const dtype = dtypeOf(options, "var") ?? floatType(operand.dtype);
+  const { where: mask, ddof = 0, keepdims } = options;
+  const x = cast(operand, wideType(floatType(dtype)));
+  const dims = normalizeDims(dim, x.ndim, "var");
+  const center = mean(x, dims, { keepdims: true, where: mask });
+  const distance = ops.sub(x, expandTo(center, x.shape));
+  const squares = masked(ops.mul(distance, distance), mask, 0, "var");
+  const n = count(x, dims, mask, "var");
+  const divisor = typeof n === "number" ? like(x, n - ddof) : ops.sub(toType(n, x.dtype, "var"), ddof);
+  const quotient = ops.div(ops.reduceSum(squares, dims), divisor);
+  const result = choose(ops.compare("gt", divisor, 0), quotient, Number.NaN);
+  return cast(restoreDims(result, x, dims, keepdims), dtype);
+}
+
+/** The square root of the variance. */
+export function std(x: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
+  return ops.sqrt(variance(x, dim, options));
+}
+
+function indexOf(
+  name: string,
+  op: (x: Tensor, dim: number) => Tensor,
+): (value: TensorLike, dim?: number | null, options?: KeepdimsOptions) => Tensor {
+  return (value, dim, { keepdims } = {}) => {
+    const x = asTensor(value, name);
+    if (dim === undefined || dim === null) {
+      return restoreDims(op(ops.reshape(x, [x.size]), 0), x, range(x.ndim), keepdims);
+    }
+    const d = normalizeDim(dim, x.ndim, name);
+    return restoreDims(op(x, d), x, [d], keepdims);
+  };
+}
+
+/** The int32 index of the first largest element, of the flattened tensor when no dim is given. */
+export const argmax = indexOf("argmax", ops.argmax);
+/** The int32 index of the first smallest element, of the flattened tensor when no dim is given. */
+export const argmin = indexOf("argmin", ops.argmin);
+
+/** Options of {@link logsumexp}. */
+export interface LogsumexpOptions extends MaskedOptions {
+  /** Factors of the exponentials. */
+  readonly b?: TensorLike | undefined;
+}
+
+/** log(Σ b·exp(x)) without overflow. */
+export function logsumexp(value: TensorLike, dim?: Dims, options: LogsumexpOptions = {}): Tensor {
+  const x = masked(asFloat(value, "logsumexp"), options.where, Number.NEGATIVE_INFINITY, "logsumexp");
+  const dims = normalizeDims(dim, x.ndim, "logsumexp");
+  const initial = x.size === 0 ? Number.NEGATIVE_INFINITY : undefined;
+  const peak = ops.stopGradient(max(x, dims, { keepdims: true, initial }));
+  const shift = ops.select(ops.finite(peak), peak, like(peak, 0));
+  const exps = ops.exp(ops.sub(x, expandTo(shift, x.shape)));
+  const weighted =
+    options.b === undefined
+      ? exps
+      : ops.mul(exps, expandTo(toType(options.b, x.dtype, "logsumexp"), x.shape));
+  const logs = ops.add(ops.log(sum(weighted, dims, { keepdims: true })), shift);
+  const kept = x.shape.filter((_, d) => !dims.includes(d));
+  return options.keepdims ? logs : ops.reshape(logs, kept);
+}

@@ -1,0 +1,125 @@
+/** Sorting and searching. */
+import { isFloat } from "../ir/dtype.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { isnan } from "./elementwise.js";
+import { asTensor, pair } from "./operands.js";
+
+/** Options of {@link sort} and {@link argsort}. */
+export interface SortOptions {
+  /** Sorts from the largest to the smallest; NaN comes first then. */
+  readonly descending?: boolean | undefined;
+}
+
+/** The dim to sort along; `null` flattens. */
+function sortable(value: TensorLike, dim: number | null, caller: string): [Tensor, number] {
+  const x = asTensor(value, caller);
+  if (dim === null) return [ops.reshape(x, [x.size]), 0];
+  return [x, normalizeDim(dim, x.ndim, caller)];
+}
+
+/** Sorts along a dim, from the smallest to the largest; NaN comes last. `null` sorts the flattened tensor. */
+export function sort(
+  value: TensorLike,
+  dim: number | null = -1,
+  { descending = false }: SortOptions = {},
+): Tensor {
+  const [x, d] = sortable(value, dim, "sort");
+  const sorted = at(ops.sort([x], d), 0);
+  return descending ? ops.reverse(sorted, [d]) : sorted;
+}
+
+/** The int32 indices that sort along a dim; equal elements keep their order. */
+export function argsort(
+  value: TensorLike,
+  dim: number | null = -1,
+  { descending = false }: SortOptions = {},
+): Tensor {
+  const [x, d] = sortable(value, dim, "argsort");
+  return at(sortWithIndices(x, d, descending), 1);
+}
+
+/** The sorted elements and their indices; equal elements keep their order. */
+export function sortWithIndices(x: Tensor, dim: number, descending: boolean): Tensor[] {
+  const indices = ops.iota("int32", x.shape, dim);
+  if (!descending) return ops.sort([x, indices], dim);
+  // Sorting the reversed tensor and reversing again keeps equal elements in their order.
+  const reversed = ops.sort([ops.reverse(x, [dim]), ops.reverse(indices, [dim])], dim);
+  return reversed.map((y) => ops.reverse(y, [dim]));
+}
+
+/** Options of {@link searchsorted}. */
+export interface SearchOptions {
+  /** Whether the place before (`left`) or after (`right`) equal elements is wanted. */
+  readonly side?: "left" | "right" | undefined;
+}
+
+/** Where values must be inserted into a sorted vector to keep it sorted, as int32. NaN counts as largest. */
+export function searchsorted(
+  sorted: TensorLike,
+  values: TensorLike,
+  { side = "left" }: SearchOptions = {},
+): Tensor {
+  const vector = asTensor(sorted, "searchsorted");
+  if (vector.ndim !== 1) {
+    throw new ShapeError(
+      `[searchsorted] searches a vector, got ${formatType(vector.type)}: use vmap for more`,
+    );
+  }
+  if (side !== "left" && side !== "right") {
+    throw new ValueError(`[searchsorted] unknown side "${String(side)}": use "left" or "right"`);
+  }
+  const query = asTensor(values, "searchsorted");
+  const n = vector.size;
+  let low = ops.full(query.shape, 0, "int32");
+  if (n === 0) return low;
+  let high = ops.full(query.shape, n, "int32");
+  for (let span = n; span > 0; span = Math.floor(span / 2)) {
+    const middle = ops.shrArithmetic(ops.add(low, high), 1);
+    const [element, wanted] = pair(
+      ops.gather(vector, middle, { dim: 0, batchDims: 0 }),
+      query,
+      "searchsorted",
+    );
+    const isBelow = side === "left" ? isLess(element, wanted) : ops.not(isLess(wanted, element));
+    // Once both bounds have met, the middle is the bound itself and must not move.
+    const goRight = ops.and(isBelow, ops.compare("lt", low, high));
+    const next = ops.add(middle, 1);
+    [low, high] = [ops.select(goRight, next, low), ops.select(goRight, high, middle)];
+  }
+  return low;
+}
+
+/** x < y with NaN as the largest. */
+function isLess(x: Tensor, y: Tensor): Tensor {
+  const less = ops.compare("lt", x, y);
+  return isFloat(x.dtype) ? ops.or(less, ops.and(isnan(y), ops.not(isnan(x)))) : less;
+}
+
+/** The indices of the bins that values fall into, between sorted bounds; as NumPy's `digitize`. */
+export function digitize(
+  x: TensorLike,
+  bins: TensorLike,
+  { right = false }: { readonly right?: boolean | undefined } = {},
+): Tensor {
+  return searchsorted(bins, x, { side: right ? "left" : "right" });
+}
+
+/** How often each of the numbers 0 … length − 1 occurs in a tensor of integers, or the sum of its weights. */
+export function bincount(
+  x: TensorLike,
+  { length, weights }: { readonly length: number; readonly weights?: TensorLike | undefined },
+): Tensor {
+  const values = asTensor(x, "bincount");
+  const flat = ops.reshape(values, [values.size]);
+  const ones = weights === undefined ? ops.full([values.size], 1, "int32") : asTensor(weights, "bincount");
+  return ops.scatter(
+    ops.full([length], 0, ones.dtype),
+    flat.dtype === "int32" ? flat : ops.convert(flat, "int32"),
+    ops.reshape(ones, [values.size]),
+    { dim: 0, batchDims: 0, combine: "add" },
+  );
+}

@@ -1,0 +1,173 @@
+/** Running reductions, weighted means, quantiles, and reductions that leave NaN out. */
+import { type DType, isFloat } from "../ir/dtype.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { divide, multiply, subtract } from "./arithmetic.js";
+import { isnan } from "./elementwise.js";
+import { notEqual, where } from "./logic.js";
+import { asFloat, asTensor, cast, type Dims, dtypeOf, expandTo, like, numberType } from "./operands.js";
+import { all, type KeepdimsOptions, max, mean, min, restoreDims, sum } from "./reductions.js";
+
+/** Running results along a dim by doubling: after step k each element covers 2ᵏ neighbours. */
+export function runningReduce(
+  x: Tensor,
+  dim: number,
+  combine: (x: Tensor, y: Tensor) => Tensor,
+  start: number,
+  reverse = false,
+): Tensor {
+  const n = at(x.shape, dim);
+  let result = x;
+  for (let step = 1; step < n; step *= 2) {
+    const [from, to] = reverse ? [step, n] : [0, n - step];
+    const pad = (amount: number) => x.shape.map((_, d) => (d === dim ? amount : 0));
+    const shifted = ops.pad(ops.sliceDim(result, dim, from, to), like(x, start), {
+      low: pad(reverse ? 0 : step),
+      high: pad(reverse ? step : 0),
+      interior: pad(0),
+    });
+    result = combine(result, shifted);
+  }
+  return result;
+}
+
+interface RunningOptions {
+  readonly dtype?: DType | undefined;
+}
+
+function running(
+  name: string,
+  compute: (x: Tensor, dim: number) => Tensor,
+): (value: TensorLike, dim?: number | null, options?: RunningOptions) => Tensor {
+  return (value, dim, options) => {
+    const operand = asTensor(value, name);
+    const x = cast(operand, dtypeOf(options, name) ?? numberType(operand.dtype));
+    if (dim === undefined || dim === null) return compute(ops.reshape(x, [x.size]), 0);
+    return compute(x, normalizeDim(dim, x.ndim, name));
+  };
+}
+
+/** Running sums along a dim, of the flattened tensor when no dim is given. */
+export const cumsum = running("cumsum", (x, dim) => ops.cumsum(x, dim));
+/** Running products along a dim, of the flattened tensor when no dim is given. */
+export const cumprod = running("cumprod", (x, dim) => runningReduce(x, dim, ops.mul, 1));
+
+/** The differences of neighbours along a dim, taken `n` times. */
+export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
+  if (!Number.isInteger(n) || n < 0) throw new ValueError(`[diff] n = ${n} must be a whole number from 0`);
+  let x = asTensor(value, "diff");
+  const d = normalizeDim(dim, x.ndim, "diff");
+  for (let i = 0; i < n && at(x.shape, d) > 0; i++) {
+    const [later, earlier] = [
+      ops.sliceDim(x, d, 1, at(x.shape, d)),
+      ops.sliceDim(x, d, 0, at(x.shape, d) - 1),
+    ];
+    x = x.dtype === "bool" ? notEqual(later, earlier) : subtract(later, earlier);
+  }
+  return x;
+}
+
+/** The mean with weights: a tensor like x, or a vector along one dim. */
+export function average(
+  value: TensorLike,
+  dim?: Dims,
+  { weights, keepdims }: KeepdimsOptions & { readonly weights?: TensorLike | undefined } = {},
+): Tensor {
+  if (weights === undefined) return mean(value, dim, { keepdims });
+  const x = asFloat(value, "average");
+  let w = asTensor(weights, "average");
+  if (w.ndim === 1 && x.ndim > 1) {
+    if (typeof dim !== "number" || at(x.shape, normalizeDim(dim, x.ndim, "average")) !== w.size) {
+      throw new ShapeError(
+        `[average] weights ${formatType(w.type)} need one dim of ${formatType(x.type)} with ${w.size} elements: pass that dim`,
+      );
+    }
+    const d = normalizeDim(dim, x.ndim, "average");
+    w = ops.reshape(
+      w,
+      x.shape.map((n, i) => (i === d ? n : 1)),
+    );
+  }
+  const weighted = multiply(x, w);
+  const total = sum(expandTo(w, weighted.shape), dim, { keepdims });
+  return divide(sum(weighted, dim, { keepdims }), total);
+}
+
+/** The value below which the part `q` (0 … 1) of the elements lies, interpolated; NaN if there is a NaN. */
+export function quantile(
+  value: TensorLike,
+  q: number,
+  dim?: Dims,
+  { keepdims }: KeepdimsOptions = {},
+): Tensor {
+  if (!(q >= 0 && q <= 1)) throw new ValueError(`[quantile] q = ${q} must lie between 0 and 1`);
+  const x = asFloat(value, "quantile");
+  const dims = normalizeDims(dim, x.ndim, "quantile");
+  const kept = range(x.ndim).filter((d) => !dims.includes(d));
+  const shape = kept.map((d) => at(x.shape, d));
+  const n = sizeOf(dims.map((d) => at(x.shape, d)));
+  if (n === 0) throw new ShapeError(`[quantile] ${formatType(x.type)} has no elements along dims [${dims}]`);
+  const flat = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, n]);
+  const sorted = at(ops.sort([flat], shape.length), 0);
+  const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
+  const position = q * (n - 1);
+  const low = Math.floor(position);
+  const fraction = position - low;
+  const below = element(low);
+  const result =
+    fraction === 0
+      ? below
+      : ops.add(ops.mul(below, 1 - fraction), ops.mul(element(Math.ceil(position)), fraction));
+  const hasNan = isnan(element(n - 1));
+  return restoreDims(where(hasNan, Number.NaN, result), x, dims, keepdims);
+}
+
+/** {@link quantile} with q in percent. */
+export function percentile(x: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return quantile(x, q / 100, dim, options);
+}
+
+/** The middle of the sorted elements, or the mean of the middle two. */
+export function median(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return quantile(x, 0.5, dim, options);
+}
+
+/** The sum of the elements that are not NaN. */
+export function nansum(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return sum(where(isnan(x), 0, x), dim, options);
+}
+
+/** The mean of the elements that are not NaN. */
+export function nanmean(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  const tensor = asTensor(x, "nanmean");
+  return isFloat(tensor.dtype)
+    ? divide(nansum(tensor, dim, options), sum(ops.not(isnan(tensor)), dim, options))
+    : mean(tensor, dim, options);
+}
+
+/** The largest element that is not NaN; NaN where there is none. */
+export function nanmax(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return withoutNan(x, dim, options, Number.NEGATIVE_INFINITY, max, "nanmax");
+}
+
+/** The smallest element that is not NaN; NaN where there is none. */
+export function nanmin(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return withoutNan(x, dim, options, Number.POSITIVE_INFINITY, min, "nanmin");
+}
+
+function withoutNan(
+  value: TensorLike,
+  dim: Dims | undefined,
+  options: KeepdimsOptions,
+  filler: number,
+  reduce: typeof max,
+  caller: string,
+): Tensor {
+  const x = asTensor(value, caller);
+  if (!isFloat(x.dtype)) return reduce(x, dim, options);
+  const nan = isnan(x);
+  return where(all(nan, dim, options), Number.NaN, reduce(where(nan, filler, x), dim, options));
+}

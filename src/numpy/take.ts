@@ -1,0 +1,128 @@
+/** Looking elements up by arrays of indices along one dim. */
+import { type DType, isFloat, limits } from "../ir/dtype.js";
+import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { mod } from "./arithmetic.js";
+import { clampIndex, fromEnd, inRange } from "./indexing.js";
+import { asTensor, broadcastShape, cast, expandTo, toType } from "./operands.js";
+
+/**
+ * What an index outside of the dim gives: `fill` a value that shows it (NaN for floats, the smallest number
+ * for int32, the largest for uint32, true for bool), `clip` the nearest element, `wrap` counts round.
+ */
+export type TakeMode = "fill" | "clip" | "wrap";
+
+/** Options of {@link take} and {@link takeAlongAxis}. */
+export interface TakeOptions {
+  readonly mode?: TakeMode | undefined;
+  /** The value of mode `fill`. */
+  readonly fillValue?: number | undefined;
+}
+
+/** Indices as a tensor; a JavaScript array of numbers becomes one. */
+function toIndices(indices: TensorLike | readonly number[], caller: string): Tensor {
+  if (Array.isArray(indices)) {
+    const list: readonly number[] = indices;
+    return Tensor.fromHost({ dtype: "int32", shape: [list.length] }, Int32Array.from(list));
+  }
+  const tensor =
+    typeof indices === "number" ? Tensor.scalar(indices, "int32") : asTensor(indices as TensorLike, caller);
+  if (isFloat(tensor.dtype) || tensor.dtype === "bool") {
+    throw new DTypeError(
+      `[${caller}] ${formatType(tensor.type)} cannot be indices: convert them with astype("int32")`,
+    );
+  }
+  return tensor;
+}
+
+function missing(dtype: DType): number {
+  if (isFloat(dtype)) return Number.NaN;
+  const { min, max } = limits(dtype);
+  return dtype === "int32" ? min : max;
+}
+
+/** Brings indices into the dim as the mode says; `valid` tells which were inside for mode `fill`. */
+function resolve(
+  indices: Tensor,
+  n: number,
+  mode: TakeMode,
+  caller: string,
+): { index: Tensor; valid?: Tensor } {
+  switch (mode) {
+    case "fill": {
+      const index = fromEnd(indices, n);
+      return { index, valid: inRange(index, n) };
+    }
+    case "clip":
+      return { index: clampIndex(cast(indices, "int32"), n) };
+    case "wrap":
+      return { index: mod(cast(indices, "int32"), n) };
+    default:
+      throw new ValueError(`[${caller}] unknown mode "${String(mode)}": use "fill", "clip" or "wrap"`);
+  }
+}
+
+/**
+ * The slices along a dim that the indices name; their dims take its place. Without a dim the flattened tensor
+ * is used. Negative indices count from the end in mode `fill`.
+ *
+ * ```ts
+ * np.take(embeddings, tokens, 0)
+ * ```
+ */
+export function take(
+  value: TensorLike,
+  indices: TensorLike | readonly number[],
+  dim?: number | null,
+  { mode = "fill", fillValue }: TakeOptions = {},
+): Tensor {
+  const tensor = asTensor(value, "take");
+  const x = dim === undefined || dim === null ? ops.reshape(tensor, [tensor.size]) : tensor;
+  const d = normalizeDim(dim ?? 0, x.ndim, "take");
+  const n = at(x.shape, d);
+  const places = toIndices(indices, "take");
+  if (n === 0 && places.size > 0) {
+    throw new ShapeError(`[take] dim ${d} of ${formatType(x.type)} is empty and has nothing to take`);
+  }
+  const { index, valid } = resolve(places, n, mode, "take");
+  const found = ops.gather(x, index, { dim: d, batchDims: 0 });
+  if (!valid) return found;
+  const mask = ops.broadcastInDim(
+    valid,
+    found.shape,
+    range(places.ndim).map((i) => d + i),
+  );
+  return ops.select(mask, found, toType(fillValue ?? missing(x.dtype), x.dtype, "take"));
+}
+
+/**
+ * Takes along a dim with indices of their own for every position of the other dims, which broadcast:
+ * the result of `argsort` or `argmax` (with keepdims) can be used as indices.
+ */
+export function takeAlongAxis(
+  value: TensorLike,
+  indices: TensorLike,
+  dim: number | null,
+  { mode = "fill", fillValue }: TakeOptions = {},
+): Tensor {
+  const tensor = asTensor(value, "takeAlongAxis");
+  const places = toIndices(indices, "takeAlongAxis");
+  const x = dim === null ? ops.reshape(tensor, [tensor.size]) : tensor;
+  const d = normalizeDim(dim ?? 0, x.ndim, "takeAlongAxis");
+  if (places.ndim !== x.ndim) {
+    throw new ShapeError(
+      `[takeAlongAxis] indices ${formatType(places.type)} need as many dims as ${formatType(x.type)}`,
+    );
+  }
+  const others = (shape: readonly number[]) => shape.filter((_, i) => i !== d);
+  const batch = broadcastShape([others(x.shape), others(places.shape)], "takeAlongAxis");
+  const rows = (y: Tensor) => expandTo(ops.moveDim(y, d, y.ndim - 1), [...batch, at(y.shape, d)]);
+  const { index, valid } = resolve(rows(places), at(x.shape, d), mode, "takeAlongAxis");
+  const found = ops.gather(rows(x), index, { dim: batch.length, batchDims: batch.length });
+  const filler = () => toType(fillValue ?? missing(x.dtype), x.dtype, "takeAlongAxis");
+  const result = valid ? ops.select(valid, found, filler()) : found;
+  return ops.moveDim(result, batch.length, d);
+}
