@@ -199,11 +199,15 @@ export function maxLive(program: VecProgram): number {
   return most;
 }
 
-/** The unroll factor that measured best: 8 unless so many values are alive that registers run out. */
+/**
+ * The unroll factor that measured best: 8, less when so many values are alive that registers run out or so
+ * many arrays are streamed that memory sets the pace.
+ */
 export function chooseUnroll(program: VecProgram): 2 | 4 | 8 {
   const live = maxLive(program);
-  if (live <= 9) return 8;
-  return live <= 20 ? 4 : 2;
+  const inputs = program.instructions.filter((instruction) => instruction.kind === "input").length;
+  if (live > 20) return 2;
+  return live <= 9 && inputs + program.outputs.length <= 4 ? 8 : 4;
 }
 
 /**

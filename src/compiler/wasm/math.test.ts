@@ -94,6 +94,17 @@ describe.each(FEATURE_SETS)("float32 functions with fma $fma", (features) => {
     for (const unroll of [2, 4, 8]) expect(evaluate(features, expression, [part], { unroll })).toEqual(once);
   });
 
+  it("keeps tanh within ±1 and at ±1 for every large argument", () => {
+    const near = Float32Array.from({ length: 400_000 }, (_, i) => 7 + i / 200_000);
+    const far = Float32Array.from({ length: 1000 }, (_, i) => (i % 2 ? -1 : 1) * (9.02 + i ** 3));
+    const inside = new Float32Array(evaluate(features, math.tanh, [near]).buffer);
+    expect(inside.every((y, i) => y <= 1 && ulpDistance(y, Math.fround(Math.tanh(near[i] ?? 0))) <= 6)).toBe(
+      true,
+    );
+    const outside = new Float32Array(evaluate(features, math.tanh, [far]).buffer);
+    expect(outside.every((y, i) => y === (i % 2 ? -1 : 1))).toBe(true);
+  });
+
   it("underflows to zero for masked softmax entries", () => {
     const x = new Float32Array([-104, -200, -1e30, -Infinity]);
     expect([...evaluate(features, math.exp, [x])]).toEqual([0, 0, 0, 0]);

@@ -96,19 +96,16 @@ export function log1p(b: VecBuilder, x: Vec): Vec {
 /** x + x³ · N(x²) over D(x²). */
 const TANH_NUMERATOR = [1.394553628e-8, 2.10273356e-5, 3.520756727e-3, 1.3402161e-1];
 const TANH_DENOMINATOR = [8.015776984e-7, 3.326951409e-4, 2.597254514e-2, 4.67354834e-1, 1];
-/** From here on the correctly rounded result is 1. */
-const TANH_SATURATION = 9.02;
+/** The smallest argument whose ratio is exactly 1, which depends on how the products are rounded. */
+const TANH_SATURATION = { fused: 8.017734, unfused: 7.9073896 };
 
 /** Hyperbolic tangent; exactly ±1 for large arguments. */
 export function tanh(b: VecBuilder, x: Vec): Vec {
-  const magnitude = b.abs(x);
-  const limit = b.f32(TANH_SATURATION);
-  const c = b.min(magnitude, limit);
+  const limit = b.features.fma ? TANH_SATURATION.fused : TANH_SATURATION.unfused;
+  const c = b.min(b.max(x, b.f32(-limit)), b.f32(limit));
   const z = b.mul(c, c);
   const numerator = b.madd(b.mul(z, c), b.poly(z, TANH_NUMERATOR), c);
-  const ratio = b.min(b.div(numerator, b.poly(z, TANH_DENOMINATOR)), b.f32(1));
-  const one = b.op("f32x4.ge", magnitude, limit);
-  return copySign(b, b.select(one, b.f32(1), ratio), x);
+  return b.div(numerator, b.poly(z, TANH_DENOMINATOR));
 }
 
 /** 1 / (1 + e^−x), down to denormals. */
