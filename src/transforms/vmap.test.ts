@@ -145,14 +145,12 @@ describe("nested programs", () => {
 
   test("a scan whose carry becomes batched only through another carry", () => {
     const scalar: TensorOperand = { kind: "tensor", type: tensorType("float32", []), low: -1, high: 1 };
-    const body = traceFlat(
-      ([a, b, c, x]) => {
-        const [first, second, third, step] = [at([a], 0), at([b], 0), at([c], 0), at([x], 0)].map(asTensor);
-        return [at([second], 0), at([third], 0), at([step], 0), at([first], 0)].map(asTensor);
-      },
-      [scalar.type, scalar.type, scalar.type, scalar.type],
-    ).program;
     const xs: TensorOperand = { ...scalar, type: tensorType("float32", [5]) };
+    // Every step hands the values on to the left: x → third → second → first → y.
+    const body = traceFlat(
+      ([first, ...others]) => [...others, asTensor(first)],
+      range(4).map(() => scalar.type),
+    ).program;
     const program = traceFlat(
       (args) => bind("scan", args, { body, length: 5, reverse: false, numConsts: 0, numCarry: 3 }),
       [scalar.type, scalar.type, scalar.type, xs.type],
@@ -341,28 +339,21 @@ describe("shardings", () => {
 
   test("collectives over a mapped axis that is split talk over its mesh axis too", () => {
     const rows = { name: "rows", size: 6 };
+    const steps = range(5).map((i) => [i, i + 1] as const);
+    const body = (block: Tensor) => {
+      const index = ops.broadcastInDim(ops.convert(ops.axisIndex([rows]), "float32"), [2], []);
+      const weighted = ops.psum(ops.mul(block, index), [rows]);
+      const all = ops.allGather(block, [...mesh.axes.slice(0, 1), rows], 0);
+      return [weighted, ops.ppermute(block, [rows], steps), all];
+    };
     const program = traceFlat(
       ([x]) =>
         bind("shardMap", [asTensor(x)], {
           mesh,
           manual: ["m"],
           inSpecs: [[["m"]]],
-          outSpecs: [[["m"]], [["m"]]],
-          body: traceFlat(
-            ([block]) => {
-              const index = ops.convert(ops.axisIndex([rows]), "float32");
-              const shifted = ops.ppermute(
-                asTensor(block),
-                [rows],
-                range(5).map((i) => [i, i + 1] as const),
-              );
-              return [
-                ops.psum(ops.mul(asTensor(block), ops.broadcastInDim(index, [2], [])), [rows]),
-                shifted,
-              ];
-            },
-            [tensorType("float32", [2])],
-          ).program,
+          outSpecs: [[["m"]], [["m"]], [[]]],
+          body: traceFlat(([block]) => body(asTensor(block)), [tensorType("float32", [2])]).program,
         }),
       [tensorType("float32", [4])],
     ).program;
@@ -372,7 +363,7 @@ describe("shardings", () => {
       interpretSpmd(verify(result.program), { axes: [] }, [[x]]).map((lanes) => at(lanes, 0));
     const whole = vmapProgram(program, options);
     const split = vmapProgram(program, { ...options, spmdAxisName: "n" });
-    expect(split.batchedOutputs).toEqual([false, true]);
+    expect(split.batchedOutputs).toEqual([false, true, false]);
     run(split).forEach((value, i) => {
       expectSame(value, at(run(whole), i));
     });
@@ -553,6 +544,23 @@ describe("vmap and gradients", () => {
     };
     const [actual, wanted] = [grad(shared)(w), grad(expected)(w)];
     expect(close(await actual.data(), await wanted.data())).toBe(true);
+  });
+
+  test("a custom rule that talks over the mapped axis runs for every element", async () => {
+    const axes = [{ name: "rows", size: 2 }];
+    const vector = tensorType("float32", [3]);
+    const psum = traceFlat(([v]) => [ops.psum(asTensor(v), axes)], [vector]).program;
+    const identity = traceFlat(([ct]) => [asTensor(ct)], [vector]).program;
+    const rule = { body: psum, forward: psum, backward: identity, numCaptures: 0, numResiduals: 0 };
+    const options = { axisName: "rows", axisSize: 2, outAxes: null };
+    const sum = (v: Tensor) => total(ops.mul(bind1("customVjp", [v], rule), w));
+    const shared = grad((v: Tensor) => vmap(sum, { ...options, inAxes: null })(v))(w);
+    expect(await shared.js()).toEqual([2, 4, 6]);
+    const each = grad((v: Tensor) => vmap(sum, options)(v))(xs);
+    expect(await each.js()).toEqual([
+      [1, 2, 3],
+      [1, 2, 3],
+    ]);
   });
 
   test("per-element gradients equal gradients element by element", async () => {
