@@ -1,22 +1,32 @@
 import { type DType, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { formatType, range, type Shape } from "../ir/shape.js";
+import { formatType, type Shape } from "../ir/shape.js";
+import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
-import { atOnce, checkKey, checkShape, hash, randomWords } from "./keys.js";
-
-/** The type of floats to draw. */
-export interface FloatOptions {
-  /** float32 unless it says otherwise. */
-  readonly dtype?: DType;
-}
+import { atOnce, checkKey, drawnShape, hash, randomWords } from "./keys.js";
 
 /** Options of {@link uniform}. */
-export interface UniformOptions extends FloatOptions {
+export interface UniformOptions {
+  /** float32 unless it says otherwise. */
+  readonly dtype?: DType | undefined;
   /** The smallest value, 0 unless it says otherwise; a tensor is broadcast to the shape. */
-  readonly minval?: number | Tensor;
+  readonly minval?: number | Tensor | undefined;
   /** The end of the range, which is not reached; 1 unless it says otherwise. */
-  readonly maxval?: number | Tensor;
+  readonly maxval?: number | Tensor | undefined;
+}
+
+/** Options of {@link gumbel}. */
+export interface GumbelOptions {
+  /** float32 unless it says otherwise. */
+  readonly dtype?: DType | undefined;
+  readonly mode?: GumbelMode | undefined;
+}
+
+/** Options of {@link bernoulli}. */
+export interface BernoulliOptions {
+  /** `high` draws twice the bits, for probabilities below 10⁻⁷. */
+  readonly mode?: "low" | "high" | undefined;
 }
 
 /** How many bits the Gumbel sampler uses: `high` reaches twice as far into the tail, at twice the cost. */
@@ -43,31 +53,42 @@ function isFloatType(dtype: DType): dtype is FloatType {
 }
 
 /** Checks the arguments that all samplers of floats have in common. */
-function check(parent: Tensor, shape: Shape, dtype: DType, caller: string): FloatType {
-  checkKey(parent, caller);
-  checkShape(shape, caller);
+function check(
+  key: Tensor,
+  shape: ShapeLike,
+  option: DTypeOption | undefined,
+  caller: string,
+): [shape: Shape, dtype: FloatType] {
+  checkKey(key, caller);
+  const dtype = dtypeOf(option, caller) ?? "float32";
   if (!isFloatType(dtype)) throw new DTypeError(`[${caller}] draws floats, not ${dtype}`);
-  return dtype;
+  return [drawnShape(shape, caller), dtype];
 }
 
 /** A sampler that needs nothing but the key, the shape and the type. */
 function sampler(
   name: string,
   draw: (words: Tensor, shape: Shape, dtype: FloatType) => Tensor,
-): (parent: Tensor, shape?: Shape, options?: FloatOptions) => Tensor {
-  return (parent, shape = [], { dtype = "float32" } = {}) => {
-    const type = check(parent, shape, dtype, `random.${name}`);
-    return atOnce([parent], (words) => draw(words, shape, type));
+): (key: Tensor, shape?: ShapeLike, dtype?: DTypeOption) => Tensor {
+  return (key, shape = [], dtype) => {
+    const [sizes, type] = check(key, shape, dtype, `random.${name}`);
+    return atOnce([key], (words) => draw(words, sizes, type));
   };
 }
 
-/** Values spread evenly over `minval` … `maxval`, the end excluded. */
-export function uniform(parent: Tensor, shape: Shape = [], options: UniformOptions = {}): Tensor {
-  const { dtype = "float32", minval = 0, maxval = 1 } = options;
-  const type = check(parent, shape, dtype, "random.uniform");
-  const [low, high] = [bound(minval, type), bound(maxval, type)];
-  checkBroadcast([low, high], shape, "random.uniform");
-  return atOnce([parent, low, high], (words, from, to) => uniformIn(words, shape, type, from, to));
+/**
+ * Values spread evenly over `minval` … `maxval`, the end excluded.
+ *
+ * ```ts
+ * random.uniform(key, [2, 3], { minval: -1, dtype: "bfloat16" })
+ * ```
+ */
+export function uniform(key: Tensor, shape: ShapeLike = [], options: UniformOptions = {}): Tensor {
+  const { minval = 0, maxval = 1 } = options;
+  const [sizes, dtype] = check(key, shape, options, "random.uniform");
+  const [low, high] = [bound(minval, dtype), bound(maxval, dtype)];
+  checkBroadcast([low, high], sizes, "random.uniform");
+  return atOnce([key, low, high], (words, from, to) => uniformIn(words, sizes, dtype, from, to));
 }
 
 /** Normally distributed values with mean 0 and variance 1. */
@@ -84,17 +105,18 @@ export const normal = sampler("normal", (words, shape, dtype) => {
  * @param shape by default the shape that `lower` and `upper` have together
  */
 export function truncatedNormal(
-  parent: Tensor,
+  key: Tensor,
   lower: number | Tensor,
   upper: number | Tensor,
-  shape?: Shape,
-  { dtype = "float32" }: FloatOptions = {},
+  shape?: ShapeLike,
+  dtype?: DTypeOption,
 ): Tensor {
-  const full = shape ?? broadcastShapes([lower, upper], "random.truncatedNormal");
-  const type = check(parent, full, dtype, "random.truncatedNormal");
+  const caller = "random.truncatedNormal";
+  const given = [lower, upper].map((value) => (value instanceof Tensor ? value.shape : []));
+  const [full, type] = check(key, shape ?? broadcastShape(given, caller), dtype, caller);
   const [low, high] = [bound(lower, type), bound(upper, type)];
-  checkBroadcast([low, high], full, "random.truncatedNormal");
-  return atOnce([parent, low, high], (words, from, to) => {
+  checkBroadcast([low, high], full, caller);
+  return atOnce([key, low, high], (words, from, to) => {
     const probability = (x: Tensor) => ops.erf(ops.div(x, Math.SQRT2));
     const u = uniformIn(words, full, type, probability(from), probability(to));
     const value = ops.mul(ops.erfInv(u), Math.SQRT2);
@@ -122,17 +144,12 @@ export const logistic = sampler("logistic", (words, shape, dtype) => {
 });
 
 /** Values of the standard Gumbel distribution. */
-export function gumbel(
-  parent: Tensor,
-  shape: Shape = [],
-  { dtype = "float32", mode = "low" }: FloatOptions & { readonly mode?: GumbelMode } = {},
-): Tensor {
-  const type = check(parent, shape, dtype, "random.gumbel");
-  return atOnce([parent], (words) => gumbelOf(words, shape, type, mode));
+export function gumbel(key: Tensor, shape: ShapeLike = [], options: GumbelOptions = {}): Tensor {
+  const [sizes, dtype] = check(key, shape, options, "random.gumbel");
+  return atOnce([key], (words) => gumbelOf(words, sizes, dtype, options.mode ?? "low"));
 }
 
-/** {@link gumbel} without checks, for other samplers. */
-export function gumbelOf(words: Tensor, shape: Shape, dtype: FloatType, mode: GumbelMode): Tensor {
+function gumbelOf(words: Tensor, shape: Shape, dtype: FloatType, mode: GumbelMode): Tensor {
   if (mode === "low") return ops.neg(ops.log(ops.neg(ops.log(positive(words, shape, dtype)))));
   if (mode !== "high") throw new ValueError(`[random.gumbel] mode ${String(mode)} is not "low" or "high"`);
   const { mantissaBits, smallestNormal } = layouts[dtype];
@@ -142,23 +159,19 @@ export function gumbelOf(words: Tensor, shape: Shape, dtype: FloatType, mode: Gu
   return ops.neg(ops.log(ops.neg(ops.log1p(ops.neg(u)))));
 }
 
-/**
- * True with probability `p`.
- *
- * @param shape by default the shape of `p`
- * @param mode `high` draws twice the bits, for probabilities below 10⁻⁷
- */
+/** True with probability `p`. @param shape by default the shape of `p` */
 export function bernoulli(
-  parent: Tensor,
+  key: Tensor,
   p: number | Tensor = 0.5,
-  shape?: Shape,
-  { mode = "low" }: { readonly mode?: "low" | "high" } = {},
+  shape?: ShapeLike,
+  { mode = "low" }: BernoulliOptions = {},
 ): Tensor {
-  const full = shape ?? (p instanceof Tensor ? p.shape : []);
-  const dtype = check(parent, full, p instanceof Tensor ? p.dtype : "float32", "random.bernoulli");
+  const isTensor = p instanceof Tensor;
+  const given = isTensor ? p.dtype : "float32";
+  const [full, dtype] = check(key, shape ?? (isTensor ? p.shape : []), given, "random.bernoulli");
   const chance = bound(p, dtype);
   checkBroadcast([chance], full, "random.bernoulli");
-  return atOnce([parent, chance], (words, probability) => {
+  return atOnce([key, chance], (words, probability) => {
     const limit = spread(probability, full);
     if (mode === "low") return ops.compare("lt", fraction(words, full, dtype), limit);
     const [high, low] = halves(fraction(words, [2, ...full], dtype));
@@ -182,17 +195,23 @@ function fraction(words: Tensor, shape: Shape, dtype: FloatType): Tensor {
   return ops.convert(ops.mul(mantissa, 2 ** -mantissaBits), dtype);
 }
 
-/** A {@link fraction} that is never 0. */
+/** A {@link fraction} with the smallest positive number in the place of 0. */
 function positive(words: Tensor, shape: Shape, dtype: FloatType): Tensor {
-  const low = Tensor.scalar(layouts[dtype].smallestNormal, dtype);
-  return uniformIn(words, shape, dtype, low, Tensor.scalar(1, dtype));
+  return ops.max(fraction(words, shape, dtype), layouts[dtype].smallestNormal);
 }
 
 function uniformIn(words: Tensor, shape: Shape, dtype: FloatType, low: Tensor, high: Tensor): Tensor {
   const u = fraction(words, shape, dtype);
   if (isNumber(low, 0) && isNumber(high, 1)) return u;
   const from = spread(low, shape);
-  return ops.max(ops.add(ops.mul(u, spread(ops.sub(spread(high, shape), from), shape)), from), from);
+  const span = spread(ops.sub(spread(high, shape), from), shape);
+  // XLA multiplies and adds float16 with one rounding.
+  const inner = dtype === "float16" ? "float32" : dtype;
+  const [scaled, shift] = [
+    ops.mul(ops.convert(u, inner), ops.convert(span, inner)),
+    ops.convert(from, inner),
+  ];
+  return ops.max(ops.convert(ops.add(scaled, spread(shift, shape)), dtype), from);
 }
 
 function isNumber(x: Tensor, value: number): boolean {
@@ -222,13 +241,7 @@ function bound(value: number | Tensor, dtype: DType): Tensor {
 
 /** Repeats a tensor to a shape that it was checked to fit; a scalar constant fits as it is. */
 export function spread(x: Tensor, shape: Shape): Tensor {
-  if (x.node.kind === "literal") return x;
-  const offset = shape.length - x.ndim;
-  return ops.broadcastInDim(
-    x,
-    shape,
-    range(x.ndim).map((d) => d + offset),
-  );
+  return x.node.kind === "literal" ? x : expandTo(x, shape);
 }
 
 /** Checks that tensors can be broadcast to a shape. */
@@ -241,19 +254,4 @@ export function checkBroadcast(xs: readonly Tensor[], shape: Shape, caller: stri
       );
     }
   }
-}
-
-function broadcastShapes(values: readonly (number | Tensor)[], caller: string): Shape {
-  const shapes = values.map((value) => (value instanceof Tensor ? value.shape : []));
-  const rank = Math.max(...shapes.map((shape) => shape.length));
-  return range(rank).map((d) => {
-    const sizes = shapes.map((shape) => shape[d - rank + shape.length] ?? 1);
-    const size = sizes.find((n) => n !== 1) ?? 1;
-    if (sizes.some((n) => n !== 1 && n !== size)) {
-      throw new ShapeError(
-        `[${caller}] shapes ${shapes.map((s) => `[${s}]`).join(" and ")} do not broadcast`,
-      );
-    }
-    return size;
-  });
 }

@@ -1,6 +1,6 @@
 export type { CategoricalOptions, ChoiceOptions, PermutationOptions } from "./discrete.js";
 export { categorical, choice, permutation, randint } from "./discrete.js";
-export type { FloatOptions, GumbelMode, UniformOptions } from "./floats.js";
+export type { BernoulliOptions, GumbelMode, GumbelOptions, UniformOptions } from "./floats.js";
 export {
   bernoulli,
   exponential,

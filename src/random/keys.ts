@@ -1,5 +1,6 @@
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf } from "../ir/shape.js";
+import { type ShapeLike, toShape } from "../numpy/operands.js";
 import { callProgram, isTracing, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
@@ -33,10 +34,9 @@ export function key(seed: number | Tensor): Tensor {
  * @param num how many, or the shape in which they are arranged
  * @returns a `uint32[num, 2]` tensor, one key in every row
  */
-export function split(parent: Tensor, num: number | Shape = 2): Tensor {
-  const shape = typeof num === "number" ? [num] : num;
+export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
   checkKey(parent, "random.split");
-  checkShape(shape, "random.split");
+  const shape = drawnShape(num, "random.split");
   return atOnce([parent], (words) => {
     const [first, second] = hash(words, shape);
     const column = [...shape, 1];
@@ -58,10 +58,10 @@ export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
 }
 
 /** Uniformly distributed 32-bit numbers as uint32. */
-export function bits(parent: Tensor, shape: Shape = []): Tensor {
+export function bits(parent: Tensor, shape: ShapeLike = []): Tensor {
   checkKey(parent, "random.bits");
-  checkShape(shape, "random.bits");
-  return atOnce([parent], (words) => randomWords(words, shape));
+  const sizes = drawnShape(shape, "random.bits");
+  return atOnce([parent], (words) => randomWords(words, sizes));
 }
 
 /** {@link bits} without checks, for samplers. */
@@ -114,13 +114,12 @@ export function checkKey(parent: Tensor, caller: string): void {
 }
 
 /** Checks a shape that the user gave. */
-export function checkShape(shape: Shape, caller: string): void {
-  if (shape.some((n) => !Number.isInteger(n) || n < 0)) {
-    throw new ShapeError(`[${caller}] shape [${shape}] must hold whole numbers that are not negative`);
+export function drawnShape(shape: ShapeLike, caller: string): Shape {
+  const sizes = toShape(shape, caller);
+  if (sizeOf(sizes) > 2 ** 32) {
+    throw new ShapeError(`[${caller}] shape [${sizes}] has more than 2^32 elements: draw it in parts`);
   }
-  if (sizeOf(shape) > 2 ** 32) {
-    throw new ShapeError(`[${caller}] shape [${shape}] has more than 2^32 elements: draw it in parts`);
-  }
+  return sizes;
 }
 
 /**

@@ -1,19 +1,19 @@
 import type { DType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, type Shape, sizeOf } from "../ir/shape.js";
-import { bind, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
+import { scan } from "../transforms/scan.js";
 import { normal } from "./floats.js";
-import { atOnce, checkKey, checkShape } from "./keys.js";
+import { atOnce, checkKey, drawnShape } from "./keys.js";
 
 /** Options of {@link orthogonal}. */
 export interface OrthogonalOptions {
   /** The number of columns; as many as rows unless it says otherwise. */
-  readonly m?: number;
+  readonly m?: number | undefined;
   /** How many matrices, as dims in front of the rows. */
-  readonly shape?: Shape;
-  readonly dtype?: DType;
+  readonly shape?: Shape | undefined;
+  readonly dtype?: DType | undefined;
 }
 
 /**
@@ -22,13 +22,13 @@ export interface OrthogonalOptions {
  *
  * @param n the number of rows
  */
-export function orthogonal(parent: Tensor, n: number, options: OrthogonalOptions = {}): Tensor {
+export function orthogonal(key: Tensor, n: number, options: OrthogonalOptions = {}): Tensor {
   const { m = n, shape = [], dtype = "float32" } = options;
-  checkKey(parent, "random.orthogonal");
-  checkShape([...shape, n, m], "random.orthogonal");
+  checkKey(key, "random.orthogonal");
+  drawnShape([...shape, n, m], "random.orthogonal");
   if (n === 0 || m === 0) throw new ShapeError(`[random.orthogonal] a matrix of ${n} × ${m} is empty`);
   const [rows, columns] = [Math.max(n, m), Math.min(n, m)];
-  return atOnce([parent], (words) => {
+  return atOnce([key], (words) => {
     const drawn = normal(words, [...shape, rows, columns], { dtype });
     const wide = dtype === "float64" ? drawn : ops.convert(drawn, "float32");
     const q = orthonormalColumns(ops.reshape(wide, [sizeOf(shape), rows, columns]));
@@ -43,36 +43,20 @@ export function orthogonal(parent: Tensor, n: number, options: OrthogonalOptions
  */
 function orthonormalColumns(x: Tensor): Tensor {
   const [batch, rows, columns] = [at(x.shape, 0), at(x.shape, 1), at(x.shape, 2)];
-  const matrix = { dtype: x.dtype, shape: x.shape };
-  const column = { dtype: x.dtype, shape: [batch, rows] };
-  const index = { dtype: "int32", shape: [] } as const;
-  const { program } = traceFlat(
-    (args) => {
-      const [q, position] = [at(args, 0), at(args, 2)];
-      const free = (v: Tensor) => {
-        const parts = ops.dotGeneral(q, v, {
-          lhsBatch: [0],
-          rhsBatch: [0],
-          lhsContract: [1],
-          rhsContract: [1],
-        });
-        return ops.sub(
-          v,
-          ops.dotGeneral(q, parts, { lhsBatch: [0], rhsBatch: [0], lhsContract: [2], rhsContract: [1] }),
-        );
-      };
-      const rest = free(free(at(args, 1)));
-      const norm = ops.sqrt(ops.reduceSum(ops.mul(rest, rest), [1]));
-      const unit = ops.div(rest, ops.broadcastInDim(norm, [batch, rows], [0]));
-      const zero = Tensor.scalar(0, "int32");
-      return [ops.dynamicUpdateSlice(q, ops.reshape(unit, [batch, rows, 1]), [zero, zero, position])];
-    },
-    [matrix, column, index],
-  );
-  const [q] = bind(
-    "scan",
-    [ops.zeros(matrix), ops.transpose(x, [2, 0, 1]), ops.iota("int32", [columns], 0)],
-    { body: program, length: columns, reverse: false, numConsts: 0, numCarry: 1 },
-  );
-  return q ?? x;
+  const zero = Tensor.scalar(0, "int32");
+  const batched = { lhsBatch: [0], rhsBatch: [0] };
+  const addColumn = (q: Tensor, [column, index]: [Tensor, Tensor]): [Tensor, null] => {
+    const free = (v: Tensor) => {
+      const parts = ops.dotGeneral(q, v, { ...batched, lhsContract: [1], rhsContract: [1] });
+      return ops.sub(v, ops.dotGeneral(q, parts, { ...batched, lhsContract: [2], rhsContract: [1] }));
+    };
+    const rest = free(free(column));
+    const norm = ops.sqrt(ops.reduceSum(ops.mul(rest, rest), [1]));
+    const unit = ops.div(rest, ops.broadcastInDim(norm, [batch, rows], [0]));
+    const block = ops.reshape(unit, [batch, rows, 1]);
+    return [ops.dynamicUpdateSlice(q, block, [zero, zero, index]), null];
+  };
+  const inputs: [Tensor, Tensor] = [ops.transpose(x, [2, 0, 1]), ops.iota("int32", [columns], 0)];
+  const [q] = scan(addColumn, ops.zeros(x.type), inputs);
+  return q;
 }
