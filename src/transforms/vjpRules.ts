@@ -167,18 +167,21 @@ const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
   ];
 };
 
+/** The operands of an elementwise op in the shape of its result; literals among them are scalars. */
+const spread = (x: Tensor, like: Tensor) =>
+  x.ndim === like.ndim ? x : ops.broadcastInDim(x, like.shape, []);
+
 const powPull: Pull<"pow"> = ({ ct, ins, outs }) => {
   const [x, y] = [at(ins, 0), at(ins, 1)];
-  const spread = (t: Tensor) => (t.ndim === ct.ndim ? t : ops.broadcastInDim(t, ct.shape, []));
   return [
     () => {
-      const [base, exponent] = [spread(x), spread(y)];
+      const [base, exponent] = [spread(x, ct), spread(y, ct)];
       const flat = ops.compare("eq", exponent, 0);
       const lower = ops.select(flat, ops.full(ct.shape, 1, ct.dtype), sub(exponent, 1));
       return ops.select(flat, zerosLike(ct), mul(ct, mul(exponent, ops.pow(base, lower))));
     },
     () => {
-      const base = spread(x);
+      const base = spread(x, ct);
       const safe = ops.select(ops.compare("eq", base, 0), ops.full(ct.shape, 1, ct.dtype), base);
       return mul(ct, mul(ops.log(safe), at(outs, 0)));
     },
@@ -257,7 +260,7 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   shrLogical: zero,
   shrArithmetic: zero,
   atan2: pull(({ ct, ins }) => {
-    const [y, x] = [at(ins, 0), at(ins, 1)];
+    const [y, x] = [spread(at(ins, 0), ct), spread(at(ins, 1), ct)];
     const square = () => add(mul(x, x), mul(y, y));
     return [() => mul(ct, div(x, square())), () => neg(mul(ct, div(y, square())))];
   }),

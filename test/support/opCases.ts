@@ -63,6 +63,7 @@ const positive = unary(f32([2, 3], 0.1, 3));
 const withLiteral = (x: TensorOperand, value = 2): PlainCase[] => [
   { ins: [x, x], params: none },
   { ins: [x, literal(value, x.type.dtype)], params: none },
+  { ins: [literal(value, x.type.dtype), x], params: none },
 ];
 const floats = withLiteral(f32([2, 3]), 1.5);
 const bits = withLiteral(u32([5]), 3);
@@ -145,7 +146,11 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   logistic: anyFloat,
   not: [...unary(bool([4])), ...unary(i32([4]))],
   isFinite: anyFloat,
-  convert: [{ ins: [f32([2, 3])], params: { dtype: "int32" } }],
+  convert: [
+    { ins: [f32([2, 3])], params: { dtype: "int32" } },
+    { ins: [f32([2, 3])], params: { dtype: "float64" } },
+    { ins: [i32([4])], params: { dtype: "float32" } },
+  ],
   bitcast: [{ ins: [f32([2, 3])], params: { dtype: "uint32" } }],
   add: [...floats, ...withLiteral(i32([4]))],
   sub: floats,
@@ -173,6 +178,7 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   clamp: [
     { ins: [f32([4], -2, 0), f32([4]), f32([4], 0, 2)], params: none },
     { ins: [literal(-1), f32([4]), literal(1)], params: none },
+    { ins: [f32([4], -2, 0.5), literal(0), f32([4], 0.5, 2)], params: none },
   ],
   threefry2x32: [{ ins: [u32([3]), u32([3]), u32([3]), u32([3])], params: none }],
   name: [{ ins: [vector], params: { name: "kept" } }],
@@ -220,7 +226,10 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   ],
   reduceSum: [{ ins: [f32([2, 3, 4])], params: { dims: [0, 2] } }],
   reduceMax: [{ ins: [f32([2, 3, 4])], params: { dims: [1] } }],
-  reduceMin: [{ ins: [bool([2, 3])], params: { dims: [0, 1] } }],
+  reduceMin: [
+    { ins: [bool([2, 3])], params: { dims: [0, 1] } },
+    { ins: [f32([2, 3, 4])], params: { dims: [0, 2] } },
+  ],
   argmax: [{ ins: [f32([3, 4])], params: { dim: 0 } }],
   argmin: [{ ins: [f32([3, 4])], params: { dim: 1 } }],
   cumsum: [{ ins: [f32([3, 4])], params: { dim: 1, reverse: true } }],
