@@ -1,6 +1,7 @@
 /** Arithmetic of two operands, which are promoted and broadcast. */
 import { type DType, isFloat } from "../ir/dtype.js";
-import { DTypeError, ValueError } from "../ir/errors.js";
+import { DTypeError } from "../ir/errors.js";
+import { integerPow } from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -100,24 +101,9 @@ export function power(x: TensorLike, y: TensorLike): Tensor {
         `[power] ${base.dtype} cannot be raised to the negative power ${y}: convert with astype("float32")`,
       );
     }
-    return integerPower(base, y);
+    return integerPow(base, y);
   }
   return ops.pow(...pair(x, y, "power", numberType));
-}
-
-/** A power with a whole exponent, by squaring. */
-export function integerPower(x: Tensor, exponent: number): Tensor {
-  if (!Number.isInteger(exponent)) {
-    throw new ValueError(`[integerPow] exponent ${exponent} is not a whole number: use pow`);
-  }
-  if (exponent < 0) return ops.div(like(x, 1), integerPower(x, -exponent));
-  let result: Tensor | undefined;
-  let square = x;
-  for (let n = exponent; n > 0; n = Math.floor(n / 2)) {
-    if (n % 2 === 1) result = result ? ops.mul(result, square) : square;
-    if (n > 1) square = ops.mul(square, square);
-  }
-  return result ?? ops.full(x.shape, 1, x.dtype);
 }
 
 /** x to the power of y as a float. */

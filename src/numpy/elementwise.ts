@@ -1,6 +1,7 @@
 /** Functions of each element by itself. Integers and bool are computed in float32 unless it says otherwise. */
 import { type DType, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
+import * as lax from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -29,7 +30,7 @@ function rounding(name: string, fn: (x: Tensor) => Tensor): UnaryFunction {
 /** e to the power of x. */
 export const exp = float("exp", ops.exp);
 /** 2 to the power of x. */
-export const exp2 = float("exp2", (x) => ops.pow(like(x, 2), x));
+export const exp2 = float("exp2", lax.exp2);
 /** exp(x) − 1, precise near 0. */
 export const expm1 = float("expm1", ops.expm1);
 /** The natural logarithm. */
@@ -49,58 +50,26 @@ export const sin = float("sin", ops.sin);
 /** The cosine of an angle in radians. */
 export const cos = float("cos", ops.cos);
 /** The tangent of an angle in radians. */
-export const tan = composed("tan", (x) => ops.div(ops.sin(x), ops.cos(x)));
+export const tan = composed("tan", lax.tan);
 /** The angle in −π/2 … π/2 whose sine is x. */
-export const asin = composed("asin", (x) => ops.mul(ops.atan2(x, ops.add(leg(x), 1)), 2));
+export const asin = composed("asin", lax.asin);
 /** The angle in 0 … π whose cosine is x. */
-export const acos = composed("acos", (x) => ops.atan2(leg(x), x));
+export const acos = composed("acos", lax.acos);
 /** The angle in −π/2 … π/2 whose tangent is x. */
-export const atan = float("atan", (x) => ops.atan2(x, like(x, 1)));
+export const atan = float("atan", lax.atan);
 /** The hyperbolic tangent. */
 export const tanh = float("tanh", ops.tanh);
 
-/** √(1 − x²) without cancellation near ±1. */
-function leg(x: Tensor): Tensor {
-  return ops.sqrt(ops.mul(ops.sub(like(x, 1), x), ops.add(x, 1)));
-}
-
 /** The hyperbolic sine. */
-export const sinh = composed("sinh", (x) => {
-  const isSmall = ops.compare("lt", ops.abs(x), 1);
-  // The formula for small x must not overflow where it is not used, or its gradient would be NaN.
-  const e = ops.expm1(ops.select(isSmall, x, like(x, 0)));
-  const small = ops.mul(ops.add(e, ops.div(e, ops.add(e, 1))), 0.5);
-  // exp(x − log 2) instead of exp(x) / 2, which overflows earlier.
-  const large = ops.sub(ops.exp(ops.sub(x, Math.LN2)), ops.exp(ops.sub(ops.neg(x), Math.LN2)));
-  return ops.select(isSmall, small, large);
-});
+export const sinh = composed("sinh", lax.sinh);
 /** The hyperbolic cosine. */
-export const cosh = composed("cosh", (x) =>
-  ops.add(ops.exp(ops.sub(x, Math.LN2)), ops.exp(ops.sub(ops.neg(x), Math.LN2))),
-);
+export const cosh = composed("cosh", lax.cosh);
 /** The inverse of sinh. */
-export const asinh = composed("asinh", (x) => {
-  const size = ops.abs(x);
-  const isSmall = ops.compare("lt", size, 1);
-  const near = ops.select(isSmall, x, like(x, 0));
-  const square = ops.mul(near, near);
-  const small = ops.log1p(ops.add(near, ops.div(square, ops.add(ops.sqrt(ops.add(square, 1)), 1))));
-  // For x ≥ 1: log(x + √(x² + 1)) with x taken out, so that x² cannot overflow.
-  const inverse = ops.div(like(x, 1), ops.select(isSmall, like(x, 1), size));
-  const root = ops.sqrt(ops.add(ops.mul(inverse, inverse), 1));
-  const large = ops.add(ops.log(ops.div(like(x, 1), inverse)), ops.log(ops.add(root, 1)));
-  return ops.select(isSmall, small, ops.mul(ops.sign(x), large));
-});
+export const asinh = composed("asinh", lax.asinh);
 /** The inverse of cosh; NaN below 1. */
-export const acosh = composed("acosh", (x) => {
-  // log(x + √(x² − 1)) with x taken out, so that x² cannot overflow.
-  const inverse = ops.div(like(x, 1), x);
-  const root = ops.sqrt(ops.mul(ops.sub(like(x, 1), inverse), ops.add(inverse, 1)));
-  const value = ops.add(ops.log(x), ops.log1p(root));
-  return ops.select(ops.compare("lt", x, 1), like(x, Number.NaN), value);
-});
+export const acosh = composed("acosh", lax.acosh);
 /** The inverse of tanh. */
-export const atanh = composed("atanh", (x) => ops.mul(ops.sub(ops.log1p(x), ops.log1p(ops.neg(x))), 0.5));
+export const atanh = composed("atanh", lax.atanh);
 /** sin(πx) / (πx), which is 1 at 0. */
 export const sinc = composed("sinc", (x) => {
   const isZero = ops.compare("eq", x, 0);
@@ -110,7 +79,7 @@ export const sinc = composed("sinc", (x) => {
   return ops.select(isZero, parabola, ops.div(ops.sin(angle), angle));
 });
 /** 1 / x. */
-export const reciprocal = float("reciprocal", (x) => ops.div(like(x, 1), x));
+export const reciprocal = float("reciprocal", lax.reciprocal);
 /** Degrees as radians. */
 export const deg2rad = float("deg2rad", (x) => ops.mul(x, Math.PI / 180));
 /** Radians as degrees. */
@@ -142,8 +111,7 @@ export function sign(x: TensorLike): Tensor {
 
 /** x²; integers stay integers. */
 export function square(x: TensorLike): Tensor {
-  const tensor = asNumber(x, "square");
-  return ops.mul(tensor, tensor);
+  return lax.square(asNumber(x, "square"));
 }
 
 /** The largest whole number that is not above x; integers are left alone. */

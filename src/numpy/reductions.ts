@@ -2,6 +2,7 @@
 import type { DType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
+import { reduceProd } from "../lax/contraction.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -97,25 +98,9 @@ export function prod(value: TensorLike, dim?: Dims, options: SumOptions = {}): T
   const dtype = dtypeOf(options, "prod") ?? numberType(operand.dtype);
   const x = masked(cast(operand, wideType(dtype)), options.where, 1, "prod");
   const dims = normalizeDims(dim, x.ndim, "prod");
-  const product = restoreDims(multiplyOut(x, dims), x, dims, options.keepdims);
+  const product = restoreDims(reduceProd(x, dims), x, dims, options.keepdims);
   const { initial } = options;
   return cast(initial === undefined ? product : ops.mul(product, toScalar(initial, product, "prod")), dtype);
-}
-
-/** Multiplies the two halves of the reduced dims until one element is left. */
-function multiplyOut(x: Tensor, dims: readonly number[]): Tensor {
-  const kept = range(x.ndim).filter((d) => !dims.includes(d));
-  const shape = kept.map((d) => at(x.shape, d));
-  const count = sizeOf(dims.map((d) => at(x.shape, d)));
-  if (count === 0) return ops.full(shape, 1, x.dtype);
-  let rest = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, count]);
-  for (let n = count; n > 1; n = Math.ceil(n / 2)) {
-    const half = Math.floor(n / 2);
-    const take = (from: number, to: number) => ops.sliceDim(rest, shape.length, from, to);
-    const halves = ops.mul(take(0, half), take(half, 2 * half));
-    rest = n % 2 === 0 ? halves : ops.concatenate([halves, take(n - 1, n)], shape.length);
-  }
-  return ops.reshape(rest, shape);
 }
 
 /** A starting value, which must be a scalar. */

@@ -2,6 +2,7 @@
 import { isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
+import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -39,16 +40,7 @@ export function argsort(
   { descending = false }: SortOptions = {},
 ): Tensor {
   const [x, d] = sortable(value, dim, "argsort");
-  return at(sortWithIndices(x, d, descending), 1);
-}
-
-/** The sorted elements and their indices; equal elements keep their order. */
-export function sortWithIndices(x: Tensor, dim: number, descending: boolean): Tensor[] {
-  const indices = ops.iota("int32", x.shape, dim);
-  if (!descending) return ops.sort([x, indices], dim);
-  // Sorting the reversed tensor and reversing again keeps equal elements in their order.
-  const reversed = ops.sort([ops.reverse(x, [dim]), ops.reverse(indices, [dim])], dim);
-  return reversed.map((y) => ops.reverse(y, [dim]));
+  return sortWithIndices(x, d, descending)[1];
 }
 
 /** Options of {@link searchsorted}. */

@@ -2,37 +2,15 @@
 import { type DType, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
+import { runningReduce } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { divide, multiply, subtract } from "./arithmetic.js";
 import { isnan } from "./elementwise.js";
 import { notEqual, where } from "./logic.js";
-import { asFloat, asTensor, cast, type Dims, dtypeOf, expandTo, like, numberType } from "./operands.js";
+import { asFloat, asTensor, cast, type Dims, dtypeOf, expandTo, numberType } from "./operands.js";
 import { all, type KeepdimsOptions, max, mean, min, restoreDims, sum } from "./reductions.js";
-
-/** Running results along a dim by doubling: after step k each element covers 2ᵏ neighbours. */
-export function runningReduce(
-  x: Tensor,
-  dim: number,
-  combine: (x: Tensor, y: Tensor) => Tensor,
-  start: number,
-  reverse = false,
-): Tensor {
-  const n = at(x.shape, dim);
-  let result = x;
-  for (let step = 1; step < n; step *= 2) {
-    const [from, to] = reverse ? [step, n] : [0, n - step];
-    const pad = (amount: number) => x.shape.map((_, d) => (d === dim ? amount : 0));
-    const shifted = ops.pad(ops.sliceDim(result, dim, from, to), like(x, start), {
-      low: pad(reverse ? 0 : step),
-      high: pad(reverse ? step : 0),
-      interior: pad(0),
-    });
-    result = combine(result, shifted);
-  }
-  return result;
-}
 
 interface RunningOptions {
   readonly dtype?: DType | undefined;

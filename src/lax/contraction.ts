@@ -1,0 +1,70 @@
+/** Reductions and sums of products. */
+import { ShapeError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+
+const reduction =
+  (name: string, op: (x: Tensor, dims: readonly number[]) => Tensor) =>
+  (x: Tensor, dims: readonly number[]) =>
+    op(x, normalizeDims(dims, x.ndim, `lax.${name}`));
+
+/** The sum over dims. */
+export const reduceSum = reduction("reduceSum", ops.reduceSum);
+/** The largest element over dims. */
+export const reduceMax = reduction("reduceMax", ops.reduceMax);
+/** The smallest element over dims. */
+export const reduceMin = reduction("reduceMin", ops.reduceMin);
+/** Whether all elements of a bool tensor are true. */
+export const reduceAnd = reduction("reduceAnd", ops.reduceMin);
+/** Whether one element of a bool tensor is true. */
+export const reduceOr = reduction("reduceOr", ops.reduceMax);
+
+/** The product over dims: the two halves are multiplied until one element is left. */
+export function reduceProd(x: Tensor, dims: readonly number[]): Tensor {
+  const reduced = normalizeDims(dims, x.ndim, "lax.reduceProd");
+  const kept = range(x.ndim).filter((d) => !reduced.includes(d));
+  const shape = kept.map((d) => at(x.shape, d));
+  const count = sizeOf(reduced.map((d) => at(x.shape, d)));
+  if (count === 0) return ops.full(shape, 1, x.dtype);
+  let rest = ops.reshape(ops.transpose(x, [...kept, ...reduced]), [...shape, count]);
+  for (let n = count; n > 1; n = Math.ceil(n / 2)) {
+    const half = Math.floor(n / 2);
+    const take = (from: number, to: number) => ops.sliceDim(rest, shape.length, from, to);
+    const halves = ops.mul(take(0, half), take(half, 2 * half));
+    rest = n % 2 === 0 ? halves : ops.concatenate([halves, take(n - 1, n)], shape.length);
+  }
+  return ops.reshape(rest, shape);
+}
+
+/** The int32 index of the first largest element along a dim. */
+export function argmax(x: Tensor, dim: number): Tensor {
+  return ops.argmax(x, normalizeDim(dim, x.ndim, "lax.argmax"));
+}
+
+/** The int32 index of the first smallest element along a dim. */
+export function argmin(x: Tensor, dim: number): Tensor {
+  return ops.argmin(x, normalizeDim(dim, x.ndim, "lax.argmin"));
+}
+
+/** Products of vectors and matrices: vector · vector, matrix · vector, vector · matrix, matrix · matrix. */
+export function dot(x: Tensor, y: Tensor): Tensor {
+  if (![1, 2].includes(x.ndim) || ![1, 2].includes(y.ndim)) {
+    throw new ShapeError(
+      `[lax.dot] takes vectors and matrices, got ${formatType(x.type)} and ${formatType(y.type)}: use dotGeneral`,
+    );
+  }
+  return ops.dotGeneral(x, y, { lhsContract: [x.ndim - 1], rhsContract: [0] });
+}
+
+/** The matrix products of two batches: all dims but the last two are paired. */
+export function batchMatmul(x: Tensor, y: Tensor): Tensor {
+  const batch = range(Math.max(0, x.ndim - 2));
+  if (x.ndim !== y.ndim || x.ndim < 2) {
+    throw new ShapeError(
+      `[lax.batchMatmul] ${formatType(x.type)} and ${formatType(y.type)} must have the same number of dims, at least 2`,
+    );
+  }
+  const dims = { lhsBatch: batch, rhsBatch: batch, lhsContract: [x.ndim - 1], rhsContract: [y.ndim - 2] };
+  return ops.dotGeneral(x, y, dims);
+}

@@ -1,0 +1,102 @@
+/** Ops on each element: shapes and types must agree, and numbers adapt to the tensor beside them. */
+import type { DType } from "../ir/dtype.js";
+import type { CompareDirection } from "../ir/ops.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { expandScalars, operand, operandsOf } from "./operands.js";
+
+/** A function of one operand. */
+export type Unary = (x: TensorLike) => Tensor;
+
+/** A function of two operands. */
+export type Binary = (x: TensorLike, y: TensorLike) => Tensor;
+
+const unary =
+  (op: (x: Tensor) => Tensor): Unary =>
+  (x) =>
+    op(operand(x));
+
+const binary =
+  (name: string, op: (x: Tensor, y: Tensor) => Tensor): Binary =>
+  (x, y) =>
+    op(...operandsOf([x, y] as const, name));
+
+const comparison = (name: string, direction: CompareDirection) =>
+  binary(name, (x, y) => ops.compare(direction, x, y));
+
+export const neg = unary(ops.neg);
+export const exp = unary(ops.exp);
+/** exp(x) − 1, precise near 0. */
+export const expm1 = unary(ops.expm1);
+export const log = unary(ops.log);
+/** log(1 + x), precise near 0. */
+export const log1p = unary(ops.log1p);
+export const tanh = unary(ops.tanh);
+export const sin = unary(ops.sin);
+export const cos = unary(ops.cos);
+export const sqrt = unary(ops.sqrt);
+/** 1 / √x. */
+export const rsqrt = unary(ops.rsqrt);
+export const cbrt = unary(ops.cbrt);
+export const abs = unary(ops.abs);
+export const sign = unary(ops.sign);
+export const floor = unary(ops.floor);
+export const ceil = unary(ops.ceil);
+/** To the nearest whole number, ties to even. */
+export const round = unary(ops.round);
+export const erf = unary(ops.erf);
+export const erfInv = unary(ops.erfInv);
+/** 1 / (1 + exp(−x)). */
+export const logistic = unary(ops.logistic);
+export const bitwiseNot = unary(ops.not);
+/** Whether each element is neither infinite nor NaN. */
+export const finite = unary(ops.finite);
+
+export const add = binary("add", ops.add);
+export const sub = binary("sub", ops.sub);
+export const mul = binary("mul", ops.mul);
+/** x / y; integers are truncated toward zero. */
+export const div = binary("div", ops.div);
+/** The remainder with the sign of the dividend. */
+export const rem = binary("rem", ops.rem);
+export const pow = binary("pow", ops.pow);
+export const max = binary("max", ops.max);
+export const min = binary("min", ops.min);
+export const atan2 = binary("atan2", ops.atan2);
+export const bitwiseAnd = binary("bitwiseAnd", ops.and);
+export const bitwiseOr = binary("bitwiseOr", ops.or);
+export const bitwiseXor = binary("bitwiseXor", ops.xor);
+export const shiftLeft = binary("shiftLeft", ops.shl);
+export const shiftRightLogical = binary("shiftRightLogical", ops.shrLogical);
+export const shiftRightArithmetic = binary("shiftRightArithmetic", ops.shrArithmetic);
+export const eq = comparison("eq", "eq");
+export const ne = comparison("ne", "ne");
+export const lt = comparison("lt", "lt");
+export const le = comparison("le", "le");
+export const gt = comparison("gt", "gt");
+export const ge = comparison("ge", "ge");
+
+/** Takes each element from `onTrue` or `onFalse`; a scalar predicate chooses between the whole tensors. */
+export function select(predicate: Tensor, onTrue: TensorLike, onFalse: TensorLike): Tensor {
+  const [x, y] = operandsOf([onTrue, onFalse] as const, "select");
+  const [p] = expandScalars([predicate], [x, y]);
+  return ops.select(p ?? predicate, x, y);
+}
+
+/** Limits each element to low … high, which may be scalars. */
+export function clamp(low: TensorLike, x: TensorLike, high: TensorLike): Tensor {
+  const [middle, bottom, top] = operandsOf([x, low, high] as const, "clamp");
+  const [from, to] = expandScalars([bottom, top], [middle]);
+  return ops.clamp(from ?? bottom, middle, to ?? top);
+}
+
+/** The same values in another data type: floats are truncated toward zero and saturate in integers. */
+export function convertElementType(x: TensorLike, dtype: DType): Tensor {
+  return ops.convert(operand(x), dtype);
+}
+
+/** The same bits as another data type of the same width. */
+export function bitcastConvertType(x: TensorLike, dtype: DType): Tensor {
+  return ops.bitcast(operand(x), dtype);
+}

@@ -1,0 +1,55 @@
+/** Strict operands: numbers adapt to the tensor beside them, nothing else is converted or broadcast. */
+import { isFloat } from "../ir/dtype.js";
+import { DTypeError, ValueError } from "../ir/errors.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+
+/** An operand that must be a tensor or a number, which is float32. */
+export function operand(x: TensorLike): Tensor {
+  if (x instanceof Tensor) return x;
+  return Tensor.scalar(x, typeof x === "boolean" ? "bool" : "float32");
+}
+
+/** Operands of which the numbers take the data type of the first tensor. */
+export function operandsOf<T extends readonly TensorLike[]>(
+  values: T,
+  caller: string,
+): { [K in keyof T]: Tensor } {
+  const tensor = values.find((value) => value instanceof Tensor);
+  const tensors = values.map((value) => {
+    if (value instanceof Tensor || tensor === undefined) return operand(value);
+    if (typeof value === "number" && !isFloat(tensor.dtype) && !Number.isInteger(value)) {
+      throw new DTypeError(
+        `[lax.${caller}] ${value} is no ${tensor.dtype}: convert the tensor with convertElementType`,
+      );
+    }
+    return Tensor.scalar(value, tensor.dtype);
+  });
+  return tensors as readonly Tensor[] as { [K in keyof T]: Tensor };
+}
+
+/** An index into a dim of size n as int32 scalar; negative ones count from the end. */
+export function toStart(index: TensorLike, n: number, caller: string): Tensor {
+  if (index instanceof Tensor) {
+    if (index.ndim !== 0 || isFloat(index.dtype) || index.dtype === "bool") {
+      throw new DTypeError(`[lax.${caller}] a start must be an integer scalar, got ${index}`);
+    }
+    const start = ops.convert(index, "int32");
+    if (index.dtype === "uint32") return start;
+    return ops.select(ops.compare("lt", start, 0), ops.add(start, n), start);
+  }
+  const position = Number(index);
+  if (!Number.isInteger(position)) {
+    throw new ValueError(`[lax.${caller}] the start ${position} must be a whole number`);
+  }
+  return Tensor.scalar(position < 0 ? position + n : position, "int32");
+}
+
+/** Repeats the scalars among tensors to the shape of the others. */
+export function expandScalars(scalars: readonly Tensor[], others: readonly Tensor[]): Tensor[] {
+  const shape = others.find((x) => x.ndim > 0)?.shape ?? [];
+  return scalars.map((x) =>
+    x.ndim === 0 && x.node.kind !== "literal" ? ops.broadcastInDim(x, shape, []) : x,
+  );
+}

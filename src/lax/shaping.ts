@@ -1,0 +1,92 @@
+/** Making tensors and moving their elements. */
+import type { DType } from "../ir/dtype.js";
+import { ShapeError } from "../ir/errors.js";
+import { formatType, normalizeDims, range, type Shape } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { flatten, unflatten } from "../trace/tree.js";
+import { operandsOf } from "./operands.js";
+
+/** 0, 1, 2 … in one dim. */
+export function iota(dtype: DType, size: number): Tensor {
+  return ops.iota(dtype, [size], 0);
+}
+
+/** 0, 1, 2 … along a dim of a tensor of the given shape. */
+export function broadcastedIota(dtype: DType, shape: Shape, dim: number): Tensor {
+  return ops.iota(dtype, shape, dim);
+}
+
+/** A tensor filled with one value. */
+export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
+  if (!(value instanceof Tensor)) {
+    return ops.full(shape, value, dtype ?? (typeof value === "boolean" ? "bool" : "float32"));
+  }
+  return ops.broadcastInDim(ops.convert(value, dtype ?? value.dtype), shape, []);
+}
+
+/** A tensor of the shape and type of another, filled with one value. */
+export function fullLike(x: Tensor, value: TensorLike, dtype: DType = x.dtype): Tensor {
+  return full(x.shape, value, dtype);
+}
+
+/** Puts new dims of the given sizes in front. */
+export function broadcast(x: Tensor, sizes: Shape): Tensor {
+  return ops.broadcastInDim(
+    x,
+    [...sizes, ...x.shape],
+    range(x.ndim).map((d) => d + sizes.length),
+  );
+}
+
+/** Inserts dims of size 1 at the given places of the result. */
+export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
+  const rank = x.ndim + dims.length;
+  const places = normalizeDims(dims, rank, "lax.expandDims");
+  const sizes = [...x.shape];
+  return ops.reshape(
+    x,
+    range(rank).map((d) => (places.includes(d) ? 1 : (sizes.shift() ?? 1))),
+  );
+}
+
+/** Drops dims of size 1. */
+export function squeeze(x: Tensor, dims: readonly number[]): Tensor {
+  const places = normalizeDims(dims, x.ndim, "lax.squeeze");
+  if (places.some((d) => x.shape[d] !== 1)) {
+    throw new ShapeError(`[lax.squeeze] dims [${dims}] of ${formatType(x.type)} must have size 1`);
+  }
+  return ops.reshape(
+    x,
+    x.shape.filter((_, d) => !places.includes(d)),
+  );
+}
+
+/** Merges neighbouring dims `start` … `stop` − 1 into one. */
+export function collapse(x: Tensor, start: number, stop: number = x.ndim): Tensor {
+  const size = x.shape.slice(start, stop).reduce((n, m) => n * m, 1);
+  return ops.reshape(x, [...x.shape.slice(0, start), size, ...x.shape.slice(stop)]);
+}
+
+/** What goes before, after and between the elements of a dim; negative amounts crop. */
+export type PadConfig = readonly [low: number, high: number, interior: number];
+
+/** Puts a value around and between the elements, one {@link PadConfig} per dim. */
+export function pad(x: Tensor, value: TensorLike, config: readonly PadConfig[]): Tensor {
+  const [tensor, filler] = operandsOf([x, value] as const, "pad");
+  return ops.pad(tensor, filler, {
+    low: config.map(([low]) => low),
+    high: config.map(([, high]) => high),
+    interior: config.map(([, , interior]) => interior),
+  });
+}
+
+/** The same values, treated as constants by differentiation; works on trees. */
+export function stopGradient<T>(values: T): T {
+  const { leaves, structure } = flatten(values);
+  return unflatten<T>(
+    structure,
+    leaves.map((leaf) => (leaf instanceof Tensor ? ops.stopGradient(leaf) : leaf)),
+  );
+}

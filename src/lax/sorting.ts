@@ -1,0 +1,98 @@
+/** Running reductions, sorting and choosing the largest. */
+
+import { isFloat, limits } from "../ir/dtype.js";
+import { ShapeError } from "../ir/errors.js";
+import { at, formatType, normalizeDim } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+
+/** Running results along a dim by doubling: after step k each element covers 2ᵏ neighbours. */
+export function runningReduce(
+  x: Tensor,
+  dim: number,
+  combine: (x: Tensor, y: Tensor) => Tensor,
+  start: number,
+  reverse = false,
+): Tensor {
+  const n = at(x.shape, dim);
+  const pad = (amount: number) => x.shape.map((_, d) => (d === dim ? amount : 0));
+  let result = x;
+  for (let step = 1; step < n; step *= 2) {
+    const [from, to] = reverse ? [step, n] : [0, n - step];
+    const shifted = ops.pad(ops.sliceDim(result, dim, from, to), Tensor.scalar(start, x.dtype), {
+      low: pad(reverse ? 0 : step),
+      high: pad(reverse ? step : 0),
+      interior: pad(0),
+    });
+    result = combine(result, shifted);
+  }
+  return result;
+}
+
+/** Running sums along a dim, from the end when reversed. */
+export function cumsum(x: Tensor, dim = 0, reverse = false): Tensor {
+  return ops.cumsum(x, normalizeDim(dim, x.ndim, "lax.cumsum"), reverse);
+}
+
+/** Running products along a dim, from the end when reversed. */
+export function cumprod(x: Tensor, dim = 0, reverse = false): Tensor {
+  return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cumprod"), ops.mul, 1, reverse);
+}
+
+/** The largest element so far along a dim, from the end when reversed. */
+export function cummax(x: Tensor, dim = 0, reverse = false): Tensor {
+  const lowest = isFloat(x.dtype) ? Number.NEGATIVE_INFINITY : limits(x.dtype).min;
+  return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cummax"), ops.max, lowest, reverse);
+}
+
+/** The smallest element so far along a dim, from the end when reversed. */
+export function cummin(x: Tensor, dim = 0, reverse = false): Tensor {
+  const highest = isFloat(x.dtype) ? Number.POSITIVE_INFINITY : limits(x.dtype).max;
+  return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cummin"), ops.min, highest, reverse);
+}
+
+/**
+ * Sorts along a dim, from the smallest to the largest; equal elements keep their order, NaN comes last. Several
+ * tensors of one shape are sorted together by the first `numKeys` of them.
+ */
+export function sort(x: Tensor, dim?: number): Tensor;
+export function sort(xs: readonly Tensor[], dim?: number, numKeys?: number): Tensor[];
+export function sort(operands: Tensor | readonly Tensor[], dim = -1, numKeys = 1): Tensor | Tensor[] {
+  const xs = operands instanceof Tensor ? [operands] : operands;
+  const sorted = ops.sort(xs, normalizeDim(dim, at(xs, 0).ndim, "lax.sort"), numKeys);
+  return operands instanceof Tensor ? at(sorted, 0) : sorted;
+}
+
+/** Sorts keys along a dim and carries values along. */
+export function sortKeyVal(keys: Tensor, values: Tensor, dim = -1): [Tensor, Tensor] {
+  const sorted = ops.sort([keys, values], normalizeDim(dim, keys.ndim, "lax.sortKeyVal"));
+  return [at(sorted, 0), at(sorted, 1)];
+}
+
+/** The sorted elements and their int32 indices; equal elements keep their order either way. */
+export function sortWithIndices(x: Tensor, dim: number, descending: boolean): [Tensor, Tensor] {
+  const indices = ops.iota("int32", x.shape, dim);
+  if (!descending) {
+    const sorted = ops.sort([x, indices], dim);
+    return [at(sorted, 0), at(sorted, 1)];
+  }
+  // Sorting the reversed tensor and reversing again keeps equal elements in their order.
+  const sorted = ops.sort([ops.reverse(x, [dim]), ops.reverse(indices, [dim])], dim);
+  return [ops.reverse(at(sorted, 0), [dim]), ops.reverse(at(sorted, 1), [dim])];
+}
+
+/**
+ * The k largest elements along the last dim, largest first, and their int32 indices; of equal elements the
+ * first comes first.
+ */
+export function topK(x: Tensor, k: number): [values: Tensor, indices: Tensor] {
+  const dim = x.ndim - 1;
+  const n = x.shape[dim];
+  if (n === undefined || !Number.isInteger(k) || k < 0 || k > n) {
+    throw new ShapeError(
+      `[lax.topK] k = ${k} does not fit the last dim of ${formatType(x.type)}: use 0 to ${n ?? 0}`,
+    );
+  }
+  const [values, indices] = sortWithIndices(x, dim, true);
+  return [ops.sliceDim(values, dim, 0, k), ops.sliceDim(indices, dim, 0, k)];
+}

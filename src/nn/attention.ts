@@ -1,0 +1,133 @@
+/** Scaled dot-product attention. */
+import { limits } from "../ir/dtype.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
+import { at, formatType } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+
+/** Options of {@link dotProductAttention}; T is the query's length, S that of key and value, N the heads. */
+export interface AttentionOptions {
+  /** Added to the logits; broadcasts against [B, N, T, S]. */
+  readonly bias?: Tensor | undefined;
+  /** Which keys a query may see (true); broadcasts against [B, N, T, S]. */
+  readonly mask?: Tensor | undefined;
+  /** Whether position t sees only positions up to t. */
+  readonly isCausal?: boolean | undefined;
+  /** The factor of the logits; 1 / √H by default. */
+  readonly scale?: number | undefined;
+  /** How many positions of each query are real, int32 [B]; the result of the others is 0. */
+  readonly querySeqLengths?: Tensor | undefined;
+  /** How many positions of each key and value are real, int32 [B]. */
+  readonly keyValueSeqLengths?: Tensor | undefined;
+  /** How far a query sees to the left and to the right. */
+  readonly localWindowSize?: number | readonly [left: number, right: number] | undefined;
+}
+
+/**
+ * softmax(q·kᵀ · scale + bias) · v for every head. Shapes are query [B, T, N, H], key and value [B, S, K, H],
+ * where N is a multiple of K: each key head serves N / K query heads. The softmax is computed in float32.
+ *
+ * ```ts
+ * nn.dotProductAttention(q, k, v, { isCausal: true })
+ * ```
+ */
+export function dotProductAttention(
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  options: AttentionOptions = {},
+): Tensor {
+  if (query.ndim === 3 && key.ndim === 3 && value.ndim === 3) {
+    const batched = [query, key, value].map((x) => np.expandDims(x, 0));
+    return np.squeeze(dotProductAttention(at(batched, 0), at(batched, 1), at(batched, 2), options), 0);
+  }
+  const { B, T, S, N, K, H } = checkShapes(query, key, value);
+  const G = N / K;
+  const grouped = np.reshape(query, [B, T, K, G, H]);
+  const logitsType = np.promoteTypes(query.dtype, "float32");
+  const products = np.einsum("BTKGH,BSKH->BKGTS", grouped, key, { preferredElementType: logitsType });
+  let logits = np.multiply(products, options.scale ?? 1 / Math.sqrt(H));
+  if (options.bias) {
+    logits = np.astype(np.add(logits, perGroup(options.bias, { K, G }, "bias")), logitsType);
+  }
+  const masks = [...positionMasks(T, S, options)];
+  if (options.mask) {
+    if (options.mask.dtype !== "bool") {
+      throw new DTypeError(
+        `[dotProductAttention] the mask must be bool, got ${formatType(options.mask.type)}: use bias to add numbers`,
+      );
+    }
+    masks.push(perGroup(options.mask, { K, G }, "mask"));
+  }
+  if (masks.length > 0) {
+    const seen = masks.reduce((a, b) => np.logicalAnd(a, b));
+    // Finite, so that a row in which nothing is seen gives no NaN.
+    logits = np.where(seen, logits, -0.7 * limits(logitsType).max);
+  }
+  const weights = np.astype(softmaxLast(np.astype(logits, "float32")), key.dtype);
+  const attended = np.reshape(np.einsum("BKGTS,BSKH->BTKGH", weights, value), [B, T, N, H]);
+  const { querySeqLengths } = options;
+  return querySeqLengths ? np.where(isReal(querySeqLengths, [1, T, 1, 1], 1), attended, 0) : attended;
+}
+
+function softmaxLast(x: Tensor): Tensor {
+  const peak = ops.stopGradient(np.max(x, -1, { keepdims: true }));
+  const exps = np.exp(np.subtract(x, peak));
+  return np.divide(exps, np.sum(exps, -1, { keepdims: true }));
+}
+
+function checkShapes(query: Tensor, key: Tensor, value: Tensor) {
+  const [B, T, N, H] = query.shape;
+  const [batch, S, K, width] = key.shape;
+  const types = [query, key, value].map((x) => formatType(x.type)).join(", ");
+  const refuse = (rule: string): never => {
+    throw new ShapeError(`[dotProductAttention] ${rule}; query, key and value are (${types})`);
+  };
+  if ([query, key, value].some((x) => x.ndim !== 4)) refuse("all must have 4 dims, or all 3");
+  if (B === undefined || T === undefined || N === undefined || H === undefined) return refuse("4 dims");
+  if (S === undefined || K === undefined) return refuse("4 dims");
+  if (key.shape.join() !== value.shape.join()) refuse("key and value must have the same shape");
+  if (batch !== B || width !== H) refuse("batch and head size (dims 0 and 3) must agree");
+  if (K === 0 || N % K !== 0) {
+    refuse(`the ${N} query heads must be a multiple of the ${K} key heads (${N} / ${K} = ${N / K})`);
+  }
+  return { B, T, S, N, K, H };
+}
+
+/** A bias or mask [B, N, T, S] as [B, K, G, T, S]; sizes of 1 broadcast. */
+function perGroup(x: Tensor, { K, G }: { readonly K: number; readonly G: number }, what: string): Tensor {
+  const heads = x.shape[1];
+  if (x.ndim !== 4 || (heads !== 1 && heads !== K * G)) {
+    throw new ShapeError(
+      `[dotProductAttention] ${what} must have 4 dims [batch, heads, query, key] with 1 or ${K * G} heads, got ${formatType(x.type)}`,
+    );
+  }
+  const [batch = 1, , queries = 1, keys = 1] = x.shape;
+  return np.reshape(x, heads === 1 ? [batch, 1, 1, queries, keys] : [batch, K, G, queries, keys]);
+}
+
+/** The masks that positions alone decide, each broadcasting against [B, K, G, T, S]. */
+function* positionMasks(T: number, S: number, options: AttentionOptions): Generator<Tensor> {
+  const [rows, columns] = [ops.iota("int32", [T, S], 0), ops.iota("int32", [T, S], 1)];
+  if (options.isCausal) yield np.greaterEqual(rows, columns);
+  if (options.localWindowSize !== undefined) {
+    const size = options.localWindowSize;
+    const [left, right] = typeof size === "number" ? [size, size] : size;
+    yield np.logicalAnd(
+      np.greaterEqual(columns, np.subtract(rows, left)),
+      np.lessEqual(columns, np.add(rows, right)),
+    );
+  }
+  if (options.keyValueSeqLengths) yield isReal(options.keyValueSeqLengths, [1, 1, 1, 1, S], 4);
+  if (options.querySeqLengths) yield isReal(options.querySeqLengths, [1, 1, 1, T, 1], 3);
+}
+
+/** Where a position along `dim` lies below the length of its batch element. */
+function isReal(lengths: Tensor, shape: readonly number[], dim: number): Tensor {
+  const perBatch = np.reshape(
+    lengths,
+    shape.map((_, d) => (d === 0 ? lengths.size : 1)),
+  );
+  return np.less(ops.iota("int32", shape, dim), np.astype(perBatch, "int32"));
+}

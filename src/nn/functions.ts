@@ -1,0 +1,278 @@
+/** Activations and normalisations as plain functions; JAX's `nn` in camelCase. */
+import type { DType } from "../ir/dtype.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import * as np from "../numpy/index.js";
+import { asFloat, expandTo } from "../numpy/operands.js";
+import * as ops from "../trace/ops.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+
+export { tanh } from "../numpy/elementwise.js";
+export { logsumexp } from "../numpy/reductions.js";
+export { type AttentionOptions, dotProductAttention } from "./attention.js";
+
+/** x where it is positive, else 0; its gradient at 0 is 0. */
+export function relu(x: TensorLike): Tensor {
+  const tensor = np.positive(x);
+  return np.where(np.lessEqual(tensor, 0), 0, tensor);
+}
+
+/** x limited to 0 … 6. */
+export function relu6(x: TensorLike): Tensor {
+  return np.minimum(np.maximum(x, 0), 6);
+}
+
+/** x where it is positive, else `negativeSlope` · x. */
+export function leakyRelu(x: TensorLike, negativeSlope = 0.01): Tensor {
+  const tensor = asFloat(x, "leakyRelu");
+  return np.where(np.greaterEqual(tensor, 0), tensor, np.multiply(tensor, negativeSlope));
+}
+
+/** x where it is positive, else alpha · (exp(x) − 1). */
+export function elu(x: TensorLike, alpha = 1): Tensor {
+  return exponentialUnit(asFloat(x, "elu"), alpha);
+}
+
+/** {@link elu} that is smooth for every alpha: alpha · (exp(x / alpha) − 1) below 0. */
+export function celu(x: TensorLike, alpha = 1): Tensor {
+  const tensor = asFloat(x, "celu");
+  return np.add(np.maximum(tensor, 0), np.multiply(np.expm1(np.divide(np.minimum(tensor, 0), alpha)), alpha));
+}
+
+/** The self-normalising {@link elu}. */
+export function selu(x: TensorLike): Tensor {
+  return np.multiply(elu(x, 1.6732632423543772), 1.0507009873554805);
+}
+
+function exponentialUnit(x: Tensor, alpha: number): Tensor {
+  const isPositive = np.greater(x, 0);
+  // The exponential must not overflow where it is not used, or its gradient would be NaN.
+  const below = np.where(isPositive, 0, x);
+  return np.where(isPositive, x, np.multiply(np.expm1(below), alpha));
+}
+
+/**
+ * x · Φ(x) with Φ the normal distribution function.
+ *
+ * @param approximate whether to use the tanh form (the default, as in JAX) or the error function
+ */
+export function gelu(
+  x: TensorLike,
+  { approximate = true }: { readonly approximate?: boolean | undefined } = {},
+): Tensor {
+  const tensor = asFloat(x, "gelu");
+  if (approximate) {
+    const cubic = np.add(tensor, np.multiply(np.power(tensor, 3), 0.044715));
+    const tanh = np.tanh(np.multiply(cubic, Math.sqrt(2 / Math.PI)));
+    return np.multiply(tensor, np.multiply(np.add(tanh, 1), 0.5));
+  }
+  const both = lax.erfc(np.multiply(tensor, -Math.SQRT1_2));
+  return np.multiply(np.multiply(tensor, 0.5), both);
+}
+
+/** 1 / (1 + exp(−x)). */
+export function sigmoid(x: TensorLike): Tensor {
+  return ops.logistic(asFloat(x, "sigmoid"));
+}
+
+/** log(sigmoid(x)). */
+export function logSigmoid(x: TensorLike): Tensor {
+  return np.negative(softplus(np.negative(asFloat(x, "logSigmoid"))));
+}
+
+/** x · sigmoid(x), also called swish. */
+export function silu(x: TensorLike): Tensor {
+  const tensor = asFloat(x, "silu");
+  return np.multiply(tensor, sigmoid(tensor));
+}
+
+export { silu as swish };
+
+/** log(1 + exp(x)) without overflow. */
+export function softplus(x: TensorLike): Tensor {
+  return np.logaddexp(x, 0);
+}
+
+/** x / (1 + |x|). */
+export function softSign(x: TensorLike): Tensor {
+  const tensor = asFloat(x, "softSign");
+  return np.divide(tensor, np.add(np.abs(tensor), 1));
+}
+
+/** x · tanh(softplus(x)). */
+export function mish(x: TensorLike): Tensor {
+  const tensor = asFloat(x, "mish");
+  return np.multiply(tensor, np.tanh(softplus(tensor)));
+}
+
+/** x limited to −1 … 1. */
+export function hardTanh(x: TensorLike): Tensor {
+  const tensor = np.positive(x);
+  return np.where(np.greater(tensor, 1), 1, np.where(np.less(tensor, -1), -1, tensor));
+}
+
+/** The piecewise linear sigmoid relu6(x + 3) / 6. */
+export function hardSigmoid(x: TensorLike): Tensor {
+  return np.divide(relu6(np.add(x, 3)), 6);
+}
+
+/** x · hardSigmoid(x). */
+export function hardSilu(x: TensorLike): Tensor {
+  return np.multiply(x, hardSigmoid(x));
+}
+
+export { hardSilu as hardSwish };
+
+/** (x + √(x² + b)) / 2, a smooth relu. */
+export function squareplus(x: TensorLike, b = 4): Tensor {
+  const tensor = asFloat(x, "squareplus");
+  return np.multiply(np.add(tensor, np.sqrt(np.add(np.square(tensor), b))), 0.5);
+}
+
+/** One half of a dim times the sigmoid of the other. */
+export function glu(x: TensorLike, dim = -1): Tensor {
+  const tensor = asFloat(x, "glu");
+  const d = normalizeDim(dim, tensor.ndim, "glu");
+  const n = at(tensor.shape, d);
+  if (n % 2 !== 0) {
+    throw new ShapeError(
+      `[glu] dim ${d} of ${formatType(tensor.type)} has size ${n}: it must be even to be halved`,
+    );
+  }
+  const [values, gates] = np.split(tensor, 2, d);
+  return np.multiply(values ?? tensor, sigmoid(gates ?? tensor));
+}
+
+/** Options of {@link softmax} and {@link logSoftmax}. */
+export interface SoftmaxOptions {
+  /** Which elements take part; the others get probability 0. */
+  readonly where?: TensorLike | undefined;
+}
+
+/** The elements minus their largest, which is a constant to differentiation; left-out elements are −∞. */
+function shifted(x: Tensor, dims: readonly number[], mask: TensorLike | undefined): Tensor {
+  const initial = mask === undefined && x.size > 0 ? undefined : Number.NEGATIVE_INFINITY;
+  const peak = ops.stopGradient(np.max(x, dims, { keepdims: true, where: mask, initial }));
+  const moved = np.subtract(x, peak);
+  return mask === undefined ? moved : np.where(mask, moved, Number.NEGATIVE_INFINITY);
+}
+
+/** exp(x) / Σ exp(x) over a dim or several. */
+export function softmax(x: TensorLike, dim: np.Dims = -1, { where: mask }: SoftmaxOptions = {}): Tensor {
+  const tensor = asFloat(x, "softmax");
+  const dims = normalizeDims(dim, tensor.ndim, "softmax");
+  const exps = np.exp(shifted(tensor, dims, mask));
+  return np.divide(exps, np.sum(exps, dims, { keepdims: true }));
+}
+
+/** log(softmax(x)), precise for small probabilities. */
+export function logSoftmax(x: TensorLike, dim: np.Dims = -1, { where: mask }: SoftmaxOptions = {}): Tensor {
+  const tensor = asFloat(x, "logSoftmax");
+  const dims = normalizeDims(dim, tensor.ndim, "logSoftmax");
+  const moved = shifted(tensor, dims, mask);
+  return np.subtract(moved, np.log(np.sum(np.exp(moved), dims, { keepdims: true })));
+}
+
+/** Options of {@link oneHot}. */
+export interface OneHotOptions {
+  readonly dtype?: DType | undefined;
+  /** Where the new dim goes. */
+  readonly dim?: number | undefined;
+}
+
+/** Vectors that are 1 at the given index and 0 elsewhere; an index out of range gives only zeros. */
+export function oneHot(
+  x: TensorLike,
+  numClasses: number,
+  { dtype = "float32", dim = -1 }: OneHotOptions = {},
+): Tensor {
+  const indices = typeof x === "number" ? Tensor.scalar(x, "int32") : np.positive(x);
+  if (!Number.isInteger(numClasses) || numClasses < 0) {
+    throw new ValueError(`[oneHot] numClasses ${numClasses} must be a whole number from 0`);
+  }
+  const rank = indices.ndim + 1;
+  const d = normalizeDim(dim, rank, "oneHot");
+  const shape = [...indices.shape.slice(0, d), numClasses, ...indices.shape.slice(d)];
+  const type = indices.dtype === "bool" ? "int32" : indices.dtype;
+  const classes = ops.iota(type, shape, d);
+  const spread = expandTo(np.expandDims(np.astype(indices, type), d), shape);
+  return np.astype(ops.compare("eq", spread, classes), dtype);
+}
+
+/** Options of {@link standardize}. */
+export interface StandardizeOptions {
+  readonly mean?: TensorLike | undefined;
+  readonly variance?: TensorLike | undefined;
+  readonly epsilon?: number | undefined;
+  readonly where?: TensorLike | undefined;
+}
+
+/** (x − mean) / √(variance + epsilon) over dims. */
+export function standardize(x: TensorLike, dim: np.Dims = -1, options: StandardizeOptions = {}): Tensor {
+  const { epsilon = 1e-5, where: mask } = options;
+  const tensor = asFloat(x, "standardize");
+  const over = { keepdims: true, where: mask };
+  const mean = options.mean ?? np.mean(tensor, dim, over);
+  const variance = options.variance ?? np.subtract(np.mean(np.square(tensor), dim, over), np.square(mean));
+  return np.multiply(np.subtract(tensor, mean), ops.rsqrt(asFloat(np.add(variance, epsilon), "standardize")));
+}
+
+/** Options of {@link layerNorm} and {@link rmsNorm}. */
+export interface NormOptions {
+  /** Factors of the normalised elements. */
+  readonly scale?: TensorLike | undefined;
+  /** What is added after scaling; {@link layerNorm} only. */
+  readonly bias?: TensorLike | undefined;
+  readonly epsilon?: number | undefined;
+  /** The dims to normalise over. */
+  readonly dim?: np.Dims | undefined;
+}
+
+/**
+ * Normalises to mean 0 and variance 1 over dims, then scales and shifts. Mean and variance are computed in
+ * float32 at least, as in Flax.
+ */
+export function layerNorm(
+  x: TensorLike,
+  { scale, bias, epsilon = 1e-6, dim = -1 }: NormOptions = {},
+): Tensor {
+  const tensor = asFloat(x, "layerNorm");
+  const wide = widen(tensor);
+  const mean = np.mean(wide, dim, { keepdims: true });
+  const squares = np.mean(np.square(wide), dim, { keepdims: true });
+  // A tiny variance may come out negative by cancellation.
+  const variance = np.maximum(np.subtract(squares, np.square(mean)), 0);
+  return scaled(np.subtract(wide, mean), variance, epsilon, tensor, scale, bias);
+}
+
+/** Divides by the root of the mean square over dims, then scales; computed in float32 at least, as in Flax. */
+export function rmsNorm(
+  x: TensorLike,
+  { scale, epsilon = 1e-6, dim = -1 }: Omit<NormOptions, "bias"> = {},
+): Tensor {
+  const tensor = asFloat(x, "rmsNorm");
+  const wide = widen(tensor);
+  const squares = np.mean(np.square(wide), dim, { keepdims: true });
+  return scaled(wide, squares, epsilon, tensor, scale, undefined);
+}
+
+function widen(x: Tensor): Tensor {
+  return np.astype(x, np.promoteTypes(x.dtype, "float32"));
+}
+
+function scaled(
+  centered: Tensor,
+  variance: Tensor,
+  epsilon: number,
+  x: Tensor,
+  scale: TensorLike | undefined,
+  bias: TensorLike | undefined,
+): Tensor {
+  const factor = ops.rsqrt(np.add(variance, epsilon));
+  const normal = np.multiply(centered, scale === undefined ? factor : np.multiply(factor, scale));
+  const result = bias === undefined ? normal : np.add(normal, bias);
+  const present = [x, scale, bias].filter((value) => value !== undefined);
+  return np.astype(result, resultType(...present));
+}
