@@ -1,3 +1,11 @@
+export { DeviceFailedError, type FailurePlace, OutOfMemoryError } from "./errors.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";
+export {
+  createThreadsEngine,
+  type ThreadsEngine,
+  type ThreadsEngineInfo,
+  type ThreadsEngineOptions,
+  type TraceEvent,
+} from "./threads/engine.js";

@@ -4,9 +4,11 @@ import { at } from "../../ir/shape.js";
 import { planStaging, prepareCollective } from "./collectives.js";
 import { COMMAND, CommandReader } from "./commands.js";
 import { deviceBase, reportEvent, STATE, WORD } from "./control.js";
+import type { PreparedGemm } from "./gemm.js";
 import type { LoadMessage, WorkerMessage, WorkerSetup } from "./messages.js";
 import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
 import { connectPeers, type Peers } from "./peers.js";
+import { SCRATCH } from "./scratch.js";
 import { Aborted, Signals } from "./signals.js";
 import { type KernelFunction, StepRunner } from "./stepRunner.js";
 
@@ -17,7 +19,7 @@ export interface LoopHost {
   /** The imports of a program's kernel modules. */
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
   /** Makes a matrix product ready to be called with addresses. */
-  prepareGemm(step: GemmStep): (a: number, b: number, c: number) => void;
+  prepareGemm(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm;
   runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
   now(): number;
   /** Replaces the action of a step, for tests. */
@@ -151,7 +153,7 @@ class Device {
       signals: this.signals,
       kernels: this.kernels,
       peers: this.peers,
-      scratch: at(this.setup.collectiveScratch, this.setup.device),
+      scratch: this.setup.scratch + SCRATCH.collectives,
       words,
       position,
       devices,
@@ -170,7 +172,7 @@ class Device {
         return { spec, collective: prepareCollective(spec, i, collectiveHost, address) };
       }),
       copy: this.kernels.copy,
-      prepareGemm: this.host.prepareGemm,
+      prepareGemm: (step) => this.host.prepareGemm(step, message.gemmModule),
       runHostStep: this.host.runHostStep,
       status: {
         words: this.setup.control,

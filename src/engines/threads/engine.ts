@@ -1,14 +1,16 @@
 import { availableParallelism, totalmem } from "node:os";
+import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
-import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
+import { allocateHost, byteSize, type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
-import { ValueError } from "../../ir/errors.js";
+import { ShapeError, ValueError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
 import { at, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
+import { verify } from "../../ir/verify.js";
 import type { FailurePlace } from "../errors.js";
+import { type Blas, findBlas } from "./blas.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
-import { COLLECTIVE_SCRATCH_BYTES } from "./collectives.js";
 import { COMMAND } from "./commands.js";
 import { DeviceMemory } from "./deviceMemory.js";
 import { ThreadsExecutable } from "./executable.js";
@@ -16,6 +18,7 @@ import type { Fault } from "./faults.js";
 import { buildMoveModule } from "./moveKernels.js";
 import { createMemories, MAX_DEVICE_BYTES, type MemoryLayout, sharedLimit } from "./peers.js";
 import { type LoadedProgram, loadProgram, unloadProgram } from "./programs.js";
+import { SCRATCH_BYTES } from "./scratch.js";
 import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "./trace.js";
 import { compileWasmModule, enableRelaxedSimd } from "./v8Flags.js";
 import { workerEntry } from "./workerEntry.js";
@@ -99,13 +102,12 @@ export class ThreadsEngine implements Engine {
   private readonly pool: WorkerPool;
   private readonly programs = new Map<number, LoadedProgram>();
   private readonly features: WasmFeatures;
+  private readonly blas: Blas | undefined;
   private readonly abandoned = new FinalizationRegistry<number>((id) => this.unload(id));
+  private closed = false;
   private traces: readonly Float64Array[] | undefined;
 
-  constructor(
-    private readonly options: ThreadsEngineOptions,
-    test: TestOptions = {},
-  ) {
+  constructor(options: ThreadsEngineOptions, test: TestOptions = {}) {
     const { numDevices } = options;
     if (!Number.isInteger(numDevices) || numDevices < 1) {
       throw new ValueError(
@@ -115,22 +117,23 @@ export class ThreadsEngine implements Engine {
     this.numDevices = numDevices;
     enableRelaxedSimd();
     this.features = detectFeatures();
-    this.layout = createMemories(numDevices, chooseMemory(options), test.layout);
+    this.blas = options.blas === false ? undefined : findBlas();
+    this.layout = createMemories(numDevices, chooseMemory(options), SCRATCH_BYTES, test.layout);
     this.bytes = this.layout.memories.map((memory) => new Uint8Array(memory.buffer));
     this.memories = this.layout.regions.map(
-      (region, device) => new DeviceMemory(device, region, COLLECTIVE_SCRATCH_BYTES),
+      (region, device) => new DeviceMemory(device, region, SCRATCH_BYTES),
     );
     this.pool = new WorkerPool({
       numDevices,
       entry: workerEntry(),
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       describe: (device, program, step) => this.describe(device, program, step),
+      scratch: this.memories.map(({ scratch }) => scratch),
       setup: {
         layout: this.layout,
         moveModule: compileWasmModule(buildMoveModule()),
-        collectiveScratch: this.memories.map(({ scratch }) => scratch),
         spins: numDevices <= availableParallelism() ? SPINS.ownCore : SPINS.sharedCore,
-        blas: options.blas ?? true,
+        blasPath: this.blas?.path,
         timeOrigin: performance.timeOrigin,
         faults: test.faults ?? [],
       },
@@ -138,15 +141,15 @@ export class ThreadsEngine implements Engine {
   }
 
   compile(program: Program, options: CompileOptions): Executable {
-    void program;
-    void options;
-    throw new ValueError("[compile] the compiler is not there yet");
+    verify(program, "perDevice");
+    return this.load(compileProgram(program, { ...options, features: this.features }), options);
   }
 
   /** Loads a step list that was compiled before. */
   load(compiled: CompiledProgram, options: CompileOptions): Executable {
     const { pool, memories } = this;
-    const loaded = loadProgram(compiled, options, { pool, memories, numDevices: this.numDevices });
+    const { features, numDevices } = this;
+    const loaded = loadProgram(compiled, options, { pool, memories, numDevices, features });
     this.programs.set(loaded.id, loaded);
     const executable = new ThreadsExecutable(loaded, options, pool, memories);
     this.abandoned.register(executable, loaded.id);
@@ -154,11 +157,11 @@ export class ThreadsEngine implements Engine {
   }
 
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
-    const expected = sizeOf(type.shape);
-    if (data.length !== expected || data.BYTES_PER_ELEMENT !== byteSize(type.dtype)) {
-      throw new ValueError(
-        `[upload] ${data.length} elements of ${data.BYTES_PER_ELEMENT} bytes do not fill ${formatType(type)} ` +
-          `(${expected} elements of ${byteSize(type.dtype)} bytes)`,
+    const expected = allocateHost(type.dtype, 0).constructor;
+    if (data.length !== sizeOf(type.shape) || data.constructor !== expected) {
+      throw new ShapeError(
+        `[upload] ${formatType(type)} needs a ${expected.name} of ${sizeOf(type.shape)} elements, ` +
+          `not a ${data.constructor.name} of ${data.length}`,
       );
     }
     const memory = this.memoryOf(device, "upload");
@@ -178,6 +181,7 @@ export class ThreadsEngine implements Engine {
   }
 
   async download(buffer: DeviceBuffer): Promise<HostData> {
+    this.checkOpen();
     const source = adoptBuffer(buffer, this.pool, "download");
     source.allocation.readers++;
     try {
@@ -189,6 +193,7 @@ export class ThreadsEngine implements Engine {
   }
 
   peek(buffer: DeviceBuffer): HostData | undefined {
+    this.checkOpen();
     const source = adoptBuffer(buffer, this.pool, "peek");
     return this.pool.completed(source.device) >= source.readyAt ? this.copyOut(source) : undefined;
   }
@@ -215,12 +220,15 @@ export class ThreadsEngine implements Engine {
   }
 
   release(buffer: DeviceBuffer): void {
-    if (!(buffer instanceof ThreadsBuffer) || !buffer.belongsTo(this.pool)) return;
-    const allocation = buffer.take();
-    if (allocation !== undefined) this.memoryOf(buffer.device, "release").release(allocation);
+    // After closing there is nothing left to give back, so finalizers may still come here.
+    if (this.closed) return;
+    const { device, allocation } = adoptBuffer(buffer, this.pool, "release");
+    if (buffer instanceof ThreadsBuffer) buffer.take();
+    this.memoryOf(device, "release").release(allocation);
   }
 
   close(): Promise<void> {
+    this.closed = true;
     return this.pool.close();
   }
 
@@ -230,9 +238,9 @@ export class ThreadsEngine implements Engine {
     return {
       engine: "threads",
       numDevices: this.numDevices,
-      memoryBytes: region.end - region.start,
+      memoryBytes: region.end - region.start - SCRATCH_BYTES,
       memoryLayout: this.layout.kind,
-      gemm: describeGemm(this.options.blas ?? true, this.features),
+      gemm: describeGemm(this.blas, this.features),
       wasm: this.features,
       numCores: availableParallelism(),
     };
@@ -277,6 +285,11 @@ export class ThreadsEngine implements Engine {
     );
   }
 
+  /** What was computed before a device failed can still be read; nothing can after closing. */
+  private checkOpen(): void {
+    if (this.closed) throw this.pool.failure;
+  }
+
   private copyOut({ type, device, allocation }: LiveBuffer): HostData {
     const { address } = allocation.block;
     const copy = new Uint8Array(sizeOf(type.shape) * byteSize(type.dtype));
@@ -309,16 +322,20 @@ export class ThreadsEngine implements Engine {
 
 function chooseMemory({ numDevices, memoryBytes }: ThreadsEngineOptions): number {
   if (memoryBytes === undefined) {
-    return Math.min(sharedLimit(numDevices), Math.max(64 * 1024 * 1024, (0.75 * totalmem()) / numDevices));
+    return Math.min(
+      sharedLimit(numDevices) - SCRATCH_BYTES,
+      Math.max(64 * 1024 * 1024, (0.75 * totalmem()) / numDevices),
+    );
   }
   if (!Number.isFinite(memoryBytes) || memoryBytes <= 0 || memoryBytes > MAX_DEVICE_BYTES) {
     throw new ValueError(
       `[createThreadsEngine] memoryBytes ${memoryBytes} is not a number of bytes from 1 to ${MAX_DEVICE_BYTES} (4 GiB)`,
     );
   }
-  return Math.max(memoryBytes, 1024 * 1024);
+  return memoryBytes;
 }
 
-function describeGemm(_blas: boolean, features: WasmFeatures): string {
+function describeGemm(blas: Blas | undefined, features: WasmFeatures): string {
+  if (blas !== undefined) return `${blas.name} (${blas.path})`;
   return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
 }

@@ -9,11 +9,11 @@ export interface WorkerSetup {
   readonly commands: Int32Array;
   readonly layout: MemoryLayout;
   readonly moveModule: WebAssembly.Module;
-  /** Where each device has its scratch memory for collectives. */
-  readonly collectiveScratch: readonly number[];
+  /** Where the device has its scratch memory; see `scratch.ts`. */
+  readonly scratch: number;
   readonly spins: number;
-  /** Whether matrix products may use the system's BLAS. */
-  readonly blas: boolean;
+  /** The BLAS library for matrix products, if there is one. */
+  readonly blasPath: string | undefined;
   /** The main thread's `performance.timeOrigin`, to which trace times refer. */
   readonly timeOrigin: number;
   readonly faults: readonly Fault[];
@@ -25,6 +25,8 @@ export interface LoadMessage {
   readonly id: number;
   readonly name: string;
   readonly modules: readonly { readonly module: WebAssembly.Module; readonly exports: readonly string[] }[];
+  /** The kernel for matrix products that BLAS does not do, when the program has any. */
+  readonly gemmModule: WebAssembly.Module | undefined;
   readonly steps: readonly Step[];
   readonly slots: readonly SlotBase[];
   readonly numInputs: number;

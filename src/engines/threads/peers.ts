@@ -32,20 +32,22 @@ export const MAX_DEVICE_BYTES = MAX_PAGES * PAGE - TAIL;
 
 /** The number of bytes a device can have when all share one memory. */
 export function sharedLimit(numDevices: number): number {
-  return Math.floor((MAX_PAGES * PAGE - TAIL) / numDevices / PAGE) * PAGE;
+  return Math.floor((MAX_PAGES * PAGE - TAIL) / numDevices / 64) * 64;
 }
 
 /**
  * Reserves address space for all devices; pages become real when they are first touched.
  *
+ * @param scratchBytes what each device needs besides what was asked for
  * @param kind which layout; by default one shared memory where it is large enough
  */
 export function createMemories(
   numDevices: number,
   bytesPerDevice: number,
+  scratchBytes: number,
   kind?: MemoryLayout["kind"],
 ): MemoryLayout {
-  const bytes = Math.ceil(bytesPerDevice / PAGE) * PAGE;
+  const bytes = Math.ceil((bytesPerDevice + scratchBytes) / 64) * 64;
   if (kind === "shared" || (kind === undefined && bytes <= sharedLimit(numDevices))) {
     const memory = reserve(bytes * numDevices + TAIL);
     return {

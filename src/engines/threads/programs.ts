@@ -1,4 +1,7 @@
+import { tileFor } from "../../compiler/gemm/tile.js";
+import { buildGemmModule } from "../../compiler/gemm/wasmGemm.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
+import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
@@ -35,15 +38,17 @@ interface LoadTarget {
   readonly pool: WorkerPool;
   readonly memories: readonly DeviceMemory[];
   readonly numDevices: number;
+  readonly features: WasmFeatures;
 }
 
 let nextId = 0;
+let gemmModule: WebAssembly.Module | undefined;
 
 /** Compiles the kernels, makes room on every device and sends the program there. */
 export function loadProgram(
   compiled: CompiledProgram,
   options: CompileOptions,
-  { pool, memories, numDevices }: LoadTarget,
+  { pool, memories, numDevices, features }: LoadTarget,
 ): LoadedProgram {
   const { devices } = options;
   checkDevices(compiled, options, numDevices);
@@ -76,6 +81,14 @@ export function loadProgram(
     });
     throw error;
   }
+  const steps: LoadedStep[] = [];
+  forEachStep(compiled.steps, (step) => {
+    const info = compiled.infos[step.info];
+    steps.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
+  });
+  if (steps.some(({ kind }) => kind === "gemm")) {
+    gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
+  }
   const words = newCollectiveWords(compiled.collectives.length, devices.length);
   devices.forEach((device, position) => {
     const constants = at(allocations, position).block.address;
@@ -85,6 +98,7 @@ export function loadProgram(
       id,
       name,
       modules,
+      gemmModule,
       steps: compiled.steps,
       slots: compiled.slots,
       numInputs: compiled.inputs.length,
@@ -102,11 +116,6 @@ export function loadProgram(
       devices,
       words,
     });
-  });
-  const steps: LoadedStep[] = [];
-  forEachStep(compiled.steps, (step) => {
-    const info = compiled.infos[step.info];
-    steps.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
   });
   return { id, name, compiled, devices, steps, allocations };
 }

@@ -14,6 +14,7 @@ import type {
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { Collective } from "./collectives.js";
+import type { PreparedGemm } from "./gemm.js";
 import { recordStep } from "./trace.js";
 
 /** What the steps of a loaded program work with. */
@@ -28,7 +29,7 @@ export interface StepHost {
   readonly position: number;
   readonly collectives: readonly { readonly spec: CollectivePlaces; readonly collective: Collective }[];
   copy(target: number, source: number, bytes: number): void;
-  prepareGemm(step: GemmStep): (a: number, b: number, c: number) => void;
+  prepareGemm(step: GemmStep): PreparedGemm;
   runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
   /** Where the number of the running step is published. */
   readonly status: { readonly words: Int32Array; readonly step: number; readonly progress: number };

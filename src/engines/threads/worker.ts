@@ -1,14 +1,24 @@
 import { type MessagePort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { runHostStep } from "../../compiler/hostKernels.js";
+import { kernelImports } from "../../compiler/kernelLibrary.js";
 import { InternalError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
 import { runDevice } from "./deviceLoop.js";
 import type { Fault } from "./faults.js";
-import { prepareGemm } from "./gemm.js";
-import { kernelImports, runHostStep } from "./hostSteps.js";
+import { GemmPreparer } from "./gemm.js";
+
 import type { WorkerMessage, WorkerSetup } from "./messages.js";
+import { SCRATCH } from "./scratch.js";
 
 /** The entry point of a device's worker thread under Node. */
 const { setup, port } = workerData as { readonly setup: WorkerSetup; readonly port: MessagePort };
 const clockOffset = performance.timeOrigin - setup.timeOrigin;
+
+const gemms = new GemmPreparer(
+  at(setup.layout.memories, setup.device),
+  setup.blasPath,
+  setup.scratch + SCRATCH.gemm,
+);
 
 runDevice(setup, {
   receive() {
@@ -17,8 +27,8 @@ runDevice(setup, {
     return received.message as WorkerMessage;
   },
   kernelImports,
-  prepareGemm: prepareGemm(setup),
-  runHostStep,
+  prepareGemm: (step, module) => gemms.prepare(step, module),
+  runHostStep: (step, table, memory) => runHostStep(step, table, memory.buffer),
   now: () => performance.now() + clockOffset,
   wrap(program, index, action) {
     const fault = setup.faults.find(

@@ -1,5 +1,5 @@
 import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
-import { ShardwiseError } from "../../ir/errors.js";
+import { DisposedError, type ShardwiseError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import { DeviceFailedError, type FailurePlace } from "../errors.js";
 import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
@@ -11,13 +11,15 @@ import { Watchdog } from "./watchdog.js";
 const CLOSE_PATIENCE_MS = 5000;
 
 /** What the pool gives every worker besides its own words. */
-export type SharedSetup = Omit<WorkerSetup, "device" | "control" | "commands">;
+export type SharedSetup = Omit<WorkerSetup, "device" | "control" | "commands" | "scratch">;
 
 /** How a pool of workers is made. */
 export interface PoolOptions {
   readonly numDevices: number;
   readonly entry: URL;
   readonly setup: SharedSetup;
+  /** Where each device has its scratch memory. */
+  readonly scratch: readonly number[];
   /** Without progress for so long while it has work, a device counts as failed. */
   readonly deadlineMs: number;
   /** Names the program and the step that a device works on. */
@@ -109,9 +111,7 @@ export class WorkerPool {
 
   /** Stops all workers; what is still running ends with an error. */
   async close(): Promise<void> {
-    this.end(
-      new ShardwiseError("disposed", "[engine] the engine is closed: open another one to run programs"),
-    );
+    this.end(new DisposedError("[engine] the threads engine is closed: open another one to run programs"));
     let timer: NodeJS.Timeout | undefined;
     const patience = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
@@ -123,7 +123,14 @@ export class WorkerPool {
   private start(device: number): Member {
     const commands = newCommandRing();
     const { port1, port2 } = new MessageChannel();
-    const setup: WorkerSetup = { ...this.options.setup, device, control: this.control, commands };
+    const { setup: shared, scratch } = this.options;
+    const setup: WorkerSetup = {
+      ...shared,
+      device,
+      control: this.control,
+      commands,
+      scratch: at(scratch, device),
+    };
     const worker = new Worker(this.options.entry, {
       workerData: { setup, port: port2 },
       transferList: [port2],
