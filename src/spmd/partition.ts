@@ -1,16 +1,44 @@
-import { blockShape, type MeshShape, type Spec } from "../ir/mesh.js";
-import { type Atom, type Eqn, forEachEqn, mapInnerPrograms, type Program } from "../ir/program.js";
-import { at, tensorType } from "../ir/shape.js";
+import { axisSizeIn, blockShape, type DimAxes, formatSpec, type MeshShape, type Spec } from "../ir/mesh.js";
+import type { OpParams } from "../ir/ops.js";
+import type { Atom, Eqn, Program } from "../ir/program.js";
+import { at, formatType, type TensorType } from "../ir/shape.js";
 import { bind, inline, traceFlat } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
-import { replicatedSpec } from "./partitionSpec.js";
-import { reshard } from "./reshard.js";
+import { factorRule } from "./factors.js";
+import { inlineCalls } from "./inlineCalls.js";
+import { emitLocal } from "./localOps.js";
+import { assignAxes, bytesOf, dimAxes, propagate, Shardings, wishesOf } from "./propagate.js";
+import { namedAxes, reshard } from "./reshard.js";
+import {
+  type Blocks,
+  exchange,
+  gatherSegments,
+  type Segments,
+  segment,
+  sourceSpec,
+  type Value,
+} from "./segments.js";
 
 /** A per-device program and how its inputs and outputs are split. */
 export interface PartitionedProgram {
   readonly program: Program;
   readonly inSpecs: readonly Spec[];
   readonly outSpecs: readonly Spec[];
+  /** Where values had to be put together that were split. */
+  readonly gathers: readonly GatherNote[];
+}
+
+/** A place where a split value was needed whole. */
+export interface GatherNote {
+  /** The op that needed it, with the value's type. */
+  readonly what: string;
+  readonly from: string;
+  readonly to: string;
+  /** The bytes of the result on every device. */
+  readonly bytes: number;
+  /** The user's source line. */
+  readonly source: string;
 }
 
 /** The specs that are fixed from outside; the others are chosen. */
@@ -19,98 +47,271 @@ export interface FixedSpecs {
   readonly outSpecs?: readonly (Spec | undefined)[];
 }
 
-interface Sharded {
-  readonly block: Tensor;
-  readonly spec: Spec;
-}
-
 /**
- * Turns a program over whole tensors into the program that every device of the mesh runs on its blocks.
- * Shard maps are opened; what stands outside of them is computed on every device.
+ * Turns a program over whole tensors into the program that every device of the mesh runs on its blocks: finds
+ * a sharding for every value, then rewrites equation by equation, adding the collectives that are needed.
  */
-export function partition(program: Program, mesh: MeshShape, fixed: FixedSpecs = {}): PartitionedProgram {
-  const inSpecs = program.inputs.map(
-    (input, i) => fixed.inSpecs?.[i] ?? firstUse(program, input) ?? replicatedSpec(input.type.shape.length),
-  );
-  let outSpecs: readonly Spec[] = [];
-  const types = program.inputs.map(({ type }, i) =>
-    tensorType(type.dtype, blockShape(type.shape, at(inSpecs, i), mesh)),
-  );
-  const traced = traceFlat((blocks) => {
-    const outs = evaluate(
-      program,
-      mesh,
-      blocks.map((block, i) => ({ block, spec: at(inSpecs, i) })),
-    );
-    outSpecs = outs.map(({ spec }, i) => fixed.outSpecs?.[i] ?? spec);
-    return outs.map(({ block, spec }, i) => reshard(block, spec, at(outSpecs, i), mesh));
-  }, types);
-  return { program: traced.program, inSpecs, outSpecs };
-}
-
-/** The spec under which a shard map takes this input, if one does. */
-function firstUse(program: Program, input: Atom): Spec | undefined {
-  for (const eqn of program.eqns) {
-    const i = eqn.ins.indexOf(input);
-    if (i >= 0 && eqn.op === "shardMap") return at(eqn.params.inSpecs, i);
-  }
-  return undefined;
-}
-
-function evaluate(program: Program, mesh: MeshShape, ins: readonly Sharded[]): Sharded[] {
-  const values = new Map<number, Sharded>();
-  const read = (atom: Atom): Sharded => {
-    if (atom.kind === "literal") return { block: Tensor.literal(atom), spec: [] };
-    return at(
-      [values.get(atom.id)].filter((value) => value !== undefined),
-      0,
-    );
-  };
-  program.inputs.forEach((input, i) => {
-    values.set(input.id, at(ins, i));
-  });
-  for (const eqn of program.eqns) {
-    const outs = apply(eqn, mesh, eqn.ins.map(read));
-    eqn.outs.forEach((out, i) => {
-      values.set(out.id, at(outs, i));
+export function partition(original: Program, mesh: MeshShape, fixed: FixedSpecs = {}): PartitionedProgram {
+  const program = inlineCalls(original);
+  const shardings = new Shardings();
+  const fix = (atoms: readonly Atom[], specs: readonly (Spec | undefined)[] | undefined) =>
+    atoms.forEach((atom, i) => {
+      specs?.[i]?.forEach((axes, d) => {
+        shardings.fix(atom, d, axes);
+      });
     });
-  }
-  return program.outputs.map(read);
+  fix(program.inputs, fixed.inSpecs);
+  fix(program.outputs, fixed.outSpecs);
+  fix(program.inputs, fixed.inSpecs);
+  propagate(program, mesh, shardings);
+  const partitioner = new Partitioner(mesh, shardings);
+  const inSpecs = program.inputs.map((input) => shardings.get(input));
+  const outSpecs = program.outputs.map((atom, i) => fixed.outSpecs?.[i] ?? shardings.get(atom));
+  const result = partitioner.program(program, inSpecs, outSpecs);
+  return { program: result, inSpecs, outSpecs, gathers: partitioner.gathers };
 }
 
-function apply(eqn: Eqn, mesh: MeshShape, ins: readonly Sharded[]): Sharded[] {
-  const resharded = (wanted: (i: number) => Spec) =>
-    ins.map(({ block, spec }, i) => reshard(block, spec, wanted(i), mesh));
-  if (eqn.op === "shardMap") {
-    const { body, inSpecs, outSpecs } = eqn.params;
-    const outs = inline(
-      body,
-      resharded((i) => at(inSpecs, i)),
+class Partitioner {
+  readonly gathers: GatherNote[] = [];
+
+  constructor(
+    private readonly mesh: MeshShape,
+    private readonly shardings: Shardings,
+  ) {}
+
+  /** The per-device form of a program whose inputs and outputs have the given specs. */
+  program(program: Program, inSpecs: readonly Spec[], outSpecs: readonly Spec[]): Program {
+    const types = program.inputs.map(({ type }, i) => this.blockType(type, at(inSpecs, i)));
+    const { program: result } = traceFlat((blocks) => {
+      const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
+      const outs = this.evaluate(program, ins);
+      return outs.map((value, i) => reshard(value.block, value.spec, at(outSpecs, i), this.mesh));
+    }, types);
+    return result;
+  }
+
+  private blockType(type: TensorType, spec: Spec): TensorType {
+    return { dtype: type.dtype, shape: blockShape(type.shape, spec, this.mesh) };
+  }
+
+  private evaluate(program: Program, ins: readonly Blocks[]): Blocks[] {
+    const values = new Map<number, Value>();
+    program.inputs.forEach((input, i) => {
+      values.set(input.id, at(ins, i));
+    });
+    const read = (atom: Atom): Value => {
+      if (atom.kind === "literal") return { kind: "blocks", block: Tensor.literal(atom), spec: [] };
+      return at(
+        [values.get(atom.id)].filter((value) => value !== undefined),
+        0,
+      );
+    };
+    const settled = (atom: Atom, eqn?: Eqn): Blocks => {
+      const value = read(atom);
+      if (value.kind === "blocks") return value;
+      const blocks = this.settle(value, eqn);
+      if (atom.kind === "var") values.set(atom.id, blocks);
+      return blocks;
+    };
+    for (const eqn of program.eqns) {
+      const operands =
+        eqn.op === "add"
+          ? eqn.ins.map((atom) => (isPadded(read(atom)) ? read(atom) : settled(atom, eqn)))
+          : eqn.ins.map(read);
+      const moved = eqn.outs[0] && segment(eqn, operands, eqn.outs[0].type);
+      const outs: readonly Value[] = moved
+        ? [moved]
+        : this.apply(
+            eqn,
+            eqn.ins.map((atom) => settled(atom, eqn)),
+          );
+      eqn.outs.forEach((out, i) => {
+        values.set(out.id, at(outs, i));
+      });
+    }
+    return program.outputs.map((atom) => settled(atom));
+  }
+
+  /** Carries out a chain of row movements. */
+  private settle(segments: Segments, eqn: Eqn | undefined): Blocks {
+    const exchanged = exchange(segments, this.mesh);
+    if (exchanged) return exchanged;
+    const { dim, base, type } = segments;
+    const whole = sourceSpec(segments).map((axes, d) => (d === dim ? [] : axes));
+    const moved = gatherSegments(segments, (source) => this.move(source, whole, eqn, type));
+    const block = base ? ops.add(this.move(base, whole, eqn, type), moved) : moved;
+    return { kind: "blocks", block, spec: whole };
+  }
+
+  /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
+  private move({ block, spec }: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
+    const moved = reshard(block, spec, to, this.mesh);
+    const lost = spec.some((axes, d) =>
+      axes.some((axis) => !(to[d] ?? []).includes(axis) && this.size(axis) > 1),
     );
-    return outs.map((block, i) => ({ block, spec: at(outSpecs, i) }));
+    if (lost) {
+      this.gathers.push({
+        what: `${eqn?.op ?? "return"} ${formatType(type)}`,
+        from: formatSpec(spec),
+        to: formatSpec(to),
+        bytes: bytesOf(moved.type),
+        source: eqn?.source?.text ?? "unknown source",
+      });
+    }
+    return moved;
   }
-  const whole = resharded((i) => replicatedSpec(at(eqn.ins, i).type.shape.length));
-  const replicated = (blocks: readonly Tensor[]) =>
-    blocks.map((block) => ({ block, spec: replicatedSpec(block.ndim) }));
-  if (eqn.op === "shardingConstraint") return replicated(whole);
-  const opened = mapInnerPrograms(eqn, (inner) =>
-    holdsShardMap(inner) ? partitionWhole(inner, mesh) : inner,
-  );
-  return replicated(bind(opened.op, whole, opened.params));
-}
 
-/** Partitions a program inside another one, whose operands and results are whole on every device. */
-function partitionWhole(program: Program, mesh: MeshShape): Program {
-  const whole = (atoms: readonly Atom[]) => atoms.map(({ type }) => replicatedSpec(type.shape.length));
-  return partition(program, mesh, { inSpecs: whole(program.inputs), outSpecs: whole(program.outputs) })
-    .program;
-}
+  private size(axis: string): number {
+    return axisSizeIn(this.mesh, axis) ?? 1;
+  }
 
-/** Whether there is anything in the program that only the partitioner can handle. */
-export function holdsShardMap(program: Program): boolean {
-  let found = false;
-  forEachEqn(program, (eqn) => {
-    if (eqn.op === "shardMap" || eqn.op === "shardingConstraint") found = true;
-  });
-  return found;
+  private apply(eqn: Eqn, ins: readonly Blocks[]): Blocks[] {
+    switch (eqn.op) {
+      case "scan":
+        return this.scan(eqn, ins);
+      case "while":
+        return this.while(eqn, ins);
+      case "cond":
+        return this.cond(eqn, ins);
+      case "shardMap": {
+        const { inSpecs, outSpecs, body } = eqn.params;
+        const blocks = ins.map((value, i) => this.move(value, at(inSpecs, i), eqn, at(eqn.ins, i).type));
+        return inline(body, blocks).map((block, i) => ({ kind: "blocks", block, spec: at(outSpecs, i) }));
+      }
+      case "shardingConstraint": {
+        const out = at(eqn.outs, 0);
+        const spec = this.shardings.get(out);
+        return [{ kind: "blocks", block: this.move(at(ins, 0), spec, eqn, out.type), spec }];
+      }
+      default:
+        return this.local(eqn, ins);
+    }
+  }
+
+  /** An op on blocks: operands are brought to shardings that agree, partial results are combined. */
+  private local(eqn: Eqn, ins: readonly Blocks[]): Blocks[] {
+    const { mesh } = this;
+    const rule = factorRule(eqn);
+    const wishes = [
+      ...ins.flatMap(({ spec }, i) =>
+        spec.flatMap((axes, d) =>
+          wishesOf(
+            axes,
+            rule.operands[i]?.[d] ?? [],
+            rule.factors,
+            mesh,
+            bytesOf(at(eqn.ins, i).type),
+            false,
+          ),
+        ),
+      ),
+      ...eqn.outs.flatMap((out, i) =>
+        this.shardings
+          .get(out)
+          .flatMap((axes, d) =>
+            wishesOf(axes, rule.results[i]?.[d] ?? [], rule.factors, mesh, bytesOf(out.type), false),
+          ),
+      ),
+    ];
+    const assigned = assignAxes(wishes, rule.factors);
+    const specOf = (dims: readonly (readonly number[])[]): Spec =>
+      dims.map((factors) => dimAxes(factors, assigned, rule.factors, mesh));
+    const operands = ins.map((value, i) =>
+      this.move(value, specOf(at(rule.operands, i)), eqn, at(eqn.ins, i).type),
+    );
+    const context = {
+      mesh,
+      rule,
+      assigned,
+      operandSpecs: rule.operands.map(specOf),
+      resultSpecs: rule.results.map(specOf),
+    };
+    const blocks = emitLocal(eqn, operands, context);
+    return blocks.map((block, i) =>
+      this.combine(block, at(context.resultSpecs, i), eqn, i, rule.factors, assigned),
+    );
+  }
+
+  /** Sums (or maxima, minima) over the devices that hold partial results, scattered where the result is split. */
+  private combine(
+    block: Tensor,
+    spec: Spec,
+    eqn: Eqn,
+    result: number,
+    factors: ReturnType<typeof factorRule>["factors"],
+    assigned: readonly DimAxes[],
+  ): Blocks {
+    const partial = (kind: string) =>
+      assigned.flatMap((axes, f) => (at(factors, f).kind === kind ? axes : []));
+    let combined = block;
+    let now = spec;
+    let sums = partial("sum");
+    const wanted = this.shardings.get(at(eqn.outs, result));
+    wanted.forEach((axes, d) => {
+      const mine = at(now, d);
+      const extra = axes.slice(mine.length);
+      const fits = mine.every((axis, i) => axis === axes[i]) && extra.every((axis) => sums.includes(axis));
+      const parts = extra.reduce((n, axis) => n * this.size(axis), 1);
+      if (extra.length === 0 || !fits || at(combined.shape, d) % parts !== 0) return;
+      combined = ops.psumScatter(combined, namedAxes(this.mesh, extra), d);
+      now = now.map((old, other) => (other === d ? axes : old));
+      sums = sums.filter((axis) => !extra.includes(axis));
+    });
+    combined = ops.psum(combined, namedAxes(this.mesh, sums));
+    combined = ops.pmax(combined, namedAxes(this.mesh, partial("max")));
+    combined = ops.pmin(combined, namedAxes(this.mesh, partial("min")));
+    return { kind: "blocks", block: combined, spec: now };
+  }
+
+  private scan(eqn: Eqn<"scan">, ins: readonly Blocks[]): Blocks[] {
+    const { body, numConsts, numCarry } = eqn.params;
+    const inSpecs = body.inputs.map((input) => this.shardings.get(input));
+    const outSpecs = body.outputs.map((output, i) =>
+      i < numCarry ? at(inSpecs, numConsts + i) : this.shardings.get(output),
+    );
+    const stacked = (spec: Spec, isSlice: boolean): Spec => (isSlice ? [[], ...spec] : spec);
+    const operands = ins.map((value, i) =>
+      this.move(value, stacked(at(inSpecs, i), i >= numConsts + numCarry), eqn, at(eqn.ins, i).type),
+    );
+    const results = bind("scan", operands, { ...eqn.params, body: this.program(body, inSpecs, outSpecs) });
+    return results.map((block, i) => ({
+      kind: "blocks",
+      block,
+      spec: stacked(at(outSpecs, i), i >= numCarry),
+    }));
+  }
+
+  private while(eqn: Eqn<"while">, ins: readonly Blocks[]): Blocks[] {
+    const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
+    const bodySpecs = body.inputs.map((input) => this.shardings.get(input));
+    const carrySpecs = bodySpecs.slice(numBodyConsts);
+    const conditionSpecs = condition.inputs.map((input, i) =>
+      i < numConditionConsts ? this.shardings.get(input) : at(carrySpecs, i - numConditionConsts),
+    );
+    const specs = [...conditionSpecs.slice(0, numConditionConsts), ...bodySpecs];
+    const operands = ins.map((value, i) => this.move(value, at(specs, i), eqn, at(eqn.ins, i).type));
+    const params: OpParams["while"] = {
+      ...eqn.params,
+      condition: this.program(condition, conditionSpecs, [[]]),
+      body: this.program(body, bodySpecs, carrySpecs),
+    };
+    return bind("while", operands, params).map((block, i) => ({
+      kind: "blocks",
+      block,
+      spec: at(carrySpecs, i),
+    }));
+  }
+
+  private cond(eqn: Eqn<"cond">, ins: readonly Blocks[]): Blocks[] {
+    const operands = ins.slice(1);
+    const inSpecs = operands.map(({ spec }, i) => at(eqn.ins, i + 1).type.shape.map((_, d) => spec[d] ?? []));
+    const outSpecs = eqn.outs.map((out) => this.shardings.get(out));
+    const branches = eqn.params.branches.map((branch) => this.program(branch, inSpecs, outSpecs));
+    const blocks = ins.map(({ block }) => block);
+    return bind("cond", blocks, { branches }).map((block, i) => ({
+      kind: "blocks",
+      block,
+      spec: at(outSpecs, i),
+    }));
+  }
 }

@@ -1,0 +1,282 @@
+import { byteSize } from "../ir/dtype.js";
+import { axisSizeIn, type DimAxes, type MeshShape, type Spec, splitCount } from "../ir/mesh.js";
+import type { Atom, Eqn, Program } from "../ir/program.js";
+import { at, range, sizeOf, type TensorType } from "../ir/shape.js";
+import { type DimFactors, type Factor, factorRule } from "./factors.js";
+
+/** Tensors whose dims correspond through shared factors: an equation, or a value passed into an inner program. */
+interface Relation {
+  readonly factors: readonly Factor[];
+  readonly members: readonly Member[];
+}
+
+interface Member {
+  readonly dims: DimFactors;
+  readonly type: TensorType;
+  /** The value, or a spec that some equation asks for. */
+  readonly value: Atom | { readonly kind: "pin"; readonly spec: Spec };
+}
+
+/** The shardings found so far; dims that the user fixed never change. */
+export class Shardings {
+  private readonly specs = new Map<number, DimAxes[]>();
+  private readonly fixedDims = new Map<number, boolean[]>();
+
+  /** The spec of a value; nothing known means whole. */
+  get(atom: Atom): Spec {
+    return (atom.kind === "var" ? this.specs.get(atom.id) : undefined) ?? atom.type.shape.map(() => []);
+  }
+
+  fixed(atom: Atom, dim: number): boolean {
+    return atom.kind === "literal" || (this.fixedDims.get(atom.id)?.[dim] ?? false);
+  }
+
+  fix(atom: Atom, dim: number, axes: DimAxes): void {
+    if (atom.kind !== "var") return;
+    this.set(atom, dim, axes);
+    const flags = this.fixedDims.get(atom.id) ?? atom.type.shape.map(() => false);
+    flags[dim] = true;
+    this.fixedDims.set(atom.id, flags);
+  }
+
+  set(atom: Atom, dim: number, axes: DimAxes): void {
+    if (atom.kind !== "var") return;
+    const spec = this.specs.get(atom.id) ?? atom.type.shape.map(() => []);
+    spec[dim] = axes;
+    this.specs.set(atom.id, spec);
+  }
+}
+
+/**
+ * Spreads known shardings over a program, forwards and backwards: first through ops that need no
+ * communication, then through reductions and contractions. What the user fixed stays.
+ */
+export function propagate(program: Program, mesh: MeshShape, shardings: Shardings): void {
+  fixConstraints(program, shardings);
+  const all = relations(program);
+  const local = all.filter(({ factors }) => factors.every(({ kind }) => kind === "parallel"));
+  for (const list of [local, all]) {
+    const backwards = [...list].reverse();
+    for (let round = 0; round < 64; round++) {
+      const forward = list.map((relation) => spread(relation, mesh, shardings)).includes(true);
+      const backward = backwards.map((relation) => spread(relation, mesh, shardings)).includes(true);
+      if (!forward && !backward) break;
+    }
+  }
+}
+
+function fixConstraints(program: Program, shardings: Shardings): void {
+  for (const eqn of program.eqns) {
+    if (eqn.op === "shardingConstraint") {
+      const out = at(eqn.outs, 0);
+      eqn.params.spec.forEach((axes, d) => {
+        if (axes !== "unconstrained") shardings.fix(out, d, axes);
+      });
+    } else if (eqn.op === "scan" || eqn.op === "while" || eqn.op === "remat") {
+      fixConstraints(eqn.params.body, shardings);
+    } else if (eqn.op === "cond") {
+      for (const branch of eqn.params.branches) fixConstraints(branch, shardings);
+    }
+  }
+}
+
+/** Two values that are the same tensor, up to leading dims that only one of them has. */
+function link(a: Atom, b: Atom): Relation {
+  const extra = a.type.shape.length - b.type.shape.length;
+  const factors = b.type.shape.map((size): Factor => ({ size, kind: "parallel" }));
+  const dims = b.type.shape.map((_, d) => [d]);
+  const leading = range(Math.max(0, extra)).map(() => []);
+  return {
+    factors,
+    members: [
+      { value: a, type: a.type, dims: [...leading, ...dims] },
+      { value: b, type: b.type, dims },
+    ],
+  };
+}
+
+function relations(program: Program): Relation[] {
+  return program.eqns.flatMap((eqn) => relationsOf(eqn));
+}
+
+function relationsOf(eqn: Eqn): Relation[] {
+  switch (eqn.op) {
+    case "scan": {
+      const { body, numCarry, numConsts } = eqn.params;
+      const carry = range(numCarry).map((i) => link(at(body.outputs, i), at(body.inputs, numConsts + i)));
+      return [
+        ...eqn.ins.map((atom, i) => link(atom, at(body.inputs, i))),
+        ...relations(body),
+        ...carry,
+        ...eqn.outs.map((out, i) => link(out, at(body.outputs, i))),
+      ];
+    }
+    case "while": {
+      const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
+      const bodyIns = eqn.ins.slice(numConditionConsts);
+      const carryOf = (i: number) => at(body.inputs, numBodyConsts + i);
+      return [
+        ...bodyIns.map((atom, i) => link(atom, at(body.inputs, i))),
+        ...relations(condition),
+        ...relations(body),
+        ...eqn.outs.flatMap((out, i) => [link(at(body.outputs, i), carryOf(i)), link(out, carryOf(i))]),
+      ];
+    }
+    case "cond":
+      return eqn.params.branches.flatMap((branch) => [
+        ...branch.inputs.map((input, i) => link(at(eqn.ins, i + 1), input)),
+        ...relations(branch),
+        ...eqn.outs.map((out, i) => link(out, at(branch.outputs, i))),
+      ]);
+    case "shardMap": {
+      const { inSpecs, outSpecs } = eqn.params;
+      const pin = (atom: Atom, spec: Spec): Relation => {
+        const dims = atom.type.shape.map((_, d) => [d]);
+        const factors = atom.type.shape.map((size): Factor => ({ size, kind: "parallel" }));
+        const members = [atom, { kind: "pin", spec } as const].map((value) => ({
+          value,
+          type: atom.type,
+          dims,
+        }));
+        return { factors, members };
+      };
+      return [
+        ...eqn.ins.map((atom, i) => pin(atom, at(inSpecs, i))),
+        ...eqn.outs.map((atom, i) => pin(atom, at(outSpecs, i))),
+      ];
+    }
+    default: {
+      const rule = factorRule(eqn);
+      const member = (value: Atom, dims: DimFactors): Member => ({ value, type: value.type, dims });
+      return [
+        {
+          factors: rule.factors,
+          members: [
+            ...eqn.ins.map((atom, i) => member(atom, at(rule.operands, i))),
+            ...eqn.outs.map((atom, i) => member(atom, at(rule.results, i))),
+          ],
+        },
+      ];
+    }
+  }
+}
+
+function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): boolean {
+  const wishes = relation.members.flatMap(({ value, dims, type }) => {
+    const spec = value.kind === "pin" ? value.spec : shardings.get(value);
+    return spec.flatMap((axes, d) => {
+      const fixed = value.kind === "pin" || shardings.fixed(value, d);
+      return wishesOf(axes, at(dims, d), relation.factors, mesh, bytesOf(type), fixed);
+    });
+  });
+  if (wishes.length === 0) return false;
+  const assigned = assignAxes(wishes, relation.factors);
+  let changed = false;
+  for (const { value, dims } of relation.members) {
+    if (value.kind !== "var") continue;
+    dims.forEach((factors, d) => {
+      if (shardings.fixed(value, d)) return;
+      const current = shardings.get(value);
+      const wanted = dimAxes(factors, assigned, relation.factors, mesh);
+      const mine = at(current, d);
+      if (wanted.length <= mine.length || !mine.every((axis, i) => axis === wanted[i])) return;
+      const elsewhere = new Set(current.flatMap((axes, other) => (other === d ? [] : axes)));
+      if (wanted.some((axis) => elsewhere.has(axis))) return;
+      shardings.set(value, d, wanted);
+      changed = true;
+    });
+  }
+  return changed;
+}
+
+/** What one dim of one tensor asks of a factor. */
+export interface Wish {
+  readonly factor: number;
+  readonly axes: DimAxes;
+  /** The bytes that would have to move if the wish is not met. */
+  readonly weight: number;
+  readonly fixed: boolean;
+}
+
+/** Gives a dim's axes to its factors, outermost first, as far as they fill them evenly. */
+export function wishesOf(
+  axes: DimAxes,
+  dimFactors: readonly number[],
+  factors: readonly Factor[],
+  mesh: MeshShape,
+  weight: number,
+  fixed: boolean,
+): Wish[] {
+  const wishes: Wish[] = [];
+  let place = 0;
+  let split = 1;
+  let own: string[] = [];
+  const flush = () => {
+    const factor = dimFactors[place];
+    if (factor !== undefined && own.length > 0) wishes.push({ factor, axes: own, weight, fixed });
+    own = [];
+    split = 1;
+  };
+  for (const axis of axes) {
+    const size = axisSizeIn(mesh, axis) ?? 1;
+    const room = () => at(factors, dimFactors[place] ?? 0).size;
+    if (place < dimFactors.length && split === room() && size > 1) {
+      flush();
+      place++;
+    }
+    if (place >= dimFactors.length || room() % (split * size) !== 0) break;
+    own.push(axis);
+    split *= size;
+  }
+  flush();
+  return wishes;
+}
+
+/** Gives every axis to at most one factor: what is fixed first, then what would move most bytes otherwise. */
+export function assignAxes(wishes: readonly Wish[], factors: readonly Factor[]): DimAxes[] {
+  const totals = new Map<string, Wish>();
+  for (const wish of wishes) {
+    if (at(factors, wish.factor).kind === "whole") continue;
+    const key = `${wish.factor}:${wish.axes.join()}`;
+    const known = totals.get(key);
+    totals.set(key, {
+      ...wish,
+      weight: wish.weight + (known?.weight ?? 0),
+      fixed: wish.fixed || (known?.fixed ?? false),
+    });
+  }
+  const order = [...totals.values()].sort((a, b) => Number(b.fixed) - Number(a.fixed) || b.weight - a.weight);
+  const assigned: string[][] = factors.map(() => []);
+  const owner = new Map<string, number>();
+  for (const { factor, axes } of order) {
+    const mine = at(assigned, factor);
+    if (!mine.every((axis, i) => axes[i] === axis)) continue;
+    for (const axis of axes.slice(mine.length)) {
+      if (owner.has(axis)) break;
+      owner.set(axis, factor);
+      mine.push(axis);
+    }
+  }
+  return assigned;
+}
+
+/** The axes of a dim, given those of its factors; an inner factor counts only when the outer one is used up. */
+export function dimAxes(
+  dimFactors: readonly number[],
+  assigned: readonly DimAxes[],
+  factors: readonly Factor[],
+  mesh: MeshShape,
+): string[] {
+  const axes: string[] = [];
+  for (const factor of dimFactors) {
+    const own = at(assigned, factor);
+    axes.push(...own);
+    if (splitCount(mesh, own) !== at(factors, factor).size) break;
+  }
+  return axes;
+}
+
+/** The size of a tensor in bytes. */
+export function bytesOf(type: TensorType): number {
+  return sizeOf(type.shape) * byteSize(type.dtype);
+}
