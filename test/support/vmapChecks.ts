@@ -1,6 +1,7 @@
 import { expect } from "vitest";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
 import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
+import { isFloat } from "../../src/ir/dtype.js";
 import { axesCoordinates, axesSize, type MeshAxis } from "../../src/ir/mesh.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range, sizeOf, tensorType } from "../../src/ir/shape.js";
@@ -23,7 +24,7 @@ export function randomNumbers(seed: number): () => number {
 export function randomTensor({ type, low, high }: TensorOperand, random: () => number): HostTensor {
   const draw = () => {
     const value = low + random() * (high - low);
-    return type.dtype === "float32" ? value : Math.floor(value);
+    return isFloat(type.dtype) ? value : Math.floor(value);
   };
   return hostTensor(type.dtype, type.shape, range(sizeOf(type.shape)).map(draw));
 }
