@@ -14,6 +14,7 @@ import {
   type Blocks,
   exchange,
   gatherSegments,
+  isPadded,
   type Segments,
   segment,
   sourceSpec,
