@@ -5,6 +5,9 @@ export interface Watched {
   readonly sent: number;
 }
 
+/** A worker may take this long to start on a machine that is busy. */
+const START_MS = 30_000;
+
 interface Sample {
   progress: number;
   completed: number;
@@ -43,6 +46,7 @@ export class Watchdog {
 
   private look(devices: readonly Watched[]): void {
     const now = performance.now();
+    const state = (device: number) => Atomics.load(this.control, deviceBase(device) + WORD.state);
     const working: number[] = [];
     const stuck: number[] = [];
     devices.forEach(({ sent }, device) => {
@@ -55,9 +59,10 @@ export class Watchdog {
       }
       if (completed === (sent | 0)) return;
       working.push(device);
-      if (now - (this.samples[device]?.since ?? now) >= this.deadlineMs) stuck.push(device);
+      const patience =
+        state(device) === STATE.starting ? Math.max(this.deadlineMs, START_MS) : this.deadlineMs;
+      if (now - (this.samples[device]?.since ?? now) >= patience) stuck.push(device);
     });
-    const state = (device: number) => Atomics.load(this.control, deviceBase(device) + WORD.state);
     const culprit = stuck.find((device) => state(device) !== STATE.waiting);
     if (culprit !== undefined) {
       this.fail(culprit, `it made no progress for ${this.deadlineMs} ms`);
