@@ -1,0 +1,65 @@
+import { ModuleError } from "./errors.js";
+import type { Scope } from "./scope.js";
+
+/** What surrounds the code of a module while it runs. */
+export interface Frame {
+  /** Where `nn.param` and new modules belong. */
+  readonly scope: Scope;
+  /** The places of modules that were created elsewhere and given in the configuration. */
+  readonly adopted: ReadonlyMap<object, Scope>;
+  /** Scopes of a lifted call with those that stand in for them inside. */
+  readonly lifted: readonly (readonly [outer: Scope, inner: Scope])[];
+  /** Whether an `init` or `apply` starts here, so that frames below do not count. */
+  readonly isTop: boolean;
+}
+
+const frames: Frame[] = [];
+
+/** Runs `fn` inside a module. */
+export function inFrame<T>(frame: Partial<Frame> & Pick<Frame, "scope">, fn: () => T): T {
+  frames.push({ adopted: new Map(), lifted: [], isTop: false, ...frame });
+  try {
+    return fn();
+  } finally {
+    frames.pop();
+  }
+}
+
+/** The scope of the module that runs now, or `undefined` outside of modules. */
+export function scopeOrNone(): Scope | undefined {
+  return frames.at(-1)?.scope;
+}
+
+/** The scope of the module that runs now. */
+export function currentScope(caller: string): Scope {
+  const scope = scopeOrNone();
+  if (scope) return scope;
+  throw new ModuleError(
+    "no-scope",
+    `[${caller}] works only inside a module, while module.init(…) or module.apply(…) runs it`,
+  );
+}
+
+/** The place that a running module gave to an instance of its configuration. */
+export function adoptedScope(instance: object): Scope | undefined {
+  for (const frame of frames.toReversed()) {
+    const scope = frame.adopted.get(instance);
+    if (scope) return scope;
+    if (frame.isTop) return undefined;
+  }
+  return undefined;
+}
+
+/** The scope that stands in for the given one inside the lifted calls that run now. */
+export function resolveScope(scope: Scope): Scope {
+  let resolved = scope;
+  for (const { lifted } of frames) {
+    for (const [outer, inner] of lifted) {
+      const steps = resolved.stepsFrom(outer);
+      if (!steps) continue;
+      resolved = steps.reduce((place, name) => place.child(name), inner);
+      break;
+    }
+  }
+  return resolved;
+}

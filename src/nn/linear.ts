@@ -1,0 +1,185 @@
+import { isInteger } from "../ir/dtype.js";
+import { DimError, DTypeError, ShapeError } from "../ir/errors.js";
+import { at, formatType, normalizeDims, range, type Shape, sizeOf } from "../ir/shape.js";
+import { parseSubscripts } from "../numpy/einsum.js";
+import * as np from "../numpy/index.js";
+import { initializers } from "../random/index.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { isBoxed } from "./metadata.js";
+import { module } from "./module.js";
+import { type LayerTypes, promote } from "./operands.js";
+import type { ParamInitializer } from "./partitioned.js";
+import { param } from "./variables.js";
+
+/** The initialiser of kernels when none is given. */
+export const defaultKernelInit = initializers.lecunNormal();
+
+/** What linear layers have in common. */
+export interface LinearConfig extends LayerTypes {
+  /** Whether a bias is added; true by default. */
+  readonly useBias?: boolean;
+  /** Initialises the kernel; `lecunNormal` by default. */
+  readonly kernelInit?: ParamInitializer;
+  /** Initialises the bias; zeros by default. */
+  readonly biasInit?: ParamInitializer;
+}
+
+/** Configuration of {@link Dense}. */
+export interface DenseConfig extends LinearConfig {
+  /** The number of output features. */
+  readonly features: number;
+}
+
+/** `x · kernel + bias` over the last dim; `kernel` is [inputs, features], `bias` [features]. */
+export const Dense = module("Dense", (config: DenseConfig) => {
+  const { features, useBias = true, dtype, paramDtype = "float32" } = config;
+  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+  return (inputs: Tensor): Tensor => {
+    const [numInputs] = inputs.shape.slice(-1);
+    if (numInputs === undefined) {
+      throw new ShapeError(`[Dense] needs an input with at least one dim, got ${formatType(inputs.type)}`);
+    }
+    const kernel = param("kernel", kernelInit, [numInputs, features], paramDtype);
+    const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
+    const [x, w, b] = promote([inputs, kernel, bias], dtype, "Dense");
+    const y = ops.dotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] });
+    return b ? np.add(y, b) : y;
+  };
+});
+
+/** Configuration of {@link DenseGeneral}. */
+export interface DenseGeneralConfig extends LinearConfig {
+  /** The sizes of the output features, one dim each. */
+  readonly features: number | readonly number[];
+  /** The dims of the input that are multiplied and summed; the last by default. */
+  readonly axis?: number | readonly number[];
+  /** Leading dims that input and kernel share: every index of them has a kernel of its own. */
+  readonly batchDims?: readonly number[];
+}
+
+/** {@link Dense} over any dims: `kernel` is [batch dims, input dims, features], `bias` [batch dims, features]. */
+export const DenseGeneral = module("DenseGeneral", (config: DenseGeneralConfig) => {
+  const { useBias = true, dtype, paramDtype = "float32" } = config;
+  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+  const features = typeof config.features === "number" ? [config.features] : config.features;
+  return (inputs: Tensor): Tensor => {
+    const axis = normalizeDims(config.axis ?? -1, inputs.ndim, "DenseGeneral");
+    const batchDims = normalizeDims(config.batchDims ?? [], inputs.ndim, "DenseGeneral");
+    const numBatch = batchDims.length;
+    if (batchDims.some((dim) => dim >= numBatch)) {
+      throw new DimError(`[DenseGeneral] batchDims [${batchDims}] must be the leading dims 0, 1, 2, …`);
+    }
+    const sizes = (dims: readonly number[]) => dims.map((dim) => at(inputs.shape, dim));
+    const batch = sizes(batchDims);
+    const inShape = sizes(axis);
+    const numFeatures = sizeOf(features);
+    const kernel = param(
+      "kernel",
+      flattened(kernelInit, [sizeOf(batch) * sizeOf(inShape), numFeatures]),
+      [...batch, ...inShape, ...features],
+      paramDtype,
+    );
+    const bias = useBias
+      ? param("bias", flattened(biasInit, [sizeOf(batch) * numFeatures]), [...batch, ...features], paramDtype)
+      : undefined;
+    const [x, w, b] = promote([inputs, kernel, bias], dtype, "DenseGeneral");
+    const y = ops.dotGeneral(x, w, {
+      lhsBatch: batchDims,
+      rhsBatch: range(numBatch),
+      lhsContract: axis,
+      rhsContract: axis.map((_, i) => numBatch + i),
+    });
+    if (!b) return y;
+    const kept = range(inputs.ndim).filter((dim) => !axis.includes(dim));
+    const spread = kept.map((dim) => (batchDims.includes(dim) ? at(inputs.shape, dim) : 1));
+    return np.add(y, np.reshape(b, [...spread, ...features]));
+  };
+});
+
+/** An initialiser that sees a parameter as one of fewer dims, from which it takes the numbers of inputs and outputs. */
+function flattened(init: ParamInitializer, flat: Shape): ParamInitializer {
+  return (key, shape, dtype) => {
+    const value = init(key, flat, dtype);
+    if (!isBoxed(value)) return ops.reshape(value, shape);
+    return value.replaceBoxed(ops.reshape(value.unbox(), shape));
+  };
+}
+
+/** Configuration of {@link Einsum}. */
+export interface EinsumConfig extends LinearConfig {
+  /** The shape of the kernel. */
+  readonly shape: Shape;
+  /** The subscripts of input and kernel, such as `"abc,cde->abde"`. */
+  readonly subscripts: string;
+}
+
+/** An einsum of the input with a kernel; the bias has the kernel's dims that are in the result. */
+export const Einsum = module("Einsum", (config: EinsumConfig) => {
+  const { shape, subscripts, useBias = true, dtype, paramDtype = "float32" } = config;
+  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+  return (inputs: Tensor): Tensor => {
+    const kernel = param("kernel", kernelInit, shape, paramDtype);
+    const parsed = parseSubscripts(subscripts, [inputs.ndim, shape.length]);
+    const labels = parsed.inputs[1];
+    if (!labels || parsed.inputs.length !== 2) {
+      throw new ShapeError(`[Einsum] "${subscripts}" must have two operands, the input and the kernel`);
+    }
+    const sizes = [...parsed.output].map((label) => shape[labels.indexOf(label)]);
+    const biasShape = sizes.filter((size) => size !== undefined);
+    const bias = useBias ? param("bias", biasInit, biasShape, paramDtype) : undefined;
+    const [x, w, b] = promote([inputs, kernel, bias], dtype, "Einsum");
+    const y = np.einsum(subscripts, x, w);
+    return b
+      ? np.add(
+          y,
+          np.reshape(
+            b,
+            sizes.map((size) => size ?? 1),
+          ),
+        )
+      : y;
+  };
+});
+
+/** Configuration of {@link Embed}. */
+export interface EmbedConfig extends LayerTypes {
+  /** The number of different ids. */
+  readonly numEmbeddings: number;
+  /** The length of the vector of an id. */
+  readonly features: number;
+  /** Initialises the table; normally distributed with variance 1 / features by default. */
+  readonly embeddingInit?: ParamInitializer;
+}
+
+const defaultEmbedInit = initializers.varianceScaling(1, "fanIn", "normal", { outAxis: 0 });
+
+function table({ numEmbeddings, features, paramDtype = "float32", embeddingInit }: EmbedConfig): Tensor {
+  return param("embedding", embeddingInit ?? defaultEmbedInit, [numEmbeddings, features], paramDtype);
+}
+
+/**
+ * Vectors for whole numbers: the rows of the parameter `embedding`, [numEmbeddings, features]; ids out of range
+ * give NaN. Its method `attend` gives the products of vectors with all rows, the logits of a language model.
+ */
+export const Embed = module(
+  "Embed",
+  (config: EmbedConfig) =>
+    (ids: Tensor): Tensor => {
+      if (!isInteger(ids.dtype)) {
+        throw new DTypeError(`[Embed] ids must be whole numbers, got ${formatType(ids.type)}`);
+      }
+      const embedding = table(config);
+      const rows = config.dtype ? ops.convert(embedding, config.dtype) : embedding;
+      if (config.numEmbeddings === 1) return np.broadcastTo(rows, [...ids.shape, config.features]);
+      return np.take(rows, ids, 0);
+    },
+  {
+    attend:
+      (config: EmbedConfig) =>
+      (query: Tensor): Tensor => {
+        const [x, rows] = promote([query, table(config)], config.dtype, "Embed.attend");
+        return ops.dotGeneral(x, rows, { lhsContract: [x.ndim - 1], rhsContract: [1] });
+      },
+  },
+);

@@ -1,0 +1,94 @@
+import { type CollectionFilter, DenyList, subtractFilters } from "./filter.js";
+import { type LiftedCall, liftScopes, liftTarget, type MethodsOption, type VariableGroup } from "./lift.js";
+import type { AnyFunction, ModuleClass } from "./module.js";
+import type { Variables } from "./scope.js";
+
+/** Options of {@link mapVariables}. */
+export interface MapVariablesOptions extends MethodsOption {
+  /** Makes the variables that the module sees from those that are stored, both by collection. */
+  readonly transInFn?: (variables: Variables) => Variables;
+  /** Makes the variables to store from those of the module; used with `init` or `mutable`. */
+  readonly transOutFn?: (variables: Variables) => Variables;
+  /** Whether missing variables are made before they are mapped; the module then runs twice in `init`. */
+  readonly init?: boolean;
+  /** Whether the module can change the mapped collections. */
+  readonly mutable?: boolean;
+  /** The keys that the module gets; all by default. */
+  readonly rngs?: CollectionFilter;
+  /** The other collections that the module gets; all by default. */
+  readonly variables?: CollectionFilter;
+}
+
+/**
+ * A module that works on other variables than those that are stored: `transInFn` on the way in, `transOutFn`
+ * on the way out. Fully sharded parameters, for instance, are gathered on the way in and split on the way out.
+ *
+ * ```ts
+ * const Sharded = nn.mapVariables(Block, "params", { transInFn: gather, transOutFn: shard, mutable: true });
+ * ```
+ *
+ * @param target a module class, which gives a class named `Map_variablesBlock`, or a function: it may use the
+ * modules among its arguments, or else whatever belongs to the module that runs now
+ * @param collections the collections to map
+ */
+export function mapVariables<C extends object, F extends AnyFunction, M>(
+  target: ModuleClass<C, F, M>,
+  collections: CollectionFilter,
+  options?: MapVariablesOptions,
+): ModuleClass<C, F, M>;
+export function mapVariables<A extends readonly unknown[], R>(
+  target: (...args: A) => R,
+  collections: CollectionFilter,
+  options?: MapVariablesOptions,
+): (...args: A) => R;
+export function mapVariables(
+  target: unknown,
+  collections: CollectionFilter,
+  options: MapVariablesOptions = {},
+): unknown {
+  const { methods } = options;
+  return liftTarget(target, {
+    name: "Map_variables",
+    caller: "nn.mapVariables",
+    call: mappedCall(collections, options),
+    ...(methods ? { methods } : {}),
+  });
+}
+
+const same = (variables: Variables) => variables;
+
+function mappedCall(
+  collections: CollectionFilter,
+  {
+    transInFn = same,
+    transOutFn = same,
+    init = false,
+    mutable = false,
+    rngs = true,
+    variables = true,
+  }: MapVariablesOptions,
+): LiftedCall {
+  const changes = mutable || init;
+  const ins = [collections, variables];
+  const outs = changes ? ins : [false, subtractFilters(variables, collections)];
+  return (scopes, fn, args) => {
+    const lifted = liftScopes(scopes, { ins, outs, rngs: [rngs] });
+    const [stored = [], rest = []] = lifted.variables;
+    const mapGroup = (map: typeof same, values: VariableGroup): VariableGroup => values.map(map);
+    let mapped = stored;
+    if (init && lifted.mayChange) {
+      const [, made] = lifted.run([stored, rest], lifted.keys, () => fn(...args));
+      mapped = mapGroup(transOutFn, made[0] ?? []);
+    }
+    const seen = mapGroup(transInFn, mapped);
+    const allowed = changes ? true : new DenyList(collections);
+    const [result, [outMapped = [], outRest = []]] = lifted.run(
+      [seen, rest],
+      lifted.keys,
+      () => fn(...args),
+      allowed,
+    );
+    lifted.publish([changes ? mapGroup(transOutFn, outMapped) : outMapped, outRest]);
+    return result;
+  };
+}

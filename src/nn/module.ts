@@ -1,0 +1,354 @@
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { adoptedScope, currentScope, inFrame, resolveScope, scopeOrNone } from "./context.js";
+import { ModuleError } from "./errors.js";
+import { type CollectionFilter, DenyList, unionFilters } from "./filter.js";
+import { type Rngs, toSequences } from "./rngs.js";
+import { type CaptureFilter, isTree, Scope, type Variables } from "./scope.js";
+
+/** Any function of tensors. */
+export type AnyFunction = (...args: never[]) => unknown;
+
+/** What every configuration can have besides the module's own fields. */
+export interface ModuleOptions {
+  /** The name among the variables of the surrounding module; by default `Dense_0`, `Dense_1`, … */
+  readonly name?: string;
+  /**
+   * `null` leaves a module that is created inside another one without a place, so that the module that gets it
+   * in its configuration adopts it.
+   */
+  readonly parent?: null;
+}
+
+/** How to call a module: see {@link ModuleInstance.with}. */
+export interface CallOptions {
+  /** The keys that `nn.makeRng` draws from, for `apply`. */
+  readonly rngs?: Rngs;
+  /** The collections that may change; `apply` then returns `[result, variables]` with their new values. */
+  readonly mutable?: CollectionFilter;
+  /** The method to call instead of the module itself. */
+  readonly method?: string;
+  /** Whether results of modules are kept in the collection `intermediates`: of all calls, or of the chosen ones. */
+  readonly captureIntermediates?: boolean | CaptureFilter;
+}
+
+type ArgsOf<F> = F extends (...args: infer A) => unknown ? A : never;
+type ResultOf<F> = F extends (...args: never[]) => infer R ? R : never;
+
+/** What `apply` returns: with mutable collections also their new values. */
+export type ApplyResult<R, O extends CallOptions> = O extends { readonly mutable: false }
+  ? R
+  : O extends { readonly mutable: CollectionFilter } | { readonly captureIntermediates: true | CaptureFilter }
+    ? [R, Variables]
+    : R;
+
+type MethodOf<F, M, O extends CallOptions> = O extends { readonly method: infer K }
+  ? K extends keyof M
+    ? M[K]
+    : never
+  : F;
+
+/** A module with the options of its next calls. */
+export interface Configured<F, O extends CallOptions> {
+  /** The variables that the module makes when it is called with these arguments. */
+  init(rngs: Rngs, ...args: ArgsOf<F>): Variables;
+  /** Like {@link init}; also returns the result. */
+  initWithOutput(rngs: Rngs, ...args: ArgsOf<F>): [ResultOf<F>, Variables];
+  /** Calls the module with the given variables. */
+  apply(variables: Variables, ...args: ArgsOf<F>): ApplyResult<ResultOf<F>, O>;
+}
+
+/**
+ * A module with its configuration. Inside another module it is called like a function; outside of modules its
+ * variables are made with `init` and passed to `apply`.
+ */
+export type ModuleInstance<F extends AnyFunction = AnyFunction, M = Record<never, AnyFunction>> = F &
+  M &
+  Configured<F, Record<never, never>> & {
+    /**
+     * The same module with options for its calls:
+     *
+     * ```ts
+     * model.with({ rngs: { dropout: key } }).apply(variables, x)
+     * const [y, updates] = model.with({ mutable: ["batchStats"] }).apply(variables, x)
+     * ```
+     */
+    with<const O extends CallOptions & { readonly method?: keyof M & string }>(
+      options: O,
+    ): Configured<MethodOf<F, M, O>, O>;
+  };
+
+/** The arguments of a module class: a configuration, which may be left out when every field of it may. */
+type ConfigArgs<C extends object> =
+  Partial<C> extends C ? [config?: C & ModuleOptions] : [config: C & ModuleOptions];
+
+/** Makes modules from configurations. */
+export interface ModuleClass<
+  C extends object = object,
+  F extends AnyFunction = AnyFunction,
+  M = Record<never, AnyFunction>,
+> {
+  (...config: ConfigArgs<C>): ModuleInstance<F, M>;
+  /** The name that automatic names start with. */
+  readonly moduleName: string;
+}
+
+/** A function of the configuration that returns a method of the module. */
+export type Method = (config: never) => AnyFunction;
+
+/** What a module class consists of; the main method is called `__call__`. */
+export interface Definition {
+  readonly name: string;
+  readonly methods: Readonly<Record<string, Method>>;
+}
+
+/** The name of the main method, which is also that of its captured results. */
+export const mainMethod = "__call__";
+
+interface InstanceState {
+  readonly definition: Definition;
+  readonly config: object;
+  /** Where the instance was created, or `undefined` outside of modules. */
+  readonly scope: Scope | undefined;
+}
+
+const definitions = new WeakMap<object, Definition>();
+const instances = new WeakMap<object, InstanceState>();
+
+/**
+ * Defines a module: a function of its configuration that returns a function of tensors. Inside, `nn.param`
+ * makes parameters, and other modules are created and called; all of them get names in the module's place of
+ * the variables. Names and random keys follow Flax linen, so that the same seed gives the same parameters.
+ *
+ * ```ts
+ * const Mlp = nn.module("MLP", ({ hidden, out }: { hidden: number; out: number }) => (x: Tensor) => {
+ *   const h = nn.gelu(nn.Dense({ features: hidden })(x));
+ *   return nn.Dense({ features: out, name: "head" })(h);
+ * });
+ * const mlp = Mlp({ hidden: 16, out: 4 });
+ * const variables = mlp.init(random.key(0), x);
+ * const y = mlp.apply(variables, x);
+ * ```
+ *
+ * @param name the module's name, from which automatic names are made: `MLP_0`
+ * @param define the function of the configuration; it runs for every call
+ * @param methods further functions of the configuration, which become methods of the module that share its
+ * parameters: `{ attend: (config) => (query) => … }`
+ */
+export function module<
+  C extends object,
+  F extends AnyFunction,
+  M extends Readonly<Record<string, (config: C) => AnyFunction>> = Record<never, never>,
+>(
+  name: string,
+  define: (config: C) => F,
+  methods?: M,
+): ModuleClass<C, F, { readonly [K in keyof M]: ReturnType<M[K]> }> {
+  return moduleClass({ name, methods: { ...methods, [mainMethod]: define } });
+}
+
+/** Makes the class of a definition; the caller states its types. */
+export function moduleClass<C extends object, F extends AnyFunction, M>(
+  definition: Definition,
+): ModuleClass<C, F, M> {
+  const create = (config: C & ModuleOptions) => newInstance(definition, config ?? {});
+  const made = Object.assign(create, { moduleName: definition.name }) as unknown as ModuleClass<C, F, M>;
+  definitions.set(made, definition);
+  return made;
+}
+
+/** The definition of a module class, or `undefined` for anything else. */
+export function definitionOf(value: unknown): Definition | undefined {
+  return typeof value === "function" ? definitions.get(value) : undefined;
+}
+
+/** Whether a value is a module with its configuration. */
+export function isModule(value: unknown): value is ModuleInstance {
+  return typeof value === "function" && instances.has(value);
+}
+
+/** The scope that an instance has in the code that runs now, or `undefined` when it has no place. */
+export function scopeOf(instance: object): Scope | undefined {
+  const scope = instances.get(instance)?.scope ?? adoptedScope(instance);
+  return scope && resolveScope(scope);
+}
+
+function newInstance(definition: Definition, config: object & ModuleOptions): ModuleInstance {
+  const parent = config.parent === null ? undefined : scopeOrNone();
+  const scope = parent && placeIn(parent, config.name ?? parent.nextName(definition.name), definition.name);
+  const call =
+    (method: string) =>
+    (...args: readonly unknown[]) =>
+      callInPlace(instance, method, args);
+  const methods = Object.keys(definition.methods).filter((name) => name !== mainMethod);
+  const instance = Object.assign(
+    call(mainMethod),
+    Object.fromEntries(methods.map((name) => [name, call(name)])),
+    configured(() => instance, {}),
+    { with: (options: CallOptions) => configured(() => instance, options) },
+  ) as unknown as ModuleInstance;
+  instances.set(instance, { definition, config, scope });
+  return instance;
+}
+
+function placeIn(parent: Scope, name: string, moduleName: string): Scope {
+  parent.reserve(name, null, moduleName);
+  return parent.child(name);
+}
+
+function stateOf(instance: object): InstanceState {
+  const state = instances.get(instance);
+  if (!state) throw new ModuleError("argument", "expected a module");
+  return state;
+}
+
+/** Calls a method of an instance inside another module. */
+function callInPlace(instance: object, method: string, args: readonly unknown[]): unknown {
+  const scope = scopeOf(instance);
+  const { definition } = stateOf(instance);
+  if (scope) return runAt(instance, scope.rewound(), method, args, false);
+  const surrounding = scopeOrNone();
+  throw new ModuleError(
+    "unbound-module",
+    surrounding
+      ? `[${definition.name}] was created outside of the module at ${surrounding} that calls it: create it inside, or pass it in the module's configuration`
+      : `[${definition.name}] is called outside of a module: make variables with init(key, …) and call apply(variables, …)`,
+  );
+}
+
+/** Runs a method of an instance in a scope. */
+function runAt(
+  instance: object,
+  scope: Scope,
+  method: string,
+  args: readonly unknown[],
+  isTop: boolean,
+): unknown {
+  const { definition, config } = stateOf(instance);
+  const run = definition.methods[method] as ((config: object) => (...args: unknown[]) => unknown) | undefined;
+  if (!run) {
+    const known = Object.keys(definition.methods).map((name) => `"${name}"`);
+    throw new ModuleError("argument", `[${definition.name}] has no method "${method}": it has ${known}`);
+  }
+  const adopted = adopt(config, scope, definition.name);
+  return inFrame({ scope, adopted, isTop }, () => {
+    const result = run(config)(...args);
+    if (result instanceof Promise) {
+      throw new ModuleError(
+        "argument",
+        `[${definition.name}] is async: a module must return its results at once`,
+      );
+    }
+    if (scope.captures(definition.name, method)) sowIn(scope, "intermediates", method, result);
+    return result;
+  });
+}
+
+/** Appends a value to the list of a mutable collection; does nothing when it cannot change. */
+export function sowIn(scope: Scope, collection: string, name: string, value: unknown): boolean {
+  if (!scope.isMutable(collection)) return false;
+  const known = scope.get(collection, name);
+  scope.put(collection, name, [...(Array.isArray(known) ? known : []), value]);
+  return true;
+}
+
+/** Gives modules of a configuration that have no place one below the module that has them: `layers_0`, … */
+function adopt(config: object, scope: Scope, moduleName: string): Map<object, Scope> {
+  const adopted = new Map<object, Scope>();
+  for (const { name, instance } of modulesIn(config)) {
+    if (adopted.has(instance) || scopeOf(instance)) continue;
+    adopted.set(instance, placeIn(scope, name, moduleName));
+  }
+  return adopted;
+}
+
+/** The modules in the fields of a configuration, with the names of the fields. */
+export function modulesIn(config: unknown, prefix = ""): { name: string; instance: ModuleInstance }[] {
+  if (isModule(config)) return [{ name: prefix, instance: config }];
+  if (!Array.isArray(config) && !isTree(config)) return [];
+  return Object.entries(config).flatMap(([key, value]) =>
+    modulesIn(value, prefix === "" ? key : `${prefix}_${key}`),
+  );
+}
+
+function configured(
+  instance: () => ModuleInstance,
+  options: CallOptions,
+): Configured<AnyFunction, CallOptions> {
+  const { rngs, mutable = false, method = mainMethod, captureIntermediates = false } = options;
+  const keepsAll = captureIntermediates === true;
+  const capture: CaptureFilter | undefined = keepsAll
+    ? (_module, called) => called === mainMethod
+    : captureIntermediates || undefined;
+  const initWithOutput = (keys: Rngs, ...args: readonly unknown[]): [unknown, Variables] => {
+    const changing = options.mutable ?? new DenyList("intermediates");
+    const top = Scope.top({
+      variables: {},
+      rngs: toSequences(keys, "init"),
+      mutable: capture ? unionFilters(changing, "intermediates") : changing,
+      initializing: true,
+      capture,
+    });
+    const result = runTop(instance(), top, method, args);
+    return [result, finish(top, instance())];
+  };
+  const apply = (variables: Variables, ...args: readonly unknown[]): unknown => {
+    checkVariables(variables, instance());
+    const changing = capture ? unionFilters(mutable, "intermediates") : mutable;
+    const top = Scope.top({
+      variables,
+      rngs: toSequences(rngs, "apply"),
+      mutable: changing,
+      initializing: false,
+      capture,
+    });
+    const result = runTop(instance(), top, method, args);
+    return changing === false ? result : [result, finish(top, instance())];
+  };
+  const init = (keys: Rngs, ...args: readonly unknown[]) => initWithOutput(keys, ...args)[1];
+  return { init, initWithOutput, apply } as Configured<AnyFunction, CallOptions>;
+}
+
+function runTop(instance: object, top: Scope, method: string, args: readonly unknown[]): unknown {
+  try {
+    return runAt(instance, top, method, args, true);
+  } finally {
+    top.close();
+  }
+}
+
+/** The variables at the end of a call; none may come from a trace that is over. */
+function finish(top: Scope, instance: object): Variables {
+  const variables = top.mutableCollections();
+  for (const { path, leaf } of tree.flattenWithPath(variables)) {
+    if (leaf instanceof Tensor && leaf.node.kind === "traced" && !leaf.node.builder.open) {
+      throw new ModuleError(
+        "leaked-variable",
+        `[${stateOf(instance).definition.name}] the variable "${path}" was set inside a transformed function (scan, vmap, remat, grad, …), where it has no value for the module outside: use nn.scan, nn.vmap or nn.remat there`,
+      );
+    }
+  }
+  return variables;
+}
+
+function checkVariables(variables: unknown, instance: object): void {
+  const { name } = stateOf(instance).definition;
+  const isValid = isTree(variables) && Object.values(variables).every(isTree);
+  if (!isValid) {
+    throw new ModuleError(
+      "variables",
+      `[${name}.apply] the first argument must be variables by collection, such as { params: { … } } from init`,
+    );
+  }
+  if (isTree(variables.params) && isTree(variables.params.params)) {
+    throw new ModuleError(
+      "variables",
+      `[${name}.apply] the variables hold params within params: pass what init returned, or { params }`,
+    );
+  }
+}
+
+/** The names from the top of the module tree to the module that runs now. */
+export function modulePath(): readonly string[] {
+  return currentScope("nn.modulePath").path;
+}

@@ -1,0 +1,196 @@
+import type { DType } from "../ir/dtype.js";
+import { type Shape, sameNumbers } from "../ir/shape.js";
+import { key as newKey } from "../random/index.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { evalShape } from "../transforms/makeProgram.js";
+import { currentScope } from "./context.js";
+import { ModuleError } from "./errors.js";
+import { isBoxed, replaceBoxed, unbox } from "./metadata.js";
+import { sowIn } from "./module.js";
+import type { ParamInitializer } from "./partitioned.js";
+import { isTree, type Scope } from "./scope.js";
+
+/**
+ * A parameter of the module that runs now: the one that was passed to `apply`, or while initialising a new
+ * one. A value in a box, such as {@link Partitioned}, is kept in the box and returned without it.
+ *
+ * ```ts
+ * const kernel = nn.param("kernel", initializers.lecunNormal(), [x.shape.at(-1) ?? 0, features]);
+ * ```
+ *
+ * @param init makes the initial value from a key and the shape; without a shape it may make any tree
+ */
+export function param(name: string, init: ParamInitializer, shape: Shape, dtype?: DType): Tensor;
+export function param<T>(name: string, init: (key: Tensor) => T): T;
+export function param(
+  name: string,
+  init: (key: Tensor, shape: Shape, dtype?: DType) => unknown,
+  shape?: Shape,
+  dtype?: DType,
+): unknown {
+  const scope = currentScope("nn.param");
+  const make = (key: Tensor) => init(key, shape ?? [], dtype);
+  scope.reserve(name, "params", "nn.param");
+  if (scope.has("params", name)) {
+    const value = unbox(scope.get("params", name));
+    checkParam(scope, name, value, shape, make);
+    return value;
+  }
+  if (!scope.isMutable("params")) throw notFound(scope, "params", name);
+  const value = make(scope.makeRng("params"));
+  if (shape) checkParam(scope, name, unbox(value), shape, make);
+  scope.put("params", name, value);
+  return unbox(value);
+}
+
+/** Throws unless a parameter has the shapes that its initialiser gives. */
+function checkParam(
+  scope: Scope,
+  name: string,
+  value: unknown,
+  shape: Shape | undefined,
+  make: (key: Tensor) => unknown,
+): void {
+  const wanted = shape ? [shape] : expectedShapes(make);
+  const given = tree.flattenWithPath(value);
+  const wrong = given.flatMap(({ path, leaf }, i) => {
+    const found = leaf instanceof Tensor ? leaf.shape : [];
+    const want = wanted[i] ?? [];
+    return sameNumbers(found, want) ? [] : [{ path, found, want }];
+  });
+  if (wrong.length === 0 && given.length === wanted.length) return;
+  const details = wrong.map(
+    ({ path, found, want }) =>
+      `${path && ` at "${path}"`} has shape [${found}] but the module needs [${want}]`,
+  );
+  throw new ModuleError(
+    "param-shape",
+    `[nn.param] the parameter "${name}" of ${scope}${
+      details.join("; ") || ` has ${given.length} leaves but the module needs ${wanted.length}`
+    }: the variables were made with another configuration or other input sizes`,
+  );
+}
+
+function expectedShapes(make: (key: Tensor) => unknown): Shape[] {
+  const types: unknown = evalShape((key: Tensor) => unbox(make(key)))(newKey(0));
+  return tree
+    .leaves(types, (node) => isTree(node) && Array.isArray(node.shape))
+    .map((type) => (isTree(type) && Array.isArray(type.shape) ? type.shape : []));
+}
+
+function notFound(scope: Scope, collection: string, name: string): ModuleError {
+  if (scope.isCollectionEmpty(collection)) {
+    return new ModuleError(
+      "collection-not-found",
+      `there is no collection "${collection}" among the variables, which ${scope} needs for "${name}": pass the variables that init made${
+        collection === "params" ? "" : `, or make it mutable with module.with({ mutable: ["${collection}"] })`
+      }`,
+    );
+  }
+  const siblings = Object.keys(scope.collection(collection)).map((key) => `"${key}"`);
+  const what = collection === "params" ? "parameter" : `variable of the collection "${collection}"`;
+  return new ModuleError(
+    collection === "params" ? "param-not-found" : "variable-not-found",
+    `the ${what} "${name}" of ${scope} is missing; there are ${siblings.join(", ") || "none"}: the variables were made by another module, or with other names`,
+  );
+}
+
+/** A variable of a module, which changes when `value` is set. */
+export interface Variable<T> {
+  /** The value without its box; a new value is put into the box of the old one. */
+  value: T;
+  /** Whether its collection may change. */
+  readonly isMutable: boolean;
+}
+
+/**
+ * A variable in a collection other than `params`, such as a cache or running statistics.
+ *
+ * ```ts
+ * const count = nn.variable("state", "count", () => np.array(0));
+ * if (!nn.isInitializing()) count.value = count.value.add(1);
+ * ```
+ *
+ * @param init makes the first value; without it the variable must be there
+ */
+export function variable<T>(collection: string, name: string, init?: () => T): Variable<T> {
+  const scope = currentScope("nn.variable");
+  scope.reserve(name, collection, "nn.variable");
+  if (!scope.has(collection, name)) {
+    if (!init || !scope.isMutable(collection)) throw notFound(scope, collection, name);
+    scope.put(collection, name, init());
+  }
+  return {
+    get value() {
+      return unbox<T>(scope.get(collection, name));
+    },
+    set value(value: T) {
+      const old = scope.get(collection, name);
+      const hasBoxes = tree.leaves(old, isBoxed).some(isBoxed);
+      scope.put(collection, name, hasBoxes ? replaceBoxed(old, value) : value);
+    },
+    get isMutable() {
+      return scope.isMutable(collection);
+    },
+  };
+}
+
+/** Whether the module that runs now has a variable. */
+export function hasVariable(collection: string, name: string): boolean {
+  return currentScope("nn.hasVariable").has(collection, name);
+}
+
+/** A variable of the module that runs now as it is stored, or `undefined`. */
+export function getVariable(collection: string, name: string): unknown {
+  return currentScope("nn.getVariable").get(collection, name);
+}
+
+/** Sets a variable of the module that runs now. */
+export function putVariable(collection: string, name: string, value: unknown): void {
+  currentScope("nn.putVariable").put(collection, name, value);
+}
+
+/**
+ * Keeps a value for whoever looks at the module's inside: appends it to a list in a collection, usually
+ * `intermediates`. Does nothing, and returns false, when the collection is not mutable.
+ */
+export function sow(collection: string, name: string, value: unknown): boolean {
+  return sowIn(currentScope("nn.sow"), collection, name, value);
+}
+
+/**
+ * A new random key of the module that runs now. It depends on the key given to `init` or `apply`, on the
+ * module's path and on how many keys were made there before; the keys of `params` stand in for names that were
+ * not given.
+ */
+export function makeRng(name = "params"): Tensor {
+  return currentScope("nn.makeRng").makeRng(name);
+}
+
+/** Whether keys of that name were given. */
+export function hasRng(name: string): boolean {
+  return currentScope("nn.hasRng").rngs.has(name);
+}
+
+/**
+ * Replaces the keys that this call of the running module, and the modules it creates from now on, draw from:
+ * for example to give each device of a mesh axis keys of its own.
+ *
+ * ```ts
+ * nn.mapRngs((key, name) => (name === "params" ? random.foldIn(key, lax.axisIndex("model")) : key));
+ * ```
+ */
+export function mapRngs(fn: (key: Tensor, name: string) => Tensor): void {
+  currentScope("nn.mapRngs").replaceKeys(fn);
+}
+
+/** Whether `init` runs the module, not `apply`. */
+export function isInitializing(): boolean {
+  return currentScope("nn.isInitializing").isInitializing;
+}
+
+/** Whether variables of a collection may be set. */
+export function isMutableCollection(collection: string): boolean {
+  return currentScope("nn.isMutableCollection").isMutable(collection);
+}
