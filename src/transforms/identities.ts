@@ -12,9 +12,9 @@ type Lookup = (atom: Atom) => Eqn | undefined;
 
 /** Applies the identities that hold to the last bit, among them −0, infinities and NaN. */
 export function identity(original: Eqn, definition: Lookup): Simplified {
-  const eqn = useLiterals(original, definition);
+  const eqn = shorten(useLiterals(original, definition), definition);
   const atom = sameValue(eqn, definition) ?? fold(eqn);
-  return atom ? { kind: "atom", atom } : { kind: "eqn", eqn: shorten(eqn, definition) };
+  return atom ? { kind: "atom", atom } : { kind: "eqn", eqn };
 }
 
 /** Operands that are one number everywhere become scalar literals, as long as another operand has the shape. */
@@ -57,14 +57,11 @@ function sameValue(eqn: Eqn, definition: Lookup): Atom | undefined {
     case "convert":
     case "bitcast":
       return x.type.dtype === eqn.params.dtype ? x : undefined;
-    case "select":
-      if (y && z && y === z) return y;
-      if (x.kind !== "literal" || !y || !z) return undefined;
-      return sameNumbers((x.value ? y : z).type.shape, at(eqn.outs, 0).type.shape)
-        ? x.value
-          ? y
-          : z
-        : undefined;
+    case "select": {
+      const chosen = y === z ? y : x.kind !== "literal" ? undefined : x.value ? y : z;
+      // A chosen literal is a scalar, whatever the shape of the choice.
+      return chosen && sameNumbers(chosen.type.shape, at(eqn.outs, 0).type.shape) ? chosen : undefined;
+    }
     case "broadcastInDim":
     case "reshape":
       return sameNumbers(x.type.shape, eqn.params.shape) ? x : undefined;

@@ -1,7 +1,7 @@
 import { isFloat } from "../ir/dtype.js";
 import type { Spec } from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
-import type { Program } from "../ir/program.js";
+import type { Program, Var } from "../ir/program.js";
 import { at, range, type TensorType } from "../ir/shape.js";
 import { bind, Environment, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -132,7 +132,10 @@ function carryActivity(
   }
 }
 
-/** Each branch keeps its own residuals; the places of the other branches' residuals hold zeros. */
+/**
+ * Each branch keeps its own residuals. The places of the other branches' residuals hold ones: when vmap makes
+ * the branches' derivatives a choice between results of all, none of them divides by zero.
+ */
 export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools) => {
   const [index, ...operands] = ins;
   const activeIn = active.slice(1);
@@ -144,7 +147,8 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
     const { program } = traceFlat((args) => {
       const withResiduals = { ...forward, outputs: [...forward.outputs, ...at(kept, b)] };
       const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
-      const all = kept.map((list, i) => (i === b ? own : list.map(({ type }) => ops.zeros(type))));
+      const ones = (list: readonly Var[]) => list.map(({ type }) => ops.full(type.shape, 1, type.dtype));
+      const all = kept.map((list, i) => (i === b ? own : ones(list)));
       return [...outs, ...all.flat()];
     }, typesOf(operands));
     return simplify(program);
