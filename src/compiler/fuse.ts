@@ -149,8 +149,8 @@ class Fuser {
       const group = this.groupAt(unit);
       const map = group && this.mayJoin(unit, group, eqn) ? place(group) : undefined;
       if (!group || !map) continue;
-      this.join(unit, group, eqn, map);
       this.mergeOthers(unit, group, eqn, map);
+      this.join(unit, group, eqn, place(group) ?? map);
       return;
     }
     const map = freshMap(shape);
@@ -230,7 +230,8 @@ class Fuser {
       const found = this.groupAt(other);
       if (other === unit || !found || found.materialised.length > 0) continue;
       const known = this.knownOperands(found, eqn);
-      if (!known || known.length === 0 || !this.reach.canMerge(unit, other)) continue;
+      if (!known || known.length === 0 || !this.reach.areIndependent(unit, other)) continue;
+      if (this.waitsFor(eqn, other)) continue;
       if (new Set([...group.reads.keys(), ...found.reads.keys()]).size > MAX_READS) continue;
       const pairs = pairLoops(known, map);
       if (pairs && this.tryMerge(group, found, pairs)) {
@@ -239,6 +240,14 @@ class Fuser {
         for (const id of [...found.maps.keys(), ...found.late.keys()]) this.unitOf.set(id, unit);
       }
     }
+  }
+
+  /** Whether an operand of the equation that the unit does not compute itself depends on the unit. */
+  private waitsFor(eqn: Eqn, unit: number): boolean {
+    return eqn.ins.some((atom) => {
+      const producer = this.producer(atom);
+      return producer !== undefined && producer !== unit && this.reach.depends(producer, unit);
+    });
   }
 
   private tryMerge(group: Group, other: Group, pairs: ReadonlyMap<Dim, Dim>): boolean {

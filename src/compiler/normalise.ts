@@ -199,6 +199,9 @@ class Rewriter {
       case "cumsum":
         if (out) this.cumsum(eqn as Eqn<"cumsum">, out);
         return;
+      case "scatter":
+        if (out) this.scatter(eqn as Eqn<"scatter">, out);
+        return;
       case "dotGeneral":
         if (out) this.dot(eqn as Eqn<"dotGeneral">, out);
         return;
@@ -249,6 +252,18 @@ class Rewriter {
     }
     const wide = this.convert(x, "float32");
     const sums = this.make("cumsum", [wide], tensorType("float32", shape), eqn.params);
+    this.emit("convert", [sums], [out], { dtype });
+  }
+
+  private scatter(eqn: Eqn<"scatter">, out: Var): void {
+    const [x, indices, updates] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.ins, 2)];
+    const { dtype, shape } = x.type;
+    if (eqn.params.combine === "set" || (dtype !== "bfloat16" && dtype !== "float16")) {
+      this.eqns.push(eqn);
+      return;
+    }
+    const ins = [this.convert(x, "float32"), indices, this.convert(updates, "float32")];
+    const sums = this.make("scatter", ins, tensorType("float32", shape), eqn.params);
     this.emit("convert", [sums], [out], { dtype });
   }
 

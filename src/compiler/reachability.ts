@@ -46,24 +46,9 @@ export class Reachability {
     for (const set of this.sets) if (hasBit(set, unit)) unite(set, added);
   }
 
-  /** Whether two units can become one: no third one waits for one of them and is awaited by the other. */
-  canMerge(a: number, b: number): boolean {
-    return !this.between(a, b) && !this.between(b, a);
-  }
-
-  private between(late: number, early: number): boolean {
-    const set = at(this.sets, late);
-    for (let w = 0; w < set.length; w++) {
-      let bits = set[w] ?? 0;
-      while (bits !== 0) {
-        const bit = 31 - Math.clz32(bits);
-        const unit = w * 32 + bit;
-        if (unit !== early && unit !== late && this.current(unit) === unit && this.depends(unit, early))
-          return true;
-        bits &= ~(1 << bit);
-      }
-    }
-    return false;
+  /** Whether neither of two units waits for the other. */
+  areIndependent(a: number, b: number): boolean {
+    return !this.depends(a, b) && !this.depends(b, a);
   }
 
   /** Makes `other` part of `unit`. */

@@ -1,4 +1,14 @@
-import { allocateHost, byteSize, type DType, type HostData, viewHost } from "../ir/dtype.js";
+import {
+  allocateHost,
+  byteSize,
+  type DType,
+  fromBfloat16Bits,
+  fromFloat16Bits,
+  type HostData,
+  toBfloat16Bits,
+  toFloat16Bits,
+  viewHost,
+} from "../ir/dtype.js";
 import { InternalError } from "../ir/errors.js";
 import { at, range, sizeOf } from "../ir/shape.js";
 import { runHostStep } from "./hostKernels.js";
@@ -169,12 +179,15 @@ class Runner {
   }
 
   numbers(dtype: DType, place: Place, length: number): number[] {
-    return Array.from(elementsAt(this.memory, dtype, this.address(place), length));
+    const data = elementsAt(this.memory, dtype, this.address(place), length);
+    if (dtype === "bfloat16") return Array.from(data, fromBfloat16Bits);
+    return dtype === "float16" ? Array.from(data, fromFloat16Bits) : Array.from(data);
   }
 
   write(dtype: DType, place: Place, values: readonly number[]): void {
     const data = allocateHost(dtype, values.length);
-    data.set(values);
+    if (dtype === "bfloat16") data.set(values.map(toBfloat16Bits));
+    else data.set(dtype === "float16" ? values.map(toFloat16Bits) : values);
     new Uint8Array(this.memory).set(new Uint8Array(data.buffer), this.address(place));
   }
 

@@ -360,9 +360,13 @@ class InnerLoop {
     });
   }
 
+  /** Whether elements of one vector may go to the same place, so that they must be stored one by one. */
   private hasInnerIndexedStore(): boolean {
     return this.section.outputs.some(
-      (o) => o.kind === "store" && o.store.index && (o.store.index.access.strides[this.last] ?? 0) !== 0,
+      (o) =>
+        o.kind === "store" &&
+        o.store.index &&
+        (at(o.store.index.access.strides, this.last) !== 0 || at(o.store.access.strides, this.last) === 0),
     );
   }
 
@@ -500,7 +504,8 @@ class InnerLoop {
         .i32(copy * lanes * iota.step)
         .op("i32.add")
         .vector("i32x4.splat");
-      if (iota.step !== 0) code.v128([0, iota.step, 2 * iota.step, 3 * iota.step]).vector("i32x4.add");
+      if (iota.step !== 0 && mode === "vector")
+        code.v128([0, iota.step, 2 * iota.step, 3 * iota.step]).vector("i32x4.add");
       return;
     }
     const bytes = byteSize(stream.dtype);

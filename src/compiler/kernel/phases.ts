@@ -69,9 +69,7 @@ export function planKernel(spec: KernelSpec, features: WasmFeatures): KernelPlan
   const inner = innerNodes(spec);
   const phaseOf = phases(spec.nodes);
   const isInnerStore = (store: KernelStore) =>
-    at(inner, store.node) ||
-    strided(store.access.strides, spec) ||
-    (store.index && strided(store.index.access.strides, spec));
+    store.index !== undefined || at(inner, store.node) || strided(store.access.strides, spec);
   const reduces = range(spec.nodes.length).filter((i) => at(spec.nodes, i).kind === "reduce");
   const argOf = (i: number) => {
     const node = at(spec.nodes, i);
