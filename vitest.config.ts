@@ -38,6 +38,8 @@ export default defineConfig({
     // Engines start workers of their own, so half the cores do, and two on a small machine.
     maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
     testTimeout: 30_000,
+    // The reference engine is the quicker one for tiny programs; suites that are about another one say so.
+    env: { SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference" },
     hookTimeout: 30_000,
     // The order matters: the closing line comes last.
     reporters: ["default", closingLine],

@@ -1,15 +1,29 @@
-import { createReferenceEngine } from "./engines/reference/engine.js";
+import { hostEngine, sharedEngine } from "./engines/default.js";
+import "./numpy/methods.js";
 import { createRuntime } from "./spmd/execute.js";
 import { provideDefaultEngine } from "./spmd/mesh.js";
 import { installRuntime } from "./trace/runtime.js";
-import "./numpy/methods.js";
 
-const referenceEngine = createReferenceEngine();
-installRuntime(createRuntime(referenceEngine));
-provideDefaultEngine(() => referenceEngine);
+installRuntime(createRuntime(hostEngine));
+provideDefaultEngine(sharedEngine);
 
+export { engineInfo } from "./engines/default.js";
 export type { DType } from "./ir/dtype.js";
-export * from "./ir/errors.js";
+export {
+  AxisError,
+  DimError,
+  DisposedError,
+  DTypeError,
+  type ErrorCode,
+  GradientError,
+  InternalError,
+  ShapeError,
+  ShardingError,
+  ShardwiseError,
+  TracerError,
+  TreeError,
+  ValueError,
+} from "./ir/errors.js";
 export { printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";
 export type { Shape, TensorType } from "./ir/shape.js";

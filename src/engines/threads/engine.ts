@@ -232,6 +232,11 @@ export class ThreadsEngine implements Engine {
     return this.pool.close();
   }
 
+  /** Whether the engine still runs programs: it was not closed and none of its devices failed. */
+  get isOpen(): boolean {
+    return !this.closed && this.pool.failure === undefined;
+  }
+
   /** What the engine runs on. */
   info(): ThreadsEngineInfo {
     const region = at(this.layout.regions, 0);

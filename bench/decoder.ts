@@ -1,0 +1,159 @@
+/** The decoder language model that the benchmarks train: pre-norm blocks with causal attention and a GELU MLP. */
+import { grad, jit, lax, type Mesh, np, P, random, shardMap, type Tensor, tree } from "shardwise";
+
+/** The sizes of a decoder. */
+export interface DecoderSize {
+  readonly name: string;
+  readonly width: number;
+  readonly layers: number;
+  readonly sequence: number;
+  readonly batch: number;
+  readonly vocabulary: number;
+  readonly headSize: number;
+}
+
+/** The two sizes that are compared with JAX. */
+export const sizes: readonly DecoderSize[] = [
+  { name: "d256", width: 256, layers: 4, sequence: 128, batch: 16, vocabulary: 512, headSize: 64 },
+  { name: "d512", width: 512, layers: 4, sequence: 256, batch: 8, vocabulary: 512, headSize: 64 },
+];
+
+interface Layer {
+  readonly norm1: Tensor;
+  readonly qkv: Tensor;
+  readonly out: Tensor;
+  readonly norm2: Tensor;
+  readonly up: Tensor;
+  readonly down: Tensor;
+}
+
+/** The parameters of a decoder. */
+export interface Decoder {
+  readonly embed: Tensor;
+  readonly layers: readonly Layer[];
+  readonly norm: Tensor;
+  readonly head: Tensor;
+}
+
+/** Parameters and AdamW's moments. */
+export interface TrainState {
+  readonly params: Decoder;
+  readonly mean: Decoder;
+  readonly square: Decoder;
+  readonly step: Tensor;
+}
+
+/** Random parameters. */
+export function initDecoder(size: DecoderSize): Decoder {
+  const { width, vocabulary } = size;
+  let next = 0;
+  const weight = (...shape: number[]) =>
+    random.normal(random.foldIn(random.key(0), next++), shape).mul(1 / Math.sqrt(shape[0] ?? 1));
+  const layer = (): Layer => ({
+    norm1: np.ones([width]),
+    qkv: weight(width, 3 * width),
+    out: weight(width, width),
+    norm2: np.ones([width]),
+    up: weight(width, 4 * width),
+    down: weight(4 * width, width),
+  });
+  return {
+    embed: weight(vocabulary, width),
+    layers: Array.from({ length: size.layers }, layer),
+    norm: np.ones([width]),
+    head: weight(width, vocabulary),
+  };
+}
+
+/** A state with zero moments. */
+export function initState(params: Decoder): TrainState {
+  const zeros = tree.map((x: Tensor) => np.zerosLike(x), params);
+  return { params, mean: zeros, square: tree.map((x: Tensor) => np.zerosLike(x), params), step: np.array(0) };
+}
+
+function rmsNorm(x: Tensor, scale: Tensor): Tensor {
+  return x.mul(lax.rsqrt(np.mean(x.mul(x), -1, { keepdims: true }).add(1e-6))).mul(scale);
+}
+
+function attention(x: Tensor, layer: Layer, headSize: number): Tensor {
+  const [batch = 0, length = 0, width = 0] = x.shape;
+  const heads = width / headSize;
+  const qkv = np.matmul(x, layer.qkv).reshape([batch, length, 3, heads, headSize]);
+  const part = (i: number) => np.squeeze(lax.sliceInDim(qkv, i, i + 1, 1, 2), 2);
+  const scores = np.einsum("bqhd,bkhd->bhqk", part(0), part(1)).mul(1 / Math.sqrt(headSize));
+  const mask = np.greaterEqual(np.expandDims(np.arange(length), 1), np.expandDims(np.arange(length), 0));
+  const masked = np.where(mask, scores, -1e30);
+  const shifted = masked.sub(lax.stopGradient(np.max(masked, -1, { keepdims: true })));
+  const weights = np.exp(shifted);
+  const probabilities = weights.div(np.sum(weights, -1, { keepdims: true }));
+  const mixed = np.einsum("bhqk,bkhd->bqhd", probabilities, part(2)).reshape([batch, length, width]);
+  return np.matmul(mixed, layer.out);
+}
+
+function gelu(x: Tensor): Tensor {
+  const inner = x.add(x.mul(x).mul(x).mul(0.044715)).mul(Math.sqrt(2 / Math.PI));
+  return x.mul(np.tanh(inner).add(1)).mul(0.5);
+}
+
+/** The mean cross-entropy of the next token. */
+export function loss(params: Decoder, tokens: Tensor, size: DecoderSize): Tensor {
+  const inputs = lax.sliceInDim(tokens, 0, size.sequence, 1, 1);
+  const targets = lax.sliceInDim(tokens, 1, size.sequence + 1, 1, 1);
+  let x = np.take(params.embed, inputs, 0, { mode: "clip" });
+  for (const layer of params.layers) {
+    x = x.add(attention(rmsNorm(x, layer.norm1), layer, size.headSize));
+    x = x.add(np.matmul(gelu(np.matmul(rmsNorm(x, layer.norm2), layer.up)), layer.down));
+  }
+  const logits = np.matmul(rmsNorm(x, params.norm), params.head);
+  const shifted = logits.sub(lax.stopGradient(np.max(logits, -1, { keepdims: true })));
+  const logSum = np.log(np.sum(np.exp(shifted), -1));
+  const picked = np.squeeze(np.takeAlongAxis(shifted, np.expandDims(targets, -1), -1, { mode: "clip" }), -1);
+  return np.mean(logSum.sub(picked));
+}
+
+const [beta1, beta2, epsilon, rate, decay] = [0.9, 0.95, 1e-8, 3e-4, 0.1];
+
+function adamw(state: TrainState, grads: Decoder): TrainState {
+  const step = state.step.add(1);
+  const mean = tree.map((m: Tensor, g: Tensor) => m.mul(beta1).add(g.mul(1 - beta1)), state.mean, grads);
+  const square = tree.map(
+    (v: Tensor, g: Tensor) => v.mul(beta2).add(g.mul(g).mul(1 - beta2)),
+    state.square,
+    grads,
+  );
+  const correct1 = np.subtract(1, np.power(beta1, step));
+  const correct2 = np.subtract(1, np.power(beta2, step));
+  const params = tree.map(
+    (p: Tensor, m: Tensor, v: Tensor) => {
+      const update = m.div(correct1).div(np.sqrt(v.div(correct2)).add(epsilon));
+      return p.sub(update.add(p.mul(decay)).mul(rate));
+    },
+    state.params,
+    mean,
+    square,
+  );
+  return { params, mean, square, step };
+}
+
+/** One training step; with a mesh the batch is split over its axis `data` and gradients are averaged. */
+export function makeStep(size: DecoderSize, mesh?: Mesh): (state: TrainState, tokens: Tensor) => TrainState {
+  const step = (state: TrainState, tokens: Tensor): TrainState => {
+    const grads = grad((params: Decoder) => loss(params, tokens, size))(state.params);
+    return adamw(state, mesh ? lax.pmean(grads, "data") : grads);
+  };
+  if (!mesh) return jit(step, { donate: 0 });
+  return jit(shardMap(step, { mesh, inSpecs: [P(), P("data")], outSpecs: P() }), { donate: 0 });
+}
+
+/** Random tokens, one more than the model reads. */
+export function makeTokens(size: DecoderSize): Tensor {
+  return random.randint(random.key(1), [size.batch, size.sequence + 1], 0, size.vocabulary);
+}
+
+/** The arithmetic of a step: six times parameters times tokens, and attention. */
+export function stepFlops(size: DecoderSize): number {
+  const { width, layers, sequence, batch, vocabulary } = size;
+  const parameters = 2 * vocabulary * width + layers * 12 * width * width;
+  const tokens = sequence * batch;
+  return 6 * parameters * tokens + 12 * layers * width * sequence * tokens;
+}
