@@ -4,9 +4,9 @@ import { DTypeError } from "../ir/errors.js";
 import { integerPow } from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
-import type { Tensor } from "../trace/tensor.js";
+import { Tensor } from "../trace/tensor.js";
 import { isnan, signbit } from "./elementwise.js";
-import { align, asNumber, cast, floatType, like, numberType, pair, toType, wideType } from "./operands.js";
+import { align, asNumber, cast, floatType, like, numberType, pair, spelledOut, toType, wideType } from "./operands.js";
 
 /** A function of two operands. */
 export type BinaryFunction = (x: TensorLike, y: TensorLike) => Tensor;
@@ -19,12 +19,21 @@ function binary(
   return (x, y) => fn(...pair(x, y, name, kind));
 }
 
+/** For functions that compute with each operand alone before they combine both. */
+function spelled(
+  name: string,
+  fn: (x: Tensor, y: Tensor) => Tensor,
+  kind?: (dtype: DType) => DType,
+): BinaryFunction {
+  return binary(name, (x, y) => fn(spelledOut(x, y), spelledOut(y, x)), kind);
+}
+
 /** For functions made of several ops, which lose precision in half-width floats. */
 function composed(name: string, fn: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
   return (x, y) => {
     const [a, b] = pair(x, y, name, floatType);
     const wide = wideType(a.dtype);
-    return cast(fn(cast(a, wide), cast(b, wide)), a.dtype);
+    return cast(fn(cast(spelledOut(a, b), wide), cast(spelledOut(b, a), wide)), a.dtype);
   };
 }
 
@@ -50,31 +59,46 @@ export const divide = binary("divide", ops.div, floatType);
 /** The whole number below x / y; integers stay integers. */
 export const floorDivide = binary(
   "floorDivide",
-  (x, y) => {
+  (dividend, y) => {
+    const x = spelledOut(dividend, y);
+    const rest = ops.rem(x, y);
     if (isFloat(x.dtype)) {
-      const rest = ops.rem(x, y);
       const quotient = ops.div(ops.sub(x, rest), y);
       const rounded = ops.round(ops.select(isOneBelow(rest, y), ops.sub(quotient, 1), quotient));
-      return ops.select(ops.compare("eq", y, 0), ops.div(x, y), rounded);
+      const isByZero =
+        y.node.kind === "literal"
+          ? Tensor.scalar(y.node.literal.value === 0, "bool")
+          : ops.compare("eq", y, 0);
+      return ops.select(isByZero, ops.div(x, y), rounded);
     }
     const quotient = ops.div(x, y);
     if (x.dtype === "uint32") return quotient;
-    const down = ops.and(ops.compare("ne", ops.sign(x), ops.sign(y)), ops.compare("ne", ops.rem(x, y), 0));
-    return ops.select(down, ops.sub(quotient, 1), quotient);
+    return ops.select(isOneBelow(rest, y), ops.sub(quotient, 1), quotient);
   },
   numberType,
 );
 
-/** Whether a remainder is not zero and has another sign than the divisor. */
+/** Whether a remainder is not zero and has another sign than the divisor, which is not −0 or NaN. */
 function isOneBelow(rest: Tensor, divisor: Tensor): Tensor {
+  if (divisor.node.kind === "literal") {
+    return ops.compare(divisor.node.literal.value < 0 ? "gt" : "lt", rest, 0);
+  }
   const otherSign = ops.compare("ne", ops.compare("lt", rest, 0), ops.compare("lt", divisor, 0));
   return ops.and(otherSign, ops.compare("ne", rest, 0));
+}
+
+/** A divisor of integers with 1 in place of 0, so that the remainder is 0 as in JAX. */
+function withoutZero(divisor: Tensor): Tensor {
+  if (isFloat(divisor.dtype)) return divisor;
+  if (divisor.node.kind === "literal") return divisor.node.literal.value === 0 ? like(divisor, 1) : divisor;
+  return ops.select(ops.compare("eq", divisor, 0), like(divisor, 1), divisor);
 }
 
 /** The remainder with the sign of the divisor: `mod(-5, 3)` is 1. */
 export const mod = binary(
   "mod",
-  (x, y) => {
+  (dividend, divisor) => {
+    const [x, y] = [spelledOut(dividend, divisor), withoutZero(divisor)];
     const rest = ops.rem(x, y);
     return x.dtype === "uint32" ? rest : ops.select(isOneBelow(rest, y), ops.add(rest, y), rest);
   },
@@ -82,7 +106,7 @@ export const mod = binary(
 );
 
 /** The remainder with the sign of the dividend: `fmod(-5, 3)` is −2. */
-export const fmod = binary("fmod", ops.rem, numberType);
+export const fmod = binary("fmod", (x, y) => ops.rem(x, withoutZero(y)), numberType);
 
 /** {@link floorDivide} and {@link mod}. */
 export function divmod(x: TensorLike, y: TensorLike): [Tensor, Tensor] {
@@ -114,9 +138,9 @@ export const maximum = binary("maximum", ops.max);
 /** The smaller of both; NaN if either is NaN. */
 export const minimum = binary("minimum", ops.min);
 /** The larger of both; a NaN counts as missing. */
-export const fmax = binary("fmax", (x, y) => ignoringNan(x, y, ops.max));
+export const fmax = spelled("fmax", (x, y) => ignoringNan(x, y, ops.max));
 /** The smaller of both; a NaN counts as missing. */
-export const fmin = binary("fmin", (x, y) => ignoringNan(x, y, ops.min));
+export const fmin = spelled("fmin", (x, y) => ignoringNan(x, y, ops.min));
 
 function ignoringNan(x: Tensor, y: Tensor, fn: (x: Tensor, y: Tensor) => Tensor): Tensor {
   if (!isFloat(x.dtype)) return fn(x, y);
@@ -153,14 +177,14 @@ export const logaddexp2 = composed("logaddexp2", (x, y) =>
 );
 
 /** The size of x with the sign of y. */
-export const copysign = binary(
+export const copysign = spelled(
   "copysign",
   (x, y) => ops.select(signbit(y), ops.neg(ops.abs(x)), ops.abs(x)),
   floatType,
 );
 
 /** 0 for negative x, 1 for positive x, y where x is 0. */
-export const heaviside = binary(
+export const heaviside = spelled(
   "heaviside",
   (x, y) => {
     const step = cast(ops.compare("gt", x, 0), x.dtype);

@@ -6,7 +6,7 @@ import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { add, divide, maximum, minimum, multiply, power } from "./arithmetic.js";
-import { type Index, index, planIndex } from "./indexing.js";
+import { type Index, index, type LookUp, planIndex } from "./indexing.js";
 import { cast, like, toType } from "./operands.js";
 import { broadcastTo } from "./shaping.js";
 
@@ -94,23 +94,15 @@ export class IndexUpdate {
     const { before, lookUp, after, shape } = planIndex(this.x.shape, this.indices, caller);
     const update: Update = updates[kind];
     const part = broadcastTo(toElements(value, this.x, caller), shape);
-    // The tensor after each step, so that every step can be taken back.
+    const values = after.reduceRight((y, step) => step.put(this.x, y), part);
+    // The tensor after each step, so that every step can be taken back; what `set` replaces need not be read.
+    const isRead = lookUp !== undefined || kind !== "set";
     const seen = [this.x];
-    for (const step of before) seen.push(step.get(at(seen, seen.length - 1)));
+    for (const step of isRead ? before : before.slice(0, -1)) seen.push(step.get(at(seen, seen.length - 1)));
     const inner = at(seen, seen.length - 1);
-    let result: Tensor;
-    if (lookUp) {
-      const { dim } = lookUp;
-      const rows = [...inner.shape.slice(0, dim), ...lookUp.shape, ...inner.shape.slice(dim + 1)];
-      const values = ops.reshape(part, rows);
-      result =
-        update.scatter && (update.scatter === "set" || inner.dtype !== "bool")
-          ? ops.scatter(inner, lookUp.writing(), values, { dim, batchDims: 0, combine: update.scatter })
-          : scatterBy(update.combine, inner, lookUp.writing(), values, dim);
-    } else {
-      const values = after.reduceRight((y, step) => step.put(inner, y), part);
-      result = update.combine(inner, values);
-    }
+    let result = values;
+    if (lookUp) result = scatter(update, inner, lookUp, values);
+    else if (isRead) result = update.combine(inner, values);
     for (let i = before.length - 1; i >= 0; i--) result = at(before, i).put(at(seen, i), result);
     return result;
   }
@@ -125,6 +117,12 @@ function toElements(value: TensorLike, x: Tensor, caller: string): Tensor {
     );
   }
   return value instanceof Tensor ? cast(value, x.dtype) : toType(value, x.dtype, caller);
+}
+
+function scatter(update: Update, x: Tensor, { dim, writing }: LookUp, values: Tensor): Tensor {
+  const isOp = update.scatter === "set" || (update.scatter === "add" && x.dtype !== "bool");
+  if (!isOp) return scatterBy(update.combine, x, writing(), values, dim);
+  return ops.scatter(x, writing(), values, { dim, batchDims: 0, combine: update.scatter });
 }
 
 /**

@@ -218,8 +218,8 @@ function putSlice(x: Tensor, part: Tensor, starts: readonly number[], strides: r
   return ops.select(mask, ops.pad(part, Tensor.scalar(0, x.dtype), params), x);
 }
 
-function reshapeStep(shape: Shape): Step {
-  return { get: (x) => ops.reshape(x, shape), put: (x, part) => ops.reshape(part, x.shape) };
+function reshapeStep(from: Shape, to: Shape): Step {
+  return { get: (x) => ops.reshape(x, to), put: (_, part) => ops.reshape(part, from) };
 }
 
 /** Numbers, slices and scalar tensors. */
@@ -227,8 +227,9 @@ function planPositions(shape: Shape, entries: readonly Entry[]): Plan {
   const before = sliceStep(shape, entries);
   const dims = entries.filter((entry) => entry.kind !== "new");
   if (dims.some((entry) => entry.kind === "dynamic")) before.push(dynamicStep(shape, dims));
+  const kept = shapeOf(dims, () => [1]);
   const result = shapeOf(entries, () => []);
-  return { before, after: [reshapeStep(result)], shape: result };
+  return { before, after: [reshapeStep(kept, result)], shape: result };
 }
 
 /** A slice of size 1 along the dims whose position is a scalar tensor: clamped on read, dropped on write. */
@@ -297,7 +298,8 @@ function planArrays(shape: Shape, entries: readonly Entry[], caller: string): Pl
     sliced.filter((entry, i) => entry.kind !== "new" && !places.includes(i)),
     () => [],
   );
-  before.push(reshapeStep([...kept.slice(0, dim), sizeOf(sizes), ...kept.slice(dim)]));
+  const around = (middle: readonly number[]) => [...kept.slice(0, dim), ...middle, ...kept.slice(dim)];
+  before.push(reshapeStep(around(sizes), around([sizeOf(sizes)])));
 
   const lookUp = flatIndices(
     looked.map((d) => at(dims, d)),
@@ -305,12 +307,12 @@ function planArrays(shape: Shape, entries: readonly Entry[], caller: string): Pl
     dim,
     caller,
   );
-  const around = areNeighbours
+  const outside = areNeighbours
     ? [entries.slice(0, first), entries.slice(first + places.length)]
     : [[], entries.filter((_, i) => !places.includes(i))];
-  const [front = [], back = []] = around.map((part) => shapeOf(part, () => []));
+  const [front = [], back = []] = outside.map((part) => shapeOf(part, () => []));
   const result = [...front, ...lookUp.shape, ...back];
-  return { before, lookUp, after: [reshapeStep(result)], shape: result };
+  return { before, lookUp, after: [reshapeStep(around(lookUp.shape), result)], shape: result };
 }
 
 function wholeDim(shape: Shape, entries: readonly Entry[], index: number): Entry {

@@ -8,7 +8,7 @@ import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import type { BinaryFunction } from "./arithmetic.js";
 import { isnan } from "./elementwise.js";
-import { align, asTensor, cast, floatType, numberType, pair, requireBits, toType } from "./operands.js";
+import { align, asTensor, cast, floatType, numberType, pair, requireBits, spelledOut, toType } from "./operands.js";
 
 function comparison(name: string, direction: CompareDirection): BinaryFunction {
   return (x, y) => ops.compare(direction, ...pair(x, y, name));
@@ -124,11 +124,12 @@ export function isclose(
   y: TensorLike,
   { rtol = 1e-5, atol = 1e-8, equalNan = false }: ToleranceOptions = {},
 ): Tensor {
-  const [a, b] = pair(x, y, "isclose", floatType);
+  const [left, right] = pair(x, y, "isclose", floatType);
+  const [a, b] = [spelledOut(left, right), spelledOut(right, left)];
   const limit = ops.add(ops.mul(ops.abs(b), rtol), atol);
   const near = ops.compare("le", ops.abs(ops.sub(a, b)), limit);
   // Infinities are close only to themselves; their difference or the limit is not finite.
-  const bothFinite = ops.and(...align([ops.finite(a), ops.finite(b)] as const, "isclose"));
+  const bothFinite = ops.and(ops.finite(a), ops.finite(b));
   const close = ops.or(ops.and(near, bothFinite), ops.compare("eq", a, b));
   return equalNan ? logicalOr(close, logicalAnd(isnan(a), isnan(b))) : close;
 }

@@ -150,6 +150,14 @@ export function pair(
   return align([toType(x, dtype, caller), toType(y, dtype, caller)] as const, caller);
 }
 
+/**
+ * Repeats a scalar constant to the shape of the tensor beside it, for functions that compute with it alone
+ * before they combine both.
+ */
+export function spelledOut(x: Tensor, beside: Tensor): Tensor {
+  return x.node.kind === "literal" ? expandTo(x, beside.shape) : x;
+}
+
 /** A JavaScript number as constant of a tensor's type. */
 export function like(x: Tensor, value: number): Tensor {
   return Tensor.scalar(value, x.dtype);

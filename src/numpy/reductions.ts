@@ -203,11 +203,18 @@ export function variance(value: TensorLike, dim?: Dims, options: VarianceOptions
   const center = mean(x, dims, { keepdims: true, where: mask });
   const distance = ops.sub(x, expandTo(center, x.shape));
   const squares = masked(ops.mul(distance, distance), mask, 0, "var");
+  const total = ops.reduceSum(squares, dims);
   const n = count(x, dims, mask, "var");
-  const divisor = typeof n === "number" ? like(x, n - ddof) : ops.sub(toType(n, x.dtype, "var"), ddof);
-  const quotient = ops.div(ops.reduceSum(squares, dims), divisor);
-  const result = choose(ops.compare("gt", divisor, 0), quotient, Number.NaN);
+  const result =
+    typeof n === "number"
+      ? ops.div(total, n > ddof ? n - ddof : Number.NaN)
+      : divideOrNan(total, ops.sub(toType(n, x.dtype, "var"), ddof));
   return cast(restoreDims(result, x, dims, keepdims), dtype);
+}
+
+/** x / divisor where that is positive, else NaN. */
+function divideOrNan(x: Tensor, divisor: Tensor): Tensor {
+  return choose(ops.compare("gt", divisor, 0), ops.div(x, divisor), Number.NaN);
 }
 
 /** The square root of the variance. */
