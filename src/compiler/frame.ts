@@ -40,14 +40,14 @@ export class Frame {
         if (atom.kind === "var") this.readers.set(atom.id, [...(this.readers.get(atom.id) ?? []), eqn]);
       }
     }
-    const escape = (atom: Atom): void => {
+    const markEscaping = (atom: Atom): void => {
       if (atom.kind === "var") this.escaping.add(this.base(atom).id);
     };
     for (const unit of this.fused.units) {
-      if (unit.kind === "eqn") unit.eqn.ins.forEach(escape);
-      else unit.group.reads.forEach(escape);
+      if (unit.kind === "eqn") unit.eqn.ins.forEach(markEscaping);
+      else unit.group.reads.forEach(markEscaping);
     }
-    this.program.outputs.forEach(escape);
+    this.program.outputs.forEach(markEscaping);
   }
 
   /** The value whose memory a view looks at. */

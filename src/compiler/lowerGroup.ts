@@ -45,12 +45,12 @@ class GroupLowering {
   run(): void {
     const { frame, group } = this;
     const members = [...group.members].sort((a, b) => frame.positionOf(a) - frame.positionOf(b));
-    for (const eqn of members) this.member(eqn);
     for (const value of group.materialised) {
-      const map = at([group.maps.get(value.id) ?? []], 0);
+      const map = this.mapOf(value);
       this.members.set(value.id, this.expanded(value, map));
       this.storeValue(value, map);
     }
+    for (const eqn of members) this.member(eqn);
     if (this.stores.length === 0) return;
     const dims = this.loops.map((dim) => dim.size);
     const spec: KernelSpec = {

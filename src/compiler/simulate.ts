@@ -114,8 +114,8 @@ function exchange(spec: CollectiveSpec, runners: readonly Runner[]): void {
   const { size, inner, outer, elements, kind } = spec;
   for (const group of spec.groups) {
     const sources = group.map((device) => at(runners, device).numbers(spec.dtype, spec.source, elements));
-    const results = group.map((_, position) => {
-      const blocks = sources.map((source) => source);
+    const resultAt = (position: number): number[] => {
+      const blocks = sources;
       switch (kind) {
         case "allReduce":
           return combineAll(spec, blocks);
@@ -139,7 +139,8 @@ function exchange(spec: CollectiveSpec, runners: readonly Runner[]): void {
           return pair ? at(blocks, pair[0]) : range(elements).map(() => 0);
         }
       }
-    });
+    };
+    const results = group.map((_, position) => resultAt(position));
     group.forEach((device, position) => {
       at(runners, device).write(spec.dtype, spec.target, at(results, position));
     });

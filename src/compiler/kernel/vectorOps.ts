@@ -104,6 +104,28 @@ function missing(op: string, lane: string): never {
   throw new InternalError(`[emitVectorOp] ${op} has no meaning on ${lane} lanes`);
 }
 
+const floatFunctions = {
+  exp: math.exp,
+  expm1: math.expm1,
+  log: math.log,
+  log1p: math.log1p,
+  tanh: math.tanh,
+  sin: math.sin,
+  cos: math.cos,
+  sqrt: math.sqrt,
+  rsqrt: math.rsqrt,
+  cbrt: math.cbrt,
+  sign: math.sign,
+  floor: math.floor,
+  ceil: math.ceil,
+  erf: math.erf,
+  erfInv: math.erfInv,
+  logistic: math.logistic,
+  isFinite: math.isFinite,
+};
+
+const floatFunctionsOfTwo = { rem: math.rem, pow: math.pow, atan2: math.atan2 };
+
 function floatOp(b: VecBuilder, op: ElementwiseOp, x: Vec, y: Vec): Vec {
   switch (op) {
     case "neg":
@@ -137,11 +159,11 @@ function floatOp(b: VecBuilder, op: ElementwiseOp, x: Vec, y: Vec): Vec {
     case "erfInv":
     case "logistic":
     case "isFinite":
-      return math[op](b, x);
+      return floatFunctions[op](b, x);
     case "rem":
     case "pow":
     case "atan2":
-      return math[op](b, x, y);
+      return floatFunctionsOfTwo[op](b, x, y);
     default:
       return missing(op, "float");
   }
