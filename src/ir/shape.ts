@@ -92,7 +92,8 @@ export function normalizeDims(
   caller: string,
 ): number[] {
   if (dims === null || dims === undefined) return range(rank);
-  const list = (typeof dims === "number" ? [dims] : dims).map((d) => normalizeDim(d, rank, caller));
+  const given: readonly number[] = Array.isArray(dims) ? dims : [dims];
+  const list = given.map((d) => normalizeDim(d, rank, caller));
   if (new Set(list).size !== list.length) {
     throw new DimError(`[${caller}] dims ${JSON.stringify(dims)} name a dimension twice`);
   }

@@ -1,5 +1,5 @@
 import { type DType, decode, encode, type HostData } from "../ir/dtype.js";
-import { TracerError } from "../ir/errors.js";
+import { ShapeError, TracerError } from "../ir/errors.js";
 import { type Atom, type Literal, newLiteral } from "../ir/program.js";
 import { formatType, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
 import type { Builder } from "./builder.js";
@@ -118,10 +118,7 @@ export class Tensor {
   async item(): Promise<number> {
     const storage = this.storage("Tensor.item");
     if (this.size !== 1) {
-      throw new TracerError(
-        "traced-value",
-        `[Tensor.item] ${this} has ${this.size} elements; use data() or js()`,
-      );
+      throw new ShapeError(`[Tensor.item] ${this} has ${this.size} elements: use data() or js()`);
     }
     const [value] = decode(this.dtype, await storage.download("Tensor.item"));
     return value ?? 0;

@@ -5,7 +5,7 @@ import { at, formatType } from "../ir/shape.js";
 import { callProgram, isTracing, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
-import { flattenArgs, traceTree } from "../trace/trace.js";
+import { flattenArgs, leafTensor, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { type Cotangent, linearize } from "./linearize.js";
 import { simplify } from "./simplify.js";
@@ -111,9 +111,10 @@ function splitGrads(
 function checkFloats(args: readonly unknown[], chosen: readonly number[], caller: string): void {
   for (const n of chosen) {
     for (const { path, leaf } of tree.flattenWithPath(args[n])) {
-      if (leaf instanceof Tensor && !isFloat(leaf.dtype)) {
+      const { type } = leafTensor(leaf, caller, path);
+      if (!isFloat(type.dtype)) {
         throw new GradientError(
-          `[${caller}] argument ${n}${path && ` at "${path}"`} is ${formatType(leaf.type)}; only floats have gradients: pass it in another argument or choose other argnums`,
+          `[${caller}] argument ${n}${path && ` at "${path}"`} is ${formatType(type)}; only floats have gradients: pass it in another argument or choose other argnums`,
         );
       }
     }

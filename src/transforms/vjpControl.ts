@@ -1,13 +1,14 @@
 import { isFloat } from "../ir/dtype.js";
+import { GradientError } from "../ir/errors.js";
 import type { Spec } from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
 import type { Program, Var } from "../ir/program.js";
-import { at, range, type TensorType } from "../ir/shape.js";
+import { at, formatType, range, type TensorType } from "../ir/shape.js";
 import { bind, Environment, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { removeDeadCode } from "./deadCode.js";
-import type { Cotangent, Linearized, LinearizeRule, LinearizeTools } from "./linearize.js";
+import type { Cotangent, Linearized, LinearizeRule, LinearizeTools, Saved } from "./linearize.js";
 import { isSaveable } from "./rematPolicy.js";
 import { simplify } from "./simplify.js";
 import { cut, dependsOnlyOn, inputIndex, type Split, split, typesOf } from "./split.js";
@@ -202,23 +203,44 @@ export const rematRule: LinearizeRule<"remat"> = (
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
     const present = cotangents.filter((ct) => ct !== null);
     const shaped = ins.filter((x) => x.node.kind !== "literal");
-    const [values = [], cts = []] = cut(ops.optimizationBarrier([...shaped, ...present]), shaped.length);
+    const kept = body.eqns.filter((eqn) => isSaveable(policy, eqn)).flatMap((eqn) => eqn.outs);
+    const barred = ops.optimizationBarrier([...shaped, ...environment.read(kept), ...present]);
+    const [values = [], keptValues = [], cts = []] = cut(barred, shaped.length, kept.length);
     const nextValue = values.values();
     const nextCt = cts.values();
     const again = linearize(
       body,
       ins.map((x) => (x.node.kind === "literal" ? x : (nextValue.next().value ?? x))),
       active,
-      (eqn) => (isSaveable(policy, eqn) ? environment.read(eqn.outs) : undefined),
+      savedValues(body, kept, keptValues),
     );
     return again.pullback(cotangents.map((ct) => (ct ? (nextCt.next().value ?? ct) : null)));
   };
   return { outs: environment.read(body.outputs), pullback };
 };
 
-/** The user's own rule. */
-export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params) => {
+/** The results that need not be computed again; what was given a name is kept when the name is. */
+function savedValues(body: Program, kept: readonly Var[], values: readonly Tensor[]): Saved {
+  const known = new Map(kept.map((variable, i) => [variable.id, at(values, i)]));
+  for (const { op, ins, outs } of [...body.eqns].reverse()) {
+    const [x, value] = [ins[0], known.get(outs[0]?.id ?? -1)];
+    if (op === "name" && x?.kind === "var" && value) known.set(x.id, value);
+  }
+  return ({ outs }) => {
+    const found = outs.map(({ id }) => known.get(id)).filter((value) => value !== undefined);
+    return found.length === outs.length ? found : undefined;
+  };
+}
+
+/** The user's own rule, which says nothing about values that the function closes over. */
+export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active) => {
   const { forward, backward, numCaptures, numResiduals, body } = params;
+  const closedOver = ins.find((_, i) => i < numCaptures && active[i]);
+  if (closedOver) {
+    throw new GradientError(
+      `[customVjp] the function closes over a ${formatType(closedOver.type)} that is being differentiated, but its rule gives cotangents to arguments only: pass the value as an argument, or stop its gradient with lax.stopGradient`,
+    );
+  }
   const [outs = [], residuals = []] = cut(inline(forward, ins), forward.outputs.length - numResiduals);
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
     const cts = cotangents.map((ct, i) => orZeros(ct, at(body.outputs, i).type));
