@@ -42,6 +42,8 @@ export interface Engine {
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer;
   /** Copies elements out, after everything that writes them has finished. */
   download(buffer: DeviceBuffer): Promise<HostData>;
+  /** Waits until everything that writes the buffer has finished; throws what went wrong on the way. */
+  ready(buffer: DeviceBuffer): Promise<void>;
   /** The elements if they can be read at once, without waiting; the caller does not change them. */
   peek(buffer: DeviceBuffer): HostData | undefined;
   /** Starts copying a buffer to another device of this engine and returns the copy at once. */

@@ -70,6 +70,11 @@ export class Storage {
     return this.assemble(await Promise.all(blocks));
   }
 
+  /** Waits until every block is computed. */
+  async ready(caller: string): Promise<void> {
+    await Promise.all(this.read(caller).map((buffer) => this.placement.engine.ready(buffer)));
+  }
+
   /** Like {@link download}, if the engine can be read without waiting. */
   peek(caller: string): HostData | undefined {
     const { engine, mesh, spec } = this.placement;

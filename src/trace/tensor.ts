@@ -126,7 +126,7 @@ export class Tensor {
 
   /** Waits until the values are computed; throws what went wrong while computing them. */
   async ready(): Promise<this> {
-    await this.storage("Tensor.ready").download("Tensor.ready");
+    await this.storage("Tensor.ready").ready("Tensor.ready");
     return this;
   }
 

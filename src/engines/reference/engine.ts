@@ -102,6 +102,11 @@ class ReferenceEngine implements Engine {
     return this.own("download", buffer).read("download").data.slice();
   }
 
+  async ready(buffer: DeviceBuffer): Promise<void> {
+    this.checkOpen("ready");
+    this.own("ready", buffer).read("ready");
+  }
+
   peek(buffer: DeviceBuffer): HostData {
     this.checkOpen("peek");
     return this.own("peek", buffer).read("peek").data;

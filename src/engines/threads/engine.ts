@@ -192,6 +192,12 @@ export class ThreadsEngine implements Engine {
     }
   }
 
+  async ready(buffer: DeviceBuffer): Promise<void> {
+    this.checkOpen();
+    const { device, readyAt } = adoptBuffer(buffer, this.pool, "ready");
+    await this.pool.whenCompleted(device, readyAt);
+  }
+
   peek(buffer: DeviceBuffer): HostData | undefined {
     this.checkOpen();
     const source = adoptBuffer(buffer, this.pool, "peek");
