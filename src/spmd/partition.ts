@@ -2,14 +2,24 @@ import { axisSizeIn, blockShape, type DimAxes, formatSpec, type MeshShape, type 
 import type { OpParams } from "../ir/ops.js";
 import type { Atom, Eqn, Program } from "../ir/program.js";
 import { at, formatType, type TensorType } from "../ir/shape.js";
-import { bind, inline, traceFlat } from "../trace/builder.js";
+import { atSource, bind, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { factorRule } from "./factors.js";
 import { inlineCalls } from "./inlineCalls.js";
 import { emitLocal } from "./localOps.js";
-import { assignAxes, bytesOf, dimAxes, propagate, Shardings, wishesOf } from "./propagate.js";
-import { namedAxes, reshard } from "./reshard.js";
+import {
+  assignAxes,
+  autoAxes,
+  bytesOf,
+  dimAxes,
+  fixConstraints,
+  propagate,
+  Shardings,
+  usableAxes,
+  wishesOf,
+} from "./propagate.js";
+import { busyMesh, namedAxes, reshard, specOn } from "./reshard.js";
 import {
   type Blocks,
   exchange,
@@ -52,23 +62,25 @@ export interface FixedSpecs {
  * Turns a program over whole tensors into the program that every device of the mesh runs on its blocks: finds
  * a sharding for every value, then rewrites equation by equation, adding the collectives that are needed.
  */
-export function partition(original: Program, mesh: MeshShape, fixed: FixedSpecs = {}): PartitionedProgram {
+export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs = {}): PartitionedProgram {
   const program = inlineCalls(original);
+  const mesh = busyMesh(whole);
   const shardings = new Shardings();
   const fix = (atoms: readonly Atom[], specs: readonly (Spec | undefined)[] | undefined) =>
     atoms.forEach((atom, i) => {
-      specs?.[i]?.forEach((axes, d) => {
+      specOn(mesh, specs?.[i] ?? []).forEach((axes, d) => {
         shardings.fix(atom, d, axes);
       });
     });
   fix(program.inputs, fixed.inSpecs);
+  fixConstraints(program, mesh, shardings);
   fix(program.outputs, fixed.outSpecs);
-  fix(program.inputs, fixed.inSpecs);
   propagate(program, mesh, shardings);
   const partitioner = new Partitioner(mesh, shardings);
-  const inSpecs = program.inputs.map((input) => shardings.get(input));
+  const inSpecs = program.inputs.map((input, i) => fixed.inSpecs?.[i] ?? shardings.get(input));
   const outSpecs = program.outputs.map((atom, i) => fixed.outSpecs?.[i] ?? shardings.get(atom));
-  const result = partitioner.program(program, inSpecs, outSpecs);
+  const busy = (specs: readonly Spec[]) => specs.map((spec) => specOn(mesh, spec));
+  const result = partitioner.program(program, busy(inSpecs), busy(outSpecs));
   return { program: result, inSpecs, outSpecs, gathers: partitioner.gathers };
 }
 
@@ -86,7 +98,9 @@ class Partitioner {
     const { program: result } = traceFlat((blocks) => {
       const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
       const outs = this.evaluate(program, ins);
-      return outs.map((value, i) => reshard(value.block, value.spec, at(outSpecs, i), this.mesh));
+      return outs.map((value, i) =>
+        this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
+      );
     }, types);
     return result;
   }
@@ -115,17 +129,18 @@ class Partitioner {
       return blocks;
     };
     for (const eqn of program.eqns) {
-      const operands =
-        eqn.op === "add"
-          ? eqn.ins.map((atom) => (isPadded(read(atom)) ? read(atom) : settled(atom, eqn)))
-          : eqn.ins.map(read);
-      const moved = eqn.outs[0] && segment(eqn, operands, eqn.outs[0].type);
-      const outs: readonly Value[] = moved
-        ? [moved]
-        : this.apply(
-            eqn,
-            eqn.ins.map((atom) => settled(atom, eqn)),
-          );
+      const outs = atSource(eqn.source, (): readonly Value[] => {
+        const operands =
+          eqn.op === "add"
+            ? eqn.ins.map((atom) => (isPadded(read(atom)) ? read(atom) : settled(atom, eqn)))
+            : eqn.ins.map(read);
+        const moved = eqn.outs[0] && segment(eqn, operands, eqn.outs[0].type);
+        if (moved) return [moved];
+        return this.apply(
+          eqn,
+          eqn.ins.map((atom) => settled(atom, eqn)),
+        );
+      });
       eqn.outs.forEach((out, i) => {
         values.set(out.id, at(outs, i));
       });
@@ -146,20 +161,15 @@ class Partitioner {
 
   /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
   private move({ block, spec }: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
-    const moved = reshard(block, spec, to, this.mesh);
-    const lost = spec.some((axes, d) =>
-      axes.some((axis) => !(to[d] ?? []).includes(axis) && this.size(axis) > 1),
-    );
-    if (lost) {
+    return reshard(block, spec, to, this.mesh, (gathered) => {
       this.gathers.push({
         what: `${eqn?.op ?? "return"} ${formatType(type)}`,
         from: formatSpec(spec),
         to: formatSpec(to),
-        bytes: bytesOf(moved.type),
+        bytes: bytesOf(gathered.type),
         source: eqn?.source?.text ?? "unknown source",
       });
-    }
-    return moved;
+    });
   }
 
   private size(axis: string): number {
@@ -174,11 +184,8 @@ class Partitioner {
         return this.while(eqn, ins);
       case "cond":
         return this.cond(eqn, ins);
-      case "shardMap": {
-        const { inSpecs, outSpecs, body } = eqn.params;
-        const blocks = ins.map((value, i) => this.move(value, at(inSpecs, i), eqn, at(eqn.ins, i).type));
-        return inline(body, blocks).map((block, i) => ({ kind: "blocks", block, spec: at(outSpecs, i) }));
-      }
+      case "shardMap":
+        return this.shardMap(eqn, ins);
       case "shardingConstraint": {
         const out = at(eqn.outs, 0);
         const spec = this.shardings.get(out);
@@ -214,7 +221,12 @@ class Partitioner {
           ),
       ),
     ];
-    const assigned = assignAxes(wishes, rule.factors);
+    const assigned = usableAxes(
+      assignAxes(wishes, rule.factors),
+      [...rule.operands, ...rule.results].flat(),
+      rule.factors,
+      mesh,
+    );
     const specOf = (dims: readonly (readonly number[])[]): Spec =>
       dims.map((factors) => dimAxes(factors, assigned, rule.factors, mesh));
     const operands = ins.map((value, i) =>
@@ -262,6 +274,28 @@ class Partitioner {
     combined = ops.pmax(combined, namedAxes(this.mesh, partial("max")));
     combined = ops.pmin(combined, namedAxes(this.mesh, partial("min")));
     return { kind: "blocks", block: combined, spec: now };
+  }
+
+  /** The body runs on blocks already; along axes that are not its own it is partitioned like the rest. */
+  private shardMap(eqn: Eqn<"shardMap">, ins: readonly Blocks[]): Blocks[] {
+    const { body } = eqn.params;
+    const [inSpecs, outSpecs] = [eqn.params.inSpecs, eqn.params.outSpecs].map((specs) =>
+      specs.map((spec) => specOn(this.mesh, spec)),
+    );
+    const isAuto = autoAxes(eqn, this.mesh).length > 0;
+    const inner = body.inputs.map((input) => (isAuto ? this.shardings.get(input) : []));
+    const both = (manual: Spec | undefined, auto: Spec): Spec =>
+      (manual ?? []).map((axes, d) => [...axes, ...(auto[d] ?? [])]);
+    const blocks = ins.map((value, i) =>
+      this.move(value, both(inSpecs?.[i], at(inner, i)), eqn, at(eqn.ins, i).type),
+    );
+    const outs = isAuto
+      ? this.evaluate(
+          body,
+          blocks.map((block, i) => ({ kind: "blocks", block, spec: at(inner, i) })),
+        )
+      : inline(body, blocks).map((block) => ({ block, spec: [] }));
+    return outs.map(({ block, spec }, i) => ({ kind: "blocks", block, spec: both(outSpecs?.[i], spec) }));
   }
 
   private scan(eqn: Eqn<"scan">, ins: readonly Blocks[]): Blocks[] {

@@ -1,8 +1,9 @@
 import { byteSize } from "../ir/dtype.js";
 import { axisSizeIn, type DimAxes, type MeshShape, type Spec, splitCount } from "../ir/mesh.js";
-import type { Atom, Eqn, Program } from "../ir/program.js";
+import { type Atom, type Eqn, forEachEqn, type Program } from "../ir/program.js";
 import { at, range, sizeOf, type TensorType } from "../ir/shape.js";
 import { type DimFactors, type Factor, factorRule } from "./factors.js";
+import { specOn } from "./reshard.js";
 
 /** Tensors whose dims correspond through shared factors: an equation, or a value passed into an inner program. */
 interface Relation {
@@ -31,8 +32,10 @@ export class Shardings {
     return atom.kind === "literal" || (this.fixedDims.get(atom.id)?.[dim] ?? false);
   }
 
+  /** Fixes a dim, unless it is fixed already or another dim has one of the axes: who comes first wins. */
   fix(atom: Atom, dim: number, axes: DimAxes): void {
-    if (atom.kind !== "var") return;
+    if (atom.kind !== "var" || this.fixed(atom, dim)) return;
+    if (this.get(atom).some((other, d) => d !== dim && other.some((axis) => axes.includes(axis)))) return;
     this.set(atom, dim, axes);
     const flags = this.fixedDims.get(atom.id) ?? atom.type.shape.map(() => false);
     flags[dim] = true;
@@ -52,8 +55,7 @@ export class Shardings {
  * communication, then through reductions and contractions. What the user fixed stays.
  */
 export function propagate(program: Program, mesh: MeshShape, shardings: Shardings): void {
-  fixConstraints(program, shardings);
-  const all = relations(program);
+  const all = relations(program, mesh);
   const local = all.filter(({ factors }) => factors.every(({ kind }) => kind === "parallel"));
   for (const list of [local, all]) {
     const backwards = [...list].reverse();
@@ -65,19 +67,20 @@ export function propagate(program: Program, mesh: MeshShape, shardings: Sharding
   }
 }
 
-function fixConstraints(program: Program, shardings: Shardings): void {
-  for (const eqn of program.eqns) {
-    if (eqn.op === "shardingConstraint") {
-      const out = at(eqn.outs, 0);
-      eqn.params.spec.forEach((axes, d) => {
-        if (axes !== "unconstrained") shardings.fix(out, d, axes);
-      });
-    } else if (eqn.op === "scan" || eqn.op === "while" || eqn.op === "remat") {
-      fixConstraints(eqn.params.body, shardings);
-    } else if (eqn.op === "cond") {
-      for (const branch of eqn.params.branches) fixConstraints(branch, shardings);
-    }
-  }
+/** Fixes what the sharding constraints of a program say. */
+export function fixConstraints(program: Program, mesh: MeshShape, shardings: Shardings): void {
+  forEachEqn(program, (eqn) => {
+    if (eqn.op !== "shardingConstraint") return;
+    const out = at(eqn.outs, 0);
+    eqn.params.spec.forEach((axes, d) => {
+      if (axes !== "unconstrained") shardings.fix(out, d, at(specOn(mesh, [axes]), 0));
+    });
+  });
+}
+
+/** The axes that a shard map leaves to the partitioner. */
+export function autoAxes({ params }: Eqn<"shardMap">, mesh: MeshShape): string[] {
+  return mesh.axes.map(({ name }) => name).filter((name) => !params.manual.includes(name));
 }
 
 /** Two values that are the same tensor, up to leading dims that only one of them has. */
@@ -95,18 +98,38 @@ function link(a: Atom, b: Atom): Relation {
   };
 }
 
-function relations(program: Program): Relation[] {
-  return program.eqns.flatMap((eqn) => relationsOf(eqn));
+/**
+ * A whole value and the block of it that a shard map's body sees: every dim is a factor that the body's axes
+ * split and the rest, which other axes may split inside and outside alike.
+ */
+function linkBlock(whole: Atom, block: Atom, manual: Spec): Relation {
+  const factors = block.type.shape.flatMap((size, d): Factor[] => [
+    { size: at(whole.type.shape, d) / size, kind: "parallel" },
+    { size, kind: "parallel" },
+  ]);
+  const outer = block.type.shape.map((_, d) => [2 * d]);
+  return {
+    factors,
+    members: [
+      { value: { kind: "pin", spec: manual }, type: whole.type, dims: outer },
+      { value: whole, type: whole.type, dims: outer.map(([d = 0]) => [d, d + 1]) },
+      { value: block, type: block.type, dims: outer.map(([d = 0]) => [d + 1]) },
+    ],
+  };
 }
 
-function relationsOf(eqn: Eqn): Relation[] {
+function relations(program: Program, mesh: MeshShape): Relation[] {
+  return program.eqns.flatMap((eqn) => relationsOf(eqn, mesh));
+}
+
+function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
   switch (eqn.op) {
     case "scan": {
       const { body, numCarry, numConsts } = eqn.params;
       const carry = range(numCarry).map((i) => link(at(body.outputs, i), at(body.inputs, numConsts + i)));
       return [
         ...eqn.ins.map((atom, i) => link(atom, at(body.inputs, i))),
-        ...relations(body),
+        ...relations(body, mesh),
         ...carry,
         ...eqn.outs.map((out, i) => link(out, at(body.outputs, i))),
       ];
@@ -116,33 +139,25 @@ function relationsOf(eqn: Eqn): Relation[] {
       const bodyIns = eqn.ins.slice(numConditionConsts);
       const carryOf = (i: number) => at(body.inputs, numBodyConsts + i);
       return [
+        ...range(numConditionConsts).map((i) => link(at(eqn.ins, i), at(condition.inputs, i))),
         ...bodyIns.map((atom, i) => link(atom, at(body.inputs, i))),
-        ...relations(condition),
-        ...relations(body),
+        ...relations(condition, mesh),
+        ...relations(body, mesh),
         ...eqn.outs.flatMap((out, i) => [link(at(body.outputs, i), carryOf(i)), link(out, carryOf(i))]),
       ];
     }
     case "cond":
       return eqn.params.branches.flatMap((branch) => [
         ...branch.inputs.map((input, i) => link(at(eqn.ins, i + 1), input)),
-        ...relations(branch),
+        ...relations(branch, mesh),
         ...eqn.outs.map((out, i) => link(out, at(branch.outputs, i))),
       ]);
     case "shardMap": {
-      const { inSpecs, outSpecs } = eqn.params;
-      const pin = (atom: Atom, spec: Spec): Relation => {
-        const dims = atom.type.shape.map((_, d) => [d]);
-        const factors = atom.type.shape.map((size): Factor => ({ size, kind: "parallel" }));
-        const members = [atom, { kind: "pin", spec } as const].map((value) => ({
-          value,
-          type: atom.type,
-          dims,
-        }));
-        return { factors, members };
-      };
+      const { inSpecs, outSpecs, body } = eqn.params;
       return [
-        ...eqn.ins.map((atom, i) => pin(atom, at(inSpecs, i))),
-        ...eqn.outs.map((atom, i) => pin(atom, at(outSpecs, i))),
+        ...eqn.ins.map((atom, i) => linkBlock(atom, at(body.inputs, i), specOn(mesh, at(inSpecs, i)))),
+        ...(autoAxes(eqn, mesh).length > 0 ? relations(body, mesh) : []),
+        ...eqn.outs.map((atom, i) => linkBlock(atom, at(body.outputs, i), specOn(mesh, at(outSpecs, i)))),
       ];
     }
     default: {
@@ -258,6 +273,29 @@ export function assignAxes(wishes: readonly Wish[], factors: readonly Factor[]):
     }
   }
   return assigned;
+}
+
+/** The axes that factors can really have: where a dim has an outer factor that is not used up, inner ones have none. */
+export function usableAxes(
+  assigned: readonly DimAxes[],
+  dims: DimFactors,
+  factors: readonly Factor[],
+  mesh: MeshShape,
+): DimAxes[] {
+  const usable = [...assigned];
+  const isFull = (factor: number) => splitCount(mesh, at(usable, factor)) === at(factors, factor).size;
+  for (let changed = true; changed; ) {
+    changed = false;
+    for (const dim of dims) {
+      const open = dim.findIndex((factor) => !isFull(factor));
+      for (const factor of open < 0 ? [] : dim.slice(open + 1)) {
+        if (at(usable, factor).length === 0) continue;
+        usable[factor] = [];
+        changed = true;
+      }
+    }
+  }
+  return usable;
 }
 
 /** The axes of a dim, given those of its factors; an inner factor counts only when the outer one is used up. */

@@ -1,5 +1,5 @@
 import { axisSizeIn, type DimAxes, type MeshAxis, type MeshShape, type Spec } from "../ir/mesh.js";
-import { at } from "../ir/shape.js";
+import { at, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 
@@ -8,29 +8,54 @@ export function namedAxes(mesh: MeshShape, names: DimAxes): MeshAxis[] {
   return names.map((name) => ({ name, size: axisSizeIn(mesh, name) ?? 1 }));
 }
 
+/** The mesh without axes of a single device, which split nothing. */
+export function busyMesh(mesh: MeshShape): MeshShape {
+  return { axes: mesh.axes.filter(({ size }) => size > 1) };
+}
+
+/** A spec without axes that the mesh does not have. */
+export function specOn(mesh: MeshShape, spec: Spec): Spec {
+  return spec.map((axes) => axes.filter((axis) => axisSizeIn(mesh, axis) !== undefined));
+}
+
 /**
  * Inside a per-device program: turns the blocks of one spec into the blocks of another, with as little
- * communication as the change needs. New axes are cut out locally, an axis that only changes its dim moves by
- * an all-to-all, axes in another order by a permutation of devices, and what remains is gathered.
+ * communication as the change needs. New axes are cut out locally, axes that change their order or stand in
+ * for each other move by a permutation of devices, an axis that only changes its dim by an all-to-all, and
+ * what remains is gathered.
+ *
+ * @param onGather is told of every gather
  */
-export function reshard(block: Tensor, from: Spec, to: Spec, mesh: MeshShape): Tensor {
-  const now = block.shape.map((_, d) => [...(from[d] ?? [])]);
-  const goal = block.shape.map((_, d) => to[d] ?? []);
+export function reshard(
+  block: Tensor,
+  from: Spec,
+  to: Spec,
+  fullMesh: MeshShape,
+  onGather: (gathered: Tensor) => void = () => undefined,
+): Tensor {
+  const mesh = busyMesh(fullMesh);
+  const dims = (spec: Spec) =>
+    specOn(
+      mesh,
+      block.shape.map((_, d) => spec[d] ?? []),
+    );
+  const goal = dims(to);
+  const now = dims(from).map((axes) => [...axes]);
+  if (sameSizes(now, goal, mesh)) return rename(block, now, goal, mesh);
   let result = block;
-  const used = () => new Set(now.flat());
-
   now.forEach((axes, d) => {
     const wanted = at(goal, d);
-    if (axes.length > 1 && axes.join() !== wanted.join() && sameSet(axes, wanted)) {
-      result = reorder(result, axes, wanted, mesh);
-      now[d] = [...wanted];
-    }
+    if (isPrefix(wanted, axes) || !wanted.every((axis) => axes.includes(axis))) return;
+    const ordered = [...wanted, ...axes.filter((axis) => !wanted.includes(axis))];
+    result = reorder(result, axes, ordered, mesh);
+    now[d] = ordered;
   });
+  const isUsed = (axis: string) => now.some((axes) => axes.includes(axis));
   goal.forEach((wanted, d) => {
     const axes = at(now, d);
     for (let i = axes.length; isPrefix(axes, wanted) && i < wanted.length; i++) {
       const axis = at(wanted, i);
-      if (used().has(axis)) break;
+      if (isUsed(axis)) break;
       result = ownBlock(result, d, namedAxes(mesh, [axis]));
       axes.push(axis);
     }
@@ -51,7 +76,9 @@ export function reshard(block: Tensor, from: Spec, to: Spec, mesh: MeshShape): T
     let keep = 0;
     while (keep < axes.length && axes[keep] === at(goal, d)[keep]) keep++;
     const extra = axes.splice(keep);
-    if (extra.length > 0) result = ops.allGather(result, namedAxes(mesh, extra), d);
+    if (extra.length === 0) return;
+    result = ops.allGather(result, namedAxes(mesh, extra), d);
+    onGather(result);
   });
   goal.forEach((wanted, d) => {
     const missing = wanted.slice(at(now, d).length);
@@ -68,23 +95,63 @@ function continues(axes: DimAxes, wanted: DimAxes, axis: string): boolean {
   return isPrefix(axes, wanted) && wanted[axes.length] === axis;
 }
 
-function sameSet(a: DimAxes, b: DimAxes): boolean {
-  return a.length === b.length && [...a].sort().join() === [...b].sort().join();
+/** Whether two specs split every dim over axes of the same sizes, so that blocks only have to change devices. */
+function sameSizes(a: Spec, b: Spec, mesh: MeshShape): boolean {
+  const sizes = (axes: DimAxes) => namedAxes(mesh, axes).map(({ size }) => size);
+  return a.every((axes, d) => sameNumbers(sizes(axes), sizes(at(b, d))));
+}
+
+/** The same blocks on other devices, because every dim is split over other axes of the same sizes. */
+function rename(block: Tensor, from: Spec, to: Spec, mesh: MeshShape): Tensor {
+  if (from.every((axes, d) => isPrefix(axes, at(to, d)))) return block;
+  const [before, after] = [from.flat(), to.flat()];
+  const all = [...new Set([...before, ...after])];
+  const sizeOf = (axis: string) => axisSizeIn(mesh, axis) ?? 1;
+  // Axes along which the blocks repeat pair up too, so that every device sends to exactly one other.
+  const idle = all.filter((axis) => !before.includes(axis));
+  const pairs = new Map(before.map((axis, i) => [axis, at(after, i)]));
+  for (const axis of all.filter((other) => !after.includes(other))) {
+    const partner = idle.findIndex((other) => sizeOf(other) === sizeOf(axis));
+    pairs.set(at(idle.splice(partner, 1), 0), axis);
+  }
+  const axes = namedAxes(mesh, all);
+  return permuteDevices(block, axes, (coordinateOf) =>
+    axes.map(({ name }) => coordinateOf(pairs.get(name) ?? name)),
+  );
 }
 
 /** The same blocks on other devices, because the axes of a dim count in another order. */
 function reorder(block: Tensor, from: DimAxes, to: DimAxes, mesh: MeshShape): Tensor {
   const axes = namedAxes(mesh, from);
-  const size = axes.reduce((n, axis) => n * axis.size, 1);
-  const permutation = Array.from({ length: size }, (_, position) => {
-    const coordinates = new Map<string, number>();
-    let rest = position;
-    for (const axis of namedAxes(mesh, to).reverse()) {
-      coordinates.set(axis.name, rest % axis.size);
-      rest = Math.floor(rest / axis.size);
+  return permuteDevices(block, axes, (coordinateOf) => {
+    let position = namedAxes(mesh, to).reduce((p, { name, size }) => p * size + coordinateOf(name), 0);
+    return axes
+      .toReversed()
+      .map(({ size }) => {
+        const coordinate = position % size;
+        position = Math.floor(position / size);
+        return coordinate;
+      })
+      .reverse();
+  });
+}
+
+/** Sends every device the block of the device whose coordinates `source` tells from its own. */
+function permuteDevices(
+  block: Tensor,
+  axes: readonly MeshAxis[],
+  source: (coordinateOf: (axis: string) => number) => number[],
+): Tensor {
+  const count = axes.reduce((n, { size }) => n * size, 1);
+  const permutation = Array.from({ length: count }, (_, target) => {
+    const own = new Map<string, number>();
+    let rest = target;
+    for (const { name, size } of axes.toReversed()) {
+      own.set(name, rest % size);
+      rest = Math.floor(rest / size);
     }
-    const target = axes.reduce((p, axis) => p * axis.size + (coordinates.get(axis.name) ?? 0), 0);
-    return [position, target] as const;
+    const from = source((axis) => own.get(axis) ?? 0);
+    return [from.reduce((p, coordinate, i) => p * at(axes, i).size + coordinate, 0), target] as const;
   });
   return ops.ppermute(block, axes, permutation);
 }

@@ -1,7 +1,7 @@
 import { isFloat } from "../ir/dtype.js";
 import { type MeshShape, type Spec, sameSpec, splitCount } from "../ir/mesh.js";
 import type { Eqn } from "../ir/program.js";
-import { at, type TensorType } from "../ir/shape.js";
+import { at, type Shape, type TensorType } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { namedAxes } from "./reshard.js";
@@ -134,12 +134,9 @@ export function isPadded(value: Value): boolean {
   return value.kind === "segments" && value.pieces.some(({ source }) => source === null);
 }
 
-/** The spec that all sources have. */
-export function sourceSpec({ pieces }: Segments): Spec {
-  return at(
-    pieces.flatMap(({ source }) => (source ? [source.spec] : [])),
-    0,
-  );
+/** The spec that all sources have; whole where there are only zeros. */
+export function sourceSpec({ pieces, type }: Segments): Spec {
+  return pieces.find(({ source }) => source)?.source?.spec ?? type.shape.map(() => []);
 }
 
 /** Two rows of pieces as one, unless both have rows at the same place. */
@@ -163,50 +160,87 @@ function interleave(a: readonly Piece[], b: readonly Piece[]): Piece[] | undefin
   return merged;
 }
 
-/** A run of local rows that all come from the same relative neighbour. */
-interface Run {
+/** Rows that some devices take from the same relative neighbour. */
+interface Move {
   readonly source: Blocks;
   /** How many positions further the sender is. */
   readonly shift: number;
   readonly offset: number;
-  readonly length: number;
-  /** The positions that receive rows; the others get zeros. */
+  /** The positions that receive the rows. */
   readonly receivers: readonly number[];
 }
 
-/** Puts segments in their place by exchange with neighbours; `undefined` when devices would do different things. */
+/** A run of local rows; rows that no move brings are zeros. */
+interface Run {
+  readonly length: number;
+  readonly moves: readonly Move[];
+}
+
+/**
+ * Puts segments in their place by exchange with neighbours; `undefined` when the result does not split evenly
+ * or more rows would have to travel than a gather moves.
+ */
 export function exchange(segments: Segments, mesh: MeshShape): Blocks | undefined {
   const { dim, pieces } = segments;
-  const first = pieces.find(({ source }) => source)?.source;
+  const sources = new Set(pieces.flatMap(({ source }) => source ?? []));
+  const [first] = sources;
   if (!first) return undefined;
   const axes = at(first.spec, dim);
   const n = splitCount(mesh, axes);
   const total = at(segments.type.shape, dim);
   if (total % n !== 0) return undefined;
   const runs = findRuns(pieces, dim, n, total / n);
-  if (!runs) return undefined;
+  const sent = runs.reduce((rows, { length, moves }) => rows + length * moves.filter(travels).length, 0);
+  const gathered = [...sources].reduce((rows, { block }) => rows + at(block.shape, dim) * (n - 1), 0);
+  if (sent > gathered) return undefined;
   const group = namedAxes(mesh, axes);
-  const parts = runs.map((run): Tensor => {
-    if (!run.source)
-      return ops.zeros({ dtype: segments.type.dtype, shape: withDim(first.block.shape, dim, run.length) });
-    const rows = ops.sliceDim(run.source.block, dim, run.offset, run.offset + run.length);
-    if (run.shift === 0 && run.receivers.length === n) return rows;
-    const permutation = run.receivers.map((p) => [(p + run.shift) % n, p] as const);
-    return ops.ppermute(rows, group, permutation);
+  const parts = runs.map(({ length, moves }): Tensor => {
+    let rows: Tensor | undefined;
+    for (const { source, shift, offset, receivers } of moves.toSorted((a, b) => b.shift - a.shift)) {
+      const own = ops.sliceDim(source.block, dim, offset, offset + length);
+      if (shift === 0 && receivers.length === n) return own;
+      if (shift === 0) {
+        const others = rows ?? ops.zeros(own.type);
+        rows = ops.select(isAmong(ops.axisIndex(group), receivers, own.shape), own, others);
+        continue;
+      }
+      const permutation = receivers.map((p) => [(p + shift) % n, p] as const);
+      const received = ops.ppermute(own, group, permutation);
+      rows = rows ? overlay(rows, received) : received;
+    }
+    const shape = withDim(first.block.shape, dim, length);
+    return rows ?? ops.zeros({ dtype: segments.type.dtype, shape });
   });
   const moved = ops.concatenate(parts, dim);
   const block = segments.base ? ops.add(segments.base.block, moved) : moved;
   return { kind: "blocks", block, spec: first.spec };
 }
 
+const travels = ({ shift }: Move) => shift !== 0;
+
+/** Two tensors of which one is zero where the other is not. */
+function overlay(a: Tensor, b: Tensor): Tensor {
+  return a.dtype === "bool" ? ops.or(a, b) : ops.add(a, b);
+}
+
+/** Whether a device's position is in an ascending list, as a tensor of the given shape. */
+function isAmong(position: Tensor, list: readonly number[], shape: Shape): Tensor {
+  const starts = list.filter((p) => !list.includes(p - 1));
+  const ends = list.filter((p) => !list.includes(p + 1));
+  const ranges = starts.map((start, i) =>
+    start === ends[i]
+      ? ops.compare("eq", position, start)
+      : ops.and(ops.compare("ge", position, start), ops.compare("le", position, at(ends, i))),
+  );
+  return ops.broadcastInDim(ranges.reduce(ops.or), shape, []);
+}
+
 function withDim(shape: readonly number[], dim: number, size: number): number[] {
   return shape.map((n, d) => (d === dim ? size : n));
 }
 
-type AnyRun = Run | { readonly source: null; readonly length: number };
-
-/** For every local row where it comes from, the same on all devices or nothing. */
-function findRuns(pieces: readonly Piece[], dim: number, n: number, rows: number): AnyRun[] | undefined {
+/** For every local row where each device finds it; neighbouring rows that travel together are one run. */
+function findRuns(pieces: readonly Piece[], dim: number, n: number, rows: number): Run[] {
   const origin = (index: number) => {
     let rest = index;
     for (const { source, start, length } of pieces) {
@@ -215,50 +249,43 @@ function findRuns(pieces: readonly Piece[], dim: number, n: number, rows: number
     }
     return null;
   };
-  const runs: {
-    source: Blocks | null;
-    shift: number;
-    offset: number;
-    length: number;
-    receivers: number[];
-  }[] = [];
-  for (let row = 0; row < rows; row++) {
-    let found: { source: Blocks; shift: number; offset: number } | undefined;
-    const receivers: number[] = [];
+  const movesOf = (row: number) => {
+    const moves: (Move & { readonly receivers: number[] })[] = [];
     for (let p = 0; p < n; p++) {
       const from = origin(p * rows + row);
       if (!from) continue;
-      const size = at(from.source.block.shape, dim);
+      const { source } = from;
+      const size = at(source.block.shape, dim);
       const [sender, offset] = [Math.floor(from.row / size), from.row % size];
-      const next = { source: from.source, shift: (((sender - p) % n) + n) % n, offset };
-      if (
-        found &&
-        (found.source !== next.source || found.shift !== next.shift || found.offset !== next.offset)
-      ) {
-        return undefined;
-      }
-      found = next;
-      receivers.push(p);
+      const shift = (((sender - p) % n) + n) % n;
+      const known = moves.find((m) => m.source === source && m.shift === shift && m.offset === offset);
+      if (known) known.receivers.push(p);
+      else moves.push({ source, shift, offset, receivers: [p] });
     }
+    return moves;
+  };
+  const runs: { length: number; readonly moves: readonly Move[] }[] = [];
+  for (let row = 0; row < rows; row++) {
+    const moves = movesOf(row);
     const last = runs.at(-1);
-    const continued =
-      last &&
-      last.source === (found?.source ?? null) &&
-      last.shift === (found?.shift ?? 0) &&
-      (!found || last.offset + last.length === found.offset) &&
-      last.receivers.join() === receivers.join();
-    if (last && continued) last.length++;
-    else
-      runs.push({
-        source: found?.source ?? null,
-        shift: found?.shift ?? 0,
-        offset: found?.offset ?? 0,
-        length: 1,
-        receivers,
-      });
+    if (last && continues(last, moves)) last.length++;
+    else runs.push({ length: 1, moves });
   }
-  return runs.map(
-    (run): AnyRun => (run.source ? { ...run, source: run.source } : { source: null, length: run.length }),
+  return runs;
+}
+
+function continues({ length, moves }: Run, next: readonly Move[]): boolean {
+  return (
+    moves.length === next.length &&
+    moves.every((move, i) => {
+      const other = at(next, i);
+      return (
+        move.source === other.source &&
+        move.shift === other.shift &&
+        move.offset + length === other.offset &&
+        move.receivers.join() === other.receivers.join()
+      );
+    })
   );
 }
 

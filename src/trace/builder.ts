@@ -1,7 +1,15 @@
 import { TracerError } from "../ir/errors.js";
 import { inferTypes } from "../ir/infer.js";
 import type { OpName, OpParams } from "../ir/ops.js";
-import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../ir/program.js";
+import {
+  type Atom,
+  type Eqn,
+  makeEqn,
+  newVar,
+  type Program,
+  type SourceLocation,
+  type Var,
+} from "../ir/program.js";
 import type { TensorType } from "../ir/shape.js";
 import { currentRuntime } from "./runtime.js";
 import { captureSource } from "./source.js";
@@ -40,7 +48,7 @@ export class Builder {
   add<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Tensor[] {
     const atoms = ins.map((tensor) => this.atom(tensor, op));
     const outs = inferTypes(op, atoms, params).map(newVar);
-    this.eqns.push(makeEqn<OpName>(op, atoms, outs, params, captureSource()));
+    this.eqns.push(makeEqn<OpName>(op, atoms, outs, params, pinned ?? captureSource()));
     return outs.map((out) => Tensor.traced(this, out));
   }
 
@@ -59,6 +67,21 @@ export interface Traced {
 }
 
 const stack: Builder[] = [];
+let pinned: SourceLocation | undefined;
+
+/**
+ * Runs `fn` so that the equations it records have the given source: for rewriting an equation, whose line the
+ * user wrote, into others.
+ */
+export function atSource<T>(source: SourceLocation | undefined, fn: () => T): T {
+  const before = pinned;
+  pinned = source ?? before;
+  try {
+    return fn();
+  } finally {
+    pinned = before;
+  }
+}
 
 /** Whether a function is being traced now. */
 export function isTracing(): boolean {
@@ -114,9 +137,14 @@ export function callProgram(program: Program, ins: readonly Tensor[]): Tensor[] 
 /** Records the equations of a program in the current trace, applied to the given values. */
 export function inline(program: Program, ins: readonly Tensor[]): Tensor[] {
   const environment = new Environment(program.inputs, ins);
-  for (const eqn of program.eqns)
-    environment.define(eqn.outs, bind(eqn.op, environment.read(eqn.ins), eqn.params));
+  for (const eqn of program.eqns) rebind(eqn, environment);
   return environment.read(program.outputs);
+}
+
+/** Records an equation again, with the values that stand for its operands. */
+export function rebind(eqn: Eqn, environment: Environment): void {
+  const outs = atSource(eqn.source, () => bind(eqn.op, environment.read(eqn.ins), eqn.params));
+  environment.define(eqn.outs, outs);
 }
 
 /** The tensors that stand for a program's values while it is rewritten. */

@@ -3,7 +3,7 @@ import { GradientError } from "../ir/errors.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../ir/program.js";
 import { at } from "../ir/shape.js";
-import { bind, Environment } from "../trace/builder.js";
+import { atSource, bind, Environment } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { vjpRules } from "./vjpRules.js";
@@ -83,13 +83,15 @@ export function linearize(
   for (const eqn of program.eqns) {
     const operands = environment.read(eqn.ins);
     const flags = activity.visit(eqn);
-    if (flags) {
-      const { outs, pullback } = linearizeEqn(eqn, operands, flags, saved(eqn));
-      environment.define(eqn.outs, outs);
-      tape.push({ eqn, pullback });
-    } else {
-      environment.define(eqn.outs, saved(eqn) ?? bind(eqn.op, operands, eqn.params));
-    }
+    atSource(eqn.source, () => {
+      if (flags) {
+        const { outs, pullback } = linearizeEqn(eqn, operands, flags, saved(eqn));
+        environment.define(eqn.outs, outs);
+        tape.push({ eqn, pullback });
+      } else {
+        environment.define(eqn.outs, saved(eqn) ?? bind(eqn.op, operands, eqn.params));
+      }
+    });
   }
   const outs = environment.read(program.outputs);
   return { outs, pullback: (cotangents) => pullBack(program, activity, tape, cotangents) };
@@ -136,9 +138,11 @@ function pullBack(
     const { eqn, pullback } = at(tape, t);
     const cts = eqn.outs.map((out) => sums.get(out.id) ?? null);
     if (cts.every((ct) => ct === null)) continue;
-    const pulled = pullback(cts);
-    eqn.ins.forEach((atom, i) => {
-      accumulate(atom, pulled[i]);
+    atSource(eqn.source, () => {
+      const pulled = pullback(cts);
+      eqn.ins.forEach((atom, i) => {
+        accumulate(atom, pulled[i]);
+      });
     });
   }
   return program.inputs.map((input) => sums.get(input.id) ?? null);

@@ -4,7 +4,7 @@ import type { Spec } from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
 import type { Program, Var } from "../ir/program.js";
 import { at, formatType, range, type TensorType } from "../ir/shape.js";
-import { bind, Environment, inline, traceFlat } from "../trace/builder.js";
+import { bind, Environment, inline, rebind, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { removeDeadCode } from "./deadCode.js";
@@ -197,9 +197,7 @@ export const rematRule: LinearizeRule<"remat"> = (
 ): Linearized => {
   if (policy.kind === "everything") return linearize(body, ins, active);
   const environment = new Environment(body.inputs, ins);
-  for (const eqn of body.eqns) {
-    environment.define(eqn.outs, bind(eqn.op, environment.read(eqn.ins), eqn.params));
-  }
+  for (const eqn of body.eqns) rebind(eqn, environment);
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
     const present = cotangents.filter((ct) => ct !== null);
     const shaped = ins.filter((x) => x.node.kind !== "literal");

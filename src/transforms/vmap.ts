@@ -4,7 +4,7 @@ import type { OpName, OpParams } from "../ir/ops.js";
 import type { Atom, Program } from "../ir/program.js";
 import { at, formatType, type TensorType, tensorType } from "../ir/shape.js";
 import { withAxes } from "../trace/axes.js";
-import { bind, callProgram, isTracing, traceFlat } from "../trace/builder.js";
+import { atSource, bind, callProgram, isTracing, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
@@ -123,9 +123,11 @@ function evaluate(program: Program, ins: readonly Batched[], context: BatchConte
   for (const eqn of program.eqns) {
     const operands = eqn.ins.map(read);
     const isMapped = operands.some((value) => value.batched) || namesAxis(eqn, context.axisName);
-    const outs = isMapped
-      ? applyRule(eqn.op, operands, eqn.params, context)
-      : bind(eqn.op, tensorsOf(operands), eqn.params).map(unbatched);
+    const outs = atSource(eqn.source, () =>
+      isMapped
+        ? applyRule(eqn.op, operands, eqn.params, context)
+        : bind(eqn.op, tensorsOf(operands), eqn.params).map(unbatched),
+    );
     eqn.outs.forEach((out, i) => {
       values.set(out.id, at(outs, i));
     });

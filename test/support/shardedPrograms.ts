@@ -1,0 +1,394 @@
+/**
+ * Random programs over whole tensors with random annotations, and the check that a partitioned program gives
+ * on every device the blocks of what the program gives as a whole.
+ */
+import fc from "fast-check";
+import { expect } from "vitest";
+import { interpret, interpretSpmd } from "../../src/engines/reference/interpret.js";
+import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
+import { isFloat } from "../../src/ir/dtype.js";
+import { axesSize, blockShape, type DimAxes, type MeshShape, type Spec } from "../../src/ir/mesh.js";
+import type { Program } from "../../src/ir/program.js";
+import { at, range, type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
+import { verify } from "../../src/ir/verify.js";
+import { type FixedSpecs, type PartitionedProgram, partition } from "../../src/spmd/partition.js";
+import * as ops from "../../src/trace/ops.js";
+import { blockOffsets } from "../../src/trace/storage.js";
+import { Tensor } from "../../src/trace/tensor.js";
+import { cond } from "../../src/transforms/cond.js";
+import { remat } from "../../src/transforms/remat.js";
+import { scan } from "../../src/transforms/scan.js";
+import { simplify } from "../../src/transforms/simplify.js";
+import { vmap } from "../../src/transforms/vmap.js";
+import { foriLoop } from "../../src/transforms/whileLoop.js";
+import { randomNumbers } from "./vmapChecks.js";
+
+/** The block of a tensor that the device at a position of the mesh holds. */
+export function blockOf(tensor: HostTensor, spec: Spec, mesh: MeshShape, position: number): HostTensor {
+  const { dtype, shape } = tensor.type;
+  const block = blockShape(shape, spec, mesh);
+  const offsets = blockOffsets(shape, spec, mesh, position);
+  const values = numbersOf(tensor);
+  const own = range(sizeOf(block)).map((index) => {
+    let rest = index;
+    const indices = block.map((_, d) => {
+      const size = sizeOf(block.slice(d + 1));
+      const i = Math.floor(rest / size);
+      rest %= size;
+      return i + at(offsets, d);
+    });
+    return at(
+      values,
+      indices.reduce((flat, i, d) => flat * at(shape, d) + i, 0),
+    );
+  });
+  return hostTensor(dtype, block, own);
+}
+
+/** Random values for the inputs of a program: floats around zero, small whole numbers. */
+export function randomInputs(types: readonly TensorType[], seed: number): HostTensor[] {
+  const random = randomNumbers(seed + 1);
+  return types.map(({ dtype, shape }) =>
+    hostTensor(
+      dtype,
+      shape,
+      range(sizeOf(shape)).map(() =>
+        dtype === "bool"
+          ? Number(random() < 0.5)
+          : isFloat(dtype)
+            ? random() * 2 - 1
+            : Math.floor(random() * 10) - 1,
+      ),
+    ),
+  );
+}
+
+function expectNear(actual: HostTensor, expected: HostTensor, what: string): void {
+  expect(actual.type, what).toEqual(expected.type);
+  const tolerance = actual.type.dtype === "float64" ? 1e-9 : 1e-4;
+  const wanted = numbersOf(expected);
+  numbersOf(actual).forEach((value, i) => {
+    const want = at(wanted, i);
+    if (Object.is(value, want) || value === want) return;
+    expect(Math.abs(value - want), `${what}, element ${i}`).toBeLessThanOrEqual(
+      tolerance * Math.max(1, Math.abs(want)),
+    );
+  });
+}
+
+/**
+ * Partitions a program and expects every device to get its blocks of what the program gives on whole tensors,
+ * as partitioned and after simplification.
+ *
+ * @returns the partitioned program, simplified
+ */
+export function expectSharded(
+  program: Program,
+  mesh: MeshShape,
+  fixed: FixedSpecs = {},
+  ins: readonly HostTensor[] = randomInputs(
+    program.inputs.map(({ type }) => type),
+    1,
+  ),
+): PartitionedProgram {
+  const parts = partition(verify(program), mesh, fixed);
+  const simple = verify(simplify(verify(parts.program, "perDevice")), "perDevice");
+  const positions = range(axesSize(mesh.axes));
+  const blocks = ins.map((x, i) => positions.map((p) => blockOf(x, at(parts.inSpecs, i), mesh, p)));
+  const expected = interpret(program, ins);
+  for (const perDevice of [parts.program, simple]) {
+    interpretSpmd(perDevice, mesh, blocks).forEach((lanes, i) => {
+      lanes.forEach((lane, p) => {
+        const want = blockOf(at(expected, i), at(parts.outSpecs, i), mesh, p);
+        expectNear(lane, want, `output ${i} on device ${p}`);
+      });
+    });
+  }
+  for (const [name, specs, given] of [
+    ["input", parts.inSpecs, fixed.inSpecs],
+    ["output", parts.outSpecs, fixed.outSpecs],
+  ] as const) {
+    given?.forEach((spec, i) => {
+      if (spec) expect(at(specs, i), `${name} ${i} must stay as it was fixed`).toEqual(spec);
+    });
+  }
+  return { ...parts, program: simple };
+}
+
+/** The meshes that random programs are split over. */
+export const meshes: readonly MeshShape[] = [
+  { axes: [{ name: "a", size: 2 }] },
+  { axes: [{ name: "a", size: 4 }] },
+  {
+    axes: [
+      { name: "a", size: 2 },
+      { name: "b", size: 2 },
+    ],
+  },
+  {
+    axes: [
+      { name: "a", size: 2 },
+      { name: "b", size: 1 },
+      { name: "c", size: 3 },
+    ],
+  },
+  {
+    axes: [
+      { name: "a", size: 2 },
+      { name: "b", size: 2 },
+      { name: "c", size: 2 },
+    ],
+  },
+];
+
+/** A spec that fits mesh and shape, chosen by random numbers from 0 to 1. */
+export function randomSpec(shape: Shape, mesh: MeshShape, random: () => number): Spec {
+  const free = [...mesh.axes];
+  return shape.map((n) => {
+    const axes: string[] = [];
+    let rest = n;
+    while (free.length > 0 && random() < 0.5) {
+      const [axis] = free.splice(Math.floor(random() * free.length), 1);
+      if (!axis || rest % axis.size !== 0) continue;
+      axes.push(axis.name);
+      rest /= axis.size;
+    }
+    return axes;
+  });
+}
+
+/** What a step sees: two values and a source of choices. */
+interface StepContext {
+  readonly x: Tensor;
+  readonly y: Tensor;
+  readonly pick: (n: number) => number;
+}
+
+type RandomStep = (context: StepContext) => Tensor;
+
+const allDims = (x: Tensor) => range(x.ndim);
+const index = (i: number) => Tensor.scalar(i, "int32");
+const half = (x: Tensor) => ops.mul(x, 0.5);
+
+/** `y` in the shape of `x`: as it is, or reduced to a number and spread. */
+function fit(y: Tensor, x: Tensor): Tensor {
+  if (y.shape.join() === x.shape.join()) return y;
+  return ops.broadcastInDim(ops.mul(ops.reduceSum(y, allDims(y)), 0.1), x.shape, []);
+}
+
+function rollBy(x: Tensor, dim: number, by: number): Tensor {
+  const n = at(x.shape, dim);
+  if (by % n === 0) return x;
+  return ops.concatenate([ops.sliceDim(x, dim, n - by, n), ops.sliceDim(x, dim, 0, n - by)], dim);
+}
+
+const ids = (n: number, count: number, by: number) =>
+  ops.rem(ops.add(ops.mul(ops.iota("int32", [count], 0), by), 1), n + 1);
+
+/** Steps of random programs over tensors of any shape with at least one dim. */
+const steps: Readonly<Record<string, RandomStep>> = {
+  tanh: ({ x }) => ops.tanh(x),
+  add: ({ x, y }) => ops.add(x, fit(y, x)),
+  mul: ({ x, y }) => ops.mul(x, ops.tanh(fit(y, x))),
+  select: ({ x, y }) => ops.select(ops.compare("gt", x, fit(y, x)), half(x), fit(y, x)),
+  iota: ({ x, pick }) => ops.add(x, half(ops.iota(x.dtype, x.shape, pick(x.ndim)))),
+  transpose: ({ x, pick }) => ops.moveDim(x, pick(x.ndim), pick(x.ndim)),
+  flatten: ({ x }) => ops.reshape(x, [sizeOf(x.shape)]),
+  merge: ({ x, pick }) => {
+    if (x.ndim < 2) return x;
+    const d = pick(x.ndim - 1);
+    const merged = at(x.shape, d) * at(x.shape, d + 1);
+    return ops.reshape(x, [...x.shape.slice(0, d), merged, ...x.shape.slice(d + 2)]);
+  },
+  split: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    const n = at(x.shape, d);
+    const divisors = range(n).filter((k) => k > 0 && n % k === 0);
+    const k = divisors[pick(divisors.length)] ?? 1;
+    return ops.reshape(x, [...x.shape.slice(0, d), k, n / k, ...x.shape.slice(d + 1)]);
+  },
+  regroup: ({ x }) => {
+    const size = sizeOf(x.shape);
+    return size % 6 === 0 ? ops.reshape(x, [6, size / 6]) : x;
+  },
+  broadcast: ({ x, pick }) => {
+    const n = [2, 4, 6][pick(3)] ?? 2;
+    const d = pick(x.ndim + 1);
+    const shape = [...x.shape.slice(0, d), n, ...x.shape.slice(d)];
+    return ops.broadcastInDim(
+      x,
+      shape,
+      allDims(x).map((i) => (i < d ? i : i + 1)),
+    );
+  },
+  reverse: ({ x, pick }) => ops.reverse(x, [pick(x.ndim)]),
+  roll: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    return rollBy(x, d, pick(at(x.shape, d)));
+  },
+  shift: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    const n = at(x.shape, d);
+    const kept = ops.sliceDim(x, d, 0, n - 1);
+    if (n === 1) return x;
+    const on = (value: number) => x.shape.map((_, e) => (e === d ? value : 0));
+    return ops.pad(kept, Tensor.scalar(0, x.dtype), { low: on(1), high: on(0), interior: on(0) });
+  },
+  padding: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    const on = (value: number) => x.shape.map((_, e) => (e === d ? value : 0));
+    return ops.pad(x, Tensor.scalar(pick(2), x.dtype), {
+      low: on(pick(3)),
+      high: on(pick(3)),
+      interior: on(pick(2)),
+    });
+  },
+  slice: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    const n = at(x.shape, d);
+    const start = pick(n);
+    return ops.sliceDim(x, d, start, start + 1 + pick(n - start), 1 + pick(2));
+  },
+  onlyPadding: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    const n = at(x.shape, d);
+    const on = (value: number) => x.shape.map((_, e) => (e === d ? value : 0));
+    const padded = ops.pad(x, Tensor.scalar(0, x.dtype), { low: on(n), high: on(0), interior: on(0) });
+    return ops.sliceDim(padded, d, 0, n);
+  },
+  concatenate: ({ x, y, pick }) => ops.concatenate([x, fit(y, x), half(x)], pick(x.ndim)),
+  dynamicSlice: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    const starts = allDims(x).map((e) => (e === d ? ops.add(index(pick(4)), 1) : index(0)));
+    return ops.dynamicSlice(
+      x,
+      starts,
+      x.shape.map((n, e) => (e === d ? Math.max(1, Math.floor(n / 2)) : n)),
+    );
+  },
+  dynamicUpdate: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    const rows = half(ops.sliceDim(x, d, 0, 1));
+    return ops.dynamicUpdateSlice(
+      x,
+      rows,
+      allDims(x).map((e) => index(e === d ? pick(5) : 0)),
+    );
+  },
+  gather: ({ x, pick }) => {
+    const dim = pick(x.ndim);
+    return ops.gather(x, ids(at(x.shape, dim), [2, 4, 6][pick(3)] ?? 2, 3), { dim, batchDims: 0 });
+  },
+  takeAlong: ({ x }) => {
+    if (x.ndim < 2) return x;
+    const indices = ops.rem(ops.iota("int32", x.shape.slice(0, 2), 1), at(x.shape, 1));
+    return ops.gather(x, indices, { dim: 1, batchDims: 1 });
+  },
+  scatterAdd: ({ x, pick }) => {
+    const dim = pick(x.ndim);
+    const rows = ids(at(x.shape, dim), 4, 3);
+    const updates = half(ops.gather(x, rows, { dim, batchDims: 0 }));
+    return ops.scatter(x, rows, updates, { dim, batchDims: 0, combine: "add" });
+  },
+  scatterSet: ({ x, pick }) => {
+    const dim = pick(x.ndim);
+    const rows = ids(at(x.shape, dim), 4, 3);
+    const updates = half(ops.gather(x, rows, { dim, batchDims: 0 }));
+    return ops.scatter(x, rows, updates, { dim, batchDims: 0, combine: "set" });
+  },
+  reduce: ({ x, pick }) => (x.ndim < 2 ? x : ops.mul(ops.reduceSum(x, [pick(x.ndim)]), 0.25)),
+  largest: ({ x, pick }) => (x.ndim < 2 ? x : ops.reduceMax(x, [pick(x.ndim)])),
+  smallest: ({ x, pick }) => (x.ndim < 2 ? x : ops.reduceMin(x, [pick(x.ndim)])),
+  argmax: ({ x, pick }) => {
+    const found = ops.argmax(x, pick(x.ndim));
+    return x.ndim < 2 ? x : half(ops.convert(found, x.dtype));
+  },
+  cumsum: ({ x, pick }) => ops.mul(ops.cumsum(x, pick(x.ndim)), 0.25),
+  sort: ({ x, pick }) => ops.sort([x], pick(x.ndim)).at(0) ?? x,
+  matmul: ({ x, y, pick }) => {
+    const left = pick(x.ndim);
+    const right = y.shape.indexOf(at(x.shape, left));
+    const [other, contract] = right < 0 ? [x, left] : [y, right];
+    if (x.ndim + other.ndim - 2 < 1 || sizeOf(x.shape) * sizeOf(other.shape) > 4000) return x;
+    return ops.mul(ops.dotGeneral(x, other, { lhsContract: [left], rhsContract: [contract] }), 0.2);
+  },
+  batchedMatmul: ({ x }) => {
+    if (x.ndim < 2) return x;
+    const [lhsContract, rhsContract] = [[x.ndim - 1], [x.ndim - 1]];
+    return ops.mul(ops.dotGeneral(x, x, { lhsContract, rhsContract, lhsBatch: [0], rhsBatch: [0] }), 0.2);
+  },
+  scan: ({ x, y }) => {
+    const [last, ys] = scan<Tensor, Tensor, Tensor>(
+      (carry, row) => {
+        const next = ops.tanh(ops.add(carry, fit(row, carry)));
+        return [next, half(row)];
+      },
+      fit(y, x),
+      x,
+    );
+    return ops.add(last, ys);
+  },
+  loop: ({ x, pick }) => {
+    const d = pick(x.ndim);
+    return foriLoop(0, 2, (i, c: Tensor) => ops.add(rollBy(c, d, 1), fit(ops.convert(i, c.dtype), c)), x);
+  },
+  cond: ({ x, y }) => {
+    const total = ops.reduceSum(y, allDims(y));
+    return cond(
+      ops.compare("gt", total, 0),
+      (a: Tensor) => ops.tanh(a),
+      (a: Tensor) => ops.reverse(a, [0]),
+      x,
+    );
+  },
+  vmapped: ({ x, y }) => vmap((row: Tensor) => ops.add(ops.tanh(row), fit(y, row)))(x),
+  remat: ({ x }) => remat((a: Tensor) => ops.tanh(ops.mul(a, ops.tanh(a))))(x),
+};
+
+/** One step of a random program: what it does to which of the values so far, and how the result is split. */
+export interface Step {
+  readonly name: string;
+  readonly left: number;
+  readonly right: number;
+  readonly seed: number;
+  readonly constrained: boolean;
+}
+
+/** Random programs, printed by their steps. */
+export const randomSteps: fc.Arbitrary<readonly Step[]> = fc.array(
+  fc.record({
+    name: fc.constantFrom(...Object.keys(steps)),
+    left: fc.nat({ max: 5 }),
+    right: fc.nat({ max: 5 }),
+    seed: fc.nat({ max: 10_000 }),
+    constrained: fc.boolean(),
+  }),
+  { minLength: 1, maxLength: 7 },
+);
+
+/** The names of all steps, to try each alone. */
+export const stepNames = Object.keys(steps);
+
+/** The function of two tensors that steps describe, with sharding constraints on a mesh. */
+export function stepsFunction(list: readonly Step[], mesh: MeshShape): (x: Tensor, y: Tensor) => Tensor[] {
+  return (x, y) => {
+    const values = [x, y];
+    const read = (i: number) => values[i % values.length] ?? x;
+    for (const { name, left, right, seed, constrained } of list) {
+      const step = steps[name];
+      if (!step) throw new Error(`there is no step ${name}`);
+      const random = randomNumbers(seed + 7);
+      const value = step({ x: read(left), y: read(right), pick: (n) => Math.floor(random() * n) });
+      const small = sizeOf(value.shape) <= 600 ? value : ops.reduceSum(value, range(value.ndim - 1));
+      values.push(constrained ? constrain(small, mesh, random) : small);
+    }
+    return [read(values.length - 1), read(values.length - 2)];
+  };
+}
+
+function constrain(x: Tensor, mesh: MeshShape, random: () => number): Tensor {
+  const spec = randomSpec(x.shape, mesh, random).map((axes): DimAxes | "unconstrained" =>
+    random() < 0.3 ? "unconstrained" : axes,
+  );
+  return ops.shardingConstraint(x, { mesh, spec });
+}
