@@ -7,6 +7,7 @@ import { finalise } from "./finalise.js";
 import { Frame } from "./frame.js";
 import { planMemory } from "./memoryPlan.js";
 import { normalise } from "./normalise.js";
+import { scheduleCollectives } from "./schedule.js";
 import type { CompiledProgram } from "./steps.js";
 import { BASELINE_FEATURES, type WasmFeatures } from "./wasm/features.js";
 
@@ -38,6 +39,7 @@ export function compileProgram(program: Program, options: CompileProgramOptions)
     return buffer;
   });
   const donated = options.donated ?? [];
-  const plan = planMemory(frame.steps, inputs, outputs, donated);
-  return finalise(options.name ?? "program", program, compilation, frame.steps, plan);
+  const steps = scheduleCollectives(frame.steps, compilation.infos);
+  const plan = planMemory(steps, inputs, outputs, donated);
+  return finalise(options.name ?? "program", program, compilation, steps, plan);
 }

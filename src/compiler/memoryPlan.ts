@@ -1,5 +1,5 @@
 import type { Buffer, Ref } from "./buffers.js";
-import { accesses, innerSteps, type PlannedStep } from "./plannedSteps.js";
+import { accesses, innerSteps, type PlannedCollective, type PlannedStep } from "./plannedSteps.js";
 import { ALIGNMENT } from "./steps.js";
 
 /** Where every buffer of the arena lies. */
@@ -136,6 +136,7 @@ export function sharablePairs(step: PlannedStep): (readonly [written: Ref, read:
 
 function shareMemory(timeline: Timeline, takeOver: (output: Buffer, input: Buffer) => boolean): void {
   timeline.order.forEach((step, time) => {
+    if (step.op === "start") shareCollective(timeline, step.collective, time);
     const taken = new Set<Buffer>();
     for (const [written, read] of sharablePairs(step)) {
       const [w, r] = [written.buffer.root(), read.buffer.root()];
@@ -153,6 +154,19 @@ function shareMemory(timeline: Timeline, takeOver: (output: Buffer, input: Buffe
       }
     }
   });
+}
+
+/** An all-reduce works in place when nobody reads its operand any more. */
+function shareCollective(timeline: Timeline, collective: PlannedCollective, start: number): void {
+  const { kind, source, target } = collective;
+  const [from, to] = [source.buffer.root(), target.buffer.root()];
+  if (kind !== "allReduce" || from === to || source.offset !== 0 || target.offset !== 0) return;
+  if (from.kind.kind !== "temporary" || from.bytes !== to.bytes) return;
+  const done = timeline.order.findIndex((step) => step.op === "done" && step.collective === collective);
+  const [dying, born] = [timeline.interval(from), timeline.interval(to)];
+  if (!dying || !born || dying.last !== done || born.first !== start) return;
+  if (to.kind.kind === "output") timeline.share(from, to);
+  else if (to.kind.kind === "temporary") timeline.share(to, from);
 }
 
 /** Largest first, each in the smallest gap that fits between the buffers alive at the same time. */
