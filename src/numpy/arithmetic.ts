@@ -6,7 +6,18 @@ import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { isnan, signbit } from "./elementwise.js";
-import { align, asNumber, cast, floatType, like, numberType, pair, spelledOut, toType, wideType } from "./operands.js";
+import {
+  align,
+  asNumber,
+  cast,
+  floatType,
+  like,
+  numberType,
+  pair,
+  spelledOut,
+  toType,
+  wideType,
+} from "./operands.js";
 
 /** A function of two operands. */
 export type BinaryFunction = (x: TensorLike, y: TensorLike) => Tensor;

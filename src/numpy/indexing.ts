@@ -268,7 +268,7 @@ export function inRange(indices: Tensor, n: number): Tensor {
 }
 
 /** Limits int32 indices to 0 … n − 1. */
-export function clampIndex(indices: Tensor, n: number): Tensor {
+function clampIndex(indices: Tensor, n: number): Tensor {
   return ops.clamp(Tensor.scalar(0, "int32"), indices, Tensor.scalar(Math.max(n - 1, 0), "int32"));
 }
 

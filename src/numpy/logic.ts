@@ -8,7 +8,17 @@ import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import type { BinaryFunction } from "./arithmetic.js";
 import { isnan } from "./elementwise.js";
-import { align, asTensor, cast, floatType, numberType, pair, requireBits, spelledOut, toType } from "./operands.js";
+import {
+  align,
+  asTensor,
+  cast,
+  floatType,
+  numberType,
+  pair,
+  requireBits,
+  spelledOut,
+  toType,
+} from "./operands.js";
 
 function comparison(name: string, direction: CompareDirection): BinaryFunction {
   return (x, y) => ops.compare(direction, ...pair(x, y, name));

@@ -6,7 +6,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { mod } from "./arithmetic.js";
-import { clampIndex, fromEnd, inRange } from "./indexing.js";
+import { fromEnd, inRange } from "./indexing.js";
 import { asTensor, broadcastShape, cast, expandTo, toType } from "./operands.js";
 
 /**
@@ -57,7 +57,8 @@ function resolve(
       return { index, valid: inRange(index, n) };
     }
     case "clip":
-      return { index: clampIndex(cast(indices, "int32"), n) };
+      // A gather clamps its indices itself.
+      return { index: cast(indices, "int32") };
     case "wrap":
       return { index: mod(cast(indices, "int32"), n) };
     default:
