@@ -229,7 +229,7 @@ function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHost): Wo
     case "allReduce": {
       const combine = prepareCombine(spec, members, host);
       const own = (sources: readonly number[], target: number) => combine(target, sources, 0, bytes);
-      return { ...everybody, own, shared: shareReduction(combine, link, host, bytes) };
+      return { ...everybody, own, shared: shareReduction(spec, combine, link, host, bytes) };
     }
     case "reduceScatter": {
       const combine = prepareCombine(spec, members, host);
@@ -334,6 +334,7 @@ function tiled(tile: number, combine: CombineSources): CombineSources {
 
 /** Splits a reduction among the members: each combines its part and copies it to all others. */
 function shareReduction(
+  spec: CollectiveSpec,
   combine: CombineSources,
   link: Link,
   host: CollectiveHost,
@@ -343,6 +344,11 @@ function shareReduction(
   const part = Math.ceil(bytes / members.length / 64) * 64;
   const begin = Math.min(bytes, me * part);
   const end = Math.min(bytes, begin + part);
+  if (host.peers.direct && members.length === 2 && spec.dtype === "float32" && spec.combine === "sum") {
+    const { sumTwice } = host.kernels;
+    return ([a = 0, b = 0], [first = 0, second = 0]) =>
+      sumTwice(first + begin, second + begin, a + begin, b + begin, end - begin);
+  }
   return (sources, targets) => {
     const target = targets[me] ?? 0;
     for (let offset = begin; offset < end; offset += TILE) {

@@ -75,6 +75,8 @@ export interface TestOptions {
   readonly layout?: "shared" | "separate";
 }
 
+let moveModule: WebAssembly.Module | undefined;
+
 const DEFAULT_DEADLINE_MS = 120_000;
 /** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
 const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
@@ -123,6 +125,7 @@ export class ThreadsEngine implements Engine {
     this.memories = this.layout.regions.map(
       (region, device) => new DeviceMemory(device, region, SCRATCH_BYTES),
     );
+    moveModule ??= compileWasmModule(buildMoveModule());
     this.pool = new WorkerPool({
       numDevices,
       entry: workerEntry(),
@@ -131,7 +134,7 @@ export class ThreadsEngine implements Engine {
       scratch: this.memories.map(({ scratch }) => scratch),
       setup: {
         layout: this.layout,
-        moveModule: compileWasmModule(buildMoveModule()),
+        moveModule,
         spins: numDevices <= availableParallelism() ? SPINS.ownCore : SPINS.sharedCore,
         blasPath: this.blas?.path,
         timeOrigin: performance.timeOrigin,

@@ -50,6 +50,8 @@ export interface MoveKernels {
   touch(start: number, bytes: number): void;
   /** `target = combine(a, b)` over `bytes` bytes; the target may be one of the operands. */
   readonly combine: (dtype: Direct, combine: Combine) => CombineKernel;
+  /** `first = second = a + b` over `bytes` bytes of float32. */
+  sumTwice(first: number, second: number, a: number, b: number, bytes: number): void;
   /** Widens 16-bit floats to float32; rounds the count up to four. */
   readonly widen: {
     readonly [D in "bfloat16" | "float16"]: (target: number, source: number, n: number) => void;
@@ -77,9 +79,10 @@ export function buildMoveModule(): Uint8Array<ArrayBuffer> {
   for (const dtype of Object.keys(combineOps) as Direct[]) {
     for (const combine of ["sum", "max", "min"] as const) {
       const op = combineOps[dtype][combine];
-      builder.function(i32s(4), (f) => writeCombine(f, op, elementBytes[dtype]), `${combine}_${dtype}`);
+      builder.function(i32s(4), (f) => writeCombine(f, op, elementBytes[dtype], 1), `${combine}_${dtype}`);
     }
   }
+  builder.function(i32s(5), (f) => writeCombine(f, "f32x4.add", 4, 2), "sumTwice");
   for (const dtype of ["bfloat16", "float16"] as const) {
     builder.function(i32s(3), (f) => writeWiden(f, dtype), `widen_${dtype}`);
     builder.function(i32s(3), (f) => writeNarrow(f, dtype), `narrow_${dtype}`);
@@ -102,6 +105,7 @@ export function instantiateMoveKernels(module: WebAssembly.Module, memory: WebAs
     zero: get("zero"),
     touch: get("touch"),
     combine: (dtype, combine) => get<CombineKernel>(`${combine}_${dtype}`),
+    sumTwice: get("sumTwice"),
     widen: { bfloat16: get<Convert>("widen_bfloat16"), float16: get<Convert>("widen_float16") },
     narrow: { bfloat16: get<Convert>("narrow_bfloat16"), float16: get<Convert>("narrow_float16") },
   };
@@ -162,34 +166,36 @@ function writeTouch(f: FunctionBody): void {
   });
 }
 
-function writeCombine(f: FunctionBody, op: VectorOp, size: number): void {
-  const [target, a, b, left] = [f.param(0), f.param(1), f.param(2), f.param(3)];
-  const unroll = 4;
-  const values = Array.from({ length: unroll }, () => f.local("v128"));
+function writeCombine(f: FunctionBody, op: VectorOp, size: number, numTargets: 1 | 2): void {
+  const targets = numTargets === 1 ? [f.param(0)] : [f.param(0), f.param(1)];
+  const [a, b, left] = [f.param(numTargets), f.param(numTargets + 1), f.param(numTargets + 2)];
+  const value = f.local("v128");
+  const values = [value, f.local("v128"), f.local("v128"), f.local("v128")];
+  const step = 16 * values.length;
   const advance = (bytes: number) => {
-    for (const local of [target, a, b]) f.increment(local, bytes);
+    for (const local of [...targets, a, b]) f.increment(local, bytes);
   };
-  whileAtLeast(f, left, 16 * unroll, () => {
-    values.forEach((value, i) => {
-      f.get(a)
-        .memory("v128.load", 16 * i)
-        .get(b)
-        .memory("v128.load", 16 * i)
-        .vector(op)
-        .set(value);
+  const loadVector = (from: Local, i: number) => f.get(from).memory("v128.load", 16 * i);
+  whileAtLeast(f, left, step, () => {
+    values.forEach((one, i) => {
+      loadVector(a, i);
+      loadVector(b, i).vector(op).set(one);
     });
-    values.forEach((value, i) => {
-      f.get(target)
-        .get(value)
-        .memory("v128.store", 16 * i);
-    });
-    advance(16 * unroll);
+    for (const target of targets) {
+      values.forEach((one, i) => {
+        f.get(target)
+          .get(one)
+          .memory("v128.store", 16 * i);
+      });
+    }
+    advance(step);
   });
   const access = elementAccess[size];
   if (access === undefined) throw new InternalError(`[threads] no tail for elements of ${size} bytes`);
   const [load, store] = access;
   whileAtLeast(f, left, size, () => {
-    f.get(target).get(a).memory(load).get(b).memory(load).vector(op).laneMemory(store, 0);
+    f.get(a).memory(load).get(b).memory(load).vector(op).set(value);
+    for (const target of targets) f.get(target).get(value).laneMemory(store, 0);
     advance(size);
   });
 }

@@ -77,6 +77,8 @@ function reserve(bytes: number): WebAssembly.Memory {
 
 /** A device's access to the elements of its peers; addresses are those of the device that owns the elements. */
 export interface Peers {
+  /** Whether kernels can read and write peers' elements where they are. */
+  readonly direct: boolean;
   /** Copies from a peer. */
   pull(target: number, peer: number, source: number, bytes: number): void;
   /** Copies rows from a peer. */
@@ -102,6 +104,7 @@ export function connectPeers(layout: MemoryLayout, device: number, kernels: Move
 
 function sharedPeers(kernels: MoveKernels): Peers {
   return {
+    direct: true,
     pull: (target, _peer, source, bytes) => kernels.copy(target, source, bytes),
     pullRows: (target, _peer, source, bytes, rows, targetStride, sourceStride) =>
       kernels.copyRows(target, source, bytes, rows, targetStride, sourceStride),
@@ -123,6 +126,7 @@ function separatePeers(layout: MemoryLayout, device: number, kernels: MoveKernel
     else own.set(view(peer).subarray(source, source + bytes), target);
   };
   return {
+    direct: false,
     pull,
     pullRows(target, peer, source, bytes, rows, targetStride, sourceStride) {
       if (peer === device) kernels.copyRows(target, source, bytes, rows, targetStride, sourceStride);
