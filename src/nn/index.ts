@@ -3,6 +3,8 @@
  * functions of neural networks.
  */
 export { initializers } from "../random/index.js";
+export { Conv, type ConvConfig, type Padding } from "./conv.js";
+export { Dropout, type DropoutCallOptions, type DropoutConfig } from "./dropout.js";
 export { ModuleError, type ModuleErrorReason } from "./errors.js";
 export { type CollectionFilter, DenyList } from "./filter.js";
 export {
@@ -75,6 +77,32 @@ export {
   module,
   modulePath,
 } from "./module.js";
+export {
+  type AttentionFunction,
+  type AttentionFunctionOptions,
+  combineMasks,
+  type MaskOptions,
+  MultiHeadAttention,
+  type MultiHeadAttentionArgs,
+  type MultiHeadAttentionConfig,
+  type MultiHeadAttentionOptions,
+  MultiHeadDotProductAttention,
+  makeAttentionMask,
+  makeCausalMask,
+  SelfAttention,
+} from "./multiHeadAttention.js";
+export {
+  type BiasConfig,
+  GroupNorm,
+  type GroupNormConfig,
+  LayerNorm,
+  type LayerNormConfig,
+  type NormalizationCallOptions,
+  type NormalizationConfig,
+  type NormalizedDims,
+  RMSNorm,
+  type RMSNormConfig,
+} from "./normalization.js";
 export type { LayerTypes } from "./operands.js";
 export {
   type DimNames,
@@ -84,8 +112,11 @@ export {
   Partitioned,
   withPartitioning,
 } from "./partitioned.js";
+export { type ModuleRematOptions, remat } from "./remat.js";
 export type { Rngs } from "./rngs.js";
+export { type ModuleScanOptions, scan } from "./scan.js";
 export type { CaptureFilter, Variables, VariableTree } from "./scope.js";
+export { Sequential, type SequentialConfig } from "./sequential.js";
 export {
   getVariable,
   hasRng,
@@ -100,3 +131,4 @@ export {
   type Variable,
   variable,
 } from "./variables.js";
+export { type ModuleVmapOptions, vmap } from "./vmap.js";

@@ -1,0 +1,184 @@
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
+import { initializers } from "../random/index.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { defaultKernelInit, type LinearConfig } from "./linear.js";
+import { module } from "./module.js";
+import { promote } from "./operands.js";
+import { param } from "./variables.js";
+
+/** Zeros before and after each spatial dim, or a rule for them. */
+export type Padding =
+  | "SAME"
+  | "VALID"
+  | "CAUSAL"
+  | "CIRCULAR"
+  | "REFLECT"
+  | number
+  | readonly (number | readonly [before: number, after: number])[];
+
+/** Configuration of {@link Conv}. */
+export interface ConvConfig extends LinearConfig {
+  /** The number of output features. */
+  readonly features: number;
+  /** The size of the window along each spatial dim. */
+  readonly kernelSize: number | readonly number[];
+  /** How far the window moves along each spatial dim; 1 by default. */
+  readonly strides?: number | readonly number[];
+  /** `SAME` by default; `CAUSAL` pads only before a single spatial dim. */
+  readonly padding?: Padding;
+  /** The distance between the elements of a window; 1 by default. */
+  readonly kernelDilation?: number | readonly number[];
+  /** The number of groups of input features that do not mix; 1 by default. */
+  readonly featureGroupCount?: number;
+}
+
+/**
+ * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features], as a sum
+ * of one matrix product for every element of the window.
+ */
+export const Conv = module("Conv", (config: ConvConfig) => {
+  const { features, useBias = true, dtype, paramDtype = "float32", featureGroupCount = 1 } = config;
+  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
+  const strides = perDim(config.strides ?? 1, size, "strides");
+  const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation");
+  return (inputs: Tensor): Tensor => {
+    const numBatch = inputs.ndim - size.length - 1;
+    const numInputs = inputs.shape.at(-1) ?? 0;
+    if (numBatch < 0) {
+      throw new ShapeError(
+        `[Conv] a kernel of size [${size}] needs an input of at least ${size.length + 1} dims, got ${formatType(inputs.type)}`,
+      );
+    }
+    for (const [what, n] of [
+      ["input features", numInputs],
+      ["features", features],
+    ] as const) {
+      if (n % featureGroupCount !== 0) {
+        throw new ShapeError(
+          `[Conv] ${n} ${what} do not split into ${featureGroupCount} groups (${n} / ${featureGroupCount} = ${n / featureGroupCount})`,
+        );
+      }
+    }
+    const kernel = param(
+      "kernel",
+      kernelInit,
+      [...size, numInputs / featureGroupCount, features],
+      paramDtype,
+    );
+    const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
+    const [x, w, b] = promote([inputs, kernel, bias], dtype, "Conv");
+    const batch = x.shape.slice(0, numBatch);
+    const flat = np.reshape(x, [sizeOf(batch), ...x.shape.slice(numBatch)]);
+    const padded = padInput(flat, config.padding ?? "SAME", { size, strides, dilation });
+    const y = sumOfProducts(padded, w, { size, strides, dilation }, featureGroupCount);
+    const whole = np.reshape(y, [...batch, ...y.shape.slice(1)]);
+    return b ? np.add(whole, b) : whole;
+  };
+});
+
+/** A window and how it moves, one entry for each spatial dim. */
+interface Window {
+  readonly size: Shape;
+  readonly strides: Shape;
+  readonly dilation: Shape;
+}
+
+function perDim(value: number | readonly number[], size: Shape, what: string): Shape {
+  const list = typeof value === "number" ? size.map(() => value) : value;
+  if (list.length !== size.length || list.some((n) => !Number.isInteger(n) || n < 1)) {
+    throw new ValueError(
+      `[Conv] ${what} [${list}] must be whole numbers from 1, one for each of the ${size.length} spatial dims`,
+    );
+  }
+  return list;
+}
+
+/** Pads an input [batch, space…, features] so that every window lies inside. */
+function padInput(x: Tensor, padding: Padding, { size, strides, dilation }: Window): Tensor {
+  const reach = size.map((k, i) => (k - 1) * at(dilation, i));
+  const pad = (widths: readonly (readonly [number, number])[], mode: "constant" | "wrap" | "reflect") =>
+    np.pad(x, [[0, 0], ...widths, [0, 0]], { mode });
+  switch (padding) {
+    case "VALID":
+      return x;
+    case "SAME":
+      return pad(
+        reach.map((extent, i) => {
+          const n = at(x.shape, i + 1);
+          const stride = at(strides, i);
+          const total = Math.max((Math.ceil(n / stride) - 1) * stride + extent + 1 - n, 0);
+          return [Math.floor(total / 2), Math.ceil(total / 2)];
+        }),
+        "constant",
+      );
+    case "CAUSAL":
+      if (size.length !== 1) {
+        throw new ValueError(`[Conv] CAUSAL padding is for one spatial dim, kernelSize is [${size}]`);
+      }
+      return pad([[at(reach, 0), 0]], "constant");
+    case "CIRCULAR":
+    case "REFLECT":
+      return pad(
+        reach.map((extent) => [Math.floor(extent / 2), Math.ceil(extent / 2)]),
+        padding === "CIRCULAR" ? "wrap" : "reflect",
+      );
+    default: {
+      const list = typeof padding === "number" ? size.map(() => padding) : padding;
+      if (list.length !== size.length) {
+        throw new ValueError(
+          `[Conv] padding has ${list.length} entries for ${size.length} spatial dims: give one for each`,
+        );
+      }
+      return pad(
+        list.map((entry) => (typeof entry === "number" ? [entry, entry] : entry)),
+        "constant",
+      );
+    }
+  }
+}
+
+/** For every element of the window: the inputs that it meets, times its matrix. */
+function sumOfProducts(x: Tensor, kernel: Tensor, window: Window, groups: number): Tensor {
+  const { size, strides, dilation } = window;
+  const space = size.map((k, i) => {
+    const n = at(x.shape, i + 1);
+    const count = Math.floor((n - (k - 1) * at(dilation, i) - 1) / at(strides, i)) + 1;
+    if (count < 1) {
+      throw new ShapeError(
+        `[Conv] a window of ${(k - 1) * at(dilation, i) + 1} does not fit into ${n} elements of spatial dim ${i}: pad more, or use a smaller kernel`,
+      );
+    }
+    return count;
+  });
+  const products = positions(size).map((position) => {
+    const starts = position.map((p, i) => p * at(dilation, i));
+    const stops = starts.map((start, i) => start + (at(space, i) - 1) * at(strides, i) + 1);
+    const met = ops.slice(
+      x,
+      [0, ...starts, 0],
+      [at(x.shape, 0), ...stops, x.shape.at(-1) ?? 0],
+      [1, ...strides, 1],
+    );
+    const matrix = position.reduce((w, p) => np.squeeze(ops.sliceDim(w, 0, p, p + 1), 0), kernel);
+    return multiply(met, matrix, groups);
+  });
+  return products.reduce((sum, product) => np.add(sum, product));
+}
+
+/** The indices of all elements of a window. */
+function positions(size: Shape): Shape[] {
+  return size.reduce<Shape[]>((list, n) => list.flatMap((head) => range(n).map((i) => [...head, i])), [[]]);
+}
+
+function multiply(x: Tensor, matrix: Tensor, groups: number): Tensor {
+  if (groups === 1) return ops.dotGeneral(x, matrix, { lhsContract: [x.ndim - 1], rhsContract: [0] });
+  const [numIn = 0, numOut = 0] = matrix.shape;
+  const split = np.reshape(x, [...x.shape.slice(0, -1), groups, numIn]);
+  const parts = np.reshape(matrix, [numIn, groups, numOut / groups]);
+  const y = np.einsum("...gi,igo->...go", split, parts);
+  return np.reshape(y, [...x.shape.slice(0, -1), numOut]);
+}

@@ -1,0 +1,260 @@
+import { type DType, limits } from "../ir/dtype.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { formatType, range, sameNumbers } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
+import { bernoulli, initializers } from "../random/index.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { softmax } from "./functions.js";
+import { DenseGeneral, defaultKernelInit, type LinearConfig } from "./linear.js";
+import { module } from "./module.js";
+import { LayerNorm } from "./normalization.js";
+import { givenOnce, promote } from "./operands.js";
+import type { ParamInitializer } from "./partitioned.js";
+import { hasVariable, makeRng, sow, variable } from "./variables.js";
+
+/** What an attention function is told besides query, key and value, which are [batch…, length, heads, size]. */
+export interface AttentionFunctionOptions {
+  /** Which keys a query sees; broadcasts against [batch…, heads, query length, key length]. */
+  readonly mask?: Tensor | undefined;
+  readonly dropoutRng?: Tensor | undefined;
+  readonly dropoutRate: number;
+  /** Whether all batch elements and heads drop the same weights. */
+  readonly broadcastDropout: boolean;
+  readonly deterministic: boolean;
+  readonly dtype?: DType | undefined;
+  readonly forceFloat32Softmax: boolean;
+  /** Whether the weights are kept among the `intermediates`. */
+  readonly sowWeights: boolean;
+}
+
+/** Computes attention for several heads. */
+export type AttentionFunction = (
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  options: AttentionFunctionOptions,
+) => Tensor;
+
+/** Configuration of {@link MultiHeadDotProductAttention}. */
+export interface MultiHeadAttentionConfig extends LinearConfig {
+  readonly numHeads: number;
+  /** The features of all heads together; those of the query input by default. */
+  readonly qkvFeatures?: number;
+  /** The features of the result; those of the query input by default. */
+  readonly outFeatures?: number;
+  /** The probability with which an attention weight becomes 0. */
+  readonly dropoutRate?: number;
+  /** Whether all batch elements and heads drop the same weights; true by default. */
+  readonly broadcastDropout?: boolean;
+  /** Whether nothing is dropped; given here or at the call. */
+  readonly deterministic?: boolean;
+  /** Initialises the kernel of `out`; like the others by default. */
+  readonly outKernelInit?: ParamInitializer;
+  /** Initialises the bias of `out`; like the others by default. */
+  readonly outBiasInit?: ParamInitializer;
+  /** The function of query, key and value; softmax(q·kᵀ / √size)·v by default. */
+  readonly attentionFn?: AttentionFunction;
+  /** Whether keys and values of earlier calls are kept in the collection `cache`, one position a call. */
+  readonly decode?: boolean;
+  /** Whether query and key are normalised (`query_ln`, `key_ln`). */
+  readonly normalizeQk?: boolean;
+  /** Whether the softmax is computed in float32 at least. */
+  readonly forceFloat32Softmax?: boolean;
+}
+
+/** Options of a call of {@link MultiHeadDotProductAttention}. */
+export interface MultiHeadAttentionOptions {
+  /** Which keys a query sees; broadcasts against [batch…, heads, query length, key length]. */
+  readonly mask?: Tensor | undefined;
+  readonly deterministic?: boolean;
+  /** The key for dropout instead of one of the module's own. */
+  readonly dropoutRng?: Tensor;
+  /** Whether the weights are kept among the `intermediates`. */
+  readonly sowWeights?: boolean;
+}
+
+/** Queries, then keys and values where they are others, then options. */
+export type MultiHeadAttentionArgs =
+  | readonly [inputsQ: Tensor, options?: MultiHeadAttentionOptions]
+  | readonly [inputsQ: Tensor, inputsK: Tensor, options?: MultiHeadAttentionOptions]
+  | readonly [inputsQ: Tensor, inputsK: Tensor, inputsV: Tensor, options?: MultiHeadAttentionOptions];
+
+const attention = (config: MultiHeadAttentionConfig) => {
+  const { numHeads, useBias = true, dtype, paramDtype = "float32", dropoutRate = 0 } = config;
+  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+  const shared = { dtype, paramDtype, useBias };
+  return (...args: MultiHeadAttentionArgs): Tensor => {
+    const inputs = args.filter((arg) => arg instanceof Tensor);
+    const last = args.at(-1);
+    const options: MultiHeadAttentionOptions = last instanceof Tensor || !last ? {} : last;
+    const [inputsQ = args[0], inputsK = inputsQ, inputsV = inputsK] = inputs;
+    const width = inputsQ.shape.at(-1) ?? 0;
+    const qkvFeatures = config.qkvFeatures ?? width;
+    if (qkvFeatures % numHeads !== 0) {
+      throw new ShapeError(
+        `[MultiHeadDotProductAttention] ${qkvFeatures} features do not split into ${numHeads} heads (${qkvFeatures} / ${numHeads} = ${qkvFeatures / numHeads})`,
+      );
+    }
+    const features = [numHeads, qkvFeatures / numHeads];
+    const project = (name: string, x: Tensor) =>
+      DenseGeneral({ ...shared, features, kernelInit, biasInit, name })(x);
+    let query = project("query", inputsQ);
+    let key = project("key", inputsK);
+    let value = project("value", inputsV);
+    if (config.normalizeQk) {
+      query = LayerNorm({ dtype, paramDtype, useBias: false, name: "query_ln" })(query);
+      key = LayerNorm({ dtype, paramDtype, useBias: false, name: "key_ln" })(key);
+    }
+    let mask = options.mask;
+    if (config.decode) ({ key, value, mask } = withCache(query, key, value, mask));
+    const isOff =
+      dropoutRate === 0 ||
+      givenOnce("deterministic", config.deterministic, options.deterministic, "MultiHeadDotProductAttention");
+    const attended = (config.attentionFn ?? attend)(query, key, value, {
+      mask,
+      dropoutRng: isOff ? undefined : (options.dropoutRng ?? makeRng("dropout")),
+      dropoutRate,
+      broadcastDropout: config.broadcastDropout ?? true,
+      deterministic: isOff,
+      dtype,
+      forceFloat32Softmax: config.forceFloat32Softmax ?? false,
+      sowWeights: options.sowWeights ?? false,
+    });
+    return DenseGeneral({
+      ...shared,
+      features: config.outFeatures ?? width,
+      axis: [-2, -1],
+      kernelInit: config.outKernelInit ?? kernelInit,
+      biasInit: config.outBiasInit ?? biasInit,
+      name: "out",
+    })(attended);
+  };
+};
+
+/**
+ * Attention with several heads: projections `query`, `key` and `value`, softmax(q·kᵀ / √size)·v for every
+ * head, and the projection `out`. Inputs are [batch…, length, features].
+ *
+ * ```ts
+ * nn.MultiHeadDotProductAttention({ numHeads: 8 })(x, { mask: nn.makeCausalMask(tokens) })
+ * ```
+ */
+export const MultiHeadDotProductAttention = module("MultiHeadDotProductAttention", attention);
+
+/** {@link MultiHeadDotProductAttention} under a shorter name, which is also that of its variables. */
+export const MultiHeadAttention = module("MultiHeadAttention", attention);
+
+/** {@link MultiHeadDotProductAttention} of one input with itself. */
+export const SelfAttention = module(
+  "SelfAttention",
+  (config: MultiHeadAttentionConfig) =>
+    (inputs: Tensor, options: MultiHeadAttentionOptions = {}) =>
+      attention(config)(inputs, options),
+);
+
+/** softmax(q·kᵀ / √size)·v for every head. */
+function attend(
+  givenQuery: Tensor,
+  givenKey: Tensor,
+  givenValue: Tensor,
+  options: AttentionFunctionOptions,
+): Tensor {
+  const [query, key, value] = promote([givenQuery, givenKey, givenValue], options.dtype, "attention");
+  const { dtype } = query;
+  const scaled = np.divide(query, Math.sqrt(query.shape.at(-1) ?? 1));
+  let logits = np.einsum("...qhd,...khd->...hqk", scaled, key);
+  if (options.mask) logits = np.where(options.mask, logits, limits(dtype).min);
+  const wide = options.forceFloat32Softmax ? np.promoteTypes(dtype, "float32") : dtype;
+  const weights = ops.convert(softmax(ops.convert(logits, wide)), dtype);
+  if (options.sowWeights) sow("intermediates", "attention_weights", weights);
+  return np.einsum("...hqk,...khd->...qhd", dropWeights(weights, options), value);
+}
+
+function dropWeights(weights: Tensor, options: AttentionFunctionOptions): Tensor {
+  const { deterministic, dropoutRate, dropoutRng, broadcastDropout } = options;
+  if (deterministic || dropoutRate === 0 || !dropoutRng) return weights;
+  const shape = weights.shape.map((n, dim) => (broadcastDropout && dim < weights.ndim - 2 ? 1 : n));
+  const keep = ops.convert(bernoulli(dropoutRng, 1 - dropoutRate, shape), weights.dtype);
+  return np.multiply(weights, np.divide(keep, 1 - dropoutRate));
+}
+
+/** Adds one position to the cached keys and values and hides those that are not filled yet. */
+function withCache(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | undefined) {
+  const isFilled = hasVariable("cache", "cached_key");
+  const keys = variable("cache", "cached_key", () => np.zeros(key.shape, key.dtype));
+  const values = variable("cache", "cached_value", () => np.zeros(value.shape, value.dtype));
+  const position = variable("cache", "cache_index", () => np.array(0, "int32"));
+  if (!isFilled) return { key, value, mask };
+  const batch = keys.value.shape.slice(0, -3);
+  const [length = 0, ...head] = keys.value.shape.slice(-3);
+  if (!sameNumbers(query.shape, [...batch, 1, ...head])) {
+    throw new ShapeError(
+      `[MultiHeadDotProductAttention] decoding takes one position a call, [${[...batch, 1, ...head]}] for query heads, got ${formatType(query.type)}`,
+    );
+  }
+  const current = position.value;
+  const zero = Tensor.scalar(0, "int32");
+  const starts = [...batch.map(() => zero), current, zero, zero];
+  keys.value = ops.dynamicUpdateSlice(keys.value, key, starts);
+  values.value = ops.dynamicUpdateSlice(values.value, value, starts);
+  position.value = np.add(current, 1);
+  const seen = np.broadcastTo(np.lessEqual(ops.iota("int32", [length], 0), current), [
+    ...batch,
+    1,
+    1,
+    length,
+  ]);
+  return { key: keys.value, value: values.value, mask: combineMasks([mask, seen]) };
+}
+
+/** Options of the functions that make masks. */
+export interface MaskOptions {
+  /** The type of the mask; float32 by default. */
+  readonly dtype?: DType;
+  /** How many dims of size 1 to put in front. */
+  readonly extraBatchDims?: number;
+}
+
+/**
+ * A mask [batch…, 1, query length, key length] from a value for every position of query and key.
+ *
+ * @param pairwise the function of both values, which is their product by default
+ */
+export function makeAttentionMask(
+  queryInput: Tensor,
+  keyInput: Tensor,
+  {
+    pairwise = np.multiply,
+    extraBatchDims = 0,
+    dtype = "float32",
+  }: MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor } = {},
+): Tensor {
+  const pairs = pairwise(np.expandDims(queryInput, -1), np.expandDims(keyInput, -2));
+  const mask = np.expandDims(np.expandDims(pairs, -3), range(extraBatchDims));
+  return ops.convert(mask, dtype);
+}
+
+/** The mask [batch…, 1, length, length] with which a position of `x`, [batch…, length], sees no later ones. */
+export function makeCausalMask(x: Tensor, options: MaskOptions = {}): Tensor {
+  const positions = ops.iota("int32", x.shape, x.ndim - 1);
+  return makeAttentionMask(positions, positions, { ...options, pairwise: np.greaterEqual });
+}
+
+/** The mask that hides what any of the masks hides; missing ones count for nothing. */
+export function combineMasks(
+  masks: readonly (Tensor | null | undefined)[],
+  { dtype = "float32" }: Pick<MaskOptions, "dtype"> = {},
+): Tensor | undefined {
+  const given = masks.filter((mask) => mask instanceof Tensor);
+  const [first, ...rest] = given;
+  if (!first) return undefined;
+  if (rest.some((mask) => mask.ndim !== first.ndim)) {
+    const types = given.map((mask) => formatType(mask.type)).join(", ");
+    throw new ValueError(`[combineMasks] the masks must have the same number of dims, got ${types}`);
+  }
+  return ops.convert(
+    rest.reduce((a, b) => np.logicalAnd(a, b), first),
+    dtype,
+  );
+}

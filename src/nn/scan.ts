@@ -1,0 +1,269 @@
+import type { Atom, Program } from "../ir/program.js";
+import { at, normalizeDim } from "../ir/shape.js";
+import { callProgram } from "../trace/builder.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { flattenArgs, traceTree } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+import { removeDeadCode } from "../transforms/deadCode.js";
+import { scan as scanFunction } from "../transforms/scan.js";
+import { ModuleError } from "./errors.js";
+import { type CollectionFilter, isEmptyFilter } from "./filter.js";
+import {
+  type KeyGroup,
+  type Lifted,
+  type LiftedCall,
+  liftScopes,
+  liftTarget,
+  type MethodsOption,
+  type VariableGroup,
+} from "./lift.js";
+import { leadingModules, mappedArguments, sharedSize, splitKeys } from "./liftArguments.js";
+import { addAxis, type MetadataParams, removeAxis } from "./metadata.js";
+import type { AnyFunction, ModuleClass } from "./module.js";
+
+/** Options of {@link scan}. */
+export interface ModuleScanOptions extends MethodsOption {
+  /** Collections of which every iteration has variables of its own, stacked along the given dim. */
+  readonly variableAxes?: Readonly<Record<string, number>>;
+  /** Collections that all iterations share; they may not depend on what the loop computes. */
+  readonly variableBroadcast?: CollectionFilter;
+  /** Collections that are carried: every iteration finds what the one before left; they must be there before. */
+  readonly variableCarry?: CollectionFilter;
+  /** The keys that the module gets: with `true` every iteration has keys of its own. */
+  readonly splitRngs?: Readonly<Record<string, boolean>>;
+  /**
+   * The dim of each argument after the carry to scan over: one number for all, or a list with an entry for
+   * each; `null` for one that every iteration gets as a whole.
+   */
+  readonly inAxes?: unknown;
+  /** Where the results of the iterations are stacked; `null` for a result that does not depend on the iteration. */
+  readonly outAxes?: unknown;
+  /** The number of iterations, needed only when no argument is scanned over. */
+  readonly length?: number;
+  /** Whether to go from the last slice to the first. */
+  readonly reverse?: boolean;
+  /** What boxes of variables are told about the stacked dim, such as its name. */
+  readonly metadataParams?: MetadataParams;
+  /**
+   * Whether the body is traced once before the loop, which finds shared variables and results; on by default.
+   * Keys depend on it, as they do in Flax.
+   */
+  readonly checkConstancyInvariants?: boolean;
+}
+
+/**
+ * A module that is called again and again, as a loop: `(carry, ...slices) => [carry, result]`. The last carry
+ * and the stacked results are returned.
+ *
+ * ```ts
+ * const Layers = nn.scan(Block, { variableAxes: { params: 0 }, splitRngs: { params: true }, length: 12 });
+ * const [y] = Layers({ features: 64 })(x, null);
+ * ```
+ *
+ * @param target a module class, which gives a class named `ScanBlock`, or a function: it may use the modules
+ * among its arguments, or else whatever belongs to the module that runs now
+ */
+export function scan<C extends object, F extends AnyFunction, M>(
+  target: ModuleClass<C, F, M>,
+  options: ModuleScanOptions,
+): ModuleClass<C, F, M>;
+export function scan<A extends readonly unknown[], R>(
+  target: (...args: A) => R,
+  options: ModuleScanOptions,
+): (...args: A) => R;
+export function scan(target: unknown, options: ModuleScanOptions): unknown {
+  const { methods } = options;
+  const call = scanCall(options);
+  return liftTarget(target, { name: "Scan", caller: "nn.scan", call, ...(methods ? { methods } : {}) });
+}
+
+/** What one iteration gets besides the carry: its variables, keys and slices of arguments. */
+type Slice = readonly [
+  variables: readonly VariableGroup[],
+  keys: readonly KeyGroup[],
+  args: readonly unknown[],
+];
+
+/** What is carried: variables, and the module's own carry. */
+type Carry = readonly [variables: VariableGroup, carry: unknown];
+
+/** What comes out of one iteration. */
+interface Iteration {
+  readonly shared: VariableGroup;
+  readonly carry: Carry;
+  readonly result: unknown;
+  readonly stacked: readonly VariableGroup[];
+}
+
+function scanCall(options: ModuleScanOptions): LiftedCall {
+  const { variableAxes = {}, variableBroadcast = false, variableCarry = false, splitRngs = {} } = options;
+  const { inAxes = 0, outAxes = 0, reverse = false, metadataParams = {} } = options;
+  const axes = Object.values(variableAxes);
+  const isSplit = Object.values(splitRngs);
+  const filters = [variableBroadcast, variableCarry, ...Object.keys(variableAxes)];
+  return (scopes, fn, args) => {
+    const [modules, [init, ...rest]] = leadingModules(args);
+    const lifted = liftScopes(scopes, { ins: filters, outs: filters, rngs: Object.keys(splitRngs) });
+    const mapped = mappedArguments(rest, inAxes, "nn.scan");
+    const length = sharedSize(mapped, { name: "length", size: options.length }, "nn.scan");
+    if (length === undefined) {
+      throw new ModuleError(
+        "lift",
+        "[nn.scan] no argument is scanned over: give length, the number of iterations",
+      );
+    }
+    const [given = [], carried = [], ...own] = lifted.variables;
+    const keys = lifted.keys.map((group, i) => (isSplit[i] ? splitKeys(group, length) : group));
+    const xs: Slice = [
+      own.map((group, i) => toFront(removeAxis(group, at(axes, i), metadataParams), at(axes, i))),
+      keys.filter((_, i) => isSplit[i]),
+      mapped.leaves.map((leaf, i) => ops.moveDim(leaf, at(mapped.dims, i), 0)),
+    ];
+    const iterate = (shared: VariableGroup, [variables, carry]: Carry, [groups, split, slices]: Slice) => {
+      const next = split.values();
+      const ownKeys = keys.map((group, i) => (isSplit[i] ? (next.next().value ?? group) : group));
+      const [returned, [sharedOut = [], carriedOut = [], ...stacked]] = lifted.run(
+        [shared, variables, ...groups],
+        ownKeys,
+        () => fn(...modules, carry, ...mapped.rebuild(slices)),
+      );
+      const [nextCarry, result] = checkPair(returned);
+      const kept = shared.map((values, i) => ({ ...values, ...sharedOut[i] }));
+      return { shared: kept, carry: [carriedOut, nextCarry], result, stacked } satisfies Iteration;
+    };
+    const layout = new ResultLayout(outAxes);
+    const constants = needsConstants(options, lifted)
+      ? findConstants(layout, (carry, slice) => iterate(given, carry, slice), [carried, init], xs)
+      : { shared: given, results: [] };
+    const [[carriedOut, last], [results, stacked]] = scanFunction(
+      (carry: Carry, slice: Slice): [Carry, [readonly Tensor[], readonly VariableGroup[]]] => {
+        const out = iterate(constants.shared, carry, slice);
+        return [out.carry, [layout.leaves(out.result).stacked, out.stacked]];
+      },
+      [carried, init],
+      xs,
+      { length, reverse },
+    );
+    const published = stacked.map((group, i) =>
+      addAxis(fromFront(group, at(axes, i)), at(axes, i), metadataParams),
+    );
+    lifted.publish([constants.shared, carriedOut, ...published]);
+    return [last, layout.build(results, constants.results)];
+  };
+}
+
+function checkPair(returned: unknown): readonly [carry: unknown, result: unknown] {
+  if (Array.isArray(returned) && returned.length === 2) return [returned[0], returned[1]];
+  throw new ModuleError("lift", "[nn.scan] the module must return [carry, result]");
+}
+
+function toFront(group: VariableGroup, axis: number): VariableGroup {
+  return tree.map((x: Tensor) => ops.moveDim(x, normalizeDim(axis, x.ndim, "nn.scan"), 0), group);
+}
+
+function fromFront(group: VariableGroup, axis: number): VariableGroup {
+  return tree.map((x: Tensor) => ops.moveDim(x, 0, normalizeDim(axis, x.ndim, "nn.scan")), group);
+}
+
+/** How the results of iterations are taken apart into stacked leaves and constant ones, and put together. */
+class ResultLayout {
+  private readonly outAxes: unknown;
+  private structure: tree.Structure = tree.structure(null);
+  private axes: readonly unknown[] = [];
+
+  constructor(outAxes: unknown) {
+    this.outAxes = outAxes;
+  }
+
+  leaves(result: unknown): { readonly stacked: Tensor[]; readonly constant: Tensor[] } {
+    const { tensors, structure } = flattenArgs(result, "nn.scan");
+    this.structure = structure;
+    this.axes = tree.broadcastPrefix(this.outAxes, structure, "nn.scan outAxes");
+    return {
+      stacked: tensors.filter((_, i) => typeof this.axes[i] === "number"),
+      constant: tensors.filter((_, i) => typeof this.axes[i] !== "number"),
+    };
+  }
+
+  build(stacked: readonly Tensor[], constant: readonly Tensor[]): unknown {
+    const [nextStacked, nextConstant] = [stacked.values(), constant.values()];
+    const leaves = this.axes.map((axis) => {
+      if (typeof axis !== "number") return nextConstant.next().value;
+      const value = nextStacked.next().value;
+      return value && ops.moveDim(value, 0, normalizeDim(axis, value.ndim, "nn.scan outAxes"));
+    });
+    return tree.unflatten(this.structure, leaves);
+  }
+}
+
+/** Whether the body has to be run once before the loop: it can make shared variables or draw keys. */
+function needsConstants(options: ModuleScanOptions, lifted: Lifted): boolean {
+  const { variableBroadcast = false, outAxes = 0, checkConstancyInvariants = true } = options;
+  const hasConstantResults = tree.leaves(outAxes, (node) => node === null).includes(null);
+  if (checkConstancyInvariants) {
+    const hasKeys = lifted.keys.some((group) => group.some((keys) => Object.keys(keys).length > 0));
+    const makesShared = lifted.mayChange && !isEmptyFilter(variableBroadcast);
+    return hasKeys || makesShared || hasConstantResults;
+  }
+  if (hasConstantResults) {
+    throw new ModuleError(
+      "lift",
+      "[nn.scan] outAxes null, for results that are the same in every iteration, needs checkConstancyInvariants",
+    );
+  }
+  return false;
+}
+
+interface Constants {
+  readonly shared: VariableGroup;
+  readonly results: readonly Tensor[];
+}
+
+/** Traces one iteration and computes what of it does not depend on the iteration. */
+function findConstants(
+  layout: ResultLayout,
+  iterate: (carry: Carry, slice: Slice) => Iteration,
+  carry: Carry,
+  xs: Slice,
+): Constants {
+  const flatCarry = flattenArgs(carry, "nn.scan");
+  const flatXs = flattenArgs(xs, "nn.scan");
+  const traced = traceTree(
+    (...[first, slice]: readonly [Carry, Slice]) => {
+      const { shared, result } = iterate(first, slice);
+      return { shared, results: layout.leaves(result).constant } satisfies Constants;
+    },
+    { kind: "array", children: [flatCarry.structure, flatXs.structure] },
+    [
+      ...flatCarry.tensors.map(({ type }) => type),
+      ...flatXs.tensors.map(({ type: { dtype, shape } }) => ({ dtype, shape: shape.slice(1) })),
+    ],
+    "nn.scan",
+  );
+  const numCaptures = traced.captures.length;
+  const inputs = traced.program.inputs.slice(0, numCaptures);
+  const varying = new Set(traced.program.inputs.slice(numCaptures).map(({ id }) => id));
+  const dependent = traced.program.outputs.map((output) =>
+    readsAny({ ...traced.program, outputs: [output] }, varying),
+  );
+  if (dependent.includes(true)) {
+    const paths = tree.flattenWithPath(tree.unflatten(traced.outStructure, dependent));
+    const wrong = paths
+      .filter(({ leaf }) => leaf)
+      .map(({ path }) => `"${path.replace(/^shared\/\d+\//, "")}"`);
+    throw new ModuleError(
+      "lift",
+      `[nn.scan] ${wrong.join(", ")} must be the same in every iteration but depends on the carry or on what is scanned over: use variableAxes or variableCarry for such variables, and a dim in outAxes for such results`,
+    );
+  }
+  const values = callProgram(removeDeadCode({ ...traced.program, inputs }), traced.captures);
+  return tree.unflatten<Constants>(traced.outStructure, values);
+}
+
+/** Whether the outputs of a program depend on any of the values. */
+function readsAny(program: Program, values: ReadonlySet<number>): boolean {
+  const { eqns, outputs } = removeDeadCode(program);
+  const reads = (atoms: readonly Atom[]) => atoms.some((atom) => atom.kind === "var" && values.has(atom.id));
+  return reads(outputs) || eqns.some(({ ins }) => reads(ins));
+}

@@ -1,0 +1,130 @@
+import { normalizeDim } from "../ir/shape.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { vmap as vmapFunction } from "../transforms/vmap.js";
+import { ModuleError } from "./errors.js";
+import {
+  type KeyGroup,
+  type LiftedCall,
+  liftScopes,
+  liftTarget,
+  type MethodsOption,
+  type VariableGroup,
+} from "./lift.js";
+import { leadingModules, mappedArguments, sharedSize, splitKeys } from "./liftArguments.js";
+import { addAxis, type MetadataParams, removeAxis } from "./metadata.js";
+import type { AnyFunction, ModuleClass } from "./module.js";
+
+/** Options of {@link vmap}. */
+export interface ModuleVmapOptions extends MethodsOption {
+  /**
+   * The collections that the module gets: with a dim, every element of the batch has variables of its own,
+   * which are stacked along it; with `null` all share them.
+   */
+  readonly variableAxes?: Readonly<Record<string, number | null>>;
+  /** The keys that the module gets: with `true` every element has keys of its own. */
+  readonly splitRngs?: Readonly<Record<string, boolean>>;
+  /** The dim of each argument to map over: one number for all, or a list with an entry for each; `null` for none. */
+  readonly inAxes?: unknown;
+  /** Where the mapped dim stands in the results; 0 by default. */
+  readonly outAxes?: unknown;
+  /** The number of elements, needed only when neither arguments nor variables tell. */
+  readonly axisSize?: number;
+  /** The name under which collectives inside speak of the mapped dim. */
+  readonly axisName?: string;
+  /** The mesh axes that the mapped dim is split over in sharding constraints and shard maps inside. */
+  readonly spmdAxisName?: string | readonly string[];
+  /** What boxes of variables are told about the mapped dim, such as its name. */
+  readonly metadataParams?: MetadataParams;
+}
+
+/**
+ * A module that is called for every element of a batch at once.
+ *
+ * ```ts
+ * const Experts = nn.vmap(Mlp, { variableAxes: { params: 0 }, splitRngs: { params: true } });
+ * ```
+ *
+ * @param target a module class, which gives a class named `VmapMLP`, or a function: it may use the modules
+ * among its arguments, or else whatever belongs to the module that runs now
+ */
+export function vmap<C extends object, F extends AnyFunction, M>(
+  target: ModuleClass<C, F, M>,
+  options: ModuleVmapOptions,
+): ModuleClass<C, F, M>;
+export function vmap<A extends readonly unknown[], R>(
+  target: (...args: A) => R,
+  options: ModuleVmapOptions,
+): (...args: A) => R;
+export function vmap(target: unknown, options: ModuleVmapOptions): unknown {
+  const { methods } = options;
+  const call = vmapCall(options);
+  return liftTarget(target, { name: "Vmap", caller: "nn.vmap", call, ...(methods ? { methods } : {}) });
+}
+
+function vmapCall(options: ModuleVmapOptions): LiftedCall {
+  const { variableAxes = {}, splitRngs = {}, inAxes = 0, outAxes = 0, metadataParams = {} } = options;
+  const collections = Object.keys(variableAxes);
+  const axes = Object.values(variableAxes);
+  const isSplit = Object.values(splitRngs);
+  const { axisName, spmdAxisName } = options;
+  const extra = {
+    ...(axisName === undefined ? {} : { axisName }),
+    ...(spmdAxisName === undefined ? {} : { spmdAxisName }),
+  };
+  return (scopes, fn, args) => {
+    const lifted = liftScopes(scopes, { ins: collections, outs: collections, rngs: Object.keys(splitRngs) });
+    const [modules, rest] = leadingModules(args);
+    const { leaves, dims, paths, rebuild } = mappedArguments(rest, inAxes, "nn.vmap");
+    const stacked = lifted.variables.flatMap((group, i) => mappedVariables(group, axes[i] ?? null));
+    const axisSize = sharedSize(
+      {
+        leaves: [...leaves, ...stacked.map(({ leaf }) => leaf)],
+        paths: [...paths.map((path) => `argument ${path}`), ...stacked.map(({ path }) => `variable ${path}`)],
+        dims: [...dims, ...stacked.map(({ dim }) => dim)],
+      },
+      { name: "axisSize", size: options.axisSize },
+      "nn.vmap",
+    );
+    if (axisSize === undefined) {
+      throw new ModuleError(
+        "lift",
+        "[nn.vmap] no argument and no variable is mapped, so the number of elements is unknown: give axisSize",
+      );
+    }
+    const variables = lifted.variables.map((group, i) => {
+      const axis = axes[i] ?? null;
+      return axis === null ? group : removeAxis(group, axis, metadataParams);
+    });
+    const keys = lifted.keys.map((group, i) => (isSplit[i] ? splitKeys(group, axisSize) : group));
+    const run = (groups: readonly VariableGroup[], own: readonly KeyGroup[], tensors: readonly unknown[]) =>
+      lifted.run(groups, own, () => fn(...modules, ...rebuild(tensors)));
+    const [result, outs] = vmapFunction(run, {
+      inAxes: [axes, isSplit.map((flag) => (flag ? 0 : null)), dims],
+      outAxes: [outAxes, axes],
+      axisSize,
+      ...extra,
+    })(variables, keys, leaves);
+    lifted.publish(
+      outs.map((group, i) => {
+        const axis = axes[i] ?? null;
+        return axis === null ? group : addAxis(group, axis, metadataParams);
+      }),
+    );
+    return result;
+  };
+}
+
+/** The tensors of a group of variables, with the dim that is mapped. */
+function mappedVariables(
+  group: VariableGroup,
+  axis: number | null,
+): { readonly leaf: Tensor; readonly path: string; readonly dim: number }[] {
+  if (axis === null) return [];
+  return group.flatMap((values) =>
+    tree.flattenWithPath(values).flatMap(({ path, leaf }) => {
+      if (!(leaf instanceof Tensor)) return [];
+      return [{ leaf, path, dim: normalizeDim(axis, leaf.ndim, `nn.vmap] [variable ${path}`) }];
+    }),
+  );
+}
