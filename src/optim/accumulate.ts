@@ -1,0 +1,119 @@
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { add, divide } from "../numpy/arithmetic.js";
+import { zerosLike } from "../numpy/creation.js";
+import { astype } from "../numpy/elementwise.js";
+import { equal, where } from "../numpy/logic.js";
+import { reshape } from "../numpy/shaping.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { scan } from "../transforms/scan.js";
+import { zeroCount } from "./scaling.js";
+import { type GradientTransformation, mapTensors } from "./transformation.js";
+
+function checkCount(n: number, caller: string, what: string): void {
+  if (!(Number.isInteger(n) && n >= 1)) {
+    throw new ValueError(`[${caller}] ${what} must be a whole number of at least 1, got ${n}`);
+  }
+}
+
+/**
+ * Splits a batch into microbatches along the first dim, runs them one after the other and returns the means
+ * of the values and gradients, so that a batch needs the memory of one microbatch.
+ *
+ * ```ts
+ * const lossAndGrads = accumulateGradients(valueAndGrad(loss), 4);
+ * const [value, grads] = lossAndGrads(params, batch);
+ * ```
+ *
+ * @param fn a function of parameters and a batch that returns a tree of tensors, such as `valueAndGrad(loss)`
+ */
+export function accumulateGradients<P, B, R>(
+  fn: (params: P, batch: B) => R,
+  numMicrobatches: number,
+): (params: P, batch: B) => R {
+  checkCount(numMicrobatches, "accumulateGradients", "the number of microbatches");
+  if (numMicrobatches === 1) return fn;
+  return (params, batch) => {
+    const parts = tree.mapWithPath<B, unknown, unknown>(
+      (path, x) => splitBatch(x, path, numMicrobatches),
+      batch,
+    ) as B;
+    const first = mapTensors((x) => x.get(0), parts);
+    const rest = mapTensors((x) => x.slice(1), parts);
+    const [total] = scan(
+      (sums: R, part: B): [R, null] => [mapTensors(add, sums, fn(params, part)), null],
+      fn(params, first),
+      rest,
+    );
+    return mapTensors((x) => astype(divide(x, numMicrobatches), x.dtype), total);
+  };
+}
+
+function splitBatch(x: unknown, path: string, parts: number): Tensor {
+  if (!(x instanceof Tensor) || x.ndim === 0) {
+    throw new ShapeError(
+      `[accumulateGradients] the batch leaf at "${path}" has no dim to split: ${String(x)}`,
+    );
+  }
+  const [n = 0, ...inner] = x.shape;
+  if (n % parts !== 0) {
+    throw new ShapeError(
+      `[accumulateGradients] the batch leaf at "${path}" of ${n} rows does not split into ${parts} microbatches (${n} / ${parts} = ${n / parts}): use a batch that is a multiple of ${parts}`,
+    );
+  }
+  return reshape(x, [parts, n / parts, ...inner]);
+}
+
+/** The state of {@link multiSteps}. */
+export interface MultiStepsState<S> {
+  /** How many gradients are collected. */
+  readonly miniStep: Tensor;
+  /** How many steps were taken. */
+  readonly gradientStep: Tensor;
+  readonly inner: S;
+  /** The mean of the collected gradients. */
+  readonly grads: unknown;
+}
+
+/**
+ * Collects the gradients of `every` calls and takes a step with their mean at the last one; the updates of
+ * the calls between are zero.
+ */
+export function multiSteps<S>(
+  inner: GradientTransformation<S>,
+  every: number,
+): GradientTransformation<MultiStepsState<S>> {
+  checkCount(every, "multiSteps", "the number of calls a step");
+  return {
+    init: (params) => ({
+      miniStep: zeroCount(),
+      gradientStep: zeroCount(),
+      inner: inner.init(params),
+      grads: mapTensors((p) => zerosLike(p), params),
+    }),
+    update: <T>(grads: T, state: MultiStepsState<S>, params?: T): [T, MultiStepsState<S>] => {
+      const { miniStep } = state;
+      const mean = mapTensors(
+        (g, m) => add(m, divide(g.sub(m), astype(miniStep.add(1), m.dtype))),
+        grads,
+        state.grads,
+      );
+      const [updates, next] = inner.update(mean, state.inner, params);
+      const last = equal(miniStep, every - 1);
+      return [
+        mapTensors((u) => where(last, u, zerosLike(u)), updates),
+        {
+          miniStep: where(last, zeroCount(), miniStep.add(1)),
+          gradientStep: where(last, state.gradientStep.add(1), state.gradientStep),
+          inner: select(last, next, state.inner),
+          grads: mapTensors((m) => where(last, zerosLike(m), m), mean),
+        },
+      ];
+    },
+  };
+}
+
+/** The leaves of one tree or the other, by a bool scalar. */
+export function select<T>(condition: Tensor, onTrue: T, onFalse: T): T {
+  return mapTensors((x, y) => where(condition, x, y), onTrue, onFalse);
+}

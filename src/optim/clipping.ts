@@ -1,0 +1,76 @@
+import { divide, multiply } from "../numpy/arithmetic.js";
+import { zeros } from "../numpy/creation.js";
+import { astype, sqrt, square } from "../numpy/elementwise.js";
+import { less, where } from "../numpy/logic.js";
+import { sum } from "../numpy/reductions.js";
+import { psum } from "../spmd/collectives.js";
+import type { PartitionSpec } from "../spmd/partitionSpec.js";
+import { boundAxes } from "../trace/axes.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { type EmptyState, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
+
+/** A box that says which mesh axes split its value, such as `nn.Partitioned`. */
+interface SpecBox {
+  getPartitionSpec(): PartitionSpec;
+}
+
+function isSpecBox(node: unknown): node is SpecBox {
+  return (
+    typeof node === "object" &&
+    node !== null &&
+    "getPartitionSpec" in node &&
+    typeof node.getPartitionSpec === "function"
+  );
+}
+
+/**
+ * The tensors of a tree with the axes over which each is split here: inside a shard map those that its box
+ * names. Elsewhere, and for axes that the partitioner handles, a tensor is whole and there are none.
+ */
+export function tensorsWithAxes(values: unknown): { tensor: Tensor; axes: readonly string[] }[] {
+  const bound = new Set(boundAxes().map(({ name }) => name));
+  return tree.leaves(values, isSpecBox).flatMap((node) => {
+    const names = isSpecBox(node) ? node.getPartitionSpec().dims(0) : [];
+    const axes = names.flatMap((dim) =>
+      dim === "unconstrained" ? [] : dim.filter((name) => bound.has(name)),
+    );
+    // A box is opened by asking for the leaves of a list of its parts.
+    const tensors = isSpecBox(node) ? tree.leaves(node) : [node];
+    return tensors
+      .filter((leaf) => leaf instanceof Tensor)
+      .map((tensor) => ({ tensor, axes: [...new Set(axes)] }));
+  });
+}
+
+/** Adds up a scalar of every tensor over the whole tree and over the axes that split the tensors. */
+export function sumOverTree(values: unknown, measure: (x: Tensor) => Tensor): Tensor {
+  const groups = new Map<string, { axes: readonly string[]; total: Tensor }>();
+  for (const { tensor, axes } of tensorsWithAxes(values)) {
+    const key = [...axes].sort().join();
+    const part = measure(tensor);
+    const group = groups.get(key);
+    groups.set(key, { axes, total: group ? group.total.add(part) : part });
+  }
+  // One collective for each set of axes, however many tensors there are.
+  const totals = [...groups.values()].map(({ axes, total }) => (axes.length > 0 ? psum(total, axes) : total));
+  return totals.reduce<Tensor | undefined>((all, part) => all?.add(part) ?? part, undefined) ?? zeros([]);
+}
+
+/**
+ * The root of the sum of all squares of a tree, in float32. Inside a shard map the tensors in boxes
+ * (`nn.Partitioned`) are blocks: their squares are summed over exactly the axes that split them, and tensors
+ * without a box count once.
+ */
+export function globalNorm(values: unknown): Tensor {
+  return sqrt(sumOverTree(values, (x) => sum(square(astype(x, "float32")))));
+}
+
+/** Shrinks all gradients together so that their {@link globalNorm} is at most `maxNorm`. */
+export function clipByGlobalNorm(maxNorm: number): GradientTransformation<EmptyState> {
+  return stateless((grads) => {
+    const norm = globalNorm(grads);
+    const small = less(norm, maxNorm);
+    return mapTensors((g) => where(small, g, multiply(divide(g, astype(norm, g.dtype)), maxNorm)), grads);
+  });
+}

@@ -1,0 +1,62 @@
+import { TreeError } from "../ir/errors.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import type { GradientTransformation } from "./transformation.js";
+
+/** Which parameters a transformation is for: a tree of booleans (or a prefix of one), or what makes one. */
+export type Mask = unknown | ((params: unknown) => unknown);
+
+/** A tree of booleans: true where the path and the tensor of a parameter satisfy the condition. */
+export function maskByPath<T>(params: T, condition: (path: string, param: Tensor) => boolean): unknown {
+  return tree.mapWithPath<T, unknown, unknown>((path, leaf) => {
+    if (!(leaf instanceof Tensor)) throw new TreeError(`[maskByPath] the leaf at "${path}" is not a tensor`);
+    return condition(path, leaf);
+  }, params);
+}
+
+/** Names of parameters, or of the modules they are in, that belong to norms and biases. */
+const withoutDecay = /(^|\/)(bias|scale|[^/]*norm(_?\d+)?|norm_[^/]*)($|\/)/i;
+
+/** The parameters that usually decay: matrices, but no biases and nothing of a norm. */
+export function decayMask(params: unknown): unknown {
+  return maskByPath(params, (path) => !withoutDecay.test(path));
+}
+
+/**
+ * A transformation of some of the parameters; the gradients of the others pass unchanged.
+ *
+ * ```ts
+ * masked(addDecayedWeights(0.1), decayMask)
+ * ```
+ */
+export function masked<S>(inner: GradientTransformation<S>, mask: Mask): GradientTransformation<S> {
+  const chosen = (params: unknown): boolean[] => {
+    const made: unknown = typeof mask === "function" ? mask(params) : mask;
+    const flags = tree.broadcastPrefix(made, tree.structure(params), "masked");
+    return flags.map((flag, i) => {
+      if (typeof flag === "boolean") return flag;
+      throw new TreeError(`[masked] the mask of leaf ${i} is ${String(flag)}, not true or false`);
+    });
+  };
+  // Left out leaves become null, so that neither the inner state nor its sums know of them.
+  const keep = (values: unknown, flags: readonly boolean[]): unknown => {
+    const { leaves, structure } = tree.flatten(values);
+    return tree.unflatten(
+      structure,
+      leaves.map((leaf, i) => (flags[i] ? leaf : null)),
+    );
+  };
+  return {
+    init: (params) => inner.init(keep(params, chosen(params))),
+    update: <T>(grads: T, state: S, params?: T): [T, S] => {
+      const flags = chosen(params ?? grads);
+      const part = params === undefined ? undefined : keep(params, flags);
+      const [changed, next] = inner.update(keep(grads, flags), state, part);
+      const { leaves, structure } = tree.flatten(grads);
+      const results = tree.leaves(changed);
+      let used = 0;
+      const merged = leaves.map((leaf, i) => (flags[i] ? results[used++] : leaf));
+      return [tree.unflatten<T>(structure, merged), next];
+    },
+  };
+}

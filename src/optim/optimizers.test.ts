@@ -1,0 +1,245 @@
+import { jit, Mesh, np, P, PartitionSpec, shardMap, type Tensor, tree } from "shardwise";
+import { describe, expect, test } from "vitest";
+import { getPartitionSpec, Partitioned } from "../nn/partitioned.js";
+import * as optim from "./index.js";
+
+const start = () => ({
+  w: np.array([
+    [0.5, -1],
+    [2, 0.25],
+  ]),
+  bias: np.array([0.1, -0.2]),
+});
+type Params = ReturnType<typeof start>;
+
+/** Gradients that change sign and size from step to step. */
+const gradsOf = (i: number): Params => ({
+  w: np
+    .array([
+      [0.1, -0.2],
+      [0.3, 0.05],
+    ])
+    .mul((i + 1) * (-1) ** i),
+  bias: np.array([1, -3]).div(i + 1),
+});
+
+const numbersOf = async (values: unknown) =>
+  (await Promise.all(tree.leaves(values).map(async (x) => [...(await (x as Tensor).data())]))).flat();
+
+async function train(optimizer: optim.GradientTransformation, numSteps = 5): Promise<number[]> {
+  let params = start();
+  let state = optimizer.init(params);
+  for (let i = 0; i < numSteps; i++) {
+    const [updates, next] = optimizer.update(gradsOf(i), state, params);
+    params = optim.applyUpdates(params, updates);
+    state = next;
+  }
+  return numbersOf(params);
+}
+
+function expectClose(got: readonly number[], want: readonly number[], tolerance = 2e-6): void {
+  expect(got).toHaveLength(want.length);
+  got.forEach((value, i) => {
+    expect(Math.abs(value - (want[i] ?? Number.NaN))).toBeLessThan(tolerance);
+  });
+}
+
+const schedule = optim.warmupCosine({ peak: 0.1, to: 0.01, warmupSteps: 2, steps: 6 });
+
+/** Parameters (biases first) after five steps of optax 0.2.8. */
+const cases: readonly (readonly [string, optim.GradientTransformation, readonly number[]])[] = [
+  ["sgd", optim.sgd({ learningRate: 0.1 }), [-0.12833333, 0.485, 0.46999997, -0.93999994, 1.91, 0.23499998]],
+  [
+    "momentum",
+    optim.momentum({ learningRate: 0.1 }),
+    [-0.6392933, 2.01788, 0.472529, -0.945058, 1.917587, 0.2362645],
+  ],
+  [
+    "nesterov",
+    optim.sgd({ learningRate: 0.1, momentum: 0.9, nesterov: true }),
+    [-0.79369736, 2.481092, 0.4452761, -0.8905522, 1.8358282, 0.22263806],
+  ],
+  [
+    "adam",
+    optim.adam({ learningRate: 0.05 }),
+    [-0.12007133, 0.020071328, 0.4516289, -0.9516289, 1.9516288, 0.2016289],
+  ],
+  [
+    "adam with nesterov and all constants changed",
+    optim.adam({ learningRate: 0.05, nesterov: true, b1: 0.8, b2: 0.9, eps: 1e-6, epsRoot: 1e-7 }),
+    [-0.12621504, 0.02621527, 0.43729913, -0.9372986, 1.9372984, 0.18730064],
+  ],
+  [
+    "adamw",
+    optim.adamw({ learningRate: 0.05, weightDecay: 0.1 }),
+    [-0.1202175, 0.022692636, 0.44008562, -0.92771, 1.9029588, 0.19627346],
+  ],
+  [
+    "adamw without decay of biases",
+    optim.adamw({ learningRate: 0.05, weightDecay: 0.1, mask: optim.decayMask }),
+    [-0.12007133, 0.020071328, 0.44008562, -0.92771, 1.9029588, 0.19627346],
+  ],
+  [
+    "adamw with a schedule",
+    optim.adamw({ learningRate: schedule, weightDecay: 0.1 }),
+    [-0.14798412, 0.050871395, 0.4774129, -0.9629764, 1.9341036, 0.2346311],
+  ],
+  [
+    "lion",
+    optim.lion({ learningRate: 0.01, weightDecay: 0.1 }),
+    [0.0496009, -0.14910191, 0.48752496, -0.98502994, 1.9800401, 0.23877245],
+  ],
+  [
+    "clipping before adamw",
+    optim.chain(optim.clipByGlobalNorm(1), optim.adamw({ learningRate: 0.05 })),
+    [-0.13953084, 0.03953333, 0.46322787, -0.9632154, 1.9631904, 0.21323413],
+  ],
+  [
+    "clipping before sgd",
+    optim.chain(optim.clipByGlobalNorm(1), optim.sgd({ learningRate: 0.1 })),
+    [-0.0061966944, 0.11859008, 0.48723444, -0.9744689, 1.9617033, 0.24361722],
+  ],
+  [
+    "a step every second call",
+    optim.multiSteps(optim.adam({ learningRate: 0.05 }), 2),
+    [0.0052866265, -0.10528663, 0.5999991, -1.0999992, 2.0999992, 0.34999913],
+  ],
+];
+
+describe("an optimiser agrees with optax", () => {
+  test.each(cases)("%s", async (_name, optimizer, want) => {
+    expectClose(await train(optimizer), want);
+  });
+
+  test.each(cases)("%s, compiled as one step", async (_name, optimizer, want) => {
+    const step = jit((params: Params, state: unknown, grads: Params) => {
+      const [updates, next] = optimizer.update(grads, state, params);
+      return [optim.applyUpdates(params, updates), next] as const;
+    });
+    let params = start();
+    let state = optimizer.init(params);
+    for (let i = 0; i < 5; i++) [params, state] = step(params, state, gradsOf(i));
+    expectClose(await numbersOf(params), want);
+  });
+});
+
+describe("a transformation", () => {
+  test("that needs the parameters asks for them", () => {
+    const optimizer = optim.adamw({ learningRate: 0.1 });
+    const params = start();
+    expect(() => optimizer.update(gradsOf(0), optimizer.init(params))).toThrow(
+      "[addDecayedWeights] needs the parameters: call update(grads, state, params)",
+    );
+  });
+
+  test("refuses the state of another chain", () => {
+    const optimizer: optim.GradientTransformation = optim.chain(optim.scale(2), optim.scale(3));
+    expect(() => optimizer.update(gradsOf(0), [[]])).toThrow("the state is that of 1 transformations, but 2");
+  });
+
+  test("keeps moments in the type that is asked for", () => {
+    const optimizer = optim.scaleByAdam({ muDtype: "bfloat16" });
+    const params = start();
+    const state = optimizer.init(params);
+    const [updates, next] = optimizer.update(gradsOf(0), state, params);
+    expect(tree.leaves(next.mu).map((x) => (x as Tensor).dtype)).toEqual(["bfloat16", "bfloat16"]);
+    expect(updates.w.dtype).toBe("float32");
+  });
+
+  test("keeps the boxes of parameters around updates and moments", () => {
+    const params = { w: new Partitioned(np.ones([2, 2]), ["model", null]), bias: np.ones([2]) };
+    const optimizer = optim.adamw({ learningRate: 0.1, mask: optim.decayMask });
+    const state = optimizer.init(params);
+    const [updates] = optimizer.update(params, state, params);
+    expect(updates.w).toBeInstanceOf(Partitioned);
+    const specs = tree.leaves(getPartitionSpec(state), (node) => node instanceof PartitionSpec).map(String);
+    expect(specs).toEqual(["P()", "P()", 'P("model", null)', "P()", 'P("model", null)']);
+  });
+});
+
+describe("masks", () => {
+  test("leave out biases and everything of a norm", () => {
+    const x = np.zeros([1]);
+    const params = {
+      layers: { attention: { kernel: x, bias: x }, RMSNorm_0: { scale: x }, pre_norm: { weight: x } },
+      embedding: x,
+      enormous: x,
+    };
+    expect(optim.decayMask(params)).toEqual({
+      layers: {
+        attention: { kernel: true, bias: false },
+        RMSNorm_0: { scale: false },
+        pre_norm: { weight: false },
+      },
+      embedding: true,
+      enormous: true,
+    });
+  });
+
+  test("may be a prefix of the tree, and keep state only for what they choose", async () => {
+    const transformation = optim.masked(optim.trace({ decay: 0.5 }), { w: false, bias: true });
+    const params = start();
+    const state = transformation.init(params);
+    expect(tree.leaves(state)).toHaveLength(1);
+    const [updates] = transformation.update(gradsOf(0), state, params);
+    expectClose(await numbersOf(updates), [1, -3, 0.1, -0.2, 0.3, 0.05]);
+    expect(() => optim.masked(optim.identity(), { w: 1, bias: true }).init(params)).toThrow(
+      "the mask of leaf 1 is 1, not true or false",
+    );
+  });
+});
+
+describe("clipByGlobalNorm across shards", () => {
+  const mesh = Mesh.create({ data: 2, model: 2 });
+  const whole = np.array([
+    [3, -4, 1, 2],
+    [0.5, 6, -7, 8],
+  ]);
+  const shared = np.array([2, -1]);
+  const clip = (grads: unknown) => optim.clipByGlobalNorm(1).update(grads, [])[0];
+
+  test("counts blocks over exactly the axes that split them", async () => {
+    const expected = await numbersOf(clip({ shared, whole }));
+    const local = shardMap(
+      (a: Tensor, b: Tensor) => {
+        const result = clip({ shared: b, whole: new Partitioned(a, ["data", "model"]) });
+        return tree.leaves(result) as Tensor[];
+      },
+      { mesh, inSpecs: [P("data", "model"), P()], outSpecs: [P(), P("data", "model")] },
+    );
+    expectClose(await numbersOf(local(whole, shared)), expected, 1e-6);
+  });
+
+  test("treats several axes on one dim as one split", async () => {
+    const expected = await (optim.globalNorm(whole) as Tensor).item();
+    const norm = shardMap((a: Tensor) => optim.globalNorm([new Partitioned(a, [null, ["data", "model"]])]), {
+      mesh,
+      inSpecs: P(null, ["data", "model"]),
+      outSpecs: P(),
+    });
+    expect(await norm(whole).item()).toBeCloseTo(expected, 5);
+  });
+
+  test("needs nothing in the global view", async () => {
+    const expected = await numbersOf(clip({ shared, whole }));
+    const global = jit(
+      (a: Tensor, b: Tensor) => clip({ shared: b, whole: new Partitioned(a, ["data", "model"]) }),
+      {
+        mesh,
+        inShardings: [P("data", "model"), P()],
+      },
+    );
+    expectClose(await numbersOf(global(whole, shared)), expected, 1e-6);
+  });
+
+  test("leaves axes to the partitioner that the shard map does not handle", async () => {
+    const expected = await (optim.globalNorm(whole) as Tensor).item();
+    const norm = shardMap((a: Tensor) => optim.globalNorm([new Partitioned(a, ["data", "model"])]), {
+      mesh,
+      inSpecs: P("data"),
+      outSpecs: P(),
+      axisNames: ["data"],
+    });
+    expect(await jit(norm)(whole).item()).toBeCloseTo(expected, 5);
+  });
+});

@@ -1,0 +1,100 @@
+import type { DType } from "../ir/dtype.js";
+import { type Mask, masked } from "./masks.js";
+import {
+  type AdamOptions,
+  addDecayedWeights,
+  type LionOptions,
+  scaleByAdam,
+  scaleByLearningRate,
+  scaleByLion,
+  trace,
+} from "./scaling.js";
+import type { LearningRate } from "./schedules.js";
+import { chain, type GradientTransformation, identity } from "./transformation.js";
+
+/** Options of {@link sgd}. */
+export interface SgdOptions {
+  readonly learningRate: LearningRate;
+  /** The share of the last direction that is kept; none by default. */
+  readonly momentum?: number;
+  /** Whether momentum looks one step ahead. */
+  readonly nesterov?: boolean;
+  /** The type in which momentum is kept; that of the parameters by default. */
+  readonly accumulatorDtype?: DType;
+}
+
+/** Steps against the gradient, with momentum if wanted. */
+export function sgd({
+  learningRate,
+  momentum,
+  nesterov = false,
+  accumulatorDtype,
+}: SgdOptions): GradientTransformation {
+  const extra = accumulatorDtype === undefined ? {} : { dtype: accumulatorDtype };
+  return chain(
+    momentum === undefined ? identity() : trace({ decay: momentum, nesterov, ...extra }),
+    scaleByLearningRate(learningRate),
+  );
+}
+
+/** Options of {@link momentum}. */
+export interface MomentumOptions extends SgdOptions {
+  /** The share of the last direction that is kept; 0.9 by default. */
+  readonly momentum?: number;
+}
+
+/** {@link sgd} with momentum. */
+export function momentum(options: MomentumOptions): GradientTransformation {
+  return sgd({ momentum: 0.9, ...options });
+}
+
+/** Options of {@link adam}. */
+export interface AdamOptimizerOptions extends AdamOptions {
+  readonly learningRate: LearningRate;
+}
+
+/** Adam. */
+export function adam({ learningRate, ...options }: AdamOptimizerOptions): GradientTransformation {
+  return chain(scaleByAdam(options), scaleByLearningRate(learningRate));
+}
+
+/** How strongly weights decay and which. */
+export interface WeightDecayOptions {
+  /** The share by which parameters shrink a step, times the learning rate. */
+  readonly weightDecay?: number;
+  /** The parameters that decay; all by default. `decayMask` leaves out norms and biases. */
+  readonly mask?: Mask;
+}
+
+function decay(weightDecay: number, mask: Mask | undefined): GradientTransformation {
+  const all = addDecayedWeights(weightDecay);
+  return mask === undefined ? all : masked(all, mask);
+}
+
+/** Options of {@link adamw}. */
+export interface AdamwOptions extends AdamOptimizerOptions, WeightDecayOptions {}
+
+/** Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default. */
+export function adamw({
+  learningRate,
+  weightDecay = 1e-4,
+  mask,
+  ...options
+}: AdamwOptions): GradientTransformation {
+  return chain(scaleByAdam(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
+}
+
+/** Options of {@link lion}. */
+export interface LionOptimizerOptions extends LionOptions, WeightDecayOptions {
+  readonly learningRate: LearningRate;
+}
+
+/** Lion; `weightDecay` is 1e-3 by default. */
+export function lion({
+  learningRate,
+  weightDecay = 1e-3,
+  mask,
+  ...options
+}: LionOptimizerOptions): GradientTransformation {
+  return chain(scaleByLion(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
+}

@@ -1,0 +1,117 @@
+import { jit, Mesh, np, P, shardMap, type Tensor, valueAndGrad } from "shardwise";
+import { describe, expect, test } from "vitest";
+import { Partitioned } from "../nn/partitioned.js";
+import {
+  accumulateGradients,
+  allFinite,
+  applyIfFinite,
+  applyUpdates,
+  castFloats,
+  computeIn,
+  dynamicLossScale,
+  masterWeights,
+  sgd,
+} from "./index.js";
+
+describe("computeIn", () => {
+  test("computes in the narrow type and gives gradients in that of the parameters", () => {
+    let seen = "";
+    const loss = (params: { w: Tensor; ids: Tensor }, x: Tensor) => {
+      seen = `${params.w.dtype} ${params.ids.dtype}`;
+      return params.w.mul(x).sum().astype("float32");
+    };
+    const ids = np.array(3, "int32");
+    const [value, grads] = valueAndGrad((w: Tensor, x: Tensor) => computeIn("bfloat16", loss)({ w, ids }, x))(
+      np.array([1, 2]),
+      np.array([3, 4], "bfloat16"),
+    );
+    expect(seen).toBe("bfloat16 int32");
+    expect([value.dtype, grads.dtype]).toEqual(["float32", "float32"]);
+  });
+});
+
+describe("masterWeights", () => {
+  test("add up updates that are too small for the parameters' type", async () => {
+    const optimizer = masterWeights(sgd({ learningRate: 1 }));
+    const grads = np.array([-(2 ** -10)], "bfloat16");
+    let params = np.array([1], "bfloat16");
+    let plain = params;
+    let state = optimizer.init(params);
+    for (let i = 0; i < 16; i++) {
+      const [updates, next] = optimizer.update(grads, state, params);
+      params = applyUpdates(params, updates);
+      plain = applyUpdates(plain, grads.neg());
+      state = next;
+    }
+    expect(await plain.item()).toBe(1);
+    expect(await params.item()).toBe(1 + 2 ** -6);
+    expect(params.dtype).toBe("bfloat16");
+  });
+});
+
+describe("dynamicLossScale", () => {
+  const lossScale = dynamicLossScale({ initial: 4, growthInterval: 2, min: 1 });
+
+  test("grows after good steps, backs off after an overflow and never falls below its least", async () => {
+    let state = lossScale.init();
+    const scales: number[] = [];
+    for (const finite of [true, true, true, false, true, false, false, false, true, true]) {
+      state = lossScale.update(state, np.array(finite));
+      scales.push(await state.scale.item());
+    }
+    expect(scales).toEqual([4, 8, 8, 4, 4, 2, 1, 1, 1, 2]);
+  });
+
+  test("keeps float16 gradients that would vanish, and skips steps that overflow", async () => {
+    const scaling = dynamicLossScale({ initial: 2 ** 12 });
+    const state = scaling.init();
+    const tiny = (w: Tensor) => w.mul(np.array(1e-4, "float16")).mul(np.array(1e-4, "float16")).sum();
+    const w = np.array([1], "float16");
+    const [, lost] = valueAndGrad(tiny)(w);
+    const [, scaled] = valueAndGrad((x: Tensor) => scaling.scale(state, tiny(x)))(w);
+    expect(await lost.item()).toBe(0);
+    expect(await scaling.unscale(state, scaled).item()).toBeCloseTo(1e-8, 10);
+    const bad = allFinite({ a: np.array([1, Number.NaN]), b: np.ones([2]) });
+    expect(await applyIfFinite(bad, { w: np.array(2) }, { w: np.array(1) }).w.item()).toBe(1);
+    expect(await allFinite([w]).item()).toBe(1);
+  });
+
+  test("sees an overflow in any device's block", async () => {
+    const mesh = Mesh.create({ model: 2 });
+    const check = shardMap((x: Tensor) => allFinite(new Partitioned(x, ["model"])).astype("float32"), {
+      mesh,
+      inSpecs: P("model"),
+      outSpecs: P(),
+    });
+    expect(await check(np.array([1, 2, Number.POSITIVE_INFINITY, 4])).item()).toBe(0);
+    expect(await check(np.array([1, 2, 3, 4])).item()).toBe(1);
+  });
+});
+
+describe("accumulateGradients", () => {
+  const loss = (params: { w: Tensor }, batch: { x: Tensor }) => params.w.mul(batch.x).tanh().mean();
+  const params = { w: np.array([0.5, -1]) };
+  const batch = { x: np.arange(16).reshape(8, 2).div(10) };
+
+  test.each([2, 4, 8])("of %i microbatches equals the whole batch", async (numMicrobatches) => {
+    const [value, grads] = valueAndGrad(loss)(params, batch);
+    const [sum, mean] = jit(accumulateGradients(valueAndGrad(loss), numMicrobatches))(params, batch);
+    expect(await sum.item()).toBeCloseTo(await value.item(), 6);
+    const [got, want] = [await mean.w.data(), await grads.w.data()];
+    got.forEach((g, i) => {
+      expect(g).toBeCloseTo(want[i] ?? 0, 6);
+    });
+  });
+
+  test("says why a batch does not split", () => {
+    expect(() => accumulateGradients(valueAndGrad(loss), 3)(params, batch)).toThrow(
+      'the batch leaf at "x" of 8 rows does not split into 3 microbatches',
+    );
+    expect(() => accumulateGradients(valueAndGrad(loss), 0)).toThrow("at least 1, got 0");
+  });
+});
+
+test("castFloats leaves integers alone", () => {
+  const cast = castFloats({ a: np.ones([1]), b: np.ones([1], "int32") }, "float16");
+  expect([cast.a.dtype, cast.b.dtype]).toEqual(["float16", "int32"]);
+});

@@ -1,0 +1,137 @@
+/** Computing in narrow types without losing what only float32 can hold. */
+import { type DType, isFloat, limits } from "../ir/dtype.js";
+import { divide, maximum, minimum, multiply } from "../numpy/arithmetic.js";
+import { array } from "../numpy/creation.js";
+import { astype, isfinite } from "../numpy/elementwise.js";
+import { equal, logicalAnd, logicalNot, where } from "../numpy/logic.js";
+import { sum } from "../numpy/reductions.js";
+import type { Tensor } from "../trace/tensor.js";
+import { select } from "./accumulate.js";
+import { sumOverTree } from "./clipping.js";
+import { zeroCount } from "./scaling.js";
+import { type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
+
+/** The tree with its floats in another type; integers and booleans stay. */
+export function castFloats<T>(values: T, dtype: DType): T {
+  return mapTensors((x) => (isFloat(x.dtype) && x.dtype !== dtype ? astype(x, dtype) : x), values);
+}
+
+/**
+ * A function whose first argument, the parameters, is used in a narrower type while its gradients keep the
+ * type of the parameters: bfloat16 compute with float32 master weights.
+ *
+ * ```ts
+ * const step = valueAndGrad(computeIn("bfloat16", loss));
+ * ```
+ */
+export function computeIn<P, A extends readonly unknown[], R>(
+  dtype: DType,
+  fn: (params: P, ...rest: A) => R,
+): (params: P, ...rest: A) => R {
+  return (params, ...rest) => fn(castFloats(params, dtype), ...rest);
+}
+
+/** The state of {@link masterWeights}. */
+export interface MasterState<S> {
+  readonly master: unknown;
+  readonly inner: S;
+}
+
+/**
+ * An optimiser for parameters kept in a narrow type: its state holds them in float32, where small updates are
+ * not lost. The updates lead the parameters to the rounded master weights.
+ */
+export function masterWeights<S>(inner: GradientTransformation<S>): GradientTransformation<MasterState<S>> {
+  return {
+    init: (params) => {
+      const master = castFloats(params, "float32");
+      return { master, inner: inner.init(master) };
+    },
+    update: <T>(grads: T, state: MasterState<S>, params?: T): [T, MasterState<S>] => {
+      const current = requireParams(params, "masterWeights");
+      const [updates, next] = inner.update(castFloats(grads, "float32"), state.inner, state.master as T);
+      const master = mapTensors((m, u) => m.add(u), state.master, updates);
+      const moves = mapTensors((p, m) => m.sub(astype(p, "float32")), current, master);
+      return [moves, { master, inner: next }];
+    },
+  };
+}
+
+/** Options of {@link dynamicLossScale}. */
+export interface LossScaleOptions {
+  /** The first scale; 2¹⁵ by default. */
+  readonly initial?: number;
+  /** The number of good steps after which the scale grows; 2000 by default. */
+  readonly growthInterval?: number;
+  /** What the scale is multiplied by then; 2 by default. */
+  readonly growthFactor?: number;
+  /** What the scale is multiplied by after an overflow; ½ by default. */
+  readonly backoffFactor?: number;
+  /** The smallest scale; 1 by default. */
+  readonly min?: number;
+}
+
+/** The state of a loss scale. */
+export interface LossScaleState {
+  readonly scale: Tensor;
+  /** The good steps since the scale last changed. */
+  readonly goodSteps: Tensor;
+}
+
+/** A loss scale that grows until gradients overflow and then backs off. */
+export interface LossScale {
+  init(): LossScaleState;
+  /** The loss to differentiate. */
+  scale(state: LossScaleState, loss: Tensor): Tensor;
+  /** The gradients of the loss itself, in float32. */
+  unscale<T>(state: LossScaleState, grads: T): T;
+  /** The next state, given whether all gradients were finite. */
+  update(state: LossScaleState, finite: Tensor): LossScaleState;
+}
+
+/**
+ * Keeps float16 gradients in the range of the type.
+ *
+ * ```ts
+ * const grads = lossScale.unscale(scaling, grad((p) => lossScale.scale(scaling, loss(p)))(params));
+ * const finite = allFinite(grads);
+ * [params, state] = applyIfFinite(finite, [nextParams, nextState], [params, state]);
+ * scaling = lossScale.update(scaling, finite);
+ * ```
+ */
+export function dynamicLossScale(options: LossScaleOptions = {}): LossScale {
+  const {
+    initial = 2 ** 15,
+    growthInterval = 2000,
+    growthFactor = 2,
+    backoffFactor = 0.5,
+    min = 1,
+  } = options;
+  return {
+    init: () => ({ scale: array(initial, "float32"), goodSteps: zeroCount() }),
+    scale: (state, loss) => multiply(loss, astype(state.scale, loss.dtype)),
+    unscale: (state, grads) => mapTensors((g) => divide(astype(g, "float32"), state.scale), grads),
+    update: ({ scale, goodSteps }, finite) => {
+      const grows = logicalAnd(finite, equal(goodSteps, growthInterval - 1));
+      const larger = minimum(multiply(scale, growthFactor), limits("float32").max);
+      const smaller = maximum(multiply(scale, backoffFactor), min);
+      return {
+        scale: where(finite, where(grows, larger, scale), smaller),
+        goodSteps: where(logicalAnd(finite, logicalNot(grows)), goodSteps.add(1), zeroCount()),
+      };
+    },
+  };
+}
+
+/** Whether no element of a tree is infinite or NaN, on any device that holds a block of it; a bool scalar. */
+export function allFinite(values: unknown): Tensor {
+  return equal(
+    sumOverTree(values, (x) => sum(astype(logicalNot(isfinite(x)), "float32"))),
+    0,
+  );
+}
+
+/** The new tree where the gradients were finite, else the old one. */
+export function applyIfFinite<T>(finite: Tensor, next: T, before: T): T {
+  return select(finite, next, before);
+}

@@ -1,0 +1,177 @@
+/** The parts that optimisers are chained of. */
+import type { DType } from "../ir/dtype.js";
+import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
+import { zeros, zerosLike } from "../numpy/creation.js";
+import { astype, sign, sqrt, square } from "../numpy/elementwise.js";
+import type { Tensor } from "../trace/tensor.js";
+import type { LearningRate, Schedule } from "./schedules.js";
+import {
+  type EmptyState,
+  type GradientTransformation,
+  mapTensors,
+  requireParams,
+  stateless,
+} from "./transformation.js";
+
+/** Multiplies every gradient by a number. */
+export function scale(factor: number): GradientTransformation<EmptyState> {
+  return stateless((grads) => mapTensors((g) => multiply(g, factor), grads));
+}
+
+/** How often a transformation was applied. */
+export interface CountState {
+  readonly count: Tensor;
+}
+
+/** A counter that starts at 0. */
+export function zeroCount(): Tensor {
+  return zeros([], "int32");
+}
+
+/** Multiplies every gradient by a schedule's value at the number of steps done. */
+export function scaleBySchedule(schedule: Schedule): GradientTransformation<CountState> {
+  return {
+    init: () => ({ count: zeroCount() }),
+    update: (grads, { count }) => {
+      const factor = schedule(count);
+      const scaled = mapTensors((g) => multiply(g, astype(factor, g.dtype)), grads);
+      return [scaled, { count: count.add(1) }];
+    },
+  };
+}
+
+/** Multiplies by the negative learning rate, so that the updates point downhill. */
+export function scaleByLearningRate(rate: LearningRate): GradientTransformation<CountState | EmptyState> {
+  return typeof rate === "number" ? scale(-rate) : scaleBySchedule((count) => rate(count).neg());
+}
+
+/** Options of {@link trace}. */
+export interface TraceOptions {
+  /** The share of the trace that stays each step. */
+  readonly decay: number;
+  /** Whether to look one step ahead. */
+  readonly nesterov?: boolean;
+  /** The type in which the trace is kept; that of the parameters by default. */
+  readonly dtype?: DType;
+}
+
+/** The decaying sum of the gradients: momentum. */
+export interface TraceState {
+  readonly trace: unknown;
+}
+
+/** Replaces gradients by their decaying sum. */
+export function trace({ decay, nesterov = false, dtype }: TraceOptions): GradientTransformation<TraceState> {
+  return {
+    init: (params) => ({ trace: mapTensors((p) => zerosLike(p, dtype), params) }),
+    update: (grads, state) => {
+      const push = (g: Tensor, t: Tensor) => add(g, multiply(t, decay));
+      const next = mapTensors(push, grads, state.trace);
+      const updates = nesterov ? mapTensors(push, grads, next) : next;
+      return [updates, { trace: mapTensors((t) => (dtype ? astype(t, dtype) : t), next) }];
+    },
+  };
+}
+
+/** Options of {@link scaleByAdam}. */
+export interface AdamOptions {
+  /** The decay of the mean of gradients; 0.9 by default. */
+  readonly b1?: number;
+  /** The decay of the mean of squared gradients; 0.999 by default. */
+  readonly b2?: number;
+  /** Added outside of the square root; 1e-8 by default. */
+  readonly eps?: number;
+  /** Added inside of the square root; 0 by default. */
+  readonly epsRoot?: number;
+  /** The type in which the mean is kept; that of the parameters by default. */
+  readonly muDtype?: DType;
+  /** Whether to look one step ahead. */
+  readonly nesterov?: boolean;
+}
+
+/** Adam's moments, each a tree like the parameters. */
+export interface AdamState {
+  readonly count: Tensor;
+  readonly mu: unknown;
+  readonly nu: unknown;
+}
+
+/** Divides the mean of the gradients by the root of the mean of their squares. */
+export function scaleByAdam(options: AdamOptions = {}): GradientTransformation<AdamState> {
+  const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, muDtype, nesterov = false } = options;
+  return {
+    init: (params) => ({
+      count: zeroCount(),
+      mu: mapTensors((p) => zerosLike(p, muDtype), params),
+      nu: mapTensors((p) => zerosLike(p), params),
+    }),
+    update: (grads, state) => {
+      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+      const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
+      const count = state.count.add(1);
+      const remaining = (decay: number, steps: Tensor) => subtract(1, power(decay, astype(steps, "float32")));
+      const correct = (x: Tensor, by: Tensor) => divide(x, astype(by, x.dtype));
+      const meanLeft = remaining(b1, count);
+      const squareLeft = remaining(b2, count);
+      const nextMeanLeft = nesterov ? remaining(b1, count.add(1)) : meanLeft;
+      const updates = mapTensors(
+        (g, m, v) => {
+          const mean = nesterov
+            ? blend(correct(g, meanLeft), correct(m, nextMeanLeft), b1)
+            : correct(m, meanLeft);
+          return divide(mean, add(sqrt(add(correct(v, squareLeft), epsRoot)), eps));
+        },
+        grads,
+        mu,
+        nu,
+      );
+      const kept = muDtype ? mapTensors((m) => astype(m, muDtype), mu) : mu;
+      return [updates, { count, mu: kept, nu }];
+    },
+  };
+}
+
+/** (1 − decay) · x + decay · mean. */
+function blend(x: Tensor, mean: Tensor, decay: number): Tensor {
+  return add(multiply(x, 1 - decay), multiply(mean, decay));
+}
+
+/** Options of {@link scaleByLion}. */
+export interface LionOptions {
+  /** The share of the momentum in the direction of a step; 0.9 by default. */
+  readonly b1?: number;
+  /** The decay of the momentum; 0.99 by default. */
+  readonly b2?: number;
+  /** The type in which the momentum is kept; that of the parameters by default. */
+  readonly muDtype?: DType;
+}
+
+/** Lion's momentum, a tree like the parameters. */
+export interface LionState {
+  readonly count: Tensor;
+  readonly mu: unknown;
+}
+
+/** Steps of equal size in every direction: the sign of gradient and momentum together. */
+export function scaleByLion({
+  b1 = 0.9,
+  b2 = 0.99,
+  muDtype,
+}: LionOptions = {}): GradientTransformation<LionState> {
+  return {
+    init: (params) => ({ count: zeroCount(), mu: mapTensors((p) => zerosLike(p, muDtype), params) }),
+    update: (grads, state) => {
+      const updates = mapTensors((g, m) => sign(blend(g, m, b1)), grads, state.mu);
+      const mu = mapTensors((g, m) => blend(g, m, b2), grads, state.mu);
+      const kept = muDtype ? mapTensors((m) => astype(m, muDtype), mu) : mu;
+      return [updates, { count: state.count.add(1), mu: kept }];
+    },
+  };
+}
+
+/** Adds a share of the parameters to their gradients, so that they shrink. */
+export function addDecayedWeights(weightDecay: number): GradientTransformation<EmptyState> {
+  return stateless((grads, params) =>
+    mapTensors((g, p) => add(g, multiply(p, weightDecay)), grads, requireParams(params, "addDecayedWeights")),
+  );
+}

@@ -1,0 +1,105 @@
+import { TreeError } from "../ir/errors.js";
+import { add } from "../numpy/arithmetic.js";
+import { astype } from "../numpy/elementwise.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+
+/**
+ * A step of an optimiser as a pair of pure functions, with optax's meaning. `grads`, `params` and the updates
+ * are trees of the same structure; boxes such as `nn.Partitioned` stay around their values.
+ *
+ * ```ts
+ * const optimizer = adamw({ learningRate: 1e-3 });
+ * let state = optimizer.init(params);
+ * const [updates, next] = optimizer.update(grads, state, params);
+ * params = applyUpdates(params, updates);
+ * ```
+ */
+export interface GradientTransformation<S = unknown> {
+  /** The state before the first step: a tree of tensors, in which moments have the boxes of their parameters. */
+  init(params: unknown): S;
+  /** What becomes of the gradients, and the next state. Some transformations need the parameters. */
+  update<T>(grads: T, state: S, params?: T): [updates: T, state: S];
+}
+
+/** The state of a transformation that has none. */
+export type EmptyState = readonly [];
+
+/** The states of several transformations. */
+export type ChainState<G extends readonly GradientTransformation[]> = {
+  [K in keyof G]: G[K] extends GradientTransformation<infer S> ? S : never;
+};
+
+/** Applies a function to the tensors of trees of the same structure. */
+export function mapTensors<T>(
+  fn: (x: Tensor, ...others: Tensor[]) => Tensor,
+  first: T,
+  ...others: unknown[]
+): T {
+  return tree.mapWithPath<T, unknown, unknown>(
+    (path, ...values) => {
+      const [x, ...rest] = values.map((value) => requireTensor(value, path));
+      return x ? fn(x, ...rest) : values[0];
+    },
+    first,
+    ...others,
+  ) as T;
+}
+
+function requireTensor(value: unknown, path: string): Tensor {
+  if (value instanceof Tensor) return value;
+  throw new TreeError(`[optim] the leaf at "${path}" is not a tensor but ${String(value)}`);
+}
+
+/** The parameters, for a transformation that cannot do without. */
+export function requireParams<T>(params: T | undefined, caller: string): T {
+  if (params !== undefined) return params;
+  throw new TreeError(`[${caller}] needs the parameters: call update(grads, state, params)`);
+}
+
+/** A transformation without state. */
+export function stateless(fn: <T>(grads: T, params: T | undefined) => T): GradientTransformation<EmptyState> {
+  return {
+    init: () => [],
+    update: (grads, state, params) => [fn(grads, params), state],
+  };
+}
+
+/** The transformation that changes nothing. */
+export function identity(): GradientTransformation<EmptyState> {
+  return stateless((grads) => grads);
+}
+
+/**
+ * One transformation after the other; its state is the list of theirs.
+ *
+ * ```ts
+ * chain(clipByGlobalNorm(1), adamw({ learningRate: 3e-4 }))
+ * ```
+ */
+export function chain<const G extends readonly GradientTransformation[]>(
+  ...steps: G
+): GradientTransformation<ChainState<G>> {
+  return {
+    init: (params) => steps.map((step) => step.init(params)) as ChainState<G>,
+    update: (grads, states, params) => {
+      if (states.length !== steps.length) {
+        throw new TreeError(
+          `[chain] the state is that of ${states.length} transformations, but ${steps.length} are chained: use the state that init made`,
+        );
+      }
+      let updates = grads;
+      const next = steps.map((step, i) => {
+        const [changed, state] = step.update(updates, states[i], params);
+        updates = changed;
+        return state;
+      });
+      return [updates, next as ChainState<G>];
+    },
+  };
+}
+
+/** The parameters plus their updates, in the types of the parameters. */
+export function applyUpdates<T>(params: T, updates: T): T {
+  return mapTensors((p, u) => astype(add(p, u), p.dtype), params, updates);
+}
