@@ -1,0 +1,78 @@
+import { ShapeError } from "../ir/errors.js";
+import { axesSize } from "../ir/mesh.js";
+import { at, normalizeDim } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import { type DimNames, Partitioned } from "../nn/index.js";
+import * as np from "../numpy/index.js";
+import { foldIn } from "../random/index.js";
+import { lookUpAxes } from "../trace/axes.js";
+import type { Tensor } from "../trace/tensor.js";
+import { axesOf, boxed, dimSplitBy, mapParams } from "./params.js";
+
+/** A random key that differs along an axis: the device's position is folded into it. */
+export function foldRngOverAxis(key: Tensor, axisName: string | readonly string[]): Tensor {
+  return foldIn(key, lax.axisIndex(axisName));
+}
+
+/**
+ * This device's part of a tensor that is the same on all devices of an axis.
+ *
+ * @param splitDim the dim that is split, in the order of the devices
+ */
+export function splitArrayOverMesh(x: Tensor, axisName: string, splitDim: number): Tensor {
+  const axisSize = axesSize(lookUpAxes(axisName, "splitArrayOverMesh"));
+  const dim = normalizeDim(splitDim, x.ndim, "splitArrayOverMesh");
+  if (axisSize === 1) return x;
+  const n = at(x.shape, dim);
+  if (n % axisSize !== 0) {
+    throw new ShapeError(
+      `[splitArrayOverMesh] dim ${dim} of [${x.shape}] does not split over axis "${axisName}" (${n} / ${axisSize} = ${n / axisSize}): use a size that is a multiple of ${axisSize}`,
+    );
+  }
+  const size = n / axisSize;
+  return lax.dynamicSliceInDim(x, np.multiply(lax.axisIndex(axisName), size), size, dim);
+}
+
+/** Options of {@link stackParams}. */
+export interface StackOptions {
+  /** Where the new dim is put; first by default. */
+  readonly dim?: number;
+  /** Makes the parameters zero on all devices but the one at this position along the axis. */
+  readonly maskExcept?: number | undefined;
+}
+
+/**
+ * Declares the parameters of each device along an axis to be slices of one: every parameter gets a dim of
+ * size 1 that the axis splits. Undone by {@link unstackParams}.
+ */
+export function stackParams<T>(params: T, axisName: string, { dim = 0, maskExcept }: StackOptions = {}): T {
+  lookUpAxes(axisName, "stackParams");
+  return mapParams(params, "stackParams", ({ value, names }) => {
+    const place = normalizeDim(dim, value.ndim + 1, "stackParams");
+    const kept = maskExcept === undefined ? value : onlyAt(value, axisName, maskExcept);
+    const stacked: DimNames = [...names.slice(0, place), axisName, ...names.slice(place)];
+    return new Partitioned(np.expandDims(kept, place), stacked);
+  });
+}
+
+function onlyAt(value: Tensor, axisName: string, position: number): Tensor {
+  return np.where(np.equal(lax.axisIndex(axisName), position), value, np.zerosLike(value));
+}
+
+/** Takes the dim off every parameter that {@link stackParams} gave it; others stay as they are. */
+export function unstackParams<T>(params: T, axisName: string): T {
+  lookUpAxes(axisName, "unstackParams");
+  return mapParams(params, "unstackParams", ({ value, names, leaf, path }) => {
+    const dim = dimSplitBy(names, axisName);
+    if (dim < 0) return leaf;
+    if (value.shape[dim] !== 1 || axesOf(names[dim]).length !== 1) {
+      throw new ShapeError(
+        `[unstackParams] dim ${dim} of the parameter "${path}" [${value.shape}] is split over axis "${axisName}" but holds ${value.shape[dim]} slices on a device, not 1: it was not made by stackParams, or for an axis of another size`,
+      );
+    }
+    return boxed(
+      np.squeeze(value, dim),
+      names.filter((_, d) => d !== dim),
+    );
+  });
+}

@@ -1,0 +1,183 @@
+import type { DType } from "../ir/dtype.js";
+import { ShardingError } from "../ir/errors.js";
+import { axesSize } from "../ir/mesh.js";
+import { at, normalizeDim, range } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import {
+  type AnyFunction,
+  type DimNames,
+  type ModuleClass,
+  mapVariables,
+  modulePath,
+  Partitioned,
+} from "../nn/index.js";
+import { lookUpAxes } from "../trace/axes.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { customGradient } from "../transforms/customVjp.js";
+import { splitArrayOverMesh } from "./arrays.js";
+import { logger } from "./logger.js";
+import { axesOf, boxed, dimSplitBy, formatNames, mapParams, type OpenParam } from "./params.js";
+
+/** Parameters with at most this many elements stay whole unless said otherwise. */
+export const defaultMinWeightSize = 2 ** 18;
+
+/**
+ * Keeps on each device its part of every parameter: the largest dim that the axis size divides, and that no
+ * other axis splits, is split over the axis. Parameters with at most `minWeightSize` elements stay whole.
+ *
+ * @param params a tree of tensors and {@link Partitioned} boxes, equal on all devices of the axis
+ * @returns the same tree with `Partitioned` parts where a parameter was split
+ */
+export function shardParams<T>(params: T, axisName: string, minWeightSize = defaultMinWeightSize): T {
+  return shardTree(params, axisName, minWeightSize, "");
+}
+
+/** {@link shardParams} with the place of the tree in the module tree, for messages. */
+function shardTree<T>(params: T, axisName: string, minWeightSize: number, place: string): T {
+  const axisSize = axesSize(lookUpAxes(axisName, "shardParams"));
+  return mapParams(params, "shardParams", (param) => {
+    const { value, names, leaf } = param;
+    const what = () =>
+      `[shardParams] the parameter "${param.path}"${place} [${value.shape}] with names ${formatNames(names)}`;
+    if (dimSplitBy(names, axisName) >= 0) {
+      logger().warn(`${what()} is split over axis "${axisName}" already: it stays as it is`);
+      return leaf;
+    }
+    if (value.size <= minWeightSize) {
+      logger().info(
+        `${what()} stays whole: it has ${value.size} elements, and more than ${minWeightSize} are split over axis "${axisName}"`,
+      );
+      return leaf;
+    }
+    const dim = dimToSplit(param, axisSize);
+    if (dim === undefined) {
+      logger().info(
+        `${what()} stays whole: axis "${axisName}" of size ${axisSize} divides none of its free dims`,
+      );
+      return leaf;
+    }
+    return new Partitioned(splitArrayOverMesh(value, axisName, dim), withName(names, dim, axisName));
+  });
+}
+
+/** The largest free dim that the axis size divides; the last of several. */
+function dimToSplit({ value, names }: OpenParam, axisSize: number): number | undefined {
+  const { shape } = value;
+  return range(shape.length)
+    .filter((d) => names[d] === null && at(shape, d) % axisSize === 0)
+    .sort((a, b) => at(shape, b) - at(shape, a) || b - a)[0];
+}
+
+function withName(names: DimNames, dim: number, name: string | null): DimNames {
+  return names.map((entry, d) => (d === dim ? name : entry));
+}
+
+/** In which types parameters and their gradients travel. */
+export interface GatherOptions {
+  /** The type parameters are gathered in; their own by default. */
+  readonly gatherDtype?: DType | undefined;
+  /** The type gradients are summed in; that of the parameters by default. */
+  readonly gradScatterDtype?: DType | undefined;
+}
+
+/** The whole tensor from the parts of an axis. All-gather forward, mean-reduce-scatter backward. */
+export function gatherArrayWithMeanGrads(
+  x: Tensor,
+  dim: number,
+  axisName: string,
+  { gatherDtype = x.dtype, gradScatterDtype = x.dtype }: GatherOptions = {},
+): Tensor {
+  const place = normalizeDim(dim, x.ndim, "gatherArrayWithMeanGrads");
+  const axisSize = axesSize(lookUpAxes(axisName, "gatherArrayWithMeanGrads"));
+  const gather = customGradient((part: Tensor) => {
+    const whole = lax.allGather(ops.convert(part, gatherDtype), axisName, { dim: place, tiled: true });
+    const pullback = (cotangent: Tensor): [Tensor] => {
+      const sum = lax.psumScatter(ops.convert(cotangent, gradScatterDtype), axisName, {
+        dim: place,
+        tiled: true,
+      });
+      return [ops.convert(ops.div(sum, axisSize), x.dtype)];
+    };
+    return [whole, pullback];
+  });
+  return gather(x);
+}
+
+/**
+ * Makes the parameters whole that are split over an axis. All-gather forward, mean-reduce-scatter backward.
+ * A box is kept where other axes split the parameter too.
+ */
+export function gatherParams<T>(params: T, axisName: string, options: GatherOptions = {}): T {
+  lookUpAxes(axisName, "gatherParams");
+  return mapParams(params, "gatherParams", ({ value, names, leaf, path }) => {
+    const dim = dimSplitBy(names, axisName);
+    if (dim < 0) return leaf;
+    const axes = axesOf(names[dim]);
+    if (axes.at(-1) !== axisName) {
+      throw new ShardingError(
+        `[gatherParams] dim ${dim} of the parameter "${path}" is split over ${JSON.stringify(axes)}: gather "${axes.at(-1)}", the innermost axis, before "${axisName}"`,
+      );
+    }
+    const rest = axes.slice(0, -1);
+    const entry = rest.length > 1 ? rest : (rest[0] ?? null);
+    const whole = gatherArrayWithMeanGrads(value, dim, axisName, options);
+    return boxed(
+      whole,
+      names.map((name, d) => (d === dim ? entry : name)),
+    );
+  });
+}
+
+/** Options of {@link shardModuleParams}. */
+export interface ShardModuleOptions extends GatherOptions {
+  /** Parameters with at most this many elements stay whole; 2^18 by default. */
+  readonly minWeightSize?: number;
+}
+
+/**
+ * A module whose parameters are stored in parts, one on each device of an axis, and gathered when it runs:
+ * fully sharded data parallelism. The gradients of the parts are means over the axis.
+ *
+ * ```ts
+ * const Sharded = shardModuleParams(Block, "fsdp", { minWeightSize: 1024 });
+ * ```
+ *
+ * @param target a module class, or a function that creates and calls modules
+ */
+export function shardModuleParams<C extends object, F extends AnyFunction, M>(
+  target: ModuleClass<C, F, M>,
+  axisName: string,
+  options?: ShardModuleOptions,
+): ModuleClass<C, F, M>;
+export function shardModuleParams<A extends readonly unknown[], R>(
+  target: (...args: A) => R,
+  axisName: string,
+  options?: ShardModuleOptions,
+): (...args: A) => R;
+export function shardModuleParams<A extends readonly unknown[], R>(
+  target: (...args: A) => R,
+  axisName: string,
+  { minWeightSize = defaultMinWeightSize, ...gather }: ShardModuleOptions = {},
+): (...args: A) => R {
+  return mapVariables(target, "params", {
+    transInFn: (variables) => gatherParams(variables, axisName, gather),
+    transOutFn: (variables) =>
+      shardTree(variables, axisName, minWeightSize, ` of the module /${modulePath().join("/")}`),
+    mutable: true,
+  });
+}
+
+/**
+ * The mean of gradients over axes. A gradient of a parameter that an axis splits is left alone along that
+ * axis: it is the mean already (see {@link gatherParams}), or belongs to this device only.
+ */
+export function syncGradients<T>(grads: T, axisNames: string | readonly string[]): T {
+  const axes = lookUpAxes(axisNames, "syncGradients").map(({ name }) => name);
+  return mapParams(grads, "syncGradients", ({ value, names, leaf }) => {
+    const replicated = axes.filter((name) => dimSplitBy(names, name) < 0);
+    if (replicated.length === 0) return leaf;
+    const mean = lax.pmean(value, replicated);
+    return leaf instanceof Partitioned ? leaf.replaceBoxed(mean) : mean;
+  });
+}

@@ -1,0 +1,35 @@
+/** Where the library tells what it does with parameters; it never prints by itself. */
+export interface Logger {
+  /** Something worth knowing that is in order. */
+  info(message: string): void;
+  /** Something that is probably not meant. */
+  warn(message: string): void;
+}
+
+/** Shows warnings on the console and drops the rest. */
+export const consoleLogger: Logger = {
+  info: () => {},
+  warn: (message) => console.warn(message),
+};
+
+let current: Logger = consoleLogger;
+
+/** The logger in use. */
+export function logger(): Logger {
+  return current;
+}
+
+/**
+ * Sends messages elsewhere.
+ *
+ * ```ts
+ * const before = setLogger({ info: console.log, warn: console.warn });
+ * ```
+ *
+ * @returns the logger that was in use, to put it back
+ */
+export function setLogger(next: Logger): Logger {
+  const before = current;
+  current = next;
+  return before;
+}
