@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
@@ -36,7 +36,6 @@ function bundleWorker(source: URL): URL {
     format: "esm",
     target: "node20",
     packages: "external",
-    sourcemap: "inline",
   });
   const contents = outputFiles[0]?.contents ?? new Uint8Array();
   const folder = new URL("../../../node_modules/.cache/shardwise/", source);
@@ -45,9 +44,20 @@ function bundleWorker(source: URL): URL {
   if (!existsSync(target)) {
     // Processes may do this at the same time: a rename makes the whole file appear at once.
     mkdirSync(folder, { recursive: true });
+    removeOld(folder);
     const temporary = new URL(`worker-${digest}-${process.pid}.tmp`, folder);
     writeFileSync(temporary, contents);
     renameSync(temporary, target);
   }
   return pathToFileURL(fileURLToPath(target));
+}
+
+/** Every change of a source leaves a file behind; those of other days are of no use. */
+function removeOld(folder: URL): void {
+  const yesterday = Date.now() - 24 * 60 * 60 * 1000;
+  for (const name of readdirSync(folder)) {
+    const file = new URL(name, folder);
+    const { mtimeMs } = statSync(file, { throwIfNoEntry: false }) ?? {};
+    if (mtimeMs !== undefined && mtimeMs < yesterday) rmSync(file, { force: true });
+  }
 }
