@@ -5,6 +5,20 @@ import { Mismatch } from "./compare.js";
 /** Computes what a case describes on an engine and throws a {@link Mismatch} where the result differs. */
 export type AreaRunner = (golden: GoldenCase, engine: Engine) => Promise<void>;
 
+/**
+ * A runner that chooses by how the names of cases begin: with a key of the table and the end or `_` after it; of
+ * several keys the longest counts.
+ */
+export function byName(table: Readonly<Record<string, AreaRunner>>): AreaRunner {
+  const keys = Object.keys(table).sort((a, b) => b.length - a.length);
+  return async (golden, engine) => {
+    const found = keys.find((key) => golden.name === key || golden.name.startsWith(`${key}_`));
+    const run = found === undefined ? undefined : table[found];
+    if (!run) throw new Mismatch(`the name of the case begins with none of ${keys.join(", ")}`);
+    return run(golden, engine);
+  };
+}
+
 /** Makes all comparisons of a case and then throws the one with the largest difference. */
 export async function expectAll(...comparisons: readonly (() => Promise<void> | void)[]): Promise<void> {
   let worst: Mismatch | undefined;

@@ -53,6 +53,11 @@ export function onMesh<A extends readonly unknown[], R>(
   return { values: run(...args) as R, names };
 }
 
+/** Runs a function on one device of an engine. */
+export function alone<A extends readonly unknown[], R>(engine: Engine, fn: (...args: A) => R, ...args: A): R {
+  return jit(fn, { mesh: Mesh.create({ alone: 1 }, { engine }) })(...args);
+}
+
 function onTensors<T>(values: T, fn: (x: Tensor) => Tensor): T {
   return tree.map<T, Tensor, Tensor>(fn, values) as T;
 }

@@ -13,31 +13,18 @@ import * as random from "../../../random/index.js";
 import type { Tensor } from "../../../trace/tensor.js";
 import { valueAndGrad } from "../../../transforms/grad.js";
 import type { GoldenCase } from "../cases.js";
-import { type AreaRunner, expectAll } from "../check.js";
-import {
-  agreement,
-  expectClose,
-  expectTreeClose,
-  Mismatch,
-  type Tolerance,
-  unitOfLastPlace,
-} from "../compare.js";
+import { type AreaRunner, byName, expectAll } from "../check.js";
+import { agreement, expectClose, expectTreeClose, type Tolerance, unitOfLastPlace } from "../compare.js";
 import { MLP, numbersIn } from "../models.js";
 import { expectNames, firstAxis, meshOf, onMesh, withBoxes } from "../onMesh.js";
 
 /** Fully sharded data parallelism: the splitting and gathering of parameters, and of whole modules. */
-export const runDataParallel: AreaRunner = (golden, engine) => {
-  const kinds: Readonly<Record<string, AreaRunner>> = {
-    shard_params: runShardParams,
-    gather_array: runGatherArray,
-    shard_module: runShardModule,
-    sync_gradients: runSyncGradients,
-  };
-  const kind = Object.keys(kinds).find((prefix) => golden.name.startsWith(prefix));
-  const run = kind === undefined ? undefined : kinds[kind];
-  if (!run) throw new Mismatch(`${golden.name} starts with none of ${Object.keys(kinds).join(", ")}`);
-  return run(golden, engine);
-};
+export const runDataParallel: AreaRunner = byName({
+  shard_params: runShardParams,
+  gather_array: runGatherArray,
+  shard_module: runShardModule,
+  sync_gradients: runSyncGradients,
+});
 
 async function runShardParams(golden: GoldenCase, engine: Engine): Promise<void> {
   const mesh = meshOf(golden, engine);

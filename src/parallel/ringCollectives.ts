@@ -1,0 +1,133 @@
+/**
+ * Collectives taken apart into the hops of a ring, so that each hop can travel while the part that arrived
+ * before it is computed with. All of them work on trees of tensors.
+ */
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { axesSize } from "../ir/mesh.js";
+import { at } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import * as np from "../numpy/index.js";
+import { lookUpAxes } from "../trace/axes.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+
+/** Which way a ring turns. */
+export interface RingOptions {
+  /** Whether device 0 sends to device 1 (true, the default) or device 1 to device 0. */
+  readonly shiftUp?: boolean;
+}
+
+/**
+ * Every device's block in `size − 1` hops: the list of a device starts with its own block and goes on with
+ * those of the devices before it (with `shiftUp`) or after it. A hop up the ring forward, a hop down backward.
+ */
+export function asyncGather<T>(x: T, axisName: string, { shiftUp = true }: RingOptions = {}): T[] {
+  const blocks = [x];
+  for (let hop = 1; hop < ringSize(axisName, "asyncGather"); hop++) {
+    blocks.push(lax.pshift(at(blocks, hop - 1), axisName, shiftUp ? 1 : -1));
+  }
+  return blocks;
+}
+
+/**
+ * {@link asyncGather} with both directions of the ring in use, in half as many hops one after the other; the
+ * list has the same order.
+ */
+export function asyncGatherBidirectional<T>(
+  x: T,
+  axisName: string,
+  { shiftUp = true }: RingOptions = {},
+): T[] {
+  const size = ringSize(axisName, "asyncGatherBidirectional");
+  const [up, down] = [[x], [x]];
+  for (let hop = 1; hop < size; hop++) {
+    const isUp = hop % 2 === 1;
+    const way = isUp ? up : down;
+    way.push(lax.pshift(at(way, way.length - 1), axisName, isUp ? 1 : -1));
+  }
+  const [near, far] = shiftUp ? [up, down] : [down, up];
+  return [...near, ...far.slice(1).reverse()];
+}
+
+/**
+ * Every device's block with both directions of the ring in use: the first half of the features travels up, the
+ * second down.
+ *
+ * @returns 2 · size pieces: the first halves in the order of {@link asyncGather}, then the second halves in the
+ * order of `asyncGather` with `shiftUp: false`
+ */
+export function asyncGatherSplit<T>(x: T, axisName: string): T[] {
+  ringSize(axisName, "asyncGatherSplit");
+  const [first, second] = halves(x, "asyncGatherSplit");
+  return [...asyncGather(first, axisName), ...asyncGather(second, axisName, { shiftUp: false })];
+}
+
+/**
+ * The sum over the devices, of which each keeps one part, in `size − 1` hops that each add a part on the way.
+ * With `shiftUp` the part that ends on device d is `xs[i]` of the device `size − 1 − i` places before d. A hop
+ * up the ring forward, a hop down backward.
+ *
+ * @param xs as many parts as the axis has devices
+ */
+export function asyncScatter<T>(xs: readonly T[], axisName: string, { shiftUp = true }: RingOptions = {}): T {
+  checkParts(xs, axisName, "asyncScatter");
+  return xs.slice(1).reduce((sum, x) => addTrees(lax.pshift(sum, axisName, shiftUp ? 1 : -1), x), at(xs, 0));
+}
+
+/** {@link asyncScatter} with both directions in use: the first half of the features travels up, the second down. */
+export function asyncScatterSplit<T>(xs: readonly T[], axisName: string): T {
+  checkParts(xs, axisName, "asyncScatterSplit");
+  const parts = xs.map((x) => halves(x, "asyncScatterSplit"));
+  const up = asyncScatter(
+    parts.map(([first]) => first),
+    axisName,
+  );
+  const down = asyncScatter(
+    parts.map(([, second]) => second),
+    axisName,
+    { shiftUp: false },
+  );
+  return mapTensors((a, b) => np.concatenate([a, b], -1), up, down);
+}
+
+function ringSize(axisName: string, caller: string): number {
+  return axesSize(lookUpAxes(axisName, caller));
+}
+
+function checkParts(xs: readonly unknown[], axisName: string, caller: string): void {
+  const size = ringSize(axisName, caller);
+  if (xs.length !== size) {
+    throw new ValueError(
+      `[${caller}] got ${xs.length} parts for the ${size} devices of axis "${axisName}": give one part for each device`,
+    );
+  }
+}
+
+/** The two halves of the last dim of every leaf. */
+function halves<T>(x: T, caller: string): [T, T] {
+  for (const { path, leaf } of tree.flattenWithPath(x)) {
+    const shape = (leaf as Tensor).shape;
+    const features = shape.at(-1);
+    if (features === undefined || features % 2 !== 0) {
+      const sum = features === undefined ? "it has no dim" : `${features} / 2 = ${features / 2}`;
+      throw new ShapeError(
+        `[${caller}] the last dim of ${path ? `"${path}"` : "the input"} [${shape}] does not split into two halves (${sum}): use an even number of features`,
+      );
+    }
+  }
+  const half = (index: number) =>
+    mapTensors((leaf) => {
+      const size = (leaf.shape.at(-1) ?? 0) / 2;
+      return ops.sliceDim(leaf, leaf.ndim - 1, index * size, (index + 1) * size);
+    }, x);
+  return [half(0), half(1)];
+}
+
+function addTrees<T>(a: T, b: T): T {
+  return mapTensors((x, y) => np.add(x, y), a, b);
+}
+
+function mapTensors<T>(fn: (x: Tensor, y: Tensor) => Tensor, a: T, b: T = a): T {
+  return tree.map<T, Tensor, Tensor>((x, y = x) => fn(x, y), a, b) as T;
+}

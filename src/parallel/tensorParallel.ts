@@ -1,0 +1,235 @@
+import { ValueError } from "../ir/errors.js";
+import { axesSize } from "../ir/mesh.js";
+import { at } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import {
+  type AnyFunction,
+  initializers,
+  isBoxed,
+  isInitializing,
+  type ModuleInstance,
+  type ModuleOptions,
+  mapRngs,
+  mapVariables,
+  module,
+  type ParamInitializer,
+} from "../nn/index.js";
+import * as np from "../numpy/index.js";
+import { lookUpAxes } from "../trace/axes.js";
+import type { Tensor } from "../trace/tensor.js";
+import { foldRngOverAxis, stackParams, unstackParams } from "./arrays.js";
+import { asyncGather, asyncGatherBidirectional, asyncScatter, asyncScatterSplit } from "./ringCollectives.js";
+
+/** Configuration of {@link ModelParallelismWrapper}. */
+export interface ModelParallelismConfig<F extends AnyFunction, K extends object = Record<never, never>> {
+  /** The mesh axis along which the devices have parameters of their own. */
+  readonly modelAxisName: string;
+  /** Makes the module; the name `sharded` and `moduleKwargs` that it is given belong to its configuration. */
+  readonly moduleFn: (config: K & { readonly name: string }) => ModuleInstance<F>;
+  /** Makes all parameters zero but those of the device at this position; none by default. */
+  readonly maskExceptModelIdx?: number | undefined;
+  /** Whether the devices start from different random parameters; true by default. */
+  readonly splitRngs?: boolean;
+  /** Further fields of the module's configuration. */
+  readonly moduleKwargs?: K;
+}
+
+type LooseFunction = (...args: readonly unknown[]) => unknown;
+
+/** A module class whose modules are called like the module that they wrap. */
+export interface ModelParallelismWrapperClass {
+  <F extends AnyFunction, K extends object = Record<never, never>>(
+    config: ModelParallelismConfig<F, K> & ModuleOptions,
+  ): ModuleInstance<F>;
+  readonly moduleName: string;
+}
+
+/**
+ * A module that has parameters of its own on every device of an axis. Stored, they are slices of one parameter
+ * with a leading dim that the axis splits.
+ *
+ * ```ts
+ * const wide = ModelParallelismWrapper({
+ *   modelAxisName: "model",
+ *   moduleFn: (config) => nn.Dense({ features: 16, ...config }),
+ * });
+ * ```
+ */
+export const ModelParallelismWrapper = module(
+  "ModelParallelismWrapper",
+  (config: ModelParallelismConfig<LooseFunction, object>) => {
+    const { modelAxisName, moduleFn, maskExceptModelIdx, splitRngs = true, moduleKwargs = {} } = config;
+    return (...args: readonly unknown[]): unknown => {
+      const size = axesSize(lookUpAxes(modelAxisName, "ModelParallelismWrapper"));
+      checkMask(maskExceptModelIdx, modelAxisName, size);
+      if (isInitializing() && splitRngs) {
+        mapRngs((key, name) => (name === "params" ? foldRngOverAxis(key, modelAxisName) : key));
+      }
+      const call: LooseFunction = (...inner) => moduleFn({ ...moduleKwargs, name: "sharded" })(...inner);
+      const mapped = mapVariables(call, "params", {
+        transInFn: (variables) => unstackParams(variables, modelAxisName),
+        transOutFn: (variables) => stackParams(variables, modelAxisName, { maskExcept: maskExceptModelIdx }),
+        mutable: true,
+      });
+      return mapped(...args);
+    };
+  },
+) as unknown as ModelParallelismWrapperClass;
+
+function checkMask(index: number | undefined, axisName: string, size: number): void {
+  if (index === undefined || (Number.isInteger(index) && index >= 0 && index < size)) return;
+  throw new ValueError(
+    `[ModelParallelismWrapper] maskExceptModelIdx ${index} is no position along axis "${axisName}" of size ${size}: use 0 to ${size - 1}`,
+  );
+}
+
+/** An initialiser whose values are multiplied by a factor. */
+export function scaleInit(init: ParamInitializer, scaleFactor = 1): ParamInitializer {
+  return (key, shape, dtype) => {
+    const value = init(key, shape, dtype);
+    return isBoxed(value)
+      ? value.replaceBoxed(np.multiply(value.unbox(), scaleFactor))
+      : np.multiply(value, scaleFactor);
+  };
+}
+
+/** How a layer is split: its inputs are gathered, its outputs are summed and scattered, or not at all. */
+export type TPMode = "gather" | "scatter" | "none";
+
+const tpModes: readonly string[] = ["gather", "scatter", "none"] satisfies TPMode[];
+
+/** The fields that tensor-parallel layers give to the dense layers inside them. */
+export interface DenseOptions {
+  readonly kernelInit: ParamInitializer;
+  readonly useBias: boolean;
+  readonly name?: string;
+}
+
+/** What the tensor-parallel dense layers have in common. */
+export interface TPDenseCommon {
+  /** Makes the dense layer of one device, to whose configuration the given fields belong. */
+  readonly denseFn: (config: DenseOptions) => ModuleInstance<(x: Tensor) => Tensor>;
+  /** The mesh axis that splits the layer. */
+  readonly modelAxisName: string;
+  /** `none` by default, which is the plain layer; so is every mode on an axis of size 1. */
+  readonly tpMode?: TPMode;
+  /** Initialises the kernel; `lecunNormal` by default. */
+  readonly kernelInit?: ParamInitializer;
+  /** A factor for initial kernels of a split layer, whose devices see only a part of the whole; 1 by default. */
+  readonly kernelInitAdjustment?: number;
+  /** Whether there is a bias; true by default. */
+  readonly useBias?: boolean;
+}
+
+/** Configuration of {@link TPDense}. */
+export interface TPDenseConfig extends TPDenseCommon {
+  /** Whether the layer around takes care of gathering the inputs or summing the outputs; false by default. */
+  readonly skipCommunication?: boolean;
+  /** The name of the dense layer; `module` by default. */
+  readonly denseName?: string;
+}
+
+/**
+ * A dense layer that is split over an axis.
+ *
+ * `gather`: the kernel is split by its outputs, and the inputs, whose features are split, are gathered first:
+ * all-gather forward, reduce-scatter backward. `scatter`: the kernel is split by its inputs, and the outputs are
+ * summed over the devices, of which each keeps its part of the features: reduce-scatter forward, all-gather
+ * backward.
+ *
+ * ```ts
+ * const up = TPDense({
+ *   denseFn: (config) => nn.Dense({ features: hidden / numDevices, ...config }),
+ *   modelAxisName: "model",
+ *   tpMode: "gather",
+ * });
+ * ```
+ */
+export const TPDense = module("TPDense", (config: TPDenseConfig) => {
+  const { modelAxisName, skipCommunication = false, denseName = "module" } = config;
+  const { kernelInit, useBias, mode } = readCommon(config, "TPDense");
+  const dense = () => shardedDense(config, denseName, useBias);
+  return (x: Tensor): Tensor => {
+    switch (mode) {
+      case "none":
+        return config.denseFn({ kernelInit, useBias })(x);
+      case "gather": {
+        const whole = skipCommunication ? x : lax.allGather(x, modelAxisName, { dim: -1, tiled: true });
+        return dense()(whole);
+      }
+      case "scatter": {
+        const y = dense()(x);
+        return skipCommunication ? y : lax.psumScatter(y, modelAxisName, { dim: -1, tiled: true });
+      }
+    }
+  };
+});
+
+/** Configuration of {@link TPAsyncDense}. */
+export interface TPAsyncDenseConfig extends TPDenseCommon {
+  /** Whether inputs are gathered both ways around the ring; true by default. */
+  readonly useBidirectionalGather?: boolean;
+  /** Whether halves of the outputs are summed each its own way around the ring; false by default. */
+  readonly useBidirectionalScatter?: boolean;
+}
+
+/**
+ * {@link TPDense} with rings in place of collectives, so that parts of the inputs (`gather`) or of the outputs
+ * (`scatter`) travel while others are computed. Its parameters are those of one small layer `shard_0`,
+ * `shard_1`, … for each hop: on device d, `shard_i` meets the inputs of device d − i (`gather`), or makes
+ * outputs of device d + size − 1 − i (`scatter`).
+ */
+export const TPAsyncDense = module("TPAsyncDense", (config: TPAsyncDenseConfig) => {
+  const { modelAxisName, useBidirectionalGather = true, useBidirectionalScatter = false } = config;
+  const { kernelInit, useBias, mode, size } = readCommon(config, "TPAsyncDense");
+  // One bias for each output is enough, so only the first of the small layers has one.
+  const shard = (i: number) => shardedDense(config, `shard_${i}`, useBias && i === 0);
+  return (x: Tensor): Tensor => {
+    switch (mode) {
+      case "none":
+        return config.denseFn({ kernelInit, useBias, name: "shard_0" })(x);
+      case "gather": {
+        const gather = useBidirectionalGather ? asyncGatherBidirectional : asyncGather;
+        const outputs = gather(x, modelAxisName).map((part, i) => shard(i)(part));
+        return outputs.slice(1).reduce((sum, y) => np.add(sum, y), at(outputs, 0));
+      }
+      case "scatter": {
+        const scatter = useBidirectionalScatter ? asyncScatterSplit : asyncScatter;
+        const outputs = Array.from({ length: size }, (_, i) => shard(i)(x));
+        return scatter(outputs, modelAxisName);
+      }
+    }
+  };
+});
+
+function readCommon(
+  config: TPDenseCommon,
+  caller: string,
+): { kernelInit: ParamInitializer; useBias: boolean; mode: TPMode; size: number } {
+  const { modelAxisName, tpMode = "none", kernelInit = initializers.lecunNormal(), useBias = true } = config;
+  const size = axesSize(lookUpAxes(modelAxisName, caller));
+  if (!tpModes.includes(tpMode)) {
+    const known = tpModes.map((mode) => `"${mode}"`).join(", ");
+    throw new ValueError(`[${caller}] unknown tpMode ${JSON.stringify(tpMode)}: use one of ${known}`);
+  }
+  return { kernelInit, useBias, mode: size > 1 ? tpMode : "none", size };
+}
+
+/** The dense layer of one device in the wrapper that gives every device parameters of its own. */
+function shardedDense(
+  {
+    denseFn,
+    modelAxisName,
+    kernelInit = initializers.lecunNormal(),
+    kernelInitAdjustment = 1,
+  }: TPDenseCommon,
+  name: string,
+  useBias: boolean,
+): ModuleInstance<(x: Tensor) => Tensor> {
+  const scaled = scaleInit(kernelInit, kernelInitAdjustment);
+  return ModelParallelismWrapper({
+    modelAxisName,
+    moduleFn: (config) => denseFn({ kernelInit: scaled, useBias, ...config }),
+    name,
+  });
+}
