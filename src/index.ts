@@ -1,6 +1,7 @@
 import { hostEngine, sharedEngine } from "./engines/default.js";
 import "./numpy/methods.js";
 import { createRuntime } from "./spmd/execute.js";
+import "./spmd/methods.js";
 import { provideDefaultEngine } from "./spmd/mesh.js";
 import { installRuntime } from "./trace/runtime.js";
 

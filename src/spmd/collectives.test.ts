@@ -11,6 +11,8 @@ import { withAxes } from "../trace/axes.js";
 import { traceFlat } from "../trace/builder.js";
 import * as lax from "./collectives.js";
 
+const engine = hostEngine;
+
 /** What a case of the reference values computes on each device. */
 function functionOf(golden: GoldenCase): (x: Tensor) => Tensor {
   const kind = golden.name.replace(/_\d+$/, "");
@@ -38,9 +40,12 @@ function functionOf(golden: GoldenCase): (x: Tensor) => Tensor {
   return found;
 }
 
-describe("collectives agree with JAX", () => {
+describe.each([
+  ["reference", { engine: hostEngine }],
+  ["default", {}],
+])("on the %s engine collectives agree with JAX", (_, options) => {
   for (const golden of goldens("collectives")) {
-    const mesh = Mesh.create(Object.fromEntries(golden.mesh));
+    const mesh = Mesh.create(Object.fromEntries(golden.mesh), options);
     const rows = P([...mesh.axisNames]);
     const onDevices = <R>(fn: (...blocks: Tensor[]) => R) =>
       shardMap((...blocks: Tensor[]) => fn(...blocks.map((block) => np.squeeze(block, 0))), {
@@ -124,7 +129,7 @@ describe("the gradient agrees with central differences", () => {
 
   test.each(cases)("of $name on $where, from outside", ({ name, sizes, axes }) => {
     const random = randomNumbers(name.length + 1);
-    const mesh = Mesh.create(sizes);
+    const mesh = Mesh.create(sizes, { engine });
     const n = axes.reduce((size, axis) => size * (sizes[axis] ?? 1), 1);
     const all = [...mesh.axisNames];
     // Split over all axes, over the last axis only, and whole; w is the same on all devices.
@@ -146,8 +151,8 @@ describe("the gradient agrees with central differences", () => {
 });
 
 describe("gradients from outside a shard map are JAX's", () => {
-  const mesh = Mesh.create({ i: 4 });
-  const square = Mesh.create({ a: 2, b: 2 });
+  const mesh = Mesh.create({ i: 4 }, { engine });
+  const square = Mesh.create({ a: 2, b: 2 }, { engine });
   const x = np.arange(1, 9).astype("float32");
   const [w, c] = [np.array([1, -2]), np.array([3, 5])];
   const loose = { mesh, checkReplication: false };
@@ -224,7 +229,7 @@ describe("gradients from outside a shard map are JAX's", () => {
 });
 
 describe("collectives", () => {
-  const mesh = Mesh.create({ i: 4 });
+  const mesh = Mesh.create({ i: 4 }, { engine });
   const run = <T>(fn: (x: Tensor) => T, x: Tensor) =>
     shardMap(fn, { mesh, inSpecs: P("i"), outSpecs: P("i"), checkReplication: false })(x);
 
@@ -290,7 +295,7 @@ describe("collectives", () => {
   });
 
   test("over several axes count devices row-major in the order given", async () => {
-    const both = Mesh.create({ a: 2, b: 3 });
+    const both = Mesh.create({ a: 2, b: 3 }, { engine });
     const gather = (axes: string[]) =>
       shardMap((x: Tensor) => lax.allGather(x, axes, { tiled: true }), {
         mesh: both,
@@ -308,7 +313,7 @@ describe("collectives", () => {
   });
 
   test("give the same bits in every run", async () => {
-    const eight = Mesh.create({ i: 8 });
+    const eight = Mesh.create({ i: 8 }, { engine });
     const random = randomNumbers(5);
     const x = np.array(range(64).map(() => random() * 10 ** Math.floor(random() * 12 - 6)));
     const sum = () =>

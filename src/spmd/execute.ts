@@ -171,7 +171,7 @@ export function targetOf(inputs: readonly Tensor[]): Mesh | Placement | undefine
   const host = currentRuntime().hostEngine;
   const placements = inputs
     .map((tensor) => tensor.storage("run").placement)
-    .filter(({ engine }) => engine !== host);
+    .filter(({ engine, mesh }) => engine !== host || mesh instanceof Mesh);
   const spread = placements.find(({ mesh }) => mesh instanceof Mesh);
   if (spread?.mesh instanceof Mesh) return spread.mesh;
   const [first] = placements;

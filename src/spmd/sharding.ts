@@ -1,7 +1,7 @@
 import { ShardingError } from "../ir/errors.js";
 import { formatMesh, positionAlong, type Spec, sameSpec, splitCount } from "../ir/mesh.js";
 import { at } from "../ir/shape.js";
-import { blockOffsets, bytesPerDevice, type Placement, place } from "../trace/storage.js";
+import { blockOffsets, bytesPerDevice, onDevice, type Placement, place, Storage } from "../trace/storage.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { type Device, Mesh } from "./mesh.js";
@@ -55,20 +55,18 @@ export function shardingOf(tensor: Tensor): NamedSharding | undefined {
     : undefined;
 }
 
-/** The blocks of a concrete tensor, one for every device that holds one. */
-export function addressableShards(tensor: Tensor): Promise<Shard[]> {
+/** The blocks of a concrete tensor, one for every device that holds one, each as a copy on its device. */
+export function addressableShards(tensor: Tensor): Shard[] {
   const storage = tensor.storage("Tensor.addressableShards");
   const { engine, mesh, devices, spec } = storage.placement;
-  const buffers = storage.read("Tensor.addressableShards");
-  return Promise.all(
-    buffers.map(async (buffer, position): Promise<Shard> => {
-      const offsets = blockOffsets(tensor.shape, spec, mesh, position);
-      const index = offsets.map((start, d) => [start, start + at(buffer.type.shape, d)] as const);
-      const coordinates = mesh instanceof Mesh ? mesh.coordinatesOf(position) : {};
-      const data = Tensor.fromHost(buffer.type, await engine.download(buffer));
-      return { device: { id: at(devices, position), coordinates }, index, data };
-    }),
-  );
+  return storage.read("Tensor.addressableShards").map((buffer, position): Shard => {
+    const id = at(devices, position);
+    const offsets = blockOffsets(tensor.shape, spec, mesh, position);
+    const index = offsets.map((start, d) => [start, start + at(buffer.type.shape, d)] as const);
+    const coordinates = mesh instanceof Mesh ? mesh.coordinatesOf(position) : {};
+    const copy = new Storage(onDevice(engine, id), buffer.type, [engine.transfer(buffer, id)]);
+    return { device: { id, coordinates }, index, data: Tensor.stored(copy) };
+  });
 }
 
 /**
