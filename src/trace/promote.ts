@@ -30,14 +30,14 @@ const rank: { readonly [D in DType]: number } = {
 /** The data type of a result whose operands may be JavaScript numbers, which adapt to the tensors beside them. */
 export function resultType(...operands: readonly TensorLike[]): DType {
   const tensors = operands.filter((operand) => operand instanceof Tensor);
-  const weak = operands.filter((operand) => !(operand instanceof Tensor));
+  const numbers = operands.filter((operand) => typeof operand === "number");
   const [first, ...rest] = tensors;
   const strong = first && rest.reduce((dtype, tensor) => promoteTypes(dtype, tensor.dtype), first.dtype);
-  return weak.reduce<DType | undefined>(adapt, strong) ?? "float32";
+  const dtype = numbers.reduce<DType | undefined>(adapt, strong);
+  return dtype ?? (operands.some((operand) => typeof operand === "boolean") ? "bool" : "float32");
 }
 
-function adapt(dtype: DType | undefined, value: TensorLike): DType {
-  if (typeof value === "boolean") return dtype ?? "bool";
+function adapt(dtype: DType | undefined, value: number): DType {
   if (dtype === undefined) return "float32";
   if (isFloat(dtype)) return dtype;
   if (!Number.isInteger(value)) return "float32";
