@@ -1,19 +1,18 @@
 /** The modules that the cases name. */
 import * as nn from "../../nn/index.js";
-import { LayerNorm, RMSNorm } from "../../nn/normalization.js";
 import * as np from "../../numpy/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 
 /** Dense, gelu, LayerNorm, and a Dense called head. */
 export const MLP = nn.module("MLP", ({ hidden, out }: { hidden: number; out: number }) => (x: Tensor) => {
-  const h = LayerNorm()(nn.gelu(nn.Dense({ features: hidden })(x)));
+  const h = nn.LayerNorm()(nn.gelu(nn.Dense({ features: hidden })(x)));
   return nn.Dense({ features: out, name: "head" })(h);
 });
 
-/** x + Dense(d)(silu(Dense(2d, no bias)(RMSNorm(x)))). */
+/** x + Dense(d)(silu(Dense(2d, no bias)(nn.RMSNorm(x)))). */
 export const Block = nn.module("Block", () => (x: Tensor) => {
   const width = x.shape.at(-1) ?? 0;
-  const h = nn.Dense({ features: 2 * width, useBias: false })(RMSNorm()(x));
+  const h = nn.Dense({ features: 2 * width, useBias: false })(nn.RMSNorm()(x));
   return np.add(x, nn.Dense({ features: width })(nn.silu(h)));
 });
 

@@ -1,0 +1,200 @@
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { axesSize } from "../ir/mesh.js";
+import { formatType, sameType } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import { scopeOrNone } from "../nn/context.js";
+import {
+  isModule,
+  type ModuleInstance,
+  type ModuleOptions,
+  module,
+  scan as scanModule,
+} from "../nn/index.js";
+import * as np from "../numpy/index.js";
+import { lookUpAxes } from "../trace/axes.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { leafTensor } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+import { scan } from "../transforms/scan.js";
+
+/** One stage of a pipeline: a module or a function whose result is like its first argument. */
+export type Stage<T, A extends readonly unknown[]> = (x: T, ...args: A) => T;
+
+/** Options of {@link executePipelineStep}. */
+export interface PipelineStepOptions {
+  /** The mesh axis along which the stages follow each other. */
+  readonly modelAxisName: string;
+}
+
+/**
+ * One iteration of a pipeline on this device: the stage computes with the microbatch (first stage) or with what
+ * the stage before has sent, and sends its result to the next stage. A hop to the next stage forward, a hop to
+ * the one before backward.
+ *
+ * @param state what the stage before sent in the last iteration
+ * @param input the microbatch that enters the first stage now
+ * @param args further arguments of the stage
+ * @returns the state for the next iteration, and the stage's result on the last stage, zeros elsewhere
+ */
+export function executePipelineStep<T, A extends readonly unknown[]>(
+  stage: Stage<T, A>,
+  state: T,
+  input: T,
+  { modelAxisName }: PipelineStepOptions,
+  ...args: A
+): [state: T, output: T] {
+  const numStages = axesSize(lookUpAxes(modelAxisName, "executePipelineStep"));
+  const index = lax.axisIndex(modelAxisName);
+  const isFirst = np.equal(index, 0);
+  const isLast = np.equal(index, numStages - 1);
+  const result = stage(
+    mapTensors((microbatch, sent) => np.where(isFirst, microbatch, sent), input, state),
+    ...args,
+  );
+  checkStage(state, result);
+  const output = mapTensors((y) => np.where(isLast, y, np.zerosLike(y)), result);
+  return [lax.pshift(result, modelAxisName), output];
+}
+
+/** Options of {@link executePipeline}. */
+export interface PipelineOptions extends PipelineStepOptions {
+  /** Into how many microbatches the batch is split; a divisor of the batch size. */
+  readonly numMicrobatches: number;
+  /**
+   * The keys that stages get besides those of `params`: with `true` every iteration, and so every microbatch,
+   * has keys of its own; `{ dropout: true }` by default.
+   */
+  readonly splitRngs?: Readonly<Record<string, boolean>>;
+}
+
+/**
+ * Runs a batch through stages on the devices of an axis, as GPipe does: the batch is split into microbatches,
+ * which follow each other through the stages in `numMicrobatches + numStages − 1` iterations.
+ *
+ * ```ts
+ * const y = executePipeline(stage, x, { numMicrobatches: 4, modelAxisName: "pipe" });
+ * ```
+ *
+ * @param stage this device's stage, whose results are like its first argument
+ * @param x the batch, a tensor or a tree of tensors with the batch in dim 0; only the first stage reads it
+ * @param args further arguments of the stage, the same for every microbatch
+ * @returns the results of the last stage there, zeros on the other devices
+ */
+export function executePipeline<T, A extends readonly unknown[]>(
+  stage: Stage<T, A>,
+  x: T,
+  { numMicrobatches, modelAxisName, splitRngs = { dropout: true } }: PipelineOptions,
+  ...args: A
+): T {
+  const numStages = axesSize(lookUpAxes(modelAxisName, "executePipeline"));
+  const length = numMicrobatches + numStages - 1;
+  const microbatches = mapTensors(
+    (leaf) => splitBatch(leaf, numMicrobatches),
+    checkBatch(x, numMicrobatches),
+  );
+  // The first stage has nothing to do in the last iterations, where the others finish.
+  const inputs = mapTensors(
+    (leaf) => np.concatenate([leaf, np.zeros([numStages - 1, ...leaf.shape.slice(1)], leaf.dtype)]),
+    microbatches,
+  );
+  const first = mapTensors((leaf) => np.zeros(leaf.shape.slice(1), leaf.dtype), microbatches);
+  const step = (current: Stage<T, A>, state: T, input: T): [T, T] =>
+    executePipelineStep(current, state, input, { modelAxisName }, ...args);
+  const [, outputs] = needsLift(stage)
+    ? scanModule(step, {
+        variableBroadcast: "params",
+        splitRngs: { params: false, ...splitRngs },
+        length,
+      })(stage, first, inputs)
+    : scan((state: T, input: T) => step(stage, state, input), first, inputs, { length });
+  return mapTensors((leaf) => {
+    const results = ops.sliceDim(leaf, 0, numStages - 1, length);
+    return np.reshape(results, [-1, ...results.shape.slice(2)]);
+  }, outputs);
+}
+
+/** Whether a stage may use variables, which only the loop over modules passes on. */
+function needsLift(stage: unknown): boolean {
+  return isModule(stage) || scopeOrNone() !== undefined;
+}
+
+function splitBatch(leaf: Tensor, numMicrobatches: number): Tensor {
+  const [batch = 0, ...rest] = leaf.shape;
+  return np.reshape(leaf, [numMicrobatches, batch / numMicrobatches, ...rest]);
+}
+
+function checkBatch<T>(x: T, numMicrobatches: number): T {
+  if (!Number.isInteger(numMicrobatches) || numMicrobatches < 1) {
+    throw new ValueError(
+      `[executePipeline] numMicrobatches must be a whole number of at least 1, got ${numMicrobatches}`,
+    );
+  }
+  for (const { path, leaf } of tree.flattenWithPath(x)) {
+    const { shape } = leafTensor(leaf, "executePipeline", path);
+    const what = path === "" ? "batch" : `batch of "${path}",`;
+    const [batch] = shape;
+    if (batch === undefined) throw new ShapeError(`[executePipeline] the ${what} [] has no dim 0 to split`);
+    if (batch % numMicrobatches !== 0) {
+      throw new ShapeError(
+        `[executePipeline] ${what} ${batch} does not split into ${numMicrobatches} microbatches (${batch} / ${numMicrobatches} = ${batch / numMicrobatches}): use a batch that is a multiple of ${numMicrobatches}`,
+      );
+    }
+  }
+  return x;
+}
+
+/** Throws unless a stage's result can be the input of the next. */
+function checkStage(input: unknown, result: unknown): void {
+  tree.checkSameStructure(
+    tree.structure(input),
+    tree.structure(result),
+    "executePipelineStep",
+    "the stage's input",
+    "its result",
+  );
+  const results = tree.leaves(result);
+  tree.flattenWithPath(input).forEach(({ path, leaf }, i) => {
+    const [before, after] = [leaf, results[i]].map((value) => leafTensor(value, "executePipelineStep", path));
+    if (!before || !after || sameType(before.type, after.type)) return;
+    throw new ShapeError(
+      `[executePipelineStep] the stage makes ${formatType(after.type)} of ${formatType(before.type)}${path && ` at "${path}"`}: every stage must keep shape and type, so that the next one can go on`,
+    );
+  });
+}
+
+function mapTensors<T>(fn: (x: Tensor, y: Tensor) => Tensor, a: T, b: T = a): T {
+  return tree.map<T, Tensor, Tensor>((x, y = x) => fn(x, y), a, b) as T;
+}
+
+/** Configuration of {@link PipelineModule}. */
+export interface PipelineConfig<T, A extends readonly unknown[]> extends PipelineOptions {
+  /** Makes the stage of a device, usually a `ModelParallelismWrapper` around the layers of a stage. */
+  readonly moduleFn: () => ModuleInstance<Stage<T, A>>;
+}
+
+/** A module class whose modules are called like the stages that they run. */
+export interface PipelineModuleClass {
+  <T, A extends readonly unknown[]>(
+    config: PipelineConfig<T, A> & ModuleOptions,
+  ): ModuleInstance<Stage<T, A>>;
+  readonly moduleName: string;
+}
+
+/**
+ * A module that runs its input through the stages of a pipeline; see {@link executePipeline}.
+ *
+ * ```ts
+ * const model = PipelineModule({
+ *   modelAxisName: "pipe",
+ *   numMicrobatches: 4,
+ *   moduleFn: () => ModelParallelismWrapper({ modelAxisName: "pipe", moduleFn: (config) => Stage(config) }),
+ * });
+ * ```
+ */
+export const PipelineModule = module(
+  "PipelineModule",
+  ({ moduleFn, ...options }: PipelineConfig<unknown, readonly unknown[]>) =>
+    (x: unknown, ...args: readonly unknown[]): unknown =>
+      executePipeline(moduleFn(), x, options, ...args),
+) as unknown as PipelineModuleClass;
