@@ -1,6 +1,7 @@
+import { byteSize } from "../ir/dtype.js";
 import { isElementwise } from "../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../ir/program.js";
-import { at, range } from "../ir/shape.js";
+import { at, range, sizeOf } from "../ir/shape.js";
 import { align, type Dim, type DimList, expand, freshMap, type IndexMap } from "./dims.js";
 import { AFTER_GROUP, backward, Group, isView, type Knowledge } from "./group.js";
 import { Reachability } from "./reachability.js";
@@ -36,8 +37,39 @@ const expensive: ReadonlySet<string> = new Set([
   "atan2",
 ]);
 
+/** Operands of so many elements are worth reading once instead of twice. */
+const LARGE_OPERAND = 4096;
+
+/** Larger kernels run out of registers. */
+const MAX_SIBLINGS = 32;
+
 /** So many operands fit comfortably into one kernel. */
 const MAX_READS = 24;
+
+/** Ops that take less time than reading their result from memory. */
+const cheap: ReadonlySet<string> = new Set([
+  "neg",
+  "abs",
+  "add",
+  "sub",
+  "mul",
+  "max",
+  "min",
+  "and",
+  "or",
+  "xor",
+  "not",
+  "compare",
+  "select",
+  "convert",
+]);
+
+/** So many ops are computed again at most to save a read. */
+const MAX_INLINED = 4;
+
+function isFusible(eqn: Eqn): boolean {
+  return isElementwise(eqn.op) || eqn.op === "reduceSum" || eqn.op === "reduceMax" || eqn.op === "reduceMin";
+}
 
 class Fuser {
   private readonly definitions = new Map<number, Eqn>();
@@ -46,12 +78,27 @@ class Fuser {
   private readonly unitOf = new Map<number, number>();
   private readonly units: (Unit | undefined)[] = [];
   private readonly reach: Reachability;
+  /** Values that must lie in memory because something else than a kernel reads them. */
+  private readonly pinned = new Set<number>();
 
   constructor(private readonly program: Program) {
     this.reach = new Reachability();
   }
 
+  private findPinned(): void {
+    const sources = new Map<number, Atom>();
+    const pin = (atom: Atom | undefined): void => {
+      if (atom?.kind !== "var" || this.pinned.has(atom.id)) return;
+      this.pinned.add(atom.id);
+      pin(sources.get(atom.id));
+    };
+    for (const eqn of this.program.eqns) if (isView(eqn)) sources.set(at(eqn.outs, 0).id, at(eqn.ins, 0));
+    for (const eqn of this.program.eqns) if (!isFusible(eqn) && !isView(eqn)) eqn.ins.forEach(pin);
+    this.program.outputs.forEach(pin);
+  }
+
   run(): FusedProgram {
+    this.findPinned();
     for (const eqn of this.program.eqns) {
       for (const out of eqn.outs) this.definitions.set(out.id, eqn);
       if (this.isFree(eqn)) for (const out of eqn.outs) this.free.add(out.id);
@@ -61,6 +108,7 @@ class Fuser {
       else this.single(eqn);
     }
     for (const output of this.program.outputs) this.demand(output);
+    this.mergeSiblings();
     const { program, definitions, free, materialised } = this;
     const order = this.reach.order(range(this.units.length).filter((u) => this.units[u] !== undefined));
     const units = order.flatMap((u) => this.units[u] ?? []);
@@ -192,8 +240,10 @@ class Fuser {
 
   private join(unit: number, group: Group, eqn: Eqn, map: readonly DimList[], late = false): void {
     for (const atom of this.outsideOperands(group, eqn)) {
-      group.reads.set(atom.id, atom);
-      this.dependOn(unit, atom);
+      if (isElementwise(eqn.op) && this.inline(atom, map, unit, group, MAX_INLINED)) continue;
+      this.read(atom, unit, group);
+      if (eqn.op !== "gather")
+        group.readMaps.set(atom.id, group.operandMaps.get(eqn as Eqn<"reduceSum">) ?? map);
     }
     if (isElementwise(eqn.op)) {
       for (const atom of eqn.ins) {
@@ -205,6 +255,45 @@ class Fuser {
       this.unitOf.set(out.id, unit);
       (late ? group.late : group.maps).set(out.id, [...map]);
     }
+  }
+
+  private read(atom: Var, unit: number, group: Group): void {
+    group.reads.set(atom.id, atom);
+    this.dependOn(unit, atom);
+  }
+
+  /**
+   * Computes a cheap value of another group again where that reads no more than reading it would: one operand as
+   * large as itself, and small ones. What only such values needed then never goes to memory.
+   */
+  private inline(value: Var, map: readonly DimList[], unit: number, group: Group, budget: number): boolean {
+    if (group.inlined.has(value.id)) return true;
+    const eqn = this.definitions.get(value.id);
+    const producer = this.producer(value);
+    if (!eqn || !cheap.has(eqn.op) || producer === undefined || !this.groupAt(producer)) return false;
+    if (this.pinned.has(value.id) || budget === 0 || group.reads.has(value.id)) return false;
+    if (this.groupAt(producer)?.late.has(value.id)) return false;
+    const operands = eqn.ins.filter((atom): atom is Var => atom.kind === "var");
+    const size = sizeOf(value.type.shape);
+    const large = new Set(operands.filter((o) => this.weight(o) * 4 > size).map((o) => o.id));
+    if (large.size > 1 || operands.some((o) => o.type.shape.length !== value.type.shape.length)) return false;
+    if (operands.some((o) => byteSize(o.type.dtype) > byteSize(value.type.dtype))) return false;
+    group.inlined.add(value.id);
+    for (const o of operands) {
+      if (group.knows(o, this.definitions)) continue;
+      if (this.isExpanded(o)) this.expandFree(o, map, unit, group, false);
+      else if (!this.inline(o, map, unit, group, budget - 1)) this.read(o, unit, group);
+    }
+    return true;
+  }
+
+  /** The elements of memory that reading a value touches. */
+  private weight(value: Var): number {
+    if (this.isExpanded(value)) return 0;
+    const eqn = this.definitions.get(value.id);
+    const source = eqn && isView(eqn) ? at(eqn.ins, 0) : undefined;
+    const own = sizeOf(value.type.shape);
+    return source?.kind === "var" ? Math.min(own, this.weight(source)) : own;
   }
 
   /** Checks that a free value can be computed along the loops; parts of it that cannot are written to memory. */
@@ -233,13 +322,49 @@ class Fuser {
       if (!known || known.length === 0 || !this.reach.areIndependent(unit, other)) continue;
       if (this.waitsFor(eqn, other)) continue;
       if (new Set([...group.reads.keys(), ...found.reads.keys()]).size > MAX_READS) continue;
-      const pairs = pairLoops(known, map);
-      if (pairs && this.tryMerge(group, found, pairs)) {
-        this.reach.merge(unit, other);
-        this.units[other] = undefined;
-        for (const id of [...found.maps.keys(), ...found.late.keys()]) this.unitOf.set(id, unit);
+      const own = found.unify(known, at(eqn.outs, 0).type.shape);
+      if (own) this.merge(unit, group, other, found, pairLoops(own, map));
+    }
+  }
+
+  private merge(
+    unit: number,
+    group: Group,
+    other: number,
+    found: Group,
+    pairs: Map<Dim, Dim> | undefined,
+  ): boolean {
+    if (!pairs || !this.tryMerge(group, found, pairs)) return false;
+    this.reach.merge(unit, other);
+    this.units[other] = undefined;
+    for (const id of [...found.maps.keys(), ...found.late.keys()]) this.unitOf.set(id, unit);
+    return true;
+  }
+
+  /** Groups that run along the same large operand in the same way become one, so that it is read once. */
+  private mergeSiblings(): void {
+    const readers = new Map<number, number[]>();
+    this.units.forEach((unit, u) => {
+      if (unit?.kind !== "group") return;
+      for (const id of unit.group.readMaps.keys()) readers.set(id, [...(readers.get(id) ?? []), u]);
+    });
+    for (const [id, units] of readers) {
+      for (const [i, late] of units.entries()) {
+        for (const early of units.slice(0, i)) this.trySiblings(id, early, late);
       }
     }
+  }
+
+  private trySiblings(id: number, early: number, late: number): void {
+    const [group, other] = [this.groupAt(early), this.groupAt(late)];
+    const [map, otherMap] = [group?.readMaps.get(id), other?.readMaps.get(id)];
+    if (!group || !other || !map || !otherMap || other.materialised.length > 0) return;
+    if (!this.reach.areIndependent(early, late)) return;
+    if (group.members.length + other.members.length > MAX_SIBLINGS) return;
+    if (new Set([...group.reads.keys(), ...other.reads.keys()]).size > MAX_READS) return;
+    const size = map.flat().reduce((n, dim) => n * dim.size, 1);
+    if (size < LARGE_OPERAND || group.loops().length !== other.loops().length) return;
+    this.merge(early, group, late, other, pairLoops(otherMap, map));
   }
 
   /** Whether an operand of the equation that the unit does not compute itself depends on the unit. */
@@ -271,6 +396,8 @@ class Fuser {
     for (const [id, map] of other.late) group.late.set(id, map);
     for (const [eqn, map] of other.operandMaps) group.operandMaps.set(eqn, map);
     for (const [id, value] of other.reads) group.reads.set(id, value);
+    for (const [id, map] of other.readMaps) if (!group.readMaps.has(id)) group.readMaps.set(id, map);
+    for (const id of other.inlined) group.inlined.add(id);
     for (const id of [...group.maps.keys(), ...group.late.keys()]) group.reads.delete(id);
     return true;
   }
@@ -349,18 +476,12 @@ function reductionPlace(
 }
 
 /** Which loop of one group is which of another, from a value that both see. */
-function pairLoops(known: readonly IndexMap[], map: readonly DimList[]): Map<Dim, Dim> | undefined {
+function pairLoops(own: readonly DimList[], map: readonly DimList[]): Map<Dim, Dim> | undefined {
   const pairs = new Map<Dim, Dim>();
-  for (const operand of known) {
-    for (const [d, list] of operand.entries()) {
-      if (!list) continue;
-      const aligned = align(list, at(map, d));
-      if (!aligned) return undefined;
-      for (const [from, to] of aligned) {
-        if ((pairs.get(from) ?? to) !== to) return undefined;
-        pairs.set(from, to);
-      }
-    }
+  for (const [d, list] of own.entries()) {
+    const aligned = align(list, at(map, d));
+    if (!aligned) return undefined;
+    for (const [from, to] of aligned) pairs.set(from, to);
   }
   return pairs;
 }

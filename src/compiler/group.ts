@@ -32,6 +32,10 @@ export class Group {
   inner: DimList | undefined;
   /** Values from outside, by id. */
   readonly reads = new Map<number, Var>();
+  /** How the group runs along values from outside that it reads element by element. */
+  readonly readMaps = new Map<number, readonly DimList[]>();
+  /** Cheap values of other groups that this one computes again instead of reading them. */
+  readonly inlined = new Set<number>();
   /** Free values that the group is there to write. */
   readonly materialised: Var[] = [];
 

@@ -3,6 +3,7 @@ import { canonical } from "./kernel/canonical.js";
 import { emitKernel, spillBytes } from "./kernel/emit.js";
 import { exactKey } from "./kernel/exactKey.js";
 import { type KernelPlan, planKernel } from "./kernel/phases.js";
+import { simplifyDivision } from "./kernel/simplifyDivision.js";
 import type { KernelSpec } from "./kernel/spec.js";
 import type { KernelModule } from "./steps.js";
 import { type FunctionIndex, ModuleBuilder } from "./wasm/assembler.js";
@@ -32,7 +33,7 @@ export class KernelLibrary {
     const key = exactKey(simple);
     let kernel = this.known.get(key);
     if (!kernel) {
-      const plan = planKernel(simple, this.features);
+      const plan = planKernel(simplifyDivision(simple), this.features);
       kernel = { index: this.kernels.length, plan, spillBytes: spillBytes(plan) };
       this.kernels.push(kernel);
       this.known.set(key, kernel);

@@ -141,7 +141,8 @@ class GroupLowering {
     }
     const member = this.memberOf(atom);
     if (member !== undefined) return member;
-    if (this.frame.fused.free.has(atom.id) && !this.group.reads.has(atom.id)) return this.expanded(atom, map);
+    const isFree = this.frame.fused.free.has(atom.id) && !this.group.reads.has(atom.id);
+    if (isFree || this.group.inlined.has(atom.id)) return this.expanded(atom, map);
     return this.load(atom, map);
   }
 

@@ -1,10 +1,14 @@
 import { describe, expect, test } from "vitest";
+import { detectFeatures } from "../../src/compiler/wasm/features.js";
+import { enableRelaxedSimd } from "../../src/engines/threads/v8Flags.js";
 import type { DType } from "../../src/ir/dtype.js";
 import { range } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";
 import { findDifference, randomInputs } from "./differential.js";
 import { randomProgram } from "./randomProgram.js";
 
+enableRelaxedSimd();
+const features = detectFeatures();
 const count = Number(process.env.FUZZ_PROGRAMS ?? 200);
 const first = Number(process.env.FUZZ_SEED ?? 0);
 
@@ -16,7 +20,11 @@ describe("compiled programs agree with the reference engine", () => {
       const program = randomProgram({ seed, numEqns: 4 + (seed % 20) });
       verify(program, "perDevice");
       const donated = program.inputs.map((_, i) => (seed + i) % 3 === 0);
-      const difference = findDifference(program, randomInputs(program, mesh, seed), { mesh, donated });
+      const difference = findDifference(program, randomInputs(program, mesh, seed), {
+        mesh,
+        donated,
+        features,
+      });
       expect(difference, `seed ${seed}`).toBeUndefined();
     }
   }, 600_000);
@@ -26,7 +34,7 @@ describe("compiled programs agree with the reference engine", () => {
     for (const seed of range(count).map((i) => first + 100_000 + i)) {
       const program = randomProgram({ seed, numEqns: 10 + (seed % 30), types });
       verify(program, "perDevice");
-      const difference = findDifference(program, randomInputs(program, mesh, seed), { mesh });
+      const difference = findDifference(program, randomInputs(program, mesh, seed), { mesh, features });
       expect(difference, `seed ${seed}`).toBeUndefined();
     }
   }, 600_000);
