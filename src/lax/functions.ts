@@ -80,9 +80,34 @@ export function atanh(x: Tensor): Tensor {
   return ops.mul(ops.sub(ops.log1p(x), ops.log1p(ops.neg(x))), 0.5);
 }
 
-/** 1 − erf(x). */
+/** Coefficients of erfc(x) · x · exp(x²) in 1/x², for 1 ≤ |x| < 2 and for larger ones; from Cephes. */
+const erfcNear = [
+  2.326819970068386e-2, -1.387039388740657e-1, 3.687424674597105e-1, -5.824733027278666e-1,
+  6.210004621745983e-1, -4.944515323274145e-1, 3.404879937665872e-1, -2.741127028184656e-1,
+  5.638259427386472e-1,
+];
+const erfcFar = [
+  -1.047766399936249e1, 1.297719955372516e1, -7.495518717768503, 2.921019019210786, -1.0152652792027,
+  4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1,
+];
+
+function polynomial(x: Tensor, [first = 0, ...coefficients]: readonly number[]): Tensor {
+  return coefficients.reduce((sum, c) => ops.add(ops.mul(sum, x), c), ops.full(x.shape, first, x.dtype));
+}
+
+/** 1 − erf(x), precise also where that is tiny. */
 export function erfc(x: Tensor): Tensor {
-  return ops.sub(constant(x, 1), ops.erf(x));
+  const size = ops.abs(x);
+  const isSmall = ops.compare("lt", size, 1);
+  // The formula for large x must not divide by 0 where it is not used, or its gradient would be NaN.
+  const large = ops.select(isSmall, constant(x, 1), size);
+  const inverse = ops.div(constant(x, 1), large);
+  const squared = ops.mul(inverse, inverse);
+  const near = ops.compare("lt", large, 2);
+  const factor = ops.select(near, polynomial(squared, erfcNear), polynomial(squared, erfcFar));
+  const tail = ops.mul(ops.mul(ops.exp(ops.neg(ops.mul(large, large))), inverse), factor);
+  const signed = ops.select(ops.compare("lt", x, 0), ops.sub(constant(x, 2), tail), tail);
+  return ops.select(isSmall, ops.sub(constant(x, 1), ops.erf(x)), signed);
 }
 
 /** x². */

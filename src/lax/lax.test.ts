@@ -130,6 +130,13 @@ const calls: readonly Row[] = [
     [1.9661051, 0.7236736, 0.004677735, 2.2090497e-5, 1.7111555, 0.47950017],
   ],
   [
+    "lax.erfc(np.array([0, 1, 1.9, 2, 2.1, 4, 9, -4]))",
+    () => lax.erfc(np.array([0, 1, 1.9, 2, 2.1, 4, 9, -4])),
+    "float32",
+    [8],
+    [1, 0.15729924, 0.007209572, 0.004677735, 0.0029794686, 1.5417259e-8, 4.1370317e-37, 2],
+  ],
+  [
     "lax.rsqrt(p)",
     () => lax.rsqrt(p),
     "float32",
@@ -449,6 +456,14 @@ describe("lax", () => {
       lax.foriLoop(0, 3, (_, x) => x.mul(2), v),
       v.mul(8),
     );
+  });
+
+  test("erfc keeps its digits where it is tiny, and differentiates", async () => {
+    const [tail = 0] = await lax.erfc(np.array([5])).data();
+    expect(Math.abs(tail / 1.5374597944280347e-12 - 1)).toBeLessThan(1e-5);
+    const slope = grad((x: Tensor) => lax.erfc(x).sum())(np.array([0, 0.5, 1.5, 3]));
+    const exact = [0, 0.5, 1.5, 3].map((x) => (-2 / Math.sqrt(Math.PI)) * Math.exp(-x * x));
+    await expectClose(slope, exact, { rtol: 1e-5 });
   });
 
   test("topK differentiates into the chosen elements", async () => {

@@ -2,7 +2,6 @@
 import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
-import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { asFloat, expandTo } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
@@ -68,7 +67,7 @@ export function gelu(
     const tanh = np.tanh(np.multiply(cubic, Math.sqrt(2 / Math.PI)));
     return np.multiply(tensor, np.multiply(np.add(tanh, 1), 0.5));
   }
-  const both = lax.erfc(np.multiply(tensor, -Math.SQRT1_2));
+  const both = np.add(ops.erf(np.multiply(tensor, Math.SQRT1_2)), 1);
   return np.multiply(np.multiply(tensor, 0.5), both);
 }
 

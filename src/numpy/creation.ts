@@ -92,19 +92,18 @@ function describe(value: unknown): string {
 function fromTyped(value: TypedArray, dtype: DType | undefined): Tensor {
   const own = typedArrayType(value);
   const wanted = dtype ?? own;
-  const isHost = wanted === own && byteLayout(value);
-  const data = isHost ? isHost : encode(wanted, value);
+  const data = (wanted === own && asHostData(value)) || encode(wanted, value);
   return Tensor.fromHost({ dtype: wanted, shape: [value.length] }, data);
 }
 
-/** The typed array itself where its layout is that of a tensor. */
-function byteLayout(value: TypedArray): HostData | undefined {
-  const kept =
+/** The typed array itself where its layout is that of a tensor of its type. */
+function asHostData(value: TypedArray): HostData | undefined {
+  const isHostData =
     value instanceof Float32Array ||
     value instanceof Float64Array ||
     value instanceof Int32Array ||
     value instanceof Uint32Array;
-  return kept ? value : undefined;
+  return isHostData ? value : undefined;
 }
 
 function typedArrayType(value: unknown): DType {
@@ -120,15 +119,14 @@ function typedArrayType(value: unknown): DType {
 }
 
 function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor {
+  if (holdsTensor(value)) return stack(value.map((item) => array(item as ArrayLike, { dtype })));
   const shape: number[] = [];
   for (let first: unknown = value; isList(first); first = first[0]) shape.push(first.length);
   const leaves: (number | boolean)[] = [];
-  let holdsTensors = false;
   const visit = (node: unknown, dim: number, path: string): void => {
-    if (node instanceof Tensor) holdsTensors = true;
-    else if (isList(node)) {
+    const wanted = shape[dim] === undefined ? "a number" : `${shape[dim]} elements`;
+    if (isList(node)) {
       if (node.length !== shape[dim]) {
-        const wanted = shape[dim] === undefined ? "a number" : `${shape[dim]} elements`;
         throw new ShapeError(
           `[array] the nested arrays are ragged: [${path}] has ${node.length} elements where ${wanted} must be`,
         );
@@ -138,31 +136,27 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
       throw new ValueError(`[array] the element at [${path}] is ${describe(node)}, not a number`);
     } else if (dim !== shape.length) {
       throw new ShapeError(
-        `[array] the nested arrays are ragged: [${path}] is a number where ${shape[dim]} elements must be`,
+        `[array] the nested arrays are ragged: [${path}] is a number where ${wanted} must be`,
       );
     } else leaves.push(node);
   };
-  if (anyTensor(value)) {
-    return stack(value.map((item) => array(item as ArrayLike, { dtype })));
-  }
   visit(value, 0, "");
-  if (holdsTensors) throw new ValueError("[array] tensors must be on one level of the nested arrays");
   const isBool = leaves.length > 0 && leaves.every((leaf) => typeof leaf === "boolean");
   const type = { dtype: dtype ?? (isBool ? "bool" : "float32"), shape } as const;
   return Tensor.fromHost(type, encode(type.dtype, leaves.map(Number)));
 }
 
-function isList(node: unknown): node is ArrayLikeList {
+function isList(node: unknown): node is List {
   return Array.isArray(node) || (ArrayBuffer.isView(node) && !(node instanceof DataView));
 }
 
-interface ArrayLikeList {
+interface List {
   readonly length: number;
   readonly [index: number]: unknown;
 }
 
-function anyTensor(value: readonly unknown[]): boolean {
-  return value.some((item) => item instanceof Tensor || (Array.isArray(item) && anyTensor(item)));
+function holdsTensor(value: readonly unknown[]): boolean {
+  return value.some((item) => item instanceof Tensor || (Array.isArray(item) && holdsTensor(item)));
 }
 
 /** A tensor filled with one value. */
