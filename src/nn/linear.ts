@@ -6,7 +6,7 @@ import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
-import { isBoxed } from "./metadata.js";
+import * as tree from "../trace/tree.js";
 import { module } from "./module.js";
 import { type LayerTypes, promote } from "./operands.js";
 import type { ParamInitializer } from "./partitioned.js";
@@ -99,11 +99,8 @@ export const DenseGeneral = module("DenseGeneral", (config: DenseGeneralConfig) 
 
 /** An initialiser that sees a parameter as one of fewer dims, from which it takes the numbers of inputs and outputs. */
 function flattened(init: ParamInitializer, flat: Shape): ParamInitializer {
-  return (key, shape, dtype) => {
-    const value = init(key, flat, dtype);
-    if (!isBoxed(value)) return ops.reshape(value, shape);
-    return value.replaceBoxed(ops.reshape(value.unbox(), shape));
-  };
+  // A box keeps its names, which are those of the dims of the parameter.
+  return (key, shape, dtype) => tree.map((x: Tensor) => ops.reshape(x, shape), init(key, flat, dtype));
 }
 
 /** Configuration of {@link Einsum}. */

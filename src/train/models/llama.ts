@@ -1,0 +1,76 @@
+import { dotProductAttention } from "../../nn/attention.js";
+import { silu } from "../../nn/functions.js";
+import { Dense, DenseGeneral } from "../../nn/linear.js";
+import { module } from "../../nn/module.js";
+import { RMSNorm } from "../../nn/normalization.js";
+import { initializers } from "../../random/index.js";
+import type { Tensor } from "../../trace/tensor.js";
+import type { ModelConfig } from "./config.js";
+import { activation, weight } from "./names.js";
+import { rotary } from "./rotary.js";
+
+/** Causal self-attention with rotary positions and grouped key-value heads. */
+const Attention = module("Attention", (config: ModelConfig) => (x: Tensor, positions: Tensor): Tensor => {
+  const { numHeads, numKvHeads, width, dtype, ropeBase } = config;
+  const headSize = width / numHeads;
+  const project = (name: string, heads: number, dim: "heads" | "kvHeads") =>
+    activation(
+      DenseGeneral({
+        name,
+        features: [heads, headSize],
+        useBias: false,
+        dtype,
+        kernelInit: weight(["embed", dim, "headSize"]),
+      })(x),
+      "batch",
+      "length",
+      "activationHeads",
+      null,
+    );
+  const query = rotary(project("query", numHeads, "heads"), positions, ropeBase);
+  const key = rotary(project("key", numKvHeads, "kvHeads"), positions, ropeBase);
+  const mixed = dotProductAttention(query, key, project("value", numKvHeads, "kvHeads"), { isCausal: true });
+  return DenseGeneral({
+    name: "out",
+    features: width,
+    axis: [-2, -1],
+    useBias: false,
+    dtype,
+    kernelInit: weight(["heads", "headSize", "embed"]),
+  })(mixed);
+});
+
+/** The gated MLP: `down(silu(gate(x)) · up(x))`. */
+const SwiGlu = module("SwiGLU", (config: ModelConfig) => (x: Tensor): Tensor => {
+  const { mlpWidth, width, dtype } = config;
+  const inner = (name: string) =>
+    activation(
+      Dense({ name, features: mlpWidth, useBias: false, dtype, kernelInit: weight(["embed", "mlp"]) })(x),
+      "batch",
+      "length",
+      "activationMlp",
+    );
+  const gated = silu(inner("gate")).mul(inner("up"));
+  return Dense({
+    name: "down",
+    features: width,
+    useBias: false,
+    dtype,
+    kernelInit: weight(["mlp", "embed"]),
+  })(gated);
+});
+
+/** A pre-norm block: attention and a gated MLP, each added to the residual stream. */
+export const LlamaBlock = module("Block", (config: ModelConfig) => (x: Tensor, positions: Tensor): Tensor => {
+  const norm = (name: string) =>
+    RMSNorm({
+      name,
+      epsilon: config.normEpsilon,
+      dtype: config.dtype,
+      scaleInit: weight(["norm"], initializers.ones),
+    });
+  const attended = x.add(Attention({ ...config, name: "attention" })(norm("attentionNorm")(x), positions));
+  const stream = activation(attended, "batch", "length", "activationEmbed");
+  const result = stream.add(SwiGlu({ ...config, name: "mlp" })(norm("mlpNorm")(stream)));
+  return activation(result, "batch", "length", "activationEmbed");
+});

@@ -1,0 +1,135 @@
+import { silu } from "../../nn/functions.js";
+import { Dense, DenseGeneral } from "../../nn/linear.js";
+import { module } from "../../nn/module.js";
+import { RMSNorm } from "../../nn/normalization.js";
+import { param } from "../../nn/variables.js";
+import * as np from "../../numpy/index.js";
+import { initializers } from "../../random/index.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import type { ModelConfig } from "./config.js";
+import { activation, weight } from "./names.js";
+
+/**
+ * The matrix memory of xLSTM in its parallel form. With gate preactivations ĩ and f̃, position t reads position
+ * s ≤ t with weight `exp(Σ_{s<j≤t} log σ(f̃_j) + ĩ_s)`, stabilised by the largest exponent of the row, and the
+ * sum of weights (at least the stabilised one) normalises the result.
+ *
+ * @param query [batch, heads, length, size], as are key and value
+ * @param inputGate [batch, heads, length], as is forgetGate
+ */
+export function matrixMemory(
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  inputGate: Tensor,
+  forgetGate: Tensor,
+): Tensor {
+  const [, , length = 0, size = 1] = query.shape;
+  const logForget = np.negative(np.logaddexp(0, np.negative(forgetGate)));
+  const decay = np.cumsum(logForget, -1);
+  const exponent = np.expandDims(decay, -1).sub(np.expandDims(decay.sub(inputGate), -2));
+  const rows = ops.iota("int32", [length, length], 0);
+  const columns = ops.iota("int32", [length, length], 1);
+  const masked = np.where(np.greaterEqual(rows, columns), exponent, -1e30);
+  const largest = np.max(masked, -1, { keepdims: true });
+  const weights = np.exp(masked.sub(largest));
+  const scores = np
+    .matmul(query, np.swapaxes(key, -1, -2))
+    .mul(1 / Math.sqrt(size))
+    .mul(weights);
+  const total = np.sum(scores, -1, { keepdims: true });
+  const normalizer = np.maximum(np.abs(total), np.exp(np.negative(largest)));
+  return np.matmul(scores.div(normalizer.add(1e-6)), value);
+}
+
+/** Mixes every channel with its own past: a causal convolution of `taps` positions. */
+const CausalConv = module("CausalConv", ({ taps }: { taps: number }) => (x: Tensor): Tensor => {
+  const [, length = 0, width = 0] = x.shape;
+  const kernel = param("kernel", weight(["conv", "mlp"], initializers.normal(1 / Math.sqrt(taps))), [
+    taps,
+    width,
+  ]);
+  const padded = np.pad(x, [
+    [0, 0],
+    [taps - 1, 0],
+    [0, 0],
+  ]);
+  const terms = Array.from({ length: taps }, (_, i) =>
+    padded.get("...", [i, i + length], []).mul(kernel.get(i).astype(x.dtype)),
+  );
+  return terms.reduce((sum, term) => sum.add(term));
+});
+
+/** A pre-norm block with the matrix memory between an up-projection and a gated down-projection. */
+export const MlstmBlock = module(
+  "Block",
+  (config: ModelConfig) =>
+    (x: Tensor, _positions: Tensor): Tensor => {
+      const { mlpWidth, numHeads, width, dtype } = config;
+      const [batch = 0, length = 0] = x.shape;
+      const headSize = mlpWidth / numHeads;
+      const norm = RMSNorm({
+        name: "norm",
+        epsilon: config.normEpsilon,
+        dtype,
+        scaleInit: weight(["norm"], initializers.ones),
+      });
+      const normed = norm(x);
+      const up = (name: string) =>
+        activation(
+          Dense({ name, features: mlpWidth, useBias: false, dtype, kernelInit: weight(["embed", "mlp"]) })(
+            normed,
+          ),
+          "batch",
+          "length",
+          "activationMlp",
+        );
+      const [inner, gate] = [up("up"), up("gate")];
+      const mixed = silu(CausalConv({ taps: 4, name: "conv" })(inner));
+      // Every head projects its own features, so that heads can lie on different devices.
+      const perHead = (name: string, from: Tensor) => {
+        const grouped = activation(
+          from.reshape([batch, length, numHeads, headSize]),
+          "batch",
+          "length",
+          "activationHeads",
+          null,
+        );
+        const kernel = param(name, weight(["heads", "headSize", null]), [numHeads, headSize, headSize]);
+        return np.einsum("blhi,hio->bhlo", grouped, kernel.astype(dtype));
+      };
+      const gates = (name: string, bias: number) => {
+        const made = DenseGeneral({
+          name,
+          features: numHeads,
+          dtype: "float32",
+          kernelInit: weight(["embed", "heads"], initializers.normal(0.02)),
+          biasInit: weight(["heads"], initializers.constant(bias)),
+        })(normed.astype("float32"));
+        return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
+      };
+      const memory = matrixMemory(
+        perHead("query", mixed).astype("float32"),
+        perHead("key", mixed).astype("float32"),
+        perHead("value", inner).astype("float32"),
+        gates("inputGate", -5),
+        gates("forgetGate", 4),
+      ).astype(dtype);
+      const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
+      const centred = memory.sub(np.mean(memory, -1, { keepdims: true }));
+      const variance = np.mean(centred.mul(centred), -1, { keepdims: true });
+      const normalized = centred.div(np.sqrt(variance.add(config.normEpsilon)));
+      const heads = np.swapaxes(normalized, 1, 2).mul(scale.astype(dtype)).reshape([batch, length, mlpWidth]);
+      const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);
+      const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
+      const down = Dense({
+        name: "down",
+        features: width,
+        useBias: false,
+        dtype,
+        kernelInit: weight(["mlp", "embed"]),
+      })(out);
+      return activation(x.add(down), "batch", "length", "activationEmbed");
+    },
+);

@@ -1,0 +1,64 @@
+import {
+  type LogicalRules,
+  withLogicalConstraint,
+  withLogicalPartitioning,
+} from "../../nn/logicalPartitioning.js";
+import type { ParamInitializer } from "../../nn/partitioned.js";
+import { initializers } from "../../random/index.js";
+import type { Tensor } from "../../trace/tensor.js";
+
+/** The logical names of the dims of parameters. */
+export type ParamDim =
+  | "vocab"
+  | "embed"
+  | "heads"
+  | "kvHeads"
+  | "headSize"
+  | "mlp"
+  | "norm"
+  | "conv"
+  | "gates";
+
+/** The logical names of the dims of activations. */
+export type ActivationDim =
+  | "batch"
+  | "length"
+  | "activationEmbed"
+  | "activationHeads"
+  | "activationMlp"
+  | "activationVocab"
+  | null;
+
+/**
+ * Which mesh axes split which dims: the batch over `data` and `fsdp`, parameters over `fsdp` along the
+ * residual stream's width, heads, MLP and vocabulary over `model`, stages and layers of a pipeline over `pipe`.
+ */
+export const languageModelRules: LogicalRules = [
+  ["batch", ["data", "fsdp"]],
+  ["vocab", "model"],
+  ["heads", "model"],
+  ["kvHeads", "model"],
+  ["mlp", "model"],
+  ["embed", "fsdp"],
+  ["activationHeads", "model"],
+  ["activationMlp", "model"],
+  ["activationVocab", "model"],
+  ["stage", "pipe"],
+];
+
+/** An initialiser of weights whose dims have logical names. */
+export function weight(
+  names: readonly (ParamDim | null)[],
+  init: ParamInitializer = kernelInit,
+): ParamInitializer {
+  return withLogicalPartitioning(init, names);
+}
+
+/** Normally distributed weights with the spread that keeps the size of activations. */
+const kernelInit: ParamInitializer = (key, shape, dtype) =>
+  initializers.normal(1 / Math.sqrt(shape.at(-2) ?? 1))(key, shape, dtype);
+
+/** Names the dims of an activation, so that the partitioner splits them by the rules. */
+export function activation(x: Tensor, ...names: readonly ActivationDim[]): Tensor {
+  return withLogicalConstraint(x, names);
+}

@@ -1,0 +1,131 @@
+import { logicalAxisRules, logicalToMeshSharding } from "../nn/logicalPartitioning.js";
+import { getPartitionSpec } from "../nn/partitioned.js";
+import type { Variables } from "../nn/scope.js";
+import * as np from "../numpy/index.js";
+import { applyUpdates, type GradientTransformation, globalNorm } from "../optim/index.js";
+import * as random from "../random/index.js";
+import { withMesh } from "../spmd/constraint.js";
+import { jit } from "../spmd/jit.js";
+import type { Mesh } from "../spmd/mesh.js";
+import { PartitionSpec } from "../spmd/partitionSpec.js";
+import { NamedSharding } from "../spmd/sharding.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { valueAndGrad } from "../transforms/grad.js";
+import { evalShape } from "../transforms/makeProgram.js";
+import { LanguageModel, type LanguageModelConfig } from "./models/languageModel.js";
+import { crossEntropy } from "./models/loss.js";
+import { languageModelRules } from "./models/names.js";
+
+/** Everything a run changes: parameters, what the optimiser remembers, and the number of steps done. */
+export interface LanguageModelState {
+  readonly params: Variables;
+  readonly optimizer: unknown;
+  readonly step: Tensor;
+}
+
+/** What a step tells about itself, each a float32 scalar. */
+export interface StepMetrics {
+  readonly loss: Tensor;
+  readonly crossEntropy: Tensor;
+  readonly gradientNorm: Tensor;
+}
+
+/** What {@link createTraining} needs. */
+export interface TrainingOptions {
+  readonly model: LanguageModelConfig;
+  readonly optimizer: GradientTransformation;
+  readonly mesh: Mesh;
+  /** The weight of the z-loss; 0 by default. */
+  readonly zLoss?: number;
+}
+
+/** The compiled functions of a training run. */
+export interface Training {
+  /** The state before the first step, made on the devices. */
+  init(seed: number): LanguageModelState;
+  /** One step on int32 tokens [batch, length + 1]; the old state's memory is reused. */
+  step(state: LanguageModelState, tokens: Tensor): [LanguageModelState, StepMetrics];
+  /** The mean cross-entropy of tokens under the state's parameters. */
+  evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
+  /** The logits of the next token after every position of tokens [batch, length]. */
+  logits(state: LanguageModelState, tokens: Tensor): Tensor;
+  /** The sharding of every leaf of the state. */
+  readonly shardings: unknown;
+  /** How batches of tokens are split. */
+  readonly batchSharding: NamedSharding;
+}
+
+/**
+ * Compiles a language model's training for a mesh with axes data, fsdp, pipe and model. The model and the
+ * optimiser are written over whole tensors; the partitioner splits them by the model's logical names.
+ */
+export function createTraining({ model, optimizer, mesh, zLoss = 0 }: TrainingOptions): Training {
+  const network = LanguageModel(model);
+  const inContext = <T>(fn: () => T): T => withMesh(mesh, () => logicalAxisRules(languageModelRules, fn));
+  const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
+
+  const create = (key: Tensor): LanguageModelState =>
+    inContext(() => {
+      const params = network.init(key, example);
+      return { params, optimizer: optimizer.init(params), step: np.zeros([], { dtype: "int32" }) };
+    });
+  const types = evalShape(create)(random.key(0));
+  const specs = getPartitionSpec(types);
+  const shardings = logicalToMeshSharding(specs, mesh, languageModelRules);
+  const batchSharding = new NamedSharding(mesh, new PartitionSpec([["data", "fsdp"]]));
+  const everywhere = new NamedSharding(mesh, new PartitionSpec([]));
+
+  const losses = (params: Variables, tokens: Tensor) => {
+    const length = (tokens.shape[1] ?? 1) - 1;
+    const inputs = ops.sliceDim(tokens, 1, 0, length);
+    const logits = network.apply(params, inputs);
+    return crossEntropy(logits, ops.sliceDim(tokens, 1, 1, length + 1), zLoss);
+  };
+  const step = (state: LanguageModelState, tokens: Tensor): [LanguageModelState, StepMetrics] =>
+    inContext(() => {
+      const differentiate = valueAndGrad(
+        (params: Variables) => {
+          const parts = losses(params, tokens);
+          return [parts.loss, parts.crossEntropy] as const;
+        },
+        { hasAux: true },
+      );
+      const [[loss, entropy], grads] = differentiate(state.params);
+      const [updates, remembered] = optimizer.update(grads, state.optimizer, state.params);
+      const next = {
+        params: applyUpdates(state.params, updates),
+        optimizer: remembered,
+        step: state.step.add(1),
+      };
+      return [next, { loss, crossEntropy: entropy, gradientNorm: globalNorm(grads) }];
+    });
+
+  const init = jit(create, { mesh, outShardings: shardings, name: "init" });
+  return {
+    init: (seed) => init(random.key(seed)),
+    step: jit(step, {
+      mesh,
+      inShardings: [shardings, batchSharding],
+      outShardings: [shardings, everywhere],
+      donate: 0,
+      name: "trainStep",
+    }),
+    evaluate: jit(
+      (state: LanguageModelState, tokens: Tensor) =>
+        inContext(() => losses(state.params, tokens).crossEntropy),
+      { mesh, inShardings: [shardings, batchSharding], name: "evaluate" },
+    ),
+    logits: jit(
+      (state: LanguageModelState, tokens: Tensor) => inContext(() => network.apply(state.params, tokens)),
+      {
+        mesh,
+        inShardings: [shardings, everywhere],
+        outShardings: everywhere,
+        name: "logits",
+      },
+    ),
+    shardings,
+    batchSharding,
+  };
+}
