@@ -39,7 +39,8 @@ export interface SafetensorsContents {
   readonly metadata: ReadonlyMap<string, string>;
 }
 
-const storedTypes: { readonly [D in StoredDType]: StoredType } = {
+/** The format's name of each element type. */
+export const storedTypes: { readonly [D in StoredDType]: StoredType } = {
   float64: "F64",
   float32: "F32",
   int32: "I32",
@@ -110,7 +111,7 @@ export function encodeSafetensors(
   tensors: Iterable<readonly [name: string, array: StoredArray]>,
   metadata: Iterable<readonly [string, string]> = [],
 ): Uint8Array {
-  const { header, arrays } = layOut(tensors, metadata);
+  const { header, arrays } = layOutSafetensors(tensors, metadata);
   const total = arrays.reduce((bytes, { data }) => bytes + data.byteLength, header.length);
   const file = new Uint8Array(total);
   file.set(header);
@@ -128,7 +129,7 @@ export async function writeSafetensors(
   tensors: Iterable<readonly [name: string, array: StoredArray]>,
   metadata: Iterable<readonly [string, string]> = [],
 ): Promise<void> {
-  const { header, arrays } = layOut(tensors, metadata);
+  const { header, arrays } = layOutSafetensors(tensors, metadata);
   const draft = `${path}.${randomUUID()}.tmp`;
   try {
     const handle = await open(draft, "wx");
@@ -147,9 +148,9 @@ export async function writeSafetensors(
 }
 
 /** The header with its length, and the arrays in the order in which they follow it. */
-function layOut(
+export function layOutSafetensors(
   tensors: Iterable<readonly [string, StoredArray]>,
-  metadata: Iterable<readonly [string, string]>,
+  metadata: Iterable<readonly [string, string]> = [],
 ): { header: Uint8Array; arrays: readonly StoredArray[] } {
   requireLittleEndian();
   const named = [...tensors];
@@ -198,7 +199,8 @@ function checkArray(name: string, { dtype, shape, data }: StoredArray): void {
   }
 }
 
-function bytesOf(data: HostData): Uint8Array {
+/** The memory of an array as bytes. */
+export function bytesOf(data: HostData): Uint8Array {
   return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 

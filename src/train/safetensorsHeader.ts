@@ -1,17 +1,10 @@
-import { ShardwiseError } from "../ir/errors.js";
 import type { Shape } from "../ir/shape.js";
+import { FileError } from "./fileError.js";
 
 /** A safetensors file that breaks a rule of the format, or holds what this library cannot represent. */
-export class SafetensorsError extends ShardwiseError {
-  /** The file, as the caller named it. */
-  readonly file: string;
-  /** The byte of the file at which the rule is broken. */
-  readonly offset: number;
-
+export class SafetensorsError extends FileError {
   constructor(file: string, offset: number, rule: string, options?: ErrorOptions) {
-    super("file", `[safetensors] ${file}, byte ${offset}: ${rule}`, options);
-    this.file = file;
-    this.offset = offset;
+    super("safetensors", file, offset, rule, options);
   }
 }
 
