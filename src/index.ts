@@ -33,6 +33,8 @@ export * as lax from "./lax/index.js";
 export * as np from "./numpy/index.js";
 export * as random from "./random/index.js";
 export { withMesh, withShardingConstraint } from "./spmd/constraint.js";
+export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/cost.js";
+export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/explain.js";
 export { jit } from "./spmd/jit.js";
 export { Mesh } from "./spmd/mesh.js";
 export { P, PartitionSpec } from "./spmd/partitionSpec.js";

@@ -224,7 +224,8 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
     along(at(ins, 0), at(outs, 0), (d) => shapeOf(ins, 1)[d] !== shapeOf(ins, 0)[d], ins.slice(1)),
   gather: (params, ins) => {
     const b = new RuleBuilder();
-    const kinds = { looked: "sum", rest: "parallel" } as const;
+    // The rows that other devices hold are zeros here, and false for booleans, which cannot be summed.
+    const kinds = { looked: at(ins, 0).dtype === "bool" ? "max" : "sum", rest: "parallel" } as const;
     const { operand, index, taken } = gatherFactors(b, shapeOf(ins, 0), shapeOf(ins, 1), params, kinds);
     return b.rule([operand, index], [taken]);
   },

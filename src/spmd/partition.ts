@@ -48,6 +48,8 @@ export interface GatherNote {
   readonly to: string;
   /** The bytes of the result on every device. */
   readonly bytes: number;
+  /** How often it happens: more than once inside a scan. */
+  readonly times: number;
   /** The user's source line. */
   readonly source: string;
 }
@@ -78,31 +80,53 @@ export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs
   propagate(program, mesh, shardings);
   const partitioner = new Partitioner(mesh, shardings);
   const inSpecs = program.inputs.map((input, i) => fixed.inSpecs?.[i] ?? shardings.get(input));
-  const outSpecs = program.outputs.map((atom, i) => fixed.outSpecs?.[i] ?? shardings.get(atom));
-  const busy = (specs: readonly Spec[]) => specs.map((spec) => specOn(mesh, spec));
-  const result = partitioner.program(program, busy(inSpecs), busy(outSpecs));
-  return { program: result, inSpecs, outSpecs, gathers: partitioner.gathers };
+  const { program: result, outSpecs } = partitioner.program(
+    program,
+    inSpecs.map((spec) => specOn(mesh, spec)),
+    program.outputs.map((atom, i) => {
+      const given = fixed.outSpecs?.[i];
+      return given ? specOn(mesh, given) : shardings.wish(atom);
+    }),
+  );
+  return {
+    program: result,
+    inSpecs,
+    outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
+    gathers: partitioner.gathers,
+  };
 }
 
 class Partitioner {
   readonly gathers: GatherNote[] = [];
+  /** Values that were brought to another spec, to use them again. */
+  private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
+  /** How often the equations that are rewritten now run. */
+  private times = 1;
 
   constructor(
     private readonly mesh: MeshShape,
     private readonly shardings: Shardings,
   ) {}
 
-  /** The per-device form of a program whose inputs and outputs have the given specs. */
-  program(program: Program, inSpecs: readonly Spec[], outSpecs: readonly Spec[]): Program {
+  /** The per-device form of a program with the given specs; outputs without one stay as they come. */
+  program(
+    program: Program,
+    inSpecs: readonly Spec[],
+    wanted: readonly (Spec | undefined)[],
+  ): { readonly program: Program; readonly outSpecs: readonly Spec[] } {
     const types = program.inputs.map(({ type }, i) => this.blockType(type, at(inSpecs, i)));
-    const { program: result } = traceFlat((blocks) => {
+    let outSpecs: readonly Spec[] = [];
+    const traced = traceFlat((blocks) => {
       const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
       const outs = this.evaluate(program, ins);
+      outSpecs = outs.map(({ spec }, i) =>
+        at(program.outputs, i).type.shape.map((_, d) => (wanted[i] ?? spec)[d] ?? []),
+      );
       return outs.map((value, i) =>
         this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
       );
     }, types);
-    return result;
+    return { program: traced.program, outSpecs };
   }
 
   private blockType(type: TensorType, spec: Spec): TensorType {
@@ -161,15 +185,23 @@ class Partitioner {
 
   /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
   private move({ block, spec }: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
-    return reshard(block, spec, to, this.mesh, (gathered) => {
+    const key = `${formatSpec(spec)} ${formatSpec(to)}`;
+    const known = this.moved.get(block)?.get(key);
+    if (known) return known;
+    const moved = reshard(block, spec, to, this.mesh, (gathered) => {
       this.gathers.push({
         what: `${eqn?.op ?? "return"} ${formatType(type)}`,
         from: formatSpec(spec),
         to: formatSpec(to),
         bytes: bytesOf(gathered.type),
-        source: eqn?.source?.text ?? "unknown source",
+        times: this.times,
+        get source() {
+          return eqn?.source?.text ?? "the results of the function";
+        },
       });
     });
+    this.moved.set(block, (this.moved.get(block) ?? new Map()).set(key, moved));
+    return moved;
   }
 
   private size(axis: string): number {
@@ -301,14 +333,18 @@ class Partitioner {
   private scan(eqn: Eqn<"scan">, ins: readonly Blocks[]): Blocks[] {
     const { body, numConsts, numCarry } = eqn.params;
     const inSpecs = body.inputs.map((input) => this.shardings.get(input));
-    const outSpecs = body.outputs.map((output, i) =>
-      i < numCarry ? at(inSpecs, numConsts + i) : this.shardings.get(output),
+    const wanted = body.outputs.map((output, i) =>
+      i < numCarry ? at(inSpecs, numConsts + i) : this.shardings.wish(output),
     );
     const stacked = (spec: Spec, isSlice: boolean): Spec => (isSlice ? [[], ...spec] : spec);
     const operands = ins.map((value, i) =>
       this.move(value, stacked(at(inSpecs, i), i >= numConsts + numCarry), eqn, at(eqn.ins, i).type),
     );
-    const results = bind("scan", operands, { ...eqn.params, body: this.program(body, inSpecs, outSpecs) });
+    const before = this.times;
+    this.times *= eqn.params.length;
+    const { program: local, outSpecs } = this.program(body, inSpecs, wanted);
+    this.times = before;
+    const results = bind("scan", operands, { ...eqn.params, body: local });
     return results.map((block, i) => ({
       kind: "blocks",
       block,
@@ -327,8 +363,8 @@ class Partitioner {
     const operands = ins.map((value, i) => this.move(value, at(specs, i), eqn, at(eqn.ins, i).type));
     const params: OpParams["while"] = {
       ...eqn.params,
-      condition: this.program(condition, conditionSpecs, [[]]),
-      body: this.program(body, bodySpecs, carrySpecs),
+      condition: this.program(condition, conditionSpecs, [[]]).program,
+      body: this.program(body, bodySpecs, carrySpecs).program,
     };
     return bind("while", operands, params).map((block, i) => ({
       kind: "blocks",
@@ -341,7 +377,7 @@ class Partitioner {
     const operands = ins.slice(1);
     const inSpecs = operands.map(({ spec }, i) => at(eqn.ins, i + 1).type.shape.map((_, d) => spec[d] ?? []));
     const outSpecs = eqn.outs.map((out) => this.shardings.get(out));
-    const branches = eqn.params.branches.map((branch) => this.program(branch, inSpecs, outSpecs));
+    const branches = eqn.params.branches.map((branch) => this.program(branch, inSpecs, outSpecs).program);
     const blocks = ins.map(({ block }) => block);
     return bind("cond", blocks, { branches }).map((block, i) => ({
       kind: "blocks",

@@ -1,9 +1,10 @@
 import { byteSize } from "../ir/dtype.js";
 import { axisSizeIn, type DimAxes, type MeshShape, type Spec, splitCount } from "../ir/mesh.js";
 import { type Atom, type Eqn, forEachEqn, type Program } from "../ir/program.js";
-import { at, range, sizeOf, type TensorType } from "../ir/shape.js";
-import { type DimFactors, type Factor, factorRule } from "./factors.js";
+import { at, range, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
+import { type DimFactors, type Factor, type FactorRule, factorRule } from "./factors.js";
 import { specOn } from "./reshard.js";
+import { movedDim } from "./segments.js";
 
 /** Tensors whose dims correspond through shared factors: an equation, or a value passed into an inner program. */
 interface Relation {
@@ -21,11 +22,18 @@ interface Member {
 /** The shardings found so far; dims that the user fixed never change. */
 export class Shardings {
   private readonly specs = new Map<number, DimAxes[]>();
+  private readonly shapes = new Map<number, Shape>();
   private readonly fixedDims = new Map<number, boolean[]>();
 
   /** The spec of a value; nothing known means whole. */
   get(atom: Atom): Spec {
     return (atom.kind === "var" ? this.specs.get(atom.id) : undefined) ?? atom.type.shape.map(() => []);
+  }
+
+  /** The spec of a value if anything is known about it. */
+  wish(atom: Atom): Spec | undefined {
+    const spec = this.get(atom);
+    return spec.some((axes, d) => axes.length > 0 || this.fixed(atom, d)) ? spec : undefined;
   }
 
   fixed(atom: Atom, dim: number): boolean {
@@ -47,6 +55,18 @@ export class Shardings {
     const spec = this.specs.get(atom.id) ?? atom.type.shape.map(() => []);
     spec[dim] = axes;
     this.specs.set(atom.id, spec);
+    this.shapes.set(atom.id, atom.type.shape);
+  }
+
+  /** Takes away axes that do not divide their dim: they only told others how to be split. */
+  trim(mesh: MeshShape): void {
+    for (const [id, spec] of this.specs) {
+      const shape = this.shapes.get(id) ?? [];
+      spec.forEach((axes, d) => {
+        const fits = axes.findIndex((_, i) => (shape[d] ?? 1) % splitCount(mesh, axes.slice(0, i + 1)) !== 0);
+        if (fits >= 0) spec[d] = axes.slice(0, fits);
+      });
+    }
   }
 }
 
@@ -65,6 +85,7 @@ export function propagate(program: Program, mesh: MeshShape, shardings: Sharding
       if (!forward && !backward) break;
     }
   }
+  shardings.trim(mesh);
 }
 
 /** Fixes what the sharding constraints of a program say. */
@@ -118,6 +139,29 @@ function linkBlock(whole: Atom, block: Atom, manual: Spec): Relation {
   };
 }
 
+/** The size of a factor that any axes may split. */
+const anySize = 0;
+
+/** Ops that move rows along a dim keep it split: neighbours exchange the rows. */
+function alongRows(eqn: Eqn, rule: FactorRule): FactorRule {
+  const dim = movedDim(eqn);
+  if (dim === undefined) return rule;
+  const rows = rule.factors.length;
+  const through = (tensors: readonly DimFactors[], atoms: readonly Atom[]) =>
+    tensors.map((dims, i) =>
+      dims.map((factors, d) => (d === dim && at(atoms, i).type.shape[d] !== 1 ? [rows] : factors)),
+    );
+  const factors = rule.factors.map(({ size, kind }) => ({
+    size,
+    kind: kind === "whole" ? "parallel" : kind,
+  }));
+  return {
+    factors: [...factors, { size: anySize, kind: "parallel" }],
+    operands: through(rule.operands, eqn.ins),
+    results: through(rule.results, eqn.outs),
+  };
+}
+
 function relations(program: Program, mesh: MeshShape): Relation[] {
   return program.eqns.flatMap((eqn) => relationsOf(eqn, mesh));
 }
@@ -161,7 +205,7 @@ function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
       ];
     }
     default: {
-      const rule = factorRule(eqn);
+      const rule = alongRows(eqn, factorRule(eqn));
       const member = (value: Atom, dims: DimFactors): Member => ({ value, type: value.type, dims });
       return [
         {
@@ -185,7 +229,10 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): bool
     });
   });
   if (wishes.length === 0) return false;
-  const assigned = assignAxes(wishes, relation.factors);
+  const reduces = relation.factors.some(({ kind }) => kind !== "parallel");
+  // What is fixed on one side of a contraction must not decide how larger tensors on the other side are split.
+  const weighed = reduces ? wishes.map((wish) => ({ ...wish, fixed: false })) : wishes;
+  const assigned = assignAxes(weighed, relation.factors);
   let changed = false;
   for (const { value, dims } of relation.members) {
     if (value.kind !== "var") continue;

@@ -37,7 +37,7 @@ export interface Segments {
 export type Value = Blocks | Segments;
 
 /** The one dim along which an equation moves rows, if it moves them evenly along exactly one. */
-function movedDim(eqn: Eqn): number | undefined {
+export function movedDim(eqn: Eqn): number | undefined {
   const only = (moved: readonly boolean[]) => {
     const dims = moved.flatMap((flag, d) => (flag ? [d] : []));
     return dims.length === 1 ? dims[0] : undefined;

@@ -171,7 +171,7 @@ const index = (i: number) => Tensor.scalar(i, "int32");
 const half = (x: Tensor) => ops.mul(x, 0.5);
 
 /** `y` in the shape of `x`: as it is, or reduced to a number and spread. */
-function fit(y: Tensor, x: Tensor): Tensor {
+function shapedLike(y: Tensor, x: Tensor): Tensor {
   if (y.shape.join() === x.shape.join()) return y;
   return ops.broadcastInDim(ops.mul(ops.reduceSum(y, allDims(y)), 0.1), x.shape, []);
 }
@@ -188,9 +188,9 @@ const ids = (n: number, count: number, by: number) =>
 /** Steps of random programs over tensors of any shape with at least one dim. */
 const steps: Readonly<Record<string, RandomStep>> = {
   tanh: ({ x }) => ops.tanh(x),
-  add: ({ x, y }) => ops.add(x, fit(y, x)),
-  mul: ({ x, y }) => ops.mul(x, ops.tanh(fit(y, x))),
-  select: ({ x, y }) => ops.select(ops.compare("gt", x, fit(y, x)), half(x), fit(y, x)),
+  add: ({ x, y }) => ops.add(x, shapedLike(y, x)),
+  mul: ({ x, y }) => ops.mul(x, ops.tanh(shapedLike(y, x))),
+  select: ({ x, y }) => ops.select(ops.compare("gt", x, shapedLike(y, x)), half(x), shapedLike(y, x)),
   iota: ({ x, pick }) => ops.add(x, half(ops.iota(x.dtype, x.shape, pick(x.ndim)))),
   transpose: ({ x, pick }) => ops.moveDim(x, pick(x.ndim), pick(x.ndim)),
   flatten: ({ x }) => ops.reshape(x, [sizeOf(x.shape)]),
@@ -256,7 +256,7 @@ const steps: Readonly<Record<string, RandomStep>> = {
     const padded = ops.pad(x, Tensor.scalar(0, x.dtype), { low: on(n), high: on(0), interior: on(0) });
     return ops.sliceDim(padded, d, 0, n);
   },
-  concatenate: ({ x, y, pick }) => ops.concatenate([x, fit(y, x), half(x)], pick(x.ndim)),
+  concatenate: ({ x, y, pick }) => ops.concatenate([x, shapedLike(y, x), half(x)], pick(x.ndim)),
   dynamicSlice: ({ x, pick }) => {
     const d = pick(x.ndim);
     const starts = allDims(x).map((e) => (e === d ? ops.add(index(pick(4)), 1) : index(0)));
@@ -320,17 +320,22 @@ const steps: Readonly<Record<string, RandomStep>> = {
   scan: ({ x, y }) => {
     const [last, ys] = scan<Tensor, Tensor, Tensor>(
       (carry, row) => {
-        const next = ops.tanh(ops.add(carry, fit(row, carry)));
+        const next = ops.tanh(ops.add(carry, shapedLike(row, carry)));
         return [next, half(row)];
       },
-      fit(y, x),
+      shapedLike(y, x),
       x,
     );
     return ops.add(last, ys);
   },
   loop: ({ x, pick }) => {
     const d = pick(x.ndim);
-    return foriLoop(0, 2, (i, c: Tensor) => ops.add(rollBy(c, d, 1), fit(ops.convert(i, c.dtype), c)), x);
+    return foriLoop(
+      0,
+      2,
+      (i, c: Tensor) => ops.add(rollBy(c, d, 1), shapedLike(ops.convert(i, c.dtype), c)),
+      x,
+    );
   },
   cond: ({ x, y }) => {
     const total = ops.reduceSum(y, allDims(y));
@@ -341,7 +346,7 @@ const steps: Readonly<Record<string, RandomStep>> = {
       x,
     );
   },
-  vmapped: ({ x, y }) => vmap((row: Tensor) => ops.add(ops.tanh(row), fit(y, row)))(x),
+  vmapped: ({ x, y }) => vmap((row: Tensor) => ops.add(ops.tanh(row), shapedLike(y, row)))(x),
   remat: ({ x }) => remat((a: Tensor) => ops.tanh(ops.mul(a, ops.tanh(a))))(x),
 };
 
