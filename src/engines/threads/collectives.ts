@@ -4,7 +4,7 @@ import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import type { CombineKernel, MoveKernels } from "./moveKernels.js";
 import type { Peers } from "./peers.js";
-import type { Signals } from "./signals.js";
+import { SEVERAL, type Signals } from "./signals.js";
 
 /**
  * Collectives on shared memory. `start` publishes where this device's source and target lie and never waits;
@@ -17,7 +17,17 @@ import type { Signals } from "./signals.js";
  *
  * Words per collective and mesh position, on a cache line of their own:
  */
-const WORDS = { ready: 0, finished: 1, source: 2, target: 3, staged: 4, stride: 16 } as const;
+const WORDS = {
+  ready: 0,
+  finished: 1,
+  source: 2,
+  target: 3,
+  staged: 4,
+  // The counts are on another line than what their owner publishes alone.
+  readyCount: 16,
+  finishedCount: 24,
+  stride: 32,
+} as const;
 
 /** Sources up to this size (times the number of members) are staged. */
 const STAGED_BYTES = 16 * 1024;
@@ -97,17 +107,19 @@ export function prepareCollective(
 
 /** The work between the waits: what this device writes for itself, or for all members. */
 interface Work {
-  /** The members whose elements this device reads. */
-  readonly reads: readonly number[];
-  /** The members that read this device's elements. */
-  readonly readBy: readonly number[];
+  readonly signal: Signal;
   /** Computes the own result; `sources` are the members' addresses. */
   own(sources: readonly number[], target: number): void;
   /** Computes a share of everybody's result, when splitting the work pays. */
   readonly shared: ((sources: readonly number[], targets: readonly number[]) => void) | undefined;
 }
 
-/** The members of a group as one of them sees them, and the words they share. */
+/**
+ * The members of a group as one of them sees them, and the words they share. Members tell each other how far
+ * they are in one of two ways. Where somebody waits for one peer only, that is the peer's own word. Where all wait
+ * for all, it is a count in the words of the first member: the last one to arrive wakes the others, so that
+ * each of them sleeps and wakes once.
+ */
 class Link {
   readonly me: number;
   readonly members: readonly number[];
@@ -134,17 +146,58 @@ class Link {
     for (let i = 0; i < this.lines.length; i++) into[i] = (words[(this.lines[i] ?? 0) + word] ?? 0) >>> 0;
   }
 
-  publish(word: number, sequence: number): void {
-    Atomics.store(this.host.words, this.mine + word, sequence);
-    this.host.signals.wake(this.members);
+  /** A way for `reads` to be told of by their own words, and to tell `readBy`. */
+  byPeers(reads: readonly number[], readBy: readonly number[]): Signal {
+    const { signals, words } = this.host;
+    const [sources, readers] = [reads, readBy].map((list) => list.map((i) => at(this.members, i)));
+    const awaitPeers = (list: readonly number[], word: number, sequence: number) => {
+      for (const i of list) {
+        signals.waitForSequence(words, (this.lines[i] ?? 0) + word, sequence, this.members[i] ?? 0);
+      }
+    };
+    const tell = (word: number, sequence: number, devices: readonly number[]) => {
+      Atomics.store(words, this.mine + word, sequence);
+      signals.wake(devices);
+    };
+    return {
+      ready: (sequence) => tell(WORDS.ready, sequence, readers ?? []),
+      awaitReady: (sequence) => awaitPeers(reads, WORDS.ready, sequence),
+      finished: (sequence) => tell(WORDS.finished, sequence, sources ?? []),
+      awaitFinished: (sequence) => awaitPeers(readBy, WORDS.finished, sequence),
+    };
   }
 
-  await(members: readonly number[], word: number, sequence: number): void {
+  /** A way for all to tell all, by counting. */
+  byCount(): Signal {
     const { signals, words } = this.host;
-    for (const i of members) {
-      signals.waitForSequence(words, (this.lines[i] ?? 0) + word, sequence, this.members[i] ?? 0);
-    }
+    const { members } = this;
+    const size = members.length;
+    const line = at(this.lines, 0);
+    const arrive = (word: number, sequence: number) => {
+      const count = Atomics.add(words, line + word, 1) + 1;
+      if (((count - Math.imul(sequence, size)) | 0) === 0) signals.wake(members);
+    };
+    const awaitAll = (word: number, sequence: number) =>
+      signals.waitForSequence(words, line + word, Math.imul(sequence, size), SEVERAL);
+    return {
+      ready: (sequence) => arrive(WORDS.readyCount, sequence),
+      awaitReady: (sequence) => awaitAll(WORDS.readyCount, sequence),
+      finished: (sequence) => arrive(WORDS.finishedCount, sequence),
+      awaitFinished: (sequence) => awaitAll(WORDS.finishedCount, sequence),
+    };
   }
+}
+
+/** How the members of a group learn how far the others are. */
+interface Signal {
+  /** Tells that the source can be read. */
+  ready(sequence: number): void;
+  /** Waits until the sources that are needed can be read. */
+  awaitReady(sequence: number): void;
+  /** Tells that the sources have been read. */
+  finished(sequence: number): void;
+  /** Waits until those who need the own source have read it. */
+  awaitFinished(sequence: number): void;
 }
 
 function aloneCollective(work: Work): Collective {
@@ -168,10 +221,10 @@ function directCollective(link: Link, work: Work): Collective {
       target = to;
       link.put(WORDS.source, from);
       link.put(WORDS.target, to);
-      link.publish(WORDS.ready, sequence);
+      work.signal.ready(sequence);
     },
     done() {
-      link.await(work.reads, WORDS.ready, sequence);
+      work.signal.awaitReady(sequence);
       link.addresses(WORDS.source, sources);
       if (work.shared) {
         link.addresses(WORDS.target, targets);
@@ -179,8 +232,8 @@ function directCollective(link: Link, work: Work): Collective {
       } else {
         work.own(sources, target);
       }
-      link.publish(WORDS.finished, sequence);
-      link.await(work.readBy, WORDS.finished, sequence);
+      work.signal.finished(sequence);
+      work.signal.awaitFinished(sequence);
     },
   };
 }
@@ -203,15 +256,15 @@ function stagedCollective(
     start(from, to) {
       sequence = (sequence + 1) | 0;
       target = to;
-      link.await(work.readBy, WORDS.finished, (sequence - 2) | 0);
+      work.signal.awaitFinished((sequence - 2) | 0);
       host.kernels.copy(stagingAddress + (sequence & 1) * stride, from, bytes);
-      link.publish(WORDS.ready, sequence);
+      work.signal.ready(sequence);
     },
     done() {
-      link.await(work.reads, WORDS.ready, sequence);
+      work.signal.awaitReady(sequence);
       link.addresses(WORDS.staged + (sequence & 1), sources);
       work.own(sources, target);
-      link.publish(WORDS.finished, sequence);
+      work.signal.finished(sequence);
     },
   };
 }
@@ -224,7 +277,10 @@ function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHost): Wo
   const bytes = spec.elements * element;
   const inner = spec.inner * element;
   const others = range(size).filter((i) => i !== me);
-  const everybody = { reads: others, readBy: others, shared: undefined };
+  const everybody = {
+    signal: size > 2 ? link.byCount() : link.byPeers(others, others),
+    shared: undefined,
+  };
   switch (spec.kind) {
     case "allReduce": {
       const combine = prepareCombine(spec, members, host);
@@ -260,7 +316,7 @@ function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHost): Wo
         if (pair === undefined) kernels.zero(target, bytes);
         else peers.pull(target, members[pair[0]] ?? 0, sources[pair[0]] ?? 0, bytes);
       };
-      return { reads, readBy, own, shared: undefined };
+      return { signal: link.byPeers(reads, readBy), own, shared: undefined };
     }
     case "allToAll": {
       const own = (sources: readonly number[], target: number) => {

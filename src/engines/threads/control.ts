@@ -33,15 +33,18 @@ export const WORD = {
   state: 3 * LINE + 2,
   /** Changes whenever the device begins a step. */
   progress: 3 * LINE + 3,
-  /** The mesh position the device waits for while its state is `waiting`. */
+  /** The device this one waits for while its state is `waiting`; −1 for several. */
   waitsFor: 3 * LINE + 4,
 } as const;
 
 /** What a device does. */
 export const STATE = { starting: 0, idle: 1, running: 2, waiting: 3 } as const;
 
-/** What a sleeping device waits for: something that a peer does, or a command of the main thread. */
-export const SLEEP = { awake: 0, forPeer: 1, forCommand: 2 } as const;
+/** What a sleeping device waits for: a peer in a collective, a command, or a peer that finishes a command. */
+export const SLEEP = { awake: 0, forPeer: 1, forCommand: 2, forCompletion: 3 } as const;
+
+/** One of {@link SLEEP}. */
+export type Sleep = (typeof SLEEP)[keyof typeof SLEEP];
 
 /** Where the block of a device begins. */
 export function deviceBase(device: number): number {
@@ -54,7 +57,7 @@ export function newControl(numDevices: number): Int32Array<SharedArrayBuffer> {
 }
 
 /** Wakes a device that sleeps for the given reason; costs one load when it does not. */
-export function ring(control: Int32Array, device: number, sleep: (typeof SLEEP)[keyof typeof SLEEP]): void {
+export function ring(control: Int32Array, device: number, sleep: Sleep): void {
   const base = deviceBase(device);
   if (Atomics.load(control, base + WORD.sleeps) !== sleep) return;
   Atomics.add(control, base + WORD.doorbell, 1);

@@ -3,7 +3,7 @@ import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { planStaging, prepareCollective } from "./collectives.js";
 import { COMMAND, CommandReader } from "./commands.js";
-import { deviceBase, reportEvent, STATE, WORD } from "./control.js";
+import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "./control.js";
 import type { PreparedGemm } from "./gemm.js";
 import type { LoadMessage, WorkerMessage, WorkerSetup } from "./messages.js";
 import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
@@ -76,7 +76,7 @@ class Device {
       Atomics.store(control, this.base + WORD.program, 0);
       Atomics.add(control, this.base + WORD.completed, 1);
       reportEvent(control);
-      this.signals.wakeAll(this.setup.layout.memories.length);
+      this.signals.wakeFollowers(this.setup.layout.memories.length);
     }
   }
 
@@ -103,7 +103,8 @@ class Device {
   private pull(): void {
     const [, target = 0, source = 0, bytes = 0, peer = 0, after = 0] = this.reader.command.subarray(0, 6);
     if (peer !== this.setup.device) {
-      this.signals.waitForSequence(this.setup.control, deviceBase(peer) + WORD.completed, after | 0, peer);
+      const word = deviceBase(peer) + WORD.completed;
+      this.signals.waitForSequence(this.setup.control, word, after | 0, peer, SLEEP.forCompletion);
     }
     this.peers.pull(target, peer, source, bytes);
   }

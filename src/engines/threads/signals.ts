@@ -1,4 +1,4 @@
-import { ABORT, deviceBase, ring, SLEEP, STATE, WORD } from "./control.js";
+import { ABORT, deviceBase, ring, SLEEP, type Sleep, STATE, WORD } from "./control.js";
 
 /** Thrown inside a worker when the engine stops; it ends the worker without being a failure of it. */
 export class Aborted extends Error {
@@ -6,6 +6,9 @@ export class Aborted extends Error {
     super("the engine stopped");
   }
 }
+
+/** Stands for the name of a peer when a device waits for several. */
+export const SEVERAL = -1;
 
 /** How long a sleeping worker goes on at most before it looks again by itself. */
 const LONGEST_SLEEP_MS = 1000;
@@ -37,7 +40,13 @@ export class Signals {
   }
 
   /** Waits until `words[index]` has reached `sequence`, counting around; `peer` is named if that never happens. */
-  waitForSequence(words: Int32Array, index: number, sequence: number, peer: number): void {
+  waitForSequence(
+    words: Int32Array,
+    index: number,
+    sequence: number,
+    peer: number,
+    sleep: Sleep = SLEEP.forPeer,
+  ): void {
     if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
     for (let i = 0; i < this.spins; i++) {
       if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
@@ -47,7 +56,7 @@ export class Signals {
     Atomics.store(control, this.state, STATE.waiting);
     for (;;) {
       const bell = Atomics.load(control, this.doorbell);
-      Atomics.store(control, this.sleeps, SLEEP.forPeer);
+      Atomics.store(control, this.sleeps, sleep);
       if (((Atomics.load(words, index) - sequence) | 0) >= 0) break;
       this.throwIfAborted();
       Atomics.wait(control, this.doorbell, bell, LONGEST_SLEEP_MS);
@@ -77,10 +86,10 @@ export class Signals {
     for (const device of devices) if (device !== this.device) ring(this.control, device, SLEEP.forPeer);
   }
 
-  /** Wakes every device that sleeps. */
-  wakeAll(numDevices: number): void {
+  /** Wakes those who wait for this device to finish a command. */
+  wakeFollowers(numDevices: number): void {
     for (let device = 0; device < numDevices; device++) {
-      if (device !== this.device) ring(this.control, device, SLEEP.forPeer);
+      if (device !== this.device) ring(this.control, device, SLEEP.forCompletion);
     }
   }
 

@@ -71,9 +71,7 @@ export class Watchdog {
     const first = stuck[0];
     if (first === undefined || stuck.length < working.length) return;
     const peer = Atomics.load(this.control, deviceBase(first) + WORD.waitsFor);
-    this.fail(
-      first,
-      `it has waited ${this.deadlineMs} ms for device ${peer}, which waits too or has no such work`,
-    );
+    const whom = peer < 0 ? "its peers, which wait too or have" : `device ${peer}, which waits too or has`;
+    this.fail(first, `it has waited ${this.deadlineMs} ms for ${whom} no such work`);
   }
 }
