@@ -1,4 +1,5 @@
 import type { Engine } from "../../../ir/engine.js";
+import type { TensorType } from "../../../ir/shape.js";
 import * as lax from "../../../lax/index.js";
 import * as nn from "../../../nn/index.js";
 import * as np from "../../../numpy/index.js";
@@ -6,10 +7,10 @@ import { shardModuleParams, syncGradients } from "../../../parallel/dataParallel
 import { executePipelineStep, PipelineModule } from "../../../parallel/pipelineParallel.js";
 import { ModelParallelismWrapper, TPDense, type TPMode } from "../../../parallel/tensorParallel.js";
 import * as random from "../../../random/index.js";
-import type { Tensor } from "../../../trace/tensor.js";
+import { Tensor } from "../../../trace/tensor.js";
 import * as tree from "../../../trace/tree.js";
 import { valueAndGrad } from "../../../transforms/grad.js";
-import type { GoldenCase } from "../cases.js";
+import { type GoldenCase, HostArray } from "../cases.js";
 import { type AreaRunner, byName, expectAll } from "../check.js";
 import { agreement, expectClose, expectTreeClose } from "../compare.js";
 import { numbersIn, Stack } from "../models.js";
@@ -66,14 +67,10 @@ async function runPipelineModule(golden: GoldenCase, engine: Engine): Promise<vo
   };
   const made = onMesh(
     mesh,
-    (x: Tensor, t: Tensor) => {
-      const variables = model.init(random.key(golden.number("seed")), x);
-      return { variables, ...run(variables, x, t) };
-    },
+    (x: Tensor) => ({ variables: model.init(random.key(golden.number("seed")), x) }),
     golden.tensor("x"),
-    golden.tensor("t"),
   );
-  const given = onMesh(
+  const { values, names } = onMesh(
     mesh,
     (values: unknown, x: Tensor, t: Tensor) =>
       run(withBoxes(values, golden, "variables") as nn.Variables, x, t),
@@ -82,13 +79,11 @@ async function runPipelineModule(golden: GoldenCase, engine: Engine): Promise<vo
     golden.tensor("t"),
   );
   await expectAll(
-    () => expectNames(made.names, golden),
+    () => expectNames({ ...made.names, ...names }, golden),
     () => expectTreeClose(made.values.variables, golden.tree("variables")),
-    ...[made.values, given.values].flatMap(({ y, loss, grads }) => [
-      () => expectClose(y, golden.host("y"), undefined, "y"),
-      () => expectClose(loss, golden.host("loss"), undefined, "loss"),
-      () => expectTreeClose(grads, golden.tree("grads"), agreement.gradient),
-    ]),
+    () => expectClose(values.y, golden.host("y"), undefined, "y"),
+    () => expectClose(values.loss, golden.host("loss"), undefined, "loss"),
+    () => expectTreeClose(values.grads, golden.tree("grads"), agreement.gradient),
   );
 }
 
@@ -145,7 +140,8 @@ async function runThreeAxes(golden: GoldenCase, engine: Engine): Promise<void> {
           variables,
           synced,
         );
-        losses.push(value);
+        // Only the last stage knows the loss; all stages report it.
+        losses.push(lax.psum(value, pipeAxis));
       }
       return { final: variables, losses: np.stack(losses) };
     },
@@ -154,7 +150,33 @@ async function runThreeAxes(golden: GoldenCase, engine: Engine): Promise<void> {
   );
   await expectAll(
     () => expectNames(names, golden),
-    () => expectClose(values.losses, golden.host("losses"), agreement.gradient, "losses"),
-    () => expectTreeClose(values.final, golden.tree("final"), agreement.gradient),
+    () => expectDiverging({ losses: values.losses }, { losses: golden.host("losses") }),
+    () => expectDiverging(values.final, golden.value("final")),
+  );
+}
+
+/** Beyond this a run has diverged: digits mean nothing any more, only that it did. */
+const diverged = 1e6;
+
+/** Compares trees of values that may have diverged, infinite and undefined ones included. */
+async function expectDiverging(actual: unknown, expected: unknown): Promise<void> {
+  const cut = (type: TensorType, values: ArrayLike<number>) =>
+    HostArray.of(
+      type.dtype,
+      type.shape,
+      Array.from(values, (value) => (Math.abs(value) < diverged ? value : diverged)),
+    );
+  const got = await Promise.all(
+    tree
+      .leaves(actual)
+      .map(async (leaf) => (leaf instanceof Tensor ? cut(leaf.type, await leaf.data()) : leaf)),
+  );
+  const want = tree
+    .leaves(expected)
+    .map((leaf) => (leaf instanceof HostArray ? cut(leaf, leaf.values) : leaf));
+  await expectTreeClose(
+    tree.unflatten(tree.structure(actual), got),
+    tree.unflatten(tree.structure(expected), want),
+    agreement.gradient,
   );
 }
