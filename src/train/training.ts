@@ -50,6 +50,8 @@ export interface Training {
   evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
   /** The logits of the next token after every position of tokens [batch, length]. */
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
+  /** The type of every leaf of the state. */
+  readonly types: unknown;
   /** The sharding of every leaf of the state. */
   readonly shardings: unknown;
   /** How batches of tokens are split. */
@@ -125,6 +127,7 @@ export function createTraining({ model, optimizer, mesh, zLoss = 0 }: TrainingOp
         name: "logits",
       },
     ),
+    types,
     shardings,
     batchSharding,
   };

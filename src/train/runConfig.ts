@@ -1,0 +1,114 @@
+import { availableParallelism } from "node:os";
+import { type ModelConfig, modelViolations } from "./models/config.js";
+import {
+  type Config,
+  choice,
+  decimal,
+  flag,
+  integer,
+  type ReadConfig,
+  readConfig,
+  type Setting,
+  text,
+} from "./schema.js";
+
+/** Everything that describes a training run, with defaults that train a small model in a few minutes. */
+export const runSchema = {
+  model: {
+    kind: choice("llama", "the blocks: attention, or the matrix memory of xLSTM", ["llama", "mlstm"]),
+    width: integer(128, "width of the residual stream"),
+    numLayers: integer(4, "number of blocks"),
+    numHeads: integer(4, "attention heads"),
+    numKvHeads: integer(4, "key and value heads"),
+    mlpWidth: integer(384, "inner width of the MLP"),
+    tieEmbeddings: flag(true, "use the embedding table as output layer"),
+    ropeBase: decimal(10_000, "base of the rotary frequencies", 1),
+    normEpsilon: decimal(1e-6, "added to variances"),
+    dtype: choice("float32", "type of activations", ["float32", "bfloat16"]),
+    remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
+  },
+  mesh: {
+    data: integer(availableParallelism(), "devices along axis data: each has the whole model"),
+    fsdp: integer(1, "devices along axis fsdp: data parallel with split parameters"),
+    pipe: integer(1, "devices along axis pipe: stages of a pipeline"),
+    model: integer(1, "devices along axis model: tensor parallel"),
+  },
+  pipeline: {
+    microbatches: integer(4, "micro-batches a batch is split into when pipe > 1"),
+    repeats: integer(1, "how often a micro-batch goes round the stages (1 is GPipe, more is circular)"),
+  },
+  data: {
+    source: text("bundled", "a text file, or `bundled` for the text that comes with the install"),
+    tokenizer: text("bytes", "`bytes`, `bpe` (trained on the text), or a tokenizer.json"),
+    vocabSize: integer(512, "size of a trained BPE vocabulary", 257),
+    sequence: integer(128, "tokens per example"),
+    batch: integer(16, "examples per step, over all devices"),
+    validation: decimal(0.05, "share of the text that is kept for evaluation", 0, 0.5),
+  },
+  optimizer: {
+    kind: choice("adamw", "the optimiser", ["sgd", "momentum", "adam", "adamw", "lion"]),
+    learningRate: decimal(2e-3, "the highest learning rate"),
+    schedule: choice("cosine", "how the learning rate changes", ["constant", "cosine", "linear", "wsd"]),
+    warmup: integer(20, "steps over which the learning rate rises", 0),
+    weightDecay: decimal(0.1, "decay of weights (not of norms and biases)"),
+    clip: decimal(1, "largest global norm of gradients; 0 for none"),
+    zLoss: decimal(0, "weight of the z-loss"),
+  },
+  steps: integer(300, "training steps"),
+  seed: integer(0, "seed of parameters and data order", 0),
+  out: text("runs/default", "folder for checkpoints, metrics, trace and report"),
+  checkpointEvery: integer(100, "steps between checkpoints"),
+  keep: integer(2, "how many checkpoints to keep"),
+  evalEvery: integer(100, "steps between evaluations"),
+  sample: integer(120, "tokens to generate at the end", 0),
+} as const;
+
+/** The configuration of a training run. */
+export type RunConfig = Config<typeof runSchema>;
+
+/** Reads a run's configuration and checks that its parts fit together; all violations are listed. */
+export function readRunConfig(
+  json: unknown,
+  settings: readonly Setting[] = [],
+): ReadConfig<typeof runSchema> {
+  const { config, violations } = readConfig(runSchema, json, settings);
+  return { config, violations: violations.length > 0 ? violations : crossViolations(config) };
+}
+
+/** The model's part of a run's configuration. */
+export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfig {
+  return { ...model, vocabSize };
+}
+
+function crossViolations(config: RunConfig): string[] {
+  const { model, mesh, pipeline, data } = config;
+  const violations = modelViolations(modelConfig(config, 256));
+  const multiple = (path: string, value: number, of: number, why: string) => {
+    if (value % of === 0) return;
+    const below = Math.max(of, Math.floor(value / of) * of);
+    violations.push(
+      `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${below} or ${Math.ceil(value / of) * of}`,
+    );
+  };
+  const micro = mesh.pipe > 1 ? pipeline.microbatches : 1;
+  multiple(
+    "data.batch",
+    data.batch,
+    mesh.data * mesh.fsdp * micro,
+    mesh.pipe > 1 ? "data x fsdp x microbatches" : "data x fsdp",
+  );
+  multiple("model.numHeads", model.numHeads, mesh.model, "mesh.model");
+  multiple("model.numKvHeads", model.numKvHeads, mesh.model, "mesh.model");
+  multiple("model.mlpWidth", model.mlpWidth, mesh.model, "mesh.model");
+  multiple("model.width", model.width, mesh.fsdp, "mesh.fsdp");
+  if (mesh.pipe > 1) {
+    multiple(
+      "model.numLayers",
+      model.numLayers,
+      mesh.pipe * pipeline.repeats,
+      "mesh.pipe x pipeline.repeats",
+    );
+    multiple("pipeline.microbatches", pipeline.microbatches, mesh.pipe, "mesh.pipe");
+  }
+  return violations;
+}
