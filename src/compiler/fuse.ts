@@ -362,8 +362,8 @@ class Fuser {
     if (!this.reach.areIndependent(early, late)) return;
     if (group.members.length + other.members.length > MAX_SIBLINGS) return;
     if (new Set([...group.reads.keys(), ...other.reads.keys()]).size > MAX_READS) return;
-    const size = map.flat().reduce((n, dim) => n * dim.size, 1);
-    if (size < LARGE_OPERAND || group.loops().length !== other.loops().length) return;
+    const value = group.reads.get(id);
+    if (!value || this.weight(value) < LARGE_OPERAND || group.loops().length !== other.loops().length) return;
     this.merge(early, group, late, other, pairLoops(otherMap, map));
   }
 
@@ -381,15 +381,16 @@ class Fuser {
     if (targets.some((dim) => dim === undefined) || new Set(targets).size !== targets.length) return false;
     // Sums over rows count every row of the group once, so they only move to a group with the same rows.
     if (other.late.size > 0 && (loops.length !== own.length || targets.at(-1) !== own.at(-1))) return false;
-    if (other.inner) {
-      const inner = expand(other.inner).flatMap((dim) => pairs.get(dim) ?? []);
-      const mine = group.inner && expand(group.inner);
-      if (mine && !(mine.length === inner.length && mine.every((dim) => inner.includes(dim)))) return false;
-      if (!mine && group.late.size > 0) return false;
-      group.inner = mine ?? inner;
-    } else if (other.late.size > 0 && group.inner) {
+    const mine = group.inner && expand(group.inner);
+    const theirs = other.inner && expand(other.inner).flatMap((dim) => pairs.get(dim) ?? []);
+    if (mine && theirs && !(mine.length === theirs.length && mine.every((dim) => theirs.includes(dim))))
       return false;
-    }
+    const inner = mine ?? theirs;
+    const fits = (reduced: readonly (Dim | undefined)[]) =>
+      !inner || inner.every((dim) => reduced.includes(dim)) || !inner.some((dim) => reduced.includes(dim));
+    if (!lateDims(group).every(fits)) return false;
+    if (!lateDims(other).every((reduced) => fits(reduced.map((dim) => pairs.get(dim))))) return false;
+    group.inner = inner;
     for (const [dim, target] of pairs) if (dim !== target && loops.includes(dim)) dim.become(target);
     group.members.push(...other.members);
     for (const [id, map] of other.maps) group.maps.set(id, map);
@@ -439,6 +440,13 @@ class Fuser {
   }
 }
 
+/** The loops that each reduction over all rows of a group runs over. */
+function lateDims(group: Group): Dim[][] {
+  return [...group.operandMaps]
+    .filter(([eqn]) => group.late.has(at(eqn.outs, 0).id))
+    .map(([eqn, map]) => expand(eqn.params.dims.flatMap((d) => at(map, d))));
+}
+
 /**
  * Where a group can reduce a value: `rows` makes the reduced loops the inner ones, `row` reduces over the inner
  * loops that there are already, `late` adds up over all rows, so that the result is ready when the kernel ends.
@@ -457,11 +465,10 @@ function reductionPlace(
   if (!inner) {
     if (!isWhole) return undefined;
     if (!last || !reduced.includes(last)) return "late";
-    const fits = [...group.operandMaps].every(([eqn, map]) => {
-      if (!group.late.has(at(eqn.outs, 0).id) || !("dims" in eqn.params)) return true;
-      const others = expand(eqn.params.dims.flatMap((d) => at(map, d)));
-      return reduced.every((dim) => others.includes(dim)) || !reduced.some((dim) => others.includes(dim));
-    });
+    const fits = lateDims(group).every(
+      (others) =>
+        reduced.every((dim) => others.includes(dim)) || !reduced.some((dim) => others.includes(dim)),
+    );
     return fits ? "rows" : undefined;
   }
   const touched = inner.filter((dim) => reduced.includes(dim));

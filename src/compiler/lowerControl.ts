@@ -3,7 +3,8 @@ import type { Atom, Eqn, Program } from "../ir/program.js";
 import { at, range, tensorType } from "../ir/shape.js";
 import { type Buffer, denseView, refOf, type View } from "./buffers.js";
 import { type Frame, lowerBody } from "./frame.js";
-import type { PlannedLoop } from "./plannedSteps.js";
+import { sharablePairs } from "./memoryPlan.js";
+import { accesses, innerSteps, type PlannedLoop, type PlannedStep } from "./plannedSteps.js";
 
 /** A value that a loop carries from one iteration to the next. */
 interface Carry {
@@ -14,6 +15,8 @@ interface Carry {
   /** The memory behind the two at the start. */
   readonly first: View;
   readonly second: View | undefined;
+  /** The slot that stays where it is, when the body updates the value in place. */
+  readonly slot?: Buffer;
 }
 
 /** Copies the initial values of carried values, and gives each two places to alternate between. */
@@ -37,15 +40,56 @@ function makeCarries(
   });
 }
 
+/** Whether a buffer is `wanted` or looks at its memory. */
+function leadsTo(buffer: Buffer, wanted: Buffer): boolean {
+  const root = buffer.root();
+  if (root === wanted) return true;
+  return root.kind.kind === "dynamic" && root.kind.parents.some((parent) => leadsTo(parent, wanted));
+}
+
+function touches(step: PlannedStep, buffer: Buffer, kind: "reads" | "writes"): boolean {
+  if (accesses(step)[kind].some((b) => leadsTo(b, buffer))) return true;
+  return innerSteps(step).some((list) => list.some((inner) => touches(inner, buffer, kind)));
+}
+
+/**
+ * Lets the next value of a carry take the place of the current one where the body does not read the current one
+ * any more when it writes the next: a buffer that a loop updates piece by piece is then never copied.
+ */
+function updateInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): Carry[] {
+  return carries.map((carry) => {
+    const { current, next, first, second } = carry;
+    if (!next || !second) return carry;
+    const written = body.findIndex((step) => touches(step, next.buffer, "writes"));
+    const read = body.findLastIndex((step) => touches(step, current.buffer, "reads"));
+    const step = body[written];
+    const isShared =
+      step !== undefined &&
+      read === written &&
+      sharablePairs(step).some(
+        ([w, r]) =>
+          w.offset === 0 &&
+          r.offset === 0 &&
+          w.buffer.root() === next.buffer &&
+          r.buffer.root() === current.buffer,
+      );
+    if (written < 0 || (read >= written && !isShared)) return carry;
+    next.buffer.sharedWith = current.buffer;
+    second.buffer.sharedWith = first.buffer;
+    return { current, next: undefined, first, second: undefined, slot: current.buffer };
+  });
+}
+
 function setsOf(carries: readonly Carry[]): { target: Buffer; from: { buffer: Buffer; offset: number } }[] {
-  return carries.flatMap(({ current, next, first, second }) =>
-    next && second
+  return carries.flatMap(({ current, next, first, second, slot }) => {
+    if (slot) return [{ target: slot, from: refOf(first) }];
+    return next && second
       ? [
           { target: current.buffer, from: refOf(first) },
           { target: next.buffer, from: refOf(second) },
         ]
-      : [],
-  );
+      : [];
+  });
 }
 
 function swapsOf(carries: readonly Carry[]): (readonly [Buffer, Buffer])[] {
@@ -58,7 +102,7 @@ export function lowerScan(frame: Frame, eqn: Eqn<"scan">): void {
   const { compilation, depth } = frame;
   const fixed = numConsts + numCarry;
   const consts = eqn.ins.slice(0, numConsts).map((atom) => frame.view(atom));
-  const carries = makeCarries(
+  let carries = makeCarries(
     frame,
     eqn.ins.slice(numConsts, fixed),
     body,
@@ -87,6 +131,7 @@ export function lowerScan(frame: Frame, eqn: Eqn<"scan">): void {
     ys.forEach((target, i) => {
       inner.place(at(body.outputs, numCarry + i), target);
     });
+    carries = updateInPlace(carries, inner.steps);
     const info = compilation.info(["scan"], eqn.source, 0, 0);
     const step: PlannedLoop = {
       op: "loop",
@@ -129,13 +174,14 @@ export function lowerWhile(frame: Frame, eqn: Eqn<"while">): void {
   carries.forEach(({ next }, i) => {
     if (next) inner.place(at(body.outputs, i), next);
   });
+  const updated = updateInPlace(carries, inner.steps);
   frame.steps.push({
     op: "while",
-    sets: setsOf(carries),
+    sets: setsOf(updated),
     condition: test.steps,
     predicate: refOf(predicate),
     body: inner.steps,
-    swaps: swapsOf(carries),
+    swaps: swapsOf(updated),
     info: compilation.info(["while"], eqn.source, 0, 0),
   });
   carries.forEach((carry, i) => {
