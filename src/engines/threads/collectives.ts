@@ -29,8 +29,8 @@ const WORDS = {
   stride: 32,
 } as const;
 
-/** Sources up to this size (times the number of members) are staged. */
-const STAGED_BYTES = 16 * 1024;
+/** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
+const STAGED_BYTES = { ownCore: 1024, sharedCore: 16 * 1024 } as const;
 /** What a program may spend on staging. */
 const MAX_STAGING_BYTES = 4 * 1024 * 1024;
 
@@ -49,15 +49,18 @@ export function newCollectiveWords(
 }
 
 /** Which collectives are staged and where their two copies lie, as an offset into the program's staging memory. */
-export function planStaging(collectives: readonly CollectiveSpec[]): {
+export function planStaging(
+  collectives: readonly CollectiveSpec[],
+  crowded: boolean,
+): {
   readonly bytes: number;
   readonly offsets: readonly (number | undefined)[];
 } {
+  const limit = crowded ? STAGED_BYTES.sharedCore : STAGED_BYTES.ownCore;
   let bytes = 0;
   const offsets = collectives.map((spec) => {
     const size = Math.ceil((spec.elements * byteSize(spec.dtype)) / 64) * 64;
-    if (spec.size === 1 || size * spec.size > STAGED_BYTES || bytes + 2 * size > MAX_STAGING_BYTES)
-      return undefined;
+    if (spec.size === 1 || size * spec.size > limit || bytes + 2 * size > MAX_STAGING_BYTES) return undefined;
     const offset = bytes;
     bytes += 2 * size;
     return offset;
@@ -117,8 +120,8 @@ interface Work {
 /**
  * The members of a group as one of them sees them, and the words they share. Members tell each other how far
  * they are in one of two ways. Where somebody waits for one peer only, that is the peer's own word. Where all wait
- * for all, it is a count in the words of the first member: the last one to arrive wakes the others, so that
- * each of them sleeps and wakes once.
+ * for all and sleep, it is a count in the words of the first member: the last one to arrive wakes the others, so
+ * that each of them sleeps and wakes once.
  */
 class Link {
   readonly me: number;
@@ -278,7 +281,8 @@ function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHost): Wo
   const inner = spec.inner * element;
   const others = range(size).filter((i) => i !== me);
   const everybody = {
-    signal: size > 2 ? link.byCount() : link.byPeers(others, others),
+    // Words of their own are faster to spin on; a count spares sleepers wake-ups.
+    signal: size > 2 && host.signals.crowded ? link.byCount() : link.byPeers(others, others),
     shared: undefined,
   };
   switch (spec.kind) {

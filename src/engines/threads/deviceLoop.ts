@@ -59,7 +59,7 @@ class Device {
     private readonly host: LoopHost,
   ) {
     this.memory = at(setup.layout.memories, setup.device);
-    this.signals = new Signals(setup.control, setup.device, setup.spins);
+    this.signals = new Signals(setup.control, setup.device, setup.crowded);
     this.reader = new CommandReader(this.signals, setup.commands);
     this.kernels = instantiateMoveKernels(setup.moveModule, this.memory);
     this.peers = connectPeers(setup.layout, setup.device, this.kernels);
@@ -149,7 +149,7 @@ class Device {
       if (slot.kind === "constant") table[i] = addresses.constants + slot.offset;
     });
     this.kernels.touch(addresses.arena, addresses.arenaBytes);
-    const staging = planStaging(message.collectives);
+    const staging = planStaging(message.collectives, this.setup.crowded);
     const collectiveHost = {
       signals: this.signals,
       kernels: this.kernels,

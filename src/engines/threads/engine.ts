@@ -78,8 +78,6 @@ export interface TestOptions {
 let moveModule: WebAssembly.Module | undefined;
 
 const DEFAULT_DEADLINE_MS = 120_000;
-/** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
-const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
 
 /**
  * Opens an engine whose devices are worker threads of this process: compiled code, shared memory.
@@ -104,6 +102,7 @@ export class ThreadsEngine implements Engine {
   private readonly pool: WorkerPool;
   private readonly programs = new Map<number, LoadedProgram>();
   private readonly features: WasmFeatures;
+  private readonly crowded: boolean;
   private readonly blas: Blas | undefined;
   private readonly abandoned = new FinalizationRegistry<number>((id) => this.unload(id));
   private closed = false;
@@ -117,6 +116,7 @@ export class ThreadsEngine implements Engine {
       );
     }
     this.numDevices = numDevices;
+    this.crowded = numDevices > availableParallelism();
     enableRelaxedSimd();
     this.features = detectFeatures();
     this.blas = options.blas === false ? undefined : findBlas();
@@ -135,7 +135,7 @@ export class ThreadsEngine implements Engine {
       setup: {
         layout: this.layout,
         moveModule,
-        spins: numDevices <= availableParallelism() ? SPINS.ownCore : SPINS.sharedCore,
+        crowded: this.crowded,
         blasPath: this.blas?.path,
         timeOrigin: performance.timeOrigin,
         faults: test.faults ?? [],
@@ -151,8 +151,8 @@ export class ThreadsEngine implements Engine {
   /** Loads a step list that was compiled before. */
   load(compiled: CompiledProgram, options: CompileOptions): Executable {
     const { pool, memories } = this;
-    const { features, numDevices } = this;
-    const loaded = loadProgram(compiled, options, { pool, memories, numDevices, features });
+    const { features, numDevices, crowded } = this;
+    const loaded = loadProgram(compiled, options, { pool, memories, numDevices, features, crowded });
     this.programs.set(loaded.id, loaded);
     const executable = new ThreadsExecutable(loaded, options, pool, memories);
     this.abandoned.register(executable, loaded.id);

@@ -11,7 +11,8 @@ export interface WorkerSetup {
   readonly moveModule: WebAssembly.Module;
   /** Where the device has its scratch memory; see `scratch.ts`. */
   readonly scratch: number;
-  readonly spins: number;
+  /** Whether there are more workers than cores. */
+  readonly crowded: boolean;
   /** The BLAS library for matrix products, if there is one. */
   readonly blasPath: string | undefined;
   /** The main thread's `performance.timeOrigin`, to which trace times refer. */

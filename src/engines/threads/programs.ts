@@ -39,6 +39,8 @@ interface LoadTarget {
   readonly memories: readonly DeviceMemory[];
   readonly numDevices: number;
   readonly features: WasmFeatures;
+  /** Whether there are more workers than cores. */
+  readonly crowded: boolean;
 }
 
 let nextId = 0;
@@ -48,7 +50,7 @@ let gemmModule: WebAssembly.Module | undefined;
 export function loadProgram(
   compiled: CompiledProgram,
   options: CompileOptions,
-  { pool, memories, numDevices, features }: LoadTarget,
+  { pool, memories, numDevices, features, crowded }: LoadTarget,
 ): LoadedProgram {
   const { devices } = options;
   checkDevices(compiled, options, numDevices);
@@ -60,7 +62,7 @@ export function loadProgram(
     module: compileWasmModule(bytes.slice()),
     exports,
   }));
-  const staging = planStaging(compiled.collectives);
+  const staging = planStaging(compiled.collectives, crowded);
   const constantsBytes = roundUp(compiled.constants.byteLength);
   const tableBytes = roundUp(4 * compiled.slots.length);
   const allocations: Allocation[] = [];

@@ -10,6 +10,9 @@ export class Aborted extends Error {
 /** Stands for the name of a peer when a device waits for several. */
 export const SEVERAL = -1;
 
+/** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
+const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
+
 /** How long a sleeping worker goes on at most before it looks again by itself. */
 const LONGEST_SLEEP_MS = 1000;
 
@@ -24,14 +27,17 @@ export class Signals {
   private readonly state: number;
   private readonly waitsFor: number;
 
+  private readonly spins: number;
+
   /**
-   * @param spins how many times to look before sleeping; few when there are more workers than cores
+   * @param crowded whether there are more workers than cores, so that spinning keeps others from working
    */
   constructor(
     readonly control: Int32Array,
     readonly device: number,
-    private readonly spins: number,
+    readonly crowded: boolean,
   ) {
+    this.spins = crowded ? SPINS.sharedCore : SPINS.ownCore;
     const base = deviceBase(device);
     this.doorbell = base + WORD.doorbell;
     this.sleeps = base + WORD.sleeps;
