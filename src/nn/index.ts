@@ -54,6 +54,19 @@ export {
   type EmbedConfig,
   type LinearConfig,
 } from "./linear.js";
+export {
+  getLogicalAxisRules,
+  type LogicalConstraintOptions,
+  LogicallyPartitioned,
+  type LogicalRules,
+  logicalAxisRules,
+  logicalToMesh,
+  logicalToMeshAxes,
+  logicalToMeshSharding,
+  type RulesFallback,
+  withLogicalConstraint,
+  withLogicalPartitioning,
+} from "./logicalPartitioning.js";
 export { type MapVariablesOptions, mapVariables } from "./mapVariables.js";
 export {
   AxisMetadata,

@@ -32,7 +32,7 @@ export interface CallOptions {
   readonly captureIntermediates?: boolean | CaptureFilter;
 }
 
-type ArgsOf<F> = F extends (...args: infer A) => unknown ? A : never;
+type ArgsOf<F> = F extends (...args: infer A extends readonly unknown[]) => unknown ? A : never;
 type ResultOf<F> = F extends (...args: never[]) => infer R ? R : never;
 
 /** What `apply` returns: with mutable collections also their new values. */

@@ -166,6 +166,7 @@ export class Scope {
 
   /** Takes a name for a variable of a collection, or for a submodule (`null`). */
   reserve(name: string, collection: string | null, what: string): void {
+    this.checkOpen();
     const { reserved } = this.names;
     const users = reserved.get(name) ?? new Set();
     if (users.has(null) || (collection === null && users.size > 0) || users.has(collection)) {

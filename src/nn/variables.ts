@@ -34,41 +34,40 @@ export function param(
   scope.reserve(name, "params", "nn.param");
   if (scope.has("params", name)) {
     const value = unbox(scope.get("params", name));
-    checkParam(scope, name, value, shape, make);
+    const advice = "the variables were made with another configuration or other input sizes";
+    checkShapes(scope, name, value, shape ? [shape] : expectedShapes(make), advice);
     return value;
   }
   if (!scope.isMutable("params")) throw notFound(scope, "params", name);
   const value = make(scope.makeRng("params"));
-  if (shape) checkParam(scope, name, unbox(value), shape, make);
+  if (shape)
+    checkShapes(scope, name, unbox(value), [shape], "its initialiser must keep to the shape it is given");
   scope.put("params", name, value);
   return unbox(value);
 }
 
-/** Throws unless a parameter has the shapes that its initialiser gives. */
-function checkParam(
+/** Throws unless a parameter has the given shapes. */
+function checkShapes(
   scope: Scope,
   name: string,
   value: unknown,
-  shape: Shape | undefined,
-  make: (key: Tensor) => unknown,
+  wanted: readonly Shape[],
+  advice: string,
 ): void {
-  const wanted = shape ? [shape] : expectedShapes(make);
   const given = tree.flattenWithPath(value);
   const wrong = given.flatMap(({ path, leaf }, i) => {
     const found = leaf instanceof Tensor ? leaf.shape : [];
     const want = wanted[i] ?? [];
-    return sameNumbers(found, want) ? [] : [{ path, found, want }];
+    if (sameNumbers(found, want)) return [];
+    return [`${path && `at "${path}" `}has shape [${found}] but the module needs [${want}]`];
   });
-  if (wrong.length === 0 && given.length === wanted.length) return;
-  const details = wrong.map(
-    ({ path, found, want }) =>
-      `${path && ` at "${path}"`} has shape [${found}] but the module needs [${want}]`,
-  );
+  if (given.length !== wanted.length) {
+    wrong.push(`has ${given.length} leaves but the module needs ${wanted.length}`);
+  }
+  if (wrong.length === 0) return;
   throw new ModuleError(
     "param-shape",
-    `[nn.param] the parameter "${name}" of ${scope}${
-      details.join("; ") || ` has ${given.length} leaves but the module needs ${wanted.length}`
-    }: the variables were made with another configuration or other input sizes`,
+    `[nn.param] the parameter "${name}" of ${scope} ${wrong.join("; ")}: ${advice}`,
   );
 }
 

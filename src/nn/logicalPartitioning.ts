@@ -1,0 +1,190 @@
+import type { DType } from "../ir/dtype.js";
+import type { Shape } from "../ir/shape.js";
+import { currentMesh } from "../spmd/constraint.js";
+import type { Mesh } from "../spmd/mesh.js";
+import { PartitionSpec, type SpecEntry } from "../spmd/partitionSpec.js";
+import { NamedSharding } from "../spmd/sharding.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { ModuleError } from "./errors.js";
+import { isBoxed } from "./metadata.js";
+import { constrain, type DimNames, describeBox, type ParamInitializer, Partitioned } from "./partitioned.js";
+
+/**
+ * Which mesh axes split dims of a logical name, in order of precedence: a rule counts when none of its axes
+ * splits another dim of the same tensor already. A name may have several rules.
+ */
+export type LogicalRules = readonly (readonly [logicalName: string, axes: SpecEntry])[];
+
+let current: LogicalRules = [];
+
+/**
+ * Runs `fn` with rules for logical names.
+ *
+ * ```ts
+ * nn.logicalAxisRules([["batch", "data"], ["embed", null], ["mlp", "model"]], () => model.apply(variables, x))
+ * ```
+ */
+export function logicalAxisRules<T>(rules: LogicalRules, fn: () => T): T {
+  const before = current;
+  current = rules;
+  try {
+    return fn();
+  } finally {
+    current = before;
+  }
+}
+
+/** The rules of the surrounding {@link logicalAxisRules}. */
+export function getLogicalAxisRules(): LogicalRules {
+  return current;
+}
+
+function axesOf(entry: SpecEntry | undefined): readonly string[] {
+  if (entry === undefined || entry === null || typeof entry === "symbol") return [];
+  return typeof entry === "string" ? [entry] : entry;
+}
+
+/** The mesh axes of each dim; `undefined` for a name without a rule that applies. */
+function assign(names: DimNames, rules: LogicalRules): (SpecEntry | undefined)[] {
+  const twice = names.filter((name, i) => typeof name === "string" && names.indexOf(name) !== i);
+  if (twice.length > 0) {
+    throw new ModuleError(
+      "partition-name",
+      `[logicalToMeshAxes] the names ${JSON.stringify(names)} use ${JSON.stringify(twice[0])} twice: every dim of a tensor needs a name of its own`,
+    );
+  }
+  const assigned = names.map((name): SpecEntry | undefined => (typeof name === "string" ? undefined : name));
+  for (const [name, axes] of rules) {
+    const dim = names.indexOf(name);
+    const used = new Set(assigned.flatMap(axesOf));
+    if (dim < 0 || assigned[dim] !== undefined || axesOf(axes).some((axis) => used.has(axis))) continue;
+    assigned[dim] = axes;
+  }
+  return assigned;
+}
+
+/**
+ * The mesh axes that split a tensor whose dims have the given logical names; dims without a rule are whole.
+ *
+ * ```ts
+ * logicalToMeshAxes(["batch", "embed"], [["batch", "data"], ["embed", "data"], ["embed", "model"]])
+ * // P("data", "model")
+ * ```
+ */
+export function logicalToMeshAxes(names: DimNames, rules: LogicalRules = current): PartitionSpec {
+  return new PartitionSpec(assign(names, rules).map((axes) => axes ?? null));
+}
+
+const isSpec = (node: unknown) => node instanceof PartitionSpec;
+
+/** {@link logicalToMeshAxes} for every spec of a tree, such as that of {@link getPartitionSpec}. */
+export function logicalToMesh<T>(specs: T, rules: LogicalRules = current): T {
+  return mapSpecs(specs, (spec) => logicalToMeshAxes(spec.entries, rules)) as T;
+}
+
+/** {@link logicalToMesh} on a mesh: a tree of {@link NamedSharding}. */
+export function logicalToMeshSharding<R = unknown>(
+  specs: unknown,
+  mesh: Mesh,
+  rules: LogicalRules = current,
+): R {
+  return mapSpecs(specs, (spec) => new NamedSharding(mesh, logicalToMeshAxes(spec.entries, rules))) as R;
+}
+
+function mapSpecs(specs: unknown, fn: (spec: PartitionSpec) => unknown): unknown {
+  const { leaves, structure } = tree.flatten(specs, isSpec);
+  return tree.unflatten(
+    structure,
+    leaves.map((leaf) => (leaf instanceof PartitionSpec ? fn(leaf) : leaf)),
+  );
+}
+
+/** What happens to a constraint when a name has no rule. */
+export type RulesFallback = "axisIsUnsharded" | "raiseError" | "noConstraint";
+
+/** Options of {@link withLogicalConstraint}. */
+export interface LogicalConstraintOptions {
+  /** The rules; those of the surrounding {@link logicalAxisRules} by default. */
+  readonly rules?: LogicalRules | undefined;
+  /** The mesh; that of the surrounding `withMesh` by default. */
+  readonly mesh?: Mesh | undefined;
+  /** A name without a rule leaves its dim whole by default. */
+  readonly fallback?: RulesFallback;
+}
+
+/**
+ * The same tensor, which the partitioner must split as the logical names of its dims say. Without rules or
+ * without a mesh it does nothing, so that a model can name its dims and still run on one device.
+ */
+export function withLogicalConstraint(
+  x: Tensor,
+  names: DimNames,
+  { rules = current, mesh, fallback = "axisIsUnsharded" }: LogicalConstraintOptions = {},
+): Tensor {
+  if (rules.length === 0 || !(mesh ?? currentMesh())) return x;
+  const assigned = assign(names, rules);
+  const missing = names.filter((_, dim) => assigned[dim] === undefined);
+  if (missing.length > 0 && fallback === "noConstraint") return x;
+  if (missing.length > 0 && fallback === "raiseError") {
+    throw new ModuleError(
+      "partition-name",
+      `[withLogicalConstraint] no rule applies to ${JSON.stringify(missing)} of ${JSON.stringify(names)}: add rules, or choose another fallback`,
+    );
+  }
+  return constrain(x, new PartitionSpec(assigned.map((axes) => axes ?? null)), mesh);
+}
+
+/** A value whose dims have logical names, for which rules give the mesh axes. */
+export class LogicallyPartitioned<T = Tensor> extends Partitioned<T> {
+  /** The rules for the names; those of the surrounding {@link logicalAxisRules} by default. */
+  readonly rules: LogicalRules | undefined;
+
+  constructor(
+    value: T,
+    names: DimNames,
+    options: { rules?: LogicalRules | undefined; mesh?: Mesh | undefined } = {},
+  ) {
+    super(value, names, options.mesh);
+    this.rules = options.rules;
+  }
+
+  override unbox(): T {
+    const rules = this.rules ?? current;
+    return rules.length === 0
+      ? this.value
+      : constrain(this.value, logicalToMeshAxes(this.names, rules), this.mesh);
+  }
+
+  override replaceBoxed<U>(value: U): LogicallyPartitioned<U> {
+    return new LogicallyPartitioned(value, this.names, this);
+  }
+
+  protected override rename(names: DimNames): LogicallyPartitioned<T> {
+    return new LogicallyPartitioned(this.value, names, this);
+  }
+}
+
+tree.registerClass(LogicallyPartitioned<unknown>, {
+  children: (box): [unknown] => [box.value],
+  rebuild: (box, [value]) => box.replaceBoxed(value),
+  describe: (box) => `${describeBox(box)}${box.rules ? ` by ${JSON.stringify(box.rules)}` : ""}`,
+});
+
+/**
+ * An initialiser whose values come in a {@link LogicallyPartitioned} box.
+ *
+ * ```ts
+ * nn.Dense({ features: 8, kernelInit: nn.withLogicalPartitioning(initializers.lecunNormal(), ["embed", "mlp"]) })
+ * ```
+ */
+export function withLogicalPartitioning(
+  init: ParamInitializer,
+  names: DimNames,
+  options: { readonly rules?: LogicalRules; readonly mesh?: Mesh } = {},
+): (key: Tensor, shape: Shape, dtype?: DType) => LogicallyPartitioned<Tensor> {
+  return (key, shape, dtype) => {
+    const value = init(key, shape, dtype);
+    return new LogicallyPartitioned(isBoxed(value) ? value.unbox() : value, names, options);
+  };
+}
