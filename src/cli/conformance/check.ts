@@ -6,13 +6,15 @@ import { Mismatch } from "./compare.js";
 export type AreaRunner = (golden: GoldenCase, engine: Engine) => Promise<void>;
 
 /**
- * A runner that chooses by how the names of cases begin: with a key of the table and the end or `_` after it; of
- * several keys the longest counts.
+ * A runner that chooses by how the names of cases begin: with a key of the table, after which the name ends or
+ * goes on with `_` or a digit; of several keys the longest counts.
  */
 export function byName(table: Readonly<Record<string, AreaRunner>>): AreaRunner {
   const keys = Object.keys(table).sort((a, b) => b.length - a.length);
   return async (golden, engine) => {
-    const found = keys.find((key) => golden.name === key || golden.name.startsWith(`${key}_`));
+    const found = keys.find(
+      (key) => golden.name.startsWith(key) && /^(_|\d|$)/.test(golden.name.slice(key.length)),
+    );
     const run = found === undefined ? undefined : table[found];
     if (!run) throw new Mismatch(`the name of the case begins with none of ${keys.join(", ")}`);
     return run(golden, engine);

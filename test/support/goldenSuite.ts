@@ -1,0 +1,63 @@
+import { readdirSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import "../../src/index.js";
+import { areas } from "../../src/cli/conformance/areas.js";
+import { runCase } from "../../src/cli/conformance/run.js";
+import type { CompileOptions, Engine } from "../../src/ir/engine.js";
+import type { Program } from "../../src/ir/program.js";
+import { type GoldenArea, goldenFolder, goldens } from "./goldens.js";
+
+/** An engine that counts the runs of its programs. */
+function counting(engine: Engine): { readonly engine: Engine; readonly numRuns: () => number } {
+  let runs = 0;
+  const compile = (program: Program, options: CompileOptions) => {
+    const { execute, ...rest } = bound(engine.compile(program, options));
+    return {
+      ...rest,
+      execute: (inputs: Parameters<typeof execute>[0]) => {
+        runs++;
+        return execute(inputs);
+      },
+    };
+  };
+  const counted = new Proxy(engine, {
+    get: (target, key) => {
+      if (key === "compile") return compile;
+      const value: unknown = Reflect.get(target, key, target);
+      return typeof value === "function" ? value.bind(target) : value;
+    },
+  });
+  return { engine: counted, numRuns: () => runs };
+}
+
+function bound<T extends { execute: (...args: never[]) => unknown }>(executable: T): T {
+  return { ...executable, execute: executable.execute.bind(executable) };
+}
+
+const isArea = (name: string): name is GoldenArea => areas.has(name);
+
+/** Every reference value, computed on an engine; that engine must be the one that computed it. */
+export function describeGoldens(name: string, open: (numDevices: number) => Engine): void {
+  let counted: ReturnType<typeof counting> | undefined;
+  const engine = () => {
+    if (!counted) throw new Error("the engine is not open");
+    return counted;
+  };
+  beforeAll(() => {
+    counted = counting(open(8));
+  });
+  afterAll(() => counted?.engine.close());
+
+  const names = readdirSync(goldenFolder)
+    .filter((file) => file.endsWith(".json"))
+    .map((file) => file.slice(0, -".json".length));
+
+  describe.each(names.filter(isArea))(`%s agrees on the ${name} engine:`, (area) => {
+    test.each(goldens(area))("$name", async (golden) => {
+      const before = engine().numRuns();
+      expect(engine().engine.name).toBe(name);
+      await runCase(golden, engine().engine);
+      expect(engine().numRuns()).toBeGreaterThan(before);
+    });
+  });
+}
