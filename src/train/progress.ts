@@ -1,0 +1,135 @@
+import { formatValue } from "./lossCurve.js";
+
+/** What is known after a step. */
+export interface ProgressUpdate {
+  /** The number of steps done. */
+  readonly step: number;
+  readonly loss: number;
+  /** The tokens that the step was trained on. */
+  readonly tokens: number;
+  /** The share of the machine's peak that was reached, from 0 to 1. */
+  readonly shareOfPeak?: number;
+}
+
+/** The stream that progress is written to. */
+export interface ProgressStream {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  write(text: string): unknown;
+}
+
+/** Options of {@link startProgress}. */
+export interface ProgressOptions {
+  readonly numSteps: number;
+  /** The number of steps that were done before, when a run is taken up again. */
+  readonly firstStep?: number;
+  /** Standard error by default. */
+  readonly stream?: ProgressStream;
+  /** Without a terminal a line is written every so many seconds; 10 by default. */
+  readonly interval?: number;
+  /** The time in milliseconds. */
+  readonly now?: () => number;
+}
+
+/** A live line about the training. */
+export interface Progress {
+  update(update: ProgressUpdate): void;
+  /** Writes a line of its own above the live one. */
+  note(text: string): void;
+  /** Ends the live line. */
+  finish(): void;
+}
+
+/** The live line is redrawn at most this often, in milliseconds. */
+const redrawInterval = 100;
+/** How quickly the speed follows the last steps. */
+const smoothing = 0.9;
+
+/**
+ * Shows how the training goes: on a terminal one line that changes, elsewhere plain lines now and then.
+ *
+ * ```
+ * step 120/1000 ━━━───────  loss 3.412  18.2k tokens/s  41% of peak  ETA 2m 31s
+ * ```
+ */
+export function startProgress(options: ProgressOptions): Progress {
+  const { numSteps, firstStep = 0, interval = 10, now = () => performance.now() } = options;
+  const stream: ProgressStream = options.stream ?? process.stderr;
+  const live = stream.isTTY === true;
+  let shownAt = Number.NEGATIVE_INFINITY;
+  let lastAt = now();
+  let lastStep = firstStep;
+  let secondsPerStep: number | undefined;
+  let tokensPerSecond: number | undefined;
+  let line = "";
+  const blend = (mean: number | undefined, value: number) =>
+    mean === undefined ? value : smoothing * mean + (1 - smoothing) * value;
+  const draw = () => {
+    const { columns = 80 } = stream;
+    const fitting = line.length >= columns ? `${line.slice(0, columns - 2)}…` : line;
+    stream.write(`\r\x1b[2K${fitting}`);
+  };
+  return {
+    update: ({ step, loss, tokens, shareOfPeak }) => {
+      const time = now();
+      const seconds = (time - lastAt) / 1000;
+      if (step > lastStep && seconds > 0) {
+        secondsPerStep = blend(secondsPerStep, seconds / (step - lastStep));
+        tokensPerSecond = blend(tokensPerSecond, tokens / seconds);
+      }
+      lastAt = time;
+      lastStep = step;
+      const left = secondsPerStep === undefined ? undefined : secondsPerStep * (numSteps - step);
+      line = [
+        `step ${step}/${numSteps}${live ? ` ${bar(step / numSteps)}` : ""}`,
+        `loss ${formatValue(loss)}`,
+        ...(tokensPerSecond === undefined ? [] : [`${formatCount(tokensPerSecond)} tokens/s`]),
+        ...(shareOfPeak === undefined ? [] : [`${Math.round(shareOfPeak * 100)}% of peak`]),
+        ...(left === undefined ? [] : [`ETA ${formatDuration(left)}`]),
+      ].join("  ");
+      const isLast = step >= numSteps;
+      if (!isLast && time - shownAt < (live ? redrawInterval : interval * 1000)) return;
+      shownAt = time;
+      if (live) draw();
+      else stream.write(`${line}\n`);
+    },
+    note: (text) => {
+      stream.write(live ? `\r\x1b[2K${text}\n` : `${text}\n`);
+      if (live && line !== "") draw();
+    },
+    finish: () => {
+      if (!live || line === "") return;
+      draw();
+      stream.write("\n");
+      line = "";
+    },
+  };
+}
+
+function bar(share: number): string {
+  const width = 10;
+  const done = Math.max(0, Math.min(width, Math.round(share * width)));
+  return "━".repeat(done) + "─".repeat(width - done);
+}
+
+/** A count with a unit, such as `18.2k`. */
+export function formatCount(value: number): string {
+  const units = ["", "k", "M", "G", "T", "P"];
+  let index = 0;
+  let rest = value;
+  while (Math.abs(rest) >= 999.95 && index < units.length - 1) {
+    rest /= 1000;
+    index++;
+  }
+  const digits = index === 0 || Math.abs(rest) >= 100 ? 0 : 1;
+  return `${rest.toFixed(digits)}${units[index]}`;
+}
+
+/** Seconds as hours, minutes and seconds, such as `2m 31s`. */
+export function formatDuration(seconds: number): string {
+  if (!Number.isFinite(seconds) || seconds < 0) return "?";
+  const total = Math.round(seconds);
+  const [hours, minutes] = [Math.floor(total / 3600), Math.floor(total / 60) % 60];
+  if (hours > 0) return `${hours}h ${minutes}m`;
+  return minutes > 0 ? `${minutes}m ${total % 60}s` : `${total}s`;
+}
