@@ -178,14 +178,14 @@ export class Frame {
     }
     this.copy(view, target, "copy");
   }
-}
 
-/** Lowers a body into a frame of its own whose inputs lie at the given places. */
-export function lowerBody(outer: Frame, body: Program, inputs: readonly View[]): Frame {
-  const frame = new Frame(outer.compilation, body, outer.depth + 1);
-  body.inputs.forEach((input, i) => {
-    frame.define(input, at(inputs, i));
-  });
-  frame.run();
-  return frame;
+  /** Lowers a body inside this program into a frame of its own whose inputs lie at the given places. */
+  lowerBody(body: Program, inputs: readonly View[]): Frame {
+    const frame = new Frame(this.compilation, body, this.depth + 1);
+    body.inputs.forEach((input, i) => {
+      frame.define(input, at(inputs, i));
+    });
+    frame.run();
+    return frame;
+  }
 }

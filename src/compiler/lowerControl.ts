@@ -2,7 +2,7 @@ import { byteSize } from "../ir/dtype.js";
 import type { Atom, Eqn, Program } from "../ir/program.js";
 import { at, range, tensorType } from "../ir/shape.js";
 import { type Buffer, denseView, refOf, type View } from "./buffers.js";
-import { type Frame, lowerBody } from "./frame.js";
+import type { Frame } from "./frame.js";
 import { sharablePairs } from "./memoryPlan.js";
 import { accesses, innerSteps, type PlannedLoop, type PlannedStep } from "./plannedSteps.js";
 
@@ -124,7 +124,7 @@ export function lowerScan(frame: Frame, eqn: Eqn<"scan">): void {
   const ysWhole = eqn.outs.slice(numCarry).map((out) => frame.temporary(out));
   if (length > 0) {
     const ys = ysWhole.map(slice);
-    const inner = lowerBody(frame, body, [...consts, ...carries.map((c) => c.current), ...xs]);
+    const inner = frame.lowerBody(body, [...consts, ...carries.map((c) => c.current), ...xs]);
     carries.forEach(({ next }, i) => {
       if (next) inner.place(at(body.outputs, i), next);
     });
@@ -168,9 +168,9 @@ export function lowerWhile(frame: Frame, eqn: Eqn<"while">): void {
   );
   const predicate = frame.temporary({ type: tensorType("bool", []) });
   const current = carries.map((c) => c.current);
-  const test = lowerBody(frame, condition, [...conditionConsts, ...current]);
+  const test = frame.lowerBody(condition, [...conditionConsts, ...current]);
   test.place(at(condition.outputs, 0), predicate);
-  const inner = lowerBody(frame, body, [...bodyConsts, ...current]);
+  const inner = frame.lowerBody(body, [...bodyConsts, ...current]);
   carries.forEach(({ next }, i) => {
     if (next) inner.place(at(body.outputs, i), next);
   });
@@ -195,7 +195,7 @@ export function lowerCond(frame: Frame, eqn: Eqn<"cond">): void {
   const operands = eqn.ins.slice(1).map((atom) => frame.view(atom));
   const results = eqn.outs.map((out) => frame.temporary(out));
   const branches = eqn.params.branches.map((branch) => {
-    const inner = lowerBody(frame, branch, operands);
+    const inner = frame.lowerBody(branch, operands);
     results.forEach((target, i) => {
       inner.place(at(branch.outputs, i), target);
     });
