@@ -143,7 +143,14 @@ class Finaliser {
     const { info } = step;
     switch (step.op) {
       case "kernel":
-        return { op: "kernel", module: 0, kernel: step.kernel, args: this.argList(step.args), info };
+        return {
+          op: "kernel",
+          module: 0,
+          kernel: step.kernel,
+          args: this.argList(step.args),
+          numArgs: step.args.length,
+          info,
+        };
       case "gemm": {
         const [a, b, c] = [this.place(step.a), this.place(step.b), this.place(step.c)];
         return { ...step, a, b, c };

@@ -24,11 +24,18 @@ export interface LibraryKernel {
 export class KernelLibrary {
   private readonly kernels: LibraryKernel[] = [];
   private readonly known = new Map<string, LibraryKernel>();
+  private readonly bySpec = new WeakMap<KernelSpec, LibraryKernel>();
 
   constructor(private readonly features: WasmFeatures) {}
 
   /** The kernel that does what the spec says. */
   add(spec: KernelSpec): LibraryKernel {
+    const kernel = this.bySpec.get(spec) ?? this.find(spec);
+    this.bySpec.set(spec, kernel);
+    return kernel;
+  }
+
+  private find(spec: KernelSpec): LibraryKernel {
     const simple = canonical(spec);
     const key = exactKey(simple);
     let kernel = this.known.get(key);

@@ -118,6 +118,8 @@ export interface KernelStep {
   readonly kernel: number;
   /** A byte offset into the constants. */
   readonly args: number;
+  /** How many buffers the kernel takes. */
+  readonly numArgs: number;
   readonly info: number;
 }
 

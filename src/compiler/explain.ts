@@ -1,0 +1,144 @@
+import { at, formatType, range } from "../ir/shape.js";
+import type { CompiledProgram, KernelStep, Place, Step } from "./steps.js";
+
+/**
+ * A compiled program as text: its steps with what each computes and costs, then the boundary and the memory.
+ *
+ * ```
+ * softmax: 1 step, 2.1 Mflop, 1.0 MiB touched, 0.5 MiB peak
+ *   kernel k0(input 0 → …)   reduceMax sub exp reduceSum div   0.3 Mflop  0.1 MiB
+ * ```
+ */
+export function explainProgram(program: CompiledProgram): string {
+  const { cost } = program;
+  const head = `${program.name}: ${countSteps(program.steps)} steps, ${flops(cost.flops)}, ${bytes(cost.bytes)} touched, ${bytes(cost.communicatedBytes)} sent, ${bytes(cost.peakBytes)} at the peak`;
+  const inputs = program.inputs.map(
+    ({ type, overwritten }, i) => `  input ${i}: ${formatType(type)}${overwritten ? " (overwritten)" : ""}`,
+  );
+  const outputs = program.outputs.map(({ type, inputIndex }, i) => {
+    const where = inputIndex === undefined ? "" : ` in the memory of input ${inputIndex}`;
+    return `  output ${i}: ${formatType(type)}${where}`;
+  });
+  return [
+    head,
+    ...inputs,
+    ...outputs,
+    `  arena: ${bytes(program.arenaBytes)}, kernels: ${program.modules.reduce((n, m) => n + m.exports.length, 0)}`,
+    "steps",
+    ...stepLines(program, program.steps, "  "),
+  ].join("\n");
+}
+
+function countSteps(steps: readonly Step[]): number {
+  return steps.reduce(
+    (n, step) => n + 1 + innerLists(step).reduce((m, [, list]) => m + countSteps(list), 0),
+    0,
+  );
+}
+
+function innerLists(step: Step): readonly (readonly [string, readonly Step[]])[] {
+  switch (step.op) {
+    case "loop":
+      return [["body", step.body]];
+    case "while":
+      return [
+        ["condition", step.condition],
+        ["body", step.body],
+      ];
+    case "cond":
+      return step.branches.map((branch, i) => [`branch ${i}`, branch] as const);
+    default:
+      return [];
+  }
+}
+
+function stepLines(program: CompiledProgram, steps: readonly Step[], indent: string): string[] {
+  return steps.flatMap((step) => {
+    const info = at(program.infos, step.info);
+    const cost = [info.flops > 0 ? flops(info.flops) : "", info.bytes > 0 ? bytes(info.bytes) : ""];
+    const line = [describe(program, step), info.ops.join(" "), ...cost]
+      .filter((text) => text !== "")
+      .join("  ");
+    const inner = innerLists(step);
+    return [
+      `${indent}${line}`,
+      ...inner.flatMap(([name, list]) => [
+        ...(inner.length > 1 ? [`${indent}  ${name}`] : []),
+        ...stepLines(program, list, `${indent}    `),
+      ]),
+    ];
+  });
+}
+
+function describe(program: CompiledProgram, step: Step): string {
+  const place = (p: Place) => formatPlace(program, p);
+  switch (step.op) {
+    case "kernel":
+      return `kernel ${at(at(program.modules, step.module).exports, step.kernel)}(${kernelArgs(program, step)})`;
+    case "gemm": {
+      const batch = step.batch.map((b) => `${b.count}×`).join("");
+      const flags = `${step.transposeA ? "T" : "N"}${step.transposeB ? "T" : "N"}`;
+      return `gemm ${batch}${step.m}×${step.n}×${step.k} ${flags} ${place(step.a)} · ${place(step.b)} → ${place(step.c)}`;
+    }
+    case "copy":
+      return `copy ${place(step.source)} → ${place(step.target)}`;
+    case "host":
+      return `host ${step.kernel.kind} ${step.places.map(place).join(" ")}`;
+    case "address":
+      return `slot ${step.slot} = ${place(step.from)} + ${step.terms.map((t) => `[${place(t.index)}]·${t.stride}`).join(" + ") || 0}`;
+    case "axisIndex":
+      return `position → ${place(step.target)}`;
+    case "loop":
+      return `loop ${step.count} times`;
+    case "while":
+      return `while ${place(step.predicate)}`;
+    case "cond":
+      return `choose by ${place(step.index)}`;
+    case "start":
+    case "done": {
+      const c = at(program.collectives, step.collective);
+      const axes = c.axes.map((axis) => axis.name).join(", ");
+      return `${step.op} ${c.kind} over ${axes} ${place(c.source)} → ${place(c.target)}`;
+    }
+  }
+}
+
+/** The arguments of a kernel lie in the constants. */
+function kernelArgs(program: CompiledProgram, { args, numArgs }: KernelStep): string {
+  const { buffer, byteOffset } = program.constants;
+  const view = new DataView(buffer, byteOffset + args, 8 * numArgs);
+  return range(numArgs)
+    .map((i) => ({ slot: view.getInt32(8 * i, true) / 4, offset: view.getUint32(8 * i + 4, true) }))
+    .map((place) => formatPlace(program, place))
+    .join(" ");
+}
+
+function formatPlace(program: CompiledProgram, { slot, offset }: Place): string {
+  const base = at(program.slots, slot);
+  const rest = offset === 0 ? "" : `+${offset}`;
+  switch (base.kind) {
+    case "arena":
+      return `@${base.offset + offset}`;
+    case "constant":
+      return `const${rest}`;
+    case "input":
+      return `in${base.index}${rest}`;
+    case "output":
+      return `out${base.index}${rest}`;
+    case "dynamic":
+      return `slot${slot}${rest}`;
+  }
+}
+
+function flops(n: number): string {
+  return n >= 1e9
+    ? `${(n / 1e9).toFixed(1)} Gflop`
+    : n >= 1e6
+      ? `${(n / 1e6).toFixed(1)} Mflop`
+      : `${n} flop`;
+}
+
+function bytes(n: number): string {
+  const mebi = n / 2 ** 20;
+  return mebi >= 1 ? `${mebi.toFixed(1)} MiB` : n >= 1024 ? `${(n / 1024).toFixed(1)} KiB` : `${n} B`;
+}
