@@ -1,5 +1,5 @@
 import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/wasmGemm.js";
-import { COLLECTIVE_SCRATCH_BYTES } from "./collectives.js";
+import { COLLECTIVE_SCRATCH_BYTES } from "./collectiveWork.js";
 
 /** Where the parts of a device's scratch memory begin; it lies below its heap and belongs to no buffer. */
 export const SCRATCH = {

@@ -1,0 +1,171 @@
+import type { CollectiveSpec } from "../../compiler/steps.js";
+import { byteSize } from "../../ir/dtype.js";
+import { range } from "../../ir/shape.js";
+import type { CollectiveHost, Link, Signal } from "./collectiveGroup.js";
+import type { CombineKernel } from "./moveKernels.js";
+
+/** Reductions work in pieces that stay in the first-level cache. */
+const TILE = 16 * 1024;
+
+/** Scratch memory of a device for collectives: two borrowed tiles, and two more for sums in float32. */
+export const COLLECTIVE_SCRATCH_BYTES = 4 * TILE;
+
+/** The work between the waits: what this device writes for itself, or for all members. */
+export interface Work {
+  readonly signal: Signal;
+  /** Computes the own result; `sources` are the members' addresses. */
+  own(sources: readonly number[], target: number): void;
+  /** Computes a share of everybody's result, when splitting the work pays. */
+  readonly shared: ((sources: readonly number[], targets: readonly number[]) => void) | undefined;
+}
+
+/** The work of one device in one collective. */
+export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHost): Work {
+  const { members, me } = link;
+  const { kernels, peers } = host;
+  const size = members.length;
+  const element = byteSize(spec.dtype);
+  const bytes = spec.elements * element;
+  const inner = spec.inner * element;
+  const others = range(size).filter((i) => i !== me);
+  const everybody = {
+    // Words of their own are faster to spin on; a count spares sleepers wake-ups.
+    signal: size > 2 && host.signals.crowded ? link.byCount() : link.byPeers(others, others),
+    shared: undefined,
+  };
+  switch (spec.kind) {
+    case "allReduce": {
+      const combine = prepareCombine(spec, members, host);
+      const own = (sources: readonly number[], target: number) => combine(target, sources, 0, bytes);
+      return { ...everybody, own, shared: shareReduction(spec, combine, link, host, bytes) };
+    }
+    case "reduceScatter": {
+      const combine = prepareCombine(spec, members, host);
+      const own = (sources: readonly number[], target: number) => {
+        for (let o = 0; o < spec.outer; o++) {
+          combine(target + o * inner, sources, (o * size + me) * inner, inner);
+        }
+      };
+      return { ...everybody, own };
+    }
+    case "allGather": {
+      const own = (sources: readonly number[], target: number) => {
+        for (let i = 0; i < size; i++) {
+          // Each member begins with its own block, so that they do not all read the same one.
+          const from = (me + i) % size;
+          const [peer, source] = [members[from] ?? 0, sources[from] ?? 0];
+          if (spec.outer === 1) peers.pull(target + from * inner, peer, source, inner);
+          else peers.pullRows(target + from * inner, peer, source, inner, spec.outer, size * inner, inner);
+        }
+      };
+      return { ...everybody, own };
+    }
+    case "permute": {
+      const pair = spec.permutation.find(([, to]) => to === me);
+      const reads = others.filter((i) => i === pair?.[0]);
+      const readBy = others.filter((i) => spec.permutation.some(([from, to]) => from === me && to === i));
+      const own = (sources: readonly number[], target: number) => {
+        if (pair === undefined) kernels.zero(target, bytes);
+        else peers.pull(target, members[pair[0]] ?? 0, sources[pair[0]] ?? 0, bytes);
+      };
+      return { signal: link.byPeers(reads, readBy), own, shared: undefined };
+    }
+    case "allToAll": {
+      const own = (sources: readonly number[], target: number) => {
+        for (let i = 0; i < size; i++) {
+          const from = (me + i) % size;
+          peers.pull(target + from * inner, members[from] ?? 0, (sources[from] ?? 0) + me * inner, inner);
+        }
+      };
+      return { ...everybody, own };
+    }
+  }
+}
+
+/** Combines `bytes` bytes at `offset` of all sources into the target, in the order of the group. */
+type CombineSources = (target: number, sources: readonly number[], offset: number, bytes: number) => void;
+
+function prepareCombine(
+  spec: CollectiveSpec,
+  members: readonly number[],
+  host: CollectiveHost,
+): CombineSources {
+  const { dtype } = spec;
+  const { kernels, peers, scratch } = host;
+  const size = members.length;
+  const [borrowed0, borrowed1, wide0, wide1] = [
+    scratch,
+    scratch + TILE,
+    scratch + 2 * TILE,
+    scratch + 3 * TILE,
+  ];
+  const borrow = (i: number, sources: readonly number[], offset: number, bytes: number, at: number) =>
+    peers.borrow(members[i] ?? 0, (sources[i] ?? 0) + offset, bytes, at);
+  if (size === 1)
+    return (target, sources, offset, bytes) => kernels.copy(target, (sources[0] ?? 0) + offset, bytes);
+
+  if (dtype === "bfloat16" || dtype === "float16") {
+    const [widen, narrow] = [kernels.widen[dtype], kernels.narrow[dtype]];
+    const kernel = kernels.combine("float32", spec.combine);
+    return tiled(TILE / 2, (target, sources, offset, bytes) => {
+      const n = bytes / 2;
+      widen(wide0, borrow(0, sources, offset, bytes, borrowed0), n);
+      for (let i = 1; i < size; i++) {
+        widen(wide1, borrow(i, sources, offset, bytes, borrowed0), n);
+        kernel(wide0, wide0, wide1, n * 4);
+      }
+      narrow(borrowed0, wide0, n);
+      kernels.copy(target, borrowed0, bytes);
+    });
+  }
+
+  const kernel: CombineKernel = kernels.combine(dtype, spec.combine);
+  return tiled(TILE, (target, sources, offset, bytes) => {
+    let sum = borrow(0, sources, offset, bytes, borrowed0);
+    for (let i = 1; i < size; i++) {
+      const next = borrow(i, sources, offset, bytes, borrowed1);
+      // The target may be one of the sources, so it is written last.
+      const into = i === size - 1 ? target : wide0;
+      kernel(into, sum, next, bytes);
+      sum = into;
+    }
+  });
+}
+
+function tiled(tile: number, combine: CombineSources): CombineSources {
+  return (target, sources, offset, bytes) => {
+    for (let done = 0; done < bytes; done += tile) {
+      combine(target + done, sources, offset + done, Math.min(tile, bytes - done));
+    }
+  };
+}
+
+/** Splits a reduction among the members: each combines its part and copies it to all others. */
+function shareReduction(
+  spec: CollectiveSpec,
+  combine: CombineSources,
+  link: Link,
+  host: CollectiveHost,
+  bytes: number,
+): (sources: readonly number[], targets: readonly number[]) => void {
+  const { members, me } = link;
+  const part = Math.ceil(bytes / members.length / 64) * 64;
+  const begin = Math.min(bytes, me * part);
+  const end = Math.min(bytes, begin + part);
+  if (host.peers.direct && members.length === 2 && spec.dtype === "float32" && spec.combine === "sum") {
+    const { sumTwice } = host.kernels;
+    return ([a = 0, b = 0], [first = 0, second = 0]) =>
+      sumTwice(first + begin, second + begin, a + begin, b + begin, end - begin);
+  }
+  return (sources, targets) => {
+    const target = targets[me] ?? 0;
+    for (let offset = begin; offset < end; offset += TILE) {
+      const n = Math.min(TILE, end - offset);
+      combine(target + offset, sources, offset, n);
+      for (let i = 1; i < members.length; i++) {
+        const to = (me + i) % members.length;
+        host.peers.push(members[to] ?? 0, (targets[to] ?? 0) + offset, target + offset, n);
+      }
+    }
+  };
+}
