@@ -1,0 +1,14 @@
+import type { Engine } from "../ir/engine.js";
+import { createReferenceEngine } from "./reference/engine.js";
+
+/**
+ * An engine of that many devices, whatever the machine has: they share one thread and take turns, so a mesh of
+ * any size can be tried out and tested anywhere.
+ *
+ * ```ts
+ * const mesh = Mesh.create({ data: 4, model: 2 }, { engine: simulateDevices(8) });
+ * ```
+ */
+export function simulateDevices(numDevices = 8): Engine {
+  return createReferenceEngine({ numDevices });
+}

@@ -1,0 +1,53 @@
+/** Data, tensor and pipeline parallelism on device meshes, one file for each kind. */
+export { type AccumulateOptions, accumulateGradients, type MinibatchLoss } from "./accumulateGradients.js";
+export {
+  foldRngOverAxis,
+  type StackOptions,
+  splitArrayOverMesh,
+  stackParams,
+  unstackParams,
+} from "./arrays.js";
+export {
+  type GatherOptions,
+  gatherArrayWithMeanGrads,
+  gatherParams,
+  type ShardModuleOptions,
+  shardModuleParams,
+  shardParams,
+  syncGradients,
+} from "./dataParallel.js";
+export { type InitShardedOptions, initSharded } from "./initSharded.js";
+export { consoleLogger, type Logger, setLogger } from "./logger.js";
+export { initializeMesh, type ParallelConfig, type ParallelMeshOptions } from "./parallelMesh.js";
+export {
+  executePipeline,
+  executePipelineStep,
+  type PipelineConfig,
+  PipelineModule,
+  type PipelineModuleClass,
+  type PipelineOptions,
+  type PipelineStepOptions,
+  type Stage,
+} from "./pipelineParallel.js";
+export {
+  asyncGather,
+  asyncGatherBidirectional,
+  asyncGatherSplit,
+  asyncScatter,
+  asyncScatterSplit,
+  type RingOptions,
+} from "./ringCollectives.js";
+export {
+  type DenseOptions,
+  type ModelParallelismConfig,
+  ModelParallelismWrapper,
+  type ModelParallelismWrapperClass,
+  scaleInit,
+  TPAsyncDense,
+  type TPAsyncDenseConfig,
+  TPDense,
+  type TPDenseCommon,
+  type TPDenseConfig,
+  type TPMode,
+} from "./tensorParallel.js";
+export { type Optimizer, TrainState, type TrainStateParts } from "./trainState.js";

@@ -1,0 +1,99 @@
+import * as lax from "../lax/index.js";
+import * as np from "../numpy/index.js";
+import { split } from "../random/index.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+
+/** What {@link TrainState} needs of an optimiser; those of `shardwise/optim` have it. */
+export interface Optimizer<S> {
+  init(params: unknown): S;
+  update<T>(grads: T, state: S, params?: T): [updates: T, state: S];
+}
+
+/** What a {@link TrainState} is made of. */
+export interface TrainStateParts<P, S, F> {
+  /** The model: usually `model.apply`, possibly with options. */
+  readonly applyFn: F;
+  readonly optimizer: Optimizer<S>;
+  /** How many steps were taken, an int32 scalar. */
+  readonly step: Tensor;
+  readonly params: P;
+  readonly optState: S;
+  /** The key of everything random in training; see {@link TrainState.nextRng}. */
+  readonly rng: Tensor;
+}
+
+/**
+ * Everything that a training step reads and changes. It is a tree: `jit`, `shardMap` and checkpoints see step,
+ * parameters, optimiser state and key; the functions go along.
+ *
+ * ```ts
+ * const state = TrainState.create({ applyFn: model.apply, params, optimizer: adamw({ learningRate: 1e-3 }), rng });
+ * const next = state.applyGradients(grads);
+ * ```
+ */
+export class TrainState<P = unknown, S = unknown, F = unknown> implements TrainStateParts<P, S, F> {
+  readonly applyFn: F;
+  readonly optimizer: Optimizer<S>;
+  readonly step: Tensor;
+  readonly params: P;
+  readonly optState: S;
+  readonly rng: Tensor;
+
+  /** Use {@link TrainState.create}. */
+  constructor(parts: TrainStateParts<P, S, F>) {
+    this.applyFn = parts.applyFn;
+    this.optimizer = parts.optimizer;
+    this.step = parts.step;
+    this.params = parts.params;
+    this.optState = parts.optState;
+    this.rng = parts.rng;
+  }
+
+  /** The state before the first step. */
+  static create<P, S, F>(parts: Omit<TrainStateParts<P, S, F>, "step" | "optState">): TrainState<P, S, F> {
+    const optState = parts.optimizer.init(parts.params);
+    return new TrainState({ ...parts, step: np.array(0, "int32"), optState });
+  }
+
+  /** The same state with other parts. */
+  replace(parts: Partial<Omit<TrainStateParts<P, S, F>, "applyFn" | "optimizer">>): TrainState<P, S, F> {
+    return new TrainState({ ...this, ...parts });
+  }
+
+  /** The state after a step of the optimiser. */
+  applyGradients(grads: P): TrainState<P, S, F> {
+    const [updates, optState] = this.optimizer.update(grads, this.optState, this.params);
+    const add = (p: Tensor, u: Tensor) => np.astype(np.add(p, u), p.dtype);
+    const params = tree.map<P, Tensor, Tensor>(add, this.params, updates) as P;
+    return this.replace({ params, optState, step: np.add(this.step, 1) });
+  }
+
+  /** The state with a new key, and a key to use now. */
+  nextRng(): [state: TrainState<P, S, F>, key: Tensor] {
+    const keys = split(this.rng);
+    return [this.replace({ rng: lax.indexInDim(keys, 0, 0, false) }), lax.indexInDim(keys, 1, 0, false)];
+  }
+}
+
+const ids = new WeakMap<object, number>();
+let nextId = 0;
+
+/** A number that tells functions and objects apart. */
+function idOf(value: unknown): number {
+  if ((typeof value !== "object" && typeof value !== "function") || value === null) return -1;
+  const id = ids.get(value) ?? nextId++;
+  ids.set(value, id);
+  return id;
+}
+
+tree.registerClass(TrainState, {
+  children: ({ step, params, optState, rng }: TrainState): [Tensor, unknown, unknown, Tensor] => [
+    step,
+    params,
+    optState,
+    rng,
+  ],
+  rebuild: (state, [step, params, optState, rng]) => state.replace({ step, params, optState, rng }),
+  describe: ({ applyFn, optimizer }) => `${idOf(applyFn)}, ${idOf(optimizer)}`,
+});
