@@ -130,6 +130,11 @@ export class Mesh implements MeshShape {
   toString(): string {
     return `Mesh ${formatMesh(this)} on ${this.engine.name}`;
   }
+
+  /** Axes and devices; what runs on them is no data. */
+  toJSON(): { readonly axes: readonly MeshAxis[]; readonly devices: readonly number[] } {
+    return { axes: this.axes, devices: this.deviceIds };
+  }
 }
 
 /** The error for an axis that a mesh does not have. */

@@ -1,10 +1,19 @@
-import { axisSizeIn, blockShape, type DimAxes, formatSpec, type MeshShape, type Spec } from "../ir/mesh.js";
+import {
+  axisSizeIn,
+  blockShape,
+  type DimAxes,
+  formatSpec,
+  type MeshShape,
+  type Spec,
+  sameSpec,
+} from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
 import type { Atom, Eqn, Program } from "../ir/program.js";
 import { at, formatType, type TensorType } from "../ir/shape.js";
 import { atSource, bind, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
+import { removeDeadCode } from "../transforms/deadCode.js";
 import { factorRule } from "./factors.js";
 import { inlineCalls } from "./inlineCalls.js";
 import { emitLocal } from "./localOps.js";
@@ -89,7 +98,7 @@ export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs
     }),
   );
   return {
-    program: result,
+    program: removeDeadCode(result),
     inSpecs,
     outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
     gathers: partitioner.gathers,
@@ -100,6 +109,11 @@ class Partitioner {
   readonly gathers: GatherNote[] = [];
   /** Values that were brought to another spec, to use them again. */
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
+  /** Sums over devices with what each device added to them. */
+  private readonly sums = new WeakMap<
+    Tensor,
+    { readonly partial: Tensor; readonly axes: readonly string[] }
+  >();
   /** How often the equations that are rewritten now run. */
   private times = 1;
 
@@ -184,7 +198,8 @@ class Partitioner {
   }
 
   /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
-  private move({ block, spec }: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
+  private move(value: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
+    const { block, spec } = this.scattered(value, to);
     const key = `${formatSpec(spec)} ${formatSpec(to)}`;
     const known = this.moved.get(block)?.get(key);
     if (known) return known;
@@ -202,6 +217,15 @@ class Partitioner {
     });
     this.moved.set(block, (this.moved.get(block) ?? new Map()).set(key, moved));
     return moved;
+  }
+
+  /** A sum of which only a share is needed: then nobody has to have the whole. */
+  private scattered(value: Blocks, to: Spec): Blocks {
+    const sum = this.sums.get(value.block);
+    const isShare = sum && to.some((axes) => axes.some((axis) => sum.axes.includes(axis)));
+    if (!isShare) return value;
+    const share = this.sum(sum.partial, value.spec, sum.axes, to);
+    return sameSpec(share.spec, value.spec) ? value : share;
   }
 
   private size(axis: string): number {
@@ -222,6 +246,10 @@ class Partitioner {
         const out = at(eqn.outs, 0);
         const spec = this.shardings.get(out);
         return [{ kind: "blocks", block: this.move(at(ins, 0), spec, eqn, out.type), spec }];
+      }
+      case "optimizationBarrier": {
+        const blocks = ops.optimizationBarrier(ins.map(({ block }) => block));
+        return blocks.map((block, i) => ({ kind: "blocks", block, spec: at(ins, i).spec }));
       }
       default:
         return this.local(eqn, ins);
@@ -288,24 +316,29 @@ class Partitioner {
   ): Blocks {
     const partial = (kind: string) =>
       assigned.flatMap((axes, f) => (at(factors, f).kind === kind ? axes : []));
-    let combined = block;
+    const sum = this.sum(block, spec, partial("sum"), this.shardings.get(at(eqn.outs, result)));
+    const largest = ops.pmax(sum.block, namedAxes(this.mesh, partial("max")));
+    return { ...sum, block: ops.pmin(largest, namedAxes(this.mesh, partial("min"))) };
+  }
+
+  /** The sum of partial results over axes; where the wanted spec splits a dim over them, only the own share. */
+  private sum(block: Tensor, spec: Spec, axes: readonly string[], wanted: Spec): Blocks {
+    let share = block;
     let now = spec;
-    let sums = partial("sum");
-    const wanted = this.shardings.get(at(eqn.outs, result));
-    wanted.forEach((axes, d) => {
-      const mine = at(now, d);
-      const extra = axes.slice(mine.length);
-      const fits = mine.every((axis, i) => axis === axes[i]) && extra.every((axis) => sums.includes(axis));
+    let rest = [...axes];
+    wanted.forEach((dimAxes, d) => {
+      const mine = now[d] ?? [];
+      const extra = dimAxes.slice(mine.length);
+      const fits = mine.every((axis, i) => axis === dimAxes[i]) && extra.every((axis) => rest.includes(axis));
       const parts = extra.reduce((n, axis) => n * this.size(axis), 1);
-      if (extra.length === 0 || !fits || at(combined.shape, d) % parts !== 0) return;
-      combined = ops.psumScatter(combined, namedAxes(this.mesh, extra), d);
-      now = now.map((old, other) => (other === d ? axes : old));
-      sums = sums.filter((axis) => !extra.includes(axis));
+      if (extra.length === 0 || !fits || at(share.shape, d) % parts !== 0) return;
+      share = ops.psumScatter(share, namedAxes(this.mesh, extra), d);
+      now = share.shape.map((_, other) => (other === d ? dimAxes : (now[other] ?? [])));
+      rest = rest.filter((axis) => !extra.includes(axis));
     });
-    combined = ops.psum(combined, namedAxes(this.mesh, sums));
-    combined = ops.pmax(combined, namedAxes(this.mesh, partial("max")));
-    combined = ops.pmin(combined, namedAxes(this.mesh, partial("min")));
-    return { kind: "blocks", block: combined, spec: now };
+    const total = ops.psum(share, namedAxes(this.mesh, rest));
+    if (rest.length > 0) this.sums.set(total, { partial: share, axes: rest });
+    return { kind: "blocks", block: total, spec: now };
   }
 
   /** The body runs on blocks already; along axes that are not its own it is partitioned like the rest. */

@@ -190,6 +190,8 @@ function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
         ...eqn.outs.flatMap((out, i) => [link(at(body.outputs, i), carryOf(i)), link(out, carryOf(i))]),
       ];
     }
+    case "optimizationBarrier":
+      return eqn.ins.map((atom, i) => link(atom, at(eqn.outs, i)));
     case "cond":
       return eqn.params.branches.flatMap((branch) => [
         ...branch.inputs.map((input, i) => link(at(eqn.ins, i + 1), input)),

@@ -15,7 +15,7 @@ class Captured implements SourceLocation {
 
   get text(): string {
     const frames = (this.stack.stack ?? "").split("\n").slice(1);
-    const frame = frames.find((line) => !isLibrary(line) && !line.includes("node:"));
+    const frame = frames.find((line) => /:\d+:\d+/.test(line) && !isLibrary(line) && !line.includes("node:"));
     return frame?.replace(/^\s*at\s+/, "").replace("file://", "") ?? "unknown source";
   }
 }

@@ -1,0 +1,587 @@
+import { describe, expect, test } from "vitest";
+import { GoldenLayer } from "../cli/conformance/areas/circularPipeline.js";
+import { grad, jit, Mesh, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
+import { isCollective } from "../ir/ops.js";
+import { forEachEqn, type Program } from "../ir/program.js";
+import { at, range } from "../ir/shape.js";
+import * as nn from "../nn/index.js";
+import { costAnalysis } from "../spmd/cost.js";
+import { explainSharding } from "../spmd/explain.js";
+import { perDevice } from "../spmd/lower.js";
+import { PartitionSpec } from "../spmd/partitionSpec.js";
+import { checkpointPolicies } from "../transforms/remat.js";
+import { simplify } from "../transforms/simplify.js";
+import {
+  CircularPipeline,
+  type CircularPipelineConfig,
+  type CircularPipelineInstance,
+} from "./circularPipeline.js";
+
+const embed = 4;
+const length = 3;
+
+type Settings = Omit<CircularPipelineConfig, "layers">;
+
+const pipelineWith = (config: Settings) =>
+  CircularPipeline({ layers: GoldenLayer({ parent: null }), ...config });
+
+/** Variables of all layers, [repeats, stages, …] or [stages, …], without boxes. */
+function variablesOf(pipeline: CircularPipelineInstance, x: Tensor): nn.Variables {
+  return nn.unbox<nn.Variables>(pipeline.init(random.key(1), x));
+}
+
+/** The layers one after the other on the whole batch. */
+function sequential(
+  variables: nn.Variables,
+  x: Tensor,
+  { stages, repeats }: { stages: number; repeats: number },
+  segmentIds: Tensor | null = null,
+  positions: Tensor | null = null,
+): Tensor {
+  const layer = GoldenLayer();
+  const [params] = Object.values(variables.params ?? {});
+  return range(repeats * stages).reduce((h, i) => {
+    const own = tree.map(
+      (w: Tensor) => {
+        const flat = np.reshape(w, [repeats * stages, ...w.shape.slice(repeats > 1 ? 2 : 1)]);
+        return np.squeeze(np.take(flat, np.array([i]).astype("int32"), 0), 0);
+      },
+      params as Record<string, Tensor>,
+    );
+    return layer.apply({ params: own }, h, segmentIds, positions);
+  }, x);
+}
+
+async function expectNear(actual: Tensor, expected: Tensor, tolerance: number, what: string): Promise<void> {
+  const [got, want] = [await actual.data(), await expected.data()];
+  expect(got.length, what).toBe(want.length);
+  const scale = Math.max(1, ...Array.from(want, Math.abs));
+  for (let i = 0; i < want.length; i++) {
+    expect(Math.abs((got[i] ?? Number.NaN) - (want[i] ?? 0)), `${what}, element ${i}`).toBeLessThanOrEqual(
+      tolerance * scale,
+    );
+  }
+}
+
+/** Compares value and gradients of a pipeline with those of its layers one after the other. */
+async function expectSequential(
+  pipeline: CircularPipelineInstance,
+  { mesh, ids = false }: { mesh?: Mesh; ids?: boolean } = {},
+): Promise<void> {
+  const { numStages: stages, numRepeats: repeats, numMicrobatches } = pipeline.settings;
+  const batch = numMicrobatches * 2;
+  const x = random.normal(random.key(5), [batch, length, embed]);
+  const positions = ids ? np.reshape(np.arange(batch * length), [batch, length]).astype("int32") : null;
+  const segmentIds = positions && np.remainder(positions, 3).astype("int32");
+  const variables = variablesOf(pipeline, x);
+  const both = (f: (v: nn.Variables, a: Tensor) => Tensor) =>
+    valueAndGrad(
+      (v: nn.Variables, a: Tensor): [Tensor, Tensor] => {
+        const y = f(v, a);
+        return [np.sum(np.sin(y)), y];
+      },
+      { argnums: [0, 1], hasAux: true },
+    );
+  const target = mesh ? { mesh } : {};
+  const [[, y], grads] = jit(
+    both((v, a) => pipeline.apply(v, a, segmentIds, positions)),
+    target,
+  )(variables, x);
+  const [[, wantY], wantGrads] = jit(
+    both((v, a) => sequential(v, a, { stages, repeats }, segmentIds, positions)),
+  )(variables, x);
+  await expectNear(y, wantY, 1e-5, "the value");
+  const expected = tree.leaves(wantGrads) as Tensor[];
+  for (const [i, { path, leaf }] of tree.flattenWithPath(grads).entries()) {
+    await expectNear(leaf as Tensor, at(expected, i), 1e-4, `the gradient ${path}`);
+  }
+}
+
+describe("a circular pipeline equals its layers one after the other", () => {
+  const combinations = [1, 2, 4, 8].flatMap((numStages) =>
+    [1, 2, 3, 4].flatMap((numPipelineRepeats) =>
+      [false, true].flatMap((delay) =>
+        [1, 2, 3]
+          .map((perStage) => perStage * numStages)
+          .filter((micro) => numPipelineRepeats === 1 || micro >= numStages * (delay ? 2 : 1))
+          // The longest programs say nothing that shorter ones do not.
+          .filter((micro) => micro * numPipelineRepeats <= 32)
+          .map((micro) => ({ numStages, numPipelineRepeats, delay, micro })),
+      ),
+    ),
+  );
+
+  test.each(combinations)(
+    "$numStages stages, $numPipelineRepeats repeats, $micro microbatches, delay $delay, in a scan with remat",
+    async ({ numStages, numPipelineRepeats, delay, micro }) => {
+      const pipeline = pipelineWith({
+        numStages,
+        numPipelineRepeats,
+        numPipelineMicrobatches: micro,
+        pipelineDelayActivationForwarding: delay,
+      });
+      await expectSequential(pipeline, { ids: micro === numStages });
+    },
+  );
+
+  const written = [1, 2, 4].flatMap((numStages) =>
+    [1, 2].flatMap((numPipelineRepeats) =>
+      [false, true].flatMap((delay) =>
+        [false, true].flatMap((remat) => [{ numStages, numPipelineRepeats, delay, remat }]),
+      ),
+    ),
+  );
+
+  test.each(written)(
+    "$numStages stages, $numPipelineRepeats repeats, delay $delay, written out, remat $remat",
+    async ({ numStages, numPipelineRepeats, delay, remat }) => {
+      const pipeline = pipelineWith({
+        numStages,
+        numPipelineRepeats,
+        numPipelineMicrobatches: 2 * numStages,
+        pipelineDelayActivationForwarding: delay,
+        scanPipelineIterations: false,
+        setRematPolicyOnPipelineIterations: remat,
+      });
+      await expectSequential(pipeline, { ids: true });
+    },
+  );
+
+  test.each([
+    ["four stages", { stage: 4 }, {}],
+    ["eight stages", { stage: 8 }, { numPipelineMicrobatches: 8 }],
+    ["two stages on every device", { stage: 2 }, { numStages: 4 }],
+    ["stages, data and model", { data: 2, stage: 2, model: 2 }, { numPipelineMicrobatches: 4 }],
+    ["delayed forwarding", { stage: 4 }, { pipelineDelayActivationForwarding: true }],
+    ["no remat", { stage: 4 }, { setRematPolicyOnPipelineIterations: false }],
+    ["fully sharded weights gathered once", { fsdp: 2, stage: 4 }, { pipelineFsdpAgOnce: true }],
+    ["fully sharded weights", { fsdp: 2, stage: 4 }, {}],
+  ] as const)("over a mesh: %s", async (_, axes, more) => {
+    const mesh = Mesh.create(axes);
+    const pipeline = pipelineWith({ mesh, numPipelineMicrobatches: 8, numPipelineRepeats: 2, ...more });
+    await expectSequential(pipeline, { mesh, ids: true });
+  });
+
+  test("with several layers a stage, scanned", async () => {
+    const Stage = nn.module("Stage", () => (x: Tensor) => {
+      const Layers = nn.scan(
+        nn.module("Step", () => (h: Tensor): [Tensor, null] => [
+          np.tanh(nn.Dense({ features: embed })(h)),
+          null,
+        ]),
+        { variableAxes: { params: 0 }, splitRngs: { params: true }, length: 3 },
+      );
+      return Layers()(x);
+    });
+    const pipeline = CircularPipeline({
+      layers: Stage({ parent: null }),
+      numStages: 2,
+      numPipelineMicrobatches: 4,
+      numLayers: 12,
+      numLayersPerStage: 3,
+    });
+    expect(pipeline.settings.numRepeats).toBe(2);
+    const x = random.normal(random.key(0), [8, embed]);
+    const variables = pipeline.init(random.key(1), x);
+    const [params] = Object.values(variables.params ?? {});
+    let want = x;
+    for (const i of range(4)) {
+      const own = tree.map(
+        (w: Tensor) =>
+          np.squeeze(np.take(np.reshape(w, [4, ...w.shape.slice(2)]), np.array([i]).astype("int32"), 0), 0),
+        params as Record<string, Tensor>,
+      );
+      want = at(Stage().apply({ params: own }, want) as [Tensor, null], 0) as Tensor;
+    }
+    await expectNear(pipeline.apply(variables, x), want, 1e-5, "the value");
+  });
+
+  test("every stage and iteration drops other elements", async () => {
+    const Dropped = nn.module(
+      "Dropped",
+      () => (x: Tensor, _ids: unknown, _places: unknown, deterministic: boolean) =>
+        nn.Dropout({ rate: 0.5 })(x, { deterministic }),
+    );
+    const pipeline = CircularPipeline({
+      layers: Dropped({ parent: null }),
+      numStages: 2,
+      numPipelineMicrobatches: 2,
+    });
+    const x = np.ones([2, 64]);
+    const y = pipeline.with({ rngs: { dropout: random.key(0) } }).apply({}, x, null, null, false);
+    const values = Array.from(await y.data());
+    const [first, second] = [values.slice(0, 64), values.slice(64)];
+    expect(new Set(values)).toEqual(new Set([0, 4]));
+    expect(first).not.toEqual(second);
+    expect(Array.from(await pipeline.apply({}, x).data())).toEqual(values.map(() => 1));
+  });
+});
+
+describe("the program of a device is a pipeline", () => {
+  const mesh = Mesh.create({ fsdp: 2, stage: 4, model: 2 });
+  const rules: nn.LogicalRules = [
+    ["activation_stage", "stage"],
+    ["activation_batch", "fsdp"],
+    ["layers", "stage"],
+    ["embed", "fsdp"],
+    ["mlp", "model"],
+  ];
+  const x = np.zeros([16, length, embed]);
+
+  const parts = (more: Partial<Settings> = {}, backward = false) => {
+    const pipeline = pipelineWith({
+      mesh,
+      numPipelineMicrobatches: 8,
+      numPipelineRepeats: 2,
+      logicalAxisRules: rules,
+      ...more,
+    });
+    const logical = pipeline.getWeightSharding(x) as { params: unknown };
+    const variables = variablesOf(pipeline, x);
+    const forward = (v: nn.Variables, a: Tensor) => pipeline.apply(v, a, null, null, true, "train", logical);
+    const loss = (v: nn.Variables, a: Tensor) => np.sum(np.sin(forward(v, a)));
+    const fn: (v: nn.Variables, a: Tensor) => unknown = backward ? grad(loss) : forward;
+    const options = {
+      mesh,
+      inShardings: [{ params: { layers: pipeline.physicalSpec(logical).params } }, P("fsdp")],
+    };
+    const iterations = pipeline.totalIterations;
+    return {
+      fn,
+      variables,
+      options,
+      iterations,
+      program: simplify(perDevice(fn, [variables, x], options).program),
+    };
+  };
+
+  /** How often collectives of each kind stand in the loops of a program. */
+  const perIteration = (program: Program) => {
+    const counts: Record<string, number> = {};
+    for (const eqn of program.eqns) {
+      if (eqn.op !== "scan") continue;
+      forEachEqn(eqn.params.body, (inner) => {
+        if (!isCollective(inner.op) || !("axes" in inner.params)) return;
+        const key = `${inner.op} ${inner.params.axes.map(({ name }) => name).join("+")}`;
+        counts[key] = (counts[key] ?? 0) + 1;
+      });
+    }
+    return counts;
+  };
+
+  test("with one permutation a hop: results, inputs and outputs, and what comes round again", () => {
+    expect(perIteration(parts().program)).toEqual({
+      "ppermute stage": 3,
+      "allGather fsdp": 2,
+      "psum model": 1,
+    });
+  });
+
+  test("with two permutations where nothing has to wait for the next round", () => {
+    const { program } = parts({ numPipelineMicrobatches: 4 });
+    expect(perIteration(program)["ppermute stage"]).toBe(2);
+  });
+
+  test("and backward with one permutation a hop and gradients that are scattered over fsdp", () => {
+    expect(perIteration(parts({}, true).program)).toEqual({
+      "ppermute stage": 6,
+      "allGather fsdp": 4,
+      "psum model": 2,
+      "psumScatter fsdp": 2,
+    });
+  });
+
+  test("whose weights are gathered over fsdp once when asked to", () => {
+    const { program } = parts({ pipelineFsdpAgOnce: true });
+    expect(perIteration(program)).toEqual({ "ppermute stage": 3, "psum model": 1 });
+  });
+
+  test.each([false, true])("that never gathers anything over the stages (backward %s)", (backward) => {
+    const { fn, variables, options } = parts({}, backward);
+    const cost = costAnalysis(fn, options)(variables, x);
+    const overStages = cost.collectives.filter(({ axes }) => axes.includes("stage")).map(({ op }) => op);
+    expect(overStages).toEqual(["ppermute"]);
+    const gathered = explainSharding(fn, options)(variables, x).gathers;
+    expect(gathered.every(({ from, to }) => from.includes("stage") === to.includes("stage"))).toBe(true);
+  });
+
+  test("that holds its stage's weights and its share of the buffers only", () => {
+    const { program } = parts();
+    const shapes = program.inputs.map(({ type }) => type.shape);
+    // [repeats, stages / 4, embed / 2, mlp / 2], [repeats, stages / 4, mlp / 2, embed / 2], [batch / 2, …]
+    expect(shapes).toEqual([
+      [2, 1, 2, 4],
+      [2, 1, 4, 2],
+      [8, length, embed],
+    ]);
+    const loop = program.eqns.find(({ op }) => op === "scan");
+    const carried = loop?.outs.map(({ type }) => type.shape) ?? [];
+    expect(carried.length).toBe(4);
+    expect(carried.every(([stages]) => stages === 1)).toBe(true);
+  });
+
+  test("that keeps for the backward pass only the inputs of iterations", () => {
+    const { program, iterations } = parts({}, true);
+    const [forward] = program.eqns.filter(({ op }) => op === "scan");
+    const kept = forward?.outs.filter(({ type }) => type.shape[0] === iterations);
+    expect(kept?.map(({ type }) => type.shape)).toEqual([[iterations, 1, 1, length, embed]]);
+  });
+
+  test("that needs less memory with remat", () => {
+    const peak = (remat: boolean) => {
+      const { fn, variables, options } = parts({ setRematPolicyOnPipelineIterations: remat }, true);
+      return costAnalysis(fn, options)(variables, x).peakBytes;
+    };
+    expect(peak(true)).toBeLessThan(peak(false));
+  });
+});
+
+describe("the parts of a circular pipeline", () => {
+  const values = (x: Tensor) => x.js();
+  const base: Settings = { numStages: 2, numPipelineMicrobatches: 4, numPipelineRepeats: 2 };
+  const pipeline = pipelineWith(base);
+
+  test("needCircStorage says whether results wait for the first stage", () => {
+    expect(pipeline.needCircStorage()).toBe(true);
+    expect(pipelineWith({ ...base, numPipelineMicrobatches: 2 }).needCircStorage()).toBe(false);
+    expect(pipelineWith({ ...base, numPipelineRepeats: 1 }).needCircStorage()).toBe(false);
+    expect(pipelineWith({ ...base, pipelineDelayActivationForwarding: true }).needCircStorage()).toBe(false);
+  });
+
+  test("iterationsToCompleteFirstMicrobatch counts rounds and stages", () => {
+    const delayed = pipelineWith({ ...base, pipelineDelayActivationForwarding: true });
+    expect(pipeline.iterationsToCompleteFirstMicrobatchOneRepeat()).toBe(1);
+    expect(pipeline.iterationsToCompleteFirstMicrobatch()).toBe(5);
+    expect(delayed.iterationsToCompleteFirstMicrobatchOneRepeat()).toBe(2);
+    expect(delayed.iterationsToCompleteFirstMicrobatch()).toBe(6);
+    expect(pipeline.totalIterations).toBe(9);
+  });
+
+  test("initStates reshapes the inputs and makes empty buffers", () => {
+    const state = pipeline.initStates(np.ones([4, 2, 3]));
+    expect(state.stateIo.shape).toEqual([2, 2, 2, 3]);
+    expect(state.shift.shape).toEqual([2, 2, 3]);
+    expect(state.circStorage?.shape).toEqual([2, 4, 2, 3]);
+    expect(state.circStorageMover?.shape).toEqual([2, 2, 3]);
+    expect([state.prevOutputs, state.loopIteration]).toEqual([null, 0]);
+  });
+
+  test("getIterationInputs gives the first stage a new microbatch, later one that comes round", async () => {
+    const io = np.reshape(np.arange(4), [2, 2, 1]).astype("float32");
+    const stored = np.add(np.reshape(np.arange(8), [2, 4, 1]), 10).astype("float32");
+    const shift = np.full([2, 1], 99).astype("float32");
+    expect(await values(pipeline.getIterationInputs(1, io, stored, shift))).toEqual([[1], [99]]);
+    expect(await values(pipeline.getIterationInputs(5, io, stored, shift))).toEqual([[11], [99]]);
+    const traced = (i: number) => pipeline.getIterationInputs(Tensor.scalar(i, "int32"), io, stored, shift);
+    expect(await values(traced(1))).toEqual([[1], [99]]);
+    expect(await values(traced(5))).toEqual([[11], [99]]);
+  });
+
+  test("getMicrobatchAndRepeatIds lets stages follow each other", async () => {
+    const [microbatches, repeats] = pipeline.getMicrobatchAndRepeatIds(4);
+    expect([await values(microbatches), await values(repeats)]).toEqual([
+      [0, 3],
+      [1, 0],
+    ]);
+  });
+
+  test("vmapParallelGather takes every stage's own round, wherever the dims stand", async () => {
+    const weights = np.reshape(np.arange(6), [3, 2]).astype("float32");
+    const ids = np.array([2, 1]).astype("int32");
+    expect(await values(pipeline.vmapParallelGather(weights, null, ids, 0, 1))).toEqual([4, 3]);
+    expect(await values(pipeline.vmapParallelGather(np.transpose(weights), null, ids, 1, 0))).toEqual([4, 3]);
+  });
+
+  test("vmapGather takes slices of a tensor that all stages share", async () => {
+    const xs = np.reshape(np.arange(8), [4, 2]);
+    const ids = np.array([3, 0]).astype("int32");
+    expect(await values(pipeline.vmapGather(xs, ids, 0))).toEqual([
+      [6, 7],
+      [0, 1],
+    ]);
+    expect(await values(pipeline.vmapGather(np.transpose(xs), ids, 1))).toEqual([
+      [6, 0],
+      [7, 1],
+    ]);
+  });
+
+  test("getNewLoopState moves every buffer on", async () => {
+    const state = pipeline.initStates(np.reshape(np.arange(4), [4, 1]).astype("float32"));
+    const output = np.array([[10], [20]]).astype("float32");
+    const mover = np.array([[7], [8]]).astype("float32");
+    const next = pipeline.getNewLoopState(output, { ...state, loopIteration: 3, circStorageMover: mover });
+    expect(await values(next.shift)).toEqual([[0], [10]]);
+    expect(await values(next.stateIo)).toEqual([
+      [[0], [3]],
+      [[2], [20]],
+    ]);
+    expect(next.circStorage && (await values(next.circStorage))).toEqual([
+      [[0], [8], [0], [0]],
+      [[0], [7], [0], [0]],
+    ]);
+    expect(next.circStorageMover).toBe(output);
+    expect(next.loopIteration).toBe(4);
+  });
+
+  test("permuteOutputMicroPerStageDim brings microbatch 0 to the front", async () => {
+    const output = np.reshape(np.arange(4), [2, 2]);
+    expect(await values(pipeline.permuteOutputMicroPerStageDim(output))).toEqual([
+      [1, 0],
+      [3, 2],
+    ]);
+  });
+
+  test("getCurrentStageWeights takes the weights of each stage's round", async () => {
+    const weights = { params: { w: np.reshape(np.arange(4), [2, 2]).astype("float32") } };
+    const now = pipeline.getCurrentStageWeights(weights, 4);
+    expect(await values(now.params.w)).toEqual([2, 1]);
+    expect(await values(pipeline.getCurrentRepeatFromStages(weights, 5).params.w)).toEqual([2, 3]);
+    const once = pipelineWith({ ...base, numPipelineRepeats: 1 });
+    expect(once.getCurrentStageWeights(weights, 4).params.w).toBe(weights.params.w);
+  });
+
+  test("getVmapFuncForInit makes weights with the stages in front", () => {
+    const Probe = nn.module(
+      "Probe",
+      ({ layers }: { layers: ReturnType<typeof GoldenLayer> }) =>
+        (x: Tensor) =>
+          pipeline.getVmapFuncForInit()(layers as never, x, null, null, true, "train"),
+    );
+    const variables = Probe({ layers: GoldenLayer({ parent: null }) }).init(
+      random.key(0),
+      np.ones([2, 1, embed]),
+    );
+    const shapes = tree.leaves(nn.unbox(variables)).map((w) => (w as Tensor).shape);
+    expect(shapes).toEqual([
+      [2, embed, 2 * embed],
+      [2, 2 * embed, embed],
+    ]);
+    const [names] = tree.leaves(nn.getPartitionSpec(variables), (n) => n instanceof PartitionSpec);
+    expect(String(names)).toBe('P("layers", "embed", "mlp")');
+  });
+
+  test("getMainVmapFuncForIterations runs every stage with its weights", async () => {
+    const stages = pipeline.getMainVmapFuncForIterations();
+    const layer = GoldenLayer({ parent: null });
+    const x = random.normal(random.key(0), [2, 1, embed]);
+    const one = range(2).map((i) => nn.unbox<nn.Variables>(layer.init(random.key(i), x, null, null)));
+    const both = tree.map((a: Tensor, b: Tensor) => np.stack([a, b]), at(one, 0), at(one, 1)) as nn.Variables;
+    const y = stages(layer as never, both, x, null, null, true, "train");
+    const rows = range(2).map((i) =>
+      layer.apply(at(one, i), np.take(x, np.array(i).astype("int32"), 0), null, null),
+    );
+    await expectNear(y, np.stack(rows), 1e-6, "the stages");
+  });
+
+  test("runOneIteration is one step of the whole", async () => {
+    const x = random.normal(random.key(0), [4, 1, embed]);
+    const layers = GoldenLayer({ parent: null }) as never;
+    const variables = variablesOf(pipeline, np.reshape(x, [4, embed]));
+    const weights = { params: variables.params?.layers as Record<string, unknown> };
+    let state = pipeline.initStates(x);
+    for (let i = 0; i < pipeline.totalIterations; i++) {
+      state = pipeline.runOneIteration(state, { pipelineWeights: weights, layers });
+    }
+    const y = np.reshape(pipeline.permuteOutputMicroPerStageDim(state.stateIo), [4, embed]);
+    await expectNear(y, pipeline.apply(variables, np.reshape(x, [4, embed])), 1e-6, "the value");
+  });
+
+  test("getPipelineRematPolicy keeps the inputs of iterations, unless the policy stands alone", () => {
+    const inputs = { kind: "names", names: ["iteration_input", "decoder_layer_input"] };
+    const rematPolicy = checkpointPolicies.dotsSaveable;
+    expect(pipeline.getPipelineRematPolicy()).toEqual(inputs);
+    expect(pipelineWith({ ...base, rematPolicy }).getPipelineRematPolicy()).toEqual({
+      kind: "either",
+      policies: [rematPolicy, inputs],
+    });
+    const alone = pipelineWith({ ...base, rematPolicy, customRematPolicy: true });
+    expect(alone.getPipelineRematPolicy()).toEqual(rematPolicy);
+  });
+
+  test("getWeightSharding names the dims of all weights without computing them", () => {
+    const specs = pipeline.getWeightSharding(np.ones([4, embed])) as {
+      params: Record<string, PartitionSpec>;
+    };
+    expect(String(specs.params.wi)).toBe('P("circular_repeats", "layers", "embed", "mlp")');
+    const removed = pipeline.getLogicalSpecRepeatsRemoved(specs);
+    expect(String(removed.params.wi)).toBe('P("layers", "embed", "mlp")');
+    expect(pipeline.getLogicalSpecRepeatsRemoved(null)).toBe(null);
+  });
+
+  test("shardDimByStages and allGatherOverFsdp constrain weights", () => {
+    const mesh = Mesh.create({ fsdp: 2, stage: 2, model: 2 });
+    const logicalAxisRules: nn.LogicalRules = [
+      ["layers", "stage"],
+      ["embed", "fsdp"],
+      ["mlp", "model"],
+    ];
+    const sharded = pipelineWith({ ...base, mesh, logicalAxisRules });
+    const w = np.zeros([2, 2, 4, 8]);
+    const spec = P("stage", "fsdp", "model");
+    const outSpec = (fn: (x: Tensor) => unknown, x: Tensor) =>
+      String(explainSharding(fn, { mesh })(x).outputs[0]?.spec);
+    expect(outSpec((x) => sharded.shardDimByStages(x, 1, spec), w)).toBe('P(null, "stage", "fsdp", "model")');
+    expect(outSpec((x) => sharded.shardDimByStages(x, 0, spec, true), np.zeros([2, 4, 8]))).toBe(
+      'P("stage", null, "model")',
+    );
+    expect(outSpec((x) => sharded.shardDimByStages(x, 0, null), np.zeros([2]))).toBe('P("stage")');
+    const logical = { w: P("circular_repeats", "layers", "embed", "mlp") };
+    expect(outSpec((x) => sharded.allGatherOverFsdp({ w: x }, logical), w)).toBe(
+      'P(null, "stage", null, "model")',
+    );
+  });
+});
+
+describe("bad configurations are reported all at once, before anything runs", () => {
+  test("of counts that do not fit", () => {
+    const mesh = Mesh.create({ stage: 4 });
+    const config: Settings = {
+      mesh,
+      numStages: 6,
+      numPipelineMicrobatches: 5,
+      numPipelineRepeats: 2,
+      numLayers: 10,
+      logicalAxisRules: [["mlp", "modle"]],
+    };
+    expect(() => pipelineWith(config)).toThrow(
+      [
+        "[CircularPipeline]",
+        "  numPipelineMicrobatches 5 is not a multiple of the 6 stages (5 / 6 = 0.8333333333333334): use 6",
+        '  6 stages do not spread over the 4 devices of mesh axis "stage" (6 / 4 = 1.5): use a multiple of 4',
+        "  5 microbatches are too few to go round 6 stages 2 times: the first comes back after 6 x 1 = 6 iterations, use at least that many",
+        "  numLayers 10 is not stages x repeats x layers per stage (6 x 2 x 1 = 12)",
+        '  the rule for "mlp" names axis "modle", which is not in Mesh {stage: 4} on reference',
+      ].join("\n"),
+    );
+  });
+
+  test("of numbers that are none", () => {
+    expect(() => pipelineWith({ numPipelineMicrobatches: 0, numPipelineRepeats: 1.5 })).toThrow(
+      "numPipelineMicrobatches must be a whole number of at least 1, got 0\n  numPipelineRepeats must be",
+    );
+  });
+
+  test("of arguments that do not fit", () => {
+    const mesh = Mesh.create({ data: 2, stage: 2 });
+    const pipeline = pipelineWith({ mesh, numPipelineMicrobatches: 4 });
+    const ids = np.zeros([3, 2]).astype("int32");
+    expect(() => pipeline.init(random.key(0), np.zeros([6, 2, 4]), ids, ids)).toThrow(
+      [
+        "[CircularPipeline]",
+        "  batch 6 does not split into 4 microbatches (6 / 4 = 1.5): use a batch that is a multiple of 4",
+        "  segmentIds [3,2] must have the batch of the inputs, 6, in dim 0",
+        "  positions [3,2] must have the batch of the inputs, 6, in dim 0",
+      ].join("\n"),
+    );
+    expect(() => pipeline.init(random.key(0), np.zeros([4, 2, 4]))).toThrow(
+      'microbatches of 1 (4 / 4) do not split over "data" (1 / 2 = 0.5): use a batch that is a multiple of 8',
+    );
+  });
+
+  test("of too few microbatches for delayed rounds", () => {
+    const config = { numStages: 4, numPipelineMicrobatches: 4, numPipelineRepeats: 2 };
+    expect(() => pipelineWith({ ...config, pipelineDelayActivationForwarding: true })).toThrow(
+      "too few to go round 4 stages 2 times with delayed forwarding",
+    );
+  });
+});

@@ -1,0 +1,399 @@
+import { axisSizeIn } from "../ir/mesh.js";
+import type { RematPolicy } from "../ir/ops.js";
+import { at, range, type Shape } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import { isBoxed, logicalToMesh, Partitioned, type Variables, withLogicalConstraint } from "../nn/index.js";
+import * as np from "../numpy/index.js";
+import { withShardingConstraint } from "../spmd/constraint.js";
+import { P, PartitionSpec, type SpecEntry } from "../spmd/partitionSpec.js";
+import { NamedSharding } from "../spmd/sharding.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { checkpointPolicies } from "../transforms/remat.js";
+import { vmap } from "../transforms/vmap.js";
+import { type CircularPipelineConfig, type PipelineSettings, readConfig, rulesOf } from "./pipelineConfig.js";
+
+/** The buffers that iterations pass on, each with a dim for the stages in front. */
+export interface PipelineBuffers {
+  /** [stages, microbatches / stages, microbatch …]: first the inputs, in the end the outputs. */
+  readonly stateIo: Tensor;
+  /** [stages, microbatch …]: what every stage has got from the one before. */
+  readonly shift: Tensor;
+  /** [stages, microbatches, microbatch …]: results of the last stage that wait for their next round, on the first stage. */
+  readonly circStorage: Tensor | null;
+  /** [stages, microbatch …]: the last results, on their way to `circStorage`. */
+  readonly circStorageMover: Tensor | null;
+  /** [stages, microbatch …]: results that wait an iteration because forwarding is delayed. */
+  readonly prevOutputs: Tensor | null;
+}
+
+/** The state of the loop: its buffers and the number of the next iteration. */
+export interface LoopState extends PipelineBuffers {
+  readonly loopIteration: number | Tensor;
+}
+
+/** A tree with a spec for every weight. */
+export type SpecTree = unknown;
+
+const isSpec = (node: unknown) => node instanceof PartitionSpec;
+
+/**
+ * The schedule and the buffers of a circular pipeline, as functions of whole tensors. When dim 0 of the buffers
+ * is split over the stage axis, every rotation is one hop from device to device.
+ *
+ * In iteration i stage s works on microbatch `(i − delay · s) mod microbatches` in round
+ * `(i − delay · s) div microbatches`.
+ */
+export class PipelineLoop {
+  readonly settings: PipelineSettings;
+
+  constructor(config: CircularPipelineConfig) {
+    this.settings = readConfig(config);
+  }
+
+  /** The number of microbatches in every stage's part of `stateIo`. */
+  get microbatchesPerStage(): number {
+    return this.settings.numMicrobatches / this.settings.numStages;
+  }
+
+  /** The number of iterations until all microbatches have gone round as often as they should. */
+  get totalIterations(): number {
+    const { numMicrobatches, numRepeats } = this.settings;
+    return numMicrobatches * numRepeats + this.iterationsToCompleteFirstMicrobatchOneRepeat();
+  }
+
+  /** Whether results of the last stage have to wait for the first one, which is busy with other microbatches. */
+  readonly needCircStorage = (): boolean => {
+    const { numRepeats, numMicrobatches, numStages, forwardingDelay } = this.settings;
+    return numRepeats > 1 && numMicrobatches > numStages * forwardingDelay;
+  };
+
+  /** The iteration in which microbatch 0 is on the last stage in its first round. */
+  readonly iterationsToCompleteFirstMicrobatchOneRepeat = (): number =>
+    this.settings.forwardingDelay * (this.settings.numStages - 1);
+
+  /** The iteration in which microbatch 0 is on the last stage in its last round. */
+  readonly iterationsToCompleteFirstMicrobatch = (): number => {
+    const { numMicrobatches, numRepeats } = this.settings;
+    return numMicrobatches * (numRepeats - 1) + this.iterationsToCompleteFirstMicrobatchOneRepeat();
+  };
+
+  /**
+   * The buffers before the first iteration.
+   *
+   * @param inputs [microbatches, microbatch …]
+   */
+  readonly initStates = (inputs: Tensor): LoopState => {
+    const { numStages, config } = this.settings;
+    const [numMicrobatches = 0, ...microbatch] = inputs.shape;
+    const zeros = (...lead: number[]) => np.zeros([...lead, ...microbatch], inputs.dtype);
+    const shift = this.perStage(zeros(numStages));
+    const stateIo = np.reshape(inputs, [numStages, this.microbatchesPerStage, ...microbatch]);
+    const stored = this.needCircStorage();
+    return {
+      stateIo: this.perStage(stateIo, 1),
+      shift,
+      circStorage: stored ? this.perStage(zeros(numStages, numMicrobatches), 1) : null,
+      circStorageMover: stored ? shift : null,
+      loopIteration: 0,
+      prevOutputs: config.pipelineDelayActivationForwarding ? this.perStage(zeros(numStages)) : null,
+    };
+  };
+
+  /**
+   * What the stages work on in an iteration, [stages, microbatch …]: what they got from the stage before; the
+   * first stage takes a new microbatch, or one that comes round again.
+   */
+  readonly getIterationInputs = (
+    loopIteration: number | Tensor,
+    stateIo: Tensor,
+    circStorage: Tensor | null,
+    shift: Tensor,
+  ): Tensor => {
+    const { numMicrobatches } = this.settings;
+    const received = this.perStage(shift);
+    const fresh = takeAlong1(stateIo, wrapped(loopIteration, this.microbatchesPerStage));
+    const again =
+      circStorage === null ? received : takeAlong1(circStorage, wrapped(loopIteration, numMicrobatches));
+    const first =
+      typeof loopIteration === "number"
+        ? loopIteration < numMicrobatches
+          ? fresh
+          : again
+        : np.where(np.less(loopIteration, numMicrobatches), fresh, again);
+    const isFirst = np.equal(lax.broadcastedIota("int32", shift.shape, 0), 0);
+    return this.perStage(np.where(isFirst, this.perStage(first), received));
+  };
+
+  /**
+   * Splits a dim over the stage axis, in addition to how a spec splits the others.
+   *
+   * @param physicalPartitionSpec the mesh axes of the stage's weight without its dim for the rounds, or null to
+   * leave the other dims open
+   * @param isStageWeight whether x is the weight of one round, which is needed whole along the fsdp axes; else
+   * it has a dim for the rounds in front
+   */
+  readonly shardDimByStages = (
+    x: Tensor,
+    dim: number,
+    physicalPartitionSpec: PartitionSpec | null,
+    isStageWeight = false,
+  ): Tensor => {
+    const { mesh } = this.settings;
+    if (!mesh) return x;
+    const entries: SpecEntry[] = x.shape.map(() => P.UNCONSTRAINED);
+    if (physicalPartitionSpec) {
+      const spec = isStageWeight ? this.withoutFsdp(physicalPartitionSpec) : physicalPartitionSpec;
+      const offset = isStageWeight ? 0 : 1;
+      for (let d = dim + 1; d < x.ndim; d++) entries[d] = spec.entries[d - offset] ?? null;
+    }
+    entries[dim] = this.stageEntry();
+    return withShardingConstraint(x, new NamedSharding(mesh, new PartitionSpec(entries)));
+  };
+
+  /** The microbatch and the round of every stage in an iteration, both i32[stages]; waiting stages count as at 0. */
+  readonly getMicrobatchAndRepeatIds = (
+    loopIteration: number | Tensor,
+  ): [microbatchIds: Tensor, repeatIds: Tensor] => {
+    const { numStages, numMicrobatches, forwardingDelay } = this.settings;
+    const behind = np.multiply(lax.iota("int32", numStages), forwardingDelay);
+    const processed = np.maximum(np.subtract(loopIteration, behind), 0).astype("int32");
+    return [np.remainder(processed, numMicrobatches), np.floorDivide(processed, numMicrobatches)];
+  };
+
+  /**
+   * Every stage takes one slice of its own weights, those of its round.
+   *
+   * @param repeatIds i32[stages]
+   * @returns the weights without the dim for the rounds, with the stages in front
+   */
+  readonly vmapParallelGather = (
+    weights: Tensor,
+    physicalPartitionSpec: PartitionSpec | null,
+    repeatIds: Tensor,
+    repeatDimInWeights: number,
+    stagesDimInWeights: number,
+  ): Tensor => {
+    const inStage = repeatDimInWeights - (repeatDimInWeights > stagesDimInWeights ? 1 : 0);
+    const gatherOne = (own: Tensor, id: Tensor) => lax.dynamicIndexInDim(own, id, inStage, false);
+    const ids = this.shardDimByStages(repeatIds, 0, null);
+    const all = this.shardDimByStages(weights, stagesDimInWeights, physicalPartitionSpec);
+    const taken = vmap(gatherOne, { inAxes: [stagesDimInWeights, 0] })(all, ids);
+    return this.shardDimByStages(taken, 0, physicalPartitionSpec, true);
+  };
+
+  /**
+   * Every stage takes one slice of a tensor that they share.
+   *
+   * @param ids i32[stages]
+   * @returns the slices, with the stages in place of `idsDim`
+   */
+  readonly vmapGather = (xs: Tensor, ids: Tensor, idsDim: number): Tensor => {
+    const gatherOne = (x: Tensor, id: Tensor) => lax.dynamicIndexInDim(x, id, idsDim, false);
+    const own = this.shardDimByStages(ids, 0, null);
+    const taken = vmap(gatherOne, { inAxes: [null, 0], outAxes: idsDim })(xs, own);
+    return this.shardDimByStages(taken, idsDim, null);
+  };
+
+  /**
+   * The buffers after an iteration. Results move to the next stage (a hop right); `stateIo` moves to the stage
+   * before (a hop left), where the first stage takes its inputs from, and the last stage leaves its result there;
+   * the result of the iteration before moves from the last stage to `circStorage` on the first (a hop right).
+   */
+  readonly getNewLoopState = (output: Tensor, state: LoopState): LoopState => {
+    const { numStages, numMicrobatches, numRepeats, config } = this.settings;
+    const { loopIteration, circStorage, circStorageMover, prevOutputs, stateIo } = state;
+    const delayed = config.pipelineDelayActivationForwarding === true;
+    const sent = delayed ? (prevOutputs ?? output) : output;
+    const returns = numRepeats > 1 && !this.needCircStorage();
+    const index = wrapped(loopIteration, this.microbatchesPerStage);
+    const moved = np.roll(takeAlong1(stateIo, index), -1, 0);
+    const isLast = np.equal(lax.broadcastedIota("int32", output.shape, 0), numStages - 1);
+    const next = {
+      stateIo: putAlong1(stateIo, np.where(isLast, output, moved), index),
+      shift: returns ? np.roll(sent, 1, 0) : shiftRight(sent),
+      prevOutputs: delayed ? output : null,
+      loopIteration: typeof loopIteration === "number" ? loopIteration + 1 : np.add(loopIteration, 1),
+    };
+    if (circStorage === null || circStorageMover === null) {
+      return { ...next, circStorage: null, circStorageMover: null };
+    }
+    const late = this.iterationsToCompleteFirstMicrobatchOneRepeat() + 1;
+    const place =
+      typeof loopIteration === "number"
+        ? wrapped(loopIteration - late, numMicrobatches)
+        : wrapped(np.subtract(loopIteration, late), numMicrobatches);
+    return {
+      ...next,
+      circStorage: putAlong1(circStorage, np.roll(circStorageMover, 1, 0), place),
+      circStorageMover: output,
+    };
+  };
+
+  /** `stateIo` after the last iteration with the outputs in the order of the inputs: microbatch 0 lands anywhere. */
+  readonly permuteOutputMicroPerStageDim = (output: Tensor): Tensor => {
+    const first = this.iterationsToCompleteFirstMicrobatch() % this.microbatchesPerStage;
+    return np.roll(output, -first, 1);
+  };
+
+  /**
+   * The weights that the stages use in an iteration, a tree of tensors [stages, …]: all of them when every
+   * microbatch goes round once, else those of each stage's round.
+   */
+  readonly getCurrentStageWeights = <T>(
+    pipelineWeights: T,
+    loopIteration: number | Tensor,
+    physicalPartitionSpec: SpecTree = null,
+  ): T =>
+    this.settings.numRepeats > 1
+      ? this.getCurrentRepeatFromStages(pipelineWeights, loopIteration, physicalPartitionSpec)
+      : this.eachWeight(pipelineWeights, physicalPartitionSpec, (w, spec) =>
+          this.shardDimByStages(w, 0, spec, true),
+        );
+
+  /** From weights [repeats, stages, …] every stage takes those of its round: a tree of tensors [stages, …]. */
+  readonly getCurrentRepeatFromStages = <T>(
+    weights: T,
+    loopIteration: number | Tensor,
+    physicalPartitionSpec: SpecTree = null,
+  ): T => {
+    const [, repeatIds] = this.getMicrobatchAndRepeatIds(loopIteration);
+    return this.eachWeight(weights, physicalPartitionSpec, (w, spec) =>
+      this.vmapParallelGather(w, spec, repeatIds, 0, 1),
+    );
+  };
+
+  /** What the backward pass keeps of an iteration: its inputs and those of layers, and what the configuration says. */
+  readonly getPipelineRematPolicy = (): RematPolicy => {
+    const { rematPolicy, customRematPolicy } = this.settings.config;
+    const inputs = checkpointPolicies.saveOnlyTheseNames("iteration_input", "decoder_layer_input");
+    if (rematPolicy === undefined) return inputs;
+    return customRematPolicy ? rematPolicy : checkpointPolicies.saveFromBothPolicies(rematPolicy, inputs);
+  };
+
+  /** Specs without the dim of the rounds. */
+  readonly getLogicalSpecRepeatsRemoved = <T>(fullLogical: T): T =>
+    mapSpecs(
+      fullLogical,
+      (spec) => new PartitionSpec(spec.entries.filter((name) => name !== "circular_repeats")),
+    );
+
+  /** The weights, whole along the fsdp axes and split as before along the others. */
+  readonly allGatherOverFsdp = <T>(variables: T, logicalPartitionSpec: SpecTree): T => {
+    const { mesh } = this.settings;
+    if (!mesh || logicalPartitionSpec === null || logicalPartitionSpec === undefined) return variables;
+    const physical = this.physicalSpec(logicalPartitionSpec);
+    return this.eachWeight(variables, physical, (w, spec) =>
+      spec ? withShardingConstraint(w, new NamedSharding(mesh, this.withoutFsdp(spec))) : w,
+    );
+  };
+
+  /** Specs of logical names as specs of mesh axes, by the pipeline's rules. */
+  physicalSpec<T>(logical: T): T {
+    return logical === null || logical === undefined
+      ? logical
+      : logicalToMesh(logical, rulesOf(this.settings));
+  }
+
+  /**
+   * A buffer, split over the stage axis and as the rules say for activations.
+   *
+   * @param extra how many dims stand between that of the stages and the microbatch
+   */
+  perStage(x: Tensor, extra = 0): Tensor {
+    const { mesh, activationNames } = this.settings;
+    const rank = x.ndim - 1 - extra;
+    const names = range(rank).map((d) => activationNames[d] ?? null);
+    const between = range(extra).map(() => null);
+    return withLogicalConstraint(x, ["activation_stage", ...between, ...names], {
+      mesh,
+      rules: rulesOf(this.settings),
+    });
+  }
+
+  /** The axis of the stages, or null when the mesh has none. */
+  stageEntry(): string | null {
+    const { mesh, stageAxisName } = this.settings;
+    return mesh && axisSizeIn(mesh, stageAxisName) !== undefined ? stageAxisName : null;
+  }
+
+  private withoutFsdp({ entries }: PartitionSpec): PartitionSpec {
+    const { fsdpAxisNames } = this.settings;
+    return new PartitionSpec(
+      entries.map((entry): SpecEntry => {
+        if (typeof entry === "string") return fsdpAxisNames.includes(entry) ? null : entry;
+        return Array.isArray(entry) ? entry.filter((axis) => !fsdpAxisNames.includes(axis)) : entry;
+      }),
+    );
+  }
+
+  /** Maps the weights of a tree, taken out of their boxes, each with its spec. */
+  private eachWeight<T>(
+    weights: T,
+    specs: SpecTree,
+    fn: (weight: Tensor, spec: PartitionSpec | null) => Tensor,
+  ): T {
+    const { leaves, structure } = tree.flatten(weightsWithoutBoxes(weights));
+    const list = specs === null || specs === undefined ? [] : tree.leaves(specs, isSpec);
+    return tree.unflatten<T>(
+      structure,
+      leaves.map((leaf, i) => {
+        const spec = list[i];
+        return fn(leaf as Tensor, spec instanceof PartitionSpec ? spec : null);
+      }),
+    );
+  }
+}
+
+/** Values taken out of their boxes as they are, without the constraint that `unbox` puts on them. */
+export function weightsWithoutBoxes<T>(weights: T): T {
+  const { leaves, structure } = tree.flatten(weights, isBoxed);
+  return tree.unflatten<T>(
+    structure,
+    leaves.map((leaf) => (leaf instanceof Partitioned ? leaf.value : isBoxed(leaf) ? leaf.unbox() : leaf)),
+  );
+}
+
+/** The names that boxes give the dims of weights, or null when there are no boxes. */
+export function specsOfBoxes(weights: Variables): SpecTree {
+  const { leaves, structure } = tree.flatten(weights, isBoxed);
+  if (!leaves.some((leaf) => leaf instanceof Partitioned)) return null;
+  return tree.unflatten(
+    structure,
+    leaves.map((leaf) => (leaf instanceof Partitioned ? leaf.getPartitionSpec() : new PartitionSpec([]))),
+  );
+}
+
+function mapSpecs<T>(specs: T, fn: (spec: PartitionSpec) => PartitionSpec): T {
+  const { leaves, structure } = tree.flatten(specs, isSpec);
+  return tree.unflatten<T>(
+    structure,
+    leaves.map((leaf) => (leaf instanceof PartitionSpec ? fn(leaf) : leaf)),
+  );
+}
+
+/** i mod n, never negative. */
+function wrapped(i: number | Tensor, n: number): number | Tensor {
+  return typeof i === "number" ? ((i % n) + n) % n : np.remainder(i, n);
+}
+
+/** The slice of x at a position of dim 1. */
+function takeAlong1(x: Tensor, index: number | Tensor): Tensor {
+  if (typeof index === "number") return lax.indexInDim(x, index, 1, false);
+  return lax.dynamicIndexInDim(x, index, 1, false);
+}
+
+/** x with another slice at a position of dim 1. */
+function putAlong1(x: Tensor, slice: Tensor, index: number | Tensor): Tensor {
+  return lax.dynamicUpdateIndexInDim(x, slice, index, 1);
+}
+
+/** Every stage gets what the one before has; the first gets zeros. */
+function shiftRight(x: Tensor): Tensor {
+  const numStages = at(x.shape, 0);
+  if (numStages === 1) return np.zerosLike(x);
+  const front = (n: number): Shape => x.shape.map((_, d) => (d === 0 ? n : 0));
+  const kept = ops.sliceDim(x, 0, 0, numStages - 1);
+  return ops.pad(kept, Tensor.scalar(0, x.dtype), { low: front(1), high: front(0), interior: front(0) });
+}
