@@ -1,0 +1,83 @@
+import { afterAll, describe, expect, test } from "vitest";
+import type { GemmStep, Step } from "../../compiler/steps.js";
+import { at, range, tensorType } from "../../ir/shape.js";
+import { createThreadsEngine } from "./engine.js";
+import { collectiveSpec, handProgram, place } from "./testPrograms.js";
+
+const engine = createThreadsEngine({ numDevices: 2 });
+afterAll(() => engine.close());
+
+const n = 256;
+const block = tensorType("float32", [n, n]);
+const flag = tensorType("int32", [1]);
+
+/** Slot 4 = slot 1 · slot 1. */
+const multiply: GemmStep = {
+  op: "gemm",
+  dtype: "float32",
+  a: place(1),
+  b: place(1),
+  c: place(4),
+  m: n,
+  n,
+  k: n,
+  transposeA: false,
+  transposeB: false,
+  lda: n,
+  ldb: n,
+  ldc: n,
+  alpha: 1,
+  beta: 0,
+  batch: [],
+  info: 0,
+};
+
+describe("a collective under way", () => {
+  test("does not keep a device from computing while its peers are late", async () => {
+    const mesh = { axes: [{ name: "x", size: 2 }] };
+    const swap = {
+      kind: "permute",
+      dtype: "float32",
+      axes: ["x"],
+      outer: 1,
+      inner: n * n,
+      permutation: [
+        [0, 1],
+        [1, 0],
+      ],
+    } as const;
+    const late: Step[] = range(100).map(() => multiply);
+    const program = handProgram("ring", [flag, block], [block, flag], {
+      arenaBytes: 4 * n * n,
+      slots: [{ kind: "arena", offset: 0 }],
+      collectives: [collectiveSpec(mesh, swap, 1, 2)],
+      steps: [
+        { op: "cond", index: place(0), branches: [[], late], info: 0 },
+        { op: "start", collective: 0, info: 0 },
+        multiply,
+        { op: "done", collective: 0, info: 0 },
+      ],
+    });
+    const run = engine.load(program, { mesh, devices: [0, 1] });
+    const isLate = [1, 0].map((value, device) => engine.upload(flag, new Int32Array([value]), device));
+    const blocks = range(2).map((device) =>
+      engine.upload(block, new Float32Array(n * n).fill(device), device),
+    );
+    // The first run also loads BLAS and touches memory for the first time.
+    run.execute([isLate, blocks]);
+    engine.startTrace();
+    const [swapped = []] = run.execute([isLate, blocks]);
+    const events = await engine.stopTrace();
+    const find = (device: number, step: number) => {
+      const event = events.find((one) => one.device === device && one.step === step);
+      if (event === undefined) throw new Error(`device ${device} did not run step ${step}`);
+      return event;
+    };
+    const [start, product, done] = [101, 102, 103];
+    expect([start, product, done].map((step) => find(1, step).kind)).toEqual(["start", "gemm", "done"]);
+    expect(find(1, product).end).toBeLessThan(find(0, start).begin);
+    expect(find(1, done).end).toBeGreaterThan(find(0, start).begin);
+    const results = await Promise.all(swapped.map((buffer) => engine.download(buffer)));
+    expect(results.map((result) => at([...result.subarray(0, 1)], 0))).toEqual([1, 0]);
+  });
+});
