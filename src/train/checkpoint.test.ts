@@ -155,6 +155,13 @@ describe("a folder of checkpoints", () => {
     expect((await checkpoints.latest())?.step).toBe(10);
   });
 
+  test("never removes the one that was just written", async () => {
+    const checkpoints = openCheckpoints(root, { keep: 1 });
+    for (const step of [5, 10, 7]) await checkpoints.save(step, stateAt(step));
+    await checkpoints.finished();
+    expect((await readdir(root)).sort()).toEqual(["step-00000007", "step-00000010"]);
+  });
+
   test("replaces a step that is saved again only after the new one is complete", async () => {
     const { checkpoints } = await saved(5);
     await (await checkpoints.save(5, { x: np.array(1) })).committed;

@@ -219,7 +219,7 @@ export class Checkpoints {
     const snapshot = await takeSnapshot(step, state, extras);
     const committed = this.writing.then(async () => {
       const name = await writeCheckpoint(this.files, this.root, snapshot, this.maxFileBytes);
-      const notRemoved = await removeOld(this.files, this.root, this.keep).catch((error) => [
+      const notRemoved = await removeOld(this.files, this.root, this.keep, name).catch((error) => [
         reasonOf(error),
       ]);
       return { folder: join(this.root, name), notRemoved };

@@ -157,12 +157,18 @@ function explain(cause: unknown, root: string, { manifest, leaves }: Snapshot): 
  * Removes all but the newest checkpoints, older copies of a step that was saved twice, and what interrupted
  * writes left behind.
  *
+ * @param written the one that was just written; it stays even when later steps are there
  * @returns what could not be removed
  */
-export async function removeOld(files: FileSystem, root: string, keep: number): Promise<string[]> {
+export async function removeOld(
+  files: FileSystem,
+  root: string,
+  keep: number,
+  written: string,
+): Promise<string[]> {
   const folders = await listSteps(files, root);
   const newest = folders.filter((folder, i) => folders.findIndex(({ step }) => step === folder.step) === i);
-  const kept = new Set(newest.slice(0, keep).map(({ name }) => name));
+  const kept = new Set([written, ...newest.slice(0, keep).map(({ name }) => name)]);
   const failed: string[] = [];
   for (const { name } of folders) {
     if (kept.has(name)) continue;
