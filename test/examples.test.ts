@@ -1,0 +1,49 @@
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { describe, expect, test } from "vitest";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+
+/** What an example prints when it is run as the README says. */
+async function output(name: string): Promise<string> {
+  const command = ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name];
+  const { stdout } = await promisify(execFile)(process.execPath, command, { cwd: root });
+  return stdout;
+}
+
+/** The blocks that devices show below a title. */
+function blocksBelow(title: string, text: string): unknown[] {
+  const lines = text.split("\n");
+  const start = lines.findIndex((line) => line.startsWith(title));
+  if (start < 0) throw new Error(`the example prints no "${title}"`);
+  return lines.slice(start + 1, start + 5).map((line) => JSON.parse(line.replace(/^ {2}device \d: /, "")));
+}
+
+describe("examples", () => {
+  test("collectives shows what each collective does on four devices", { timeout: 120_000 }, async () => {
+    const text = await output("collectives");
+    expect(blocksBelow("psum(x", text)[3]).toEqual([1111, 2222]);
+    expect(blocksBelow('allGather(x, "i"):', text)[2]).toEqual([
+      [1, 2],
+      [10, 20],
+      [100, 200],
+      [1000, 2000],
+    ]);
+    expect(blocksBelow("psumScatter", text)).toEqual([[24], [28], [32], [36]]);
+    expect(blocksBelow("allToAll", text)[1]).toEqual([1, 5, 9, 13]);
+    expect(blocksBelow("pshift", text)[0]).toEqual([1000, 2000]);
+    expect(blocksBelow("ppermute", text)).toEqual([
+      [1000, 2000],
+      [0, 0],
+      [1, 2],
+      [0, 0],
+    ]);
+    expect(blocksBelow("its gradient", text)[1]).toEqual([20, 40]);
+    expect(text).toContain("known at once: 4");
+  });
+
+  test("a name that does not exist lists those that do", async () => {
+    await expect(output("nothing")).rejects.toThrow(/where NAME is one of: .*collectives/);
+  });
+});
