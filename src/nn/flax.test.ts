@@ -199,12 +199,9 @@ test("agrees with Flax: carried variables, stacked along dim 1, backwards", asyn
   await expectResult(result, y);
 });
 
-const layers = () => [nn.Dense({ features: 4 }), nn.relu, nn.Dense({ features: 2 })];
-agrees("sequential", nn.Sequential({ layers: layers() }) as unknown as Layer, [x]);
-const Inside = nn.module(
-  "Inside",
-  () => (input: Tensor) => nn.Sequential({ layers: layers() })<Tensor>(input),
-);
+const layers = () => [nn.Dense({ features: 4 }), nn.relu, nn.Dense({ features: 2 })] as const;
+agrees("sequential", nn.Sequential({ layers: layers() }), [x]);
+const Inside = nn.module("Inside", () => (input: Tensor) => nn.Sequential({ layers: layers() })(input));
 agrees("sequentialInside", Inside(), [x]);
 
 const Outer = nn.module(

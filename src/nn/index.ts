@@ -129,7 +129,12 @@ export { type ModuleRematOptions, remat } from "./remat.js";
 export type { Rngs } from "./rngs.js";
 export { type ModuleScanOptions, scan } from "./scan.js";
 export type { CaptureFilter, Variables, VariableTree } from "./scope.js";
-export { Sequential, type SequentialConfig } from "./sequential.js";
+export {
+  Sequential,
+  type SequentialClass,
+  type SequentialConfig,
+  type SequentialFunction,
+} from "./sequential.js";
 export {
   getVariable,
   hasRng,

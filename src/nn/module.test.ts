@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, expectTypeOf, test } from "vitest";
 import { expectClose, expectTreeClose } from "../../test/support/goldens.js";
 import { grad, jit, lax, Mesh, np, P, random, remat, shardMap, type Tensor, tree, vmap } from "../index.js";
 import * as nn from "./index.js";
@@ -181,7 +181,8 @@ describe("methods", () => {
     const variables = model.init(key, ids);
     expect(paths(variables)).toEqual(["params/embed/embedding"]);
     const vectors = model.with({ method: "embedOnly" }).apply(variables, ids);
-    const table = (variables.params?.embed as { embedding: Tensor }).embedding;
+    const [table] = tree.leaves(variables) as Tensor[];
+    if (!table) throw new Error("one parameter expected");
     await expectClose(model.apply(variables, ids), np.matmul(vectors, table.transpose()));
   });
 
@@ -369,6 +370,18 @@ describe("a module out of place", () => {
     const Model = nn.module("Model", () => async () => 1);
     expect(errorOf(() => Model().init(key)).message).toContain("[Model] is async");
   });
+});
+
+test("a Sequential takes its types from its layers and refuses to be empty", () => {
+  const model = nn.Sequential({ layers: [nn.Dense({ features: 2 }), (y: Tensor) => y.shape] });
+  expectTypeOf(model).parameters.toEqualTypeOf<[inputs: Tensor]>();
+  expectTypeOf(model.apply).returns.toEqualTypeOf<readonly number[]>();
+  expect(model.apply(model.init(key, x), x)).toEqual([2, 2]);
+  expect(errorOf(() => nn.Sequential({ layers: [] }).init(key)).message).toContain("has no layers");
+  const spread = nn.Sequential({
+    layers: [(y: Tensor) => [y, y] as const, (a: Tensor, b: Tensor) => a.add(b)],
+  });
+  expect(spread.init(key, x)).toEqual({});
 });
 
 describe("modules under transforms", () => {

@@ -32,8 +32,10 @@ export interface CallOptions {
   readonly captureIntermediates?: boolean | CaptureFilter;
 }
 
-type ArgsOf<F> = F extends (...args: infer A extends readonly unknown[]) => unknown ? A : never;
-type ResultOf<F> = F extends (...args: never[]) => infer R ? R : never;
+/** The arguments of a function. */
+export type ArgsOf<F> = F extends (...args: infer A extends readonly unknown[]) => unknown ? A : never;
+/** The result of a function. */
+export type ResultOf<F> = F extends (...args: never[]) => infer R ? R : never;
 
 /** What `apply` returns: with mutable collections also their new values. */
 export type ApplyResult<R, O extends CallOptions> = O extends { readonly mutable: false }

@@ -1,22 +1,53 @@
 import { ModuleError } from "./errors.js";
-import { type AnyFunction, module } from "./module.js";
+import {
+  type AnyFunction,
+  type ArgsOf,
+  type ModuleInstance,
+  type ModuleOptions,
+  module,
+  type ResultOf,
+} from "./module.js";
 
 /** Configuration of {@link Sequential}. */
-export interface SequentialConfig {
+export interface SequentialConfig<L extends readonly AnyFunction[] = readonly AnyFunction[]> {
   /** Modules and functions; modules that are created outside of other modules are named `layers_0`, … */
-  readonly layers: readonly AnyFunction[];
+  readonly layers: L;
 }
 
-/** Calls one layer after the other, each with the result of the one before; a list becomes several arguments. */
+/** From the arguments of the first layer to the result of the last. */
+export type SequentialFunction<L extends readonly AnyFunction[]> = L extends readonly [
+  infer First,
+  ...unknown[],
+]
+  ? L extends readonly [...unknown[], infer Last]
+    ? (...args: ArgsOf<First>) => ResultOf<Last>
+    : never
+  : (...args: readonly unknown[]) => unknown;
+
+/** The class of {@link Sequential}, which takes its types from the layers. */
+export interface SequentialClass {
+  <const L extends readonly AnyFunction[]>(
+    config: SequentialConfig<L> & ModuleOptions,
+  ): ModuleInstance<SequentialFunction<L>>;
+  readonly moduleName: string;
+}
+
+/**
+ * Calls one layer after the other, each with the result of the one before; a list becomes several arguments.
+ *
+ * ```ts
+ * const model = nn.Sequential({ layers: [nn.Dense({ features: 8 }), nn.relu, nn.Dense({ features: 2 })] });
+ * ```
+ */
 export const Sequential = module("Sequential", ({ layers }: SequentialConfig) => {
   if (layers.length === 0) throw new ModuleError("argument", "[Sequential] has no layers");
-  return <R = unknown>(...args: readonly unknown[]): R => {
+  return (...args: readonly unknown[]): unknown => {
     let next = args;
     let result: unknown;
     for (const layer of layers) {
       result = (layer as (...args: readonly unknown[]) => unknown)(...next);
       next = Array.isArray(result) ? result : [result];
     }
-    return result as R;
+    return result;
   };
-});
+}) as unknown as SequentialClass;
