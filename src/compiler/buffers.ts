@@ -1,4 +1,5 @@
 import { byteSize, type DType } from "../ir/dtype.js";
+import type { Eqn } from "../ir/program.js";
 import { at, range, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
 import type { ViewEqn } from "./group.js";
 
@@ -141,4 +142,16 @@ export function blockView(source: View, starts: readonly number[], sizes: Shape)
     source.offset,
   );
   return { ...source, shape: sizes, offset };
+}
+
+/** The block of a concatenation's result that holds one of its operands. */
+export function joinedBlock(whole: View, eqn: Eqn<"concatenate">, index: number): View {
+  const { dim } = eqn.params;
+  const start = eqn.ins.slice(0, index).reduce((sum, atom) => sum + at(atom.type.shape, dim), 0);
+  const { shape } = at(eqn.ins, index).type;
+  return blockView(
+    whole,
+    shape.map((_, d) => (d === dim ? start : 0)),
+    shape,
+  );
 }

@@ -1,8 +1,8 @@
 import { byteSize } from "../ir/dtype.js";
 import { InternalError } from "../ir/errors.js";
 import type { Atom, Eqn, Program, SourceLocation, Var } from "../ir/program.js";
-import { at, sizeOf } from "../ir/shape.js";
-import { applyView, type Buffer, isDense, refOf, type View } from "./buffers.js";
+import { at, inversePermutation, sameNumbers, sizeOf } from "../ir/shape.js";
+import { applyView, type Buffer, isDense, joinedBlock, refOf, reshapeView, type View } from "./buffers.js";
 import type { Compilation } from "./compilation.js";
 import { type FusedProgram, fuse } from "./fuse.js";
 import { isView } from "./group.js";
@@ -23,6 +23,8 @@ export class Frame {
   private readonly copies = new Map<number, View>();
   private readonly retargeted = new Set<Buffer>();
   private readonly positions: ReadonlyMap<Eqn, number>;
+  private readonly joins = new Map<number, View>();
+  private readonly outputIds: ReadonlySet<number>;
 
   constructor(
     readonly compilation: Compilation,
@@ -30,6 +32,7 @@ export class Frame {
     readonly depth: number,
   ) {
     this.fused = fuse(program);
+    this.outputIds = new Set(program.outputs.flatMap((atom) => (atom.kind === "var" ? [atom.id] : [])));
     this.positions = new Map(program.eqns.map((eqn, i) => [eqn, i]));
     this.findEscaping();
   }
@@ -75,6 +78,44 @@ export class Frame {
     }
   }
 
+  /**
+   * New memory for a result: its block of a concatenation that is the only one to read it, so that it need not
+   * be moved there, else a buffer of its own.
+   */
+  target(value: Var): View {
+    return this.blockOf(value) ?? this.temporary(value);
+  }
+
+  /** The memory of a concatenation's result, made when its first operand is computed. */
+  joined(eqn: Eqn<"concatenate">): View {
+    const out = at(eqn.outs, 0);
+    let view = this.joins.get(out.id);
+    if (!view) {
+      view = this.temporary(out);
+      this.joins.set(out.id, view);
+    }
+    return view;
+  }
+
+  private blockOf(value: Var): View | undefined {
+    const readers = this.readers.get(value.id) ?? [];
+    const [reader] = readers;
+    if (!reader || readers.length !== 1 || this.outputIds.has(value.id)) return undefined;
+    if (reader.op === "concatenate") {
+      const place = reader.ins.findIndex((atom) => atom.kind === "var" && atom.id === value.id);
+      if (reader.ins.filter((atom) => atom.kind === "var" && atom.id === value.id).length !== 1)
+        return undefined;
+      return joinedBlock(this.joined(reader), reader, place);
+    }
+    // Through views that only rename the elements, what is wanted of the view is wanted of the value.
+    if (reader.op !== "reshape" && reader.op !== "transpose") return undefined;
+    const wanted = this.blockOf(at(reader.outs, 0));
+    if (!wanted) return undefined;
+    if (reader.op === "reshape") return reshapeView(wanted, value.type.shape);
+    const strides = inversePermutation(reader.params.permutation).map((p) => at(wanted.strides, p));
+    return { ...wanted, shape: value.type.shape, strides };
+  }
+
   /** Says where a value lies. */
   define(value: Var, view: View): void {
     this.views.set(value.id, view);
@@ -117,6 +158,11 @@ export class Frame {
   copy(source: View, target: View, op: string, location?: SourceLocation): void {
     const elements = sizeOf(source.shape);
     if (elements === 0) return;
+    const isThere =
+      source.buffer === target.buffer &&
+      source.offset === target.offset &&
+      sameNumbers(source.strides, target.strides);
+    if (isThere) return;
     const bytes = elements * byteSize(source.dtype);
     const info = this.compilation.info([op], location, 0, 2 * bytes);
     if (isDense(source) && isDense(target)) {

@@ -1,7 +1,7 @@
 import { byteSize } from "../ir/dtype.js";
 import type { Atom, Eqn, Var } from "../ir/program.js";
 import { at, range, rowMajorStrides } from "../ir/shape.js";
-import { bytesOf, refOf, type View } from "./buffers.js";
+import { bytesOf, isDense, refOf, type View } from "./buffers.js";
 import type { Frame } from "./frame.js";
 import type { GemmBatch } from "./steps.js";
 
@@ -80,6 +80,11 @@ function inBytes({ count, strideA, strideB, strideC }: GemmBatch, size: number):
 
 /** Where the result lies: transposed at once when the only one to read it is a transpose that allows it. */
 function resultView(frame: Frame, eqn: Eqn<"dotGeneral">, out: Var): View {
+  const wantedPlace = frame.target(out);
+  if (planGemm(contraction(eqn, frame.view(at(eqn.ins, 0)), frame.view(at(eqn.ins, 1)), wantedPlace))) {
+    const isBlock = !isDense(wantedPlace) || wantedPlace.buffer.bytes !== bytesOf(out.type);
+    if (isBlock) return wantedPlace;
+  }
   const dense = frame.temporary(out);
   const readers = frame.readers.get(out.id) ?? [];
   const [reader] = readers;

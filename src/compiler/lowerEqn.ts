@@ -3,7 +3,7 @@ import { InternalError } from "../ir/errors.js";
 import { deviceGroups, positionAlong } from "../ir/mesh.js";
 import type { Eqn } from "../ir/program.js";
 import { at, range, sizeOf } from "../ir/shape.js";
-import { blockView, bytesOf, refOf, type View } from "./buffers.js";
+import { blockView, bytesOf, joinedBlock, refOf, type View } from "./buffers.js";
 import type { Frame } from "./frame.js";
 import type { KernelSpec } from "./kernel/spec.js";
 import { lowerCollective } from "./lowerCollective.js";
@@ -66,17 +66,11 @@ export function lowerEqn(frame: Frame, eqn: Eqn): void {
 }
 
 function concatenate(frame: Frame, eqn: Eqn<"concatenate">): void {
-  const out = at(eqn.outs, 0);
-  const target = frame.temporary(out);
-  const { dim } = eqn.params;
-  let start = 0;
-  for (const atom of eqn.ins) {
-    const { shape } = atom.type;
-    const starts = shape.map((_, d) => (d === dim ? start : 0));
-    frame.copy(frame.view(atom), blockView(target, starts, shape), "concatenate", eqn.source);
-    start += at(shape, dim);
-  }
-  frame.define(out, target);
+  const target = frame.joined(eqn);
+  eqn.ins.forEach((atom, i) => {
+    frame.copy(frame.view(atom), joinedBlock(target, eqn, i), "concatenate", eqn.source);
+  });
+  frame.define(at(eqn.outs, 0), target);
 }
 
 function pad(frame: Frame, eqn: Eqn<"pad">): void {

@@ -186,7 +186,7 @@ class GroupLowering {
   }
 
   private storeValue(value: Var, map: readonly DimList[], combine?: Combine): void {
-    const view = this.frame.temporary(value);
+    const view = combine ? this.frame.temporary(value) : this.frame.target(value);
     this.frame.define(value, view);
     const access = this.access(view, map, this.writes);
     const node = at([this.members.get(value.id) ?? 0], 0);

@@ -14,6 +14,7 @@ import {
 } from "../ir/program.js";
 import { at, range, type Shape, sizeOf, tensorType } from "../ir/shape.js";
 import { reductionIdentity } from "./identities.js";
+import { joinPads } from "./joinPads.js";
 
 /**
  * Brings a per-device program into the small language that the later passes understand:
@@ -21,12 +22,13 @@ import { reductionIdentity } from "./identities.js";
  * * `remat`, `customVjp`, `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
  * * 16-bit floats are reduced, scanned and multiplied in float32;
  * * integer matrix products are products and sums;
+ * * sums of padded blocks that tile a tensor are concatenations;
  * * collectives move dense blocks, `allToAll` along dim 0;
  * * results without elements, or made of no elements, are constants;
  * * what nothing needs is dropped.
  */
 export function normalise(program: Program): Program {
-  return dropUnused(new Rewriter().program(program));
+  return dropUnused(joinPads(new Rewriter().program(program)));
 }
 
 /** Keeps the equations whose results are needed; collectives stay, since other devices wait for them. */
