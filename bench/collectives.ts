@@ -1,24 +1,17 @@
-import { availableParallelism } from "node:os";
 import type { CollectiveSpec } from "../src/compiler/steps.js";
 import { createThreadsEngine, type ThreadsEngine } from "../src/engines/threads/engine.js";
 import { collectiveSpec, handProgram } from "../src/engines/threads/testPrograms.js";
 import { at, range, tensorType } from "../src/ir/shape.js";
+import type { Report, Row } from "./measure.js";
 
 /**
  * Collectives at several sizes, in µs each, on `DEVICES` devices (2): the time of a loop of them inside one run,
  * divided by their number, and what it costs to start a run from the main thread.
- *
- * `node --import ./scripts/typescript.mjs bench/collectives.ts [--json]`
  */
 const numDevices = Number(process.env.DEVICES ?? 2);
 const SECONDS = Number(process.env.SECONDS ?? 1);
 const mesh = { axes: [{ name: "x", size: numDevices }] };
 const sizes = [4 * 1024, 64 * 1024, 1024 * 1024, 16 * 1024 * 1024];
-
-interface Row {
-  readonly name: string;
-  readonly microseconds: readonly number[];
-}
 
 const kinds: readonly (readonly [name: string, kind: CollectiveSpec["kind"]])[] = [
   ["all-reduce", "allReduce"],
@@ -117,29 +110,25 @@ async function timeDispatch(engine: ThreadsEngine, numArguments: number): Promis
   return [median(starts), median(trips)];
 }
 
-const engine = createThreadsEngine({ numDevices });
-const rows: Row[] = [];
-// The workers' code is still being optimised while it first runs.
-for (const [, kind] of kinds) await timeCollective(engine, kind, at(sizes, 0));
-for (const [name, kind] of kinds) {
-  const microseconds: number[] = [];
-  for (const bytes of sizes) microseconds.push(await timeCollective(engine, kind, bytes));
-  rows.push({ name, microseconds });
-}
-const [start, trip] = await timeDispatch(engine, 200);
-await engine.close();
-
-if (process.argv.includes("--json")) {
-  process.stdout.write(`${JSON.stringify({ numDevices, sizes, rows, dispatch: { start, trip } })}\n`);
-} else {
-  const line = (cells: readonly string[]) =>
-    `${cells.map((cell, i) => (i ? cell.padStart(10) : cell.padEnd(16))).join("")}\n`;
-  process.stdout.write(`${numDevices} devices, ${availableParallelism()} cores, µs\n`);
-  process.stdout.write(line(["", "4 KiB", "64 KiB", "1 MiB", "16 MiB"]));
-  for (const { name, microseconds } of rows) {
-    process.stdout.write(line([name, ...microseconds.map((value) => value.toFixed(value < 100 ? 1 : 0))]));
+/** Runs the benchmark. */
+export async function collectives(): Promise<Report> {
+  const engine = createThreadsEngine({ numDevices });
+  const rows: Row[] = [];
+  // The workers' code is still being optimised while it first runs.
+  for (const [, kind] of kinds) await timeCollective(engine, kind, at(sizes, 0));
+  for (const [name, kind] of kinds) {
+    const row: Record<string, string | number> = { collective: name };
+    for (const bytes of sizes) row[sizeName(bytes)] = await timeCollective(engine, kind, bytes);
+    rows.push(row);
   }
-  process.stdout.write(
-    `dispatch of a run with 200 arguments: ${start.toFixed(0)} µs, until its result ${trip.toFixed(0)} µs\n`,
-  );
+  const [start, trip] = await timeDispatch(engine, 200);
+  await engine.close();
+  return {
+    [`collectives, ${numDevices} devices, µs`]: rows,
+    "a run with 200 arguments, µs": [{ dispatch: start, "until its result": trip }],
+  };
+}
+
+function sizeName(bytes: number): string {
+  return bytes >= 2 ** 20 ? `${bytes / 2 ** 20} MiB` : `${bytes / 1024} KiB`;
 }

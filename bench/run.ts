@@ -3,12 +3,20 @@
  * the tables are also written as JSON. Every figure stands beside what the machine itself can do, or beside
  * another library's on the same work, measured in the same run.
  */
+import { collectives } from "./collectives.js";
 import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
 import { matmul } from "./matmul.js";
 import { publish, type Report } from "./measure.js";
+import { pipeline } from "./pipeline.js";
 
-const benchmarks: Readonly<Record<string, () => Promise<Report>>> = { matmul, kernels, lm };
+const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
+  matmul,
+  kernels,
+  collectives,
+  pipeline,
+  lm,
+};
 
 const place = process.argv.indexOf("--json");
 const names = process.argv.slice(2).filter((name, i) => !name.startsWith("--") && i + 2 !== place + 1);

@@ -1,0 +1,108 @@
+/**
+ * Pipelines on two devices: how much of the time is bubble, measured and by the formula, GPipe beside circular, and
+ * what recomputing iterations saves in memory.
+ */
+import {
+  costAnalysis,
+  devicePut,
+  grad,
+  jit,
+  Mesh,
+  NamedSharding,
+  np,
+  P,
+  random,
+  Tensor,
+  tree,
+} from "shardwise";
+import { createThreadsEngine } from "shardwise/engines";
+import * as nn from "shardwise/nn";
+import { CircularPipeline } from "shardwise/parallel";
+import { best, type Report, type Row } from "./measure.js";
+
+const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 4, 4];
+
+const Layer = nn.module("Layer", ({ layers }: { layers: number }) => (x: Tensor): Tensor => {
+  let y = x;
+  for (let i = 0; i < layers; i++) {
+    const hidden = nn.gelu(nn.Dense({ features: 4 * width, useBias: false, name: `up${i}` })(y));
+    y = y.add(nn.Dense({ features: width, useBias: false, name: `down${i}` })(hidden));
+  }
+  return y;
+});
+
+interface Shape {
+  readonly microbatches: number;
+  readonly repeats: number;
+  readonly remat: boolean;
+}
+
+function build(mesh: Mesh, { microbatches, repeats, remat }: Shape) {
+  const pipeline = CircularPipeline({
+    layers: Layer({ layers: numLayers / (stages * repeats), parent: null }),
+    mesh,
+    numPipelineMicrobatches: microbatches,
+    numPipelineRepeats: repeats,
+    setRematPolicyOnPipelineIterations: remat,
+    logicalAxisRules: [
+      ["activation_stage", "stage"],
+      ["layers", "stage"],
+    ],
+  });
+  const x = random.normal(random.key(1), [microbatches * microbatchSize, length, width]);
+  const variables = jit((key: Tensor) => pipeline.init(key, x), { mesh })(random.key(0));
+  const step = (v: typeof variables, inputs: Tensor) =>
+    grad((w: typeof v) => np.mean(np.square(pipeline.apply(w, inputs))))(v);
+  return { step, variables, x };
+}
+
+async function time(mesh: Mesh, shape: Shape): Promise<number> {
+  const { step, variables, x } = build(mesh, shape);
+  const placed = await devicePut(x, new NamedSharding(mesh, P()));
+  const compiled = jit(step, { mesh });
+  return best(async () => {
+    const grads = compiled(variables, placed);
+    await Promise.all(leaves(grads).map((leaf) => leaf.ready()));
+    for (const leaf of leaves(grads)) leaf.dispose();
+  });
+}
+
+function leaves(values: unknown): Tensor[] {
+  return tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
+}
+
+/** Runs the benchmark. */
+export async function pipeline(): Promise<Report> {
+  const engine = createThreadsEngine({ numDevices: stages });
+  const mesh = Mesh.create({ stage: stages }, { engine });
+  const rows: Row[] = [];
+  for (const repeats of [1, 2]) {
+    // Without bubble, twice the micro-batches take twice the time: the difference is what a micro-batch costs.
+    const times = new Map<number, number>();
+    for (const microbatches of [2, 4, 8, 16]) {
+      times.set(microbatches, await time(mesh, { microbatches, repeats, remat: false }));
+    }
+    const perMicrobatch = ((times.get(16) ?? 0) - (times.get(8) ?? 0)) / 8;
+    for (const microbatches of [2, 4, 8]) {
+      const total = times.get(microbatches) ?? 0;
+      rows.push({
+        schedule: repeats === 1 ? "GPipe" : `circular x${repeats}`,
+        microbatches,
+        ms: total,
+        "bubble measured %": 100 * (1 - (perMicrobatch * microbatches) / total),
+        "bubble formula %": (100 * (stages - 1)) / (repeats * microbatches + stages - 1),
+      });
+    }
+  }
+  const memory: Row[] = [false, true].map((remat) => {
+    const { step, variables, x } = build(mesh, { microbatches: 8, repeats: 1, remat });
+    const cost = costAnalysis(step, { mesh })(variables, x);
+    return {
+      remat: remat ? "iterations" : "none",
+      "peak MiB a device": cost.peakBytes / 2 ** 20,
+      GFLOP: cost.flops / 1e9,
+    };
+  });
+  await engine.close();
+  return { "pipelines, 2 stages, forward and backward": rows, "memory of 8 micro-batches": memory };
+}
