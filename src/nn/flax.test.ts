@@ -171,6 +171,38 @@ const Functions = nn.module("Functions", () => (input: Tensor) => {
 });
 agrees("functions", Functions(), [x]);
 
+const Noisy = nn.module(
+  "Lay",
+  () => (input: Tensor) => nn.Dropout({ rate: 0.5, deterministic: false })(nn.Dense({ features: 3 })(input)),
+);
+/** Variables mapped around a vmap of an adopted module, all of it in a loop of the module itself. */
+const Pipe = nn.module("Pipe", ({ layers }: { layers: Layer }) => (input: Tensor) => {
+  const isInit = nn.isInitializing();
+  const each = (iteration: Tensor) =>
+    nn.mapVariables(
+      nn.vmap((layer: Layer, row: Tensor) => layer(row), {
+        variableAxes: { params: 0 },
+        splitRngs: { params: isInit, dropout: true },
+      }),
+      ["params"],
+      {
+        transInFn: (v) => (isInit ? v : tree.map((leaf: Tensor) => leaf.mul(iteration.add(1)), v)),
+        mutable: true,
+      },
+    );
+  if (isInit) return each(np.zeros([]))(layers, input);
+  const loop = nn.scan(
+    ([state, i]: [Tensor, Tensor], _: null): [[Tensor, Tensor], null] => [
+      [each(i)(layers, state), i.add(1)],
+      null,
+    ],
+    { variableBroadcast: "params", splitRngs: { params: true, dropout: true }, length: 2 },
+  );
+  const [[y]] = loop([input, np.zeros([])], null);
+  return y;
+});
+agrees("pipeline", Pipe({ layers: Noisy() }), [x]);
+
 const Count = nn.module("Cnt", () => (carry: Tensor, slice: Tensor): [Tensor, Tensor] => {
   const n = nn.variable("state", "n", () => np.zeros([]));
   if (!nn.isInitializing()) n.value = np.add(n.value, 1);
