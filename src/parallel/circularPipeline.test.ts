@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { GoldenLayer } from "../cli/conformance/areas/circularPipeline.js";
+import { hostEngine } from "../engines/default.js";
 import { grad, jit, Mesh, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
 import { isCollective } from "../ir/ops.js";
 import { forEachEqn, type Program } from "../ir/program.js";
@@ -157,7 +158,7 @@ describe("a circular pipeline equals its layers one after the other", () => {
     ["fully sharded weights gathered once", { fsdp: 2, stage: 4 }, { pipelineFsdpAgOnce: true }],
     ["fully sharded weights", { fsdp: 2, stage: 4 }, {}],
   ] as const)("over a mesh: %s", async (_, axes, more) => {
-    const mesh = Mesh.create(axes);
+    const mesh = Mesh.create(axes, { engine: hostEngine });
     const pipeline = pipelineWith({ mesh, numPipelineMicrobatches: 8, numPipelineRepeats: 2, ...more });
     await expectSequential(pipeline, { mesh, ids: true });
   });
@@ -218,7 +219,7 @@ describe("a circular pipeline equals its layers one after the other", () => {
 });
 
 describe("the program of a device is a pipeline", () => {
-  const mesh = Mesh.create({ fsdp: 2, stage: 4, model: 2 });
+  const mesh = Mesh.create({ fsdp: 2, stage: 4, model: 2 }, { engine: hostEngine });
   const rules: nn.LogicalRules = [
     ["activation_stage", "stage"],
     ["activation_batch", "fsdp"],
@@ -509,7 +510,7 @@ describe("the parts of a circular pipeline", () => {
   });
 
   test("shardDimByStages and allGatherOverFsdp constrain weights", () => {
-    const mesh = Mesh.create({ fsdp: 2, stage: 2, model: 2 });
+    const mesh = Mesh.create({ fsdp: 2, stage: 2, model: 2 }, { engine: hostEngine });
     const logicalAxisRules: nn.LogicalRules = [
       ["layers", "stage"],
       ["embed", "fsdp"],
@@ -534,7 +535,7 @@ describe("the parts of a circular pipeline", () => {
 
 describe("bad configurations are reported all at once, before anything runs", () => {
   test("of counts that do not fit", () => {
-    const mesh = Mesh.create({ stage: 4 });
+    const mesh = Mesh.create({ stage: 4 }, { engine: hostEngine });
     const config: Settings = {
       mesh,
       numStages: 6,
@@ -562,7 +563,7 @@ describe("bad configurations are reported all at once, before anything runs", ()
   });
 
   test("of arguments that do not fit", () => {
-    const mesh = Mesh.create({ data: 2, stage: 2 });
+    const mesh = Mesh.create({ data: 2, stage: 2 }, { engine: hostEngine });
     const pipeline = pipelineWith({ mesh, numPipelineMicrobatches: 4 });
     const ids = np.zeros([3, 2]).astype("int32");
     expect(() => pipeline.init(random.key(0), np.zeros([6, 2, 4]), ids, ids)).toThrow(

@@ -3,17 +3,22 @@ import { currentScope } from "../nn/context.js";
 import {
   getPartitionSpec,
   hasRng,
+  isBoxed,
   isInitializing,
   type ModuleInstance,
   type ModuleOptions,
   makeRng,
   module,
+  Partitioned,
   type Variables,
   vmap as vmapModule,
 } from "../nn/index.js";
 import * as np from "../numpy/index.js";
 import * as random from "../random/index.js";
+import { withShardingConstraint } from "../spmd/constraint.js";
+import { NamedSharding } from "../spmd/sharding.js";
 import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import { checkpointName, remat } from "../transforms/remat.js";
 import { scan } from "../transforms/scan.js";
@@ -207,11 +212,30 @@ function initialize(
         })
       : init;
   const output = rounds(layers, inputs as Tensor, segmentIds, positions, deterministic, modelMode);
+  splitVariables(parts);
   const microbatch = output.shape.slice(lead.length);
   const one = np.reshape(output, [-1, ...microbatch]);
   const [size = 0, ...rest] = microbatch;
   const all = np.broadcastTo(at1(one), [parts.settings.numMicrobatches, ...microbatch]);
   return np.reshape(all, [parts.settings.numMicrobatches * size, ...rest]);
+}
+
+/** Splits new variables as their names and the rules say, those without names over the stages only. */
+function splitVariables(parts: CircularPipelineParts): void {
+  const { mesh, numRepeats } = parts.settings;
+  if (!mesh) return;
+  const scope = currentScope("CircularPipeline");
+  for (const [collection, values] of Object.entries(layerVariables())) {
+    const { leaves, structure } = tree.flatten(values, isBoxed);
+    const split = leaves.map((leaf) => {
+      if (leaf instanceof Partitioned && leaf.value instanceof Tensor) {
+        const spec = parts.physicalSpec(leaf.getPartitionSpec());
+        return leaf.replaceBoxed(withShardingConstraint(leaf.value, new NamedSharding(mesh, spec)));
+      }
+      return leaf instanceof Tensor ? parts.shardDimByStages(leaf, numRepeats > 1 ? 1 : 0, null) : leaf;
+    });
+    scope.put(collection, "layers", tree.unflatten(structure, split));
+  }
 }
 
 const at1 = (x: Tensor) => np.reshape(np.take(x, np.array(0).astype("int32"), 0), x.shape.slice(1));

@@ -8,6 +8,19 @@ export {
   unstackParams,
 } from "./arrays.js";
 export {
+  CircularPipeline,
+  type CircularPipelineConfig,
+  type CircularPipelineInstance,
+  CircularPipelineParts,
+  type InitFunction,
+  type IterationArguments,
+  type LoopState,
+  type PipelineBuffers,
+  type PipelineFunction,
+  type StageFunction,
+  type StagesFunction,
+} from "./circularPipeline.js";
+export {
   type GatherOptions,
   gatherArrayWithMeanGrads,
   gatherParams,
@@ -36,6 +49,7 @@ export {
   asyncScatter,
   asyncScatterSplit,
   type RingOptions,
+  type RingPart,
 } from "./ringCollectives.js";
 export {
   type DenseOptions,

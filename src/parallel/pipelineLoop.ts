@@ -144,7 +144,8 @@ export class PipelineLoop {
     if (!mesh) return x;
     const entries: SpecEntry[] = x.shape.map(() => P.UNCONSTRAINED);
     if (physicalPartitionSpec) {
-      const spec = isStageWeight ? this.withoutFsdp(physicalPartitionSpec) : physicalPartitionSpec;
+      const isGathered = isStageWeight || this.settings.config.pipelineFsdpAgOnce === true;
+      const spec = isGathered ? this.withoutFsdp(physicalPartitionSpec) : physicalPartitionSpec;
       const offset = isStageWeight ? 0 : 1;
       for (let d = dim + 1; d < x.ndim; d++) entries[d] = spec.entries[d - offset] ?? null;
     }

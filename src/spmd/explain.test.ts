@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { hostEngine } from "../engines/default.js";
 import {
   costAnalysis,
   explainSharding,
@@ -14,7 +15,7 @@ import {
 } from "../index.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 
-const mesh = Mesh.create({ data: 2, model: 4 });
+const mesh = Mesh.create({ data: 2, model: 4 }, { engine: hostEngine });
 
 /** The line of this file on which it is called. */
 function lineHere(): number {

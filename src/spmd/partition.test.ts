@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { expectSharded } from "../../test/support/shardedPrograms.js";
+import { hostEngine } from "../engines/default.js";
 import {
   devicePut,
   grad,
@@ -30,8 +31,8 @@ import { type FixedSpecs, type PartitionedProgram, partition } from "./partition
 import { reshard } from "./reshard.js";
 import { shardingOf } from "./sharding.js";
 
-const mesh = Mesh.create({ data: 2, model: 2 });
-const line = Mesh.create({ stage: 4 });
+const mesh = Mesh.create({ data: 2, model: 2 }, { engine: hostEngine });
+const line = Mesh.create({ stage: 4 }, { engine: hostEngine });
 const on = (target: Mesh, ...entries: Parameters<typeof P>) => new NamedSharding(target, P(...entries));
 const whole = (rank: number): Spec => Array.from({ length: rank }, () => []);
 
@@ -120,7 +121,7 @@ describe("rows move to neighbours", () => {
 });
 
 describe("resharding", () => {
-  const grid = Mesh.create({ a: 2, b: 2, c: 2 });
+  const grid = Mesh.create({ a: 2, b: 2, c: 2 }, { engine: hostEngine });
   const cases: readonly (readonly [string, Spec, Spec, readonly string[]])[] = [
     ["cuts out new axes locally", [[], []], [["a"], ["b"]], []],
     ["gathers what is lost", [["a"], []], [[], []], ["allGather a [4,8]"]],
@@ -149,7 +150,7 @@ describe("resharding", () => {
   });
 
   test("axes of one device never talk", () => {
-    const thin = Mesh.create({ a: 1, b: 2 });
+    const thin = Mesh.create({ a: 1, b: 2 }, { engine: hostEngine });
     const { program } = traceFlat(
       ([x]) => (x ? [reshard(x, [["a"], ["b"]], [["b"], []], thin)] : []),
       [{ dtype: "float32", shape: [4, 2] }],

@@ -77,15 +77,32 @@ export class Shardings {
 export function propagate(program: Program, mesh: MeshShape, shardings: Shardings): void {
   const all = relations(program, mesh);
   const local = all.filter(({ factors }) => factors.every(({ kind }) => kind === "parallel"));
-  for (const list of [local, all]) {
-    const backwards = [...list].reverse();
-    for (let round = 0; round < 64; round++) {
-      const forward = list.map((relation) => spread(relation, mesh, shardings)).includes(true);
-      const backward = backwards.map((relation) => spread(relation, mesh, shardings)).includes(true);
-      if (!forward && !backward) break;
-    }
-  }
+  for (const list of [local, all]) spreadAll(list, mesh, shardings);
   shardings.trim(mesh);
+}
+
+/** Spreads along relations, forwards and backwards in turn, until nothing changes. */
+function spreadAll(list: readonly Relation[], mesh: MeshShape, shardings: Shardings): void {
+  const readers = new Map<number, number[]>();
+  list.forEach(({ members }, i) => {
+    for (const { value } of members) {
+      if (value.kind !== "var") continue;
+      const known = readers.get(value.id);
+      if (known) known.push(i);
+      else readers.set(value.id, [i]);
+    }
+  });
+  const waiting = new Set(list.keys());
+  const visit = (i: number) => {
+    if (!waiting.delete(i)) return;
+    for (const id of spread(at(list, i), mesh, shardings)) {
+      for (const reader of readers.get(id) ?? []) waiting.add(reader);
+    }
+  };
+  while (waiting.size > 0) {
+    for (let i = 0; i < list.length; i++) visit(i);
+    for (let i = list.length - 1; i >= 0; i--) visit(i);
+  }
 }
 
 /** Fixes what the sharding constraints of a program say. */
@@ -222,7 +239,8 @@ function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
   }
 }
 
-function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): boolean {
+/** Spreads along one relation; gives the values that have changed. */
+function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): ReadonlySet<number> {
   const wishes = relation.members.flatMap(({ value, dims, type }) => {
     const spec = value.kind === "pin" ? value.spec : shardings.get(value);
     return spec.flatMap((axes, d) => {
@@ -230,12 +248,12 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): bool
       return wishesOf(axes, at(dims, d), relation.factors, mesh, bytesOf(type), fixed);
     });
   });
-  if (wishes.length === 0) return false;
+  const changed = new Set<number>();
+  if (wishes.length === 0) return changed;
   const reduces = relation.factors.some(({ kind }) => kind !== "parallel");
   // What is fixed on one side of a contraction must not decide how larger tensors on the other side are split.
   const weighed = reduces ? wishes.map((wish) => ({ ...wish, fixed: false })) : wishes;
   const assigned = assignAxes(weighed, relation.factors);
-  let changed = false;
   for (const { value, dims } of relation.members) {
     if (value.kind !== "var") continue;
     dims.forEach((factors, d) => {
@@ -247,7 +265,7 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): bool
       const elsewhere = new Set(current.flatMap((axes, other) => (other === d ? [] : axes)));
       if (wanted.some((axis) => elsewhere.has(axis))) return;
       shardings.set(value, d, wanted);
-      changed = true;
+      changed.add(value.id);
     });
   }
   return changed;

@@ -1,3 +1,4 @@
+import { runCircularPipeline } from "./areas/circularPipeline.js";
 import { runCollectives } from "./areas/collectives.js";
 import { runDataParallel } from "./areas/dataParallel.js";
 import { runModules } from "./areas/modules.js";
@@ -14,4 +15,5 @@ export const areas: ReadonlyMap<string, AreaRunner> = new Map([
   ["data_parallel", runDataParallel],
   ["tensor_parallel", runTensorParallel],
   ["pipeline_parallel", runPipelineParallel],
+  ["circular_pipeline", runCircularPipeline],
 ]);
