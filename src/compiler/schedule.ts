@@ -1,3 +1,4 @@
+import { at } from "../ir/shape.js";
 import type { Buffer } from "./buffers.js";
 import { accesses, innerSteps, type PlannedStep } from "./plannedSteps.js";
 import type { StepInfo } from "./steps.js";
@@ -11,9 +12,9 @@ const LATENCY_SECONDS = 5e-6;
 const COVER = 2;
 
 /**
- * Moves the starts of collectives up and their ends down, so that other devices are waited for while there is
- * something else to do. Both move only as far as it takes to hide the collective: further would keep its
- * buffers alive for nothing. The order of everything else, and of the collectives' starts, stays.
+ * Orders steps so that other devices are waited for while there is something else to do: what a collective needs
+ * comes first, it starts at once, and it ends when enough other work has been done to hide it, or when nothing
+ * else is left. Apart from that the order stays. All devices compile the same program, so they agree on it.
  */
 export function scheduleCollectives(
   steps: readonly PlannedStep[],
@@ -21,34 +22,97 @@ export function scheduleCollectives(
 ): PlannedStep[] {
   const list = steps.map((step) => withInner(step, (inner) => scheduleCollectives(inner, infos)));
   if (!list.some((step) => step.op === "start")) return list;
-  const touched = new Map(list.map((step) => [step, footprint(step)]));
-  const conflicts = (a: PlannedStep, b: PlannedStep) => clash(touched.get(a), touched.get(b));
-  const seconds = (step: PlannedStep) => duration(step, infos);
-  for (const start of list.filter((step) => step.op === "start")) {
-    let i = list.indexOf(start);
-    let covered = 0;
-    while (i > 0 && covered < COVER * seconds(start)) {
-      const before = list[i - 1];
-      if (!before || before.op === "start" || before.op === "done" || conflicts(before, start)) break;
-      covered += seconds(before);
-      list[i] = before;
-      list[i - 1] = start;
-      i--;
+  const { waits, next } = dependencies(list);
+  const urgency = urgencies(list, next);
+  const startOf = new Map(
+    list.flatMap((step, i) => (step.op === "start" ? [[step.collective, i] as const] : [])),
+  );
+  const uncovered = new Map<number, number>();
+  const waiting = waits.map((set) => set.size);
+  const ready = new Set(list.flatMap((_, i) => (waiting[i] === 0 ? [i] : [])));
+  const order: PlannedStep[] = [];
+  while (ready.size > 0) {
+    const chosen = choose(list, ready, urgency, (i) => {
+      const step = at(list, i);
+      return step.op === "done" && (uncovered.get(startOf.get(step.collective) ?? -1) ?? 0) > 0;
+    });
+    const step = at(list, chosen);
+    ready.delete(chosen);
+    order.push(step);
+    if (step.op === "start") uncovered.set(chosen, COVER * duration(step, infos));
+    else if (step.op === "done") uncovered.delete(startOf.get(step.collective) ?? -1);
+    else for (const [start, rest] of uncovered) uncovered.set(start, rest - duration(step, infos));
+    for (const later of at(next, chosen)) {
+      const left = at(waiting, later) - 1;
+      waiting[later] = left;
+      if (left === 0) ready.add(later);
     }
   }
-  for (const done of list.filter((step) => step.op === "done").reverse()) {
-    let i = list.indexOf(done);
-    let covered = 0;
-    while (i + 1 < list.length && covered < COVER * seconds(done)) {
-      const after = list[i + 1];
-      if (!after || after.op === "done" || conflicts(after, done)) break;
-      covered += after.op === "start" ? 0 : seconds(after);
-      list[i] = after;
-      list[i + 1] = done;
-      i++;
+  return order;
+}
+
+/** Starts first; then the most urgent of the others, where ends count last as long as they are not covered. */
+function choose(
+  list: readonly PlannedStep[],
+  ready: ReadonlySet<number>,
+  urgency: readonly number[],
+  isEarly: (i: number) => boolean,
+): number {
+  let best = -1;
+  let bestRank: readonly number[] = [];
+  for (const i of ready) {
+    const rank = [at(list, i).op === "start" ? 0 : isEarly(i) ? 2 : 1, at(urgency, i), i];
+    if (best < 0 || comesBefore(rank, bestRank)) {
+      best = i;
+      bestRank = rank;
     }
   }
-  return list;
+  return best;
+}
+
+function comesBefore(a: readonly number[], b: readonly number[]): boolean {
+  const place = a.findIndex((value, i) => value !== b[i]);
+  return place >= 0 && at(a, place) < at(b, place);
+}
+
+/** For every step the position of the first start that cannot happen before it. */
+function urgencies(list: readonly PlannedStep[], next: readonly ReadonlySet<number>[]): number[] {
+  const urgency = list.map(() => list.length);
+  for (let i = list.length - 1; i >= 0; i--) {
+    const own = at(list, i).op === "start" ? i : list.length;
+    urgency[i] = Math.min(own, ...[...at(next, i)].map((later) => at(urgency, later)));
+  }
+  return urgency;
+}
+
+/** Which steps a step waits for, and which wait for it: those that read or write the same memory. */
+function dependencies(list: readonly PlannedStep[]): {
+  readonly waits: readonly Set<number>[];
+  readonly next: readonly Set<number>[];
+} {
+  const waits = list.map(() => new Set<number>());
+  const next = list.map(() => new Set<number>());
+  const writer = new Map<Buffer, number>();
+  const readers = new Map<Buffer, number[]>();
+  const link = (earlier: number | undefined, later: number) => {
+    if (earlier === undefined || earlier === later) return;
+    at(waits, later).add(earlier);
+    at(next, earlier).add(later);
+  };
+  list.forEach((step, i) => {
+    const { reads, writes } = footprint(step);
+    for (const buffer of reads) {
+      link(writer.get(buffer), i);
+      readers.set(buffer, [...(readers.get(buffer) ?? []), i]);
+    }
+    for (const buffer of writes) {
+      link(writer.get(buffer), i);
+      for (const reader of readers.get(buffer) ?? []) link(reader, i);
+      writer.set(buffer, i);
+      readers.set(buffer, []);
+    }
+  });
+  return { waits, next };
 }
 
 function withInner(step: PlannedStep, change: (steps: readonly PlannedStep[]) => PlannedStep[]): PlannedStep {
@@ -90,12 +154,6 @@ function resources(buffer: Buffer, into: Set<Buffer>): void {
   const root = buffer.root();
   into.add(root);
   if (root.kind.kind === "dynamic") for (const parent of root.kind.parents) resources(parent, into);
-}
-
-function clash(a: Footprint | undefined, b: Footprint | undefined): boolean {
-  if (!a || !b) return true;
-  const meets = (x: ReadonlySet<Buffer>, y: ReadonlySet<Buffer>) => [...x].some((buffer) => y.has(buffer));
-  return meets(a.writes, b.reads) || meets(a.reads, b.writes) || meets(a.writes, b.writes);
 }
 
 function duration(step: PlannedStep, infos: readonly StepInfo[]): number {
