@@ -103,14 +103,20 @@ function describe(program: CompiledProgram, step: Step): string {
   }
 }
 
-/** The arguments of a kernel lie in the constants. */
-function kernelArgs(program: CompiledProgram, { args, numArgs }: KernelStep): string {
-  const { buffer, byteOffset } = program.constants;
-  const view = new DataView(buffer, byteOffset + args, 8 * numArgs);
-  return range(numArgs)
-    .map((i) => ({ slot: view.getInt32(8 * i, true) / 4, offset: view.getUint32(8 * i + 4, true) }))
+function kernelArgs(program: CompiledProgram, step: KernelStep): string {
+  return kernelPlaces(program, step)
     .map((place) => formatPlace(program, place))
     .join(" ");
+}
+
+/** The arguments of a kernel lie in the constants. */
+function kernelPlaces(program: CompiledProgram, { args, numArgs }: KernelStep): Place[] {
+  const { buffer, byteOffset } = program.constants;
+  const view = new DataView(buffer, byteOffset + args, 8 * numArgs);
+  return range(numArgs).map((i) => ({
+    slot: view.getInt32(8 * i, true) / 4,
+    offset: view.getUint32(8 * i + 4, true),
+  }));
 }
 
 function formatPlace(program: CompiledProgram, { slot, offset }: Place): string {
@@ -141,4 +147,67 @@ function flops(n: number): string {
 function bytes(n: number): string {
   const mebi = n / 2 ** 20;
   return mebi >= 1 ? `${mebi.toFixed(1)} MiB` : n >= 1024 ? `${(n / 1024).toFixed(1)} KiB` : `${n} B`;
+}
+
+/**
+ * The memory plan as a picture: a row for every place of the arena, a column for every step, `█` where a step
+ * touches the place. Places whose values are never needed at the same time are one row.
+ *
+ * ```
+ *         @0  █ █ · ·
+ *      @4096  · █ █ █
+ * ```
+ */
+export function explainMemory(program: CompiledProgram): string {
+  const columns = program.steps.map((step) => arenaPlaces(program, step));
+  const offsets = [...new Set(columns.flatMap((places) => [...places]))].sort((a, b) => a - b);
+  if (offsets.length === 0) return "memory plan: no scratch memory, everything lies in inputs and outputs";
+  const width = Math.max(...offsets.map((offset) => `@${offset}`.length));
+  const rows = offsets.map((offset) => {
+    const cells = columns.map((places) => (places.has(offset) ? "█" : "·"));
+    return `  ${`@${offset}`.padStart(width)}  ${cells.join("")}`;
+  });
+  const title = `memory plan: ${bytes(program.arenaBytes)}, a row for every place, a column for every step`;
+  return [title, ...rows].join("\n");
+}
+
+/** The places of the arena that a step and the steps inside it touch. */
+function arenaPlaces(program: CompiledProgram, step: Step): Set<number> {
+  const found = new Set<number>();
+  for (const { slot } of placesOf(program, step)) {
+    const base = at(program.slots, slot);
+    if (base.kind === "arena") found.add(base.offset);
+  }
+  for (const [, list] of innerLists(step)) {
+    for (const inner of list) for (const offset of arenaPlaces(program, inner)) found.add(offset);
+  }
+  return found;
+}
+
+function placesOf(program: CompiledProgram, step: Step): readonly Place[] {
+  switch (step.op) {
+    case "kernel":
+      return kernelPlaces(program, step);
+    case "gemm":
+      return [step.a, step.b, step.c];
+    case "copy":
+      return [step.source, step.target];
+    case "host":
+      return step.places;
+    case "address":
+      return [step.from, ...step.terms.map((term) => term.index)];
+    case "axisIndex":
+      return [step.target];
+    case "while":
+      return [step.predicate];
+    case "cond":
+      return [step.index];
+    case "start":
+    case "done": {
+      const { source, target } = at(program.collectives, step.collective);
+      return [source, target];
+    }
+    case "loop":
+      return [];
+  }
 }
