@@ -8,7 +8,7 @@ const base: ModelConfig = {
   kind: "llama",
   vocabSize: 16,
   width: 16,
-  numLayers: 2,
+  numLayers: 4,
   numHeads: 4,
   numKvHeads: 2,
   mlpWidth: 32,
@@ -20,8 +20,15 @@ const base: ModelConfig = {
 };
 
 async function lossCurve(model: ModelConfig, axes: Record<string, number>, steps: number): Promise<number[]> {
-  const mesh = Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...axes });
-  const training = createTraining({ model, optimizer: adamw({ learningRate: 1e-2 }), mesh, zLoss: 1e-4 });
+  const { repeats = 1, ...sizes } = axes;
+  const mesh = Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...sizes });
+  const training = createTraining({
+    model,
+    optimizer: adamw({ learningRate: 1e-2 }),
+    mesh,
+    zLoss: 1e-4,
+    pipeline: { microbatches: 2, repeats },
+  });
   let state = training.init(0);
   const losses: number[] = [];
   for (let i = 0; i < steps; i++) {
@@ -41,18 +48,21 @@ const meshes: readonly Record<string, number>[] = [
   { model: 2 },
   { data: 2, model: 2 },
   { fsdp: 2, model: 2 },
+  { pipe: 2 },
+  { pipe: 2, repeats: 2 },
+  { data: 2, pipe: 2 },
 ];
 
 for (const kind of ["llama", "mlstm"] as const) {
   test(`the ${kind} model learns, and its loss curve is the same on every mesh`, async () => {
     const model = { ...base, kind };
-    const alone = await lossCurve(model, {}, 6);
-    expect(alone.at(-1)).toBeLessThan((alone[0] ?? 0) - 0.3);
+    const alone = await lossCurve(model, {}, 4);
+    expect(alone.at(-1)).toBeLessThan((alone[0] ?? 0) - 0.15);
     for (const axes of meshes) {
-      const curve = await lossCurve(model, axes, 6);
+      const curve = await lossCurve(model, axes, 4);
       curve.forEach((loss, i) => {
         expect(Math.abs(loss / (alone[i] ?? 0) - 1), `${JSON.stringify(axes)} step ${i}`).toBeLessThan(1e-4);
       });
     }
-  }, 120_000);
+  }, 300_000);
 }

@@ -1,3 +1,4 @@
+import { ValueError } from "../ir/errors.js";
 import { logicalAxisRules, logicalToMeshSharding } from "../nn/logicalPartitioning.js";
 import { getPartitionSpec } from "../nn/partitioned.js";
 import type { Variables } from "../nn/scope.js";
@@ -5,17 +6,22 @@ import * as np from "../numpy/index.js";
 import { applyUpdates, type GradientTransformation, globalNorm } from "../optim/index.js";
 import * as random from "../random/index.js";
 import { withMesh } from "../spmd/constraint.js";
+import { type CostReport, costAnalysis } from "../spmd/cost.js";
 import { jit } from "../spmd/jit.js";
 import type { Mesh } from "../spmd/mesh.js";
 import { PartitionSpec } from "../spmd/partitionSpec.js";
 import { NamedSharding } from "../spmd/sharding.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
 import { valueAndGrad } from "../transforms/grad.js";
 import { evalShape } from "../transforms/makeProgram.js";
-import { LanguageModel, type LanguageModelConfig } from "./models/languageModel.js";
+import { fromCanonical, type LayerLayout, toCanonical } from "./canonical.js";
+import type { ModelConfig } from "./models/config.js";
+import { LanguageModel } from "./models/languageModel.js";
 import { crossEntropy } from "./models/loss.js";
 import { languageModelRules } from "./models/names.js";
+import { pipelinedLayers } from "./models/pipelined.js";
 
 /** Everything a run changes: parameters, what the optimiser remembers, and the number of steps done. */
 export interface LanguageModelState {
@@ -24,20 +30,24 @@ export interface LanguageModelState {
   readonly step: Tensor;
 }
 
-/** What a step tells about itself, each a float32 scalar. */
+/** What a step tells about itself, in float32. */
 export interface StepMetrics {
   readonly loss: Tensor;
   readonly crossEntropy: Tensor;
   readonly gradientNorm: Tensor;
+  /** The sum of squares of every gradient, a vector in the order of the parameters; tells which one went bad. */
+  readonly gradientSquares: Tensor;
 }
 
 /** What {@link createTraining} needs. */
 export interface TrainingOptions {
-  readonly model: LanguageModelConfig;
+  readonly model: ModelConfig;
   readonly optimizer: GradientTransformation;
   readonly mesh: Mesh;
   /** The weight of the z-loss; 0 by default. */
   readonly zLoss?: number;
+  /** How a batch goes through the stages when the mesh's axis `pipe` is larger than 1. */
+  readonly pipeline?: { readonly microbatches: number; readonly repeats: number };
 }
 
 /** The compiled functions of a training run. */
@@ -50,6 +60,10 @@ export interface Training {
   evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
   /** The logits of the next token after every position of tokens [batch, length]. */
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
+  /** What a step costs every device; nothing is run, only types and places are looked at. */
+  cost(state: LanguageModelState, tokens: Tensor): CostReport;
+  /** How the layers are spread over stages; undefined without a pipeline. */
+  readonly layout: LayerLayout | undefined;
   /** The type of every leaf of the state. */
   readonly types: unknown;
   /** The sharding of every leaf of the state. */
@@ -62,14 +76,20 @@ export interface Training {
  * Compiles a language model's training for a mesh with axes data, fsdp, pipe and model. The model and the
  * optimiser are written over whole tensors; the partitioner splits them by the model's logical names.
  */
-export function createTraining({ model, optimizer, mesh, zLoss = 0 }: TrainingOptions): Training {
-  const network = LanguageModel(model);
+export function createTraining(options: TrainingOptions): Training {
+  const { model, optimizer, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } } = options;
+  const layout = layerLayout(model.numLayers, mesh.shape.pipe ?? 1, pipeline.repeats);
+  const inTurn = LanguageModel(model);
+  const network = layout
+    ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, pipeline.microbatches, layout) })
+    : inTurn;
   const inContext = <T>(fn: () => T): T => withMesh(mesh, () => logicalAxisRules(languageModelRules, fn));
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
 
   const create = (key: Tensor): LanguageModelState =>
     inContext(() => {
-      const params = network.init(key, example);
+      // The same parameters on every mesh: they are made in their order and then spread.
+      const params = fromCanonical(inTurn.init(key, example), layout);
       return { params, optimizer: optimizer.init(params), step: np.zeros([], { dtype: "int32" }) };
     });
   const types = evalShape(create)(random.key(0));
@@ -100,26 +120,38 @@ export function createTraining({ model, optimizer, mesh, zLoss = 0 }: TrainingOp
         optimizer: remembered,
         step: state.step.add(1),
       };
-      return [next, { loss, crossEntropy: entropy, gradientNorm: globalNorm(grads) }];
+      const squares = tree.leaves(grads).map((g) => np.sum(np.square((g as Tensor).astype("float32"))));
+      return [
+        next,
+        {
+          loss,
+          crossEntropy: entropy,
+          gradientNorm: globalNorm(grads),
+          gradientSquares: np.stack(squares),
+        },
+      ];
     });
 
+  const stepOptions = {
+    mesh,
+    inShardings: [shardings, batchSharding],
+    outShardings: [shardings, everywhere],
+    donate: 0,
+    name: "trainStep",
+  };
   const init = jit(create, { mesh, outShardings: shardings, name: "init" });
   return {
     init: (seed) => init(random.key(seed)),
-    step: jit(step, {
-      mesh,
-      inShardings: [shardings, batchSharding],
-      outShardings: [shardings, everywhere],
-      donate: 0,
-      name: "trainStep",
-    }),
+    step: jit(step, stepOptions),
+    cost: costAnalysis(step, stepOptions),
     evaluate: jit(
       (state: LanguageModelState, tokens: Tensor) =>
         inContext(() => losses(state.params, tokens).crossEntropy),
       { mesh, inShardings: [shardings, batchSharding], name: "evaluate" },
     ),
     logits: jit(
-      (state: LanguageModelState, tokens: Tensor) => inContext(() => network.apply(state.params, tokens)),
+      (state: LanguageModelState, tokens: Tensor) =>
+        inContext(() => inTurn.apply(toCanonical(state.params, layout), tokens)),
       {
         mesh,
         inShardings: [shardings, everywhere],
@@ -127,8 +159,23 @@ export function createTraining({ model, optimizer, mesh, zLoss = 0 }: TrainingOp
         name: "logits",
       },
     ),
+    layout,
     types,
     shardings,
     batchSharding,
   };
+}
+
+/** How layers are spread over the stages of a pipeline; undefined when there is only one. */
+export function layerLayout(
+  numLayers: number,
+  numStages: number,
+  numRepeats: number,
+): LayerLayout | undefined {
+  if (numStages === 1) return undefined;
+  const layersPerStage = numLayers / (numStages * numRepeats);
+  if (Number.isInteger(layersPerStage)) return { numStages, numRepeats, layersPerStage };
+  throw new ValueError(
+    `[createTraining] ${numLayers} layers do not spread over ${numStages} stages and ${numRepeats} repeats (${numLayers} / ${numStages * numRepeats} = ${layersPerStage})`,
+  );
 }

@@ -43,7 +43,8 @@ export const languageModelRules: LogicalRules = [
   ["activationHeads", "model"],
   ["activationMlp", "model"],
   ["activationVocab", "model"],
-  ["stage", "pipe"],
+  ["layers", "pipe"],
+  ["activation_stage", "pipe"],
 ];
 
 /** An initialiser of weights whose dims have logical names. */
