@@ -75,9 +75,12 @@ export function readRunConfig(
   return { config, violations: violations.length > 0 ? violations : crossViolations(config) };
 }
 
-/** The model's part of a run's configuration. */
+/** Vocabularies are filled up to a multiple of this, so that they split over any usual number of devices. */
+const vocabMultiple = 96;
+
+/** The model's part of a run's configuration. @param vocabSize that of the tokeniser */
 export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfig {
-  return { ...model, vocabSize };
+  return { ...model, vocabSize: Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
 }
 
 function crossViolations(config: RunConfig): string[] {
@@ -101,6 +104,10 @@ function crossViolations(config: RunConfig): string[] {
   multiple("model.numKvHeads", model.numKvHeads, mesh.model, "mesh.model");
   multiple("model.mlpWidth", model.mlpWidth, mesh.model, "mesh.model");
   multiple("model.width", model.width, mesh.fsdp, "mesh.fsdp");
+  if (vocabMultiple % mesh.model !== 0)
+    violations.push(
+      `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
+    );
   if (mesh.pipe > 1) {
     multiple(
       "model.numLayers",

@@ -1,0 +1,161 @@
+import { writeFile } from "node:fs/promises";
+import { ThreadsEngine } from "../engines/threads/engine.js";
+import { byteSize } from "../ir/dtype.js";
+import { blockShape } from "../ir/mesh.js";
+import { formatType, range, sizeOf } from "../ir/shape.js";
+import { type CostReport, formatBytes } from "../spmd/cost.js";
+import type { Mesh } from "../spmd/mesh.js";
+import { resolveSpec, toPartitionSpec } from "../spmd/partitionSpec.js";
+import { NamedSharding } from "../spmd/sharding.js";
+import * as tree from "../trace/tree.js";
+import type { LayerLayout } from "./canonical.js";
+import { formatValue } from "./lossCurve.js";
+import { formatCount } from "./progress.js";
+import { type RunReport, reportHtml, type StepRecord } from "./report.js";
+import type { RunConfig } from "./runConfig.js";
+import type { Work } from "./stepTrace.js";
+import type { LanguageModelState, Training } from "./training.js";
+import { namedLeaves } from "./treeFiles.js";
+
+/** How one tensor of a state lies on a mesh. */
+export interface TensorPlace {
+  readonly path: string;
+  readonly shape: string;
+  readonly spec: string;
+  readonly bytes: number;
+  readonly bytesPerDevice: number;
+}
+
+/** How every tensor of a tree lies on a mesh, from its types and shardings alone. */
+export function placesOf(types: unknown, shardings: unknown, mesh: Mesh): TensorPlace[] {
+  const isSharding = (node: unknown) => node instanceof NamedSharding;
+  const specs = tree.leaves(shardings, isSharding);
+  return namedLeaves(types, "placesOf").map(({ path, type }, i) => {
+    const sharding = specs[i];
+    const given = sharding instanceof NamedSharding ? sharding.spec : undefined;
+    const spec = given ? resolveSpec(given, mesh, type.shape, "placesOf", path) : type.shape.map(() => []);
+    const bytes = (shape: readonly number[]) => sizeOf(shape) * byteSize(type.dtype);
+    return {
+      path: path.replace(/^params\//, ""),
+      shape: formatType(type),
+      spec: String(toPartitionSpec(spec.map((axes) => axes.filter((axis) => (mesh.shape[axis] ?? 1) > 1)))),
+      bytes: bytes(type.shape),
+      bytesPerDevice: bytes(blockShape(type.shape, spec, mesh)),
+    };
+  });
+}
+
+/** What one device holds of a run's state, by kind. */
+export function stateMemory({ types, shardings }: Training, mesh: Mesh): RunReport["memory"] {
+  const [all, where] = [types as LanguageModelState, shardings as LanguageModelState];
+  const total = (part: "params" | "optimizer") =>
+    placesOf(all[part], where[part], mesh).reduce((sum, place) => sum + place.bytesPerDevice, 0);
+  return [
+    { what: "parameters", bytesPerDevice: total("params") },
+    { what: "optimiser", bytesPerDevice: total("optimizer") },
+  ];
+}
+
+/** Which microbatch (and round) every stage of a pipeline works on in every iteration; null when it waits. */
+export function pipelineSchedule(layout: LayerLayout | undefined, microbatches: number): (string | null)[][] {
+  if (!layout) return [];
+  const { numStages, numRepeats } = layout;
+  return range(numStages).map((stage) =>
+    range(microbatches * numRepeats + numStages - 1).map((iteration) => {
+      const done = iteration - stage;
+      if (done < 0 || done >= microbatches * numRepeats) return null;
+      const microbatch = done % microbatches;
+      return numRepeats === 1 ? `${microbatch}` : `${microbatch}·${Math.floor(done / microbatches)}`;
+    }),
+  );
+}
+
+/** What a report is made from. */
+export interface ReportInput {
+  readonly config: RunConfig;
+  readonly mesh: Mesh;
+  readonly training: Training;
+  readonly cost: CostReport;
+  readonly work: readonly Work[];
+  readonly steps: readonly StepRecord[];
+  readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
+  readonly sample: string;
+}
+
+/** Writes the page about a run. */
+export async function writeRunReport(path: string, input: ReportInput): Promise<void> {
+  await writeFile(path, reportHtml(runReport(input)));
+}
+
+function runReport({ config, mesh, training, cost, work, ...told }: ReportInput): RunReport {
+  const { steps, evaluations, sample } = told;
+  const [types, shardings] = [training.types as LanguageModelState, training.shardings as LanguageModelState];
+  const parameters = placesOf(types.params, shardings.params, mesh);
+  const axes = mesh.axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+  const speeds = steps.map((s) => s.tokensPerSecond).sort((a, b) => a - b);
+  const first = steps[0];
+  const last = steps.at(-1);
+  const evaluated = evaluations.at(-1);
+  const facts: (readonly [string, string])[] = [
+    ["model", config.model.kind],
+    ["parameters", formatCount(parameters.reduce((sum, { bytes }) => sum + bytes / 4, 0))],
+    ["devices", axes.length > 0 ? `${mesh.size}: ${axes.join(" x ")}` : "1"],
+    ["steps", String(last?.step ?? 0)],
+    ["loss", first && last ? `${formatValue(first.loss)} → ${formatValue(last.loss)}` : "?"],
+    ...(evaluated ? [["validation loss", formatValue(evaluated.loss)] as const] : []),
+    ["tokens a second", formatCount(speeds[Math.floor(speeds.length / 2)] ?? 0)],
+    ["operations of a step, each device", formatCount(cost.flops)],
+  ];
+  const devices = [...new Set(work.map(({ device }) => device))].sort((a, b) => a - b);
+  const { engine } = mesh;
+  const usage = engine instanceof ThreadsEngine ? engine.memoryUsage(mesh.deviceIds[0] ?? 0) : undefined;
+  return {
+    title: `Training run ${config.out}`,
+    facts,
+    steps,
+    evaluations,
+    timeline: devices.map((device) => ({
+      device,
+      spans: work
+        .filter((one) => one.device === device)
+        .map(({ begin, end, kind, name, source }) => ({
+          begin,
+          end,
+          kind,
+          title: `${name}, ${((end - begin) * 1000).toFixed(0)} µs${source ? `\n${source}` : ""}`,
+        })),
+    })),
+    schedule: pipelineSchedule(training.layout, config.pipeline.microbatches),
+    parameters,
+    memory: [
+      ...stateMemory(training, mesh),
+      ...(usage
+        ? [
+            { what: "all buffers in use", bytesPerDevice: usage.used },
+            { what: "intermediate values of a step", bytesPerDevice: usage.arena },
+          ]
+        : [{ what: "the most alive at one time in a step", bytesPerDevice: cost.peakBytes }]),
+    ],
+    collectives: cost.collectives.map(({ op, axes: over, count, bytes }) => ({
+      kind: op,
+      axis: over.join(", "),
+      count,
+      bytes,
+    })),
+    sample,
+  };
+}
+
+/** A table of places for a terminal. */
+export function formatPlaces(places: readonly TensorPlace[]): string {
+  const rows = places.map(({ path, shape, spec, bytesPerDevice }) => [
+    path,
+    shape,
+    spec,
+    formatBytes(bytesPerDevice),
+  ]);
+  const widths = range(4).map((c) => Math.max(0, ...rows.map((row) => row[c]?.length ?? 0)));
+  return rows
+    .map((row) => `  ${row.map((cell, c) => (c === 3 ? cell : cell.padEnd(widths[c] ?? 0))).join("  ")}`)
+    .join("\n");
+}

@@ -1,0 +1,436 @@
+/** One training run from its configuration: data, devices, steps, checkpoints and what tells how it goes. */
+import { existsSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { Engine } from "../ir/engine.js";
+import { ShardwiseError } from "../ir/errors.js";
+import { Mesh } from "../spmd/mesh.js";
+import { devicePut } from "../spmd/sharding.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { type Batches, openBatches } from "./batches.js";
+import { toCanonical } from "./canonical.js";
+import { type Checkpoint, type Checkpoints, openCheckpoints } from "./checkpoint.js";
+import type { Json } from "./checkpointManifest.js";
+import { diverged, problemOf, type StepValues } from "./health.js";
+import { type MetricsWriter, openMetricsFile, readMetrics, writeToAll } from "./metrics.js";
+import { measurePeak, stepFlops } from "./peak.js";
+import { type Progress, type ProgressStream, startProgress } from "./progress.js";
+import type { StepRecord } from "./report.js";
+import { modelConfig, type RunConfig } from "./runConfig.js";
+import { openRunData, type RunData } from "./runData.js";
+import { runOptimizer, runSchedule } from "./runOptimizer.js";
+import { writeRunReport } from "./runReport.js";
+import { checkResumable, onHost, restoreRun, saveRun } from "./runState.js";
+import { sampleText } from "./sampleText.js";
+import { recordWork, writeTrace } from "./stepTrace.js";
+import { openEventFile } from "./tensorboard.js";
+import type { TokenSource } from "./tokenShards.js";
+import { createTraining, type LanguageModelState, type StepMetrics, type Training } from "./training.js";
+
+/** What a run needs besides its configuration. */
+export interface RunOptions {
+  readonly config: RunConfig;
+  /** Whether to go on from the newest checkpoint in the run's folder. */
+  readonly resume?: boolean;
+  /** When it is aborted, the step under way is finished, a checkpoint is saved, and the run ends. */
+  readonly signal?: AbortSignal;
+  /** Where progress is shown; standard error by default. */
+  readonly stream?: ProgressStream;
+  /** What runs the steps; the process's shared engine by default. */
+  readonly engine?: Engine;
+  /** Called with what each step told, once it is known; the next step is under way by then. */
+  readonly onStep?: (record: StepRecord) => void;
+  /** Whether sample, trace and report are made at the end; they are by default. */
+  readonly finish?: boolean;
+}
+
+/** How a run ended. */
+export interface RunOutcome {
+  /** `stopped` when it was asked to end before its last step. */
+  readonly status: "finished" | "stopped";
+  /** The number of steps done. */
+  readonly step: number;
+  readonly folder: string;
+  readonly checkpoint: string;
+  readonly steps: readonly StepRecord[];
+  readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
+  readonly sample: string;
+  /** The files written at the end, by what they are. */
+  readonly files: Readonly<Record<string, string>>;
+}
+
+/** The folder of a run's checkpoints. */
+export function checkpointFolder(run: string): string {
+  return join(run, "checkpoints");
+}
+
+/** How many batches an evaluation takes at most. */
+const maxEvaluationBatches = 4;
+
+/** Makes the mesh of a run. */
+export function runMesh({ mesh }: RunConfig, engine?: Engine): Mesh {
+  const { data, fsdp, pipe, model } = mesh;
+  return Mesh.create({ data, fsdp, pipe, model }, engine ? { engine } : {});
+}
+
+/** Makes the compiled functions of a run. */
+export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
+  return createTraining({
+    model: modelConfig(config, vocabSize),
+    optimizer: runOptimizer(config),
+    mesh,
+    zLoss: config.optimizer.zLoss,
+    pipeline: config.pipeline,
+  });
+}
+
+/** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
+export async function trainRun(options: RunOptions): Promise<RunOutcome> {
+  const { config, resume = false } = options;
+  const checkpoints = openCheckpoints(checkpointFolder(config.out), { keep: config.keep });
+  const from = await startingPoint(checkpoints, config, resume);
+  if (from) checkResumable(config, from);
+  const data = await openRunData(config, config.out);
+  const run = new Run(options, data, checkpoints, from);
+  try {
+    return await run.train();
+  } finally {
+    run.close();
+  }
+}
+
+async function startingPoint(
+  checkpoints: Checkpoints,
+  { out }: RunConfig,
+  resume: boolean,
+): Promise<Checkpoint | undefined> {
+  const newest = await checkpoints.latest();
+  if (resume && !newest) {
+    const broken = (await checkpoints.list()).map(({ folder, problem }) => `\n  ${folder}: ${problem}`);
+    throw new ShardwiseError(
+      "file",
+      `[resume] there is no checkpoint in ${checkpoints.root}${broken.length > 0 ? ` that can be loaded:${broken.join("")}` : ""}\nstart without --resume, or name the run's folder with --out`,
+    );
+  }
+  if (!resume && newest) {
+    throw new ShardwiseError(
+      "config",
+      `[train] ${out} holds a run already, at step ${newest.step}: continue it with --resume, or choose another folder with --out`,
+    );
+  }
+  return newest;
+}
+
+/** Tokens of one step on their devices, and where the data stands after them. */
+interface Ready {
+  readonly tokens: Tensor;
+  readonly position: Json;
+}
+
+/** A step whose numbers are not read yet. */
+interface Unread {
+  readonly step: number;
+  readonly metrics: StepMetrics;
+}
+
+/** A run while it goes. */
+class Run {
+  private readonly config: RunConfig;
+  private readonly options: RunOptions;
+  private readonly data: RunData;
+  private readonly checkpoints: Checkpoints;
+  private readonly from: Checkpoint | undefined;
+  private readonly mesh: Mesh;
+  private readonly training: Training;
+  private readonly batches: Batches;
+  private readonly metrics: MetricsWriter;
+  private readonly progress: Progress;
+  private readonly records: StepRecord[] = [];
+  private readonly evaluations: { readonly step: number; readonly loss: number }[] = [];
+  private readonly flops: number;
+  private peak: number | undefined;
+  private lastRead = 0;
+  private lastSaved: string | undefined;
+
+  constructor(options: RunOptions, data: RunData, checkpoints: Checkpoints, from: Checkpoint | undefined) {
+    const { config } = options;
+    this.options = options;
+    this.config = config;
+    this.data = data;
+    this.checkpoints = checkpoints;
+    this.from = from;
+    this.mesh = runMesh(config, options.engine);
+    this.training = runTrainingFunctions(config, data.tokenizer.vocabSize, this.mesh);
+    this.batches = openBatches(data.training, {
+      sequenceLength: config.data.sequence,
+      batchSize: config.data.batch,
+      seed: config.seed,
+      ...(from ? { position: from.manifest.data } : {}),
+    });
+    const file = join(config.out, "metrics.jsonl");
+    if (from && existsSync(file)) this.remember(file, from.step);
+    this.metrics = writeToAll(
+      openMetricsFile(file, from ? { resumeAt: from.step } : {}),
+      openEventFile(join(config.out, "tensorboard")),
+    );
+    this.progress = startProgress({
+      numSteps: config.steps,
+      firstStep: from?.step ?? 0,
+      ...(options.stream ? { stream: options.stream } : {}),
+    });
+    this.flops = stepFlops(this.training.types, config);
+    this.lastSaved = from?.folder;
+  }
+
+  async train(): Promise<RunOutcome> {
+    const { config, training, from } = this;
+    await mkdir(config.out, { recursive: true });
+    await writeFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
+    this.progress.note(this.introduction());
+    this.peak = await measurePeak(this.mesh);
+    let state = from ? await restoreRun(from, training) : training.init(config.seed);
+    let step = from?.step ?? 0;
+    let position = this.batches.position();
+    let saved = step;
+    let unread: Unread | undefined;
+    let next = step < config.steps ? this.ready() : undefined;
+    this.lastRead = performance.now();
+    const settle = async () => {
+      const last = unread;
+      unread = undefined;
+      if (last) await this.read(last, state);
+    };
+    while (step < config.steps && next && !this.stopRequested) {
+      const batch: Ready = await next;
+      const [changed, metrics] = training.step(state, batch.tokens);
+      batch.tokens.dispose();
+      state = changed;
+      step++;
+      position = batch.position;
+      next = step < config.steps ? this.ready() : undefined;
+      // The numbers of the step before are read while this one runs, so that no device waits for the host.
+      await settle();
+      unread = { step, metrics };
+      if (step % config.checkpointEvery === 0 && step < config.steps) {
+        // What is saved is known to be good.
+        await settle();
+        await this.save(state, step, position);
+        saved = step;
+      }
+      if (step % config.evalEvery === 0 || step === config.steps) {
+        await settle();
+        await this.evaluate(state, step);
+      }
+    }
+    await settle();
+    (await next)?.tokens.dispose();
+    if (saved !== step || !this.lastSaved) await this.save(state, step, position);
+    await this.checkpoints.finished();
+    this.progress.finish();
+    const status = step < config.steps ? "stopped" : "finished";
+    const sampled = status === "finished" && this.options.finish !== false;
+    const { sample, files } = sampled ? await this.finish(state) : { sample: "", files: {} };
+    return {
+      status,
+      step,
+      folder: config.out,
+      checkpoint: this.lastSaved ?? "",
+      steps: this.records,
+      evaluations: this.evaluations,
+      sample,
+      files: { metrics: join(config.out, "metrics.jsonl"), ...files },
+    };
+  }
+
+  close(): void {
+    this.progress.finish();
+    this.metrics.close();
+  }
+
+  private get stopRequested(): boolean {
+    return this.options.signal?.aborted === true;
+  }
+
+  private introduction(): string {
+    const { config, mesh, from, data } = this;
+    const axes = mesh.axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+    const count = numParameters(this.training.types);
+    const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
+    const start = from ? `, from step ${from.step}` : "";
+    return `${config.model.kind} with ${(count / 1e6).toFixed(2)} M parameters on ${devices}, ${data.training.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}; writing to ${config.out}`;
+  }
+
+  /** The next batch on its devices. */
+  private async ready(): Promise<Ready> {
+    const batch = await this.batches.next();
+    const position = this.batches.position();
+    return { tokens: await this.place(batch), position };
+  }
+
+  private place({ inputs, targets, shape }: Awaited<ReturnType<Batches["next"]>>): Promise<Tensor> {
+    return devicePut(rows(inputs, targets, shape), this.training.batchSharding);
+  }
+
+  /** Reads and records what a step told; throws when it went wrong. */
+  private async read({ step, metrics }: Unread, state: LanguageModelState): Promise<void> {
+    const values = await readValues(metrics);
+    const now = performance.now();
+    const seconds = (now - this.lastRead) / 1000;
+    this.lastRead = now;
+    const { data } = this.config;
+    const tokens = data.batch * data.sequence;
+    const { loss, crossEntropy, gradientNorm } = values;
+    const learningRate = await runSchedule(this.config)(step - 1).item();
+    const tokensPerSecond = tokens / seconds;
+    this.metrics.write(step, { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds });
+    const record = { step, loss, gradientNorm, tokensPerSecond };
+    this.records.push(record);
+    this.options.onStep?.(record);
+    const shareOfPeak = this.peak === undefined ? {} : { shareOfPeak: this.flops / seconds / this.peak };
+    this.progress.update({ step, loss, tokens, ...shareOfPeak });
+    const vocabSize = modelConfig(this.config, this.data.tokenizer.vocabSize).vocabSize;
+    const problem = problemOf(values, vocabSize);
+    if (problem === undefined) return;
+    await this.checkpoints.finished().catch(() => {});
+    throw await diverged(step, problem, values, state, this.lastSaved);
+  }
+
+  private async save(state: LanguageModelState, step: number, position: Json): Promise<void> {
+    // Only one save is under way at a time, and a failure of it ends the run here.
+    await this.checkpoints.finished();
+    const { config } = this;
+    const pending = await saveRun(this.checkpoints, this.training, state, { step, config, position });
+    pending.committed.then(
+      ({ folder }) => {
+        this.lastSaved = folder;
+      },
+      () => {},
+    );
+  }
+
+  private async evaluate(state: LanguageModelState, step: number): Promise<void> {
+    const { validation } = this.data;
+    if (!validation) return;
+    const loss = await evaluateOn(this.training, state, validation, this.config);
+    this.evaluations.push({ step, loss });
+    this.metrics.write(step, { evaluationLoss: loss });
+    this.progress.note(`step ${step}: validation loss ${loss.toFixed(4)}`);
+    // The time of an evaluation is not that of a step.
+    this.lastRead = performance.now();
+  }
+
+  /** Sample, trace and report; the state is used up. */
+  private async finish(state: LanguageModelState): Promise<Pick<RunOutcome, "sample" | "files">> {
+    const { config, training, mesh, data } = this;
+    const sample =
+      config.sample > 0
+        ? await sampleText(
+            {
+              model: modelConfig(config, data.tokenizer.vocabSize),
+              params: toCanonical(await onHost(state.params), training.layout),
+              tokenizer: data.tokenizer,
+              window: config.data.sequence,
+              engine: mesh.engine,
+            },
+            { prompt: "", length: config.sample, seed: config.seed },
+          )
+        : "";
+    const { tokens } = await this.ready();
+    const cost = training.cost(state, tokens);
+    const warm = training.step(state, tokens);
+    await warm[1].loss.ready();
+    const { work, result } = await recordWork(mesh.engine, async () => {
+      const after = training.step(warm[0], tokens);
+      await after[1].loss.ready();
+      return after[0];
+    });
+    const trace = join(config.out, "trace.json");
+    if (work.length > 0) writeTrace(trace, work, `one step of ${config.out}`);
+    const report = join(config.out, "report.html");
+    await writeRunReport(report, {
+      config,
+      mesh,
+      training,
+      cost,
+      work,
+      steps: this.records,
+      evaluations: this.evaluations,
+      sample,
+    });
+    for (const leaf of tree.leaves(result)) if (leaf instanceof Tensor) leaf.dispose();
+    return { sample, files: { report, ...(work.length > 0 ? { trace } : {}) } };
+  }
+
+  /** What was recorded before a run is taken up again, so that its report shows all of it. */
+  private remember(file: string, until: number): void {
+    for (const record of readMetrics(file)) {
+      const { step, loss, gradientNorm, tokensPerSecond, evaluationLoss } = record;
+      if (step > until) continue;
+      if (typeof loss === "number") {
+        const numbers = { gradientNorm: Number(gradientNorm), tokensPerSecond: Number(tokensPerSecond) };
+        this.records.push({ step, loss, ...numbers });
+      }
+      if (typeof evaluationLoss === "number") this.evaluations.push({ step, loss: evaluationLoss });
+    }
+  }
+}
+
+/** Rows with the token after each, [batch, length + 1]. */
+function rows(
+  inputs: Int32Array,
+  targets: Int32Array,
+  [batch, length]: readonly [rows: number, length: number],
+): Tensor {
+  const all = new Int32Array(batch * (length + 1));
+  for (let row = 0; row < batch; row++) {
+    all.set(inputs.subarray(row * length, (row + 1) * length), row * (length + 1));
+    all[row * (length + 1) + length] = targets[(row + 1) * length - 1] ?? 0;
+  }
+  return Tensor.fromHost({ dtype: "int32", shape: [batch, length + 1] }, all);
+}
+
+async function readValues(metrics: StepMetrics): Promise<StepValues> {
+  const [loss, crossEntropy, gradientNorm, gradientSquares] = await Promise.all([
+    metrics.loss.item(),
+    metrics.crossEntropy.item(),
+    metrics.gradientNorm.item(),
+    metrics.gradientSquares.data(),
+  ]);
+  for (const tensor of Object.values(metrics)) if (tensor instanceof Tensor) tensor.dispose();
+  return { loss, crossEntropy, gradientNorm, gradientSquares };
+}
+
+/** The mean loss on the first batches of a text. */
+export async function evaluateOn(
+  training: Training,
+  state: LanguageModelState,
+  source: TokenSource,
+  { data }: RunConfig,
+  maxBatches = maxEvaluationBatches,
+): Promise<number> {
+  const batches = openBatches(source, {
+    sequenceLength: data.sequence,
+    batchSize: data.batch,
+    shuffle: false,
+  });
+  const count = Math.max(1, Math.min(maxBatches, Math.floor(batches.rowsPerEpoch / data.batch)));
+  let total = 0;
+  for (let i = 0; i < count; i++) {
+    const { inputs, targets, shape } = await batches.next();
+    const tokens = await devicePut(rows(inputs, targets, shape), training.batchSharding);
+    const loss = training.evaluate(state, tokens);
+    total += await loss.item();
+    tokens.dispose();
+    loss.dispose();
+  }
+  return total / count;
+}
+
+/** The number of parameters of a state, given its types. */
+export function numParameters(types: unknown): number {
+  const { params } = types as LanguageModelState;
+  return tree
+    .leaves(params, (node) => typeof node === "object" && node !== null && "dtype" in node)
+    .reduce<number>((sum, leaf) => sum + (leaf as Tensor).shape.reduce((n, size) => n * size, 1), 0);
+}
