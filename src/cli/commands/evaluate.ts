@@ -1,0 +1,42 @@
+import { openRunData } from "../../train/runData.js";
+import { checkResumable, restoreRun, storedConfig } from "../../train/runState.js";
+import { evaluateOn, runMesh, runTrainingFunctions } from "../../train/trainer.js";
+import { type Command, exitCodes } from "../command.js";
+import { argumentsOf, atMost, configOf, findCheckpoint, integerOption } from "../runArguments.js";
+
+/** Measures the loss of a checkpoint. */
+export const evaluate: Command = {
+  name: "eval",
+  summary: "measure the loss of a trained model",
+  usage: "<run or checkpoint folder> [options]",
+  options: [{ name: "batches", help: "how many batches to take at most; 16 by default" }],
+  takesFields: true,
+  examples: [
+    "shardwise eval runs/default",
+    "shardwise eval runs/default --data.source other.txt --mesh model=2",
+  ],
+  run: async (args) => {
+    const parsed = argumentsOf(args, evaluate);
+    atMost(parsed, 1, "eval");
+    const batches = integerOption(parsed, "batches", 16, 1);
+    const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "eval");
+    const config = configOf(checkpoint.manifest.config, parsed);
+    const trainedOn = storedConfig(checkpoint).data;
+    const own = { data: { ...config.data, source: trainedOn.source, validation: trainedOn.validation } };
+    checkResumable({ ...config, data: { ...own.data, batch: trainedOn.batch } }, checkpoint);
+    const isOther = config.data.source !== trainedOn.source;
+    // A text that the model was not trained on is evaluated as a whole.
+    const data = await openRunData(
+      isOther ? { ...config, data: { ...config.data, validation: 0 } } : config,
+      run,
+    );
+    const training = runTrainingFunctions(config, data.tokenizer.vocabSize, runMesh(config));
+    const state = await restoreRun(checkpoint, training);
+    const source = data.validation ?? data.training;
+    const loss = await evaluateOn(training, state, source, config, batches);
+    process.stdout.write(
+      `step ${checkpoint.step}: loss ${loss.toFixed(4)} nats per token, perplexity ${Math.exp(loss).toFixed(2)}, ${(loss / Math.LN2).toFixed(3)} bits per token on ${isOther ? config.data.source : data.validation ? "the validation part" : "the training text"}\n`,
+    );
+    return exitCodes.ok;
+  },
+};

@@ -1,0 +1,48 @@
+import type { Variables } from "../../nn/scope.js";
+import { modelConfig } from "../../train/runConfig.js";
+import { storedTokenizer } from "../../train/runData.js";
+import { storedConfig } from "../../train/runState.js";
+import { sampleText } from "../../train/sampleText.js";
+import { type Command, exitCodes } from "../command.js";
+import { argumentsOf, atMost, findCheckpoint, integerOption, numberOption } from "../runArguments.js";
+
+/** Samples text from a checkpoint. */
+export const generate: Command = {
+  name: "generate",
+  summary: "continue a text with a trained model",
+  usage: "<run or checkpoint folder> [options]",
+  options: [
+    { name: "prompt", help: "the text to continue; empty by default" },
+    { name: "length", help: "how many tokens to add; 200 by default" },
+    { name: "temperature", help: "below 1 is bolder, 0 takes the likeliest token; 0.8 by default" },
+    { name: "top-k", help: "draw from this many likeliest tokens only; 0, the default, for all" },
+    { name: "seed", help: "another number gives another text; 0 by default" },
+  ],
+  takesFields: false,
+  examples: [
+    'shardwise generate runs/default --prompt "Call me"',
+    "shardwise generate runs/default/checkpoints/step-00000300 --temperature 0.5 --top-k 40",
+  ],
+  run: async (args) => {
+    const parsed = argumentsOf(args, generate);
+    atMost(parsed, 1, "generate");
+    const options = {
+      length: integerOption(parsed, "length", 200, 0),
+      temperature: numberOption(parsed, "temperature", 0.8, 0),
+      topK: integerOption(parsed, "top-k", 0, 0),
+      seed: integerOption(parsed, "seed", 0, 0),
+    };
+    const prompt = String(parsed.options.get("prompt") ?? "");
+    const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "generate");
+    const config = storedConfig(checkpoint);
+    const tokenizer = await storedTokenizer(config, run);
+    const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
+    process.stdout.write(prompt);
+    await sampleText(
+      { model: modelConfig(config, tokenizer.vocabSize), params, tokenizer, window: config.data.sequence },
+      { ...options, prompt, onText: (text) => process.stdout.write(text) },
+    );
+    process.stdout.write("\n");
+    return exitCodes.ok;
+  },
+};

@@ -1,0 +1,106 @@
+import { hostEngine } from "../../engines/default.js";
+import { byteSize } from "../../ir/dtype.js";
+import { formatType, sizeOf } from "../../ir/shape.js";
+import { formatBytes } from "../../spmd/cost.js";
+import { toPartitionSpec } from "../../spmd/partitionSpec.js";
+import { abstractTensor, abstractTree } from "../../train/abstractTensor.js";
+import type { Checkpoint } from "../../train/checkpoint.js";
+import type { RunConfig } from "../../train/runConfig.js";
+import { formatPlaces, pipelineSchedule, placesOf, stateMemory } from "../../train/runReport.js";
+import { numParameters, runMesh, runTrainingFunctions } from "../../train/trainer.js";
+import type { LanguageModelState } from "../../train/training.js";
+import { type Command, exitCodes } from "../command.js";
+import {
+  argumentsOf,
+  atMost,
+  configOf,
+  findCheckpoint,
+  isRunFolder,
+  readConfigFile,
+} from "../runArguments.js";
+
+/** Tells what a configuration would need, or what a checkpoint holds. */
+export const inspect: Command = {
+  name: "inspect",
+  summary: "what a configuration would need, or what a checkpoint holds",
+  usage: "[config.json | run or checkpoint folder] [options]",
+  options: [],
+  takesFields: true,
+  examples: [
+    "shardwise inspect --mesh data=2,model=2",
+    "shardwise inspect my.json --model.width 1024 --mesh fsdp=8",
+    "shardwise inspect runs/default",
+  ],
+  run: async (args) => {
+    const parsed = argumentsOf(args, inspect);
+    atMost(parsed, 1, "inspect");
+    const [what] = parsed.positional;
+    if (what !== undefined && isRunFolder(what)) {
+      const { checkpoint } = await findCheckpoint(what, "inspect");
+      await checkpoint.verify();
+      process.stdout.write(describeCheckpoint(checkpoint));
+      return exitCodes.ok;
+    }
+    const config = configOf(what === undefined ? {} : readConfigFile(what), parsed);
+    process.stdout.write(describeConfig(config));
+    return exitCodes.ok;
+  },
+};
+
+function describeCheckpoint({ folder, manifest }: Checkpoint): string {
+  const { step, mesh, leaves, files } = manifest;
+  const sizes = leaves.map(({ dtype, shape }) => sizeOf(shape) * byteSize(dtype));
+  const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
+  const width = Math.max(0, ...leaves.map(({ path }) => path.length));
+  const axes = mesh?.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`) ?? [];
+  const rows = leaves.map(
+    ({ path, spec, ...type }, i) =>
+      `  ${path.padEnd(width)}  ${formatType(type)} ${toPartitionSpec(spec)}  ${formatBytes(sizes[i] ?? 0)}`,
+  );
+  return `${[
+    `${folder}: step ${step}, ${leaves.length} tensors, ${formatBytes(total)} in ${files.length} file${files.length === 1 ? "" : "s"}, all checksums right`,
+    `saved on ${axes.length > 0 ? axes.join(" x ") : "one device"}; it loads on any mesh`,
+    ...rows,
+    "configuration:",
+    JSON.stringify(manifest.config, null, 2),
+  ].join("\n")}\n`;
+}
+
+/** The vocabulary is known only when the text is read; bytes have this many, a trained one what was asked for. */
+function expectedVocabulary({ data }: RunConfig): number {
+  return data.tokenizer === "bytes" ? 257 : data.vocabSize;
+}
+
+function describeConfig(config: RunConfig): string {
+  // The reference engine has as many devices as anyone wants, and nothing is run on it here.
+  const mesh = runMesh(config, hostEngine);
+  const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
+  const types = training.types as LanguageModelState;
+  const shardings = training.shardings as LanguageModelState;
+  const { batch, sequence } = config.data;
+  const tokens = abstractTensor({ dtype: "int32", shape: [batch, sequence + 1] });
+  const cost = training.cost(abstractTree(types), tokens);
+  const axes = mesh.axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+  const schedule = pipelineSchedule(training.layout, config.pipeline.microbatches).map(
+    (cells, stage) => `  stage ${stage}  ${cells.map((cell) => (cell ?? "").padStart(4)).join("")}`,
+  );
+  return `${[
+    `${config.model.kind}, ${numParameters(types).toLocaleString("en-US")} parameters on ${axes.length > 0 ? axes.join(" x ") : "one device"}`,
+    "",
+    "parameters (type, how they are split, bytes on each device):",
+    formatPlaces(placesOf(types.params, shardings.params, mesh)),
+    "",
+    "memory of each device:",
+    ...stateMemory(training, mesh).map(
+      ({ what, bytesPerDevice }) => `  ${what.padEnd(12)}${formatBytes(bytesPerDevice)}`,
+    ),
+    "",
+    `one step of ${batch} x ${sequence} tokens, each device:`,
+    ...String(cost)
+      .split("\n")
+      .map((line) => `  ${line}`),
+    ...(schedule.length > 0
+      ? ["", "pipeline: which microbatch each stage works on, iteration by iteration:", ...schedule]
+      : []),
+  ].join("\n")}\n`;
+}

@@ -1,0 +1,76 @@
+import { ShardwiseError } from "../../ir/errors.js";
+import { devicePut } from "../../spmd/sharding.js";
+import { Tensor } from "../../trace/tensor.js";
+import { recordWork, sharesOfWork, writeTrace } from "../../train/stepTrace.js";
+import { runMesh, runTrainingFunctions } from "../../train/trainer.js";
+import { type Command, exitCodes } from "../command.js";
+import {
+  argumentsOf,
+  atMost,
+  configOf,
+  findCheckpoint,
+  isRunFolder,
+  readConfigFile,
+} from "../runArguments.js";
+
+/** Records what every device does during one step. */
+export const trace: Command = {
+  name: "trace",
+  summary: "record what every device does during one step",
+  usage: "[config.json | run or checkpoint folder] [options]",
+  options: [{ name: "output", help: "the file to write; trace.json by default" }],
+  takesFields: true,
+  examples: ["shardwise trace --mesh pipe=2", "shardwise trace my.json --output step.json"],
+  run: async (args) => {
+    const parsed = argumentsOf(args, trace);
+    atMost(parsed, 1, "trace");
+    const [what] = parsed.positional;
+    const json =
+      what === undefined
+        ? {}
+        : isRunFolder(what)
+          ? (await findCheckpoint(what, "trace")).checkpoint.manifest.config
+          : readConfigFile(what);
+    const config = configOf(json, parsed);
+    const output = String(parsed.options.get("output") ?? "trace.json");
+    const mesh = runMesh(config);
+    const vocabSize = config.data.tokenizer === "bytes" ? 257 : config.data.vocabSize;
+    const training = runTrainingFunctions(config, vocabSize, mesh);
+    const { batch, sequence } = config.data;
+    const shape = [batch, sequence + 1];
+    // The time of a step does not depend on the tokens, so any will do.
+    const values = Int32Array.from({ length: batch * (sequence + 1) }, (_, i) => (i * 31) % 256);
+    const tokens = await devicePut(
+      Tensor.fromHost({ dtype: "int32", shape }, values),
+      training.batchSharding,
+    );
+    let [state, metrics] = training.step(training.init(config.seed), tokens);
+    [state, metrics] = training.step(state, tokens);
+    await metrics.loss.ready();
+    const { work } = await recordWork(mesh.engine, async () => {
+      [state, metrics] = training.step(state, tokens);
+      await metrics.loss.ready();
+    });
+    if (work.length === 0) {
+      throw new ShardwiseError(
+        "config",
+        `[trace] the engine "${mesh.engine.name}" records nothing: unset SHARDWISE_ENGINE to use worker threads`,
+      );
+    }
+    writeTrace(output, work, "one training step");
+    const percent = (share: number) => `${(100 * share).toFixed(1)} %`.padStart(8);
+    const total = Math.max(...work.map(({ end }) => end));
+    const rows = sharesOfWork(work).map(
+      ({ device, gemm, kernel, collective, copy, idle }) =>
+        `device ${String(device).padEnd(4)}${[gemm, kernel, collective, copy, idle].map(percent).join("  ")}`,
+    );
+    process.stdout.write(
+      `${[
+        `one step of ${total.toFixed(1)} ms, ${work.length} events in ${output}; open it in ui.perfetto.dev`,
+        "            products   kernels  collect.    copies      idle",
+        ...rows,
+      ].join("\n")}\n`,
+    );
+    return exitCodes.ok;
+  },
+};

@@ -1,0 +1,74 @@
+import { runSchema } from "../train/runConfig.js";
+import { fieldsOf } from "../train/schema.js";
+import type { Command } from "./command.js";
+
+const codes = [
+  "Exit codes:",
+  "  0    done",
+  "  1    failed: a file, a device, or a loss that is not a number",
+  "  2    wrong command line or configuration; nothing was run",
+  "  130  interrupted; the step was finished and a checkpoint saved",
+].join("\n");
+
+function columns(rows: readonly (readonly [string, string])[]): string {
+  const width = Math.max(0, ...rows.map(([name]) => name.length));
+  return rows.map(([name, text]) => `  ${name.padEnd(width)}  ${text}`).join("\n");
+}
+
+/** The help text of the whole program. */
+export function generalHelp(commands: readonly Command[]): string {
+  return [
+    "shardwise trains language models in parallel on the devices of this machine.",
+    "",
+    "Usage: shardwise <command> [arguments]",
+    "",
+    "Commands:",
+    columns([
+      ...commands.map(({ name, summary }) => [name, summary] as const),
+      ["help [command]", "this text, or that of a command"],
+    ]),
+    "",
+    "Options:",
+    columns([
+      ["--help", "the same as help"],
+      ["--version", "the version of shardwise"],
+    ]),
+    "",
+    codes,
+    "",
+  ].join("\n");
+}
+
+/** The help text of a command. */
+export function commandHelp(command: Command): string {
+  const { name, summary, usage, options, takesFields, examples } = command;
+  const fields = [...fieldsOf(runSchema)].map(
+    ([path, field]) =>
+      [`--${path}`, `${field.help} (${field.accepts}; ${JSON.stringify(field.default)})`] as const,
+  );
+  const all = [
+    ...options.map((option) => [`--${option.name}`, option.help] as const),
+    ["--help", "this text"] as const,
+  ];
+  return [
+    `shardwise ${name}: ${summary}`,
+    "",
+    `Usage: shardwise ${name} ${usage}`,
+    "",
+    "Options:",
+    columns(all),
+    ...(takesFields
+      ? [
+          "",
+          "Fields of the configuration, in the file or as options:",
+          columns([["--mesh data=2,model=2", "sizes of the mesh's axes; those not named are 1"], ...fields]),
+        ]
+      : []),
+    "",
+    "Examples:",
+    ...examples.map((line) => `  ${line}`),
+    "",
+    codes,
+    "",
+  ].join("\n");
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env node
+import { realpathSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
+import { ShardwiseError } from "../index.js";
+import { nearest } from "../train/schema.js";
+import { UsageError } from "./arguments.js";
+import { type Command, type ExitCode, exitCodes } from "./command.js";
+import { evaluate } from "./commands/evaluate.js";
+import { generate } from "./commands/generate.js";
+import { inspect } from "./commands/inspect.js";
+import { trace } from "./commands/trace.js";
+import { train } from "./commands/train.js";
+import { commandHelp, generalHelp } from "./help.js";
+
+/** All commands, in the order of the help text. */
+export const commands: readonly Command[] = [train, generate, evaluate, inspect, trace];
+
+function commandNamed(name: string): Command {
+  const found = commands.find((command) => command.name === name);
+  if (found) return found;
+  const near = nearest(name, [...commands.map((command) => command.name), "help"]);
+  throw new UsageError(
+    `there is no command "${name}"${near ? `; did you mean ${near}?` : ""}\nsee shardwise --help for the list`,
+  );
+}
+
+async function dispatch([name, ...rest]: readonly string[]): Promise<ExitCode> {
+  const print = (text: string): ExitCode => {
+    process.stdout.write(text);
+    return exitCodes.ok;
+  };
+  if (name === undefined) {
+    process.stderr.write(generalHelp(commands));
+    return exitCodes.usage;
+  }
+  if (name === "--version") return print(`${await version()}\n`);
+  if (name === "help" || name === "--help" || name === "-h") {
+    const [of] = rest;
+    return print(of === undefined ? generalHelp(commands) : commandHelp(commandNamed(of)));
+  }
+  const command = commandNamed(name);
+  if (rest.some((argument) => argument === "--help" || argument === "-h")) return print(commandHelp(command));
+  return command.run(rest);
+}
+
+async function version(): Promise<string> {
+  const text = await readFile(new URL("../../package.json", import.meta.url), "utf8");
+  return String((JSON.parse(text) as { readonly version?: unknown }).version);
+}
+
+/** Runs the command line and returns the exit code; errors are told on standard error. */
+export async function main(args: readonly string[]): Promise<ExitCode> {
+  try {
+    return await dispatch(args);
+  } catch (error) {
+    const known = error instanceof ShardwiseError && error.code !== "internal";
+    const text =
+      error instanceof Error ? (known ? error.message : (error.stack ?? error.message)) : String(error);
+    process.stderr.write(`shardwise: ${text}\n`);
+    return error instanceof ShardwiseError && error.code === "config" ? exitCodes.usage : exitCodes.failure;
+  }
+}
+
+const script = process.argv[1];
+if (script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url)) {
+  const code = await main(process.argv.slice(2));
+  // Workers of the engine would keep the process alive; what was written has to leave it first.
+  process.stdout.write("", () => process.stderr.write("", () => process.exit(code)));
+}

@@ -1,0 +1,115 @@
+import { existsSync, readFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/checkpoint.js";
+import { reasonOf } from "../train/fileError.js";
+import { type RunConfig, readRunConfig, runSchema } from "../train/runConfig.js";
+import { fieldsOf } from "../train/schema.js";
+import { checkpointFolder } from "../train/trainer.js";
+import { type Arguments, parseArguments, UsageError } from "./arguments.js";
+import type { Command } from "./command.js";
+
+/** Takes the arguments of a command apart. */
+export function argumentsOf(
+  args: readonly string[],
+  { options, takesFields }: Pick<Command, "options" | "takesFields">,
+  switches: readonly string[] = [],
+): Arguments {
+  return parseArguments(args, {
+    values: options.map(({ name }) => name.split(" ")[0] ?? name).filter((name) => !switches.includes(name)),
+    switches,
+    fields: takesFields ? [...fieldsOf(runSchema).keys()] : [],
+  });
+}
+
+/** Throws when there are more arguments than a command knows what to do with. */
+export function atMost(args: Arguments, count: number, command: string): void {
+  const extra = args.positional.slice(count);
+  if (extra.length === 0) return;
+  throw new UsageError(
+    `${command}: there is no use for ${extra.map((text) => `"${text}"`).join(", ")}; see shardwise ${command} --help`,
+  );
+}
+
+/** The value of an option as a number. */
+export function numberOption(args: Arguments, name: string, fallback: number, least: number): number {
+  const given = args.options.get(name);
+  if (given === undefined) return fallback;
+  const value = Number(given);
+  if (Number.isFinite(value) && value >= least) return value;
+  throw new UsageError(`--${name} is "${given}": use a number of at least ${least}`);
+}
+
+/** The value of an option as a whole number. */
+export function integerOption(args: Arguments, name: string, fallback: number, least: number): number {
+  const value = numberOption(args, name, fallback, least);
+  if (Number.isInteger(value)) return value;
+  throw new UsageError(`--${name} is "${value}": use a whole number; the nearest is ${Math.round(value)}`);
+}
+
+/** Reads a configuration file. */
+export function readConfigFile(path: string): unknown {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new UsageError(`the configuration ${path} cannot be read (${reasonOf(cause)})`);
+  }
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new UsageError(`the configuration ${path} is not JSON (${reasonOf(cause)})`);
+  }
+}
+
+/** The configuration of a run; all violations are reported at once. */
+export function configOf(json: unknown, args: Arguments): RunConfig {
+  const { config, violations } = readRunConfig(json, args.settings);
+  if (violations.length === 0) return config;
+  const count = violations.length === 1 ? "1 problem" : `${violations.length} problems`;
+  throw new UsageError(
+    `the configuration has ${count}:\n${violations.map((line) => `  ${line}`).join("\n")}`,
+  );
+}
+
+/** The settings of one tree over those of another. */
+export function mergeConfigs(base: unknown, over: unknown): unknown {
+  if (!isObject(base) || !isObject(over)) return over === undefined ? base : over;
+  const keys = new Set([...Object.keys(base), ...Object.keys(over)]);
+  return Object.fromEntries([...keys].map((key) => [key, mergeConfigs(base[key], over[key])]));
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** A checkpoint and the folder of its run. */
+export interface Found {
+  readonly checkpoint: Checkpoint;
+  readonly run: string;
+}
+
+/** Whether a folder is a run or a checkpoint. */
+export function isRunFolder(folder: string): boolean {
+  return existsSync(join(folder, "manifest.json")) || existsSync(checkpointFolder(folder));
+}
+
+/** Finds a checkpoint: a checkpoint's own folder, or the newest one of a run's folder. */
+export async function findCheckpoint(folder: string | undefined, command: string): Promise<Found> {
+  if (folder === undefined) {
+    throw new UsageError(`${command} needs the folder of a run or of a checkpoint, such as runs/default`);
+  }
+  if (existsSync(join(folder, "manifest.json"))) {
+    const parent = dirname(folder);
+    const run = basename(parent) === "checkpoints" ? dirname(parent) : folder;
+    return { checkpoint: await openCheckpoint(folder), run };
+  }
+  const checkpoints = openCheckpoints(checkpointFolder(folder));
+  const checkpoint = await checkpoints.latest();
+  if (checkpoint) return { checkpoint, run: folder };
+  const broken = (await checkpoints.list()).map((entry) => `\n  ${entry.folder}: ${entry.problem}`);
+  throw new UsageError(
+    existsSync(folder)
+      ? `${folder} holds no checkpoint that can be loaded${broken.join("")}`
+      : `there is no folder ${folder}: give the folder of a run, such as runs/default, or of one of its checkpoints`,
+  );
+}
