@@ -63,6 +63,9 @@ export function asyncGatherSplit<T>(x: T, axisName: string): T[] {
   return [...asyncGather(first, axisName), ...asyncGather(second, axisName, { shiftUp: false })];
 }
 
+/** A part of a sum, or a function that computes it when its turn comes, while the sum so far travels. */
+export type RingPart<T> = T | (() => T);
+
 /**
  * The sum over the devices, of which each keeps one part, in `size − 1` hops that each add a part on the way.
  * With `shiftUp` the part that ends on device d is `xs[i]` of the device `size − 1 − i` places before d. A hop
@@ -70,25 +73,38 @@ export function asyncGatherSplit<T>(x: T, axisName: string): T[] {
  *
  * @param xs as many parts as the axis has devices
  */
-export function asyncScatter<T>(xs: readonly T[], axisName: string, { shiftUp = true }: RingOptions = {}): T {
+export function asyncScatter<T>(
+  xs: readonly RingPart<T>[],
+  axisName: string,
+  { shiftUp = true }: RingOptions = {},
+): T {
   checkParts(xs, axisName, "asyncScatter");
-  return xs.slice(1).reduce((sum, x) => addTrees(lax.pshift(sum, axisName, shiftUp ? 1 : -1), x), at(xs, 0));
+  return ringSum(
+    xs.map((x) => () => partOf(x)),
+    (sum) => lax.pshift(sum, axisName, shiftUp ? 1 : -1),
+  );
 }
 
 /** {@link asyncScatter} with both directions in use: the first half of the features travels up, the second down. */
-export function asyncScatterSplit<T>(xs: readonly T[], axisName: string): T {
+export function asyncScatterSplit<T>(xs: readonly RingPart<T>[], axisName: string): T {
   checkParts(xs, axisName, "asyncScatterSplit");
-  const parts = xs.map((x) => halves(x, "asyncScatterSplit"));
-  const up = asyncScatter(
-    parts.map(([first]) => first),
-    axisName,
-  );
-  const down = asyncScatter(
-    parts.map(([, second]) => second),
-    axisName,
-    { shiftUp: false },
+  const [up, down] = ringSum(
+    xs.map((x) => () => halves(partOf(x), "asyncScatterSplit")),
+    ([first, second]) => [lax.pshift(first, axisName, 1), lax.pshift(second, axisName, -1)],
   );
   return mapTensors((a, b) => np.concatenate([a, b], -1), up, down);
+}
+
+function partOf<T>(part: RingPart<T>): T {
+  return typeof part === "function" ? (part as () => T)() : part;
+}
+
+/** The hop of the sum comes before the next part in the program, so that the two can run side by side. */
+function ringSum<T>(parts: readonly (() => T)[], hop: (sum: T) => T): T {
+  return parts.slice(1).reduce((sum, part) => {
+    const moving = hop(sum);
+    return addTrees(moving, part());
+  }, at(parts, 0)());
 }
 
 function ringSize(axisName: string, caller: string): number {

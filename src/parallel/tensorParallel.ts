@@ -195,8 +195,10 @@ export const TPAsyncDense = module("TPAsyncDense", (config: TPAsyncDenseConfig) 
       }
       case "scatter": {
         const scatter = useBidirectionalScatter ? asyncScatterSplit : asyncScatter;
-        const outputs = Array.from({ length: size }, (_, i) => shard(i)(x));
-        return scatter(outputs, modelAxisName);
+        return scatter<Tensor>(
+          Array.from({ length: size }, (_, i) => () => shard(i)(x)),
+          modelAxisName,
+        );
       }
     }
   };
