@@ -54,13 +54,13 @@ export const runSchema = {
     clip: decimal(1, "largest global norm of gradients; 0 for none"),
     zLoss: decimal(0, "weight of the z-loss"),
   },
-  steps: integer(300, "training steps"),
+  steps: integer(500, "training steps"),
   seed: integer(0, "seed of parameters and data order", 0),
   out: text("runs/default", "folder for checkpoints, metrics, trace and report"),
   checkpointEvery: integer(100, "steps between checkpoints"),
   keep: integer(2, "how many checkpoints to keep"),
   evalEvery: integer(100, "steps between evaluations"),
-  sample: integer(120, "tokens to generate at the end", 0),
+  sample: integer(240, "tokens to generate at the end", 0),
 } as const;
 
 /** The configuration of a training run. */

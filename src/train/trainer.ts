@@ -68,6 +68,9 @@ export function checkpointFolder(run: string): string {
 /** How many batches an evaluation takes at most. */
 const maxEvaluationBatches = 4;
 
+/** How many tokens of text the sample at the end begins with. */
+const promptTokens = 24;
+
 /** Makes the mesh of a run. */
 export function runMesh({ mesh }: RunConfig, engine?: Engine): Mesh {
   const { data, fsdp, pipe, model } = mesh;
@@ -333,7 +336,7 @@ class Run {
               window: config.data.sequence,
               engine: mesh.engine,
             },
-            { prompt: "", length: config.sample, seed: config.seed },
+            { prompt: await this.prompt(), length: config.sample, seed: config.seed },
           )
         : "";
     const { tokens } = await this.ready();
@@ -360,6 +363,14 @@ class Run {
     });
     for (const leaf of tree.leaves(result)) if (leaf instanceof Tensor) leaf.dispose();
     return { sample, files: { report, ...(work.length > 0 ? { trace } : {}) } };
+  }
+
+  /** A few words that the model was not trained on. */
+  private async prompt(): Promise<string> {
+    const { validation, training, tokenizer } = this.data;
+    const source = validation ?? training;
+    const start = await source.read(0, Math.min(promptTokens, source.numTokens));
+    return tokenizer.decode(start).replaceAll("\uFFFD", "").trimStart();
   }
 
   /** What was recorded before a run is taken up again, so that its report shows all of it. */

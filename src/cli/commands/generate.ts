@@ -21,7 +21,7 @@ export const generate: Command = {
   takesFields: false,
   examples: [
     'shardwise generate runs/default --prompt "Call me"',
-    "shardwise generate runs/default/checkpoints/step-00000300 --temperature 0.5 --top-k 40",
+    "shardwise generate runs/default/checkpoints/step-00000500 --temperature 0.5 --top-k 40",
   ],
   run: async (args) => {
     const parsed = argumentsOf(args, generate);

@@ -1,0 +1,150 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, test } from "vitest";
+import { openCheckpoints } from "../train/checkpoint.js";
+import { temporaryFolder, writeText } from "../train/testRuns.js";
+import { checkpointFolder } from "../train/trainer.js";
+
+const root = fileURLToPath(new URL("../../", import.meta.url));
+const folder = temporaryFolder();
+const text = writeText(folder.path);
+afterAll(folder.remove);
+
+const file = join(folder.path, "config.json");
+writeFileSync(
+  file,
+  JSON.stringify({
+    model: { width: 8, numLayers: 2, numHeads: 2, numKvHeads: 2, mlpWidth: 8 },
+    mesh: { data: 2 },
+    pipeline: { microbatches: 2 },
+    data: { source: text, sequence: 8, batch: 4 },
+    steps: 3,
+    sample: 4,
+  }),
+);
+
+function start(...args: readonly string[]): ChildProcess {
+  const loader = new URL("../../scripts/typescript.mjs", import.meta.url).href;
+  return spawn(process.execPath, ["--import", loader, join(root, "src/cli/main.ts"), ...args], {
+    cwd: folder.path,
+  });
+}
+
+interface Ended {
+  readonly code: number | null;
+  readonly out: string;
+  readonly err: string;
+}
+
+function end(child: ChildProcess, onError: (text: string) => void = () => {}): Promise<Ended> {
+  let [out, err] = ["", ""];
+  child.stdout?.on("data", (data) => {
+    out += String(data);
+  });
+  child.stderr?.on("data", (data) => {
+    err += String(data);
+    onError(err);
+  });
+  return new Promise((resolve) => {
+    child.on("close", (code) => resolve({ code, out, err }));
+  });
+}
+
+const shardwise = (...args: readonly string[]) => end(start(...args));
+
+describe("the command line", { timeout: 120_000 }, () => {
+  test("trains, samples, evaluates and inspects", async () => {
+    const out = join(folder.path, "run");
+    const trained = await shardwise("train", file, "--out", out);
+    expect(trained.err).toContain("writing to");
+    expect(trained.out).toMatch(/finished 3 steps in .*: loss [\d.]+ → [\d.]+, validation/);
+    expect(trained.code).toBe(0);
+    expect(existsSync(join(out, "report.html"))).toBe(true);
+    const [generated, evaluated, inspected] = await Promise.all([
+      shardwise("generate", out, "--prompt", "the ", "--length", "3", "--temperature", "0"),
+      shardwise("eval", join(out, "checkpoints", "step-00000003"), "--mesh", "model=2"),
+      shardwise("inspect", out),
+    ]);
+    expect(generated).toMatchObject({ code: 0, err: "" });
+    expect(generated.out.startsWith("the ")).toBe(true);
+    expect(evaluated.out).toMatch(/step 3: loss [\d.]+ nats per token, perplexity .* on the validation part/);
+    expect(evaluated.code).toBe(0);
+    expect(inspected.out).toContain("step 3, ");
+    expect(inspected.out).toContain("params/params/layers/block/attention/key/kernel");
+    expect(inspected.code).toBe(0);
+  });
+
+  test("tells what a configuration would need before anything is run", async () => {
+    const { code, out } = await shardwise("inspect", file, "--mesh", "pipe=2");
+    expect(code).toBe(0);
+    expect(out).toContain('P("pipe")');
+    expect(out).toMatch(/ppermute +over pipe/);
+    expect(out).toContain("stage 1");
+  });
+
+  test("has help for everything, with the exit codes", async () => {
+    const [general, ofTrain, ofInspect, version, nothing] = await Promise.all([
+      shardwise("--help"),
+      shardwise("help", "train"),
+      shardwise("inspect", "--help"),
+      shardwise("--version"),
+      shardwise(),
+    ]);
+    expect(general.out).toContain("Exit codes:");
+    expect(general.out).toContain("generate");
+    expect(ofTrain.out).toContain("--optimizer.learningRate");
+    expect(ofInspect.out).toContain("Usage: shardwise inspect");
+    const { version: own } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+      version: string;
+    };
+    expect(version.out).toBe(`${own}\n`);
+    expect([general, ofTrain, ofInspect, version].map(({ code }) => code)).toEqual([0, 0, 0, 0]);
+    expect(nothing.code).toBe(2);
+  });
+
+  test("says what was probably meant, and ends with code 2", async () => {
+    const [command, option, values, missing, folderless] = await Promise.all([
+      shardwise("trian"),
+      shardwise("train", "--modle.width", "64", "--mesh", "dta=2"),
+      shardwise("train", file, "--data.batch", "5", "--model.numHeads", "3"),
+      shardwise("train", "nothing.json"),
+      shardwise("generate", "nowhere"),
+    ]);
+    expect(command.err).toContain('there is no command "trian"; did you mean train?');
+    expect(option.err).toContain("did you mean --model.width?");
+    expect(option.err).toContain("did you mean data?");
+    expect(values.err).toContain("the configuration has 3 problems");
+    expect(values.err).toContain("data.batch is 5");
+    expect(missing.err).toContain("nothing.json cannot be read");
+    expect(folderless.err).toContain("there is no folder nowhere");
+    expect([command, option, values, missing, folderless].map(({ code }) => code)).toEqual([2, 2, 2, 2, 2]);
+  });
+
+  test("finishes the step, saves and ends with code 130 on an interrupt; at once on the second", async () => {
+    for (const times of [1, 2]) {
+      const out = join(folder.path, `interrupted${times}`);
+      const child = start("train", file, "--out", out, "--steps", "100000", "--checkpointEvery", "7");
+      let sent = false;
+      const { code, err } = await end(child, (so_far) => {
+        if (sent || !so_far.includes("step 1/")) return;
+        sent = true;
+        child.kill("SIGINT");
+        if (times === 2) setTimeout(() => child.kill("SIGINT"), 5);
+      });
+      expect(code, err).toBe(130);
+      expect(err).toContain("stopping after this step");
+      const list = await openCheckpoints(checkpointFolder(out)).list();
+      expect(list.every(({ problem }) => problem === undefined)).toBe(true);
+      if (times === 1) {
+        const [newest] = list;
+        expect(newest).toBeDefined();
+        const more = String((newest?.step ?? 0) + 2);
+        const resumed = await shardwise("train", "--resume", "--out", out, "--steps", more);
+        expect(resumed.err).toContain(`from step ${newest?.step}`);
+        expect(resumed.code).toBe(0);
+      }
+    }
+  });
+});
