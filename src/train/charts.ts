@@ -1,4 +1,5 @@
 /** Small charts as SVG text, for pages that must work without scripts and without a network. */
+import { formatBytes } from "../spmd/cost.js";
 
 /** Text made safe for HTML. */
 export function escapeHtml(text: string): string {
@@ -13,7 +14,10 @@ export interface Series {
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
-const [width, height, left, bottom, top, right] = [760, 260, 56, 34, 14, 12];
+const [width, height, left, bottom, top, right] = [760, 260, 64, 40, 26, 12];
+
+/** Lines with at most this many points show each of them. */
+const maxDots = 24;
 
 /** Round numbers that divide a range into a handful of parts. */
 export function ticks(low: number, high: number, count = 5): number[] {
@@ -63,15 +67,20 @@ export function lineChart(
       .filter(([, y]) => Number.isFinite(y))
       .map(([x, y], i) => `${i === 0 ? "M" : "L"}${px(x).toFixed(1)} ${py(y).toFixed(1)}`)
       .join("");
-    return `<path d="${path}" fill="none" stroke="${colour}" stroke-width="2" stroke-linejoin="round"/>`;
+    // A few points are also drawn as dots, so that a single one is seen.
+    const dots = own.length > maxDots ? [] : own.filter(([, y]) => Number.isFinite(y));
+    const circles = dots.map(
+      ([x, y]) => `<circle cx="${px(x).toFixed(1)}" cy="${py(y).toFixed(1)}" r="3.5" fill="${colour}"/>`,
+    );
+    return `<path d="${path}" fill="none" stroke="${colour}" stroke-width="2" stroke-linejoin="round"/>${circles.join("")}`;
   });
   const legend = series.map(
     ({ name, colour }, i) =>
-      `<g transform="translate(${left + 14 + i * 150},${top + 8})"><rect width="14" height="3" y="-4" fill="${colour}"/><text x="20">${escapeHtml(name)}</text></g>`,
+      `<g transform="translate(${width - right - 130 * (series.length - i)},${top - 10})"><rect width="14" height="3" y="-4" fill="${colour}"/><text x="20">${escapeHtml(name)}</text></g>`,
   );
   const axes =
-    `<text x="${width - right}" y="${height - 4}" text-anchor="end" class="label">${escapeHtml(labels.x)}</text>` +
-    `<text x="4" y="${top}" class="label">${escapeHtml(labels.y)}</text>`;
+    `<text x="${width - right}" y="${height - 6}" text-anchor="end" class="label">${escapeHtml(labels.x)}</text>` +
+    `<text x="4" y="${top - 10}" class="label">${escapeHtml(labels.y)}</text>`;
   return `<svg viewBox="0 0 ${width} ${height}" role="img">${grid.join("")}${marks.join("")}${axes}${lines.join("")}${legend.join("")}</svg>`;
 }
 
@@ -112,11 +121,19 @@ export function timeline(
   return `<svg viewBox="0 0 ${width} ${total}" role="img">${bars.join("")}${marks.join("")}</svg>`;
 }
 
+/** A cell of a {@link table}: text, a number, or a number of bytes. */
+export type Cell = string | number | { readonly bytes: number };
+
 /** A table for a page; numbers are right-aligned. */
-export function table(columns: readonly string[], rows: readonly (readonly (string | number)[])[]): string {
-  const cell = (value: string | number) =>
-    typeof value === "number" ? `<td class="number">${short(value)}</td>` : `<td>${escapeHtml(value)}</td>`;
-  const head = columns.map((column) => `<th>${escapeHtml(column)}</th>`).join("");
+export function table(columns: readonly string[], rows: readonly (readonly Cell[])[]): string {
+  const cell = (value: Cell) => {
+    if (typeof value === "string") return `<td>${escapeHtml(value)}</td>`;
+    return `<td class="number">${typeof value === "number" ? short(value) : formatBytes(value.bytes)}</td>`;
+  };
+  const isNumber = (column: number) => typeof (rows[0]?.[column] ?? "") !== "string";
+  const head = columns
+    .map((column, i) => `<th${isNumber(i) ? ' class="number"' : ""}>${escapeHtml(column)}</th>`)
+    .join("");
   const body = rows.map((row) => `<tr>${row.map(cell).join("")}</tr>`).join("");
   return `<div class="scroll"><table><thead><tr>${head}</tr></thead><tbody>${body}</tbody></table></div>`;
 }

@@ -17,6 +17,8 @@ export { bundledText, type TextName } from "./corpus.js";
 export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./exchange.js";
 export { FileError } from "./fileError.js";
 export type { FileSystem, WritableFile } from "./files.js";
+export { type GenerateOptions, generate, type NextLogits } from "./generate.js";
+export { DivergedError } from "./health.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./lossCurve.js";
 export {
   type Metrics,
@@ -33,6 +35,7 @@ export {
   type ProgressUpdate,
   startProgress,
 } from "./progress.js";
+export { type RunConfig, readRunConfig, runSchema } from "./runConfig.js";
 export {
   parseSafetensors,
   readSafetensors,
@@ -60,4 +63,12 @@ export {
   type TraceFile,
   type TraceTrack,
 } from "./traceFile.js";
+export { type RunOptions, type RunOutcome, trainRun } from "./trainer.js";
+export {
+  createTraining,
+  type LanguageModelState,
+  type StepMetrics,
+  type Training,
+  type TrainingOptions,
+} from "./training.js";
 export type { RestoreOptions } from "./treeFiles.js";

@@ -55,6 +55,7 @@ svg { width: 100%; height: auto; display: block; } svg text { font-size: 12px; f
 .legend span { display: inline-block; margin-right: 16px; } .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
 th, td { text-align: left; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); white-space: nowrap; } th { color: var(--soft); font-weight: 500; }
+th.number, td.number { padding-left: 12px; padding-right: 0; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 .schedule td { text-align: center; padding: 4px 8px; border: 1px solid var(--line); min-width: 34px; } .schedule .busy { background: var(--kernel); color: #fff; }
 pre { background: var(--card); border-radius: 10px; padding: 16px; white-space: pre-wrap; overflow-wrap: anywhere; }`;
@@ -95,8 +96,8 @@ export function reportHtml(report: RunReport): string {
     section("Throughput", "Tokens per second over all devices.", speed),
     section(
       "One step, device by device",
-      "Bars are what a device did, gaps are waiting. Point at a bar to see the operations.",
-      `<p class="legend"><span><i class="kind-gemm" style="background:var(--gemm)"></i>matrix products</span><span><i style="background:var(--kernel)"></i>kernels</span><span><i style="background:var(--collective)"></i>collectives</span></p>${timeline(rows, "ms")}${table(["", "products %", "kernels %", "collectives %", "idle %"], busy)}`,
+      "Bars are what a device did, gaps are idle time. Point at a bar to see its operations.",
+      `<p class="legend"><span><i class="kind-gemm" style="background:var(--gemm)"></i>matrix products</span><span><i style="background:var(--kernel)"></i>kernels</span><span><i style="background:var(--collective)"></i>collectives, and waiting for them</span></p>${timeline(rows, "ms")}${table(["", "products %", "kernels %", "collectives %", "idle %"], busy)}`,
     ),
     report.schedule.length > 0
       ? section(
@@ -109,16 +110,22 @@ export function reportHtml(report: RunReport): string {
       "Parameters",
       "How every parameter is split over the mesh.",
       table(
-        ["parameter", "shape", "spec", "bytes", "bytes a device"],
-        report.parameters.map((p) => [p.path, p.shape, p.spec, p.bytes, p.bytesPerDevice]),
+        ["parameter", "shape", "split over", "size", "on each device"],
+        report.parameters.map((p) => [
+          p.path,
+          p.shape,
+          p.spec,
+          { bytes: p.bytes },
+          { bytes: p.bytesPerDevice },
+        ]),
       ),
     ),
     section(
       "Memory of a device",
-      "In bytes.",
+      "What one device holds.",
       table(
-        ["what", "bytes"],
-        report.memory.map((m) => [m.what, m.bytesPerDevice]),
+        ["what", "size"],
+        report.memory.map((m) => [m.what, { bytes: m.bytesPerDevice }]),
       ),
     ),
     section(
@@ -126,8 +133,8 @@ export function reportHtml(report: RunReport): string {
       "Collectives that one device takes part in, and the bytes it sends.",
       report.collectives.length > 0
         ? table(
-            ["collective", "axis", "count", "bytes"],
-            report.collectives.map((c) => [c.kind, c.axis, c.count, c.bytes]),
+            ["collective", "axis", "count", "sent"],
+            report.collectives.map((c) => [c.kind, c.axis, c.count, { bytes: c.bytes }]),
           )
         : '<p class="empty">none: everything runs on one device</p>',
     ),

@@ -1,0 +1,63 @@
+import { evalShape, jit, Mesh, np, P, random, type Tensor, valueAndGrad, withMesh } from "shardwise";
+import * as nn from "shardwise/nn";
+import { adamw, applyUpdates } from "shardwise/optim";
+import { expect, test, vi } from "vitest";
+import { describePage } from "../support/pages.js";
+
+const told = vi.spyOn(console, "log").mockImplementation(() => {});
+
+const mesh = Mesh.create({ data: 2, model: 2 });
+const rules: nn.LogicalRules = [
+  ["batch", "data"],
+  ["hidden", "model"],
+];
+const named = <T>(fn: () => T): T => withMesh(mesh, () => nn.logicalAxisRules(rules, fn));
+const weight = (...names: string[]) => nn.withLogicalPartitioning(random.initializers.lecunNormal(), names);
+
+const Mlp = nn.module("Mlp", ({ hidden }: { hidden: number }) => (x: Tensor): Tensor => {
+  const up = nn.Dense({ name: "up", features: hidden, useBias: false, kernelInit: weight("in", "hidden") });
+  const down = nn.Dense({ name: "down", features: 1, useBias: false, kernelInit: weight("hidden", "out") });
+  return down(nn.withLogicalConstraint(nn.gelu(up(x)), ["batch", "hidden"]));
+});
+
+const model = Mlp({ hidden: 64 });
+const optimizer = adamw({ learningRate: 1e-2 });
+
+const init = (key: Tensor) =>
+  named(() => {
+    const params = model.init(key, np.zeros([2, 8]));
+    return { params, state: optimizer.init(params) };
+  });
+const step = (run: ReturnType<typeof init>, x: Tensor, y: Tensor) =>
+  named(() => {
+    const loss = (params: nn.Variables) => np.mean(np.square(model.apply(params, x).sub(y)));
+    const [value, grads] = valueAndGrad(loss)(run.params);
+    const [updates, state] = optimizer.update(grads, run.state, run.params);
+    return [{ params: applyUpdates(run.params, updates), state }, value] as const;
+  });
+
+// The names of the dims say where parameters and optimiser state lie, before any of them is made.
+const specs = nn.getPartitionSpec(evalShape(init)(random.key(0)));
+const shardings = nn.logicalToMeshSharding(specs, mesh, rules);
+const train = jit(step, {
+  mesh,
+  inShardings: [shardings, P("data"), P("data")],
+  outShardings: [shardings, P()],
+  donate: 0,
+});
+
+let run = jit(init, { mesh, outShardings: shardings })(random.key(0));
+for (let i = 0; i < 100; i++) {
+  const x = random.normal(random.foldIn(random.key(1), i), [8, 8]);
+  const [next, loss] = train(run, x, np.sum(x, 1, { keepdims: true }));
+  run = next;
+  if (i % 20 === 19) console.log(i + 1, await loss.item());
+}
+
+test("the model of the guide learns, with its hidden width split over the mesh", () => {
+  const [first, last] = [told.mock.calls[0]?.[1], told.mock.calls.at(-1)?.[1]];
+  expect(last).toBeLessThan(first / 5);
+  expect(String(nn.logicalToMeshAxes(["in", "hidden"], rules))).toBe('P(null, "model")');
+});
+
+describePage("guide.md", import.meta.url, {});
