@@ -292,6 +292,15 @@ describe("the program of a device is a pipeline", () => {
     });
   });
 
+  test("that sums gradients over data once, after all iterations", () => {
+    const data = Mesh.create({ data: 2, stage: 4 }, { engine: hostEngine });
+    const pipeline = pipelineWith({ mesh: data, numPipelineMicrobatches: 8, numPipelineRepeats: 2 });
+    const loss = (v: nn.Variables, a: Tensor) => np.sum(np.sin(pipeline.apply(v, a)));
+    const { program } = perDevice(grad(loss), [variablesOf(pipeline, x), x], { mesh: data });
+    expect(perIteration(program)).toEqual({ "ppermute stage": 6 });
+    expect(program.eqns.filter(({ op }) => op === "psum")).toHaveLength(2);
+  });
+
   test("whose weights are gathered over fsdp once when asked to", () => {
     const { program } = parts({ pipelineFsdpAgOnce: true });
     expect(perIteration(program)).toEqual({ "ppermute stage": 3, "psum model": 1 });

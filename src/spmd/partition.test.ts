@@ -360,6 +360,31 @@ describe("control flow", () => {
     expect(collectives(program).filter((text) => !text.startsWith("psum data"))).toEqual([]);
   });
 
+  test("gradients that a loop collects are summed over devices once, after it", () => {
+    const f = (w: Tensor, xs: Tensor) =>
+      lax.scan(
+        (total: Tensor, x: Tensor) => [total.add(np.sum(np.tanh(np.matmul(x, w)))), null],
+        np.array(0),
+        xs,
+      )[0];
+    const { program } = sharded(grad(f), [np.zeros([6, 6]), np.zeros([5, 4, 6])], mesh, {
+      inSpecs: [whole(2), [[], ["data"], []]],
+      outSpecs: [whole(2)],
+    });
+    expect(collectives(program)).toEqual(["psum data [6,6]"]);
+    expect(program.eqns.some(({ op }) => op === "psum")).toBe(true);
+  });
+
+  test("a carry that is read in between is summed in every iteration", () => {
+    const f = (start: Tensor, xs: Tensor) =>
+      lax.scan((c: Tensor, x: Tensor) => [c.add(np.sum(x)), np.sin(c)], start, xs);
+    const { program } = sharded(f, [np.array(0), np.zeros([5, 4])], mesh, {
+      inSpecs: [[], [[], ["data"]]],
+    });
+    expect(program.eqns.some(({ op }) => op === "psum")).toBe(false);
+    expect(collectives(program)).toEqual(["psum data []"]);
+  });
+
   test("branches of a cond agree on how their results are split", () => {
     const f = (flag: Tensor, a: Tensor) =>
       lax.cond(
@@ -498,6 +523,23 @@ describe("annotations", () => {
     const f = (a: Tensor) => withShardingConstraint(a, on(mesh, null, "data"));
     const { program } = sharded(f, [np.zeros([4, 6])], mesh, { outSpecs: [[["data"], []]] });
     expect(collectives(program)).toEqual(["allToAll data [4,3]"]);
+  });
+
+  test("constants that are equal by chance are split apart", () => {
+    const f = (a: Tensor, b: Tensor) => {
+      const zeros = () => np.zeros([4, 4]);
+      return [
+        withShardingConstraint(zeros(), on(mesh, "data")).add(a),
+        withShardingConstraint(zeros(), on(mesh, null, "data")).add(b),
+      ];
+    };
+    const x = np.zeros([4, 4]);
+    const { program, outSpecs } = sharded(f, [x, x], mesh);
+    expect(outSpecs).toEqual([
+      [["data"], []],
+      [[], ["data"]],
+    ]);
+    expect(collectives(program)).toEqual([]);
   });
 
   test("withMesh gives bare specs their mesh", () => {

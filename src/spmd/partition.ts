@@ -9,14 +9,16 @@ import {
 } from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
 import type { Atom, Eqn, Program } from "../ir/program.js";
-import { at, formatType, type TensorType } from "../ir/shape.js";
+import { at, formatType, range, type TensorType } from "../ir/shape.js";
 import { atSource, bind, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { removeDeadCode } from "../transforms/deadCode.js";
+import { deferSums } from "./deferSums.js";
 import { factorRule } from "./factors.js";
 import { inlineCalls } from "./inlineCalls.js";
 import { emitLocal } from "./localOps.js";
+import { ownConstants } from "./ownConstants.js";
 import {
   assignAxes,
   autoAxes,
@@ -74,7 +76,7 @@ export interface FixedSpecs {
  * a sharding for every value, then rewrites equation by equation, adding the collectives that are needed.
  */
 export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs = {}): PartitionedProgram {
-  const program = inlineCalls(original);
+  const program = ownConstants(inlineCalls(original));
   const mesh = busyMesh(whole);
   const shardings = new Shardings();
   const fix = (atoms: readonly Atom[], specs: readonly (Spec | undefined)[] | undefined) =>
@@ -116,6 +118,8 @@ class Partitioner {
   >();
   /** How often the equations that are rewritten now run. */
   private times = 1;
+  /** The axes of the surrounding shard maps, along which any value may differ. */
+  private manual: readonly string[] = [];
 
   constructor(
     private readonly mesh: MeshShape,
@@ -354,12 +358,15 @@ class Partitioner {
     const blocks = ins.map((value, i) =>
       this.move(value, both(inSpecs?.[i], at(inner, i)), eqn, at(eqn.ins, i).type),
     );
+    const before = this.manual;
+    this.manual = [...before, ...eqn.params.manual];
     const outs = isAuto
       ? this.evaluate(
           body,
           blocks.map((block, i) => ({ kind: "blocks", block, spec: at(inner, i) })),
         )
       : inline(body, blocks).map((block) => ({ block, spec: [] }));
+    this.manual = before;
     return outs.map(({ block, spec }, i) => ({ kind: "blocks", block, spec: both(outSpecs?.[i], spec) }));
   }
 
@@ -377,12 +384,19 @@ class Partitioner {
     this.times *= eqn.params.length;
     const { program: local, outSpecs } = this.program(body, inSpecs, wanted);
     this.times = before;
-    const results = bind("scan", operands, { ...eqn.params, body: local });
-    return results.map((block, i) => ({
-      kind: "blocks",
-      block,
-      spec: stacked(at(outSpecs, i), i >= numCarry),
-    }));
+    const { body: partial, sums } = deferSums(
+      removeDeadCode(local),
+      range(numCarry).map((i) => numConsts + i),
+      inSpecs.map((spec) => new Set([...spec.flat(), ...this.manual])),
+    );
+    const starts = operands.map((x, i) => (sums.has(i - numConsts) ? ops.zeros(x.type) : x));
+    const results = bind("scan", starts, { ...eqn.params, body: partial });
+    return results.map((block, i) => {
+      const spec = stacked(at(outSpecs, i), i >= numCarry);
+      const axes = sums.get(i);
+      if (!axes) return { kind: "blocks", block, spec };
+      return { kind: "blocks", block: ops.add(at(operands, numConsts + i), ops.psum(block, axes)), spec };
+    });
   }
 
   private while(eqn: Eqn<"while">, ins: readonly Blocks[]): Blocks[] {
