@@ -1,0 +1,31 @@
+import { execFile } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { describe, expect, test } from "vitest";
+
+const root = fileURLToPath(new URL("..", import.meta.url));
+
+/** Runs an example; it fails when its loss stays above the target. */
+async function run(name: string, env: Readonly<Record<string, string>> = {}): Promise<string> {
+  const command = ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name];
+  const { stdout } = await promisify(execFile)(process.execPath, command, {
+    cwd: root,
+    env: { ...process.env, ...env },
+  });
+  return stdout;
+}
+
+describe("the example", () => {
+  test.each([
+    ["fsdp", 'Dense_0/kernel: Partitioned(null, "fsdp")'],
+    ["tensor-parallel", "9 ppermute"],
+    ["pipeline", "stage 3  · · · 0 1 2 3 4 5 6 7"],
+    ["three-d", 'up/module/sharded/kernel: Partitioned("pipe", "model", null, "data")'],
+  ])("%s reaches its loss", { timeout: 120_000 }, async (name, shown) => {
+    expect(await run(name)).toContain(shown);
+  });
+
+  test("fsdp fails when its loss stays above the target", { timeout: 120_000 }, async () => {
+    await expect(run("fsdp", { STEPS: "1" })).rejects.toThrow("it should be below 0.05");
+  });
+});
