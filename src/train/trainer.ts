@@ -69,7 +69,7 @@ export function checkpointFolder(run: string): string {
 const maxEvaluationBatches = 4;
 
 /** How many tokens of text the sample at the end begins with. */
-const promptTokens = 24;
+const promptTokens = 48;
 
 /** Makes the mesh of a run. */
 export function runMesh({ mesh }: RunConfig, engine?: Engine): Mesh {
@@ -265,10 +265,16 @@ class Run {
   }
 
   /** The next batch on its devices. */
-  private async ready(): Promise<Ready> {
-    const batch = await this.batches.next();
-    const position = this.batches.position();
-    return { tokens: await this.place(batch), position };
+  private ready(): Promise<Ready> {
+    const read = async () => {
+      const batch = await this.batches.next();
+      const position = this.batches.position();
+      return { tokens: await this.place(batch), position };
+    };
+    const batch = read();
+    // It is awaited a step later; a failure is reported there.
+    batch.catch(() => {});
+    return batch;
   }
 
   private place({ inputs, targets, shape }: Awaited<ReturnType<Batches["next"]>>): Promise<Tensor> {
@@ -370,7 +376,9 @@ class Run {
     const { validation, training, tokenizer } = this.data;
     const source = validation ?? training;
     const start = await source.read(0, Math.min(promptTokens, source.numTokens));
-    return tokenizer.decode(start).replaceAll("\uFFFD", "").trimStart();
+    const text = tokenizer.decode(start).replaceAll("\uFFFD", "").trim();
+    // The first and the last word may be cut off.
+    return text.replace(/^\S*\s+/, "").replace(/\s+\S*$/, "");
   }
 
   /** What was recorded before a run is taken up again, so that its report shows all of it. */
