@@ -261,6 +261,18 @@ describe("movement", () => {
     expect(collectives(program)).toEqual([]);
   });
 
+  test("an axis of the inner part of a merged dim changes to the outer part", () => {
+    const fixed = { inSpecs: [[["data"], [], ["model"]]] } as const;
+    const { program, outSpecs } = sharded(
+      (a: Tensor) => np.reshape(a, [16]),
+      [np.zeros([2, 2, 4])],
+      mesh,
+      fixed,
+    );
+    expect(outSpecs).toEqual([[["data", "model"]]]);
+    expect(collectives(program)).toEqual(["allToAll model [1,2,2]"]);
+  });
+
   test("a merged dim cannot be split over its inner part alone", () => {
     const fixed = { inSpecs: [[[], ["model"]]] } as const;
     const { gathers } = sharded((a: Tensor) => np.reshape(a, [12]), [np.zeros([3, 4])], mesh, fixed);

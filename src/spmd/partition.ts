@@ -96,7 +96,7 @@ export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs
     inSpecs.map((spec) => specOn(mesh, spec)),
     program.outputs.map((atom, i) => {
       const given = fixed.outSpecs?.[i];
-      return given ? specOn(mesh, given) : shardings.wish(atom);
+      return given ? specOn(mesh, given) : { atLeast: shardings.get(atom) };
     }),
   );
   return {
@@ -105,6 +105,14 @@ export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs
     outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
     gathers: partitioner.gathers,
   };
+}
+
+/** How an output must be split, or a split that is wanted unless the output comes with a finer one. */
+type Wanted = Spec | { readonly atLeast: Spec };
+
+function choose(wanted: Wanted, actual: Spec): Spec {
+  if (!("atLeast" in wanted)) return wanted;
+  return wanted.atLeast.flat().length > actual.flat().length ? wanted.atLeast : actual;
 }
 
 class Partitioner {
@@ -126,20 +134,21 @@ class Partitioner {
     private readonly shardings: Shardings,
   ) {}
 
-  /** The per-device form of a program with the given specs; outputs without one stay as they come. */
+  /** The per-device form of a program with the given specs. */
   program(
     program: Program,
     inSpecs: readonly Spec[],
-    wanted: readonly (Spec | undefined)[],
+    wanted: readonly Wanted[],
   ): { readonly program: Program; readonly outSpecs: readonly Spec[] } {
     const types = program.inputs.map(({ type }, i) => this.blockType(type, at(inSpecs, i)));
     let outSpecs: readonly Spec[] = [];
     const traced = traceFlat((blocks) => {
       const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
       const outs = this.evaluate(program, ins);
-      outSpecs = outs.map(({ spec }, i) =>
-        at(program.outputs, i).type.shape.map((_, d) => (wanted[i] ?? spec)[d] ?? []),
-      );
+      outSpecs = outs.map(({ spec }, i) => {
+        const chosen = choose(at(wanted, i), spec);
+        return at(program.outputs, i).type.shape.map((_, d) => chosen[d] ?? []);
+      });
       return outs.map((value, i) =>
         this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
       );
@@ -373,8 +382,9 @@ class Partitioner {
   private scan(eqn: Eqn<"scan">, ins: readonly Blocks[]): Blocks[] {
     const { body, numConsts, numCarry } = eqn.params;
     const inSpecs = body.inputs.map((input) => this.shardings.get(input));
-    const wanted = body.outputs.map((output, i) =>
-      i < numCarry ? at(inSpecs, numConsts + i) : this.shardings.wish(output),
+    const wanted = body.outputs.map(
+      (output, i): Wanted =>
+        i < numCarry ? at(inSpecs, numConsts + i) : { atLeast: this.shardings.get(output) },
     );
     const stacked = (spec: Spec, isSlice: boolean): Spec => (isSlice ? [[], ...spec] : spec);
     const operands = ins.map((value, i) =>

@@ -30,12 +30,6 @@ export class Shardings {
     return (atom.kind === "var" ? this.specs.get(atom.id) : undefined) ?? atom.type.shape.map(() => []);
   }
 
-  /** The spec of a value if anything is known about it. */
-  wish(atom: Atom): Spec | undefined {
-    const spec = this.get(atom);
-    return spec.some((axes, d) => axes.length > 0 || this.fixed(atom, d)) ? spec : undefined;
-  }
-
   fixed(atom: Atom, dim: number): boolean {
     return atom.kind === "literal" || (this.fixedDims.get(atom.id)?.[dim] ?? false);
   }
@@ -342,7 +336,10 @@ export function assignAxes(wishes: readonly Wish[], factors: readonly Factor[]):
   return assigned;
 }
 
-/** The axes that factors can really have: where a dim has an outer factor that is not used up, inner ones have none. */
+/**
+ * The axes that factors can really have: where a dim has an outer factor that is not used up, inner ones have
+ * none. Their axes go to the outer factor if it divides by them, so that they only have to change places.
+ */
 export function usableAxes(
   assigned: readonly DimAxes[],
   dims: DimFactors,
@@ -350,14 +347,19 @@ export function usableAxes(
   mesh: MeshShape,
 ): DimAxes[] {
   const usable = [...assigned];
-  const isFull = (factor: number) => splitCount(mesh, at(usable, factor)) === at(factors, factor).size;
+  const sizeOfFactor = (factor: number) => at(factors, factor).size;
+  const isFull = (factor: number) => splitCount(mesh, at(usable, factor)) === sizeOfFactor(factor);
   for (let changed = true; changed; ) {
     changed = false;
     for (const dim of dims) {
-      const open = dim.findIndex((factor) => !isFull(factor));
-      for (const factor of open < 0 ? [] : dim.slice(open + 1)) {
-        if (at(usable, factor).length === 0) continue;
+      const open = dim.find((factor) => !isFull(factor));
+      if (open === undefined) continue;
+      for (const factor of dim.slice(dim.indexOf(open) + 1)) {
+        const axes = at(usable, factor);
+        if (axes.length === 0) continue;
         usable[factor] = [];
+        const more = [...at(usable, open), ...axes];
+        if (sizeOfFactor(open) % splitCount(mesh, more) === 0) usable[open] = more;
         changed = true;
       }
     }
