@@ -1,4 +1,5 @@
 import { module } from "../../nn/module.js";
+import * as np from "../../numpy/index.js";
 import { CircularPipeline } from "../../parallel/circularPipeline.js";
 import type { Mesh } from "../../spmd/mesh.js";
 import * as ops from "../../trace/ops.js";
@@ -20,7 +21,7 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
       const [out] = Layers({ ...config, name: "stack" })(stream, positions);
       return out;
     });
-    return CircularPipeline({
+    const pipeline = CircularPipeline({
       name: "layers",
       layers: Stage({ parent: null }),
       mesh,
@@ -33,6 +34,12 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
       activationNames: ["batch", "length", "activationEmbed"],
       setRematPolicyOnPipelineIterations: config.remat !== "none",
       ...(config.remat === "none" ? {} : { rematPolicy: policies[config.remat] }),
-    })(x);
+    });
+    // Every microbatch takes rows of every part of the batch, so that no row leaves the device it lies on.
+    const [batch = 0, ...row] = x.shape;
+    const perMicrobatch = batch / numMicrobatches;
+    const dealt = np.swapaxes(x.reshape([perMicrobatch, numMicrobatches, ...row]), 0, 1).reshape(x.shape);
+    const result = pipeline(dealt).reshape([numMicrobatches, perMicrobatch, ...row]);
+    return np.swapaxes(result, 0, 1).reshape(x.shape);
   };
 }
