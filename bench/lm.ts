@@ -27,7 +27,10 @@ function runJax(size: DecoderSize, devices: number): JaxResult | null {
   const python = process.env.JAX_PYTHON ?? fileURLToPath(new URL(".venv/bin/python", root));
   if (!existsSync(python)) return null;
   const script = fileURLToPath(new URL("bench/jax/decoder.py", root));
-  const { stdout, status, stderr } = spawnSync(python, [script, JSON.stringify({ ...size, devices })], {
+  // As many cores as devices: left alone, JAX gives all cores to one device.
+  const pinned = process.platform === "linux" ? ["taskset", "-c", `0-${devices - 1}`] : [];
+  const [command = python, ...args] = [...pinned, python, script, JSON.stringify({ ...size, devices })];
+  const { stdout, status, stderr } = spawnSync(command, args, {
     encoding: "utf8",
     env: { ...process.env, XLA_FLAGS: `--xla_force_host_platform_device_count=${devices}` },
   });

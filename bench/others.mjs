@@ -32,7 +32,7 @@ async function tensorflowJs(rows, columns) {
   const wasm = await optional("@tensorflow/tfjs-backend-wasm");
   if (!core || !wasm) return null;
   const tf = core.default ?? core;
-  await optional("@tensorflow/tfjs-core/dist/register_all_gradients.js");
+  await optional("@tensorflow/tfjs");
   const folder = new URL("./node_modules/@tensorflow/tfjs-backend-wasm/wasm-out/", import.meta.url).pathname;
   (wasm.setWasmPaths ?? wasm.default.setWasmPaths)(folder);
   await tf.setBackend("wasm");

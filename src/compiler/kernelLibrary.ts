@@ -2,6 +2,7 @@ import { at } from "../ir/shape.js";
 import { canonical } from "./kernel/canonical.js";
 import { emitKernel, spillBytes } from "./kernel/emit.js";
 import { exactKey } from "./kernel/exactKey.js";
+import { markBelowZero } from "./kernel/markBelowZero.js";
 import { type KernelPlan, planKernel } from "./kernel/phases.js";
 import { simplifyDivision } from "./kernel/simplifyDivision.js";
 import type { KernelSpec } from "./kernel/spec.js";
@@ -40,7 +41,7 @@ export class KernelLibrary {
     const key = exactKey(simple);
     let kernel = this.known.get(key);
     if (!kernel) {
-      const plan = planKernel(simplifyDivision(simple), this.features);
+      const plan = planKernel(simplifyDivision(markBelowZero(simple)), this.features);
       kernel = { index: this.kernels.length, plan, spillBytes: spillBytes(plan) };
       this.kernels.push(kernel);
       this.known.set(key, kernel);

@@ -48,6 +48,8 @@ export function simplifyDivision(spec: KernelSpec): KernelSpec {
     let result: { scale: number | undefined; reciprocal: number };
     if (isPlain && node.kind === "literal") {
       result = { scale: undefined, reciprocal: literal(Math.fround(1 / node.value)) };
+    } else if (isSoftmaxSum(node, nodes)) {
+      result = { scale: undefined, reciprocal: apply("div", literal(1), divisor) };
     } else {
       const size = apply("abs", divisor);
       const shrink = apply("select", compare("gt", size, literal(LARGE)), literal(2 ** -64), literal(1));
@@ -69,6 +71,13 @@ export function simplifyDivision(spec: KernelSpec): KernelSpec {
   });
   const stores = spec.stores.map((store) => ({ ...store, node: at(moved, store.node) }));
   return { ...spec, nodes, stores };
+}
+
+/** A sum of `exp(x − max(x))` over a row lies between 1 and the row's length, or is NaN. */
+function isSoftmaxSum(node: KernelNode, nodes: readonly KernelNode[]): boolean {
+  if (node.kind !== "reduce" || node.combine !== "sum") return false;
+  const term = at(nodes, node.arg);
+  return term.kind === "op" && term.call.op === "exp" && term.call.isBelowZero === true;
 }
 
 function withArgs(node: KernelNode, moved: readonly number[]): KernelNode {

@@ -31,6 +31,8 @@ export interface VectorOpCall {
   /** The type of the first operand that is not a predicate. */
   readonly from: DType;
   readonly to: DType;
+  /** Whether the operand is known to be at most 0 (or NaN). */
+  readonly isBelowZero?: true;
 }
 
 /** Emits an elementwise op on registers; gives one register per result. */
@@ -63,6 +65,9 @@ function roundTo(b: VecBuilder, x: Vec, { op, to }: VectorOpCall): Vec {
 }
 
 function emitUnrounded(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]): Vec {
+  if (call.op === "exp" && call.isBelowZero && lanes[call.from] === "float") {
+    return math.expBelowZero(b, at(args, 0));
+  }
   const { op, from, to } = call;
   const [x, y] = [at(args, 0), args[1] ?? at(args, 0)];
   switch (op) {

@@ -13,6 +13,11 @@ interface UnaryCase {
 const host = HOST_MATH;
 const UNARY: { readonly [name: string]: UnaryCase } = {
   exp: { expression: math.exp, reference: Math.exp, ulp: 1 },
+  expBelowZero: {
+    expression: (b, x) => math.expBelowZero(b, b.neg(b.abs(x))),
+    reference: (x) => Math.exp(-Math.abs(x)),
+    ulp: 1,
+  },
   expm1: { expression: math.expm1, reference: Math.expm1, ulp: 2 },
   log: { expression: math.log, reference: Math.log, ulp: 1 },
   log1p: { expression: math.log1p, reference: Math.log1p, ulp: 2 },

@@ -1,5 +1,5 @@
 export { erf, erfInv } from "./math/errorFunction.js";
-export { copySign, exp, expm1, log, log1p, logistic, tanh } from "./math/exponential.js";
+export { copySign, exp, expBelowZero, expm1, log, log1p, logistic, tanh } from "./math/exponential.js";
 export {
   divideInteger,
   powerInteger,

@@ -32,6 +32,13 @@ export function exp(b: VecBuilder, x: Vec): Vec {
   return b.mul(b.mul(p, b.ishl(half, 23)), b.ishl(other, 23));
 }
 
+/** e^x for x ≤ 0, where one power of two and a constant one reach all the way down to denormals. */
+export function expBelowZero(b: VecBuilder, x: Vec): Vec {
+  const { r, biased } = exponentSplit(b, b.max(x, b.f32(-105)), 127 + 64);
+  const p = b.add(b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r), b.f32(1));
+  return b.mul(b.mul(p, b.ishl(biased, 23)), b.f32(2 ** -64));
+}
+
 /** e^x − 1 without cancellation near 0. */
 export function expm1(b: VecBuilder, x: Vec): Vec {
   const clamped = b.min(b.max(x, b.f32(-18)), b.f32(89));
