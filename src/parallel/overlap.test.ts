@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { compileProgram } from "../compiler/compile.js";
-import { Mesh, makeProgram, np, P, random, shardMap, simplify, type Tensor } from "../index.js";
+import { createThreadsEngine } from "../engines/index.js";
+import { jit, Mesh, makeProgram, np, P, random, shardMap, simplify, type Tensor } from "../index.js";
 import { Dense } from "../nn/index.js";
 import { partition } from "../spmd/partition.js";
 import { TPAsyncDense } from "./tensorParallel.js";
@@ -44,4 +45,37 @@ test.each([
   }
   expect(kinds.filter((kind) => kind === "start").length).toBeGreaterThanOrEqual(3);
   expect(covered, kinds.join(" ")).toBeGreaterThanOrEqual(2);
+});
+
+test("a recorded run shows matrix products between the start and the end of a ring's hop", async () => {
+  const engine = createThreadsEngine({ numDevices: 2 });
+  try {
+    const pair = Mesh.create({ model: 2 }, { engine });
+    const layer = TPAsyncDense({
+      modelAxisName: "model",
+      tpMode: "gather",
+      denseFn: (config) => Dense({ features: 128, ...config }),
+    });
+    const run = jit(
+      shardMap((x: Tensor) => layer.apply(layer.init(random.key(0), x), x), {
+        mesh: pair,
+        inSpecs: P(null, "model"),
+        outSpecs: P(null, "model"),
+        checkReplication: false,
+      }),
+    );
+    const x = np.ones([512, 256]);
+    await run(x).ready();
+    engine.startTrace();
+    await run(x).ready();
+    const events = (await engine.stopTrace()).filter(({ device }) => device === 0);
+    const of = (kind: string) => events.filter((event) => event.kind === kind);
+    const [start, done] = [of("start")[0], of("done")[0]];
+    const under = of("gemm").filter(
+      ({ begin, end }) => begin >= (start?.end ?? 0) && end <= (done?.begin ?? 0),
+    );
+    expect(under.length).toBeGreaterThanOrEqual(1);
+  } finally {
+    await engine.close();
+  }
 });
