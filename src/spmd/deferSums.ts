@@ -2,6 +2,7 @@ import { isFloat } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { Atom, Eqn, Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
+import { countUses } from "./joinSums.js";
 import { type Varying, varyingOutputs } from "./replication.js";
 
 /** The body of a loop without sums over devices that can wait until the loop has ended. */
@@ -58,14 +59,6 @@ export function deferSums(body: Program, carries: readonly number[], varying: re
     .filter(({ outs }) => !outs.some(({ id }) => dropped.has(id)))
     .map((eqn): Eqn => ({ ...eqn, ins: eqn.ins.map(resolve) }));
   return { body: { ...body, eqns }, sums };
-}
-
-function countUses(program: Program): Map<number, number> {
-  const uses = new Map<number, number>();
-  for (const atom of [...program.eqns.flatMap(({ ins }) => ins), ...program.outputs]) {
-    if (atom.kind === "var") uses.set(atom.id, (uses.get(atom.id) ?? 0) + 1);
-  }
-  return uses;
 }
 
 /** The operand in which an equation is linear, and the others, which must be equal on the devices of a sum. */

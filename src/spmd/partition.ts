@@ -17,6 +17,7 @@ import { removeDeadCode } from "../transforms/deadCode.js";
 import { deferSums } from "./deferSums.js";
 import { factorRule } from "./factors.js";
 import { inlineCalls } from "./inlineCalls.js";
+import { joinSums } from "./joinSums.js";
 import { emitLocal } from "./localOps.js";
 import { ownConstants } from "./ownConstants.js";
 import {
@@ -153,7 +154,7 @@ class Partitioner {
         this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
       );
     }, types);
-    return { program: traced.program, outSpecs };
+    return { program: joinSums(removeDeadCode(traced.program)), outSpecs };
   }
 
   private blockType(type: TensorType, spec: Spec): TensorType {

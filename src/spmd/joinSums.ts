@@ -1,0 +1,46 @@
+import { isFloat } from "../ir/dtype.js";
+import type { MeshAxis } from "../ir/mesh.js";
+import { type Atom, type Eqn, makeEqn, newVar, type Program } from "../ir/program.js";
+
+/**
+ * Adds before it sums over devices: psum(a) + psum(b) becomes psum(a + b), one collective instead of two, where
+ * nobody else reads the parts.
+ */
+export function joinSums(program: Program): Program {
+  const uses = countUses(program);
+  const sums = new Map<number, Eqn<"psum">>();
+  const joined = new Set<Eqn>();
+  const sumOf = (atom: Atom | undefined) =>
+    atom?.kind === "var" && uses.get(atom.id) === 1 ? sums.get(atom.id) : undefined;
+  const eqns = program.eqns.flatMap((eqn): Eqn[] => {
+    const [out] = eqn.outs;
+    if (!out) return [eqn];
+    if (eqn.op === "psum") {
+      sums.set(out.id, eqn);
+      return [eqn];
+    }
+    const [a, b] = [sumOf(eqn.ins[0]), sumOf(eqn.ins[1])];
+    if (eqn.op !== "add" || !a || !b || !isFloat(out.type.dtype) || !sameAxes(a.params.axes, b.params.axes)) {
+      return [eqn];
+    }
+    joined.add(a).add(b);
+    const partial = newVar(out.type);
+    const sum = makeEqn("psum", [partial], [out], a.params, eqn.source);
+    sums.set(out.id, sum);
+    return [makeEqn("add", [...a.ins, ...b.ins], [partial], {}, eqn.source), sum];
+  });
+  return { ...program, eqns: eqns.filter((eqn) => !joined.has(eqn)) };
+}
+
+function sameAxes(a: readonly MeshAxis[], b: readonly MeshAxis[]): boolean {
+  return a.map(({ name }) => name).join() === b.map(({ name }) => name).join();
+}
+
+/** How often each value is read. */
+export function countUses(program: Program): Map<number, number> {
+  const uses = new Map<number, number>();
+  for (const atom of [...program.eqns.flatMap((eqn) => eqn.ins), ...program.outputs]) {
+    if (atom.kind === "var") uses.set(atom.id, (uses.get(atom.id) ?? 0) + 1);
+  }
+  return uses;
+}
