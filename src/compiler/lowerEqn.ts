@@ -16,37 +16,37 @@ import type { HostKernel } from "./steps.js";
 export function lowerEqn(frame: Frame, eqn: Eqn): void {
   switch (eqn.op) {
     case "dotGeneral":
-      lowerDot(frame, eqn as Eqn<"dotGeneral">);
+      lowerDot(frame, eqn);
       return;
     case "concatenate":
-      concatenate(frame, eqn as Eqn<"concatenate">);
+      concatenate(frame, eqn);
       return;
     case "pad":
-      pad(frame, eqn as Eqn<"pad">);
+      pad(frame, eqn);
       return;
     case "dynamicSlice":
-      dynamicSlice(frame, eqn as Eqn<"dynamicSlice">);
+      dynamicSlice(frame, eqn);
       return;
     case "dynamicUpdateSlice":
-      dynamicUpdateSlice(frame, eqn as Eqn<"dynamicUpdateSlice">);
+      dynamicUpdateSlice(frame, eqn);
       return;
     case "scatter":
-      scatter(frame, eqn as Eqn<"scatter">);
+      scatter(frame, eqn);
       return;
     case "sort":
     case "argmax":
     case "argmin":
     case "cumsum":
-      host(frame, eqn as Eqn<"sort" | "argmax" | "argmin" | "cumsum">);
+      host(frame, eqn);
       return;
     case "scan":
-      lowerScan(frame, eqn as Eqn<"scan">);
+      lowerScan(frame, eqn);
       return;
     case "while":
-      lowerWhile(frame, eqn as Eqn<"while">);
+      lowerWhile(frame, eqn);
       return;
     case "cond":
-      lowerCond(frame, eqn as Eqn<"cond">);
+      lowerCond(frame, eqn);
       return;
     case "psum":
     case "pmax":
@@ -55,10 +55,10 @@ export function lowerEqn(frame: Frame, eqn: Eqn): void {
     case "psumScatter":
     case "ppermute":
     case "allToAll":
-      lowerCollective(frame, eqn as Eqn<"psum">);
+      lowerCollective(frame, eqn);
       return;
     case "axisIndex":
-      axisIndex(frame, eqn as Eqn<"axisIndex">);
+      axisIndex(frame, eqn);
       return;
     default:
       throw new InternalError(`[compile] ${eqn.op} must be gone from a per-device program`);
