@@ -181,6 +181,9 @@ class Device {
         progress: this.base + WORD.progress,
       },
       now: this.host.now,
+      tellWaits: (listener) => {
+        this.signals.listener = listener;
+      },
       wrap: (index, action) => this.host.wrap(message.name, index, action),
     });
     return { runner, table, argumentSlots: argumentSlotsOf(message) };

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
+import type { Step } from "../../compiler/steps.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { tensorType } from "../../ir/shape.js";
 import { createThreadsEngine, type ThreadsEngine } from "./engine.js";
@@ -211,6 +212,28 @@ describe("the threads engine", () => {
       expect(event.end).toBeGreaterThanOrEqual(event.begin);
       expect(event.end).toBeLessThanOrEqual(performance.now() + 1);
     }
+  });
+
+  test("records the iterations of loops, each around the steps that it ran", async () => {
+    const engine = open({ numDevices: 1 });
+    const fixed = { sets: [], advances: [], swaps: [], info: 0 };
+    const inner: Step = { op: "loop", count: 2, body: [copyStep(0, 1, 16)], ...fixed };
+    const outer: Step = { op: "loop", count: 3, body: [inner, copyStep(0, 1, 16)], ...fixed };
+    const program = handProgram("loops", [f4], [f4], { steps: [copyStep(0, 1, 16), outer] });
+    const run = engine.load(program, { mesh: one, devices: [0] });
+    const input = [engine.upload(f4, new Float32Array(4), 0)];
+    engine.startTrace();
+    run.execute([input]);
+    const events = await engine.stopTrace();
+    const around = ["2 iteration 0", "2 iteration 1"];
+    const body = ["3 copy", around[0], "3 copy", around[1], "2 loop", "4 copy"];
+    const told = events.map(({ step, kind, iteration }) => [step, kind, iteration].join(" ").trim());
+    expect(told).toEqual(["0 copy", ...[0, 1, 2].flatMap((i) => [...body, `1 iteration ${i}`]), "1 loop"]);
+    const second = events.find((event) => event.step === 1 && event.iteration === 1);
+    const inside = events.filter(
+      ({ begin, end }) => begin >= (second?.begin ?? 0) && end <= (second?.end ?? 0),
+    );
+    expect(inside.filter(({ step }) => step === 4)).toHaveLength(1);
   });
 
   test("refuses inputs that are not what the program takes", async () => {

@@ -55,18 +55,26 @@ export interface ThreadsEngineInfo {
   readonly numCores: number;
 }
 
-/** One step of one device while a trace was recorded; times are milliseconds on the main thread's clock. */
+/**
+ * One step of one device, or one iteration of a loop, while a trace was recorded; times are milliseconds on the
+ * main thread's clock.
+ */
 export interface TraceEvent {
   readonly device: number;
   readonly program: string;
+  /** The number of the step; an iteration has that of its loop. */
   readonly step: number;
-  /** The kind of the step: `kernel`, `gemm`, `start`, `done`, … */
+  /** The kind of the step: `kernel`, `gemm`, `start`, `done`, …, or `iteration`. */
   readonly kind: string;
+  /** For an iteration: which one, counted from 0 in the order in which they ran. */
+  readonly iteration: number | undefined;
   /** The ops it computes. */
   readonly ops: readonly string[];
   readonly source: string | undefined;
   readonly begin: number;
   readonly end: number;
+  /** When, from `begin` to `end`, the device waited for others, as the end of a collective does. */
+  readonly waits: readonly { readonly begin: number; readonly end: number }[];
 }
 
 /** Things only tests may ask for. */
@@ -265,7 +273,7 @@ export class ThreadsEngine implements Engine {
     return this.memoryOf(device, "memoryUsage").usage;
   }
 
-  /** Records what every device does from now on, up to `capacity` steps each. */
+  /** Records what every device does from now on, up to `capacity` steps, iterations and waits each. */
   startTrace(capacity: number = DEFAULT_TRACE_CAPACITY): void {
     const traces = range(this.numDevices).map(() => newTraceBuffer(capacity));
     traces.forEach((buffer, device) => {
@@ -282,18 +290,20 @@ export class ThreadsEngine implements Engine {
     const ends = traces.map((_, device) => this.pool.post(device, { kind: "trace", buffer: undefined }));
     await Promise.all(ends.map((command, device) => this.pool.whenCompleted(device, command)));
     return traces.flatMap((buffer, device) =>
-      readTrace(buffer).map(({ program, step, begin, end }) => {
+      readTrace(buffer).map(({ program, step, iteration, begin, end, waits }) => {
         const place = this.describe(device, program, step);
         const info = this.programs.get(program)?.steps[step];
         return {
           device,
           program: place.program ?? "",
           step,
-          kind: info?.kind ?? "",
+          kind: iteration === undefined ? (info?.kind ?? "") : "iteration",
+          iteration,
           ops: info?.ops ?? [],
           source: place.source,
           begin,
           end,
+          waits,
         };
       }),
     );

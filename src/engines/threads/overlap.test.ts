@@ -77,6 +77,13 @@ describe("a collective under way", () => {
     expect([start, product, done].map((step) => find(1, step).kind)).toEqual(["start", "gemm", "done"]);
     expect(find(1, product).end).toBeLessThan(find(0, start).begin);
     expect(find(1, done).end).toBeGreaterThan(find(0, start).begin);
+    // The punctual device records that it waits until the late one has started.
+    const { begin, end, waits } = find(1, done);
+    expect(waits.length).toBeGreaterThanOrEqual(1);
+    expect(waits[0]?.begin).toBeGreaterThanOrEqual(begin);
+    expect(waits[0]?.end).toBeGreaterThanOrEqual(find(0, start).begin);
+    expect(waits.at(-1)?.end).toBeLessThanOrEqual(end);
+    expect(find(1, product).waits).toEqual([]);
     const results = await Promise.all(swapped.map((buffer) => engine.download(buffer)));
     expect(results.map((result) => at([...result.subarray(0, 1)], 0))).toEqual([1, 0]);
   });

@@ -10,6 +10,12 @@ export class Aborted extends Error {
 /** Stands for the name of a peer when a device waits for several. */
 export const SEVERAL = -1;
 
+/** What is told of waits while a trace is recorded; times are in milliseconds. */
+export interface WaitListener {
+  now(): number;
+  waited(begin: number, end: number): void;
+}
+
 /** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
 const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
 
@@ -28,6 +34,9 @@ export class Signals {
   private readonly waitsFor: number;
 
   private readonly spins: number;
+
+  /** While a trace is recorded: told of every wait for a peer, with the clock to measure it. */
+  listener: WaitListener | undefined;
 
   /**
    * @param crowded whether there are more workers than cores, so that spinning keeps others from working
@@ -54,6 +63,17 @@ export class Signals {
     sleep: Sleep = SLEEP.forPeer,
   ): void {
     if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
+    const { listener } = this;
+    if (listener === undefined) {
+      this.wait(words, index, sequence, peer, sleep);
+    } else {
+      const begin = listener.now();
+      this.wait(words, index, sequence, peer, sleep);
+      listener.waited(begin, listener.now());
+    }
+  }
+
+  private wait(words: Int32Array, index: number, sequence: number, peer: number, sleep: Sleep): void {
     for (let i = 0; i < this.spins; i++) {
       if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
     }

@@ -15,7 +15,8 @@ import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { Collective } from "./collectives.js";
 import type { PreparedGemm } from "./gemm.js";
-import { recordStep } from "./trace.js";
+import type { WaitListener } from "./signals.js";
+import { PART, recordPart } from "./trace.js";
 
 /** What the steps of a loaded program work with. */
 export interface StepHost {
@@ -35,6 +36,8 @@ export interface StepHost {
   readonly status: { readonly words: Int32Array; readonly step: number; readonly progress: number };
   /** Milliseconds since the main thread's origin of time. */
   now(): number;
+  /** Says who is told of waits for peers; nobody with `undefined`. */
+  tellWaits(listener: WaitListener | undefined): void;
   /** Replaces the action of a step, for tests. */
   wrap(index: number, action: () => void): () => void;
 }
@@ -78,7 +81,17 @@ export class StepRunner {
   /** Runs the program once; the address table is filled. */
   run(trace: Float64Array | undefined): void {
     this.trace = trace;
+    if (trace === undefined) {
+      this.runList(this.actions);
+      return;
+    }
+    const { words, step } = this.host.status;
+    this.host.tellWaits({
+      now: this.host.now,
+      waited: (begin, end) => recordPart(trace, this.id, words[step] ?? 0, PART.wait, begin, end),
+    });
     this.runList(this.actions);
+    this.host.tellWaits(undefined);
   }
 
   private runList(actions: readonly Action[]): void {
@@ -94,19 +107,31 @@ export class StepRunner {
       } else {
         const begin = this.host.now();
         action.run();
-        recordStep(trace, this.id, action.index, begin, this.host.now());
+        recordPart(trace, this.id, action.index, PART.whole, begin, this.host.now());
       }
     }
+  }
+
+  /** Runs the body of the loop with this step number once more. */
+  private runIteration(index: number, iteration: number, actions: readonly Action[]): void {
+    const { trace } = this;
+    if (trace === undefined) {
+      this.runList(actions);
+      return;
+    }
+    const begin = this.host.now();
+    this.runList(actions);
+    recordPart(trace, this.id, index, iteration, begin, this.host.now());
   }
 
   private prepareList(steps: readonly Step[]): Action[] {
     return steps.map((step) => {
       const index = this.numSteps++;
-      return { index, run: this.host.wrap(index, this.prepare(step)) };
+      return { index, run: this.host.wrap(index, this.prepare(step, index)) };
     });
   }
 
-  private prepare(step: Step): () => void {
+  private prepare(step: Step, index: number): () => void {
     switch (step.op) {
       case "kernel":
         return this.prepareKernel(step);
@@ -121,9 +146,9 @@ export class StepRunner {
       case "axisIndex":
         return this.prepareAxisIndex(step);
       case "loop":
-        return this.prepareLoop(step);
+        return this.prepareLoop(step, index);
       case "while":
-        return this.prepareWhile(step);
+        return this.prepareWhile(step, index);
       case "cond":
         return this.prepareCond(step);
       case "start": {
@@ -183,29 +208,29 @@ export class StepRunner {
     };
   }
 
-  private prepareLoop({ count, sets, body, advances, swaps }: LoopStep): () => void {
+  private prepareLoop({ count, sets, body, advances, swaps }: LoopStep, index: number): () => void {
     const { table } = this.host;
     const actions = this.prepareList(body);
     return () => {
       for (const { slot, from } of sets) table[slot] = this.address(from);
       for (let i = 0; i < count; i++) {
-        this.runList(actions);
+        this.runIteration(index, i, actions);
         for (const { slot, stride } of advances) table[slot] = (table[slot] ?? 0) + stride;
         this.swap(swaps);
       }
     };
   }
 
-  private prepareWhile({ sets, condition, predicate, body, swaps }: WhileStep): () => void {
+  private prepareWhile({ sets, condition, predicate, body, swaps }: WhileStep, index: number): () => void {
     const { table } = this.host;
     const conditionActions = this.prepareList(condition);
     const actions = this.prepareList(body);
     return () => {
       for (const { slot, from } of sets) table[slot] = this.address(from);
-      for (;;) {
+      for (let i = 0; ; i++) {
         this.runList(conditionActions);
         if (this.bytes[this.address(predicate)] === 0) return;
-        this.runList(actions);
+        this.runIteration(index, i, actions);
         this.swap(swaps);
       }
     };

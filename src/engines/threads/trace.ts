@@ -1,24 +1,29 @@
 /**
- * What a device did when: one preallocated array of float64 per device, `[count, (program, step, begin, end)…]`,
- * that the worker fills and the main thread reads afterwards. When it is full, later steps are not recorded.
+ * What a device did when: one preallocated array of float64 per device,
+ * `[count, (program, step, part, begin, end)…]`, that the worker fills and the main thread reads afterwards. When
+ * it is full, later steps are not recorded.
  */
 
 const HEADER = 1;
-const FIELDS = 4;
+const FIELDS = 5;
 
-/** How many steps a device records at most while a trace runs. */
+/** How many entries a device records at most while a trace runs. */
 export const DEFAULT_TRACE_CAPACITY = 1 << 16;
+
+/** What of a step an entry is about; a number from 0 is one iteration of a loop. */
+export const PART = { whole: -1, wait: -2 } as const;
 
 /** An empty recording. */
 export function newTraceBuffer(capacity: number): Float64Array<SharedArrayBuffer> {
   return new Float64Array(new SharedArrayBuffer(8 * (HEADER + FIELDS * capacity)));
 }
 
-/** Adds one step to the recording; times are in milliseconds. */
-export function recordStep(
+/** Adds a step, an iteration of it or a wait in it to the recording; times are in milliseconds. */
+export function recordPart(
   trace: Float64Array,
   program: number,
   step: number,
+  part: number,
   begin: number,
   end: number,
 ): void {
@@ -27,28 +32,43 @@ export function recordStep(
   if (at + FIELDS > trace.length) return;
   trace[at] = program;
   trace[at + 1] = step;
-  trace[at + 2] = begin;
-  trace[at + 3] = end;
+  trace[at + 2] = part;
+  trace[at + 3] = begin;
+  trace[at + 4] = end;
   trace[0] = count + 1;
 }
 
-/** One recorded step before it has a name. */
-export interface RawTraceEvent {
-  readonly program: number;
-  readonly step: number;
+/** A time during which a device waited for others. */
+export interface TraceWait {
   readonly begin: number;
   readonly end: number;
 }
 
-/** All recorded steps in the order in which they ended. */
+/** One recorded step, or one iteration of it, before it has a name. */
+export interface RawTraceEvent {
+  readonly program: number;
+  readonly step: number;
+  /** Which iteration of a loop this is; undefined for a whole step. */
+  readonly iteration: number | undefined;
+  readonly begin: number;
+  readonly end: number;
+  readonly waits: readonly TraceWait[];
+}
+
+/** All recorded steps and iterations in the order in which they ended. */
 export function readTrace(trace: Float64Array): RawTraceEvent[] {
-  return Array.from({ length: trace[0] ?? 0 }, (_, i) => {
+  const events: RawTraceEvent[] = [];
+  let waits: TraceWait[] = [];
+  for (let i = 0; i < (trace[0] ?? 0); i++) {
     const at = HEADER + FIELDS * i;
-    return {
-      program: trace[at] ?? 0,
-      step: trace[at + 1] ?? 0,
-      begin: trace[at + 2] ?? 0,
-      end: trace[at + 3] ?? 0,
-    };
-  });
+    const [program = 0, step = 0, part = 0, begin = 0, end = 0] = trace.subarray(at, at + FIELDS);
+    if (part === PART.wait) {
+      // The step that waited ends next: loops and branches do not wait themselves.
+      waits.push({ begin, end });
+      continue;
+    }
+    events.push({ program, step, iteration: part === PART.whole ? undefined : part, begin, end, waits });
+    waits = [];
+  }
+  return events;
 }
