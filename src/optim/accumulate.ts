@@ -1,11 +1,15 @@
+import { byteSize, type DType, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import type { TensorType } from "../ir/shape.js";
 import { add, divide } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
 import { astype } from "../numpy/elementwise.js";
 import { equal, where } from "../numpy/logic.js";
-import { reshape } from "../numpy/shaping.js";
+import { reshape, swapaxes } from "../numpy/shaping.js";
+import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
+import { evalShape } from "../transforms/makeProgram.js";
 import { scan } from "../transforms/scan.js";
 import { zeroCount } from "./scaling.js";
 import { type GradientTransformation, mapTensors } from "./transformation.js";
@@ -18,7 +22,9 @@ function checkCount(n: number, caller: string, what: string): void {
 
 /**
  * Splits a batch into microbatches along the first dim, runs them one after the other and returns the means
- * of the values and gradients, so that a batch needs the memory of one microbatch.
+ * of the values and gradients, so that a batch needs the memory of one microbatch. 16-bit floats are added up
+ * in float32 and their means stay float32. A microbatch takes every `numMicrobatches`-th row, so that no row
+ * leaves its device when the batch is split over several.
  *
  * ```ts
  * const lossAndGrads = accumulateGradients(valueAndGrad(loss), 4);
@@ -35,21 +41,36 @@ export function accumulateGradients<P, B, R>(
   if (numMicrobatches === 1) return fn;
   return (params, batch) => {
     const parts = tree.mapWithPath<B, unknown, unknown>(
-      (path, x) => splitBatch(x, path, numMicrobatches),
+      (path, x) => dealRows(x, path, numMicrobatches),
       batch,
     ) as B;
+    const collect = (sums: R, part: B): [R, null] => [
+      mapTensors((sum, x) => add(sum, astype(x, sum.dtype)), sums, fn(params, part)),
+      null,
+    ];
     const first = mapTensors((x) => x.get(0), parts);
-    const rest = mapTensors((x) => x.slice(1), parts);
-    const [total] = scan(
-      (sums: R, part: B): [R, null] => [mapTensors(add, sums, fn(params, part)), null],
-      fn(params, first),
-      rest,
-    );
+    const [total] = scan(collect, emptySums(fn, params, first), parts);
     return mapTensors((x) => astype(divide(x, numMicrobatches), x.dtype), total);
   };
 }
 
-function splitBatch(x: unknown, path: string, parts: number): Tensor {
+/** Zeros like the results of a function, in types that sums do not overflow. */
+function emptySums<P, B, R>(fn: (params: P, batch: B) => R, params: P, batch: B): R {
+  const { leaves, structure } = tree.flatten(evalShape(fn)(params, batch), isType);
+  const zeros = leaves.filter(isType).map(({ dtype, shape }) => ops.zeros({ dtype: sumType(dtype), shape }));
+  return tree.unflatten<R>(structure, zeros);
+}
+
+function isType(node: unknown): node is TensorType {
+  return typeof node === "object" && node !== null && "dtype" in node && "shape" in node;
+}
+
+function sumType(dtype: DType): DType {
+  return isFloat(dtype) && byteSize(dtype) < byteSize("float32") ? "float32" : dtype;
+}
+
+/** Rows as [microbatch, row]: each microbatch has rows of every part of the batch. */
+function dealRows(x: unknown, path: string, parts: number): Tensor {
   if (!(x instanceof Tensor) || x.ndim === 0) {
     throw new ShapeError(
       `[accumulateGradients] the batch leaf at "${path}" has no dim to split: ${String(x)}`,
@@ -61,7 +82,7 @@ function splitBatch(x: unknown, path: string, parts: number): Tensor {
       `[accumulateGradients] the batch leaf at "${path}" of ${n} rows does not split into ${parts} microbatches (${n} / ${parts} = ${n / parts}): use a batch that is a multiple of ${parts}`,
     );
   }
-  return reshape(x, [parts, n / parts, ...inner]);
+  return swapaxes(reshape(x, [n / parts, parts, ...inner]), 0, 1);
 }
 
 /** The state of {@link multiSteps}. */

@@ -26,6 +26,7 @@ export {
   type LossScaleState,
   type MasterState,
   masterWeights,
+  roundedMaster,
 } from "./precision.js";
 export {
   type AdamOptions,

@@ -51,10 +51,22 @@ export function masterWeights<S>(inner: GradientTransformation<S>): GradientTran
       const current = requireParams(params, "masterWeights");
       const [updates, next] = inner.update(castFloats(grads, "float32"), state.inner, state.master as T);
       const master = mapTensors((m, u) => m.add(u), state.master, updates);
-      const moves = mapTensors((p, m) => m.sub(astype(p, "float32")), current, master);
+      const moves = mapTensors(
+        (p, m) => astype(astype(m, p.dtype), "float32").sub(astype(p, "float32")),
+        current,
+        master,
+      );
       return [moves, { master, inner: next }];
     },
   };
+}
+
+/**
+ * The parameters that master weights stand for: each rounded to the type of its parameter, bit for bit, which a
+ * sum of parameter and update is not where a weight moves by many times its size.
+ */
+export function roundedMaster<T>(params: T, { master }: MasterState<unknown>): T {
+  return mapTensors((p, m) => astype(m, p.dtype), params, master);
 }
 
 /** Options of {@link dynamicLossScale}. */
