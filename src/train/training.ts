@@ -3,7 +3,16 @@ import { logicalAxisRules, logicalToMeshSharding } from "../nn/logicalPartitioni
 import { getPartitionSpec } from "../nn/partitioned.js";
 import type { Variables } from "../nn/scope.js";
 import * as np from "../numpy/index.js";
-import { applyUpdates, type GradientTransformation, globalNorm } from "../optim/index.js";
+import {
+  accumulateGradients,
+  applyIfFinite,
+  castFloats,
+  dynamicLossScale,
+  type GradientTransformation,
+  globalNorm,
+  type LossScaleOptions,
+  type LossScaleState,
+} from "../optim/index.js";
 import * as random from "../random/index.js";
 import { withMesh } from "../spmd/constraint.js";
 import { type CostReport, costAnalysis } from "../spmd/cost.js";
@@ -22,12 +31,16 @@ import { LanguageModel } from "./models/languageModel.js";
 import { crossEntropy } from "./models/loss.js";
 import { languageModelRules } from "./models/names.js";
 import { pipelinedLayers } from "./models/pipelined.js";
+import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
 
-/** Everything a run changes: parameters, what the optimiser remembers, and the number of steps done. */
+/** Everything a run changes: parameters, what the optimiser remembers, and the number of updates made. */
 export interface LanguageModelState {
   readonly params: Variables;
   readonly optimizer: unknown;
+  /** The number of updates made; a step that is skipped makes none. */
   readonly step: Tensor;
+  /** What the loss is multiplied by, when something is computed or kept in float16. */
+  readonly lossScale?: LossScaleState;
 }
 
 /** What a step tells about itself, in float32. */
@@ -37,6 +50,10 @@ export interface StepMetrics {
   readonly gradientNorm: Tensor;
   /** The sum of squares of every gradient, a vector in the order of the parameters; tells which one went bad. */
   readonly gradientSquares: Tensor;
+  /** How many updates were made before this step, an int32; the learning rate goes by it. */
+  readonly numUpdates: Tensor;
+  /** What the loss was multiplied by; the step was skipped where the norm of its gradients is not finite. */
+  readonly lossScale?: Tensor;
 }
 
 /** What {@link createTraining} needs. */
@@ -48,6 +65,12 @@ export interface TrainingOptions {
   readonly zLoss?: number;
   /** How a batch goes through the stages when the mesh's axis `pipe` is larger than 1. */
   readonly pipeline?: { readonly microbatches: number; readonly repeats: number };
+  /** Into how many parts a batch is split, which run one after the other; 1 by default. */
+  readonly accumulate?: number;
+  /** The type that parameters are kept in. The optimiser of narrow ones keeps float32 copies. */
+  readonly paramDtype?: ParamDtype;
+  /** How the loss is scaled when something is computed or kept in float16. */
+  readonly lossScale?: LossScaleOptions;
 }
 
 /** The compiled functions of a training run. */
@@ -77,7 +100,11 @@ export interface Training {
  * optimiser are written over whole tensors; the partitioner splits them by the model's logical names.
  */
 export function createTraining(options: TrainingOptions): Training {
-  const { model, optimizer, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } } = options;
+  const { model, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } } = options;
+  const { accumulate = 1, paramDtype = "float32" } = options;
+  const optimizer = parameterUpdates(options.optimizer, paramDtype);
+  const isHalf = model.dtype === "float16" || paramDtype === "float16";
+  const scaling = isHalf ? dynamicLossScale(options.lossScale) : undefined;
   const layout = layerLayout(model.numLayers, mesh.shape.pipe ?? 1, pipeline.repeats);
   const inTurn = LanguageModel(model);
   const network = layout
@@ -90,7 +117,12 @@ export function createTraining(options: TrainingOptions): Training {
     inContext(() => {
       // The same parameters on every mesh: they are made in their order and then spread.
       const params = fromCanonical(inTurn.init(key, example), layout);
-      return { params, optimizer: optimizer.init(params), step: np.zeros([], { dtype: "int32" }) };
+      return {
+        params: castFloats(params, paramDtype),
+        optimizer: optimizer.init(params),
+        step: np.zeros([], { dtype: "int32" }),
+        ...(scaling ? { lossScale: scaling.init() } : {}),
+      };
     });
   const types = evalShape(create)(random.key(0));
   const specs = getPartitionSpec(types);
@@ -106,30 +138,38 @@ export function createTraining(options: TrainingOptions): Training {
   };
   const step = (state: LanguageModelState, tokens: Tensor): [LanguageModelState, StepMetrics] =>
     inContext(() => {
+      const { lossScale } = state;
       const differentiate = valueAndGrad(
-        (params: Variables) => {
-          const parts = losses(params, tokens);
-          return [parts.loss, parts.crossEntropy] as const;
+        (params: Variables, rows: Tensor) => {
+          const { loss, crossEntropy: entropy } = losses(params, rows);
+          return [scaling && lossScale ? scaling.scale(lossScale, loss) : loss, [loss, entropy]] as const;
         },
         { hasAux: true },
       );
-      const [[loss, entropy], grads] = differentiate(state.params);
-      const [updates, remembered] = optimizer.update(grads, state.optimizer, state.params);
-      const next = {
-        params: applyUpdates(state.params, updates),
-        optimizer: remembered,
-        step: state.step.add(1),
-      };
+      const [[, [loss, entropy]], scaled] = accumulateGradients(differentiate, accumulate)(
+        state.params,
+        tokens,
+      );
+      const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
+      const gradientNorm = globalNorm(grads);
+      const [params, remembered] = optimizer.update(grads, state.optimizer, state.params);
+      const changed = { params, optimizer: remembered, step: state.step.add(1) };
       const squares = tree.leaves(grads).map((g) => np.sum(np.square((g as Tensor).astype("float32"))));
-      return [
-        next,
-        {
-          loss,
-          crossEntropy: entropy,
-          gradientNorm: globalNorm(grads),
-          gradientSquares: np.stack(squares),
-        },
-      ];
+      const metrics = {
+        loss,
+        crossEntropy: entropy,
+        gradientNorm,
+        gradientSquares: np.stack(squares),
+        numUpdates: state.step,
+      };
+      if (!scaling || !lossScale) return [changed, metrics];
+      const finite = np.logicalAnd(np.isfinite(gradientNorm), np.isfinite(loss));
+      const before = { params: state.params, optimizer: state.optimizer, step: state.step };
+      const next = {
+        ...applyIfFinite(finite, changed, before),
+        lossScale: scaling.update(lossScale, finite),
+      };
+      return [next, { ...metrics, lossScale: lossScale.scale }];
     });
 
   const stepOptions = {
@@ -146,7 +186,10 @@ export function createTraining(options: TrainingOptions): Training {
     cost: costAnalysis(step, stepOptions),
     evaluate: jit(
       (state: LanguageModelState, tokens: Tensor) =>
-        inContext(() => losses(state.params, tokens).crossEntropy),
+        inContext(() => {
+          const measure = (params: Variables, rows: Tensor) => losses(params, rows).crossEntropy;
+          return accumulateGradients(measure, accumulate)(state.params, tokens);
+        }),
       { mesh, inShardings: [shardings, batchSharding], name: "evaluate" },
     ),
     logits: jit(
