@@ -37,6 +37,7 @@ export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/cost.
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/explain.js";
 export { jit } from "./spmd/jit.js";
 export { Mesh } from "./spmd/mesh.js";
+export { findNonFinite, type NonFinite } from "./spmd/nonFinite.js";
 export { P, PartitionSpec } from "./spmd/partitionSpec.js";
 export { addressableShards, devicePut, NamedSharding, visualizeSharding } from "./spmd/sharding.js";
 export { shardMap } from "./spmd/shardMap.js";

@@ -26,6 +26,7 @@ const names = [
     "customVjp",
     "evalShape",
     "explainSharding",
+    "findNonFinite",
     "grad",
     "jit",
     "jvp",

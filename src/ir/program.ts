@@ -22,6 +22,8 @@ export type Atom = Var | Literal;
 /** Where in the user's source an equation was made; the text is worked out only when asked for. */
 export interface SourceLocation {
   readonly text: string;
+  /** The module that was running, as its path in the module tree such as `layers/block/mlp`. */
+  readonly module?: string | undefined;
 }
 
 /** One step of a program: `outs = op(ins, params)`. */

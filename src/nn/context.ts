@@ -1,3 +1,4 @@
+import { inModule } from "../trace/source.js";
 import { ModuleError } from "./errors.js";
 import type { Scope } from "./scope.js";
 
@@ -19,7 +20,7 @@ const frames: Frame[] = [];
 export function inFrame<T>(frame: Partial<Frame> & Pick<Frame, "scope">, fn: () => T): T {
   frames.push({ adopted: new Map(), lifted: [], isTop: false, ...frame });
   try {
-    return fn();
+    return inModule(frame.scope.path.join("/"), fn);
   } finally {
     frames.pop();
   }

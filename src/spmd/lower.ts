@@ -118,6 +118,9 @@ export function lowerCall(
 export interface PerDevice extends PartitionedProgram {
   /** The mesh, or undefined for one device. */
   readonly mesh: Mesh | undefined;
+  readonly target: Mesh | Placement;
+  /** The tensors that the program is for: captured ones and arguments. */
+  readonly inputs: readonly Tensor[];
   readonly inPaths: readonly string[];
   readonly outPaths: readonly string[];
   /** The types of whole inputs and outputs. */
@@ -135,7 +138,8 @@ export function perDevice<A extends readonly unknown[]>(
   const flat = callArgs(args, options, name);
   const traced = traceCall(fn, args, flat, name);
   const { program, captures } = traced;
-  const lowering = lowerCall(traced, [...captures, ...flat.tensors], flat.structure, options, name);
+  const inputs = [...captures, ...flat.tensors];
+  const lowering = lowerCall(traced, inputs, flat.structure, options, name);
   const { target } = lowering;
   const mesh = target instanceof Mesh ? target : undefined;
   const paths = (structure: tree.Structure, what: string) =>
@@ -145,6 +149,8 @@ export function perDevice<A extends readonly unknown[]>(
   return {
     ...(mesh ? partition(program, mesh, lowering) : unsplit(program)),
     mesh,
+    target,
+    inputs,
     whole: program,
     inPaths: [...captures.map((_, i) => `captured ${i}`), ...paths(flat.structure, "argument")],
     outPaths: paths(traced.outStructure, "result"),
