@@ -10,7 +10,7 @@ import { currentRuntime, type Runtime } from "../trace/runtime.js";
 import { blockOffsets, distinctBlocks, onDevice, type Placement, place, Storage } from "../trace/storage.js";
 import { Tensor } from "../trace/tensor.js";
 import { Mesh } from "./mesh.js";
-import { partition } from "./partition.js";
+import { type PartitionRequest, partition } from "./partition.js";
 import { reshard } from "./reshard.js";
 import { placementOn, samePlacement } from "./sharding.js";
 
@@ -23,11 +23,9 @@ export interface Compiled {
 }
 
 /** What {@link compile} is told besides the program. */
-export interface CompileRequest {
+export interface CompileRequest extends PartitionRequest {
   /** Where to run: a mesh, or one device of an engine. */
   readonly target: Mesh | Placement;
-  readonly inSpecs?: readonly (Spec | undefined)[];
-  readonly outSpecs?: readonly (Spec | undefined)[];
   readonly donated?: readonly boolean[];
   readonly name?: string;
 }

@@ -1,5 +1,5 @@
 import { ShardingError } from "../ir/errors.js";
-import type { Spec } from "../ir/mesh.js";
+import { formatMesh, type Spec } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
 import { onDevice, type Placement } from "../trace/storage.js";
@@ -25,6 +25,11 @@ export interface JitOptions {
   readonly inShardings?: unknown;
   /** How the results are split; by default as the partitioner finds best. */
   readonly outShardings?: unknown;
+  /**
+   * Mesh axes along which communication is hidden behind computation: what is gathered for a matrix product, or
+   * scattered after it, then travels in the hops of a ring, each while the block before it is multiplied.
+   */
+  readonly overlap?: readonly string[];
   /** A name for messages and traces; by default the function's. */
   readonly name?: string;
 }
@@ -49,6 +54,7 @@ export interface Lowering {
   readonly target: Mesh | Placement;
   readonly inSpecs: readonly (Spec | undefined)[];
   readonly outSpecs: readonly (Spec | undefined)[];
+  readonly overlap: readonly string[];
 }
 
 /** The name of a function in messages. */
@@ -101,7 +107,7 @@ export function lowerCall(
   const target = meshOfOptions(options) ?? meshOf(program) ?? targetOf(inputs) ?? onDevice(defaultEngine(1));
   const placed = specsOn(target, inputs);
   if (!(target instanceof Mesh)) {
-    return { target, inSpecs: placed, outSpecs: program.outputs.map(() => undefined) };
+    return { target, inSpecs: placed, outSpecs: program.outputs.map(() => undefined), overlap: [] };
   }
   const resolve = (shardings: unknown, of: tree.Structure, values: Program["outputs"], what: string) =>
     resolveAll(shardings, of, values, target, name, what);
@@ -111,7 +117,16 @@ export function lowerCall(
     target,
     inSpecs: placed.map((spec, i) => given[i - captures.length] ?? spec),
     outSpecs: resolve(options.outShardings, outStructure, program.outputs, "result"),
+    overlap: overlapAxes(options, target, name),
   };
+}
+
+function overlapAxes({ overlap = [] }: JitOptions, mesh: Mesh, name: string): readonly string[] {
+  const unknown = overlap.find((axis) => !mesh.axisNames.includes(axis));
+  if (unknown === undefined) return overlap;
+  throw new ShardingError(
+    `[${name}] overlap names the axis "${unknown}", which the mesh ${formatMesh(mesh)} does not have`,
+  );
 }
 
 /** A function as the devices run it. */

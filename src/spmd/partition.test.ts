@@ -27,7 +27,7 @@ import { forEachEqn, type Program } from "../ir/program.js";
 import { at } from "../ir/shape.js";
 import { traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
-import { type FixedSpecs, type PartitionedProgram, partition } from "./partition.js";
+import { type PartitionedProgram, type PartitionRequest, partition } from "./partition.js";
 import { reshard } from "./reshard.js";
 import { shardingOf } from "./sharding.js";
 
@@ -52,14 +52,14 @@ function sharded<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   args: A,
   target: Mesh,
-  fixed: FixedSpecs = {},
+  fixed: PartitionRequest = {},
 ): PartitionedProgram {
   return expectSharded(simplify(makeProgram(fn)(...args)), target, fixed);
 }
 
 describe("rows move to neighbours", () => {
   const x = np.zeros([8, 3]);
-  const split: FixedSpecs = { inSpecs: [[["stage"], []]] };
+  const split: PartitionRequest = { inSpecs: [[["stage"], []]] };
 
   test("a roll by one is one permutation of one row", () => {
     const { program, gathers } = sharded((a: Tensor) => np.roll(a, 1, 0), [x], line, split);

@@ -32,6 +32,7 @@ import {
   wishesOf,
 } from "./propagate.js";
 import { busyMesh, namedAxes, reshard, specOn } from "./reshard.js";
+import { ringProducts } from "./ringProducts.js";
 import {
   type Blocks,
   exchange,
@@ -66,17 +67,24 @@ export interface GatherNote {
   readonly source: string;
 }
 
-/** The specs that are fixed from outside; the others are chosen. */
-export interface FixedSpecs {
+/** What is fixed from outside. */
+export interface PartitionRequest {
+  /** How inputs are split; those that are undefined are chosen. */
   readonly inSpecs?: readonly (Spec | undefined)[];
   readonly outSpecs?: readonly (Spec | undefined)[];
+  /** The axes along which gathers and scatters beside matrix products travel in rings; see {@link ringProducts}. */
+  readonly overlap?: readonly string[];
 }
 
 /**
  * Turns a program over whole tensors into the program that every device of the mesh runs on its blocks: finds
  * a sharding for every value, then rewrites equation by equation, adding the collectives that are needed.
  */
-export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs = {}): PartitionedProgram {
+export function partition(
+  original: Program,
+  whole: MeshShape,
+  fixed: PartitionRequest = {},
+): PartitionedProgram {
   const program = ownConstants(inlineCalls(original));
   const mesh = busyMesh(whole);
   const shardings = new Shardings();
@@ -101,7 +109,7 @@ export function partition(original: Program, whole: MeshShape, fixed: FixedSpecs
     }),
   );
   return {
-    program: removeDeadCode(result),
+    program: ringProducts(removeDeadCode(result), fixed.overlap ?? []),
     inSpecs,
     outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
     gathers: partitioner.gathers,
@@ -116,15 +124,21 @@ function choose(wanted: Wanted, actual: Spec): Spec {
   return wanted.atLeast.flat().length > actual.flat().length ? wanted.atLeast : actual;
 }
 
+/** A sum over devices. */
+interface Sum {
+  /** What this device added to it. */
+  readonly partial: Tensor;
+  readonly axes: readonly string[];
+  /** The parts of it that were needed, by the spec they were needed in. */
+  readonly shares: Map<string, Blocks>;
+}
+
 class Partitioner {
   readonly gathers: GatherNote[] = [];
   /** Values that were brought to another spec, to use them again. */
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
-  /** Sums over devices with what each device added to them. */
-  private readonly sums = new WeakMap<
-    Tensor,
-    { readonly partial: Tensor; readonly axes: readonly string[] }
-  >();
+  /** The values that are sums over devices. */
+  private readonly sums = new WeakMap<Tensor, Sum>();
   /** How often the equations that are rewritten now run. */
   private times = 1;
   /** The axes of the surrounding shard maps, along which any value may differ. */
@@ -238,8 +252,13 @@ class Partitioner {
     const sum = this.sums.get(value.block);
     const isShare = sum && to.some((axes) => axes.some((axis) => sum.axes.includes(axis)));
     if (!isShare) return value;
+    const key = formatSpec(to);
+    const known = sum.shares.get(key);
+    if (known) return known;
     const share = this.sum(sum.partial, value.spec, sum.axes, to);
-    return sameSpec(share.spec, value.spec) ? value : share;
+    const result = sameSpec(share.spec, value.spec) ? value : share;
+    sum.shares.set(key, result);
+    return result;
   }
 
   private size(axis: string): number {
@@ -314,9 +333,21 @@ class Partitioner {
       resultSpecs: rule.results.map(specOf),
     };
     const blocks = emitLocal(eqn, operands, context);
+    if (eqn.op === "add") this.addSums(operands, at(blocks, 0));
     return blocks.map((block, i) =>
       this.combine(block, at(context.resultSpecs, i), eqn, i, rule.factors, assigned),
     );
+  }
+
+  /** What is added of two sums over the same devices is such a sum, too. */
+  private addSums(operands: readonly Tensor[], result: Tensor): void {
+    const [a, b] = operands.map((x) => this.sums.get(x));
+    if (!a || !b || a.axes.join() !== b.axes.join()) return;
+    this.sums.set(result, {
+      partial: ops.add(a.partial, b.partial),
+      axes: a.axes,
+      shares: new Map(),
+    });
   }
 
   /** Sums (or maxima, minima) over the devices that hold partial results, scattered where the result is split. */
@@ -351,7 +382,7 @@ class Partitioner {
       rest = rest.filter((axis) => !extra.includes(axis));
     });
     const total = ops.psum(share, namedAxes(this.mesh, rest));
-    if (rest.length > 0) this.sums.set(total, { partial: share, axes: rest });
+    if (rest.length > 0) this.sums.set(total, { partial: share, axes: rest, shares: new Map() });
     return { kind: "blocks", block: total, spec: now };
   }
 

@@ -48,7 +48,11 @@ function check(
   const random = randomNumbers(number + 3);
   const maybe = (list: readonly { readonly type: { readonly shape: readonly number[] } }[]) =>
     list.map(({ type }) => (random() < 0.6 ? randomSpec(type.shape, mesh, random) : undefined));
-  const fixed = { inSpecs: maybe(program.inputs), outSpecs: maybe(program.outputs) };
+  const fixed = {
+    inSpecs: maybe(program.inputs),
+    outSpecs: maybe(program.outputs),
+    overlap: random() < 0.5 ? mesh.axes.map(({ name }) => name) : [],
+  };
   return expectSharded(program, mesh, fixed, randomInputs(types, number)).program;
 }
 

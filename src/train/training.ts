@@ -29,7 +29,7 @@ import { fromCanonical, type LayerLayout, toCanonical } from "./canonical.js";
 import type { ModelConfig } from "./models/config.js";
 import { LanguageModel } from "./models/languageModel.js";
 import { crossEntropy } from "./models/loss.js";
-import { languageModelRules } from "./models/names.js";
+import { languageModelRules, type TensorParallelism } from "./models/names.js";
 import { pipelinedLayers } from "./models/pipelined.js";
 import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
 
@@ -63,6 +63,8 @@ export interface TrainingOptions {
   readonly mesh: Mesh;
   /** The weight of the z-loss; 0 by default. */
   readonly zLoss?: number;
+  /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
+  readonly tensor?: TensorParallelism;
   /** How a batch goes through the stages when the mesh's axis `pipe` is larger than 1. */
   readonly pipeline?: { readonly microbatches: number; readonly repeats: number };
   /** Into how many parts a batch is split, which run one after the other; 1 by default. */
@@ -110,7 +112,7 @@ export function createTraining(options: TrainingOptions): Training {
   const network = layout
     ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, pipeline.microbatches, layout) })
     : inTurn;
-  const inContext = <T>(fn: () => T): T => withMesh(mesh, () => logicalAxisRules(languageModelRules, fn));
+  const inContext = <T>(fn: () => T): T => withMesh(mesh, () => logicalAxisRules(rules, fn));
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
 
   const create = (key: Tensor): LanguageModelState =>
@@ -126,7 +128,7 @@ export function createTraining(options: TrainingOptions): Training {
     });
   const types = evalShape(create)(random.key(0));
   const specs = getPartitionSpec(types);
-  const shardings = logicalToMeshSharding(specs, mesh, languageModelRules);
+  const shardings = logicalToMeshSharding(specs, mesh, rules);
   const batchSharding = new NamedSharding(mesh, new PartitionSpec([["data", "fsdp"]]));
   const everywhere = new NamedSharding(mesh, new PartitionSpec([]));
 
@@ -177,6 +179,7 @@ export function createTraining(options: TrainingOptions): Training {
     inShardings: [shardings, batchSharding],
     outShardings: [shardings, everywhere],
     donate: 0,
+    overlap,
     name: "trainStep",
   };
   const init = jit(create, { mesh, outShardings: shardings, name: "init" });
@@ -190,7 +193,7 @@ export function createTraining(options: TrainingOptions): Training {
           const measure = (params: Variables, rows: Tensor) => losses(params, rows).crossEntropy;
           return accumulateGradients(measure, accumulate)(state.params, tokens);
         }),
-      { mesh, inShardings: [shardings, batchSharding], name: "evaluate" },
+      { mesh, inShardings: [shardings, batchSharding], overlap, name: "evaluate" },
     ),
     logits: jit(
       (state: LanguageModelState, tokens: Tensor) =>
@@ -199,6 +202,7 @@ export function createTraining(options: TrainingOptions): Training {
         mesh,
         inShardings: [shardings, everywhere],
         outShardings: everywhere,
+        overlap,
         name: "logits",
       },
     ),

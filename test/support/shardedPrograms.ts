@@ -11,7 +11,7 @@ import { axesSize, blockShape, type DimAxes, type MeshShape, type Spec } from ".
 import type { Program } from "../../src/ir/program.js";
 import { at, range, type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";
-import { type FixedSpecs, type PartitionedProgram, partition } from "../../src/spmd/partition.js";
+import { type PartitionedProgram, type PartitionRequest, partition } from "../../src/spmd/partition.js";
 import * as ops from "../../src/trace/ops.js";
 import { blockOffsets } from "../../src/trace/storage.js";
 import { Tensor } from "../../src/trace/tensor.js";
@@ -85,7 +85,7 @@ function expectNear(actual: HostTensor, expected: HostTensor, what: string): voi
 export function expectSharded(
   program: Program,
   mesh: MeshShape,
-  fixed: FixedSpecs = {},
+  fixed: PartitionRequest = {},
   ins: readonly HostTensor[] = randomInputs(
     program.inputs.map(({ type }) => type),
     1,

@@ -6,7 +6,7 @@ import { RMSNorm } from "../../nn/normalization.js";
 import { initializers } from "../../random/index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
-import { activation, weight } from "./names.js";
+import { activation, weight, whole } from "./names.js";
 import { rotary } from "./rotary.js";
 
 /** Causal self-attention with rotary positions and grouped key-value heads. */
@@ -69,8 +69,10 @@ export const LlamaBlock = module("Block", (config: ModelConfig) => (x: Tensor, p
       dtype: config.dtype,
       scaleInit: weight(["norm"], initializers.ones),
     });
-  const attended = x.add(Attention({ ...config, name: "attention" })(norm("attentionNorm")(x), positions));
+  const attended = x.add(
+    Attention({ ...config, name: "attention" })(whole(norm("attentionNorm")(x)), positions),
+  );
   const stream = activation(attended, "batch", "length", "activationEmbed");
-  const result = stream.add(SwiGlu({ ...config, name: "mlp" })(norm("mlpNorm")(stream)));
+  const result = stream.add(SwiGlu({ ...config, name: "mlp" })(whole(norm("mlpNorm")(stream))));
   return activation(result, "batch", "length", "activationEmbed");
 });

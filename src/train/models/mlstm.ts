@@ -8,7 +8,7 @@ import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
-import { activation, weight } from "./names.js";
+import { activation, weight, whole } from "./names.js";
 
 /**
  * The matrix memory of xLSTM in its parallel form. With gate preactivations ĩ and f̃, position t reads position
@@ -75,7 +75,7 @@ export const MlstmBlock = module(
         dtype,
         scaleInit: weight(["norm"], initializers.ones),
       });
-      const normed = norm(x);
+      const normed = whole(norm(x));
       const up = (name: string) =>
         activation(
           Dense({ name, features: mlpWidth, useBias: false, dtype, kernelInit: weight(["embed", "mlp"]) })(

@@ -30,10 +30,21 @@ export type ActivationDim =
   | null;
 
 /**
+ * How tensor parallel devices exchange activations. `sync`: each has the whole residual stream, and what blocks
+ * add to it is summed over the devices. `async`: each has some features of the stream; they travel in rings while
+ * they are multiplied.
+ */
+export type TensorParallelism = "sync" | "async";
+
+/**
  * Which mesh axes split which dims: the batch over `data` and `fsdp`, parameters over `fsdp` along the
  * residual stream's width, heads, MLP and vocabulary over `model`, stages and layers of a pipeline over `pipe`.
  */
-export const languageModelRules: LogicalRules = [
+export function languageModelRules(tensor: TensorParallelism): LogicalRules {
+  return tensor === "sync" ? wholeStream : splitStream;
+}
+
+const wholeStream: LogicalRules = [
   ["batch", ["data", "fsdp"]],
   ["vocab", "model"],
   ["heads", "model"],
@@ -46,6 +57,8 @@ export const languageModelRules: LogicalRules = [
   ["layers", "pipe"],
   ["activation_stage", "pipe"],
 ];
+
+const splitStream: LogicalRules = [...wholeStream, ["activationEmbed", "model"], ["norm", "model"]];
 
 /** An initialiser of weights whose dims have logical names. */
 export function weight(
@@ -62,4 +75,9 @@ const kernelInit: ParamInitializer = (key, shape, dtype) =>
 /** Names the dims of an activation, so that the partitioner splits them by the rules. */
 export function activation(x: Tensor, ...names: readonly ActivationDim[]): Tensor {
   return withLogicalConstraint(x, names);
+}
+
+/** Says that every device needs all features of the stream, for the several products that follow. */
+export function whole(stream: Tensor): Tensor {
+  return activation(stream, "batch", "length", null);
 }
