@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { costAnalysis, Mesh, np } from "../index.js";
+import { Mesh, np } from "../index.js";
 import type { CollectiveOp } from "../ir/ops.js";
 import { adamw } from "../optim/index.js";
 import type { ModelConfig } from "./models/config.js";
@@ -27,15 +27,10 @@ const ends = 4 * (2 * 32 * 16 + 16);
 const parameters = model.numLayers * (layer + norms) + ends;
 const activation = 4 * batch * length * model.width;
 
-function cost(axes: Record<string, number>) {
+function cost(axes: Record<string, number>, tensor: "sync" | "async" = "sync") {
   const mesh = Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...axes });
-  const training = createTraining({ model, optimizer: adamw({ learningRate: 1e-2 }), mesh });
-  const { shardings, batchSharding } = training;
-  const options = { mesh, inShardings: [shardings, batchSharding], outShardings: [shardings, null] };
-  const report = costAnalysis(training.step, options)(
-    training.init(0),
-    np.zeros([batch, length + 1], "int32"),
-  );
+  const training = createTraining({ model, optimizer: adamw({ learningRate: 1e-2 }), mesh, tensor });
+  const report = training.cost(training.init(0), np.zeros([batch, length + 1], "int32"));
   const of = (op: CollectiveOp, axis: string) => report.bytesMoved({ op, axis });
   const ops = new Set(report.collectives.map(({ op }) => op));
   return { of, ops };
@@ -64,6 +59,19 @@ describe("the annotated transformer communicates as one written by hand", () => 
     const rest = 2 * activation + 8 * 4 * batch * length;
     expect(of("psum", "model")).toBeGreaterThanOrEqual(sums);
     expect(of("psum", "model")).toBeLessThanOrEqual(sums + rest);
+  });
+
+  test("tensor parallel in rings: two gathers and two scatters a layer and pass, hop by hop", () => {
+    for (const axes of [{ model: 2 }, { data: 2, model: 2 }]) {
+      const { of, ops } = cost(axes, "async");
+      const own = activation / ("data" in axes ? 2 : 1);
+      // Those of the layers, the one of the output layer, and what comes back from it.
+      expect(of("ppermute", "model")).toBe((model.numLayers * 8 + 2) * (own / 2));
+      expect(ops.has("allGather")).toBe(false);
+      // The embedding's look-up is no product.
+      expect(of("psumScatter", "model")).toBe(own / 2);
+      expect(of("psum", "model")).toBeLessThan(own);
+    }
   });
 
   test("data x model: each axis carries only its own", () => {

@@ -54,6 +54,13 @@ const total = shardMap((block: Tensor) => lax.psum(np.sum(block, 0), "data"), {
 });
 const f = (a: Tensor) => np.sin(total(np.cos(a)));
 
+const block = jit(mlp, {
+  mesh,
+  inShardings: [tensorParallel, P("data", "model")],
+  outShardings: P("data", "model"),
+  overlap: ["model"],
+});
+
 const ranks = (a: Tensor) => np.sort(a, 1);
 
 describe("the code of the page", () => {
@@ -62,6 +69,10 @@ describe("the code of the page", () => {
     const [got, expected] = [await grads.up.data(), await want.up.data()];
     got.forEach((value, i) => {
       expect(value).toBeCloseTo(expected[i] ?? Number.NaN, 5);
+    });
+    const whole = await mlp(params, x).data();
+    (await block(params, x).data()).forEach((value, i) => {
+      expect(value).toBeCloseTo(Number(whole[i]), 4);
     });
     expect(await jit(f, { mesh })(x).js()).toEqual(
       await jit(f, { mesh, inShardings: P("data", "model") })(x).js(),
@@ -77,6 +88,12 @@ describe("the code of the page", () => {
 });
 
 const options = { mesh, inShardings: [tensorParallel, P("data")], outShardings: tensorParallel };
+const split = {
+  mesh,
+  inShardings: [tensorParallel, P("data", "model")],
+  outShardings: P("data", "model"),
+  overlap: ["model"],
+};
 
 describePage("sharding.md", import.meta.url, {
   explained: () => `${explainSharding(grad(loss), options)(params, x)}`,
@@ -86,4 +103,5 @@ describePage("sharding.md", import.meta.url, {
       /ranks \(.*\/test\/docs\/.*\)/,
       "ranks (/home/me/model.ts:7:32)",
     ),
+  rings: () => `${costAnalysis(mlp, split)(params, x)}`,
 });
