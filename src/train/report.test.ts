@@ -1,13 +1,33 @@
-import { execFileSync } from "node:child_process";
-import { existsSync, statSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
-import { lineChart, table, timeline } from "./charts.js";
+import { describe, expect, test } from "vitest";
+import { lineChart, mergeNarrow, table, timeline } from "./charts.js";
+import { measurePipeline, planPipeline } from "./pipelineSchedule.js";
 import { type RunReport, reportHtml } from "./report.js";
-import { temporaryFolder } from "./testRuns.js";
+import type { LoopIteration, StepTrace, Work } from "./stepTrace.js";
 
-const folder = temporaryFolder();
-afterAll(folder.remove);
+/** Two stages that run two microbatches: iterations of 2 ms, and stage 1 waits half a ms in its second. */
+const plan = planPipeline({ numStages: 2, numRepeats: 1 }, 2);
+const trace: StepTrace = {
+  iterations: [0, 1].flatMap((device) =>
+    [0, 1].flatMap((pass) =>
+      [0, 1, 2].map((iteration): LoopIteration => {
+        const begin = 10 * pass + 2 * iteration;
+        return { device, program: "step", loop: pass, iteration, depth: 0, begin, end: begin + 2 };
+      }),
+    ),
+  ),
+  work: [2, 12].map(
+    (begin): Work => ({
+      device: 1,
+      kind: "wait",
+      name: "wait",
+      program: "step",
+      source: undefined,
+      begin,
+      end: begin + 0.5,
+    }),
+  ),
+};
+const measured = measurePipeline(plan, trace, (device) => device);
 
 const report: RunReport = {
   title: 'A run called <script>alert("no")</script>',
@@ -18,15 +38,22 @@ const report: RunReport = {
     device,
     spans: [
       { begin: device, end: 4, kind: "gemm", title: "dotGeneral" },
-      { begin: 4, end: 5, kind: "collective", title: "psum" },
+      { begin: 4, end: 4.5, kind: "wait", title: "wait: psum" },
+      { begin: 4.5, end: 5, kind: "collective", title: "psum" },
     ],
   })),
-  schedule: [
-    ["0", "1", null],
-    [null, "0", "1"],
-  ],
+  shares: [0, 1].map((device) => ({
+    device,
+    gemm: 0.7,
+    kernel: 0.05,
+    copy: 0,
+    collective: 0.1,
+    wait: 0.1,
+    idle: 0.05,
+  })),
+  pipeline: measured ? { plan, measured } : { plan },
   parameters: [{ path: "embed/embedding", shape: "f32[4,4]", spec: "P()", bytes: 64, bytesPerDevice: 64 }],
-  memory: [{ what: "parameters", bytesPerDevice: 2048 }],
+  memory: [0, 1].map((device) => ({ device, parts: [{ what: "parameters", bytes: 2048 }] })),
   collectives: [{ kind: "psum", axis: "data", count: 2, bytes: 128 }],
   sample: "Call me <b>Ishmael</b>",
 };
@@ -42,27 +69,24 @@ describe("a report", () => {
     expect(html).not.toContain("<b>Ishmael");
   });
 
-  const browsers = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-  const browser = browsers.find((path) => existsSync(path));
+  test("draws the pipeline as planned and as it ran, with what was lost", () => {
+    for (const text of ["planned", "measured", "stage 0, forward, iteration 1: microbatch 1"]) {
+      expect(html).toContain(text);
+    }
+    // Two stages, two passes, three iterations: planned and measured.
+    expect(html.match(/<rect [^>]*class="slot /g)).toHaveLength(2 * 2 * 2 * 3);
+    expect(html.match(/class="slot bubble"/g)).toHaveLength(2 * 2 * 2);
+    expect(html).toContain("Planned: 33.3 % of the slots are bubble.");
+    expect(html).toMatch(/62\.5 % of the iterations' time on microbatches, 33\.3 % computing in the bubble/);
+    expect(html).toContain("4.2 % waiting; 37.5 % lost in all");
+    const unmeasured = reportHtml({ ...report, pipeline: { plan } });
+    expect(unmeasured).toContain("no step of this pipeline was recorded");
+    expect(unmeasured.match(/<rect [^>]*class="slot /g)).toHaveLength(2 * 2 * 3);
+  });
 
-  test.skipIf(!browser)("is drawn by a browser as it is written", { timeout: 120_000 }, () => {
-    const page = join(folder.path, "report.html");
-    const picture = join(folder.path, "report.png");
-    writeFileSync(page, html);
-    const open = (...args: readonly string[]) =>
-      execFileSync(
-        browser ?? "",
-        ["--headless", "--no-sandbox", "--disable-gpu", ...args, `file://${page}`],
-        {
-          encoding: "utf8",
-          stdio: ["ignore", "pipe", "ignore"],
-        },
-      );
-    const dom = open("--dump-dom");
-    expect(dom.match(/<svg/g)).toHaveLength(3);
-    expect(dom.match(/<rect class="kind-gemm"/g)).toHaveLength(2);
-    open("--hide-scrollbars", "--window-size=960,2400", `--screenshot=${picture}`);
-    expect(statSync(picture).size).toBeGreaterThan(20_000);
+  test("tells waiting from work", () => {
+    expect(html).toContain('<rect class="kind-wait"');
+    expect(html).toContain("time without work: 15 % of the step");
   });
 });
 
@@ -73,4 +97,18 @@ test("charts say so when there is nothing to draw, and show a single point", () 
   expect(one).toContain("<circle");
   expect(one).not.toContain("NaN");
   expect(table(["a", "size"], [["x", { bytes: 1024 }]])).toContain('<td class="number">1 KiB</td>');
+});
+
+test("neighbours that are too narrow to be seen are drawn as one", () => {
+  const span = (begin: number, end: number, kind: string) => ({ begin, end, kind, title: kind });
+  const wide = span(10, 20, "gemm");
+  const narrow = [span(0, 0.4, "kernel"), span(0.4, 0.5, "copy"), span(0.5, 0.9, "kernel")];
+  expect(mergeNarrow([...narrow, span(5, 5.1, "copy"), wide], 1)).toEqual([
+    { begin: 0, end: 0.9, kind: "kernel", title: "3 short operations, mostly kernel" },
+    span(5, 5.1, "copy"),
+    wide,
+  ]);
+  const many = Array.from({ length: 10_000 }, (_, i) => span(i, i + 0.9, i % 2 ? "kernel" : "copy"));
+  const html = timeline([{ name: "device 0", spans: many }], "ms");
+  expect(html.match(/<rect/g)?.length).toBeLessThan(800);
 });

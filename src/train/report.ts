@@ -1,4 +1,8 @@
-import { escapeHtml, lineChart, type Span, short, table, timeline } from "./charts.js";
+import { formatBytes } from "../spmd/cost.js";
+import { escapeHtml, legend, lineChart, type Span, stackedBars, table, timeline } from "./charts.js";
+import { pipelineChart } from "./pipelineChart.js";
+import type { MeasuredPipeline, PipelinePlan } from "./pipelineSchedule.js";
+import type { DeviceShares } from "./stepTrace.js";
 
 /** What one training step told. */
 export interface StepRecord {
@@ -17,8 +21,10 @@ export interface RunReport {
   readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
   /** What every device did during one step; times in milliseconds. */
   readonly timeline: readonly { readonly device: number; readonly spans: readonly Span[] }[];
-  /** For a pipeline: what each stage works on at each iteration, `null` when it is idle. */
-  readonly schedule: readonly (readonly (string | null)[])[];
+  /** Where the time of every device went during that step. */
+  readonly shares: readonly DeviceShares[];
+  /** For a pipeline: what each stage should work on at each iteration, and what it did where that was recorded. */
+  readonly pipeline: { readonly plan: PipelinePlan; readonly measured?: MeasuredPipeline } | undefined;
   readonly parameters: readonly {
     readonly path: string;
     readonly shape: string;
@@ -26,7 +32,11 @@ export interface RunReport {
     readonly bytes: number;
     readonly bytesPerDevice: number;
   }[];
-  readonly memory: readonly { readonly what: string; readonly bytesPerDevice: number }[];
+  /** What the memory of every device holds. */
+  readonly memory: readonly {
+    readonly device: number;
+    readonly parts: readonly { readonly what: string; readonly bytes: number }[];
+  }[];
   readonly collectives: readonly {
     readonly kind: string;
     readonly axis: string;
@@ -37,28 +47,35 @@ export interface RunReport {
 }
 
 const style = `
-:root { color-scheme: light dark; --ink: #1d2330; --soft: #667085; --paper: #ffffff; --card: #f6f7f9; --line: #e2e5ea;
-  --loss: #3266d6; --eval: #d6642b; --speed: #2b8a5f; --kernel: #7aa5f0; --gemm: #3266d6; --collective: #e0893b; --copy: #9aa4b5; }
+:root { color-scheme: light dark; --ink: #1d2330; --soft: #667085; --paper: #ffffff; --card: #f4f5f8; --line: #e2e5ea;
+  --loss: #3266d6; --eval: #d6642b; --speed: #2b8a5f; --kernel: #8fb3f2; --gemm: #2f5fd0; --collective: #e0893b; --copy: #5fb3b3; --wait: #d3d7e0;
+  --hue0: #a9c5f5; --hue1: #f7c59a; --hue2: #a8dcc0; --hue3: #e3b5e6; --hue4: #f2e08f; --hue5: #9fdbe3; --hue6: #f5b1b1; --hue7: #c9cfa0; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8ebf1; --soft: #98a2b3; --paper: #14171d; --card: #1c2129; --line: #2c333e;
-  --loss: #7aa5f0; --eval: #f0a36b; --speed: #62c796; --kernel: #4a6fb5; --gemm: #7aa5f0; --collective: #f0a36b; --copy: #667085; } }
+  --loss: #7aa5f0; --eval: #f0a36b; --speed: #62c796; --kernel: #3d5d99; --gemm: #7aa5f0; --collective: #f0a36b; --copy: #3f8080; --wait: #434b59;
+  --hue0: #2f5597; --hue1: #8f5520; --hue2: #2a6e4c; --hue3: #733b7f; --hue4: #756416; --hue5: #1d6873; --hue6: #8b3838; --hue7: #596428; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 880px; padding: 40px 20px 80px; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 940px; padding: 40px 20px 80px; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, sans-serif; }
-h1 { font-size: 28px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 44px 0 10px; }
-p { color: var(--soft); margin: 4px 0 12px; } .empty { font-style: italic; }
-.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(180px, 1fr)); gap: 10px; margin-top: 22px; }
+h1 { font-size: 28px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; } h2 { font-size: 18px; margin: 44px 0 6px; }
+p { color: var(--soft); margin: 4px 0 12px; } .empty { font-style: italic; } .caption { font-size: 13.5px; margin-top: 8px; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 10px; margin-top: 22px; }
 .facts div { background: var(--card); border-radius: 10px; padding: 12px 14px; }
 .facts b { display: block; font-size: 19px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; } .facts span { color: var(--soft); font-size: 13px; }
-svg { width: 100%; height: auto; display: block; } svg text { font-size: 12px; fill: var(--soft); } svg .label { fill: var(--ink); }
-.grid { stroke: var(--line); } .track { fill: var(--card); }
-.kind-kernel { fill: var(--kernel); } .kind-gemm { fill: var(--gemm); } .kind-collective { fill: var(--collective); } .kind-copy { fill: var(--copy); }
-.legend span { display: inline-block; margin-right: 16px; } .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; }
+svg { width: 100%; height: auto; display: block; } svg text { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; } svg .label { fill: var(--ink); }
+.grid { stroke: var(--line); } .rule { stroke: var(--soft); } .track { fill: var(--card); }
+.kind-kernel { fill: var(--kernel); } .kind-gemm { fill: var(--gemm); } .kind-collective { fill: var(--collective); } .kind-copy { fill: var(--copy); } .kind-wait { fill: var(--wait); }
+${Array.from({ length: 8 }, (_, i) => `.hue${i} { --hue: var(--hue${i}); }`).join(" ")}
+.slot { stroke: var(--paper); stroke-width: 1; fill: var(--hue); } .shade1 { fill: color-mix(in srgb, var(--hue) 80%, var(--ink)); } .shade2 { fill: color-mix(in srgb, var(--hue) 64%, var(--ink)); }
+.bubble { fill: url(#hatch); stroke: var(--line); } .hatch-line { fill: var(--soft); opacity: 0.5; }
+.legend { margin-bottom: 8px; } .legend span { display: inline-block; margin-right: 16px; font-size: 13.5px; } .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; } .scroll + .scroll { margin-top: 12px; }
 th, td { text-align: left; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); white-space: nowrap; } th { color: var(--soft); font-weight: 500; }
 th.number, td.number { padding-left: 12px; padding-right: 0; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-.schedule td { text-align: center; padding: 4px 8px; border: 1px solid var(--line); min-width: 34px; } .schedule .busy { background: var(--kernel); color: #fff; }
 pre { background: var(--card); border-radius: 10px; padding: 16px; white-space: pre-wrap; overflow-wrap: anywhere; }`;
+
+/** The colours of the parts of a device's memory, in their order. */
+const memoryColours = ["var(--gemm)", "var(--collective)", "var(--copy)", "var(--kernel)"];
 
 /** A self-contained page about a run: loss, speed, what the devices did, where everything lies. */
 export function reportHtml(report: RunReport): string {
@@ -90,20 +107,19 @@ export function reportHtml(report: RunReport): string {
     { x: "step", y: "tokens / s" },
   );
   const rows = report.timeline.map(({ device, spans }) => ({ name: `device ${device}`, spans }));
-  const busy = report.timeline.map(({ device, spans }) => [`device ${device}`, ...shares(spans)]);
   const parts = [
     section("Loss", "Every step, and the validation loss where it was measured.", loss),
     section("Throughput", "Tokens per second over all devices.", speed),
     section(
       "One step, device by device",
       "Bars are what a device did, gaps are idle time. Point at a bar to see its operations.",
-      `<p class="legend"><span><i class="kind-gemm" style="background:var(--gemm)"></i>matrix products</span><span><i style="background:var(--kernel)"></i>kernels</span><span><i style="background:var(--collective)"></i>collectives, and waiting for them</span></p>${timeline(rows, "ms")}${table(["", "products %", "kernels %", "collectives %", "idle %"], busy)}`,
+      `${timelineLegend}${timeline(rows, "ms")}${sharesTable(report.shares)}`,
     ),
-    report.schedule.length > 0
+    report.pipeline
       ? section(
           "Pipeline schedule",
-          "Planned: which micro-batch (and repeat) each stage works on, iteration by iteration.",
-          schedule(report.schedule),
+          "Which microbatch each stage works on: as planned, with iterations of equal length, and as a step was recorded.",
+          pipelineChart(report.pipeline.plan, report.pipeline.measured),
         )
       : "",
     section(
@@ -120,21 +136,20 @@ export function reportHtml(report: RunReport): string {
         ]),
       ),
     ),
-    section(
-      "Memory of a device",
-      "What one device holds.",
-      table(
-        ["what", "size"],
-        report.memory.map((m) => [m.what, { bytes: m.bytesPerDevice }]),
-      ),
-    ),
+    section("Memory of each device", "What every device holds during a step.", memorySection(report.memory)),
     section(
       "Communication of a step",
       "Collectives that one device takes part in, and the bytes it sends.",
       report.collectives.length > 0
         ? table(
-            ["collective", "axis", "count", "sent"],
-            report.collectives.map((c) => [c.kind, c.axis, c.count, { bytes: c.bytes }]),
+            ["collective", "axis", "count", "sent each time", "sent in all"],
+            report.collectives.map((c) => [
+              c.kind,
+              c.axis,
+              c.count,
+              { bytes: c.bytes / c.count },
+              { bytes: c.bytes },
+            ]),
           )
         : '<p class="empty">none: everything runs on one device</p>',
     ),
@@ -153,23 +168,36 @@ export function reportHtml(report: RunReport): string {
 `;
 }
 
-/** The share of a device's time in each kind of work, in percent. */
-function shares(spans: readonly Span[]): number[] {
-  if (spans.length === 0) return [0, 0, 0, 100];
-  const total = Math.max(...spans.map((s) => s.end)) - Math.min(...spans.map((s) => s.begin));
-  const of = (kind: string) =>
-    (100 * spans.filter((s) => s.kind === kind).reduce((sum, s) => sum + s.end - s.begin, 0)) / (total || 1);
-  const [gemm, kernel, collective] = [of("gemm"), of("kernel"), of("collective")];
-  return [gemm, kernel, collective, Math.max(0, 100 - gemm - kernel - collective)];
+const timelineLegend = legend([
+  ["var(--gemm)", "matrix products"],
+  ["var(--kernel)", "kernels"],
+  ["var(--copy)", "copies"],
+  ["var(--collective)", "communication"],
+  ["var(--wait)", "waiting for another device"],
+]);
+
+function sharesTable(shares: readonly DeviceShares[]): string {
+  if (shares.length === 0) return "";
+  const percent = (share: number) => Number((100 * share).toFixed(1));
+  const lost = shares.reduce((sum, { wait, idle }) => sum + wait + idle, 0) / shares.length;
+  const rows = shares.map(({ device, gemm, kernel, copy, collective, wait, idle }) => [
+    `device ${device}`,
+    ...[gemm, kernel + copy, collective, wait, idle].map(percent),
+  ]);
+  const columns = ["", "products %", "kernels, copies %", "communication %", "waiting %", "idle %"];
+  return `${table(columns, rows)}<p class="caption">Waiting and idle are time without work: ${percent(lost)} % of the step.</p>`;
 }
 
-function schedule(stages: readonly (readonly (string | null)[])[]): string {
-  const rows = stages.map((cells, stage) => {
-    const boxes = cells.map((cell) =>
-      cell === null ? "<td></td>" : `<td class="busy">${escapeHtml(cell)}</td>`,
-    );
-    return `<tr><th>stage ${stage}</th>${boxes.join("")}</tr>`;
-  });
-  const idle = stages.flat().filter((cell) => cell === null).length / Math.max(1, stages.flat().length);
-  return `<div class="scroll"><table class="schedule">${rows.join("")}</table></div><p>${short(100 * idle)} % of the slots are idle.</p>`;
+function memorySection(devices: RunReport["memory"]): string {
+  const kinds = [...new Set(devices.flatMap(({ parts }) => parts.map(({ what }) => what)))];
+  const colour = (what: string) => memoryColours[kinds.indexOf(what) % memoryColours.length] ?? "";
+  const bars = devices.map(({ device, parts }) => ({
+    name: `device ${device}`,
+    parts: parts.map(({ what, bytes }) => ({ what, value: bytes, colour: colour(what) })),
+  }));
+  const rows = devices.map(({ device, parts }) => [
+    `device ${device}`,
+    ...kinds.map((what) => ({ bytes: parts.find((part) => part.what === what)?.bytes ?? 0 })),
+  ]);
+  return `${legend(kinds.map((what) => [colour(what), what] as const))}${stackedBars(bars, formatBytes)}${table(["", ...kinds], rows)}`;
 }

@@ -10,10 +10,18 @@ import { NamedSharding } from "../spmd/sharding.js";
 import * as tree from "../trace/tree.js";
 import type { LayerLayout } from "./canonical.js";
 import { formatValue } from "./lossCurve.js";
+import {
+  type MeasuredPipeline,
+  measurePipeline,
+  type PipelinePlan,
+  pipelineIterationNames,
+  planPipeline,
+  taskLabel,
+} from "./pipelineSchedule.js";
 import { formatCount } from "./progress.js";
 import { type RunReport, reportHtml, type StepRecord } from "./report.js";
 import type { RunConfig } from "./runConfig.js";
-import type { Work } from "./stepTrace.js";
+import { devicesOf, type StepTrace, sharesOfWork, writeTrace } from "./stepTrace.js";
 import type { LanguageModelState, Training } from "./training.js";
 import { namedLeaves } from "./treeFiles.js";
 
@@ -45,8 +53,15 @@ export function placesOf(types: unknown, shardings: unknown, mesh: Mesh): Tensor
   });
 }
 
+function numElements(types: unknown): number {
+  return namedLeaves(types, "numElements").reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
+}
+
 /** What one device holds of a run's state, by kind. */
-export function stateMemory({ types, shardings }: Training, mesh: Mesh): RunReport["memory"] {
+export function stateMemory(
+  { types, shardings }: Training,
+  mesh: Mesh,
+): { readonly what: string; readonly bytesPerDevice: number }[] {
   const [all, where] = [types as LanguageModelState, shardings as LanguageModelState];
   const total = (part: "params" | "optimizer") =>
     placesOf(all[part], where[part], mesh).reduce((sum, place) => sum + place.bytesPerDevice, 0);
@@ -59,15 +74,34 @@ export function stateMemory({ types, shardings }: Training, mesh: Mesh): RunRepo
 /** Which microbatch (and round) every stage of a pipeline works on in every iteration; null when it waits. */
 export function pipelineSchedule(layout: LayerLayout | undefined, microbatches: number): (string | null)[][] {
   if (!layout) return [];
-  const { numStages, numRepeats } = layout;
-  return range(numStages).map((stage) =>
-    range(microbatches * numRepeats + numStages - 1).map((iteration) => {
-      const done = iteration - stage;
-      if (done < 0 || done >= microbatches * numRepeats) return null;
-      const microbatch = done % microbatches;
-      return numRepeats === 1 ? `${microbatch}` : `${microbatch}·${Math.floor(done / microbatches)}`;
-    }),
-  );
+  const plan = planPipeline(layout, microbatches);
+  return plan.stages.map((tasks) => tasks.map((task) => task && taskLabel(task, plan)));
+}
+
+/** The plan of a run's pipeline, and how a recorded step went; undefined without a pipeline. */
+export function runPipeline(
+  layout: LayerLayout | undefined,
+  microbatches: number,
+  mesh: Mesh,
+  trace: StepTrace,
+): { readonly plan: PipelinePlan; readonly measured?: MeasuredPipeline } | undefined {
+  if (!layout) return undefined;
+  const plan = planPipeline(layout, microbatches);
+  const stages = new Map(mesh.devices.map(({ id, coordinates }) => [id, coordinates.pipe ?? 0]));
+  const measured = measurePipeline(plan, trace, (device) => stages.get(device) ?? 0);
+  return measured ? { plan, measured } : { plan };
+}
+
+/** Writes what the devices of a run did during a step, with the iterations of its pipeline named. */
+export function writeStepTrace(
+  path: string,
+  trace: StepTrace,
+  title: string,
+  { training, config, mesh }: Pick<ReportInput, "training" | "config" | "mesh">,
+): void {
+  const pipeline = runPipeline(training.layout, config.pipeline.microbatches, mesh, trace);
+  const names = pipeline?.measured && pipelineIterationNames(pipeline.plan, pipeline.measured);
+  writeTrace(path, trace, title, names);
 }
 
 /** What a report is made from. */
@@ -76,7 +110,8 @@ export interface ReportInput {
   readonly mesh: Mesh;
   readonly training: Training;
   readonly cost: CostReport;
-  readonly work: readonly Work[];
+  /** What the devices did during one step. */
+  readonly trace: StepTrace;
   readonly steps: readonly StepRecord[];
   readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
   readonly sample: string;
@@ -87,7 +122,7 @@ export async function writeRunReport(path: string, input: ReportInput): Promise<
   await writeFile(path, reportHtml(runReport(input)));
 }
 
-function runReport({ config, mesh, training, cost, work, ...told }: ReportInput): RunReport {
+function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput): RunReport {
   const { steps, evaluations, sample } = told;
   const [types, shardings] = [training.types as LanguageModelState, training.shardings as LanguageModelState];
   const parameters = placesOf(types.params, shardings.params, mesh);
@@ -98,7 +133,7 @@ function runReport({ config, mesh, training, cost, work, ...told }: ReportInput)
   const evaluated = evaluations.at(-1);
   const facts: (readonly [string, string])[] = [
     ["model", config.model.kind],
-    ["parameters", formatCount(parameters.reduce((sum, { bytes }) => sum + bytes / 4, 0))],
+    ["parameters", formatCount(numElements(types.params))],
     ["devices", axes.length > 0 ? `${mesh.size}: ${axes.join(" x ")}` : "1"],
     ["steps", String(last?.step ?? 0)],
     ["loss", first && last ? `${formatValue(first.loss)} → ${formatValue(last.loss)}` : "?"],
@@ -106,36 +141,26 @@ function runReport({ config, mesh, training, cost, work, ...told }: ReportInput)
     ["tokens a second", formatCount(speeds[Math.floor(speeds.length / 2)] ?? 0)],
     ["operations of a step, each device", formatCount(cost.flops)],
   ];
-  const devices = [...new Set(work.map(({ device }) => device))].sort((a, b) => a - b);
-  const { engine } = mesh;
-  const usage = engine instanceof ThreadsEngine ? engine.memoryUsage(mesh.deviceIds[0] ?? 0) : undefined;
   return {
     title: `Training run ${config.out}`,
     facts,
     steps,
     evaluations,
-    timeline: devices.map((device) => ({
+    timeline: devicesOf(trace.work).map((device) => ({
       device,
-      spans: work
+      spans: trace.work
         .filter((one) => one.device === device)
         .map(({ begin, end, kind, name, source }) => ({
           begin,
           end,
           kind,
-          title: `${name}, ${((end - begin) * 1000).toFixed(0)} µs${source ? `\n${source}` : ""}`,
+          title: `${shortened(name)}, ${((end - begin) * 1000).toFixed(0)} µs${source ? `\n${source}` : ""}`,
         })),
     })),
-    schedule: pipelineSchedule(training.layout, config.pipeline.microbatches),
+    shares: sharesOfWork(trace.work),
+    pipeline: runPipeline(training.layout, config.pipeline.microbatches, mesh, trace),
     parameters,
-    memory: [
-      ...stateMemory(training, mesh),
-      ...(usage
-        ? [
-            { what: "all buffers in use", bytesPerDevice: usage.used },
-            { what: "intermediate values of a step", bytesPerDevice: usage.arena },
-          ]
-        : [{ what: "the most alive at one time in a step", bytesPerDevice: cost.peakBytes }]),
-    ],
+    memory: deviceMemory(training, mesh, cost),
     collectives: cost.collectives.map(({ op, axes: over, count, bytes }) => ({
       kind: op,
       axis: over.join(", "),
@@ -144,6 +169,32 @@ function runReport({ config, mesh, training, cost, work, ...told }: ReportInput)
     })),
     sample,
   };
+}
+
+/** Names of fused operations are cut to this many characters. */
+const longestName = 100;
+
+function shortened(name: string): string {
+  return name.length > longestName ? `${name.slice(0, longestName)}…` : name;
+}
+
+/** What every device holds: the state, and beside it what the engine has allocated or a step is planned to need. */
+function deviceMemory(training: Training, mesh: Mesh, cost: CostReport): RunReport["memory"] {
+  const { engine } = mesh;
+  const state = stateMemory(training, mesh).map(({ what, bytesPerDevice }) => ({
+    what,
+    bytes: bytesPerDevice,
+  }));
+  const stateBytes = state.reduce((sum, { bytes }) => sum + bytes, 0);
+  return mesh.deviceIds.map((device) => {
+    if (!(engine instanceof ThreadsEngine)) {
+      const rest = { what: "other values of a step at its peak", bytes: cost.peakBytes - stateBytes };
+      return { device, parts: [...state, { ...rest, bytes: Math.max(0, rest.bytes) }] };
+    }
+    const { used, arena } = engine.memoryUsage(device);
+    const others = { what: "batches, programs, other buffers", bytes: Math.max(0, used - stateBytes) };
+    return { device, parts: [...state, others, { what: "intermediate values", bytes: arena }] };
+  });
 }
 
 /** A table of places for a terminal. */

@@ -2,8 +2,8 @@ import { ThreadsEngine, type TraceEvent } from "../engines/threads/engine.js";
 import type { Engine } from "../ir/engine.js";
 import { openTraceFile } from "./traceFile.js";
 
-/** What kind of work a step of a device is, as reports colour it. */
-export type WorkKind = "gemm" | "kernel" | "collective" | "copy";
+/** What kind of work a step of a device is, as reports colour it; `wait` is the lack of it. */
+export type WorkKind = "gemm" | "kernel" | "collective" | "copy" | "wait";
 
 /** One thing that a device did; times are milliseconds from the beginning of the trace. */
 export interface Work {
@@ -14,6 +14,26 @@ export interface Work {
   readonly source: string | undefined;
   readonly begin: number;
   readonly end: number;
+}
+
+/** One iteration of a loop on one device; times as in {@link Work}. */
+export interface LoopIteration {
+  readonly device: number;
+  readonly program: string;
+  /** The loop's step number in its program. */
+  readonly loop: number;
+  readonly iteration: number;
+  /** The number of iterations of other loops around it. */
+  readonly depth: number;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** What all devices did while something ran. */
+export interface StepTrace {
+  readonly work: readonly Work[];
+  /** By device, and in the order in which they began. */
+  readonly iterations: readonly LoopIteration[];
 }
 
 /** The kinds of steps that stand for work; loops and branches are told by what they contain. */
@@ -28,41 +48,130 @@ const kinds: Readonly<Record<string, WorkKind>> = {
   done: "collective",
 };
 
+/** How many steps, iterations and waits of a device are recorded at most. */
+const traceCapacity = 2 ** 18;
+
 /** Runs something while the engine records what its devices do; nothing is recorded by an engine that cannot. */
 export async function recordWork<T>(
   engine: Engine,
   run: () => Promise<T>,
-): Promise<{ readonly result: T; readonly work: readonly Work[] }> {
-  if (!(engine instanceof ThreadsEngine)) return { result: await run(), work: [] };
-  engine.startTrace();
+): Promise<StepTrace & { readonly result: T }> {
+  if (!(engine instanceof ThreadsEngine)) return { result: await run(), work: [], iterations: [] };
+  engine.startTrace(traceCapacity);
   const result = await run();
-  const events = await engine.stopTrace();
-  const origin = events.reduce((first, { begin }) => Math.min(first, begin), Number.POSITIVE_INFINITY);
-  return { result, work: events.flatMap((event) => workOf(event, origin)) };
+  return { result, ...stepTraceOf(await engine.stopTrace()) };
 }
 
+/** Tells work, waiting and iterations apart in what an engine recorded. */
+export function stepTraceOf(events: readonly TraceEvent[]): StepTrace {
+  const origin = events.reduce((first, { begin }) => Math.min(first, begin), Number.POSITIVE_INFINITY);
+  return { work: events.flatMap((event) => workOf(event, origin)), iterations: iterationsOf(events, origin) };
+}
+
+/** The parts of a step: waits, and the work before, between and after them. */
 function workOf(event: TraceEvent, origin: number): Work[] {
   const kind = kinds[event.kind];
   if (!kind) return [];
-  const { device, program, source, ops } = event;
+  const { device, program, ops } = event;
+  const source = event.source === unknownSource ? undefined : event.source;
   const name = `${ops.join(" + ") || event.kind}${kind === "collective" ? ` (${event.kind})` : ""}`;
-  return [{ device, kind, name, program, source, begin: event.begin - origin, end: event.end - origin }];
+  const shared = { device, program, source };
+  const pieces: Work[] = [];
+  const add = (own: Pick<Work, "kind" | "name">, begin: number, end: number) => {
+    if (end > begin) pieces.push({ ...shared, ...own, begin: begin - origin, end: end - origin });
+  };
+  let from = event.begin;
+  for (const { begin, end } of event.waits) {
+    add({ kind, name }, from, begin);
+    add({ kind: "wait", name: `wait: ${name}` }, begin, end);
+    from = end;
+  }
+  add({ kind, name }, from, event.end);
+  return pieces;
 }
 
-/** Writes work as a trace that Perfetto and chrome://tracing open; gaps are idle time. */
-export function writeTrace(path: string, work: readonly Work[], title: string): void {
+/** What the engine says of steps that no line of the user's made. */
+const unknownSource = "unknown source";
+
+function iterationsOf(events: readonly TraceEvent[], origin: number): LoopIteration[] {
+  const all = events.flatMap(({ device, program, step, iteration, begin, end }) =>
+    iteration === undefined ? [] : [{ device, program, loop: step, iteration, begin, end }],
+  );
+  all.sort((a, b) => a.device - b.device || a.begin - b.begin || b.end - a.end);
+  const around: { readonly device: number; readonly end: number }[] = [];
+  return all.map((one) => {
+    for (let last = around.at(-1); last; last = around.at(-1)) {
+      if (last.device === one.device && last.end >= one.end) break;
+      around.pop();
+    }
+    const depth = around.push(one) - 1;
+    return { ...one, depth, begin: one.begin - origin, end: one.end - origin };
+  });
+}
+
+/** Gaps from this length, in milliseconds, are shown as idle time; shorter ones are what starting a step takes. */
+const shortestIdle = 0.01;
+
+/** The time in which a device did nothing, not even wait, between the first and the last thing that any did. */
+export function idleTimes(work: readonly Work[]): { device: number; begin: number; end: number }[] {
+  const last = work.reduce((latest, { end }) => Math.max(latest, end), 0);
+  return devicesOf(work).flatMap((device) => {
+    const own = work.filter((one) => one.device === device).sort((a, b) => a.begin - b.begin);
+    const edges = [...own.map(({ begin, end }) => [begin, end] as const), [last, last] as const];
+    let free = 0;
+    return edges.flatMap(([begin, end]) => {
+      const idle = begin - free >= shortestIdle ? [{ device, begin: free, end: begin }] : [];
+      free = Math.max(free, end);
+      return idle;
+    });
+  });
+}
+
+/** The devices that did something, in order. */
+export function devicesOf(work: readonly { readonly device: number }[]): number[] {
+  return [...new Set(work.map(({ device }) => device))].sort((a, b) => a - b);
+}
+
+/**
+ * Writes a trace that Perfetto and chrome://tracing open: a track for each device with iterations of loops, what
+ * ran in them, waits and idle time.
+ *
+ * @param nameOf what an iteration is called when there is more to say than its number
+ */
+export function writeTrace(
+  path: string,
+  { work, iterations }: StepTrace,
+  title: string,
+  nameOf: (iteration: LoopIteration) => string | undefined = () => undefined,
+): void {
   const file = openTraceFile(path, { title });
-  for (const device of new Set(work.map((one) => one.device)))
-    file.name({ device, thread: 0 }, `device ${device}`);
-  for (const { device, kind, name, program, source, begin, end } of work) {
+  const times = ({ begin, end }: { begin: number; end: number }) => ({
+    start: begin * 1000,
+    duration: (end - begin) * 1000,
+  });
+  for (const device of devicesOf(work)) {
+    file.name({ device }, `device ${device}`);
+    file.name({ device, thread: 0 }, "steps");
+  }
+  // What begins at the same time is nested in the order of the file, so iterations come before their steps.
+  for (const one of iterations) {
+    const { device, program, loop, iteration } = one;
+    const name = nameOf(one) ?? `iteration ${iteration}`;
     file.event({
       device,
       name,
-      category: kind,
-      start: begin * 1000,
-      duration: (end - begin) * 1000,
-      args: { program, ...(source === undefined ? {} : { source }) },
+      category: "iteration",
+      ...times(one),
+      args: { program, loop, iteration },
     });
+  }
+  for (const one of work) {
+    const { device, kind, name, program, source } = one;
+    const args = { program, ...(source === undefined ? {} : { source }) };
+    file.event({ device, name, category: kind, ...times(one), args });
+  }
+  for (const one of idleTimes(work)) {
+    file.event({ device: one.device, name: "idle", category: "idle", ...times(one) });
   }
   file.close();
 }
@@ -74,26 +183,28 @@ export interface DeviceShares {
   readonly kernel: number;
   readonly collective: number;
   readonly copy: number;
+  /** Waiting for other devices. */
+  readonly wait: number;
+  /** Neither working nor waiting. */
   readonly idle: number;
 }
 
 /** Adds up the work of each device over the time from the first beginning to the last end. */
 export function sharesOfWork(work: readonly Work[]): DeviceShares[] {
   const end = work.reduce((last, one) => Math.max(last, one.end), 0) || 1;
-  return [...new Set(work.map((one) => one.device))]
-    .sort((a, b) => a - b)
-    .map((device) => {
-      const of = (kind: WorkKind) =>
-        work
-          .filter((one) => one.device === device && one.kind === kind)
-          .reduce((sum, one) => sum + one.end - one.begin, 0) / end;
-      const shares = {
-        gemm: of("gemm"),
-        kernel: of("kernel"),
-        collective: of("collective"),
-        copy: of("copy"),
-      };
-      const idle = Math.max(0, 1 - shares.gemm - shares.kernel - shares.collective - shares.copy);
-      return { device, ...shares, idle };
-    });
+  return devicesOf(work).map((device) => {
+    const of = (kind: WorkKind) =>
+      work
+        .filter((one) => one.device === device && one.kind === kind)
+        .reduce((sum, one) => sum + one.end - one.begin, 0) / end;
+    const shares = {
+      gemm: of("gemm"),
+      kernel: of("kernel"),
+      collective: of("collective"),
+      copy: of("copy"),
+      wait: of("wait"),
+    };
+    const used = Object.values(shares).reduce((sum, share) => sum + share, 0);
+    return { device, ...shares, idle: Math.max(0, 1 - used) };
+  });
 }

@@ -20,10 +20,10 @@ import type { StepRecord } from "./report.js";
 import { modelConfig, type RunConfig } from "./runConfig.js";
 import { openRunData, type RunData } from "./runData.js";
 import { runOptimizer, runSchedule } from "./runOptimizer.js";
-import { writeRunReport } from "./runReport.js";
+import { writeRunReport, writeStepTrace } from "./runReport.js";
 import { checkResumable, onHost, restoreRun, saveRun } from "./runState.js";
 import { sampleText } from "./sampleText.js";
-import { recordWork, writeTrace } from "./stepTrace.js";
+import { recordWork } from "./stepTrace.js";
 import { openEventFile } from "./tensorboard.js";
 import type { TokenSource } from "./tokenShards.js";
 import { createTraining, type LanguageModelState, type StepMetrics, type Training } from "./training.js";
@@ -349,26 +349,27 @@ class Run {
     const cost = training.cost(state, tokens);
     const warm = training.step(state, tokens);
     await warm[1].loss.ready();
-    const { work, result } = await recordWork(mesh.engine, async () => {
+    const recorded = await recordWork(mesh.engine, async () => {
       const after = training.step(warm[0], tokens);
       await after[1].loss.ready();
       return after[0];
     });
     const trace = join(config.out, "trace.json");
-    if (work.length > 0) writeTrace(trace, work, `one step of ${config.out}`);
+    const isRecorded = recorded.work.length > 0;
+    if (isRecorded) writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh });
     const report = join(config.out, "report.html");
     await writeRunReport(report, {
       config,
       mesh,
       training,
       cost,
-      work,
+      trace: recorded,
       steps: this.records,
       evaluations: this.evaluations,
       sample,
     });
-    for (const leaf of tree.leaves(result)) if (leaf instanceof Tensor) leaf.dispose();
-    return { sample, files: { report, ...(work.length > 0 ? { trace } : {}) } };
+    for (const leaf of tree.leaves(recorded.result)) if (leaf instanceof Tensor) leaf.dispose();
+    return { sample, files: { report, ...(isRecorded ? { trace } : {}) } };
   }
 
   /** A few words that the model was not trained on. */

@@ -1,7 +1,8 @@
 import { ShardwiseError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
-import { recordWork, sharesOfWork, writeTrace } from "../../train/stepTrace.js";
+import { writeStepTrace } from "../../train/runReport.js";
+import { recordWork, sharesOfWork } from "../../train/stepTrace.js";
 import { runMesh, runTrainingFunctions } from "../../train/trainer.js";
 import { type Command, exitCodes } from "../command.js";
 import {
@@ -47,27 +48,28 @@ export const trace: Command = {
     let [state, metrics] = training.step(training.init(config.seed), tokens);
     [state, metrics] = training.step(state, tokens);
     await metrics.loss.ready();
-    const { work } = await recordWork(mesh.engine, async () => {
+    const recorded = await recordWork(mesh.engine, async () => {
       [state, metrics] = training.step(state, tokens);
       await metrics.loss.ready();
     });
+    const { work } = recorded;
     if (work.length === 0) {
       throw new ShardwiseError(
         "config",
         `[trace] the engine "${mesh.engine.name}" records nothing: unset SHARDWISE_ENGINE to use worker threads`,
       );
     }
-    writeTrace(output, work, "one training step");
+    writeStepTrace(output, recorded, "one training step", { training, config, mesh });
     const percent = (share: number) => `${(100 * share).toFixed(1)} %`.padStart(8);
     const total = Math.max(...work.map(({ end }) => end));
     const rows = sharesOfWork(work).map(
-      ({ device, gemm, kernel, collective, copy, idle }) =>
-        `device ${String(device).padEnd(4)}${[gemm, kernel, collective, copy, idle].map(percent).join("  ")}`,
+      ({ device, gemm, kernel, copy, collective, wait, idle }) =>
+        `device ${String(device).padEnd(4)}${[gemm, kernel, copy, collective, wait, idle].map(percent).join("  ")}`,
     );
     process.stdout.write(
       `${[
         `one step of ${total.toFixed(1)} ms, ${work.length} events in ${output}; open it in ui.perfetto.dev`,
-        "            products   kernels  collect.    copies      idle",
+        "            products   kernels    copies  communic.   waiting      idle",
         ...rows,
       ].join("\n")}\n`,
     );

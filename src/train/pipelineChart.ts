@@ -1,0 +1,191 @@
+/** The schedule of a pipeline as a picture: planned and, under it on the same scale, as it was measured. */
+import { chart, escapeHtml, extent, legend, short, timeAxis } from "./charts.js";
+import {
+  type MeasuredPipeline,
+  type MeasuredSlot,
+  numIterations,
+  type Pass,
+  type PipelinePlan,
+  type PipelineTask,
+  plannedBubble,
+  taskLabel,
+} from "./pipelineSchedule.js";
+
+const [left, right, rowHeight, rowGap, headHeight, titleHeight] = [92, 12, 24, 4, 26, 24];
+
+/** The usual width of a chart; a schedule of many iterations is wider and scrolls. */
+const usualWidth = 760;
+const narrowestSlot = 9;
+/** How many pixels a character of a label takes, about. */
+const pixelsPerCharacter = 6.5;
+
+/** The colours repeat after this many microbatches. */
+const numHues = 8;
+/** The shades repeat after this many repeats. */
+const numShades = 3;
+
+const passes: readonly Pass[] = ["forward", "backward"];
+
+/** A box of the picture. */
+interface Box {
+  readonly task: PipelineTask | null;
+  readonly begin: number;
+  readonly end: number;
+  readonly title: string;
+  readonly waits: readonly { readonly begin: number; readonly end: number }[];
+}
+
+/** Draws a plan, and what was measured of it where something was. */
+export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | undefined): string {
+  const count = numIterations(plan);
+  const wide = Math.max(usualWidth, left + right + 2 * count * narrowestSlot);
+  // Without times an iteration is one unit long.
+  const spanOf = (pass: Pass) =>
+    measured
+      ? extent(measured.slots.filter((slot) => slot.pass === pass))
+      : { begin: pass === "forward" ? 0 : count, end: pass === "forward" ? count : 2 * count };
+  const spans = { forward: spanOf("forward"), backward: spanOf("backward") };
+  const [begin, end] = [spans.forward.begin, spans.backward.end];
+  const scale = (wide - left - right) / (end - begin || 1);
+  const px = (time: number) => left + (time - begin) * scale;
+  const parts: string[] = [passHeads(spans, px)];
+  let y = headHeight;
+  const rows = (title: string, names: readonly string[], boxes: readonly (readonly Box[])[]) => {
+    parts.push(`<text x="0" y="${y + 15}" class="label">${title}</text>`);
+    y += titleHeight;
+    names.forEach((name, i) => {
+      parts.push(`<text x="${left - 8}" y="${y + 16}" text-anchor="end">${escapeHtml(name)}</text>`);
+      parts.push(
+        `<rect class="track" x="${left}" y="${y}" width="${wide - left - right}" height="${rowHeight}"/>`,
+      );
+      parts.push(...(boxes[i] ?? []).map((box) => drawBox(box, y, px, plan)));
+      y += rowHeight + rowGap;
+    });
+    y += rowGap;
+  };
+  rows(
+    "planned",
+    plan.stages.map((_, stage) => `stage ${stage}`),
+    plan.stages.map((tasks, stage) => plannedBoxes(tasks, stage, spans, plan)),
+  );
+  if (measured) {
+    const devices = [...new Map(measured.slots.map(({ device, stage }) => [device, stage]))];
+    devices.sort(([a, stageA], [b, stageB]) => stageA - stageB || a - b);
+    const several = devices.length > plan.stages.length;
+    rows(
+      "measured",
+      devices.map(([device, stage]) => (several ? `stage ${stage}, dev ${device}` : `stage ${stage}`)),
+      devices.map(([device]) =>
+        measured.slots.filter((slot) => slot.device === device).map((slot) => measuredBox(slot, plan)),
+      ),
+    );
+    parts.push(timeAxis(end - begin, px(begin), scale, y + 12, "ms"));
+    y += 20;
+  }
+  return `${pipelineLegend(plan, measured)}${chart(wide, y, `${hatch}${parts.join("")}`)}${caption(plan, measured)}`;
+}
+
+const hatch =
+  '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-line" width="1.5" height="6"/></pattern></defs>';
+
+function passHeads(
+  spans: Readonly<Record<Pass, { readonly begin: number; readonly end: number }>>,
+  px: (time: number) => number,
+): string {
+  const heads = passes.map((pass) => {
+    const [from, to] = [px(spans[pass].begin), px(spans[pass].end)];
+    return (
+      `<line class="rule" x1="${(from + 1).toFixed(1)}" x2="${(to - 1).toFixed(1)}" y1="20" y2="20"/>` +
+      `<text x="${((from + to) / 2).toFixed(1)}" y="13" text-anchor="middle">${pass}</text>`
+    );
+  });
+  return heads.join("");
+}
+
+function plannedBoxes(
+  tasks: readonly (PipelineTask | null)[],
+  stage: number,
+  spans: Readonly<Record<Pass, { readonly begin: number; readonly end: number }>>,
+  plan: PipelinePlan,
+): Box[] {
+  const count = tasks.length;
+  return passes.flatMap((pass) => {
+    const { begin, end } = spans[pass];
+    const length = (end - begin) / count;
+    return tasks.map((task, iteration) => {
+      const place = pass === "forward" ? iteration : count - 1 - iteration;
+      return {
+        task,
+        begin: begin + place * length,
+        end: begin + (place + 1) * length,
+        title: describe({ stage, pass, iteration, task }, plan),
+        waits: [],
+      };
+    });
+  });
+}
+
+function measuredBox(slot: MeasuredSlot, plan: PipelinePlan): Box {
+  const { task, begin, end, waits, device } = slot;
+  const waited = waits.reduce((sum, wait) => sum + wait.end - wait.begin, 0);
+  const times = `${short(end - begin)} ms on device ${device}, ${short(waited)} ms of it waiting`;
+  return { task, begin, end, waits, title: `${describe(slot, plan)}\n${times}` };
+}
+
+function describe(
+  { stage, pass, iteration, task }: Pick<MeasuredSlot, "stage" | "pass" | "iteration" | "task">,
+  { numRepeats }: PipelinePlan,
+): string {
+  const repeat = task && numRepeats > 1 ? `, repeat ${task.repeat}` : "";
+  const what = task ? `microbatch ${task.microbatch}${repeat}` : "bubble";
+  return `stage ${stage}, ${pass}, iteration ${iteration}: ${what}`;
+}
+
+function drawBox(
+  { task, begin, end, title, waits }: Box,
+  y: number,
+  px: (time: number) => number,
+  plan: PipelinePlan,
+): string {
+  const rect = (from: number, to: number, attributes: string) => {
+    const [x, w] = [px(from), px(to) - px(from)];
+    return w < 0.3
+      ? ""
+      : `<rect x="${x.toFixed(1)}" y="${y}" width="${w.toFixed(1)}" height="${rowHeight}" ${attributes}/>`;
+  };
+  const fill = task
+    ? `class="slot ${taskClass(task)}"`
+    : 'class="slot bubble" fill="url(#hatch)" style="fill:url(#hatch)"';
+  const wide = px(end) - px(begin);
+  // Where the whole label does not fit, the microbatch alone may; the shade tells the repeat.
+  const labels = task ? [taskLabel(task, plan), `${task.microbatch}`] : [];
+  const label = labels.find(({ length }) => wide >= 3 + length * pixelsPerCharacter);
+  const text =
+    label !== undefined
+      ? `<text class="label" x="${((px(begin) + px(end)) / 2).toFixed(1)}" y="${y + 16}" text-anchor="middle">${label}</text>`
+      : "";
+  const waited = waits.map((wait) => rect(wait.begin, wait.end, 'class="kind-wait"')).join("");
+  return `<g><title>${escapeHtml(title)}</title>${rect(begin, end, fill)}${waited}${text}</g>`;
+}
+
+const taskClass = ({ microbatch, repeat }: PipelineTask) =>
+  `hue${microbatch % numHues} shade${repeat % numShades}`;
+
+function pipelineLegend({ numMicrobatches }: PipelinePlan, measured: MeasuredPipeline | undefined): string {
+  const hues = Array.from({ length: Math.min(numHues, numMicrobatches) }, (_, i) => `var(--hue${i})`);
+  const step = 100 / hues.length;
+  const stripes = hues.map((hue, i) => `${hue} ${i * step}% ${(i + 1) * step}%`).join(",");
+  return legend([
+    [`linear-gradient(90deg,${stripes})`, "microbatches, a colour each", 6 * hues.length],
+    ["repeating-linear-gradient(45deg,var(--soft) 0 1px,transparent 1px 4px)", "bubble"],
+    ...(measured ? [["var(--wait)", "waiting for another device"] as const] : []),
+  ]);
+}
+
+function caption(plan: PipelinePlan, measured: MeasuredPipeline | undefined): string {
+  const percent = (share: number) => `${short(Number((100 * share).toFixed(1)))} %`;
+  const planned = `Planned: ${percent(plannedBubble(plan))} of the slots are bubble.`;
+  if (!measured) return `<p class="caption">${planned} Measured: no step of this pipeline was recorded.</p>`;
+  const { useful, bubble, waiting } = measured.shares;
+  return `<p class="caption">${planned} Measured: the devices spent ${percent(useful)} of the iterations' time on microbatches, ${percent(bubble)} computing in the bubble on values that nobody uses, and ${percent(waiting)} waiting; ${percent(bubble + waiting)} lost in all.</p>`;
+}
