@@ -172,6 +172,19 @@ describe("startProgress", () => {
     expect(text.match(/\n/g)).toHaveLength(2);
   });
 
+  test("shows the share of the peak over the time of the last steps, not that of a lucky one", () => {
+    let written = "";
+    const stream = { isTTY: false, write: (text: string) => (written += text) };
+    const progress = startProgress({ numSteps: 30, stream, interval: 0 });
+    // A step that is read late makes the next one look fast.
+    for (let step = 1; step <= 30; step++) {
+      progress.update({ step, loss: 1, tokens: 1, shareOfPeak: step % 2 === 0 ? 1.5 : 0.5 * 1.5 });
+    }
+    const shares = [...written.matchAll(/(\d+)% of peak/g)].slice(20).map(([, share]) => Number(share));
+    expect(Math.max(...shares)).toBeLessThanOrEqual(106);
+    expect(Math.min(...shares)).toBeGreaterThanOrEqual(92);
+  });
+
   test("never writes more than the terminal is wide", () => {
     for (const line of run(true, 30).replaceAll("\r\x1b[2K", "\n").split("\n"))
       expect(line.length).toBeLessThan(30);

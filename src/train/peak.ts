@@ -1,12 +1,13 @@
 import { ThreadsEngine } from "../engines/threads/engine.js";
-import { sizeOf } from "../ir/shape.js";
+import { range, sizeOf } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { jit } from "../spmd/jit.js";
-import type { Mesh } from "../spmd/mesh.js";
+import { Mesh } from "../spmd/mesh.js";
 import { PartitionSpec } from "../spmd/partitionSpec.js";
 import { devicePut, NamedSharding } from "../spmd/sharding.js";
 import type { Tensor } from "../trace/tensor.js";
 import type { RunConfig } from "./runConfig.js";
+import { recordWork } from "./stepTrace.js";
 import type { LanguageModelState } from "./training.js";
 import { namedLeaves } from "./treeFiles.js";
 
@@ -25,22 +26,43 @@ export function stepFlops(types: unknown, { model, data }: RunConfig): number {
   return (6 * weights + mixing) * data.batch * data.sequence;
 }
 
+/**
+ * The side of the square matrices that are multiplied: large enough for the full speed of a core, and small enough
+ * that some products are not interrupted on a busy machine.
+ */
 const size = 384;
-const rounds = 3;
+/** How long to go on, in milliseconds, and how often at least and at most. */
+const [budget, minRounds, maxRounds] = [150, 5, 100];
 
-/** The floating-point operations a second that all devices of a mesh reach together in matrix products. */
-export async function measurePeak(mesh: Mesh): Promise<number | undefined> {
-  if (!(mesh.engine instanceof ThreadsEngine)) return undefined;
-  const split = new NamedSharding(mesh, new PartitionSpec([mesh.axisNames]));
-  const x = await devicePut(np.ones([mesh.size, size, size]), split);
+/**
+ * The floating-point operations a second that the devices of a mesh can reach together in matrix products. Every
+ * device multiplies matrices of its own, all at the same time, and counts with its fastest product as the engine
+ * recorded it, because others that use the machine for a moment only ever make one slower. More devices than
+ * cores take turns on the cores, so only as many of them take part as there are cores.
+ */
+export async function measurePeak({ engine, deviceIds }: Mesh): Promise<number | undefined> {
+  if (!(engine instanceof ThreadsEngine)) return undefined;
+  const { numCores } = engine.info();
+  const devices = deviceIds.slice(0, numCores);
+  const mesh = Mesh.create({ device: devices.length }, { engine, devices });
+  const split = new NamedSharding(mesh, new PartitionSpec(["device"]));
+  const x = await devicePut(np.ones([devices.length, size, size]), split);
   const multiply = jit((a: Tensor) => np.matmul(a, a), { mesh, outShardings: split, name: "peak" });
-  let best = Number.POSITIVE_INFINITY;
-  for (let round = 0; round < rounds; round++) {
-    const begin = performance.now();
-    const y = await multiply(x).ready();
-    best = Math.min(best, performance.now() - begin);
-    y.dispose();
-  }
+  const run = async (count: number) => {
+    const results = range(count).map(() => multiply(x));
+    await results.at(-1)?.ready();
+    for (const result of results) result.dispose();
+  };
+  // The first product compiles and loads; the second is the first at speed and tells how many there is time for.
+  await run(1);
+  const begin = performance.now();
+  await run(1);
+  const rounds = Math.ceil(budget / (performance.now() - begin));
+  const { work } = await recordWork(engine, () => run(Math.min(maxRounds, Math.max(minRounds, rounds))));
   x.dispose();
-  return (2 * size ** 3 * mesh.size) / (best / 1000);
+  const best = new Map<number, number>();
+  for (const { device, kind, begin: from, end } of work) {
+    if (kind === "gemm") best.set(device, Math.min(best.get(device) ?? Number.POSITIVE_INFINITY, end - from));
+  }
+  return [...best.values()].reduce((sum, time) => sum + (2 * size ** 3) / (time / 1000), 0);
 }

@@ -7,7 +7,7 @@ export interface ProgressUpdate {
   readonly loss: number;
   /** The tokens that the step was trained on. */
   readonly tokens: number;
-  /** The share of the machine's peak that was reached, from 0 to 1. */
+  /** The share of the machine's peak that the step reached, from 0 to 1; the line shows that of the last steps. */
   readonly shareOfPeak?: number;
 }
 
@@ -61,6 +61,8 @@ export function startProgress(options: ProgressOptions): Progress {
   let lastStep = firstStep;
   let secondsPerStep: number | undefined;
   let tokensPerSecond: number | undefined;
+  // The time of steps in multiples of what it would be at peak: times have a mean, speeds do not.
+  let timesIdeal: number | undefined;
   let line = "";
   const blend = (mean: number | undefined, value: number) =>
     mean === undefined ? value : smoothing * mean + (1 - smoothing) * value;
@@ -77,6 +79,7 @@ export function startProgress(options: ProgressOptions): Progress {
         secondsPerStep = blend(secondsPerStep, seconds / (step - lastStep));
         tokensPerSecond = blend(tokensPerSecond, tokens / seconds);
       }
+      if (shareOfPeak !== undefined) timesIdeal = blend(timesIdeal, 1 / shareOfPeak);
       lastAt = time;
       lastStep = step;
       const left = secondsPerStep === undefined ? undefined : secondsPerStep * (numSteps - step);
@@ -84,7 +87,7 @@ export function startProgress(options: ProgressOptions): Progress {
         `step ${step}/${numSteps}${live ? ` ${bar(step / numSteps)}` : ""}`,
         `loss ${formatValue(loss)}`,
         ...(tokensPerSecond === undefined ? [] : [`${formatCount(tokensPerSecond)} tokens/s`]),
-        ...(shareOfPeak === undefined ? [] : [`${Math.round(shareOfPeak * 100)}% of peak`]),
+        ...(timesIdeal === undefined ? [] : [`${Math.round(100 / timesIdeal)}% of peak`]),
         ...(left === undefined ? [] : [`ETA ${formatDuration(left)}`]),
       ].join("  ");
       const isLast = step >= numSteps;
