@@ -35,12 +35,13 @@ export function deferSums(body: Program, carries: readonly number[], varying: re
     if (eqn?.op !== "add" || !isFloat(carry.type.dtype)) return;
     if (!level.isOnlyUsedOnce(result) || !level.isOnlyUsedOnce(carry)) return;
     const isCarry = eqn.ins.map((atom) => atom.kind === "var" && atom.id === carry.id);
-    const found = isCarry.includes(true) ? findSum(level, at(eqn.ins, isCarry.indexOf(false))) : undefined;
+    const found = isCarry.includes(true) ? findSums(level, at(eqn.ins, isCarry.indexOf(false))) : undefined;
     if (!found) return;
-    const { sum, loop } = found;
-    sums.set(c, sum.params.axes);
-    const here = dropped.get(loop) ?? new Map<number, Atom>();
-    dropped.set(loop, here.set(at(sum.outs, 0).id, at(sum.ins, 0)));
+    sums.set(c, found.axes);
+    for (const { sum, loop } of found.sums) {
+      const here = dropped.get(loop) ?? new Map<number, Atom>();
+      dropped.set(loop, here.set(at(sum.outs, 0).id, at(sum.ins, 0)));
+    }
   });
   return { body: sums.size === 0 ? body : withoutSums(body, undefined, dropped), sums };
 }
@@ -65,29 +66,36 @@ function levelOf(body: Program, loop: Eqn | undefined, isEqualAlong: Level["isEq
   };
 }
 
+/** Sums over the same axes whose results are added to each other. */
 interface Found {
-  readonly sum: Eqn<"psum">;
-  readonly loop: Eqn | undefined;
+  readonly axes: readonly MeshAxis[];
+  readonly sums: readonly { readonly sum: Eqn<"psum">; readonly loop: Eqn | undefined }[];
 }
 
-/** The sum at the end of a chain of linear equations that nobody else reads. */
-function findSum(level: Level, atom: Atom): Found | undefined {
+/** The sums at the ends of chains of linear equations that nobody else reads. */
+function findSums(level: Level, atom: Atom): Found | undefined {
   const eqn = level.definitionOf(atom);
   if (!eqn || !level.isOnlyUsedOnce(atom)) return undefined;
-  if (eqn.op === "psum") return { sum: eqn, loop: level.loop };
-  if (eqn.op === "scan") return findStackedSum(eqn, atom);
+  if (eqn.op === "psum") return { axes: eqn.params.axes, sums: [{ sum: eqn, loop: level.loop }] };
+  if (eqn.op === "scan") return findStackedSums(eqn, atom);
   const step = linearStep(eqn, level.definitionOf);
-  const found = step && findSum(level, step.operand);
-  return found && level.isEqualAlong(step.others, found.sum.params.axes) ? found : undefined;
+  if (step) {
+    const found = findSums(level, step.operand);
+    return found && level.isEqualAlong(step.others, found.axes) ? found : undefined;
+  }
+  if (eqn.op !== "add") return undefined;
+  const [a, b] = eqn.ins.map((operand) => findSums(level, operand));
+  const names = (found: Found) => found.axes.map(({ name }) => name).join();
+  return a && b && names(a) === names(b) ? { axes: a.axes, sums: [...a.sums, ...b.sums] } : undefined;
 }
 
-/** The sum of which every iteration of a loop gives one: a loop over layers stacks their gradients so. */
-function findStackedSum(eqn: Eqn<"scan">, atom: Atom): Found | undefined {
+/** The sums of which every iteration of a loop gives one: a loop over layers stacks their gradients so. */
+function findStackedSums(eqn: Eqn<"scan">, atom: Atom): Found | undefined {
   const { body, numCarry } = eqn.params;
   const index = eqn.outs.findIndex((out) => atom.kind === "var" && out.id === atom.id);
   if (index < numCarry) return undefined;
   const level = levelOf(body, eqn, (atoms) => atoms.every(({ kind }) => kind === "literal"));
-  return findSum(level, at(body.outputs, index));
+  return findSums(level, at(body.outputs, index));
 }
 
 /** What stands for the results of sums that are left out, by the loop that they are in. */

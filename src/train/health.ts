@@ -20,15 +20,31 @@ export interface StepValues {
   readonly crossEntropy: number;
   readonly gradientNorm: number;
   readonly gradientSquares: ArrayLike<number>;
+  /** How many updates were made before the step. */
+  readonly numUpdates: number;
+  /** What the loss was multiplied by, where it is scaled. */
+  readonly lossScale?: number;
+}
+
+/** The least loss scale: where gradients overflow without any scaling, skipping steps does not help. */
+export const leastLossScale = 1;
+
+/** Whether a step left everything but the loss scale as it was, because scaled gradients overflowed. */
+export function isSkipped({ loss, gradientNorm, lossScale = 0 }: StepValues): boolean {
+  return lossScale > leastLossScale && !(Number.isFinite(loss) && Number.isFinite(gradientNorm));
 }
 
 /** How many times the loss of a model that knows nothing counts as exploded. */
 const explosion = 4;
 
 /** What is wrong with a step; undefined when nothing is. @param vocabSize says what a fresh model's loss is */
-export function problemOf({ loss, gradientNorm }: StepValues, vocabSize: number): string | undefined {
-  if (!Number.isFinite(loss)) return `the loss is ${loss}`;
-  if (!Number.isFinite(gradientNorm)) return `the norm of the gradients is ${gradientNorm}`;
+export function problemOf(values: StepValues, vocabSize: number): string | undefined {
+  const { loss, gradientNorm, lossScale } = values;
+  if (isSkipped(values)) return undefined;
+  const scaled =
+    lossScale === undefined ? "" : ` at a loss scale of ${lossScale}, the least: bfloat16 has a wider range`;
+  if (!Number.isFinite(loss)) return `the loss is ${loss}${scaled}`;
+  if (!Number.isFinite(gradientNorm)) return `the norm of the gradients is ${gradientNorm}${scaled}`;
   const chance = Math.log(vocabSize);
   if (loss <= explosion * chance) return undefined;
   return `the loss exploded: ${loss.toPrecision(4)} is over ${explosion} x ${chance.toPrecision(3)}, the loss of guessing`;

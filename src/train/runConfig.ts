@@ -12,6 +12,8 @@ import {
   text,
 } from "./schema.js";
 
+const floatTypes = ["float32", "bfloat16", "float16"] as const;
+
 /** Everything that describes a training run, with defaults that train a small model in a few minutes. */
 export const runSchema = {
   model: {
@@ -24,7 +26,8 @@ export const runSchema = {
     tieEmbeddings: flag(true, "use the embedding table as output layer"),
     ropeBase: decimal(10_000, "base of the rotary frequencies", 1),
     normEpsilon: decimal(1e-6, "added to variances"),
-    dtype: choice("float32", "type of activations", ["float32", "bfloat16"]),
+    dtype: choice("float32", "type of activations and of matrix products", floatTypes),
+    paramDtype: choice("float32", "type of parameters; 16-bit ones have float32 masters", floatTypes),
     remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
   },
   mesh: {
@@ -53,6 +56,8 @@ export const runSchema = {
     weightDecay: decimal(0.1, "decay of weights (not of norms and biases)"),
     clip: decimal(1, "largest global norm of gradients; 0 for none"),
     zLoss: decimal(0, "weight of the z-loss"),
+    accumulate: integer(1, "parts of a batch that run one after another, to save memory"),
+    lossScale: decimal(2 ** 15, "the first loss scale; used with float16 only", 1),
   },
   steps: integer(500, "training steps"),
   seed: integer(0, "seed of parameters and data order", 0),
@@ -84,7 +89,7 @@ export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfi
 }
 
 function crossViolations(config: RunConfig): string[] {
-  const { model, mesh, pipeline, data } = config;
+  const { model, mesh, pipeline, data, optimizer } = config;
   const violations = modelViolations(modelConfig(config, 256));
   const multiple = (path: string, value: number, of: number, why: string) => {
     if (value % of === 0) return;
@@ -93,13 +98,14 @@ function crossViolations(config: RunConfig): string[] {
       `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${below} or ${Math.ceil(value / of) * of}`,
     );
   };
-  const micro = mesh.pipe > 1 ? pipeline.microbatches : 1;
-  multiple(
-    "data.batch",
-    data.batch,
-    mesh.data * mesh.fsdp * micro,
-    mesh.pipe > 1 ? "data x fsdp x microbatches" : "data x fsdp",
-  );
+  const splits = [
+    { what: "data", ways: mesh.data },
+    { what: "fsdp", ways: mesh.fsdp },
+    ...(optimizer.accumulate > 1 ? [{ what: "accumulate", ways: optimizer.accumulate }] : []),
+    ...(mesh.pipe > 1 ? [{ what: "microbatches", ways: pipeline.microbatches }] : []),
+  ];
+  const ways = splits.reduce((product, split) => product * split.ways, 1);
+  multiple("data.batch", data.batch, ways, splits.map(({ what }) => what).join(" x "));
   multiple("model.numHeads", model.numHeads, mesh.model, "mesh.model");
   multiple("model.numKvHeads", model.numKvHeads, mesh.model, "mesh.model");
   multiple("model.mlpWidth", model.mlpWidth, mesh.model, "mesh.model");

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { ModelConfig } from "./models/config.js";
 import { type RunConfig, readRunConfig } from "./runConfig.js";
 
 /** A new folder, which `remove` takes away. */
@@ -17,6 +18,22 @@ export function writeText(folder: string): string {
   writeFileSync(path, Array.from({ length: 400 }, (_, i) => words[(i * i + (i >> 2)) % 8]).join(""));
   return path;
 }
+
+/** A model whose steps take moments. */
+export const tinyModel: ModelConfig = {
+  kind: "llama",
+  vocabSize: 16,
+  width: 8,
+  numLayers: 2,
+  numHeads: 2,
+  numKvHeads: 2,
+  mlpWidth: 8,
+  tieEmbeddings: true,
+  ropeBase: 10_000,
+  normEpsilon: 1e-6,
+  dtype: "float32",
+  remat: "none",
+};
 
 /** The configuration of a run that takes moments. */
 export function tinyConfig(folder: string, changes: Readonly<Record<string, unknown>> = {}): RunConfig {

@@ -12,7 +12,7 @@ import { type Batches, openBatches } from "./batches.js";
 import { toCanonical } from "./canonical.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "./checkpoint.js";
 import type { Json } from "./checkpointManifest.js";
-import { diverged, problemOf, type StepValues } from "./health.js";
+import { diverged, isSkipped, problemOf, type StepValues } from "./health.js";
 import { type MetricsWriter, openMetricsFile, readMetrics, writeToAll } from "./metrics.js";
 import { measurePeak, stepFlops } from "./peak.js";
 import { type Progress, type ProgressStream, startProgress } from "./progress.js";
@@ -84,6 +84,9 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
     optimizer: runOptimizer(config),
     mesh,
     zLoss: config.optimizer.zLoss,
+    accumulate: config.optimizer.accumulate,
+    paramDtype: config.model.paramDtype,
+    lossScale: { initial: config.optimizer.lossScale },
     pipeline: config.pipeline,
   });
 }
@@ -289,10 +292,16 @@ class Run {
     this.lastRead = now;
     const { data } = this.config;
     const tokens = data.batch * data.sequence;
-    const { loss, crossEntropy, gradientNorm } = values;
-    const learningRate = await runSchedule(this.config)(step - 1).item();
+    const { loss, crossEntropy, gradientNorm, lossScale } = values;
+    const learningRate = await runSchedule(this.config)(values.numUpdates).item();
     const tokensPerSecond = tokens / seconds;
-    this.metrics.write(step, { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds });
+    const told = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds };
+    this.metrics.write(step, lossScale === undefined ? told : { ...told, lossScale });
+    if (isSkipped(values)) {
+      this.progress.note(
+        `step ${step} is skipped: the gradients overflow float16 at a loss scale of ${lossScale}, which is halved`,
+      );
+    }
     const record = { step, loss, gradientNorm, tokensPerSecond };
     this.records.push(record);
     this.options.onStep?.(record);
@@ -411,14 +420,17 @@ function rows(
 }
 
 async function readValues(metrics: StepMetrics): Promise<StepValues> {
-  const [loss, crossEntropy, gradientNorm, gradientSquares] = await Promise.all([
+  const [loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, lossScale] = await Promise.all([
     metrics.loss.item(),
     metrics.crossEntropy.item(),
     metrics.gradientNorm.item(),
     metrics.gradientSquares.data(),
+    metrics.numUpdates.item(),
+    metrics.lossScale?.item(),
   ]);
   for (const tensor of Object.values(metrics)) if (tensor instanceof Tensor) tensor.dispose();
-  return { loss, crossEntropy, gradientNorm, gradientSquares };
+  const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates };
+  return lossScale === undefined ? told : { ...told, lossScale };
 }
 
 /** The mean loss on the first batches of a text. */

@@ -115,12 +115,16 @@ export const MlstmBlock = module(
         perHead("value", inner).astype("float32"),
         gates("inputGate", -5),
         gates("forgetGate", 4),
-      ).astype(dtype);
+      );
       const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
+      // Squares of small values vanish in float16, so the norm is taken in float32.
       const centred = memory.sub(np.mean(memory, -1, { keepdims: true }));
       const variance = np.mean(centred.mul(centred), -1, { keepdims: true });
       const normalized = centred.div(np.sqrt(variance.add(config.normEpsilon)));
-      const heads = np.swapaxes(normalized, 1, 2).mul(scale.astype(dtype)).reshape([batch, length, mlpWidth]);
+      const heads = np
+        .swapaxes(normalized.astype(dtype), 1, 2)
+        .mul(scale.astype(dtype))
+        .reshape([batch, length, mlpWidth]);
       const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);
       const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
       const down = Dense({
