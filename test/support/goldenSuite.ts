@@ -53,7 +53,7 @@ export function describeGoldens(name: string, open: (numDevices: number) => Engi
     .map((file) => file.slice(0, -".json".length));
 
   describe.each(names.filter(isArea))(`%s agrees on the ${name} engine:`, (area) => {
-    test.each(goldens(area))("$name", async (golden) => {
+    test.each(goldens(area))("$name", { timeout: 120_000 }, async (golden) => {
       const before = engine().numRuns();
       expect(engine().engine.name).toBe(name);
       await runCase(golden, engine().engine);

@@ -10,6 +10,7 @@ const counts: readonly (readonly [GoldenArea, number])[] = [
   ["tensor_parallel", 69],
   ["pipeline_parallel", 9],
   ["circular_pipeline", 12],
+  ["language_model", 4],
 ];
 
 describe("goldens", () => {

@@ -37,7 +37,8 @@ export type GoldenArea =
   | "data_parallel"
   | "tensor_parallel"
   | "pipeline_parallel"
-  | "circular_pipeline";
+  | "circular_pipeline"
+  | "language_model";
 
 /** Where the reference values lie. */
 export const goldenFolder = fileURLToPath(new URL("../goldens", import.meta.url));

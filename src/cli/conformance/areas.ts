@@ -1,6 +1,7 @@
 import { runCircularPipeline } from "./areas/circularPipeline.js";
 import { runCollectives } from "./areas/collectives.js";
 import { runDataParallel } from "./areas/dataParallel.js";
+import { runLanguageModel } from "./areas/languageModel.js";
 import { runModules } from "./areas/modules.js";
 import { runPipelineParallel } from "./areas/pipelineParallel.js";
 import { runRandom } from "./areas/random.js";
@@ -16,4 +17,5 @@ export const areas: ReadonlyMap<string, AreaRunner> = new Map([
   ["tensor_parallel", runTensorParallel],
   ["pipeline_parallel", runPipelineParallel],
   ["circular_pipeline", runCircularPipeline],
+  ["language_model", runLanguageModel],
 ]);
