@@ -17,17 +17,17 @@ export interface GenerateOptions {
 }
 
 /**
- * What a model says about the token after `tokens[last]`.
+ * What a model says about the token after a text: a logit for every token, possibly more than the tokeniser has.
+ * Most calls ask about the tokens of the call before and one more.
  *
- * @param tokens a full window; what stands after `last` does not matter
- * @returns a logit for every token, possibly more than the tokeniser has
+ * @param tokens at least one, and at most the window
  */
-export type NextLogits = (tokens: Int32Array, last: number) => Promise<ArrayLike<number>>;
+export type NextLogits = (tokens: readonly number[]) => Promise<ArrayLike<number>>;
 
 /**
- * Continues a text token by token.
+ * Continues a text token by token. When the window is full, the model goes on from the last half of it.
  *
- * @param window how many tokens the model sees
+ * @param window how many tokens the model sees at most
  */
 export async function generate(
   logits: NextLogits,
@@ -44,10 +44,10 @@ export async function generate(
   const start = tokenizer.encode(prompt === "" ? "\n" : prompt);
   const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];
   let shown = tokenizer.decode(tokens);
+  let first = Math.max(0, tokens.length - window);
   for (let i = 0; i < length; i++) {
-    const recent = tokens.slice(-window);
-    const padded = Int32Array.from({ length: window }, (_, p) => recent[p] ?? 0);
-    const all = await logits(padded, recent.length - 1);
+    if (tokens.length - first > window) first = tokens.length - Math.ceil(window / 2);
+    const all = await logits(tokens.slice(first));
     const known = Array.from({ length: tokenizer.vocabSize }, (_, token) => all[token] ?? 0);
     const chance = await random.uniform(random.foldIn(random.key(seed), i), []).item();
     tokens.push(draw(known, temperature, topK, chance));
@@ -65,15 +65,23 @@ export async function generate(
 
 /** The token at a share of the distribution. @param chance from 0 to 1 */
 export function draw(logits: readonly number[], temperature: number, topK: number, chance: number): number {
-  const ranked = logits.map((logit, token) => ({ logit, token })).sort((a, b) => b.logit - a.logit);
-  const [best] = ranked;
-  if (!best || temperature === 0) return best?.token ?? 0;
-  const kept = topK > 0 ? ranked.slice(0, topK) : ranked;
-  const weights = kept.map(({ logit }) => Math.exp((logit - best.logit) / temperature));
+  const best = logits.reduce((top, logit, token) => (logit > (logits[top] ?? logit) ? token : top), 0);
+  if (temperature === 0) return best;
+  const isKept = topK > 0 && topK < logits.length ? amongLargest(logits, topK) : () => true;
+  const weights = logits.map((logit, token) =>
+    isKept(token) ? Math.exp((logit - (logits[best] ?? 0)) / temperature) : 0,
+  );
   let left = chance * weights.reduce((sum, weight) => sum + weight, 0);
-  for (const [i, weight] of weights.entries()) {
+  for (const [token, weight] of weights.entries()) {
     left -= weight;
-    if (left < 0) return kept[i]?.token ?? best.token;
+    if (left < 0) return token;
   }
-  return best.token;
+  return best;
+}
+
+/** Whether a token is one of the `count` likeliest. */
+function amongLargest(logits: readonly number[], count: number): (token: number) => boolean {
+  const ranked = logits.map((_, token) => token).sort((a, b) => (logits[b] ?? 0) - (logits[a] ?? 0));
+  const kept = new Set(ranked.slice(0, count));
+  return (token) => kept.has(token);
 }

@@ -1,6 +1,7 @@
 import type { Engine } from "../ir/engine.js";
 import type { Variables } from "../nn/scope.js";
 import * as np from "../numpy/index.js";
+import * as random from "../random/index.js";
 import { jit } from "../spmd/jit.js";
 import { Mesh } from "../spmd/mesh.js";
 import { PartitionSpec } from "../spmd/partitionSpec.js";
@@ -8,7 +9,7 @@ import { devicePut, NamedSharding } from "../spmd/sharding.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { type GenerateOptions, generate, type NextLogits } from "./generate.js";
+import { type GenerateOptions, generate } from "./generate.js";
 import type { ModelConfig } from "./models/config.js";
 import { LanguageModel } from "./models/languageModel.js";
 import type { Tokenizer } from "./tokenizer.js";
@@ -31,25 +32,74 @@ export async function sampleText(of: Sampled, options: GenerateOptions): Promise
   const mesh = Mesh.create({ data: 1 }, engine ? { engine, devices: [0] } : {});
   const whole = new NamedSharding(mesh, new PartitionSpec([]));
   const params = await devicePut(of.params, whole);
-  const network = LanguageModel(model);
-  const compiled = jit(
-    (own: Variables, tokens: Tensor, last: Tensor) => {
-      const logits = np.squeeze(network.apply(own, tokens), 0);
-      return np
-        .squeeze(ops.dynamicSlice(logits, [last, Tensor.scalar(0, "int32")], [1, model.vocabSize]), 0)
-        .astype("float32");
-    },
-    { mesh, outShardings: whole, name: "nextToken" },
-  );
-  const next: NextLogits = async (tokens, last) => {
-    const row = Tensor.fromHost({ dtype: "int32", shape: [1, window] }, tokens);
-    const at = Tensor.fromHost({ dtype: "int32", shape: [] }, Int32Array.of(last));
-    const logits = compiled(params, row, at);
-    const data = await logits.data();
-    logits.dispose();
-    return Array.from(data, Number);
-  };
-  const text = await generate(next, tokenizer, window, options);
-  for (const leaf of tree.leaves(params)) if (leaf instanceof Tensor) leaf.dispose();
-  return text;
+  const reader = new Reader(LanguageModel({ ...model, cacheLength: window }), params, whole);
+  try {
+    return await generate((tokens) => reader.read(tokens), tokenizer, window, options);
+  } finally {
+    reader.dispose();
+  }
+}
+
+/** Reads a text token by token, and remembers what it has read. */
+class Reader {
+  /** The variables that the model remembers by. */
+  private cache: Variables | undefined;
+  private known: readonly number[] = [];
+  private readonly start: (key: Tensor) => Variables;
+  private readonly next: (params: Variables, cache: Variables, token: Tensor) => [Tensor, Variables];
+
+  constructor(
+    network: ReturnType<typeof LanguageModel>,
+    private readonly params: Variables,
+    whole: NamedSharding,
+  ) {
+    const { mesh } = whole;
+    const placed = { mesh, outShardings: whole };
+    this.start = jit(
+      (key) => {
+        const { cache = {} } = network.init(key, ops.zeros({ dtype: "int32", shape: [1, 1] }));
+        return { cache };
+      },
+      { ...placed, name: "emptyCache" },
+    );
+    const changing = network.with({ mutable: ["cache"] });
+    this.next = jit(
+      (own, cache, token) => {
+        const [logits, changed] = changing.apply({ ...own, ...cache }, token);
+        return [np.squeeze(logits, [0, 1]).astype("float32"), changed];
+      },
+      { ...placed, donate: 1, name: "nextToken" },
+    );
+  }
+
+  /** The logits after a text. */
+  async read(tokens: readonly number[]): Promise<readonly number[]> {
+    const isMore = this.known.length < tokens.length && this.known.every((token, i) => token === tokens[i]);
+    if (!isMore) this.forget();
+    let logits: Tensor | undefined;
+    for (const token of tokens.slice(this.known.length)) {
+      const row = Tensor.fromHost({ dtype: "int32", shape: [1, 1] }, Int32Array.of(token));
+      logits?.dispose();
+      [logits, this.cache] = this.next(this.params, this.cache ?? this.start(random.key(0)), row);
+    }
+    this.known = [...tokens];
+    const values = Array.from((await logits?.data()) ?? [], Number);
+    logits?.dispose();
+    return values;
+  }
+
+  dispose(): void {
+    this.forget();
+    disposeTree(this.params);
+  }
+
+  private forget(): void {
+    disposeTree(this.cache);
+    this.cache = undefined;
+    this.known = [];
+  }
+}
+
+function disposeTree(values: unknown): void {
+  for (const leaf of tree.leaves(values)) if (leaf instanceof Tensor) leaf.dispose();
 }

@@ -21,6 +21,11 @@ export interface ModelConfig {
   readonly dtype: DType;
   /** What each block keeps for the backward pass: everything, only matrix products, or nothing. */
   readonly remat: "none" | "dots" | "full";
+  /**
+   * With it the model reads one token at a time, [batch, 1], and remembers those before it, at most this many, in
+   * the collection `cache`.
+   */
+  readonly cacheLength?: number;
 }
 
 /** The parts of a model configuration whose sizes do not fit together, as sentences; none when all do. */

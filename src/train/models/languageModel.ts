@@ -3,6 +3,7 @@ import { module } from "../../nn/module.js";
 import { RMSNorm } from "../../nn/normalization.js";
 import { remat } from "../../nn/remat.js";
 import { scan } from "../../nn/scan.js";
+import { isInitializing, variable } from "../../nn/variables.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -30,7 +31,7 @@ export function blockClass(config: ModelConfig) {
 /** A loop over `length` layers with stacked parameters. */
 export function layerLoop(config: ModelConfig, length: number) {
   return scan(blockClass(config), {
-    variableAxes: { params: 0 },
+    variableAxes: { params: 0, cache: 0 },
     splitRngs: { params: true },
     inAxes: [null],
     length,
@@ -43,6 +44,14 @@ const runInTurn: RunLayers = (config, x, positions) => {
   const [out] = Layers({ ...config, name: "layers" })(x, positions);
   return out;
 };
+
+/** The position of a token that is read alone, counted in the cache. */
+function nextPosition(): Tensor {
+  const count = variable("cache", "position", () => ops.zeros({ dtype: "int32", shape: [1] }));
+  const position = count.value;
+  if (!isInitializing()) count.value = position.add(1);
+  return position;
+}
 
 /** Configuration of {@link LanguageModel}. */
 export interface LanguageModelConfig extends ModelConfig {
@@ -71,7 +80,8 @@ export const LanguageModel = module(
         ),
       });
       const x = activation(embedding(tokens), "batch", "length", "activationEmbed");
-      const stream = runLayers(config, x, ops.iota("int32", [length], 0));
+      const positions = config.cacheLength === undefined ? ops.iota("int32", [length], 0) : nextPosition();
+      const stream = runLayers(config, x, positions);
       const norm = RMSNorm({
         name: "norm",
         epsilon: config.normEpsilon,

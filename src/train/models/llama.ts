@@ -3,15 +3,29 @@ import { silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import { RMSNorm } from "../../nn/normalization.js";
+import { isInitializing, variable } from "../../nn/variables.js";
+import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
-import type { Tensor } from "../../trace/tensor.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { activation, weight, whole } from "./names.js";
 import { rotary } from "./rotary.js";
 
+/** What was computed for the tokens before this one, and for this one: [batch, length, …], 0 for those to come. */
+function remembered(name: string, x: Tensor, position: Tensor, length: number): Tensor {
+  const [batch = 0, , ...rest] = x.shape;
+  const all = variable("cache", name, () => ops.zeros({ dtype: x.dtype, shape: [batch, length, ...rest] }));
+  if (isInitializing()) return all.value;
+  const zero = Tensor.scalar(0, "int32");
+  const starts = [zero, position.reshape([]), ...rest.map(() => zero)];
+  all.value = ops.dynamicUpdateSlice(all.value, x, starts);
+  return all.value;
+}
+
 /** Causal self-attention with rotary positions and grouped key-value heads. */
 const Attention = module("Attention", (config: ModelConfig) => (x: Tensor, positions: Tensor): Tensor => {
-  const { numHeads, numKvHeads, width, dtype, ropeBase } = config;
+  const { numHeads, numKvHeads, width, dtype, ropeBase, cacheLength } = config;
   const headSize = width / numHeads;
   const project = (name: string, heads: number, dim: "heads" | "kvHeads") =>
     activation(
@@ -29,7 +43,14 @@ const Attention = module("Attention", (config: ModelConfig) => (x: Tensor, posit
     );
   const query = rotary(project("query", numHeads, "heads"), positions, ropeBase);
   const key = rotary(project("key", numKvHeads, "kvHeads"), positions, ropeBase);
-  const mixed = dotProductAttention(query, key, project("value", numKvHeads, "kvHeads"), { isCausal: true });
+  const value = project("value", numKvHeads, "kvHeads");
+  const past = (name: string, own: Tensor) =>
+    cacheLength === undefined ? own : remembered(name, own, positions, cacheLength);
+  const seen =
+    cacheLength === undefined
+      ? { isCausal: true }
+      : { mask: np.lessEqual(np.arange(cacheLength), positions).reshape([1, 1, 1, cacheLength]) };
+  const mixed = dotProductAttention(query, past("keys", key), past("values", value), seen);
   return DenseGeneral({
     name: "out",
     features: width,

@@ -2,7 +2,7 @@ import { silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import { RMSNorm } from "../../nn/normalization.js";
-import { param } from "../../nn/variables.js";
+import { isInitializing, param, variable } from "../../nn/variables.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
@@ -43,18 +43,69 @@ export function matrixMemory(
   return np.matmul(scores.div(normalizer.add(1e-6)), value);
 }
 
+/**
+ * {@link matrixMemory} for one more position: the memory is a matrix for each head, to which a position adds the
+ * product of its key and value, after all that was there has faded.
+ */
+function nextOfMatrixMemory(
+  query: Tensor,
+  key: Tensor,
+  value: Tensor,
+  inputGate: Tensor,
+  forgetGate: Tensor,
+): Tensor {
+  const [batch = 0, heads = 0, , size = 1] = query.shape;
+  const zeros = (...shape: number[]) => ops.zeros({ dtype: "float32", shape: [batch, heads, ...shape] });
+  const memory = variable("cache", "memory", () => zeros(size, size));
+  const total = variable("cache", "total", () => zeros(1, size));
+  const largest = variable("cache", "largest", () => zeros(1).sub(1e30));
+  const faded = largest.value.sub(np.logaddexp(0, np.negative(forgetGate)));
+  const exponent = np.maximum(faded, inputGate);
+  const fade = np.expandDims(np.exp(faded.sub(exponent)), -1);
+  const scaled = key.mul(np.expandDims(np.exp(inputGate.sub(exponent)), -1)).mul(1 / Math.sqrt(size));
+  const matrix = memory.value.mul(fade).add(np.matmul(np.swapaxes(scaled, -1, -2), value));
+  const sum = total.value.mul(fade).add(scaled);
+  if (!isInitializing()) {
+    memory.value = matrix;
+    total.value = sum;
+    largest.value = exponent;
+  }
+  const seen = np.abs(np.sum(query.mul(sum), -1, { keepdims: true }));
+  const normalizer = np.maximum(seen, np.expandDims(np.exp(np.negative(exponent)), -1));
+  return np.matmul(query, matrix).div(normalizer.add(1e-6));
+}
+
+/** The inputs of a convolution with those of the `taps - 1` positions before them. */
+function withPast(x: Tensor, taps: number, isCached: boolean): Tensor {
+  if (!isCached) {
+    return np.pad(x, [
+      [0, 0],
+      [taps - 1, 0],
+      [0, 0],
+    ]);
+  }
+  const [batch = 0, , width = 0] = x.shape;
+  const past = variable("cache", "past", () =>
+    ops.zeros({ dtype: x.dtype, shape: [batch, taps - 1, width] }),
+  );
+  const all = np.concatenate([past.value, x], 1);
+  if (!isInitializing()) past.value = all.get("...", [1, taps], []);
+  return all;
+}
+
+interface CausalConvConfig {
+  readonly taps: number;
+  readonly isCached: boolean;
+}
+
 /** Mixes every channel with its own past: a causal convolution of `taps` positions. */
-const CausalConv = module("CausalConv", ({ taps }: { taps: number }) => (x: Tensor): Tensor => {
+const CausalConv = module("CausalConv", ({ taps, isCached }: CausalConvConfig) => (x: Tensor): Tensor => {
   const [, length = 0, width = 0] = x.shape;
   const kernel = param("kernel", weight(["conv", "mlp"], initializers.normal(1 / Math.sqrt(taps))), [
     taps,
     width,
   ]);
-  const padded = np.pad(x, [
-    [0, 0],
-    [taps - 1, 0],
-    [0, 0],
-  ]);
+  const padded = withPast(x, taps, isCached);
   const terms = Array.from({ length: taps }, (_, i) =>
     padded.get("...", [i, i + length], []).mul(kernel.get(i).astype(x.dtype)),
   );
@@ -69,6 +120,7 @@ export const MlstmBlock = module(
       const { mlpWidth, numHeads, width, dtype } = config;
       const [batch = 0, length = 0] = x.shape;
       const headSize = mlpWidth / numHeads;
+      const isCached = config.cacheLength !== undefined;
       const norm = RMSNorm({
         name: "norm",
         epsilon: config.normEpsilon,
@@ -86,7 +138,7 @@ export const MlstmBlock = module(
           "activationMlp",
         );
       const [inner, gate] = [up("up"), up("gate")];
-      const mixed = silu(CausalConv({ taps: 4, name: "conv" })(inner));
+      const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner));
       // Every head projects its own features, so that heads can lie on different devices.
       const perHead = (name: string, from: Tensor) => {
         const grouped = activation(
@@ -109,7 +161,7 @@ export const MlstmBlock = module(
         })(normed.astype("float32"));
         return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
       };
-      const memory = matrixMemory(
+      const memory = (isCached ? nextOfMatrixMemory : matrixMemory)(
         perHead("query", mixed).astype("float32"),
         perHead("key", mixed).astype("float32"),
         perHead("value", inner).astype("float32"),
