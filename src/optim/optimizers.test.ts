@@ -1,4 +1,16 @@
-import { jit, Mesh, np, P, PartitionSpec, shardMap, type Tensor, tree } from "shardwise";
+import {
+  devicePut,
+  jit,
+  Mesh,
+  NamedSharding,
+  np,
+  P,
+  PartitionSpec,
+  random,
+  shardMap,
+  type Tensor,
+  tree,
+} from "shardwise";
 import { describe, expect, test } from "vitest";
 import { getPartitionSpec, Partitioned } from "../nn/partitioned.js";
 import * as optim from "./index.js";
@@ -186,6 +198,59 @@ describe("masks", () => {
     expect(() => optim.masked(optim.identity(), { w: 1, bias: true }).init(params)).toThrow(
       "the mask of leaf 1 is 1, not true or false",
     );
+  });
+});
+
+describe("on sharded trees", () => {
+  const mesh = Mesh.create({ fsdp: 2, model: 2 });
+  const specs = {
+    kernel: P("fsdp", "model"),
+    bias: P("model"),
+    norm: P(),
+    stacked: P(null, ["fsdp", "model"]),
+  };
+  const shardings = tree.map((spec: PartitionSpec) => new NamedSharding(mesh, spec), specs);
+  const valuesOf = (seed: number) => {
+    const normal = (i: number, shape: readonly number[]) =>
+      random.normal(random.foldIn(random.key(seed), i), shape);
+    return {
+      kernel: normal(0, [4, 6]),
+      bias: normal(1, [6]),
+      norm: normal(2, [3]),
+      stacked: normal(3, [3, 8]),
+    };
+  };
+  const rules: readonly (readonly [string, optim.GradientTransformation])[] = [
+    ["sgd", optim.sgd({ learningRate: 0.1 })],
+    ["momentum", optim.momentum({ learningRate: 0.1 })],
+    ["adam", optim.adam({ learningRate: 0.01 })],
+    ["adamw", optim.adamw({ learningRate: schedule, weightDecay: 0.1, mask: optim.decayMask })],
+    ["lion", optim.lion({ learningRate: 0.01 })],
+    ["several calls", optim.multiSteps(optim.adam({ learningRate: 0.01 }), 2)],
+    ["master weights", optim.masterWeights(optim.adam({ learningRate: 0.01 }))],
+  ];
+
+  test.each(rules)("%s, with clipping, does what it does on whole ones", async (_name, rule) => {
+    const optimizer: optim.GradientTransformation = optim.chain(optim.clipByGlobalNorm(0.5), rule);
+    type Values = ReturnType<typeof valuesOf>;
+    const step = (params: Values, state: unknown, grads: Values) => {
+      const [updates, next] = optimizer.update(grads, state, params);
+      return [optim.applyUpdates(params, updates), next, optim.globalNorm(grads)] as const;
+    };
+    const sharded = jit(step, { mesh, inShardings: [shardings, null, shardings] });
+    let whole: Values = valuesOf(0);
+    let split = await devicePut(whole, shardings);
+    let [wholeState, splitState] = [optimizer.init(whole), optimizer.init(split)];
+    for (let i = 1; i <= 3; i++) {
+      const grads = valuesOf(i);
+      const [a, aState, aNorm] = jit(step)(whole, wholeState, grads);
+      const [b, bState, bNorm] = sharded(split, splitState, await devicePut(grads, shardings));
+      expect(await bNorm.item()).toBeCloseTo(await aNorm.item(), 5);
+      [whole, wholeState, split, splitState] = [a, aState, b, bState];
+    }
+    const { sharding } = split.kernel;
+    expect(sharding).toMatchObject({ spec: P("fsdp", "model") });
+    expectClose(await numbersOf(split), await numbersOf(whole), 1e-6);
   });
 });
 
