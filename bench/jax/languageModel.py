@@ -64,7 +64,8 @@ def spreads(model):
                            is_leaf=lambda node: isinstance(node, tuple))
     table = ((model["vocabSize"], width), 0, 1 / math.sqrt(width) if model["tieEmbeddings"] else 1)
     head = {} if model["tieEmbeddings"] else dict(head=dict(kernel=kernel(width, model["vocabSize"])))
-    return dict(params=dict(embed=dict(embedding=table), layers=dict(block=stacked), norm=dict(scale=scale(width)), **head))
+    ends = dict(embed=dict(embedding=table), norm=dict(scale=scale(width)), **head)
+    return dict(params=dict(ends, layers=dict(block=stacked)))
 
 
 def init(model, rng):
@@ -238,4 +239,6 @@ def main(folder):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     main(None if sys.argv[1] == "--rounding" else Path(sys.argv[1]))
