@@ -12,7 +12,16 @@ import { type Batches, openBatches } from "./batches.js";
 import { toCanonical } from "./canonical.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "./checkpoint.js";
 import type { Json } from "./checkpointManifest.js";
-import { diverged, isSkipped, problemOf, type StepValues } from "./health.js";
+import {
+  diverged,
+  firstBadLeaf,
+  isFiniteStep,
+  isSkipped,
+  originOfExplosion,
+  originOfNonFinite,
+  problemOf,
+  type StepValues,
+} from "./health.js";
 import { type MetricsWriter, openMetricsFile, readMetrics, writeToAll } from "./metrics.js";
 import { measurePeak, stepFlops } from "./peak.js";
 import { type Progress, type ProgressStream, startProgress } from "./progress.js";
@@ -138,6 +147,10 @@ interface Ready {
 interface Unread {
   readonly step: number;
   readonly metrics: StepMetrics;
+  /** The tokens of the step, kept until it is known to be good. */
+  readonly tokens: Tensor;
+  /** Where the data stood before the step. */
+  readonly before: Json;
 }
 
 /** A run while it goes. */
@@ -158,6 +171,8 @@ class Run {
   private peak: number | undefined;
   private lastRead = 0;
   private lastSaved: string | undefined;
+  /** The step of the newest checkpoint. */
+  private savedStep: number;
 
   constructor(options: RunOptions, data: RunData, checkpoints: Checkpoints, from: Checkpoint | undefined) {
     const { config } = options;
@@ -187,6 +202,7 @@ class Run {
     });
     this.flops = stepFlops(this.training.types, config);
     this.lastSaved = from?.folder;
+    this.savedStep = from?.step ?? 0;
   }
 
   async train(): Promise<RunOutcome> {
@@ -198,7 +214,6 @@ class Run {
     let state = from ? await restoreRun(from, training) : training.init(config.seed);
     let step = from?.step ?? 0;
     let position = this.batches.position();
-    let saved = step;
     let unread: Unread | undefined;
     let next = step < config.steps ? this.ready() : undefined;
     this.lastRead = performance.now();
@@ -209,20 +224,18 @@ class Run {
     };
     while (step < config.steps && next && !this.stopRequested) {
       const batch: Ready = await next;
-      const [changed, metrics] = training.step(state, batch.tokens);
-      batch.tokens.dispose();
+      const [changed, metrics] = training.step(state, batch.tokens, unread?.metrics);
       state = changed;
       step++;
+      const before = position;
       position = batch.position;
       next = step < config.steps ? this.ready() : undefined;
       // The numbers of the step before are read while this one runs, so that no device waits for the host.
       await settle();
-      unread = { step, metrics };
+      unread = { step, metrics, tokens: batch.tokens, before };
       if (step % config.checkpointEvery === 0 && step < config.steps) {
-        // What is saved is known to be good.
         await settle();
         await this.save(state, step, position);
-        saved = step;
       }
       if (step % config.evalEvery === 0 || step === config.steps) {
         await settle();
@@ -231,7 +244,7 @@ class Run {
     }
     await settle();
     (await next)?.tokens.dispose();
-    if (saved !== step || !this.lastSaved) await this.save(state, step, position);
+    if (this.savedStep !== step || !this.lastSaved) await this.save(state, step, position);
     await this.checkpoints.finished();
     this.progress.finish();
     const status = step < config.steps ? "stopped" : "finished";
@@ -285,7 +298,8 @@ class Run {
   }
 
   /** Reads and records what a step told; throws when it went wrong. */
-  private async read({ step, metrics }: Unread, state: LanguageModelState): Promise<void> {
+  private async read(unread: Unread, state: LanguageModelState): Promise<void> {
+    const { step, metrics } = unread;
     const values = await readValues(metrics);
     const now = performance.now();
     const seconds = (now - this.lastRead) / 1000;
@@ -309,14 +323,49 @@ class Run {
     this.progress.update({ step, loss, tokens, ...shareOfPeak });
     const vocabSize = modelConfig(this.config, this.data.tokenizer.vocabSize).vocabSize;
     const problem = problemOf(values, vocabSize);
-    if (problem === undefined) return;
-    await this.checkpoints.finished().catch(() => {});
-    throw await diverged(step, problem, values, state, this.lastSaved);
+    if (problem === undefined) unread.tokens.dispose();
+    else throw await this.failure(unread, problem, values, state);
   }
 
+  /** Finds out what a step went wrong with, and saves the state from before it if that is still there. */
+  private async failure(
+    { step, tokens, before }: Unread,
+    problem: string,
+    values: StepValues,
+    state: LanguageModelState,
+  ): Promise<Error> {
+    await this.checkpoints.finished().catch(() => {});
+    if (isFiniteStep(values)) {
+      const origin = await originOfExplosion(state, values);
+      return diverged({ step, problem, origin, kept: this.lastSaved });
+    }
+    this.progress.note(`step ${step}: ${problem}; looking for the tensor that it began with`);
+    const origin = await originOfNonFinite(this.training, state, tokens, values);
+    const earlier = this.lastSaved;
+    const isRescued = step - 1 > this.savedStep && (await this.rescue(state, step - 1, before));
+    if (!isRescued) return diverged({ step, problem, origin, kept: earlier });
+    // Only as many checkpoints are kept as the configuration says.
+    const kept = earlier !== undefined && existsSync(earlier) ? earlier : undefined;
+    return diverged({ step, problem, origin, kept, rescued: this.lastSaved });
+  }
+
+  /** Saves the state that a step went wrong with, and tells whether that could be done. */
+  private async rescue(state: LanguageModelState, step: number, position: Json): Promise<boolean> {
+    try {
+      await this.save(state, step, position);
+      await this.checkpoints.finished();
+      return true;
+    } catch (error) {
+      this.progress.note(`the state of step ${step} was not saved: ${error}`);
+      return false;
+    }
+  }
+
+  /** Saves a state, which is checked first: what is saved is known to be good. */
   private async save(state: LanguageModelState, step: number, position: Json): Promise<void> {
     // Only one save is under way at a time, and a failure of it ends the run here.
     await this.checkpoints.finished();
+    await this.requireFinite(state, step);
     const { config } = this;
     const pending = await saveRun(this.checkpoints, this.training, state, { step, config, position });
     pending.committed.then(
@@ -325,6 +374,19 @@ class Run {
       },
       () => {},
     );
+    this.savedStep = step;
+  }
+
+  /** Throws when an update led to numbers that are not finite although its gradients were. */
+  private async requireFinite(state: LanguageModelState, step: number): Promise<void> {
+    const verdict = this.training.isFinite(state);
+    const isGood = (await verdict.item()) !== 0;
+    verdict.dispose();
+    if (isGood) return;
+    const bad = await firstBadLeaf(state);
+    const origin = bad && `the first one is ${bad.path}, on device ${bad.device}`;
+    const problem = "the update led to tensors that are not finite, although its gradients are";
+    throw diverged({ step, problem, origin, kept: this.lastSaved });
   }
 
   private async evaluate(state: LanguageModelState, step: number): Promise<void> {

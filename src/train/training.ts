@@ -5,6 +5,7 @@ import type { Variables } from "../nn/scope.js";
 import * as np from "../numpy/index.js";
 import {
   accumulateGradients,
+  allFinite,
   applyIfFinite,
   castFloats,
   dynamicLossScale,
@@ -18,14 +19,16 @@ import { withMesh } from "../spmd/constraint.js";
 import { type CostReport, costAnalysis } from "../spmd/cost.js";
 import { jit } from "../spmd/jit.js";
 import type { Mesh } from "../spmd/mesh.js";
+import { findNonFinite, type NonFinite } from "../spmd/nonFinite.js";
 import { PartitionSpec } from "../spmd/partitionSpec.js";
 import { NamedSharding } from "../spmd/sharding.js";
 import * as ops from "../trace/ops.js";
-import type { Tensor } from "../trace/tensor.js";
+import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { valueAndGrad } from "../transforms/grad.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import { fromCanonical, type LayerLayout, toCanonical } from "./canonical.js";
+import { leastLossScale } from "./health.js";
 import type { ModelConfig } from "./models/config.js";
 import { LanguageModel } from "./models/languageModel.js";
 import { crossEntropy } from "./models/loss.js";
@@ -54,6 +57,8 @@ export interface StepMetrics {
   readonly numUpdates: Tensor;
   /** What the loss was multiplied by; the step was skipped where the norm of its gradients is not finite. */
   readonly lossScale?: Tensor;
+  /** Whether neither this step nor one before it went wrong; those that did, and all after them, change nothing. */
+  readonly isGood: Tensor;
 }
 
 /** What {@link createTraining} needs. */
@@ -79,8 +84,18 @@ export interface TrainingOptions {
 export interface Training {
   /** The state before the first step, made on the devices. */
   init(seed: number): LanguageModelState;
-  /** One step on int32 tokens [batch, length + 1]; the old state's memory is reused. */
-  step(state: LanguageModelState, tokens: Tensor): [LanguageModelState, StepMetrics];
+  /**
+   * One step on int32 tokens [batch, length + 1]; the old state's memory is reused. A step whose loss or gradients
+   * are not finite returns the state as it was.
+   *
+   * @param before what the step before told, if nobody has looked at it: when that one went wrong, this one leaves
+   * the state alone too
+   */
+  step(state: LanguageModelState, tokens: Tensor, before?: StepMetrics): [LanguageModelState, StepMetrics];
+  /** The first tensor of a step's forward and backward pass that is not finite; slow, for finding what went wrong. */
+  findNonFinite(state: LanguageModelState, tokens: Tensor): Promise<NonFinite | undefined>;
+  /** Whether all numbers of a state are finite, a bool scalar. */
+  isFinite(state: LanguageModelState): Tensor;
   /** The mean cross-entropy of tokens under the state's parameters. */
   evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
   /** The logits of the next token after every position of tokens [batch, length]. */
@@ -107,6 +122,10 @@ export function createTraining(options: TrainingOptions): Training {
   const optimizer = parameterUpdates(options.optimizer, paramDtype);
   const isHalf = model.dtype === "float16" || paramDtype === "float16";
   const scaling = isHalf ? dynamicLossScale(options.lossScale) : undefined;
+  const leastScale = options.lossScale?.min ?? leastLossScale;
+  const { tensor = "sync" } = options;
+  const rules = languageModelRules(tensor);
+  const overlap = tensor === "async" ? ["model"] : [];
   const layout = layerLayout(model.numLayers, mesh.shape.pipe ?? 1, pipeline.repeats);
   const inTurn = LanguageModel(model);
   const network = layout
@@ -138,9 +157,8 @@ export function createTraining(options: TrainingOptions): Training {
     const logits = network.apply(params, inputs);
     return crossEntropy(logits, ops.sliceDim(tokens, 1, 1, length + 1), zLoss);
   };
-  const step = (state: LanguageModelState, tokens: Tensor): [LanguageModelState, StepMetrics] =>
+  const gradients = ({ params: current, lossScale }: LanguageModelState, tokens: Tensor) =>
     inContext(() => {
-      const { lossScale } = state;
       const differentiate = valueAndGrad(
         (params: Variables, rows: Tensor) => {
           const { loss, crossEntropy: entropy } = losses(params, rows);
@@ -148,12 +166,18 @@ export function createTraining(options: TrainingOptions): Training {
         },
         { hasAux: true },
       );
-      const [[, [loss, entropy]], scaled] = accumulateGradients(differentiate, accumulate)(
-        state.params,
-        tokens,
-      );
+      const [[, [loss, entropy]], scaled] = accumulateGradients(differentiate, accumulate)(current, tokens);
       const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
-      const gradientNorm = globalNorm(grads);
+      return { loss, entropy, grads, gradientNorm: globalNorm(grads) };
+    });
+  const step = (
+    state: LanguageModelState,
+    tokens: Tensor,
+    wasGood: Tensor,
+  ): [LanguageModelState, StepMetrics] =>
+    inContext(() => {
+      const { lossScale } = state;
+      const { loss, entropy, grads, gradientNorm } = gradients(state, tokens);
       const [params, remembered] = optimizer.update(grads, state.optimizer, state.params);
       const changed = { params, optimizer: remembered, step: state.step.add(1) };
       const squares = tree.leaves(grads).map((g) => np.sum(np.square((g as Tensor).astype("float32"))));
@@ -164,29 +188,46 @@ export function createTraining(options: TrainingOptions): Training {
         gradientSquares: np.stack(squares),
         numUpdates: state.step,
       };
-      if (!scaling || !lossScale) return [changed, metrics];
       const finite = np.logicalAnd(np.isfinite(gradientNorm), np.isfinite(loss));
       const before = { params: state.params, optimizer: state.optimizer, step: state.step };
-      const next = {
-        ...applyIfFinite(finite, changed, before),
-        lossScale: scaling.update(lossScale, finite),
-      };
-      return [next, { ...metrics, lossScale: lossScale.scale }];
+      const next = applyIfFinite(np.logicalAnd(finite, wasGood), changed, before);
+      if (!scaling || !lossScale) return [next, { ...metrics, isGood: np.logicalAnd(finite, wasGood) }];
+      const nextScale = applyIfFinite(wasGood, scaling.update(lossScale, finite), lossScale);
+      const isGood = np.logicalAnd(wasGood, np.logicalOr(finite, np.greater(lossScale.scale, leastScale)));
+      return [
+        { ...next, lossScale: nextScale },
+        { ...metrics, lossScale: lossScale.scale, isGood },
+      ];
     });
 
   const stepOptions = {
     mesh,
-    inShardings: [shardings, batchSharding],
+    inShardings: [shardings, batchSharding, everywhere],
     outShardings: [shardings, everywhere],
     donate: 0,
     overlap,
     name: "trainStep",
   };
   const init = jit(create, { mesh, outShardings: shardings, name: "init" });
+  const afterGoodStep = Tensor.scalar(true, "bool");
+  const compiledStep = jit(step, stepOptions);
+  const stepCost = costAnalysis(step, stepOptions);
   return {
     init: (seed) => init(random.key(seed)),
-    step: jit(step, stepOptions),
-    cost: costAnalysis(step, stepOptions),
+    step: (state, tokens, before) => compiledStep(state, tokens, before?.isGood ?? afterGoodStep),
+    cost: (state, tokens) => stepCost(state, tokens, afterGoodStep),
+    findNonFinite: findNonFinite(gradients, {
+      mesh,
+      inShardings: [shardings, batchSharding],
+      overlap,
+      name: "trainStep",
+    }),
+    isFinite: jit((state: LanguageModelState) => allFinite(state), {
+      mesh,
+      inShardings: [shardings],
+      outShardings: everywhere,
+      name: "isFinite",
+    }),
     evaluate: jit(
       (state: LanguageModelState, tokens: Tensor) =>
         inContext(() => {
