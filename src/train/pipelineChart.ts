@@ -11,7 +11,7 @@ import {
   taskLabel,
 } from "./pipelineSchedule.js";
 
-const [left, right, rowHeight, rowGap, headHeight, titleHeight] = [92, 12, 24, 4, 26, 24];
+const [left, right, rowHeight, rowGap, headHeight, titleHeight] = [104, 12, 24, 4, 26, 24];
 
 /** The usual width of a chart; a schedule of many iterations is wider and scrolls. */
 const usualWidth = 760;
@@ -148,14 +148,10 @@ function drawBox(
   plan: PipelinePlan,
 ): string {
   const rect = (from: number, to: number, attributes: string) => {
-    const [x, w] = [px(from), px(to) - px(from)];
-    return w < 0.3
-      ? ""
-      : `<rect x="${x.toFixed(1)}" y="${y}" width="${w.toFixed(1)}" height="${rowHeight}" ${attributes}/>`;
+    const wide = Math.max(0.4, px(to) - px(from));
+    return `<rect x="${px(from).toFixed(1)}" y="${y}" width="${wide.toFixed(1)}" height="${rowHeight}" ${attributes}/>`;
   };
-  const fill = task
-    ? `class="slot ${taskClass(task)}"`
-    : 'class="slot bubble" fill="url(#hatch)" style="fill:url(#hatch)"';
+  const fill = task ? `class="slot ${taskClass(task)}"` : 'class="slot bubble"';
   const wide = px(end) - px(begin);
   // Where the whole label does not fit, the microbatch alone may; the shade tells the repeat.
   const labels = task ? [taskLabel(task, plan), `${task.microbatch}`] : [];
@@ -164,7 +160,10 @@ function drawBox(
     label !== undefined
       ? `<text class="label" x="${((px(begin) + px(end)) / 2).toFixed(1)}" y="${y + 16}" text-anchor="middle">${label}</text>`
       : "";
-  const waited = waits.map((wait) => rect(wait.begin, wait.end, 'class="kind-wait"')).join("");
+  const waited = waits
+    .filter((wait) => px(wait.end) - px(wait.begin) >= 0.3)
+    .map((wait) => rect(wait.begin, wait.end, 'class="kind-wait"'))
+    .join("");
   return `<g><title>${escapeHtml(title)}</title>${rect(begin, end, fill)}${waited}${text}</g>`;
 }
 
