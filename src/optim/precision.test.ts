@@ -10,6 +10,7 @@ import {
   computeIn,
   dynamicLossScale,
   masterWeights,
+  roundedMaster,
   sgd,
 } from "./index.js";
 
@@ -46,6 +47,16 @@ describe("masterWeights", () => {
     expect(await plain.item()).toBe(1);
     expect(await params.item()).toBe(1 + 2 ** -6);
     expect(params.dtype).toBe("bfloat16");
+  });
+
+  test("round to the parameters, even where a weight moves by many times its size", async () => {
+    const optimizer = masterWeights(sgd({ learningRate: 1 }));
+    const params = np.array([1, 1, -3, 2 ** -20], "bfloat16");
+    const target = np.array([2 ** -20, 1.01, -0.5001, 1000.1]);
+    const [, state] = optimizer.update(params.astype("float32").sub(target), optimizer.init(params), params);
+    const rounded = roundedMaster(params, state);
+    expect(rounded.dtype).toBe("bfloat16");
+    expect([...(await rounded.astype("float32").data())]).toEqual([2 ** -20, 1.0078125, -0.5, 1000]);
   });
 });
 
@@ -101,6 +112,15 @@ describe("accumulateGradients", () => {
     got.forEach((g, i) => {
       expect(g).toBeCloseTo(want[i] ?? 0, 6);
     });
+  });
+
+  test("adds up 16-bit gradients in float32, and gives parts rows of the whole batch", async () => {
+    const narrow = (params: Tensor, x: Tensor) => [params.mul(x.sum()), x];
+    const x = np.array([256, 1, 1, 1, 256, 1, 1, 1]).astype("bfloat16");
+    const [sum, rows] = jit(accumulateGradients(narrow, 4))(np.array(1, "bfloat16"), x);
+    // 512 + 2 + 2 + 2, of which bfloat16 would keep 512.
+    expect([sum?.dtype, await sum?.item()]).toEqual(["float32", 518 / 4]);
+    expect([...((await rows?.data()) ?? [])]).toEqual([259 / 4, 259 / 4]);
   });
 
   test("says why a batch does not split", () => {
