@@ -93,9 +93,9 @@ function crossViolations(config: RunConfig): string[] {
   const violations = modelViolations(modelConfig(config, 256));
   const multiple = (path: string, value: number, of: number, why: string) => {
     if (value % of === 0) return;
-    const below = Math.max(of, Math.floor(value / of) * of);
+    const near = [Math.floor(value / of), Math.ceil(value / of)].filter((n) => n > 0).map((n) => n * of);
     violations.push(
-      `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${below} or ${Math.ceil(value / of) * of}`,
+      `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${near.join(" or ")}`,
     );
   };
   const splits = [
