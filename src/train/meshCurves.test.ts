@@ -29,16 +29,23 @@ const models: readonly ModelConfig[] = [
   { ...base, kind: "mlstm", tieEmbeddings: false },
 ];
 
-const meshes: readonly (readonly [name: string, axes: Record<string, number>, repeats?: number])[] = [
+interface Split extends Readonly<Partial<Record<"data" | "fsdp" | "pipe" | "model", number>>> {
+  readonly repeats?: number;
+  readonly tensor?: "sync" | "async";
+}
+
+const meshes: readonly (readonly [name: string, split: Split])[] = [
   ["data=2", { data: 2 }],
   ["fsdp=2", { fsdp: 2 }],
   ["model=2", { model: 2 }],
+  ["model=2, async", { model: 2, tensor: "async" }],
   ["pipe=2", { pipe: 2 }],
+  ["pipe=2, circular", { pipe: 2, repeats: 2 }],
   ["data=2 x model=2", { data: 2, model: 2 }],
-  ["pipe=2, circular", { pipe: 2 }, 2],
-  ["fsdp=2 x model=2", { fsdp: 2, model: 2 }],
+  ["fsdp=2 x model=2, async", { fsdp: 2, model: 2, tensor: "async" }],
   ["data=2 x pipe=2", { data: 2, pipe: 2 }],
   ["pipe=2 x model=2", { pipe: 2, model: 2 }],
+  ["pipe=2, circular x model=2, async", { pipe: 2, repeats: 2, model: 2, tensor: "async" }],
 ];
 
 // Each token mostly tells the next one, so that there is something to learn.
@@ -55,14 +62,16 @@ beforeAll(() => {
 });
 afterAll(() => engine?.close());
 
-async function lossCurve(model: ModelConfig, axes: Record<string, number>, repeats = 1): Promise<number[]> {
+async function lossCurve(model: ModelConfig, split: Split): Promise<number[]> {
   if (!engine) throw new Error("the engine is not open");
+  const { repeats = 1, tensor = "sync", ...axes } = split;
   const training = createTraining({
     model,
     optimizer: runOptimizer(config),
     mesh: Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...axes }, { engine }),
     zLoss: config.optimizer.zLoss,
     pipeline: { microbatches: 2, repeats },
+    tensor,
   });
   let state = training.init(config.seed);
   const losses: Tensor[] = [];
@@ -90,8 +99,8 @@ describe.each(models)("the loss curve of $kind over 50 steps", (model) => {
     expect(alone.at(-1)).toBeLessThan(0.5 * (alone[0] ?? 0));
   });
 
-  test.for(meshes)("is that of one device on %s", { timeout: 120_000 }, async ([, axes, repeats]) => {
-    const curve = await lossCurve(model, axes, repeats);
+  test.for(meshes)("is that of one device on %s", { timeout: 120_000 }, async ([, split]) => {
+    const curve = await lossCurve(model, split);
     expect(curve).toHaveLength(alone.length);
     const off = curve.map((loss, step) => Math.abs(loss / (alone[step] ?? 0) - 1));
     const worst = Math.max(...off);
