@@ -17,7 +17,7 @@ export interface ModelConfig {
   readonly tieEmbeddings: boolean;
   readonly ropeBase: number;
   readonly normEpsilon: number;
-  /** The type that activations are computed in; parameters are float32. */
+  /** The type that activations and matrix products are computed in, whatever type parameters have. */
   readonly dtype: DType;
   /** What each block keeps for the backward pass: everything, only matrix products, or nothing. */
   readonly remat: "none" | "dots" | "full";
