@@ -81,19 +81,22 @@ class Search {
     const results = this.everywhere.flatMap((position) =>
       program.outputs.map((atom): Read => ({ atom, frame: this.top, position })),
     );
-    return this.first(this.behind(results), true) ?? this.first(this.all(this.top), false);
+    const anywhere = this.everywhere.map((position) => this.all(this.top, position));
+    return this.first([this.behind(results)], true) ?? this.first(anywhere, false);
   }
 
   private get everywhere(): number[] {
     return range(this.statuses.length);
   }
 
-  private first(values: Iterable<Occurrence>, reachesResult: boolean): Culprit | undefined {
+  private first(values: Iterable<Iterable<Occurrence>>, reachesResult: boolean): Culprit | undefined {
     let best: { readonly value: Occurrence; readonly order: readonly number[] } | undefined;
-    for (const value of values) {
-      if (!this.isCulprit(value)) continue;
-      const order = [...this.order(value), value.position];
-      if (!best || isBefore(order, best.order)) best = { value, order };
+    for (const some of values) {
+      for (const value of some) {
+        if (!this.isCulprit(value)) continue;
+        const order = [...this.order(value), value.position];
+        if (!best || isBefore(order, best.order)) best = { value, order };
+      }
     }
     if (!best) return undefined;
     const { variable, frame, position } = best.value;
@@ -113,23 +116,19 @@ class Search {
       seen.add(key);
       const value = { variable: atom, frame, position };
       yield value;
-      open.push(...this.causes(value));
+      for (const cause of this.causes(value)) open.push(cause);
     }
   }
 
-  /** Every value of a run that is not finite, and of the runs inside it. */
-  private *all(frame: Frame): Iterable<Occurrence> {
+  /** Every value of a run on one device that is not finite, and of the runs inside it. */
+  private *all(frame: Frame, position: number): Iterable<Occurrence> {
     const { program } = frame.layout;
-    for (const position of this.everywhere) {
-      for (const variable of [...program.inputs, ...program.eqns.flatMap(({ outs }) => outs)]) {
-        const value = { variable, frame, position };
-        if (this.statusOf({ ...value, atom: variable }) !== status.finite) yield value;
-      }
-      for (const eqn of program.eqns) {
-        for (const inner of this.runs(eqn, frame, position)) {
-          for (const value of this.all(inner)) if (value.position === position) yield value;
-        }
-      }
+    for (const variable of [...program.inputs, ...program.eqns.flatMap(({ outs }) => outs)]) {
+      const value = { variable, frame, position };
+      if (this.statusOf({ ...value, atom: variable }) !== status.finite) yield value;
+    }
+    for (const eqn of program.eqns) {
+      for (const inner of this.runs(eqn, frame, position)) yield* this.all(inner, position);
     }
   }
 
