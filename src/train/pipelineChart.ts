@@ -37,12 +37,14 @@ interface Box {
 
 /** Draws a plan, and what was measured of it where something was. */
 export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | undefined): string {
+  // Parts of a batch that follow one another look alike, so the first stands for all.
+  const slots = measured?.slots.filter(({ part }) => part === 0) ?? [];
   const count = numIterations(plan);
   const wide = Math.max(usualWidth, left + right + 2 * count * narrowestSlot);
   // Without times an iteration is one unit long.
   const spanOf = (pass: Pass) =>
     measured
-      ? extent(measured.slots.filter((slot) => slot.pass === pass))
+      ? extent(slots.filter((slot) => slot.pass === pass))
       : { begin: pass === "forward" ? 0 : count, end: pass === "forward" ? count : 2 * count };
   const spans = { forward: spanOf("forward"), backward: spanOf("backward") };
   const [begin, end] = [spans.forward.begin, spans.backward.end];
@@ -69,14 +71,14 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
     plan.stages.map((tasks, stage) => plannedBoxes(tasks, stage, spans, plan)),
   );
   if (measured) {
-    const devices = [...new Map(measured.slots.map(({ device, stage }) => [device, stage]))];
+    const devices = [...new Map(slots.map(({ device, stage }) => [device, stage]))];
     devices.sort(([a, stageA], [b, stageB]) => stageA - stageB || a - b);
     const several = devices.length > plan.stages.length;
     rows(
       "measured",
       devices.map(([device, stage]) => (several ? `stage ${stage}, dev ${device}` : `stage ${stage}`)),
       devices.map(([device]) =>
-        measured.slots.filter((slot) => slot.device === device).map((slot) => measuredBox(slot, plan)),
+        slots.filter((slot) => slot.device === device).map((slot) => measuredBox(slot, plan)),
       ),
     );
     parts.push(timeAxis(end - begin, px(begin), scale, y + 12, "ms"));
@@ -186,5 +188,7 @@ function caption(plan: PipelinePlan, measured: MeasuredPipeline | undefined): st
   const planned = `Planned: ${percent(plannedBubble(plan))} of the slots are bubble.`;
   if (!measured) return `<p class="caption">${planned} Measured: no step of this pipeline was recorded.</p>`;
   const { useful, bubble, waiting } = measured.shares;
-  return `<p class="caption">${planned} Measured: the devices spent ${percent(useful)} of the iterations' time on microbatches, ${percent(bubble)} computing in the bubble on values that nobody uses, and ${percent(waiting)} waiting; ${percent(bubble + waiting)} lost in all.</p>`;
+  const parts =
+    measured.numParts > 1 ? ` Drawn is the first of ${measured.numParts} parts of the batch.` : "";
+  return `<p class="caption">${planned}${parts} Measured: the devices spent ${percent(useful)} of the iterations' time on microbatches, ${percent(bubble)} computing in the bubble on values that nobody uses, and ${percent(waiting)} waiting; ${percent(bubble + waiting)} lost in all.</p>`;
 }

@@ -70,6 +70,26 @@ describe("a pipeline's schedule", () => {
     expect(measured?.shares.useful).toBeCloseTo(15.5 / 20);
   });
 
+  test("is found for every part of a batch whose gradients are accumulated", () => {
+    const parts = loop(0, 1, 2, 0).map((one, i) => ({ ...one, begin: 20 * i, end: 20 * (i + 1) }));
+    const iterations = parts.flatMap((part) => [
+      part,
+      ...[...loop(0, 2, 5, part.begin), ...loop(0, 3, 5, part.begin + 10)].map((one) => ({
+        ...one,
+        depth: 1,
+      })),
+    ]);
+    const measured = measurePipeline(plan, { work: [], iterations }, () => 0);
+    expect(measured?.numParts).toBe(2);
+    const passes = measured?.slots.filter(({ iteration }) => iteration === 4);
+    expect(passes?.map(({ part, pass, begin }) => [part, pass, begin])).toEqual([
+      [0, "forward", 4],
+      [0, "backward", 10],
+      [1, "forward", 24],
+      [1, "backward", 30],
+    ]);
+  });
+
   test("is not made up where a trace does not show it", () => {
     const forwardOnly: StepTrace = { work: [], iterations: loop(0, 1, 5, 0) };
     expect(measurePipeline(plan, forwardOnly, () => 0)).toBeUndefined();

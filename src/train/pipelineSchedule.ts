@@ -1,7 +1,7 @@
 /** What the stages of a pipeline should work on in every iteration, and what a recorded step shows they did. */
 import { range } from "../ir/shape.js";
 import type { LayerLayout } from "./canonical.js";
-import type { LoopIteration, StepTrace } from "./stepTrace.js";
+import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
 
 /** What a stage works on in an iteration. */
 export interface PipelineTask {
@@ -56,6 +56,8 @@ export type Pass = "forward" | "backward";
 export interface MeasuredSlot {
   readonly device: number;
   readonly stage: number;
+  /** Which part of the batch went through the pipeline, 0 unless gradients are accumulated over several. */
+  readonly part: number;
   readonly pass: Pass;
   /** Counted as in the plan, so that the backward pass begins with the last one. */
   readonly iteration: number;
@@ -80,12 +82,17 @@ export interface PipelineShares {
 /** A pipeline as it ran. */
 export interface MeasuredPipeline {
   readonly slots: readonly MeasuredSlot[];
+  /** How many parts of a batch went through it one after the other. */
+  readonly numParts: number;
   readonly shares: PipelineShares;
 }
 
+/** A pipeline's loops are in no other loop, or in the one over parts of a batch. */
+const depths = [0, 1];
+
 /**
- * Finds the pipeline in a recorded step: the two loops with as many iterations as the plan has that are in no
- * other loop, the first forward and the second backward. Undefined when there are none, or a device shows others.
+ * Finds the pipeline in a recorded step: loops with as many iterations as the plan has, by turns forward and
+ * backward. Undefined when there are none, or devices differ.
  *
  * @param stageOf the stage that lies on a device
  */
@@ -95,21 +102,25 @@ export function measurePipeline(
   stageOf: (device: number) => number,
 ): MeasuredPipeline | undefined {
   const total = numIterations(plan);
-  const outer = trace.iterations.filter(({ depth }) => depth === 0);
   const slots: MeasuredSlot[] = [];
-  for (const device of new Set(outer.map((one) => one.device))) {
-    const own = outer.filter((one) => one.device === device);
-    const loops = loopRuns(own).filter((run) => run.length === total);
-    if (loops.length !== 2) return undefined;
+  let numParts: number | undefined;
+  for (const device of devicesOf(trace.iterations)) {
+    const own = trace.iterations.filter((one) => one.device === device);
+    const found = depths.map((depth) => loopRuns(own, depth).filter((run) => run.length === total));
+    const loops = found.find((runs) => runs.length > 0 && runs.length % 2 === 0) ?? [];
+    numParts ??= loops.length / 2;
+    if (numParts === 0 || numParts !== loops.length / 2) return undefined;
     const waits = trace.work.filter((one) => one.device === device && one.kind === "wait");
     const stage = stageOf(device);
-    loops.forEach((run, pass) => {
+    loops.forEach((run, i) => {
+      const pass = i % 2 === 0 ? "forward" : "backward";
       for (const { iteration: ran, begin, end } of run) {
-        const iteration = pass === 0 ? ran : total - 1 - ran;
+        const iteration = pass === "forward" ? ran : total - 1 - ran;
         slots.push({
           device,
           stage,
-          pass: pass === 0 ? "forward" : "backward",
+          part: Math.floor(i / 2),
+          pass,
           iteration,
           task: plan.stages[stage]?.[iteration] ?? null,
           begin,
@@ -121,13 +132,14 @@ export function measurePipeline(
       }
     });
   }
-  return slots.length > 0 ? { slots, shares: pipelineShares(slots) } : undefined;
+  return numParts === undefined ? undefined : { slots, numParts, shares: pipelineShares(slots) };
 }
 
-/** Iterations in the order in which they ran, by the runs of loops that they belong to. */
-function loopRuns(iterations: readonly LoopIteration[]): LoopIteration[][] {
+/** The iterations of a device at some depth in the order in which they ran, by the runs of their loops. */
+function loopRuns(iterations: readonly LoopIteration[], depth: number): LoopIteration[][] {
   const runs: LoopIteration[][] = [];
   for (const one of iterations) {
+    if (one.depth !== depth) continue;
     if (one.iteration === 0) runs.push([]);
     runs.at(-1)?.push(one);
   }
@@ -152,12 +164,14 @@ export function pipelineIterationNames(
   plan: PipelinePlan,
   { slots }: MeasuredPipeline,
 ): (iteration: LoopIteration) => string | undefined {
-  const key = (device: number, begin: number) => `${device} ${begin}`;
+  const key = ({ device, begin, end }: Pick<MeasuredSlot, "device" | "begin" | "end">) =>
+    `${device} ${begin} ${end}`;
   const names = new Map(
-    slots.map(({ device, begin, pass, iteration, task }) => {
+    slots.map((slot) => {
+      const { pass, iteration, task } = slot;
       const what = task ? `microbatch ${taskLabel(task, plan)}` : "bubble";
-      return [key(device, begin), `${pass} ${iteration}: ${what}`];
+      return [key(slot), `${pass} ${iteration}: ${what}`];
     }),
   );
-  return ({ device, begin, depth }) => (depth === 0 ? names.get(key(device, begin)) : undefined);
+  return (iteration) => names.get(key(iteration));
 }
