@@ -10,14 +10,14 @@ import { onHost, restoreRun } from "./runState.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./testRuns.js";
 import { runMesh, runTrainingFunctions, trainRun } from "./trainer.js";
 
-const meshes: Readonly<Record<string, Readonly<Record<string, number>>>> = {
+const meshes: Readonly<Record<string, Readonly<Record<string, number | string>>>> = {
   "one device": {},
   "data=2": { "mesh.data": 2 },
   "fsdp=2": { "mesh.fsdp": 2 },
   "model=2": { "mesh.model": 2 },
   "pipe=2": { "mesh.pipe": 2 },
   "data=2 x model=2": { "mesh.data": 2, "mesh.model": 2 },
-  "fsdp=2 x model=2": { "mesh.fsdp": 2, "mesh.model": 2 },
+  "fsdp=2 x model=2, async": { "mesh.fsdp": 2, "mesh.model": 2, tensor: "async" },
   "pipe=2, going round twice": { "mesh.pipe": 2, "pipeline.repeats": 2 },
 };
 const names = Object.keys(meshes);

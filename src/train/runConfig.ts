@@ -40,6 +40,11 @@ export const runSchema = {
     microbatches: integer(4, "micro-batches a batch is split into when pipe > 1"),
     repeats: integer(1, "how often a micro-batch goes round the stages (1 is GPipe, more is circular)"),
   },
+  tensor: choice(
+    "sync",
+    "how the devices of axis model exchange activations: summed, or in rings that overlap with products",
+    ["sync", "async"],
+  ),
   data: {
     source: text("bundled", "a text file, or `bundled` for the text that comes with the install"),
     tokenizer: text("bytes", "`bytes`, `bpe` (trained on the text), or a tokenizer.json"),
@@ -110,6 +115,7 @@ function crossViolations(config: RunConfig): string[] {
   multiple("model.numKvHeads", model.numKvHeads, mesh.model, "mesh.model");
   multiple("model.mlpWidth", model.mlpWidth, mesh.model, "mesh.model");
   multiple("model.width", model.width, mesh.fsdp, "mesh.fsdp");
+  if (config.tensor === "async") multiple("model.width", model.width, mesh.model, "mesh.model, tensor async");
   if (vocabMultiple % mesh.model !== 0)
     violations.push(
       `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,

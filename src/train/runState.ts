@@ -55,7 +55,7 @@ export function storedConfig(checkpoint: Checkpoint): RunConfig {
 
 /** Fields in which a run that is taken up again may differ from the checkpoint: where it runs and what it tells. */
 const free =
-  /^(mesh|pipeline)\.|^(steps|out|checkpointEvery|keep|evalEvery|sample)$|^model\.remat$|^optimizer\.accumulate$/;
+  /^(mesh|pipeline)\.|^(tensor|steps|out|checkpointEvery|keep|evalEvery|sample)$|^model\.remat$|^optimizer\.accumulate$/;
 
 /** Throws unless a run can go on from a checkpoint; all fields that differ are listed. */
 export function checkResumable(config: RunConfig, checkpoint: Checkpoint): void {

@@ -97,6 +97,7 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
     paramDtype: config.model.paramDtype,
     lossScale: { initial: config.optimizer.lossScale },
     pipeline: config.pipeline,
+    tensor: config.tensor,
   });
 }
 
