@@ -15,6 +15,8 @@ export interface Arguments {
   readonly options: ReadonlyMap<string, string | true>;
   /** Options that set fields of the configuration: `--model.width 256`, `--steps 10`. */
   readonly settings: readonly Setting[];
+  /** What is wrong with the command line, as sentences. */
+  readonly problems: readonly string[];
 }
 
 /** What a command accepts besides configuration fields. */
@@ -36,6 +38,7 @@ export function parseArguments(args: readonly string[], accepted: Accepted): Arg
   const options = new Map<string, string | true>();
   const settings: Setting[] = [];
   const problems: string[] = [];
+  const given = new Map<string, string>();
   const all = [
     ...accepted.values,
     ...accepted.switches,
@@ -44,50 +47,86 @@ export function parseArguments(args: readonly string[], accepted: Accepted): Arg
   ];
   for (let i = 0; i < args.length; i++) {
     const argument = args[i] ?? "";
-    if (!argument.startsWith("--")) {
+    if (!argument.startsWith("--") && !isMistyped(argument)) {
       positional.push(argument);
       continue;
     }
     const equals = argument.indexOf("=");
-    const name = argument.slice(2, equals > 0 ? equals : undefined);
+    const name = argument.slice(argument.startsWith("--") ? 2 : 1, equals > 0 ? equals : undefined);
+    if (!argument.startsWith("--")) {
+      const near = nearest(name, all);
+      problems.push(
+        `unknown option -${name}${near ? `; did you mean --${near}?` : ": options start with --"}`,
+      );
+      if (inlineValueFollows(args, i, equals)) i++;
+      continue;
+    }
     const inline = equals > 0 ? argument.slice(equals + 1) : undefined;
     if (accepted.switches.includes(name)) {
-      options.set(name, inline ?? true);
+      if (inline !== undefined) problems.push(`option --${name} takes no value, got "${inline}"`);
+      options.set(name, true);
       continue;
     }
     if (!all.includes(name)) {
       const near = nearest(name, all);
       problems.push(`unknown option --${name}${near ? `; did you mean --${near}?` : ""}`);
-      if (inline === undefined && args[i + 1]?.startsWith("--") === false) i++;
+      if (inlineValueFollows(args, i, equals)) i++;
       continue;
     }
     const value = inline ?? args[++i];
     if (value === undefined || (inline === undefined && value.startsWith("--"))) {
       problems.push(`option --${name} needs a value`);
       if (value !== undefined) i--;
-    } else if (name === "mesh" && accepted.fields.length > 0)
+      continue;
+    }
+    const before = given.get(name);
+    if (before !== undefined && before !== value)
+      problems.push(`option --${name} is given twice, as "${before}" and as "${value}": give it once`);
+    given.set(name, value);
+    if (name === "mesh" && accepted.fields.length > 0)
       settings.push(...meshSettings(value, accepted.fields, problems));
     else if (accepted.values.includes(name)) options.set(name, value);
     else settings.push({ path: name, value });
   }
-  if (problems.length > 0) throw new UsageError(problems.join("\n"));
-  return { positional, options, settings };
+  const axis = [...given.keys()].find((name) => name.startsWith("mesh."));
+  if (axis !== undefined && given.has("mesh"))
+    problems.push(`options --mesh and --${axis} both set the sizes of axes: use one of them`);
+  return { positional, options, settings, problems };
+}
+
+/** Whether an argument looks like an option with one dash too few, and not like a number or standard input. */
+function isMistyped(argument: string): boolean {
+  return /^-[A-Za-z]/.test(argument);
+}
+
+/** Whether the argument after an unknown option is its value. */
+function inlineValueFollows(args: readonly string[], index: number, equals: number): boolean {
+  return equals < 0 && args[index + 1]?.startsWith("-") === false;
 }
 
 /** `data=2,model=2`: axes that are not named have one device. */
 function meshSettings(text: string, fields: readonly string[], problems: string[]): Setting[] {
   const axes = fields.filter((path) => path.startsWith("mesh.")).map((path) => path.slice("mesh.".length));
   const sizes = new Map(axes.map((axis) => [axis, "1"]));
-  for (const part of text.split(",").filter((piece) => piece !== "")) {
-    const [axis = "", size = ""] = part.split("=");
+  const named = new Set<string>();
+  for (const part of text.split(",").map((piece) => piece.trim())) {
+    const [axis = "", ...rest] = part.split("=");
+    const size = rest.join("=");
     const near = nearest(axis, axes);
     if (!sizes.has(axis)) {
       problems.push(
         `--mesh: unknown axis "${axis}"; the axes are ${axes.join(", ")}${near ? `; did you mean ${near}?` : ""}`,
       );
-    } else if (!/^[1-9]\d*$/.test(size)) {
-      problems.push(`--mesh: axis ${axis} needs a whole number of devices, as in ${axis}=2, got "${part}"`);
+    } else if (named.has(axis)) {
+      problems.push(`--mesh: axis ${axis} is named twice, in "${text}": give its size once`);
+    } else if (!/^[1-9]\d{0,8}$/.test(size)) {
+      const whole = Math.max(1, Math.round(Number(size)));
+      const close = Number.isSafeInteger(whole) && size.trim() !== "" ? whole : 2;
+      problems.push(
+        `--mesh: axis ${axis} needs a whole number of at least 1 of devices, as in ${axis}=${close}, got "${part}"`,
+      );
     } else sizes.set(axis, size);
+    named.add(axis);
   }
   return [...sizes].map(([axis, value]) => ({ path: `mesh.${axis}`, value }));
 }

@@ -5,7 +5,7 @@ import type { Command } from "./command.js";
 const codes = [
   "Exit codes:",
   "  0    done",
-  "  1    failed: a file, a device, or a loss that is not a number",
+  "  1    failed: a file, a full disk, a device, or a loss that is not a number",
   "  2    wrong command line or configuration; nothing was run",
   "  130  interrupted; the step was finished and a checkpoint saved",
 ].join("\n");

@@ -131,7 +131,7 @@ describe("the command line", { timeout: 120_000 }, () => {
         if (sent || !so_far.includes("step 1/")) return;
         sent = true;
         child.kill("SIGINT");
-        if (times === 2) setTimeout(() => child.kill("SIGINT"), 5);
+        if (times === 2) setTimeout(() => child.kill("SIGINT"), 150);
       });
       expect(code, err).toBe(130);
       expect(err).toContain("stopping after this step");

@@ -3,6 +3,7 @@ import { realpathSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { ShardwiseError } from "../index.js";
+import { systemCode } from "../train/fileError.js";
 import { nearest } from "../train/schema.js";
 import { UsageError } from "./arguments.js";
 import { type Command, type ExitCode, exitCodes } from "./command.js";
@@ -54,7 +55,10 @@ export async function main(args: readonly string[]): Promise<ExitCode> {
   try {
     return await dispatch(args);
   } catch (error) {
-    const known = error instanceof ShardwiseError && error.code !== "internal";
+    const known =
+      error instanceof ShardwiseError
+        ? error.code !== "internal"
+        : /^E[A-Z\d]+$/.test(systemCode(error) ?? "");
     const text =
       error instanceof Error ? (known ? error.message : (error.stack ?? error.message)) : String(error);
     process.stderr.write(`shardwise: ${text}\n`);
@@ -64,7 +68,21 @@ export async function main(args: readonly string[]): Promise<ExitCode> {
 
 const script = process.argv[1];
 if (script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url)) {
+  // Nobody is left to tell when standard error is closed; a run goes on without it.
+  process.stderr.on("error", () => {});
+  let outputFailure: Error | undefined;
+  process.stdout.on("error", (error) => {
+    outputFailure ??= error;
+  });
   const code = await main(process.argv.slice(2));
   // Workers of the engine would keep the process alive; what was written has to leave it first.
-  process.stdout.write("", () => process.stderr.write("", () => process.exit(code)));
+  process.stdout.write("", async () => {
+    // Streams tell of failures a moment later.
+    await new Promise((resolve) => setImmediate(resolve));
+    // A reader such as `head` that has seen enough is no failure.
+    const failed = outputFailure !== undefined && systemCode(outputFailure) !== "EPIPE";
+    if (failed)
+      process.stderr.write(`shardwise: standard output could not be written (${outputFailure?.message})\n`);
+    process.stderr.write("", () => process.exit(failed && code === exitCodes.ok ? exitCodes.failure : code));
+  });
 }

@@ -1,24 +1,27 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/checkpoint.js";
 import { reasonOf } from "../train/fileError.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/runConfig.js";
-import { fieldsOf } from "../train/schema.js";
+import { fieldsOf, readConfig } from "../train/schema.js";
 import { checkpointFolder } from "../train/trainer.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command } from "./command.js";
 
-/** Takes the arguments of a command apart. */
+/** Takes the arguments of a command apart; everything that is wrong with them is reported at once. */
 export function argumentsOf(
   args: readonly string[],
   { options, takesFields }: Pick<Command, "options" | "takesFields">,
   switches: readonly string[] = [],
 ): Arguments {
-  return parseArguments(args, {
+  const parsed = parseArguments(args, {
     values: options.map(({ name }) => name.split(" ")[0] ?? name).filter((name) => !switches.includes(name)),
     switches,
     fields: takesFields ? [...fieldsOf(runSchema).keys()] : [],
   });
+  if (parsed.problems.length === 0) return parsed;
+  const { violations } = readConfig(runSchema, {}, parsed.settings);
+  throw new UsageError([...parsed.problems, ...violations].join("\n"));
 }
 
 /** Throws when there are more arguments than a command knows what to do with. */
@@ -50,6 +53,7 @@ export function integerOption(args: Arguments, name: string, fallback: number, l
 export function readConfigFile(path: string): unknown {
   let text: string;
   try {
+    if (statSync(path).isDirectory()) throw new Error("it is a folder without checkpoints");
     text = readFileSync(path, "utf8");
   } catch (cause) {
     throw new UsageError(`the configuration ${path} cannot be read (${reasonOf(cause)})`);
@@ -90,7 +94,8 @@ export interface Found {
 
 /** Whether a folder is a run or a checkpoint. */
 export function isRunFolder(folder: string): boolean {
-  return existsSync(join(folder, "manifest.json")) || existsSync(checkpointFolder(folder));
+  const isMiddle = basename(folder) === "checkpoints" && existsSync(folder);
+  return existsSync(join(folder, "manifest.json")) || existsSync(checkpointFolder(folder)) || isMiddle;
 }
 
 /** Finds a checkpoint: a checkpoint's own folder, or the newest one of a run's folder. */
@@ -103,9 +108,18 @@ export async function findCheckpoint(folder: string | undefined, command: string
     const run = basename(parent) === "checkpoints" ? dirname(parent) : folder;
     return { checkpoint: await openCheckpoint(folder), run };
   }
-  const checkpoints = openCheckpoints(checkpointFolder(folder));
+  const found = statSync(folder, { throwIfNoEntry: false });
+  if (found && !found.isDirectory()) {
+    throw new UsageError(
+      `${folder} is a file: ${command} needs the folder of a run, such as runs/default, or of one of its checkpoints`,
+    );
+  }
+  // The folder between a run's and those of its checkpoints stands for the run.
+  const isMiddle = basename(folder) === "checkpoints" && !existsSync(checkpointFolder(folder));
+  const run = isMiddle ? dirname(folder) : folder;
+  const checkpoints = openCheckpoints(checkpointFolder(run));
   const checkpoint = await checkpoints.latest();
-  if (checkpoint) return { checkpoint, run: folder };
+  if (checkpoint) return { checkpoint, run };
   const broken = (await checkpoints.list()).map((entry) => `\n  ${entry.folder}: ${entry.problem}`);
   throw new UsageError(
     existsSync(folder)

@@ -9,6 +9,9 @@ export const hostEngine: Engine = createReferenceEngine();
 
 let shared: Engine | undefined;
 
+/** More worker threads than this take minutes to start and never finish a step. */
+const maxSharedDevices = 256;
+
 /**
  * The process's shared engine with at least `numDevices` devices, opened when it is first needed: worker
  * threads, as many as there are cores or as a mesh asks for. The environment variable `SHARDWISE_ENGINE` can
@@ -19,6 +22,12 @@ export function sharedEngine(numDevices: number): Engine {
   if (choice === "reference") return hostEngine;
   if (choice !== "threads") {
     throw new ShardwiseError("config", `SHARDWISE_ENGINE is "${choice}": use "threads" or "reference"`);
+  }
+  if (numDevices > maxSharedDevices) {
+    throw new ShardwiseError(
+      "config",
+      `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${availableParallelism()} processors: use at most ${maxSharedDevices}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
+    );
   }
   if (!shared || shared.numDevices < numDevices || !isOpen(shared)) {
     shared = createThreadsEngine({ numDevices: Math.max(numDevices, availableParallelism()) });

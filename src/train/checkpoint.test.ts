@@ -287,7 +287,7 @@ describe("a save on a full disk", () => {
       const failing = openCheckpoints(root, { fileSystem: files });
       const { committed } = await failing.save(2, stateAt(2));
       await expect(committed).rejects.toThrow(
-        /the checkpoint of step 2 could not be written \(ENOSPC\): the disk is full and it needs \d+ bytes.*untouched/,
+        /the checkpoint of step 2 could not be written \(ENOSPC\): the disk is full, it needs \d+ bytes.*untouched/,
       );
       await expect(failing.finished()).rejects.toThrow(FileError);
       await expect(failing.finished()).resolves.toBeUndefined();

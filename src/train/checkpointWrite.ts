@@ -1,8 +1,9 @@
 import { createHash, randomUUID } from "node:crypto";
+import { statfs } from "node:fs/promises";
 import { join } from "node:path";
 import type { HostData } from "../ir/dtype.js";
 import { byteSize } from "../ir/dtype.js";
-import { sizeOf } from "../ir/shape.js";
+import { range, sizeOf } from "../ir/shape.js";
 import { formatManifest, type Manifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import type { FileSystem } from "./files.js";
@@ -78,8 +79,36 @@ export async function writeCheckpoint(
     return name;
   } catch (cause) {
     await files.remove(draft).catch(() => {});
-    throw explain(cause, root, snapshot);
+    throw await explain(cause, root, snapshot, maxFileBytes);
   }
+}
+
+/** The files of tensors that a snapshot becomes, and its manifest once their checksums are known. */
+function layOut(snapshot: Snapshot, maxFileBytes: number) {
+  const groups = groupLeaves(
+    snapshot.leaves.map((leaf) => ({ type: leaf })),
+    maxFileBytes,
+  );
+  const numFiles = (groups.at(-1) ?? -1) + 1;
+  const number = (n: number) => String(n).padStart(5, "0");
+  const tensorFiles = range(numFiles).map((file) => {
+    const members = snapshot.leaves.filter((_, i) => groups[i] === file);
+    const { header, arrays } = layOutSafetensors(members.map((leaf) => [leaf.path, leaf] as const));
+    return {
+      name: `tensors-${number(file + 1)}-of-${number(numFiles)}.safetensors`,
+      parts: [header, ...arrays.map(({ data }) => bytesOf(data))],
+    };
+  });
+  const leaves = snapshot.leaves.map(({ path, dtype, shape, spec }, i) => ({
+    path,
+    dtype,
+    shape,
+    spec,
+    file: groups[i] ?? 0,
+  }));
+  const manifest = (written: readonly ManifestFile[]) =>
+    new TextEncoder().encode(formatManifest({ ...snapshot.manifest, leaves, files: written }));
+  return { tensorFiles, manifest };
 }
 
 async function writeDraft(
@@ -88,32 +117,23 @@ async function writeDraft(
   snapshot: Snapshot,
   maxFileBytes: number,
 ): Promise<void> {
-  const groups = groupLeaves(
-    snapshot.leaves.map((leaf) => ({ type: leaf })),
-    maxFileBytes,
-  );
-  const numFiles = (groups.at(-1) ?? -1) + 1;
+  const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
   const written: ManifestFile[] = [];
-  for (let file = 0; file < numFiles; file++) {
-    const number = (n: number) => String(n).padStart(5, "0");
-    const name = `tensors-${number(file + 1)}-of-${number(numFiles)}.safetensors`;
-    const members = snapshot.leaves.filter((_, i) => groups[i] === file);
-    const { header, arrays } = layOutSafetensors(members.map((leaf) => [leaf.path, leaf] as const));
-    const parts = [header, ...arrays.map(({ data }) => bytesOf(data))];
+  for (const { name, parts } of tensorFiles) {
     written.push({ name, ...(await writeFile(files, join(draft, name), parts)) });
   }
-  const manifest: Manifest = {
-    ...snapshot.manifest,
-    leaves: snapshot.leaves.map(({ path, dtype, shape, spec }, i) => ({
-      path,
-      dtype,
-      shape,
-      spec,
-      file: groups[i] ?? 0,
-    })),
-    files: written,
-  };
-  await writeFile(files, join(draft, manifestName), [new TextEncoder().encode(formatManifest(manifest))]);
+  await writeFile(files, join(draft, manifestName), [manifest(written)]);
+}
+
+/** The size of all files of a checkpoint. */
+function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
+  const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
+  const sizes = tensorFiles.map(({ name, parts }) => ({
+    name,
+    bytes: parts.reduce((sum, part) => sum + part.length, 0),
+    sha256: "0".repeat(64),
+  }));
+  return sizes.reduce((sum, { bytes }) => sum + bytes, manifest(sizes).length);
 }
 
 /** The most that is hashed and written at once, so that the process stays responsive. */
@@ -141,14 +161,22 @@ async function writeFile(files: FileSystem, path: string, parts: readonly Uint8A
 
 const diskFull = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
 
-function explain(cause: unknown, root: string, { manifest, leaves }: Snapshot): unknown {
+async function explain(
+  cause: unknown,
+  root: string,
+  snapshot: Snapshot,
+  maxFileBytes: number,
+): Promise<unknown> {
   const code = systemCode(cause);
   if (code === undefined || cause instanceof FileError) return cause;
-  const bytes = leaves.reduce((sum, { data }) => sum + data.byteLength, 0);
-  const what = `the checkpoint of step ${manifest.step} could not be written`;
+  const what = `the checkpoint of step ${snapshot.manifest.step} could not be written`;
   const kept = "the checkpoints before it are untouched";
+  const free = await statfs(root).then(
+    ({ bavail, bsize }) => ` and ${bavail * bsize} are free`,
+    () => "",
+  );
   const advice = diskFull.has(code)
-    ? `the disk is full and it needs ${bytes} bytes: free space, or keep fewer checkpoints`
+    ? `the disk is full, it needs ${sizeOfFiles(snapshot, maxFileBytes)} bytes${free}: free space, or keep fewer checkpoints`
     : reasonOf(cause);
   return new FileError("checkpoint", root, 0, `${what} (${code}): ${advice}; ${kept}`, { cause });
 }

@@ -1,5 +1,8 @@
+import { randomUUID } from "node:crypto";
+import { closeSync, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
-import { systemCode } from "./fileError.js";
+import { dirname } from "node:path";
+import { FileError, systemCode } from "./fileError.js";
 
 /** A file that is being written. */
 export interface WritableFile {
@@ -68,7 +71,10 @@ export const nodeFileSystem: FileSystem = {
     try {
       return await readdir(path);
     } catch (error) {
-      if (systemCode(error) === "ENOENT") return [];
+      const code = systemCode(error);
+      if (code === "ENOENT") return [];
+      if (code === "ENOTDIR")
+        throw new FileError("files", path, 0, "a folder is needed here, but it is in or at a file");
       throw error;
     }
   },
@@ -77,8 +83,66 @@ export const nodeFileSystem: FileSystem = {
       const found = await stat(path);
       return found.isFile() ? found.size : undefined;
     } catch (error) {
-      if (systemCode(error) === "ENOENT") return undefined;
+      const code = systemCode(error);
+      if (code === "ENOENT" || code === "ENOTDIR") return undefined;
       throw error;
     }
   },
 };
+
+/** Writes a small file so that at every moment there is the old one or the new one, also after a power cut. */
+export async function replaceFile(path: string, content: string): Promise<void> {
+  const draft = `${path}.${randomUUID()}`;
+  try {
+    const file = await nodeFileSystem.create(draft);
+    try {
+      await file.write(new TextEncoder().encode(content));
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await nodeFileSystem.rename(draft, path);
+    await nodeFileSystem.syncFolder(dirname(path));
+  } catch (error) {
+    await nodeFileSystem.remove(draft).catch(() => {});
+    throw error;
+  }
+}
+
+/** A file that records are added to. */
+export interface RecordFile {
+  /** Adds a record; when that fails, the record is kept in memory and written before the next one. */
+  append(record: Uint8Array): void;
+  close(): void;
+}
+
+/** Opens a file for records, each of which is written whole or not at all, unless the process is killed. */
+export function openRecordFile(path: string): RecordFile {
+  const file = openSync(path, "a");
+  let waiting: readonly Uint8Array[] = [];
+  const flush = () => {
+    const start = fstatSync(file).size;
+    const bytes = Buffer.concat(waiting);
+    try {
+      for (let done = 0; done < bytes.length; ) done += writeSync(file, bytes, done);
+    } catch (error) {
+      // A full disk takes the first bytes; half a record would hide those after it.
+      if (fstatSync(file).isFile()) ftruncateSync(file, start);
+      throw error;
+    }
+    waiting = [];
+  };
+  return {
+    append: (record) => {
+      waiting = [...waiting, record];
+      flush();
+    },
+    close: () => {
+      try {
+        if (waiting.length > 0) flush();
+      } finally {
+        closeSync(file);
+      }
+    },
+  };
+}

@@ -12,6 +12,8 @@ export interface GenerateOptions {
   /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
   readonly topK?: number;
   readonly seed?: number;
+  /** When it is aborted, no further token is drawn. */
+  readonly signal?: AbortSignal;
   /** Called with every new piece of text. */
   readonly onText?: (text: string) => void;
 }
@@ -35,7 +37,7 @@ export async function generate(
   window: number,
   options: GenerateOptions,
 ): Promise<string> {
-  const { prompt, length, temperature = 0.8, topK = 0, seed = 0, onText } = options;
+  const { prompt, length, temperature = 0.8, topK = 0, seed = 0, signal, onText } = options;
   if (!(temperature >= 0))
     throw new ValueError(`[generate] temperature is ${temperature}: use a number of at least 0`);
   if (!(Number.isInteger(topK) && topK >= 0))
@@ -45,7 +47,7 @@ export async function generate(
   const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];
   let shown = tokenizer.decode(tokens);
   let first = Math.max(0, tokens.length - window);
-  for (let i = 0; i < length; i++) {
+  for (let i = 0; i < length && signal?.aborted !== true; i++) {
     if (tokens.length - first > window) first = tokens.length - Math.ceil(window / 2);
     const all = await logits(tokens.slice(first));
     const known = Array.from({ length: tokenizer.vocabSize }, (_, token) => all[token] ?? 0);

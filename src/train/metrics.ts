@@ -1,6 +1,7 @@
-import { appendFileSync, existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { ValueError } from "../ir/errors.js";
+import { openRecordFile } from "./files.js";
 
 /** What is recorded of one step; numbers that JSON does not know are written as text. */
 export type Metrics = Readonly<Record<string, number | string | boolean | null>>;
@@ -20,6 +21,7 @@ export interface MetricsFileOptions {
 /**
  * Appends one line of JSON for every step: `{"step":12,"loss":4.21,…}`. Every line is complete on its own, so
  * a run that is killed leaves at most its last line unfinished, which is dropped when the file is opened again.
+ * A line that does not fit on the disk is written before the next one that does.
  */
 export function openMetricsFile(path: string, { resumeAt }: MetricsFileOptions = {}): MetricsWriter {
   mkdirSync(dirname(path), { recursive: true });
@@ -35,12 +37,13 @@ export function openMetricsFile(path: string, { resumeAt }: MetricsFileOptions =
       renameSync(`${path}.tmp`, path);
     }
   }
+  const file = openRecordFile(path);
   return {
     write: (step, metrics) => {
       if (!Number.isSafeInteger(step)) throw new ValueError(`[metrics] ${step} is no number of a step`);
-      appendFileSync(path, `${JSON.stringify({ step, ...metrics }, plainNumber)}\n`);
+      file.append(new TextEncoder().encode(`${JSON.stringify({ step, ...metrics }, plainNumber)}\n`));
     },
-    close: () => {},
+    close: file.close,
   };
 }
 
@@ -66,6 +69,28 @@ function stepOf(line: string): number | undefined {
   } catch {
     return undefined;
   }
+}
+
+/**
+ * Lets failures of a writer pass, so that a full disk does not end what is recorded.
+ *
+ * @param onFailure called with the first failure, and with the first one after a success
+ */
+export function tolerant(writer: MetricsWriter, onFailure: (error: unknown) => void): MetricsWriter {
+  let failing = false;
+  const attempt = (work: () => void) => {
+    try {
+      work();
+      failing = false;
+    } catch (error) {
+      if (!failing) onFailure(error);
+      failing = true;
+    }
+  };
+  return {
+    write: (step, metrics) => attempt(() => writer.write(step, metrics)),
+    close: () => attempt(writer.close),
+  };
 }
 
 /** Writes to several places. */

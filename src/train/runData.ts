@@ -1,11 +1,12 @@
 import { existsSync } from "node:fs";
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { ValueError } from "../ir/errors.js";
+import { ShardwiseError } from "../ir/errors.js";
 import { BpeTokenizer } from "./bpe.js";
 import { trainBpe } from "./bpeTrainer.js";
 import { bundledText } from "./corpus.js";
 import { FileError, reasonOf } from "./fileError.js";
+import { replaceFile } from "./files.js";
 import type { RunConfig } from "./runConfig.js";
 import { byteTokenizer, type Tokenizer } from "./tokenizer.js";
 import { formatTokenizer, readTokenizer } from "./tokenizerJson.js";
@@ -31,15 +32,22 @@ export async function storedTokenizer(config: RunConfig, folder: string): Promis
  * Opens the text that a run is trained on and the tokeniser for it, and splits off what is kept for evaluation.
  *
  * @param folder the run's folder, where a tokeniser other than that of bytes is kept
+ * @param how whether the run was begun before, so that it goes on with its tokeniser; or the tokeniser to use
  */
-export async function openRunData(config: RunConfig, folder: string): Promise<RunData> {
+export async function openRunData(
+  config: RunConfig,
+  folder: string,
+  how: { readonly begun: boolean } | { readonly tokenizer: Tokenizer },
+): Promise<RunData> {
   const { data } = config;
   const isTokens = data.source.endsWith(".tokens");
   const documents = isTokens ? [] : await readDocuments(data.source);
-  const tokenizer = await openTokenizer(config, folder, documents);
+  const tokenizer =
+    "tokenizer" in how ? how.tokenizer : await openTokenizer(config, folder, how.begun, documents);
   const all = isTokens ? await openTokenShards([data.source]) : encodeDocuments(documents, tokenizer);
   if (all.vocabSize > tokenizer.vocabSize) {
-    throw new ValueError(
+    throw new ShardwiseError(
+      "config",
       `[train] ${data.source} has tokens up to ${all.vocabSize - 1}, but the tokeniser knows ${tokenizer.vocabSize}: set data.tokenizer to the tokenizer.json that the file was made with`,
     );
   }
@@ -47,8 +55,11 @@ export async function openRunData(config: RunConfig, folder: string): Promise<Ru
   const kept = Math.floor(all.numTokens * data.validation);
   const numTraining = kept >= least ? all.numTokens - kept : all.numTokens;
   if (numTraining < least) {
-    throw new ValueError(
-      `[train] ${data.source} has ${numTraining} tokens to train on, fewer than one row of data.sequence + 1 = ${least}: use shorter rows or more text`,
+    throw new ShardwiseError(
+      "config",
+      numTraining < 2
+        ? `[train] ${data.source} has ${numTraining} tokens, too few to train on: use more text`
+        : `[train] ${data.source} has ${numTraining} tokens to train on, fewer than one row of data.sequence + 1 = ${least}: set data.sequence to ${numTraining - 1} or less, or use more text`,
     );
   }
   return {
@@ -70,14 +81,16 @@ async function readDocuments(source: string): Promise<string[]> {
 async function openTokenizer(
   { data }: RunConfig,
   folder: string,
+  begun: boolean,
   documents: readonly string[],
 ): Promise<Tokenizer> {
   if (data.tokenizer === "bytes") return byteTokenizer();
   const own = join(folder, tokenizerFile);
-  // A run that is taken up again goes on with the tokeniser that it began with.
-  if (existsSync(own)) return readTokenizer(own);
+  // A file that a start without a checkpoint left behind may be of other settings.
+  if (begun && existsSync(own)) return readTokenizer(own);
   if (data.tokenizer === "bpe" && documents.length === 0) {
-    throw new ValueError(
+    throw new ShardwiseError(
+      "config",
       `[train] a BPE tokeniser cannot be trained on ${data.source}, which holds tokens already: set data.tokenizer to the tokenizer.json that it was made with`,
     );
   }
@@ -86,7 +99,7 @@ async function openTokenizer(
       ? trainBpe(documents, { vocabSize: data.vocabSize })
       : await readTokenizer(data.tokenizer);
   await mkdir(folder, { recursive: true });
-  if (tokenizer instanceof BpeTokenizer) await writeFile(own, formatTokenizer(tokenizer));
+  if (tokenizer instanceof BpeTokenizer) await replaceFile(own, formatTokenizer(tokenizer));
   return tokenizer;
 }
 

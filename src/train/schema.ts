@@ -33,11 +33,11 @@ export function integer(value: number, help: string, least = 1): Field<number> {
     help,
     accepts,
     read: (given) => {
-      const n = typeof given === "string" ? Number(given) : given;
-      if (typeof n === "number" && Number.isInteger(n) && n >= least) return { value: n };
+      const n = typeof given === "string" && given.trim() !== "" ? Number(given) : given;
+      if (typeof n === "number" && Number.isSafeInteger(n) && n >= least) return { value: n };
       const nearest =
         typeof n === "number" && Number.isFinite(n)
-          ? `; the nearest is ${Math.max(least, Math.round(n))}`
+          ? `; the nearest is ${Math.min(Number.MAX_SAFE_INTEGER, Math.max(least, Math.round(n)))}`
           : "";
       return { problem: `is ${show(given)}: use ${accepts}${nearest}` };
     },
@@ -60,9 +60,9 @@ export function decimal(
     accepts,
     read: (given) => {
       const n = typeof given === "string" && given.trim() !== "" ? Number(given) : given;
-      if (typeof n === "number" && n >= least && n <= most) return { value: n };
+      if (typeof n === "number" && Number.isFinite(n) && n >= least && n <= most) return { value: n };
       const nearest =
-        typeof n === "number" && !Number.isNaN(n)
+        typeof n === "number" && Number.isFinite(n)
           ? `; the nearest is ${Math.min(most, Math.max(least, n))}`
           : "";
       return { problem: `is ${show(given)}: use ${accepts}${nearest}` };
@@ -118,6 +118,8 @@ export interface Setting {
 export interface ReadConfig<S extends Schema> {
   readonly config: Config<S>;
   readonly violations: readonly string[];
+  /** The paths of fields whose values could not be read; they have their defaults. */
+  readonly unread: readonly string[];
 }
 
 /** Reads a configuration from JSON and settings that override it; what is not given has its default. */
@@ -127,11 +129,13 @@ export function readConfig<S extends Schema>(
   settings: readonly Setting[] = [],
 ): ReadConfig<S> {
   const violations: string[] = [];
+  const unread: string[] = [];
   const paths = [...fieldsOf(schema).keys()];
   const known = new Set(paths);
   const given = new Map<string, unknown>();
+  const groups = paths.flatMap((path) => (path.includes(".") ? [path.slice(0, path.lastIndexOf("."))] : []));
   const suggest = (path: string) => {
-    const near = nearest(path, paths);
+    const near = nearest(path, [...new Set([...paths, ...groups])]) ?? endingIn(path, paths);
     return near ? `; did you mean ${near}?` : "";
   };
   const walk = (node: unknown, prefix: string) => {
@@ -160,10 +164,18 @@ export function readConfig<S extends Schema>(
         const result = part.read(given.get(path));
         if ("value" in result) return [name, result.value];
         violations.push(`${path} ${result.problem}`);
+        unread.push(path);
         return [name, part.default];
       }),
     );
-  return { config: build(schema, "") as Config<S>, violations };
+  return { config: build(schema, "") as Config<S>, violations, unread };
+}
+
+/** The field that has the last part of a path as its own, when only one has: `width` is `model.width`. */
+function endingIn(path: string, paths: readonly string[]): string | undefined {
+  const last = path.slice(path.lastIndexOf(".") + 1);
+  const found = paths.filter((candidate) => candidate.endsWith(`.${last}`));
+  return found.length === 1 ? found[0] : undefined;
 }
 
 /** All fields of a schema by path. */

@@ -1,8 +1,9 @@
 /** TensorBoard event files: TFRecords of `Event` messages with scalar summaries. */
-import { closeSync, mkdirSync, openSync, writeSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { maskedCrc32c } from "./crc32c.js";
+import { openRecordFile } from "./files.js";
 import type { MetricsWriter } from "./metrics.js";
 
 /** Options of {@link openEventFile}. */
@@ -22,8 +23,8 @@ export function openEventFile(
   mkdirSync(folder, { recursive: true });
   const seconds = Math.floor(now()).toString().padStart(10, "0");
   const path = join(folder, `events.out.tfevents.${seconds}.${hostname()}.${process.pid}${suffix}`);
-  const file = openSync(path, "a");
-  writeSync(file, record(message(double(1, now()), bytes(3, text("brain.Event:2")))));
+  const file = openRecordFile(path);
+  file.append(record(message(double(1, now()), bytes(3, text("brain.Event:2")))));
   return {
     path,
     write: (step, metrics) => {
@@ -31,9 +32,9 @@ export function openEventFile(
         typeof value === "number" ? [bytes(1, message(bytes(1, text(tag)), float(2, value)))] : [],
       );
       if (values.length === 0) return;
-      writeSync(file, record(message(double(1, now()), varint(2, step), bytes(5, message(...values)))));
+      file.append(record(message(double(1, now()), varint(2, step), bytes(5, message(...values)))));
     },
-    close: () => closeSync(file),
+    close: file.close,
   };
 }
 

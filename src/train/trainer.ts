@@ -1,6 +1,5 @@
 /** One training run from its configuration: data, devices, steps, checkpoints and what tells how it goes. */
 import { existsSync } from "node:fs";
-import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Engine } from "../ir/engine.js";
 import { ShardwiseError } from "../ir/errors.js";
@@ -12,6 +11,8 @@ import { type Batches, openBatches } from "./batches.js";
 import { toCanonical } from "./canonical.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "./checkpoint.js";
 import type { Json } from "./checkpointManifest.js";
+import { FileError, reasonOf, systemCode } from "./fileError.js";
+import { replaceFile } from "./files.js";
 import {
   diverged,
   firstBadLeaf,
@@ -22,16 +23,18 @@ import {
   problemOf,
   type StepValues,
 } from "./health.js";
-import { type MetricsWriter, openMetricsFile, readMetrics, writeToAll } from "./metrics.js";
+import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "./metrics.js";
 import { measurePeak, stepFlops } from "./peak.js";
 import { type Progress, type ProgressStream, startProgress } from "./progress.js";
 import type { StepRecord } from "./report.js";
 import { modelConfig, type RunConfig } from "./runConfig.js";
 import { openRunData, type RunData } from "./runData.js";
+import { lockRun } from "./runLock.js";
 import { runOptimizer, runSchedule } from "./runOptimizer.js";
 import { writeRunReport, writeStepTrace } from "./runReport.js";
-import { checkResumable, onHost, restoreRun, saveRun } from "./runState.js";
+import { onHost, restoreRun, saveRun } from "./runState.js";
 import { sampleText } from "./sampleText.js";
+import { startingPoint } from "./startingPoint.js";
 import { recordWork } from "./stepTrace.js";
 import { openEventFile } from "./tensorboard.js";
 import type { TokenSource } from "./tokenShards.js";
@@ -103,39 +106,36 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
 
 /** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
 export async function trainRun(options: RunOptions): Promise<RunOutcome> {
-  const { config, resume = false } = options;
+  const { config, resume = false, stream = process.stderr } = options;
+  const release = lockRun(config.out);
   const checkpoints = openCheckpoints(checkpointFolder(config.out), { keep: config.keep });
-  const from = await startingPoint(checkpoints, config, resume);
-  if (from) checkResumable(config, from);
-  const data = await openRunData(config, config.out);
-  const run = new Run(options, data, checkpoints, from);
   try {
-    return await run.train();
+    const from = await startingPoint(checkpoints, config, resume, (text) => stream.write(`${text}\n`));
+    const data = await openRunData(config, config.out, { begun: from !== undefined });
+    const run = new Run(options, data, checkpoints, from);
+    try {
+      return await run.train();
+    } finally {
+      // A save that is under way when something else fails is still a good one.
+      await checkpoints.finished().catch(() => {});
+      run.close();
+    }
+  } catch (cause) {
+    throw await explain(cause, config.out, checkpoints);
   } finally {
-    run.close();
+    release();
   }
 }
 
-async function startingPoint(
-  checkpoints: Checkpoints,
-  { out }: RunConfig,
-  resume: boolean,
-): Promise<Checkpoint | undefined> {
-  const newest = await checkpoints.latest();
-  if (resume && !newest) {
-    const broken = (await checkpoints.list()).map(({ folder, problem }) => `\n  ${folder}: ${problem}`);
-    throw new ShardwiseError(
-      "file",
-      `[resume] there is no checkpoint in ${checkpoints.root}${broken.length > 0 ? ` that can be loaded:${broken.join("")}` : ""}\nstart without --resume, or name the run's folder with --out`,
-    );
-  }
-  if (!resume && newest) {
-    throw new ShardwiseError(
-      "config",
-      `[train] ${out} holds a run already, at step ${newest.step}: continue it with --resume, or choose another folder with --out`,
-    );
-  }
-  return newest;
+/** Says of a file that could not be written where it is and what is left. */
+async function explain(cause: unknown, folder: string, checkpoints: Checkpoints): Promise<unknown> {
+  if (cause instanceof ShardwiseError || systemCode(cause) === undefined) return cause;
+  const newest = await checkpoints.latest().catch(() => undefined);
+  const kept = newest
+    ? `the checkpoint of step ${newest.step} is complete: go on from it with --resume`
+    : "no checkpoint was saved yet";
+  const rule = `a file of the run could not be written (${reasonOf(cause)}); ${kept}`;
+  return new FileError("train", folder, 0, rule, { cause });
 }
 
 /** Tokens of one step on their devices, and where the data stands after them. */
@@ -172,6 +172,8 @@ class Run {
   private peak: number | undefined;
   private lastRead = 0;
   private lastSaved: string | undefined;
+  /** How many saves failed since one did not. */
+  private failedSaves = 0;
   /** The step of the newest checkpoint. */
   private savedStep: number;
 
@@ -192,15 +194,16 @@ class Run {
     });
     const file = join(config.out, "metrics.jsonl");
     if (from && existsSync(file)) this.remember(file, from.step);
-    this.metrics = writeToAll(
-      openMetricsFile(file, from ? { resumeAt: from.step } : {}),
-      openEventFile(join(config.out, "tensorboard")),
-    );
     this.progress = startProgress({
       numSteps: config.steps,
       firstStep: from?.step ?? 0,
       ...(options.stream ? { stream: options.stream } : {}),
     });
+    const events = join(config.out, "tensorboard");
+    this.metrics = writeToAll(
+      this.passing(file, openMetricsFile(file, { resumeAt: from?.step ?? 0 })),
+      this.passing(events, openEventFile(events)),
+    );
     this.flops = stepFlops(this.training.types, config);
     this.lastSaved = from?.folder;
     this.savedStep = from?.step ?? 0;
@@ -208,8 +211,7 @@ class Run {
 
   async train(): Promise<RunOutcome> {
     const { config, training, from } = this;
-    await mkdir(config.out, { recursive: true });
-    await writeFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
+    await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
     this.progress.note(this.introduction());
     this.peak = await measurePeak(this.mesh);
     let state = from ? await restoreRun(from, training) : training.init(config.seed);
@@ -234,25 +236,28 @@ class Run {
       // The numbers of the step before are read while this one runs, so that no device waits for the host.
       await settle();
       unread = { step, metrics, tokens: batch.tokens, before };
-      if (step % config.checkpointEvery === 0 && step < config.steps) {
-        await settle();
-        await this.save(state, step, position);
-      }
+      // What is recorded of a step is on the disk before a checkpoint from which it would not be done again.
       if (step % config.evalEvery === 0 || step === config.steps) {
         await settle();
         await this.evaluate(state, step);
       }
+      if (step % config.checkpointEvery === 0 && step < config.steps) {
+        await settle();
+        await this.save(state, step, position);
+      }
     }
     await settle();
     (await next)?.tokens.dispose();
-    if (this.savedStep !== step || !this.lastSaved) await this.save(state, step, position);
+    await this.savesSettled();
+    if (this.savedStep !== step || !this.lastSaved) await this.save(state, step, position, true);
     await this.checkpoints.finished();
     this.progress.finish();
-    const status = step < config.steps ? "stopped" : "finished";
-    const sampled = status === "finished" && this.options.finish !== false;
-    const { sample, files } = sampled ? await this.finish(state) : { sample: "", files: {} };
+    const isDone = step >= config.steps;
+    const isClosing = isDone && this.options.finish !== false;
+    const { sample, files } =
+      isClosing && !this.stopRequested ? await this.finish(state) : { sample: "", files: {} };
     return {
-      status,
+      status: isDone && !(isClosing && this.stopRequested) ? "finished" : "stopped",
       step,
       folder: config.out,
       checkpoint: this.lastSaved ?? "",
@@ -353,7 +358,7 @@ class Run {
   /** Saves the state that a step went wrong with, and tells whether that could be done. */
   private async rescue(state: LanguageModelState, step: number, position: Json): Promise<boolean> {
     try {
-      await this.save(state, step, position);
+      await this.save(state, step, position, true);
       await this.checkpoints.finished();
       return true;
     } catch (error) {
@@ -362,20 +367,46 @@ class Run {
     }
   }
 
-  /** Saves a state, which is checked first: what is saved is known to be good. */
-  private async save(state: LanguageModelState, step: number, position: Json): Promise<void> {
-    // Only one save is under way at a time, and a failure of it ends the run here.
-    await this.checkpoints.finished();
+  /**
+   * Begins to save a state, when the save before is over. It is checked first: what is saved is known to be good.
+   *
+   * @param isLast whether none comes after it
+   */
+  private async save(state: LanguageModelState, step: number, position: Json, isLast = false): Promise<void> {
+    await this.savesSettled();
     await this.requireFinite(state, step);
     const { config } = this;
     const pending = await saveRun(this.checkpoints, this.training, state, { step, config, position });
     pending.committed.then(
       ({ folder }) => {
         this.lastSaved = folder;
+        this.savedStep = step;
+        this.failedSaves = 0;
       },
-      () => {},
+      (error: unknown) => {
+        this.failedSaves++;
+        if (!isLast && this.failedSaves === 1)
+          this.progress.note(`${reasonOf(error)}\ntraining goes on, and the next save tries again`);
+      },
     );
-    this.savedStep = step;
+  }
+
+  /** Waits for the disk. One failed save loses nothing that the next cannot save; a second ends the run. */
+  private async savesSettled(): Promise<void> {
+    try {
+      await this.checkpoints.finished();
+    } catch (error) {
+      if (this.failedSaves > 1) throw error;
+    }
+  }
+
+  /** A writer whose failures do not end the run. */
+  private passing(path: string, writer: MetricsWriter): MetricsWriter {
+    return tolerant(writer, (error) =>
+      this.progress.note(
+        `${path} could not be written (${reasonOf(error)}): training goes on, and what is missing is written when it can be`,
+      ),
+    );
   }
 
   /** Throws when an update led to numbers that are not finite although its gradients were. */
@@ -414,9 +445,15 @@ class Run {
               window: config.data.sequence,
               engine: mesh.engine,
             },
-            { prompt: await this.prompt(), length: config.sample, seed: config.seed },
+            {
+              prompt: await this.prompt(),
+              length: config.sample,
+              seed: config.seed,
+              ...(this.options.signal ? { signal: this.options.signal } : {}),
+            },
           )
         : "";
+    if (this.stopRequested) return { sample, files: {} };
     const { tokens } = await this.ready();
     const cost = training.cost(state, tokens);
     const warm = training.step(state, tokens);

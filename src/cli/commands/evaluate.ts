@@ -1,4 +1,4 @@
-import { openRunData } from "../../train/runData.js";
+import { openRunData, storedTokenizer } from "../../train/runData.js";
 import { checkResumable, restoreRun, storedConfig } from "../../train/runState.js";
 import { evaluateOn, runMesh, runTrainingFunctions } from "../../train/trainer.js";
 import { type Command, exitCodes } from "../command.js";
@@ -29,6 +29,7 @@ export const evaluate: Command = {
     const data = await openRunData(
       isOther ? { ...config, data: { ...config.data, validation: 0 } } : config,
       run,
+      { tokenizer: await storedTokenizer(config, run) },
     );
     const training = runTrainingFunctions(config, data.tokenizer.vocabSize, runMesh(config));
     const state = await restoreRun(checkpoint, training);

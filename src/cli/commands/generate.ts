@@ -37,10 +37,12 @@ export const generate: Command = {
     const config = storedConfig(checkpoint);
     const tokenizer = await storedTokenizer(config, run);
     const { params } = await checkpoint.restoreTree<{ readonly params: Variables }>();
+    const closed = new AbortController();
+    process.stdout.on("error", () => closed.abort());
     process.stdout.write(prompt);
     await sampleText(
       { model: modelConfig(config, tokenizer.vocabSize), params, tokenizer, window: config.data.sequence },
-      { ...options, prompt, onText: (text) => process.stdout.write(text) },
+      { ...options, prompt, signal: closed.signal, onText: (text) => process.stdout.write(text) },
     );
     process.stdout.write("\n");
     return exitCodes.ok;

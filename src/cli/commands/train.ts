@@ -2,6 +2,7 @@ import { openCheckpoints } from "../../train/checkpoint.js";
 import { formatValue, plotCurve } from "../../train/lossCurve.js";
 import { formatDuration } from "../../train/progress.js";
 import type { RunConfig } from "../../train/runConfig.js";
+import { runHolder } from "../../train/runLock.js";
 import { checkpointFolder, type RunOutcome, trainRun } from "../../train/trainer.js";
 import type { Arguments } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
@@ -43,30 +44,37 @@ async function resolveConfig(args: Arguments, resume: boolean): Promise<RunConfi
   const [file] = args.positional;
   const json = file === undefined ? {} : readConfigFile(file);
   const config = configOf(json, args);
-  const newest = await openCheckpoints(checkpointFolder(config.out)).latest();
-  if (resume && newest) {
+  const newest = resume ? await openCheckpoints(checkpointFolder(config.out)).latest() : undefined;
+  if (newest) {
     const stored = mergeConfigs(newest.manifest.config, { out: config.out });
     return configOf(mergeConfigs(stored, json), args);
   }
   const named =
     args.settings.some(({ path }) => path === "out") || (file !== undefined && "out" in Object(json));
-  if (resume || named || !newest) return config;
-  return { ...config, out: await freeFolder(config.out) };
+  return resume || named ? config : { ...config, out: await freeFolder(config.out) };
 }
 
-/** The first of `folder-2`, `folder-3` … without checkpoints. */
+/** The first of `folder`, `folder-2`, `folder-3` … that holds no run. */
 async function freeFolder(folder: string): Promise<string> {
-  for (let number = 2; ; number++) {
-    const candidate = `${folder}-${number}`;
-    if (!(await openCheckpoints(checkpointFolder(candidate)).latest())) return candidate;
+  for (let number = 1; ; number++) {
+    const candidate = number === 1 ? folder : `${folder}-${number}`;
+    const { length } = await openCheckpoints(checkpointFolder(candidate)).list();
+    if (length === 0 && !runHolder(candidate)) return candidate;
   }
 }
 
+/** Within this many milliseconds a second signal is the same keypress: npm hands on what the terminal sent too. */
+const sameKeypress = 100;
+
 /** The first interrupt asks the run to end after its step, the second ends the process at once. */
 function onInterrupt(stop: AbortController): () => void {
+  let first = Number.NEGATIVE_INFINITY;
   const listener = () => {
+    const now = performance.now();
+    if (now - first < sameKeypress) return;
     // Checkpoints appear whole or not at all, so that nothing is lost by leaving now.
     if (stop.signal.aborted) process.exit(exitCodes.interrupted);
+    first = now;
     process.stderr.write("\nstopping after this step and saving; press Ctrl-C again to stop at once\n");
     stop.abort();
   };

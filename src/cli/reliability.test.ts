@@ -1,0 +1,195 @@
+import { spawn } from "node:child_process";
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { openCheckpoints } from "../train/checkpoint.js";
+import { temporaryFolder, writeText } from "../train/testRuns.js";
+import { checkpointFolder } from "../train/trainer.js";
+import { type Ended, ended, nodeArguments, startShardwise, userEnvironment } from "./testProcess.js";
+
+const folder = temporaryFolder();
+const text = writeText(folder.path);
+afterAll(folder.remove);
+
+writeFileSync(
+  join(folder.path, "config.json"),
+  JSON.stringify({
+    model: { width: 8, numLayers: 2, numHeads: 2, numKvHeads: 2, mlpWidth: 8 },
+    mesh: { data: 1 },
+    pipeline: { microbatches: 2 },
+    data: { source: text, sequence: 8, batch: 4 },
+    checkpointEvery: 3,
+    evalEvery: 4,
+    sample: 0,
+  }),
+);
+
+const shardwise = (...args: readonly string[]) => ended(startShardwise(folder.path, args));
+
+const train = (out: string, ...more: readonly string[]) =>
+  names(join(folder.path, out)).some((name) => name.startsWith("step-"))
+    ? ["train", "--resume", "--out", out, ...more]
+    : ["train", "config.json", "--out", out, ...more];
+
+/** A copy of a run of three steps. */
+const copied = (out: string) =>
+  cpSync(join(folder.path, "base"), join(folder.path, out), { recursive: true });
+beforeAll(async () => {
+  const { code, err } = await shardwise(...train("base", "--steps", "3"));
+  expect(code, err).toBe(0);
+}, 60_000);
+
+/** Starts training and ends it with a signal as soon as something is seen in its folder. */
+async function stopped(
+  out: string,
+  signal: NodeJS.Signals,
+  seen: (run: string) => boolean,
+  ...more: readonly string[]
+): Promise<Ended> {
+  const child = startShardwise(folder.path, train(out, ...more));
+  const run = join(folder.path, out);
+  const timer = setInterval(() => {
+    if (!seen(run)) return;
+    clearInterval(timer);
+    child.kill(signal);
+  }, 1);
+  const end = await ended(child);
+  clearInterval(timer);
+  return end;
+}
+
+const lines = (run: string) => {
+  const file = join(run, "metrics.jsonl");
+  return existsSync(file) ? readFileSync(file, "utf8").split("\n").slice(0, -1) : [];
+};
+const names = (run: string) => (existsSync(checkpointFolder(run)) ? readdirSync(checkpointFolder(run)) : []);
+const reached = (step: number) => (run: string) =>
+  lines(run).some((line) => line.startsWith(`{"step":${step},`));
+const isSaving = (run: string) => names(run).some((name) => name.startsWith(".partial-"));
+
+/** All that must not depend on interruptions: the files of the last checkpoint, and what each step told. */
+async function result(out: string) {
+  const run = join(folder.path, out);
+  const newest = await openCheckpoints(checkpointFolder(run)).latest();
+  const told = lines(run).map((line) => {
+    const { tokensPerSecond, seconds, ...same } = JSON.parse(line) as Record<string, unknown>;
+    return same;
+  });
+  return { step: newest?.step, files: newest?.manifest.files, data: newest?.manifest.data, told };
+}
+
+describe("a run that is killed", { timeout: 240_000 }, () => {
+  test.each([
+    { mesh: "fsdp=2", moments: [reached(2), isSaving] },
+    { mesh: "pipe=2", moments: [reached(8)] },
+  ])(
+    "at any moment goes on to the same bits and tells every step once ($mesh)",
+    async ({ mesh, moments }) => {
+      const settings = ["--mesh", mesh, "--steps", "40"];
+      const whole = await shardwise(...train(`whole ${mesh}`, ...settings));
+      expect(whole.code, whole.err).toBe(0);
+      const out = `killed ${mesh}`;
+      for (const moment of moments) {
+        const { signal, err } = await stopped(out, "SIGKILL", moment, ...settings);
+        expect(signal, err).toBe("SIGKILL");
+        const list = await openCheckpoints(checkpointFolder(join(folder.path, out))).list();
+        expect(list.every(({ problem }) => problem === undefined)).toBe(true);
+      }
+      // A kill in the middle of a line.
+      writeFileSync(join(folder.path, out, "metrics.jsonl"), '{"step":', { flag: "a" });
+      const last = await shardwise(...train(out, ...settings));
+      expect(last.code, last.err).toBe(0);
+      expect(await result(out)).toEqual(await result(`whole ${mesh}`));
+      expect(names(join(folder.path, out))).toEqual(["step-00000039", "step-00000040"]);
+    },
+  );
+});
+
+describe("a run that is interrupted", { timeout: 120_000 }, () => {
+  test("as it begins, by SIGTERM, saves where it is and ends with code 130", async () => {
+    const child = startShardwise(folder.path, train("early", "--steps", "1000000"));
+    let sent = false;
+    const { code, err } = await ended(child, (so_far) => {
+      if (sent || !so_far.includes("writing to")) return;
+      sent = true;
+      child.kill("SIGTERM");
+    });
+    expect(code, err).toBe(130);
+    const [newest] = await openCheckpoints(checkpointFolder(join(folder.path, "early"))).list();
+    expect(newest).toMatchObject({ problem: undefined });
+  });
+
+  test("while it samples at the end has its checkpoint, and makes the rest when it is taken up again", async () => {
+    const settings = ["--steps", "2", "--sample", "100000"];
+    const isDone = (run: string) => names(run).includes("step-00000002");
+    const { code, out, err } = await stopped("sampling", "SIGINT", isDone, ...settings);
+    expect(code, err).toBe(130);
+    expect(out).toContain("stopped after step 2 of 2");
+    const again = await shardwise(...train("sampling", "--sample", "4"));
+    expect(again.code, again.err).toBe(0);
+    expect(existsSync(join(folder.path, "sampling", "report.html"))).toBe(true);
+  });
+
+  test("twice by one keypress, as under npm, is interrupted once", async () => {
+    const child = startShardwise(folder.path, train("npm", "--steps", "1000000"));
+    let sent = false;
+    const { code, out } = await ended(child, (so_far) => {
+      if (sent || !so_far.includes("step 1/")) return;
+      sent = true;
+      child.kill("SIGINT");
+      setTimeout(() => child.kill("SIGINT"), 20);
+    });
+    expect(code).toBe(130);
+    expect(out).toContain("stopped after step");
+  });
+});
+
+/** Starts training with a limit on the size of its files, which fails as a full disk does. */
+function limited(kibibytes: number, args: readonly string[]): Promise<Ended> {
+  const script = `trap '' XFSZ; ulimit -f ${kibibytes}; exec "$@"`;
+  const command = ["-c", script, "bash", process.execPath, ...nodeArguments, ...args];
+  return ended(spawn("bash", command, { cwd: folder.path, env: userEnvironment }));
+}
+
+// A limit on the size of files is what POSIX systems have.
+describe.skipIf(process.platform === "win32")("a disk that is full", { timeout: 120_000 }, () => {
+  test("ends the run with what a checkpoint needs, and the run goes on when there is space", async () => {
+    copied("full");
+    const failed = await limited(24, train("full", "--steps", "12"));
+    expect(failed.code).toBe(1);
+    expect(failed.err).toMatch(
+      /the checkpoint of step 6 could not be written \(EFBIG\): the disk is full, it needs \d{5} bytes and \d+ are free: .*untouched\ntraining goes on/,
+    );
+    expect(failed.err.trim().split("\n").at(-1)).toMatch(
+      /^shardwise: .*full\/checkpoints, byte 0: .*of step 9/,
+    );
+    expect(names(join(folder.path, "full"))).toEqual(["step-00000003"]);
+    const again = await shardwise(...train("full", "--steps", "12"));
+    expect(again.code, again.err).toBe(0);
+    expect(again.err).toContain("from step 3");
+    expect((await result("full")).told.filter(({ loss }) => loss !== undefined)).toHaveLength(12);
+  });
+
+  test("does not end a run because of its metrics; a report that fails says what is saved", async () => {
+    copied("metrics");
+    rmSync(join(folder.path, "metrics", "report.html"));
+    mkdirSync(join(folder.path, "metrics", "report.html"));
+    const file = join(folder.path, "metrics", "metrics.jsonl");
+    const kept = readFileSync(file, "utf8");
+    const filler = `${JSON.stringify({ step: 3, note: "x".repeat(96 * 1024 - 60 - kept.length) })}\n`;
+    writeFileSync(file, kept + filler);
+    const { code, err } = await limited(96, train("metrics", "--steps", "8"));
+    expect(err).toContain("metrics.jsonl could not be written (EFBIG");
+    expect(err).toContain("training goes on");
+    expect(readFileSync(file, "utf8")).toBe(kept + filler);
+    expect(code).toBe(1);
+    expect(err).toContain("the checkpoint of step 8 is complete: go on from it with --resume");
+    expect(err).not.toContain("    at ");
+  });
+});
+
+test("a reader that closes the output early is no failure", { timeout: 60_000 }, async () => {
+  const child = startShardwise(folder.path, ["generate", "base", "--length", "1000000"]);
+  child.stdout?.once("data", () => child.stdout?.destroy());
+  expect(await ended(child)).toMatchObject({ code: 0, err: "" });
+});
