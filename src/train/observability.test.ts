@@ -172,6 +172,21 @@ describe("startProgress", () => {
     expect(text.match(/\n/g)).toHaveLength(2);
   });
 
+  test("forgets the first step, which also compiles", () => {
+    let [time, written] = [0, ""];
+    const stream = { isTTY: false, write: (text: string) => (written += text) };
+    const progress = startProgress({ numSteps: 3, stream, now: () => time, interval: 0 });
+    for (const [i, seconds] of [9, 1, 1].entries()) {
+      time += 1000 * seconds;
+      progress.update({ step: i + 1, loss: 1, tokens: 900, shareOfPeak: 0.5 / seconds });
+    }
+    expect(written.split("\n").slice(0, 3)).toEqual([
+      "step 1/3  loss 1  100 tokens/s  6% of peak  ETA 18s",
+      "step 2/3  loss 1  900 tokens/s  50% of peak  ETA 1s",
+      "step 3/3  loss 1  900 tokens/s  50% of peak  ETA 0s",
+    ]);
+  });
+
   test("shows the share of the peak over the time of the last steps, not that of a lucky one", () => {
     let written = "";
     const stream = { isTTY: false, write: (text: string) => (written += text) };

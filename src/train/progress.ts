@@ -64,8 +64,10 @@ export function startProgress(options: ProgressOptions): Progress {
   // The time of steps in multiples of what it would be at peak: times have a mean, speeds do not.
   let timesIdeal: number | undefined;
   let line = "";
+  let numUpdates = 0;
+  // The first step also compiles, so that the second one replaces it.
   const blend = (mean: number | undefined, value: number) =>
-    mean === undefined ? value : smoothing * mean + (1 - smoothing) * value;
+    mean === undefined || numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
   const draw = () => {
     const { columns = 80 } = stream;
     const fitting = line.length >= columns ? `${line.slice(0, columns - 2)}…` : line;
@@ -74,6 +76,7 @@ export function startProgress(options: ProgressOptions): Progress {
   return {
     update: ({ step, loss, tokens, shareOfPeak }) => {
       const time = now();
+      numUpdates++;
       const seconds = (time - lastAt) / 1000;
       if (step > lastStep && seconds > 0) {
         secondsPerStep = blend(secondsPerStep, seconds / (step - lastStep));
