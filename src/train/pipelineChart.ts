@@ -26,6 +26,12 @@ const numShades = 3;
 
 const passes: readonly Pass[] = ["forward", "backward"];
 
+/** From the first beginning of a pass on any device to its last end. */
+interface PassSpan {
+  readonly begin: number;
+  readonly end: number;
+}
+
 /** A box of the picture. */
 interface Box {
   readonly task: PipelineTask | null;
@@ -46,7 +52,7 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
     measured
       ? extent(slots.filter((slot) => slot.pass === pass))
       : { begin: pass === "forward" ? 0 : count, end: pass === "forward" ? count : 2 * count };
-  const spans = { forward: spanOf("forward"), backward: spanOf("backward") };
+  const spans = apart(spanOf("forward"), spanOf("backward"));
   const [begin, end] = [spans.forward.begin, spans.backward.end];
   const scale = (wide - left - right) / (end - begin || 1);
   const px = (time: number) => left + (time - begin) * scale;
@@ -90,10 +96,14 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
 const hatch =
   '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-line" width="1.5" height="6"/></pattern></defs>';
 
-function passHeads(
-  spans: Readonly<Record<Pass, { readonly begin: number; readonly end: number }>>,
-  px: (time: number) => number,
-): string {
+/** The spans of both passes; where some devices go backward before all have gone forward, they meet in between. */
+function apart(forward: PassSpan, backward: PassSpan): Readonly<Record<Pass, PassSpan>> {
+  if (forward.end <= backward.begin) return { forward, backward };
+  const middle = (forward.end + backward.begin) / 2;
+  return { forward: { ...forward, end: middle }, backward: { ...backward, begin: middle } };
+}
+
+function passHeads(spans: Readonly<Record<Pass, PassSpan>>, px: (time: number) => number): string {
   const heads = passes.map((pass) => {
     const [from, to] = [px(spans[pass].begin), px(spans[pass].end)];
     return (
@@ -107,7 +117,7 @@ function passHeads(
 function plannedBoxes(
   tasks: readonly (PipelineTask | null)[],
   stage: number,
-  spans: Readonly<Record<Pass, { readonly begin: number; readonly end: number }>>,
+  spans: Readonly<Record<Pass, PassSpan>>,
   plan: PipelinePlan,
 ): Box[] {
   const count = tasks.length;
