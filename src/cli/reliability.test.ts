@@ -2,10 +2,16 @@ import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+  type Ended,
+  ended,
+  nodeArguments,
+  startShardwise,
+  userEnvironment,
+} from "../../test/fixtures/cliProcess.js";
 import { openCheckpoints } from "../train/checkpoint.js";
 import { temporaryFolder, writeText } from "../train/testRuns.js";
 import { checkpointFolder } from "../train/trainer.js";
-import { type Ended, ended, nodeArguments, startShardwise, userEnvironment } from "./testProcess.js";
 
 const folder = temporaryFolder();
 const text = writeText(folder.path);
