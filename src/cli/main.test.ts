@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { openCheckpoints } from "../train/checkpoint.js";
+import { checkpointFolder } from "../train/runSetup.js";
 import { temporaryFolder, writeText } from "../train/testRuns.js";
-import { checkpointFolder } from "../train/trainer.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = temporaryFolder();

@@ -10,8 +10,8 @@ import {
   userEnvironment,
 } from "../../test/fixtures/cliProcess.js";
 import { openCheckpoints } from "../train/checkpoint.js";
+import { checkpointFolder } from "../train/runSetup.js";
 import { temporaryFolder, writeText } from "../train/testRuns.js";
-import { checkpointFolder } from "../train/trainer.js";
 
 const folder = temporaryFolder();
 const text = writeText(folder.path);

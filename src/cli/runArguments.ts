@@ -3,8 +3,8 @@ import { basename, dirname, join } from "node:path";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/checkpoint.js";
 import { reasonOf } from "../train/fileError.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/runConfig.js";
+import { checkpointFolder } from "../train/runSetup.js";
 import { fieldsOf, readConfig } from "../train/schema.js";
-import { checkpointFolder } from "../train/trainer.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command } from "./command.js";
 

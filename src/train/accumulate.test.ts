@@ -3,9 +3,9 @@ import { devicePut, Mesh, np, random, type Tensor, tree } from "../index.js";
 import { chain, clipByGlobalNorm, momentum } from "../optim/index.js";
 import { abstractTensor, abstractTree } from "./abstractTensor.js";
 import { toCanonical } from "./canonical.js";
+import { numParameters } from "./runSetup.js";
 import { onHost } from "./runState.js";
 import { tinyModel } from "./testRuns.js";
-import { numParameters } from "./trainer.js";
 import { createTraining, type LanguageModelState } from "./training.js";
 
 const [batch, length] = [8, 8];

@@ -6,9 +6,10 @@ import type { Tensor } from "../trace/tensor.js";
 import { toCanonical } from "./canonical.js";
 import { openCheckpoint } from "./checkpoint.js";
 import type { RunConfig } from "./runConfig.js";
+import { runMesh, runTrainingFunctions } from "./runSetup.js";
 import { onHost, restoreRun } from "./runState.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./testRuns.js";
-import { runMesh, runTrainingFunctions, trainRun } from "./trainer.js";
+import { trainRun } from "./trainer.js";
 
 const meshes: Readonly<Record<string, Readonly<Record<string, number | string>>>> = {
   "one device": {},

@@ -6,8 +6,9 @@ import { adamw } from "../optim/index.js";
 import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
 import { DivergedError, diverged } from "./health.js";
 import type { RunConfig } from "./runConfig.js";
+import { checkpointFolder } from "./runSetup.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./testRuns.js";
-import { checkpointFolder, type RunOptions, trainRun } from "./trainer.js";
+import { type RunOptions, trainRun } from "./trainer.js";
 import { createTraining, type LanguageModelState } from "./training.js";
 
 const folder = temporaryFolder();

@@ -7,9 +7,10 @@ import { DivergedError, problemOf } from "./health.js";
 import { readMetrics } from "./metrics.js";
 import type { ParamDtype } from "./parameterUpdates.js";
 import { runSchedule } from "./runOptimizer.js";
+import { runMesh, runTrainingFunctions } from "./runSetup.js";
 import { onHost, restoreRun } from "./runState.js";
 import { silent, temporaryFolder, tinyConfig, tinyModel, writeText } from "./testRuns.js";
-import { runMesh, runTrainingFunctions, trainRun } from "./trainer.js";
+import { trainRun } from "./trainer.js";
 import { createTraining, type LanguageModelState } from "./training.js";
 
 interface Types {

@@ -5,9 +5,10 @@ import { createThreadsEngine } from "../engines/index.js";
 import "../index.js";
 import { measurePipeline, numIterations, plannedBubble, planPipeline } from "./pipelineSchedule.js";
 import { runPipeline } from "./runReport.js";
+import { runMesh, runTrainingFunctions } from "./runSetup.js";
 import { type LoopIteration, type StepTrace, sharesOfWork, stepTraceOf, type Work } from "./stepTrace.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./testRuns.js";
-import { runMesh, runTrainingFunctions, trainRun } from "./trainer.js";
+import { trainRun } from "./trainer.js";
 
 const plan = planPipeline({ numStages: 2, numRepeats: 2 }, 2);
 

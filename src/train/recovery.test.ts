@@ -5,8 +5,9 @@ import "../index.js";
 import { openCheckpoint } from "./checkpoint.js";
 import { readMetrics } from "./metrics.js";
 import type { RunConfig } from "./runConfig.js";
+import { checkpointFolder } from "./runSetup.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./testRuns.js";
-import { checkpointFolder, type RunOutcome, trainRun } from "./trainer.js";
+import { type RunOutcome, trainRun } from "./trainer.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

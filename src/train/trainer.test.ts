@@ -6,8 +6,9 @@ import { createThreadsEngine } from "../engines/threads/engine.js";
 import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
 import { DivergedError } from "./health.js";
 import { readMetrics } from "./metrics.js";
+import { checkpointFolder } from "./runSetup.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./testRuns.js";
-import { checkpointFolder, trainRun } from "./trainer.js";
+import { trainRun } from "./trainer.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

@@ -3,19 +3,16 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine } from "../ir/engine.js";
 import { ShardwiseError } from "../ir/errors.js";
-import { Mesh } from "../spmd/mesh.js";
-import { devicePut } from "../spmd/sharding.js";
+import type { Mesh } from "../spmd/mesh.js";
 import { Tensor } from "../trace/tensor.js";
-import * as tree from "../trace/tree.js";
 import { type Batches, openBatches } from "./batches.js";
-import { toCanonical } from "./canonical.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "./checkpoint.js";
 import type { Json } from "./checkpointManifest.js";
+import { evaluateOn, placeBatch } from "./evaluation.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import { replaceFile } from "./files.js";
 import {
   diverged,
-  firstBadLeaf,
   isFiniteStep,
   isSkipped,
   originOfExplosion,
@@ -29,16 +26,15 @@ import { type Progress, type ProgressStream, startProgress } from "./progress.js
 import type { StepRecord } from "./report.js";
 import { modelConfig, type RunConfig } from "./runConfig.js";
 import { openRunData, type RunData } from "./runData.js";
+import { endRun, type RunEnding } from "./runEnding.js";
 import { lockRun } from "./runLock.js";
-import { runOptimizer, runSchedule } from "./runOptimizer.js";
-import { writeRunReport, writeStepTrace } from "./runReport.js";
-import { onHost, restoreRun, saveRun } from "./runState.js";
-import { sampleText } from "./sampleText.js";
+import { runSchedule } from "./runOptimizer.js";
+import { RunSaves } from "./runSaves.js";
+import { checkpointFolder, numParameters, runMesh, runTrainingFunctions } from "./runSetup.js";
+import { restoreRun } from "./runState.js";
 import { startingPoint } from "./startingPoint.js";
-import { recordWork } from "./stepTrace.js";
 import { openEventFile } from "./tensorboard.js";
-import type { TokenSource } from "./tokenShards.js";
-import { createTraining, type LanguageModelState, type StepMetrics, type Training } from "./training.js";
+import type { LanguageModelState, StepMetrics, Training } from "./training.js";
 
 /** What a run needs besides its configuration. */
 export interface RunOptions {
@@ -58,7 +54,7 @@ export interface RunOptions {
 }
 
 /** How a run ended. */
-export interface RunOutcome {
+export interface RunOutcome extends RunEnding {
   /** `stopped` when it was asked to end before its last step. */
   readonly status: "finished" | "stopped";
   /** The number of steps done. */
@@ -67,41 +63,6 @@ export interface RunOutcome {
   readonly checkpoint: string;
   readonly steps: readonly StepRecord[];
   readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
-  readonly sample: string;
-  /** The files written at the end, by what they are. */
-  readonly files: Readonly<Record<string, string>>;
-}
-
-/** The folder of a run's checkpoints. */
-export function checkpointFolder(run: string): string {
-  return join(run, "checkpoints");
-}
-
-/** How many batches an evaluation takes at most. */
-const maxEvaluationBatches = 4;
-
-/** How many tokens of text the sample at the end begins with. */
-const promptTokens = 48;
-
-/** Makes the mesh of a run. */
-export function runMesh({ mesh }: RunConfig, engine?: Engine): Mesh {
-  const { data, fsdp, pipe, model } = mesh;
-  return Mesh.create({ data, fsdp, pipe, model }, engine ? { engine } : {});
-}
-
-/** Makes the compiled functions of a run. */
-export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
-  return createTraining({
-    model: modelConfig(config, vocabSize),
-    optimizer: runOptimizer(config),
-    mesh,
-    zLoss: config.optimizer.zLoss,
-    accumulate: config.optimizer.accumulate,
-    paramDtype: config.model.paramDtype,
-    lossScale: { initial: config.optimizer.lossScale },
-    pipeline: config.pipeline,
-    tensor: config.tensor,
-  });
 }
 
 /** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
@@ -171,11 +132,7 @@ class Run {
   private readonly flops: number;
   private peak: number | undefined;
   private lastRead = 0;
-  private lastSaved: string | undefined;
-  /** How many saves failed since one did not. */
-  private failedSaves = 0;
-  /** The step of the newest checkpoint. */
-  private savedStep: number;
+  private readonly saves: RunSaves;
 
   constructor(options: RunOptions, data: RunData, checkpoints: Checkpoints, from: Checkpoint | undefined) {
     const { config } = options;
@@ -205,8 +162,7 @@ class Run {
       this.passing(events, openEventFile(events)),
     );
     this.flops = stepFlops(this.training.types, config);
-    this.lastSaved = from?.folder;
-    this.savedStep = from?.step ?? 0;
+    this.saves = new RunSaves(config, this.training, checkpoints, from, (text) => this.progress.note(text));
   }
 
   async train(): Promise<RunOutcome> {
@@ -243,24 +199,24 @@ class Run {
       }
       if (step % config.checkpointEvery === 0 && step < config.steps) {
         await settle();
-        await this.save(state, step, position);
+        await this.saves.save(state, step, position);
       }
     }
     await settle();
     (await next)?.tokens.dispose();
-    await this.savesSettled();
-    if (this.savedStep !== step || !this.lastSaved) await this.save(state, step, position, true);
+    await this.saves.settled();
+    if (this.saves.step !== step || !this.saves.folder) await this.saves.save(state, step, position, true);
     await this.checkpoints.finished();
     this.progress.finish();
     const isDone = step >= config.steps;
     const isClosing = isDone && this.options.finish !== false;
     const { sample, files } =
-      isClosing && !this.stopRequested ? await this.finish(state) : { sample: "", files: {} };
+      isClosing && !this.stopRequested ? await this.end(state) : { sample: "", files: {} };
     return {
       status: isDone && !(isClosing && this.stopRequested) ? "finished" : "stopped",
       step,
       folder: config.out,
-      checkpoint: this.lastSaved ?? "",
+      checkpoint: this.saves.folder ?? "",
       steps: this.records,
       evaluations: this.evaluations,
       sample,
@@ -291,16 +247,12 @@ class Run {
     const read = async () => {
       const batch = await this.batches.next();
       const position = this.batches.position();
-      return { tokens: await this.place(batch), position };
+      return { tokens: await placeBatch(batch, this.training), position };
     };
     const batch = read();
     // It is awaited a step later; a failure is reported there.
     batch.catch(() => {});
     return batch;
-  }
-
-  private place({ inputs, targets, shape }: Awaited<ReturnType<Batches["next"]>>): Promise<Tensor> {
-    return devicePut(rows(inputs, targets, shape), this.training.batchSharding);
   }
 
   /** Reads and records what a step told; throws when it went wrong. */
@@ -343,61 +295,17 @@ class Run {
     await this.checkpoints.finished().catch(() => {});
     if (isFiniteStep(values)) {
       const origin = await originOfExplosion(state, values);
-      return diverged({ step, problem, origin, kept: this.lastSaved });
+      return diverged({ step, problem, origin, kept: this.saves.folder });
     }
     this.progress.note(`step ${step}: ${problem}; looking for the tensor that it began with`);
     const origin = await originOfNonFinite(this.training, state, tokens, values);
-    const earlier = this.lastSaved;
-    const isRescued = step - 1 > this.savedStep && (await this.rescue(state, step - 1, before));
+    const { saves } = this;
+    const earlier = saves.folder;
+    const isRescued = step - 1 > saves.step && (await saves.rescue(state, step - 1, before));
     if (!isRescued) return diverged({ step, problem, origin, kept: earlier });
     // Only as many checkpoints are kept as the configuration says.
     const kept = earlier !== undefined && existsSync(earlier) ? earlier : undefined;
-    return diverged({ step, problem, origin, kept, rescued: this.lastSaved });
-  }
-
-  /** Saves the state that a step went wrong with, and tells whether that could be done. */
-  private async rescue(state: LanguageModelState, step: number, position: Json): Promise<boolean> {
-    try {
-      await this.save(state, step, position, true);
-      await this.checkpoints.finished();
-      return true;
-    } catch (error) {
-      this.progress.note(`the state of step ${step} was not saved: ${error}`);
-      return false;
-    }
-  }
-
-  /**
-   * Begins to save a state, when the save before is over. It is checked first: what is saved is known to be good.
-   *
-   * @param isLast whether none comes after it
-   */
-  private async save(state: LanguageModelState, step: number, position: Json, isLast = false): Promise<void> {
-    await this.savesSettled();
-    await this.requireFinite(state, step);
-    const { config } = this;
-    const pending = await saveRun(this.checkpoints, this.training, state, { step, config, position });
-    pending.committed.then(
-      ({ folder }) => {
-        this.lastSaved = folder;
-        this.savedStep = step;
-        this.failedSaves = 0;
-      },
-      (error: unknown) => {
-        this.failedSaves++;
-        if (!isLast && this.failedSaves === 1)
-          this.progress.note(`${reasonOf(error)}\ntraining goes on, and the next save tries again`);
-      },
-    );
-  }
-
-  /** Waits for the disk. One failed save loses nothing that the next cannot save; a second ends the run. */
-  private async savesSettled(): Promise<void> {
-    try {
-      await this.checkpoints.finished();
-    } catch (error) {
-      if (this.failedSaves > 1) throw error;
-    }
+    return diverged({ step, problem, origin, kept, rescued: saves.folder });
   }
 
   /** A writer whose failures do not end the run. */
@@ -407,18 +315,6 @@ class Run {
         `${path} could not be written (${reasonOf(error)}): training goes on, and what is missing is written when it can be`,
       ),
     );
-  }
-
-  /** Throws when an update led to numbers that are not finite although its gradients were. */
-  private async requireFinite(state: LanguageModelState, step: number): Promise<void> {
-    const verdict = this.training.isFinite(state);
-    const isGood = (await verdict.item()) !== 0;
-    verdict.dispose();
-    if (isGood) return;
-    const bad = await firstBadLeaf(state);
-    const origin = bad && `the first one is ${bad.path}, on device ${bad.device}`;
-    const problem = "the update led to tensors that are not finite, although its gradients are";
-    throw diverged({ step, problem, origin, kept: this.lastSaved });
   }
 
   private async evaluate(state: LanguageModelState, step: number): Promise<void> {
@@ -433,62 +329,11 @@ class Run {
   }
 
   /** Sample, trace and report; the state is used up. */
-  private async finish(state: LanguageModelState): Promise<Pick<RunOutcome, "sample" | "files">> {
-    const { config, training, mesh, data } = this;
-    const sample =
-      config.sample > 0
-        ? await sampleText(
-            {
-              model: modelConfig(config, data.tokenizer.vocabSize),
-              params: toCanonical(await onHost(state.params), training.layout),
-              tokenizer: data.tokenizer,
-              window: config.data.sequence,
-              engine: mesh.engine,
-            },
-            {
-              prompt: await this.prompt(),
-              length: config.sample,
-              seed: config.seed,
-              ...(this.options.signal ? { signal: this.options.signal } : {}),
-            },
-          )
-        : "";
-    if (this.stopRequested) return { sample, files: {} };
-    const { tokens } = await this.ready();
-    const cost = training.cost(state, tokens);
-    const warm = training.step(state, tokens);
-    await warm[1].loss.ready();
-    const recorded = await recordWork(mesh.engine, async () => {
-      const after = training.step(warm[0], tokens);
-      await after[1].loss.ready();
-      return after[0];
-    });
-    const trace = join(config.out, "trace.json");
-    const isRecorded = recorded.work.length > 0;
-    if (isRecorded) writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh });
-    const report = join(config.out, "report.html");
-    await writeRunReport(report, {
-      config,
-      mesh,
-      training,
-      cost,
-      trace: recorded,
-      steps: this.records,
-      evaluations: this.evaluations,
-      sample,
-    });
-    for (const leaf of tree.leaves(recorded.result)) if (leaf instanceof Tensor) leaf.dispose();
-    return { sample, files: { report, ...(isRecorded ? { trace } : {}) } };
-  }
-
-  /** A few words that the model was not trained on. */
-  private async prompt(): Promise<string> {
-    const { validation, training, tokenizer } = this.data;
-    const source = validation ?? training;
-    const start = await source.read(0, Math.min(promptTokens, source.numTokens));
-    const text = tokenizer.decode(start).replaceAll("\uFFFD", "").trim();
-    // The first and the last word may be cut off.
-    return text.replace(/^\S*\s+/, "").replace(/\s+\S*$/, "");
+  private end(state: LanguageModelState): Promise<RunEnding> {
+    const { config, mesh, training, data, records: steps, evaluations } = this;
+    const { signal } = this.options;
+    const run = { config, mesh, training, data, steps, evaluations, ...(signal ? { signal } : {}) };
+    return endRun(run, state, async () => (await this.ready()).tokens);
   }
 
   /** What was recorded before a run is taken up again, so that its report shows all of it. */
@@ -505,20 +350,6 @@ class Run {
   }
 }
 
-/** Rows with the token after each, [batch, length + 1]. */
-function rows(
-  inputs: Int32Array,
-  targets: Int32Array,
-  [batch, length]: readonly [rows: number, length: number],
-): Tensor {
-  const all = new Int32Array(batch * (length + 1));
-  for (let row = 0; row < batch; row++) {
-    all.set(inputs.subarray(row * length, (row + 1) * length), row * (length + 1));
-    all[row * (length + 1) + length] = targets[(row + 1) * length - 1] ?? 0;
-  }
-  return Tensor.fromHost({ dtype: "int32", shape: [batch, length + 1] }, all);
-}
-
 async function readValues(metrics: StepMetrics): Promise<StepValues> {
   const [loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, lossScale] = await Promise.all([
     metrics.loss.item(),
@@ -531,38 +362,4 @@ async function readValues(metrics: StepMetrics): Promise<StepValues> {
   for (const tensor of Object.values(metrics)) if (tensor instanceof Tensor) tensor.dispose();
   const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates };
   return lossScale === undefined ? told : { ...told, lossScale };
-}
-
-/** The mean loss on the first batches of a text. */
-export async function evaluateOn(
-  training: Training,
-  state: LanguageModelState,
-  source: TokenSource,
-  { data }: RunConfig,
-  maxBatches = maxEvaluationBatches,
-): Promise<number> {
-  const batches = openBatches(source, {
-    sequenceLength: data.sequence,
-    batchSize: data.batch,
-    shuffle: false,
-  });
-  const count = Math.max(1, Math.min(maxBatches, Math.floor(batches.rowsPerEpoch / data.batch)));
-  let total = 0;
-  for (let i = 0; i < count; i++) {
-    const { inputs, targets, shape } = await batches.next();
-    const tokens = await devicePut(rows(inputs, targets, shape), training.batchSharding);
-    const loss = training.evaluate(state, tokens);
-    total += await loss.item();
-    tokens.dispose();
-    loss.dispose();
-  }
-  return total / count;
-}
-
-/** The number of parameters of a state, given its types. */
-export function numParameters(types: unknown): number {
-  const { params } = types as LanguageModelState;
-  return tree
-    .leaves(params, (node) => typeof node === "object" && node !== null && "dtype" in node)
-    .reduce<number>((sum, leaf) => sum + (leaf as Tensor).shape.reduce((n, size) => n * size, 1), 0);
 }

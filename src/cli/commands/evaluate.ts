@@ -1,6 +1,7 @@
+import { evaluateOn } from "../../train/evaluation.js";
 import { openRunData, storedTokenizer } from "../../train/runData.js";
+import { runMesh, runTrainingFunctions } from "../../train/runSetup.js";
 import { checkResumable, restoreRun, storedConfig } from "../../train/runState.js";
-import { evaluateOn, runMesh, runTrainingFunctions } from "../../train/trainer.js";
 import { type Command, exitCodes } from "../command.js";
 import { argumentsOf, atMost, configOf, findCheckpoint, integerOption } from "../runArguments.js";
 

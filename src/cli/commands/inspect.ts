@@ -7,7 +7,7 @@ import { abstractTensor, abstractTree } from "../../train/abstractTensor.js";
 import type { Checkpoint } from "../../train/checkpoint.js";
 import type { RunConfig } from "../../train/runConfig.js";
 import { formatPlaces, pipelineSchedule, placesOf, stateMemory } from "../../train/runReport.js";
-import { numParameters, runMesh, runTrainingFunctions } from "../../train/trainer.js";
+import { numParameters, runMesh, runTrainingFunctions } from "../../train/runSetup.js";
 import type { LanguageModelState } from "../../train/training.js";
 import { type Command, exitCodes } from "../command.js";
 import {

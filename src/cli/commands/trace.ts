@@ -2,8 +2,8 @@ import { ShardwiseError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import { writeStepTrace } from "../../train/runReport.js";
+import { runMesh, runTrainingFunctions } from "../../train/runSetup.js";
 import { recordWork, sharesOfWork } from "../../train/stepTrace.js";
-import { runMesh, runTrainingFunctions } from "../../train/trainer.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,

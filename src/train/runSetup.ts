@@ -1,0 +1,41 @@
+/** What commands make of a run's configuration before they do anything with it. */
+import { join } from "node:path";
+import type { Engine } from "../ir/engine.js";
+import { sizeOf } from "../ir/shape.js";
+import { Mesh } from "../spmd/mesh.js";
+import { modelConfig, type RunConfig } from "./runConfig.js";
+import { runOptimizer } from "./runOptimizer.js";
+import { createTraining, type LanguageModelState, type Training } from "./training.js";
+import { namedLeaves } from "./treeFiles.js";
+
+/** The folder of a run's checkpoints. */
+export function checkpointFolder(run: string): string {
+  return join(run, "checkpoints");
+}
+
+/** Makes the mesh of a run. */
+export function runMesh({ mesh }: RunConfig, engine?: Engine): Mesh {
+  const { data, fsdp, pipe, model } = mesh;
+  return Mesh.create({ data, fsdp, pipe, model }, engine ? { engine } : {});
+}
+
+/** Makes the compiled functions of a run. */
+export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
+  return createTraining({
+    model: modelConfig(config, vocabSize),
+    optimizer: runOptimizer(config),
+    mesh,
+    zLoss: config.optimizer.zLoss,
+    accumulate: config.optimizer.accumulate,
+    paramDtype: config.model.paramDtype,
+    lossScale: { initial: config.optimizer.lossScale },
+    pipeline: config.pipeline,
+    tensor: config.tensor,
+  });
+}
+
+/** The number of parameters of a state, given its types. */
+export function numParameters(types: unknown): number {
+  const { params } = types as LanguageModelState;
+  return namedLeaves(params, "numParameters").reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
+}
