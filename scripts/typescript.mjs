@@ -2,14 +2,16 @@
 //
 //   node --import ./scripts/typescript.mjs bench/collectives.ts
 //
-// Types are stripped file by file with esbuild; `./x.js` means `./x.ts` where only that exists, and the package's
-// own name means its sources.
-import { existsSync, readFileSync } from "node:fs";
+// Types are stripped file by file with esbuild, and the result is kept in node_modules/.cache; `./x.js` means `./x.ts`
+// where only that exists, and the package's own name means its sources.
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { createRequire, register } from "node:module";
 import { fileURLToPath } from "node:url";
-import { isMainThread } from "node:worker_threads";
+import { isMainThread, threadId } from "node:worker_threads";
 
 const source = new URL("../src/", import.meta.url);
+const cache = new URL("../node_modules/.cache/typescript/", import.meta.url);
 
 // Node loads this file a second time, in the thread where the hooks run.
 if (isMainThread) register(import.meta.url);
@@ -28,14 +30,26 @@ export async function resolve(specifier, context, next) {
 
 export async function load(url, context, next) {
   if (!url.startsWith("file:") || !url.endsWith(".ts")) return next(url, context);
+  return { format: "module", source: stripped(fileURLToPath(url)), shortCircuit: true };
+}
+
+function stripped(path) {
+  const text = readFileSync(path, "utf8");
+  const key = createHash("sha256").update(path).update("\0").update(text).digest("hex");
+  const file = new URL(`${key}.js`, cache);
+  if (existsSync(file)) return readFileSync(file, "utf8");
   const { transformSync } = createRequire(import.meta.url)("esbuild");
-  const path = fileURLToPath(url);
-  const { code } = transformSync(readFileSync(path, "utf8"), {
+  const { code } = transformSync(text, {
     loader: "ts",
     format: "esm",
     target: "node20",
     sourcemap: "inline",
     sourcefile: path,
   });
-  return { format: "module", source: code, shortCircuit: true };
+  // Other processes may do the same at the same time: the file appears whole.
+  mkdirSync(cache, { recursive: true });
+  const partial = new URL(`${key}.${process.pid}.${threadId}`, cache);
+  writeFileSync(partial, code);
+  renameSync(partial, file);
+  return code;
 }
