@@ -48,6 +48,27 @@ describe("what a loop collects over devices", () => {
     expect(sums.reduce((n, { count }) => n + count, 0)).toBe(numSums);
   });
 
+  test("is summed once however deep the loop is in which it is stacked", async () => {
+    const inGroups = (xs: Tensor, ys: Tensor) =>
+      lax.scan(
+        (sum: Tensor, [groups, rows]: [Tensor, Tensor]) => {
+          const layers = (_: null, group: Tensor): [null, Tensor] =>
+            lax.scan((none: null, layer: Tensor) => [none, product(layer, rows)], null, group);
+          const [, stacked] = lax.scan(layers, null, groups);
+          return [sum.add(stacked), null];
+        },
+        np.zeros([1, 3, 2, 5]),
+        [np.expandDims(xs, 1), ys] as [Tensor, Tensor],
+      )[0];
+    const got = await jit(inGroups, options)(x, y).data();
+    const want = await jit(inGroups)(x, y).data();
+    got.forEach((value, i) => {
+      expect(value).toBeCloseTo(Number(want[i]), 4);
+    });
+    const { collectives } = costAnalysis(inGroups, options)(x, y);
+    expect(collectives.map(({ op, count }) => [op, count])).toEqual([["psum", 1]]);
+  });
+
   test("is summed in the wide type where 16-bit values are collected in float32", () => {
     const { collectives } = costAnalysis(collect(product, "bfloat16"), options)(x, y);
     expect(collectives.map(({ op, count, bytes }) => [op, count, bytes])).toEqual([

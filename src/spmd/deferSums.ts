@@ -108,7 +108,7 @@ function withoutSums(body: Program, loop: Eqn | undefined, dropped: Dropped): Pr
     .filter(({ outs }) => !outs.some(({ id }) => here?.has(id)))
     .map((eqn): Eqn => {
       const ins = eqn.ins.map(resolve);
-      if (eqn.op !== "scan" || !dropped.has(eqn)) return { ...eqn, ins };
+      if (eqn.op !== "scan") return { ...eqn, ins };
       return { ...eqn, ins, params: { ...eqn.params, body: withoutSums(eqn.params.body, eqn, dropped) } };
     });
   return { ...body, eqns, outputs: body.outputs.map(resolve) };

@@ -485,6 +485,30 @@ describe("shard maps inside global programs", () => {
     expect(collectives(program)).toEqual(["psum model [2]", "psum data [2]"]);
   });
 
+  test("give sums of which a share is needed inside and another outside", () => {
+    const sumRows = shardMap(
+      (block: Tensor): [Tensor, Tensor] => {
+        const sum = withShardingConstraint(np.sum(block, 0), new NamedSharding(mesh, P(null)));
+        return [sum, np.tanh(withShardingConstraint(sum, new NamedSharding(mesh, P("model"))))];
+      },
+      { mesh, axisNames: ["data"], inSpecs: P(null, "data"), outSpecs: [P("data"), P("data")] },
+    );
+    const f = (a: Tensor) => {
+      const [sum, own] = sumRows(a);
+      return [np.sin(withShardingConstraint(sum, new NamedSharding(mesh, P("model")))), own];
+    };
+    sharded(f, [np.zeros([4, 8])], mesh, { inSpecs: [[["model"], ["data"]]] });
+  });
+
+  test("may lay copies of a sum side by side", () => {
+    const copies = shardMap((block: Tensor) => block, { mesh, inSpecs: P(), outSpecs: P("data") });
+    const f = (a: Tensor) => {
+      const sum = withShardingConstraint(np.sum(a, 0), new NamedSharding(mesh, P(null, null)));
+      return np.sin(withShardingConstraint(copies(sum), new NamedSharding(mesh, P(null, "data"))));
+    };
+    sharded(f, [np.zeros([4, 4, 4])], mesh, { inSpecs: [[["data"], [], []]] });
+  });
+
   test("differentiate", () => {
     const f = shardMap(
       (a: Tensor) =>

@@ -129,7 +129,7 @@ interface Sum {
   /** What this device added to it. */
   readonly partial: Tensor;
   readonly axes: readonly string[];
-  /** The parts of it that were needed, by the spec they were needed in. */
+  /** The parts of it that were needed, by the specs of the sum and of the part. */
   readonly shares: Map<string, Blocks>;
 }
 
@@ -250,9 +250,11 @@ class Partitioner {
   /** A sum of which only a share is needed: then nobody has to have the whole. */
   private scattered(value: Blocks, to: Spec): Blocks {
     const sum = this.sums.get(value.block);
-    const isShare = sum && to.some((axes) => axes.some((axis) => sum.axes.includes(axis)));
-    if (!isShare) return value;
-    const key = formatSpec(to);
+    const splitsSum = (spec: Spec) => spec.flat().some((axis) => sum?.axes.includes(axis));
+    // A shard map may lay copies of a sum side by side along its axes.
+    if (!sum || !splitsSum(to) || splitsSum(value.spec)) return value;
+    // Its results have another spec outside than in its body.
+    const key = `${formatSpec(value.spec)} ${formatSpec(to)}`;
     const known = sum.shares.get(key);
     if (known) return known;
     const share = this.sum(sum.partial, value.spec, sum.axes, to);
