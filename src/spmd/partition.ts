@@ -109,7 +109,7 @@ export function partition(
     }),
   );
   return {
-    program: ringProducts(removeDeadCode(result), fixed.overlap ?? []),
+    program: ringProducts(removeDeadCode(result), inSpecs, fixed.overlap ?? []),
     inSpecs,
     outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
     gathers: partitioner.gathers,

@@ -11,18 +11,27 @@ const named = (axes: readonly MeshAxis[]): Varying => new Set(axes.map(({ name }
 const without = (set: Varying, axes: readonly MeshAxis[]): Varying =>
   new Set([...set].filter((name) => !axes.some((axis) => axis.name === name)));
 
+/** Told of every equation along which axes its operands may vary; in a loop again as they turn out to vary more. */
+type Visit = (eqn: Eqn, ins: readonly Varying[]) => void;
+
 /**
  * The axes along which each output of a per-device program may vary: those of the inputs it depends on, less
  * what reductions and gathers make equal again.
  */
-export function varyingOutputs(program: Program, inputs: readonly Varying[]): Varying[] {
+export function varyingOutputs(
+  program: Program,
+  inputs: readonly Varying[],
+  visit: Visit = () => {},
+): Varying[] {
   const values = new Map<number, Varying>();
   const read = (atom: Atom): Varying => (atom.kind === "var" ? (values.get(atom.id) ?? none) : none);
   program.inputs.forEach((input, i) => {
     values.set(input.id, inputs[i] ?? none);
   });
   for (const eqn of program.eqns) {
-    const outs = varyingOf(eqn, eqn.ins.map(read));
+    const ins = eqn.ins.map(read);
+    visit(eqn, ins);
+    const outs = varyingOf(eqn, ins, visit);
     eqn.outs.forEach((out, i) => {
       values.set(out.id, at(outs, i));
     });
@@ -30,7 +39,7 @@ export function varyingOutputs(program: Program, inputs: readonly Varying[]): Va
   return program.outputs.map(read);
 }
 
-function varyingOf(eqn: Eqn, ins: readonly Varying[]): readonly Varying[] {
+function varyingOf(eqn: Eqn, ins: readonly Varying[], visit: Visit): readonly Varying[] {
   const all = union(...ins);
   switch (eqn.op) {
     case "psum":
@@ -48,31 +57,36 @@ function varyingOf(eqn: Eqn, ins: readonly Varying[]): readonly Varying[] {
     case "scan": {
       const { body, numConsts, numCarry } = eqn.params;
       return untilStable(ins.slice(numConsts, numConsts + numCarry), (carry) =>
-        varyingOutputs(body, [...ins.slice(0, numConsts), ...carry, ...ins.slice(numConsts + numCarry)]),
+        varyingOutputs(
+          body,
+          [...ins.slice(0, numConsts), ...carry, ...ins.slice(numConsts + numCarry)],
+          visit,
+        ),
       );
     }
     case "while": {
       const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
       const [conditionIns, bodyIns] = [ins.slice(0, numConditionConsts), ins.slice(numConditionConsts)];
       return untilStable(bodyIns.slice(numBodyConsts), (carry) => {
-        const verdict = at(varyingOutputs(condition, [...conditionIns, ...carry]), 0);
-        const outs = varyingOutputs(body, [...bodyIns.slice(0, numBodyConsts), ...carry]);
+        const verdict = at(varyingOutputs(condition, [...conditionIns, ...carry], visit), 0);
+        const outs = varyingOutputs(body, [...bodyIns.slice(0, numBodyConsts), ...carry], visit);
         return outs.map((out) => union(out, verdict));
       });
     }
     case "cond": {
       const [index = none, ...operands] = ins;
-      const results = eqn.params.branches.map((branch) => varyingOutputs(branch, operands));
+      const results = eqn.params.branches.map((branch) => varyingOutputs(branch, operands, visit));
       return eqn.outs.map((_, i) => union(index, ...results.map((result) => at(result, i))));
     }
     case "remat":
     case "customVjp":
-      return varyingOutputs(eqn.params.body, ins);
+      return varyingOutputs(eqn.params.body, ins, visit);
     case "shardMap": {
       const { manual, inSpecs, outSpecs, body } = eqn.params;
       const inner = varyingOutputs(
         body,
         ins.map((varying, i) => union(varying, new Set(at(inSpecs, i).flat()))),
+        visit,
       );
       return inner.map(
         (varying, i) =>

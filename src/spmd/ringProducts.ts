@@ -1,5 +1,5 @@
 import { byteSize, type DType, isFloat } from "../ir/dtype.js";
-import type { MeshAxis } from "../ir/mesh.js";
+import type { MeshAxis, Spec } from "../ir/mesh.js";
 import { type Atom, type Eqn, mapInnerPrograms, type Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
 import { atSource, Environment, rebind, traceFlat } from "../trace/builder.js";
@@ -7,6 +7,7 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { removeDeadCode } from "../transforms/deadCode.js";
 import { countUses } from "./joinSums.js";
+import { type Varying, varyingOutputs } from "./replication.js";
 
 /**
  * Takes gathers and scatters apart that stand beside matrix products, into the hops of a ring, so that a hop
@@ -15,34 +16,52 @@ import { countUses } from "./joinSums.js";
  * - a product with a gathered operand becomes one product for each block, as the blocks arrive;
  * - a product whose sum is scattered is computed block by block, each added to the sum that passes by.
  *
+ * Blocks that are summed are so in another order on every device. Products that all devices of a ring compute
+ * alike stay as they are, because their results must be equal bit for bit.
+ *
  * @param program what every device runs
+ * @param inSpecs how its inputs are split
  * @param names the axes along which to do so
  */
-export function ringProducts(program: Program, names: readonly string[]): Program {
-  return names.length === 0 ? program : removeDeadCode(rewrite(program, new Set(names)));
+export function ringProducts(program: Program, inSpecs: readonly Spec[], names: readonly string[]): Program {
+  if (names.length === 0) return program;
+  const operands = new Map<Eqn, readonly Varying[]>();
+  const inputs = inSpecs.map((spec) => new Set(spec.flat()));
+  varyingOutputs(program, inputs, (eqn, ins) => operands.set(eqn, ins));
+  const varies: Varies = (dot, side, axis) =>
+    operands.get(dot)?.[side === "lhs" ? 0 : 1]?.has(axis.name) === true;
+  return removeDeadCode(rewrite(program, new Set(names), varies));
 }
 
 type Dot = Eqn<"dotGeneral">;
 type Side = "lhs" | "rhs";
+const sides = ["lhs", "rhs"] as const;
 
-/** The blocks of a gathered value in the order in which they arrive. */
-interface Ring {
+/** Whether an operand of a product may differ from device to device along an axis. */
+type Varies = (dot: Dot, side: Side, axis: MeshAxis) => boolean;
+
+/** How a value was split before it was gathered. */
+interface Split {
   readonly axis: MeshAxis;
   readonly dim: number;
+}
+
+/** The blocks of a gathered value in the order in which they arrive. */
+interface Ring extends Split {
   readonly blocks: readonly Tensor[];
 }
 
-function rewrite(program: Program, names: ReadonlySet<string>): Program {
+function rewrite(program: Program, names: ReadonlySet<string>, varies: Varies): Program {
   const axisOf = (axes: readonly MeshAxis[]) => {
     const [axis] = axes;
     return axes.length === 1 && axis && names.has(axis.name) ? axis : undefined;
   };
   const productsOf = sumsOfProducts(program);
-  const factors = new Set(
-    program.eqns
-      .flatMap((eqn) => (eqn.op === "dotGeneral" ? eqn.ins : []))
-      .map((atom) => atom.kind === "var" && atom.id),
+  const factors = program.eqns.flatMap((dot) =>
+    dot.op === "dotGeneral" ? sides.map((side, i) => ({ dot, side, atom: at(dot.ins, i) })) : [],
   );
+  const comesApart = (dot: Dot, side: Side, { axis, dim }: Split) =>
+    partners(dot, side, dim).result !== undefined || varies(dot, side === "lhs" ? "rhs" : "lhs", axis);
   const { program: result } = traceFlat(
     (args) => {
       const environment = new Environment(program.inputs, args);
@@ -55,14 +74,20 @@ function rewrite(program: Program, names: ReadonlySet<string>): Program {
           case "allGather": {
             const axis = axisOf(eqn.params.axes);
             const out = at(eqn.outs, 0);
-            if (!axis || !factors.has(out.id)) return undefined;
-            const ring = gatherInRing(tensorOf(at(eqn.ins, 0)), axis, eqn.params.dim);
+            const split = axis && { axis, dim: eqn.params.dim };
+            const isOut = (atom: Atom) => atom.kind === "var" && atom.id === out.id;
+            if (!split || !factors.some(({ dot, side, atom }) => isOut(atom) && comesApart(dot, side, split)))
+              return undefined;
+            const ring = gatherInRing(tensorOf(at(eqn.ins, 0)), split);
             rings.set(out.id, ring);
             // For those who need the whole.
-            return joined(ring, ring.blocks, eqn.params.dim);
+            return joined(ring, ring.blocks, ring.dim);
           }
           case "dotGeneral": {
-            const [left, right] = [ringOf(at(eqn.ins, 0)), ringOf(at(eqn.ins, 1))];
+            const [left, right] = sides.map((side, i) => {
+              const ring = ringOf(at(eqn.ins, i));
+              return ring && comesApart(eqn, side, ring) ? ring : undefined;
+            });
             if (left) return multiplyBlocks(eqn, "lhs", left, tensorOf(at(eqn.ins, 1)));
             return right && multiplyBlocks(eqn, "rhs", right, tensorOf(at(eqn.ins, 0)));
           }
@@ -83,7 +108,7 @@ function rewrite(program: Program, names: ReadonlySet<string>): Program {
         if (changed) environment.define(eqn.outs, [changed]);
         else
           rebind(
-            mapInnerPrograms(eqn, (inner) => rewrite(inner, names)),
+            mapInnerPrograms(eqn, (inner) => rewrite(inner, names, varies)),
             environment,
           );
       }
@@ -122,10 +147,10 @@ function hop(x: Tensor, axis: MeshAxis): Tensor {
 }
 
 /** This device's own block, then those of the devices before it. */
-function gatherInRing(x: Tensor, axis: MeshAxis, dim: number): Ring {
+function gatherInRing(x: Tensor, split: Split): Ring {
   const blocks = [x];
-  for (let i = 1; i < axis.size; i++) blocks.push(hop(at(blocks, i - 1), axis));
-  return { axis, dim, blocks };
+  for (let i = 1; i < split.axis.size; i++) blocks.push(hop(at(blocks, i - 1), split.axis));
+  return { ...split, blocks };
 }
 
 /** The position of the device `distance` places after this one. */
@@ -214,7 +239,7 @@ function scatterInRing(
   const partFor = (position: Tensor): Tensor =>
     terms
       .map(({ dot, ins }) => {
-        const operands = (["lhs", "rhs"] as const).map((side, i) => {
+        const operands = sides.map((side, i) => {
           const x = at(ins, i);
           const own = range(x.ndim).find((d) => partners(dot, side, d).result === dim);
           return own === undefined ? x : blockAt(x, own, position, axis.size);

@@ -7,7 +7,14 @@ import { expect } from "vitest";
 import { interpret, interpretSpmd } from "../../src/engines/reference/interpret.js";
 import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { isFloat } from "../../src/ir/dtype.js";
-import { axesSize, blockShape, type DimAxes, type MeshShape, type Spec } from "../../src/ir/mesh.js";
+import {
+  axesSize,
+  blockShape,
+  type DimAxes,
+  deviceGroups,
+  type MeshShape,
+  type Spec,
+} from "../../src/ir/mesh.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range, type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";
@@ -76,6 +83,17 @@ function expectNear(actual: HostTensor, expected: HostTensor, what: string): voi
   });
 }
 
+/** Expects devices that hold the same block to hold the same bits: loops may end by them, and copies must not part. */
+function expectEqualCopies(lanes: readonly HostTensor[], spec: Spec, mesh: MeshShape, what: string): void {
+  const others = mesh.axes.map(({ name }) => name).filter((name) => !spec.flat().includes(name));
+  for (const [first = 0, ...copies] of deviceGroups(mesh, others)) {
+    const bits = numbersOf(at(lanes, first));
+    for (const p of copies) {
+      expect(numbersOf(at(lanes, p)), `${what} on device ${p} as on ${first}`).toEqual(bits);
+    }
+  }
+}
+
 /**
  * Partitions a program and expects every device to get its blocks of what the program gives on whole tensors,
  * as partitioned and after simplification.
@@ -102,6 +120,7 @@ export function expectSharded(
         const want = blockOf(at(expected, i), at(parts.outSpecs, i), mesh, p);
         expectNear(lane, want, `output ${i} on device ${p}`);
       });
+      expectEqualCopies(lanes, at(parts.outSpecs, i), mesh, `output ${i}`);
     });
   }
   for (const [name, specs, given] of [
