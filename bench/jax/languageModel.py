@@ -54,10 +54,10 @@ def spreads(model):
                      down=dict(kernel=kernel(inner, width))))
     else:
         size = inner // heads
-        gate = lambda bias: dict(kernel=((width, heads), 0, 0.02), bias=((heads,), bias, 0.5))
+        gate = lambda bias: dict(kernel=((heads, 3 * size, heads), 0, 0.02), bias=((heads,), bias, 0.5))
         block = dict(
             norm=dict(scale=scale(width)), up=dict(kernel=kernel(width, inner)), gate=dict(kernel=kernel(width, inner)),
-            conv=dict(kernel=((4, inner), 0, 0.5)), query=kernel(heads, size, size), key=kernel(heads, size, size),
+            conv=dict(kernel=((4, inner), 0, 0.5), bias=((inner,), 0, 0.1)), query=kernel(heads, size, size), key=kernel(heads, size, size),
             value=kernel(heads, size, size), inputGate=gate(-5), forgetGate=gate(4), outNorm=scale(heads, size),
             skip=scale(inner), down=dict(kernel=kernel(inner, width)))
     stacked = jax.tree.map(lambda leaf: ((model["numLayers"], *leaf[0]), *leaf[1:]), block,
@@ -145,12 +145,13 @@ def mlstm_block(model, p, x):
     convolved = jax.lax.conv_general_dilated(
         inner, p["conv"]["kernel"][:, None, :], (1,), [(taps - 1, 0)],
         dimension_numbers=("NWC", "WIO", "NWC"), feature_group_count=features)
-    mixed = jax.nn.silu(convolved)
+    mixed = jax.nn.silu(convolved + p["conv"]["bias"])
     heads = lambda y: y.reshape(b, t, model["numHeads"], -1)
     project = lambda name, y: jnp.einsum("bthi,hio->btho", heads(y), p[name])
-    gate = lambda name: normed @ p[name]["kernel"] + p[name]["bias"]
-    memory = matrix_memory(project("query", mixed), project("key", mixed), project("value", inner),
-                           gate("inputGate"), gate("forgetGate"))
+    query, key, value = project("query", mixed), project("key", mixed), project("value", inner)
+    seen = jnp.concatenate([query, key, value], -1)
+    gate = lambda name: jnp.einsum("bthi,hig->btg", seen, p[name]["kernel"]) + p[name]["bias"]
+    memory = matrix_memory(query, key, value, gate("inputGate"), gate("forgetGate"))
     normalized = jax.nn.standardize(memory, axis=-1, epsilon=model["normEpsilon"]) * p["outNorm"]
     out = normalized.reshape(b, t, -1) + mixed * p["skip"]
     return x + (out * jax.nn.silu(normed @ p["gate"]["kernel"])) @ p["down"]["kernel"]

@@ -2,6 +2,7 @@ import { silu } from "../../nn/functions.js";
 import { Dense, DenseGeneral } from "../../nn/linear.js";
 import { module } from "../../nn/module.js";
 import { RMSNorm } from "../../nn/normalization.js";
+import type { ParamInitializer } from "../../nn/partitioned.js";
 import { isInitializing, param, variable } from "../../nn/variables.js";
 import * as np from "../../numpy/index.js";
 import { initializers } from "../../random/index.js";
@@ -105,11 +106,12 @@ const CausalConv = module("CausalConv", ({ taps, isCached }: CausalConvConfig) =
     taps,
     width,
   ]);
+  const bias = param("bias", weight(["mlp"], initializers.zeros), [width]);
   const padded = withPast(x, taps, isCached);
   const terms = Array.from({ length: taps }, (_, i) =>
     padded.get("...", [i, i + length], []).mul(kernel.get(i).astype(x.dtype)),
   );
-  return terms.reduce((sum, term) => sum.add(term));
+  return terms.reduce((sum, term) => sum.add(term), bias.astype(x.dtype));
 });
 
 /** A pre-norm block with the matrix memory between an up-projection and a gated down-projection. */
@@ -151,22 +153,29 @@ export const MlstmBlock = module(
         const kernel = param(name, weight(["heads", "headSize", null]), [numHeads, headSize, headSize]);
         return np.einsum("blhi,hio->bhlo", grouped, kernel.astype(dtype));
       };
-      const gates = (name: string, bias: number) => {
+      const query = perHead("query", mixed).astype("float32");
+      const key = perHead("key", mixed).astype("float32");
+      const value = perHead("value", inner).astype("float32");
+      const all = np.concatenate([query, key, value], -1);
+      // A gate looks at all heads; at first it does not depend on them, and heads forget at different speeds. Input
+      // gates begin nearly closed: sums of weights that are small beside the stabiliser do not divide by almost 0.
+      const gates = (name: string, biasInit: ParamInitializer) => {
         const made = DenseGeneral({
           name,
           features: numHeads,
+          axis: [1, 3],
           dtype: "float32",
-          kernelInit: weight(["embed", "heads"], initializers.normal(0.02)),
-          biasInit: weight(["heads"], initializers.constant(bias)),
-        })(normed.astype("float32"));
+          kernelInit: weight(["heads", "headSize", null], initializers.zeros),
+          biasInit: weight(["heads"], biasInit),
+        })(all);
         return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
       };
       const memory = (isCached ? nextOfMatrixMemory : matrixMemory)(
-        perHead("query", mixed).astype("float32"),
-        perHead("key", mixed).astype("float32"),
-        perHead("value", inner).astype("float32"),
-        gates("inputGate", -5),
-        gates("forgetGate", 4),
+        query,
+        key,
+        value,
+        gates("inputGate", initializers.constant(-10)),
+        gates("forgetGate", (_key, [count = 1]) => np.linspace(3, 6, count)),
       );
       const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
       // Squares of small values vanish in float16, so the norm is taken in float32.
