@@ -135,6 +135,17 @@ describe.each([2, 3, 4])("on a ring of %i devices", (size) => {
     expect(scattered.rings).not.toContain("psumScatter");
   });
 
+  test("a product that all devices compute alike is left alone, for blocks are summed in another order on each", () => {
+    const shapes = [
+      [rows, inner],
+      [inner, columns],
+    ] as const;
+    const fn = (x: Tensor, w: Tensor) =>
+      multiply(ops.shardingConstraint(x, { mesh: ring(size), spec: whole(2) }), w);
+    const { rings } = both(size, fn, shapes, [split(2, 1), whole(2), whole(2)]);
+    expect(rings).toEqual(["allGather", "dotGeneral"]);
+  });
+
   test("what is needed whole, too, is put together from the blocks of the ring", () => {
     const shapes = [
       [rows, inner],
