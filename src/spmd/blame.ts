@@ -295,9 +295,9 @@ function iterationOf(eqn: Eqn<"scan">, frame: Frame, iteration: number): Frame |
   };
 }
 
+/** Infinite constants are taken for what they are, those of masks; a NaN is to blame on what uses it. */
 function literalStatus(value: number): number {
-  if (Number.isNaN(value)) return status.nan;
-  return Number.isFinite(value) ? status.finite : status.infinite;
+  return Math.abs(value) === Number.POSITIVE_INFINITY ? status.infinite : status.finite;
 }
 
 /** Whether one list of numbers comes before another as words do in a dictionary. */

@@ -208,6 +208,11 @@ for (const [name, engine] of Object.entries(engines)) {
       expect(await findNonFinite(empty, { mesh: one })(scores)).toMatchObject({ op: "sub", value: "NaN" });
     });
 
+    test("blames what uses a NaN that the function was written with", async () => {
+      const found = await findNonFinite((x: Tensor) => x.mul(2).add(Number.NaN), { mesh: one })(rows([1, 2]));
+      expect(found).toMatchObject({ op: "add", value: "NaN", reachesResult: true });
+    });
+
     test("prefers what made a result bad to what was lost on the way, and tells which it is", async () => {
       const f = (x: Tensor) => {
         const harmless = np.where(np.greater(x, 0), x, np.exp(x.mul(-100)));
