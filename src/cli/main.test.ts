@@ -1,8 +1,8 @@
-import { type ChildProcess, spawn } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
+import { ended, startShardwise } from "../../test/fixtures/cliProcess.js";
 import { openCheckpoints } from "../train/checkpoint.js";
 import { checkpointFolder } from "../train/runSetup.js";
 import { temporaryFolder, writeText } from "../train/testRuns.js";
@@ -25,34 +25,8 @@ writeFileSync(
   }),
 );
 
-function start(...args: readonly string[]): ChildProcess {
-  const loader = new URL("../../scripts/typescript.mjs", import.meta.url).href;
-  return spawn(process.execPath, ["--import", loader, join(root, "src/cli/main.ts"), ...args], {
-    cwd: folder.path,
-  });
-}
-
-interface Ended {
-  readonly code: number | null;
-  readonly out: string;
-  readonly err: string;
-}
-
-function end(child: ChildProcess, onError: (text: string) => void = () => {}): Promise<Ended> {
-  let [out, err] = ["", ""];
-  child.stdout?.on("data", (data) => {
-    out += String(data);
-  });
-  child.stderr?.on("data", (data) => {
-    err += String(data);
-    onError(err);
-  });
-  return new Promise((resolve) => {
-    child.on("close", (code) => resolve({ code, out, err }));
-  });
-}
-
-const shardwise = (...args: readonly string[]) => end(start(...args));
+const start = (...args: readonly string[]) => startShardwise(folder.path, args);
+const shardwise = (...args: readonly string[]) => ended(start(...args));
 
 describe("the command line", { timeout: 120_000 }, () => {
   test("trains, samples, evaluates and inspects", async () => {
@@ -127,7 +101,7 @@ describe("the command line", { timeout: 120_000 }, () => {
       const out = join(folder.path, `interrupted${times}`);
       const child = start("train", file, "--out", out, "--steps", "100000", "--checkpointEvery", "7");
       let sent = false;
-      const { code, err } = await end(child, (so_far) => {
+      const { code, err } = await ended(child, (so_far) => {
         if (sent || !so_far.includes("step 1/")) return;
         sent = true;
         child.kill("SIGINT");

@@ -1,5 +1,5 @@
 import { at } from "../ir/shape.js";
-import { byteCharacters, bytesOfToken } from "./byteLevel.js";
+import { byteCharacters, bytesByCharacter, bytesOfToken } from "./byteLevel.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
 
 /** A token that is found in the text before anything else. */
@@ -8,9 +8,11 @@ export interface AddedToken {
   readonly content: string;
   /** Whether it is no text but a mark, such as the end of a document. */
   readonly special: boolean;
+  /** Whether it is found in the normalised text, in its own normalised form; false by default. */
+  readonly normalized?: boolean;
 }
 
-/** What is done with pieces of text: a pattern cuts them, `prefixSpace` gives a space to those without one. */
+/** What is done with pieces of text: a pattern cuts them, `prefixSpace` puts a space before those without one. */
 export type Cut = RegExp | "prefixSpace";
 
 /** The parts of a byte-level BPE tokeniser. */
@@ -41,49 +43,52 @@ export class BpeTokenizer implements Tokenizer {
   private readonly byteTokens: readonly number[];
   private readonly ranks = new Map<number, { readonly rank: number; readonly joined: number }>();
   private readonly wholeTokens: ReadonlyMap<string, number>;
-  private readonly added: ReadonlyMap<string, number>;
-  private readonly addedPattern: RegExp | undefined;
+  /** Added tokens in the order in which they are looked for: those of the raw text come first. */
+  private readonly rawMarks: Marks | undefined;
+  private readonly normalizedMarks: Marks | undefined;
   private readonly remembered = new Map<string, readonly number[]>();
 
   constructor(model: BpeModel) {
     this.model = model;
     this.vocabSize = model.addedTokens.reduce((n, { id }) => Math.max(n, id + 1), model.vocab.length);
+    const byteTokens = Array.from({ length: 256 }, () => -1);
+    model.vocab.forEach((token, id) => {
+      const byte = bytesByCharacter.get(token);
+      if (byte !== undefined) byteTokens[byte] = id;
+    });
+    this.byteTokens = byteTokens;
     const added = new Map(model.addedTokens.map(({ id, content }) => [id, content]));
+    // An added token that is also the sign of a byte stays that byte: other characters need it.
+    for (const id of byteTokens) added.delete(id);
     this.bytes = Array.from({ length: this.vocabSize }, (_, id) => {
       const text = added.get(id);
       if (text !== undefined) return new TextEncoder().encode(text);
       const bytes = bytesOfToken(model.vocab[id] ?? "");
       return bytes && Uint8Array.from(bytes);
     });
-    const byteTokens = Array.from({ length: 256 }, () => -1);
-    this.bytes.forEach((bytes, id) => {
-      if (bytes?.length === 1 && !added.has(id)) byteTokens[bytes[0] ?? 0] = id;
-    });
-    this.byteTokens = byteTokens;
     model.merges.forEach(([left, right, joined], rank) => {
       const key = left * this.vocabSize + right;
       if (!this.ranks.has(key)) this.ranks.set(key, { rank, joined });
     });
     this.wholeTokens = new Map(model.ignoreMerges ? model.vocab.map((token, id) => [token, id]) : []);
-    const contents = model.addedTokens.map(({ content }) => content).filter((content) => content !== "");
-    this.added = new Map(model.addedTokens.map(({ id, content }) => [content, id]));
-    // Of two tokens that begin alike the longer one is found.
-    const alternatives = contents.sort((a, b) => b.length - a.length).map(escapePattern);
-    this.addedPattern = alternatives.length > 0 ? new RegExp(alternatives.join("|"), "gu") : undefined;
+    const isNormalized = ({ normalized }: AddedToken) => normalized === true;
+    this.rawMarks = marksOf(model.addedTokens.filter((token) => !isNormalized(token)));
+    this.normalizedMarks = marksOf(
+      model.addedTokens
+        .filter(isNormalized)
+        .map((token) => ({ ...token, content: this.normalize(token.content) })),
+    );
     this.endOfText = ["<|endoftext|>", "<|end_of_text|>", "</s>"]
-      .map((name) => this.added.get(name))
+      .map((name) => model.addedTokens.find(({ content }) => content === name)?.id)
       .find((id) => id !== undefined);
   }
 
   encode(text: string): Int32Array {
     const tokens: number[] = [];
-    let start = 0;
-    for (const match of this.addedPattern ? text.matchAll(this.addedPattern) : []) {
-      this.encodePlain(text.slice(start, match.index), tokens);
-      tokens.push(this.added.get(match[0]) ?? 0);
-      start = match.index + match[0].length;
+    for (const part of findMarks(text, this.rawMarks)) {
+      if (typeof part === "number") tokens.push(part);
+      else this.encodeNormalized(this.normalize(part), tokens);
     }
-    this.encodePlain(text.slice(start), tokens);
     return Int32Array.from(tokens);
   }
 
@@ -95,10 +100,19 @@ export class BpeTokenizer implements Tokenizer {
     return Buffer.concat(parts).toString("utf8");
   }
 
+  private normalize(text: string): string {
+    return this.model.normalize ? text.normalize(this.model.normalize) : text;
+  }
+
+  private encodeNormalized(text: string, tokens: number[]): void {
+    for (const part of findMarks(text, this.normalizedMarks)) {
+      if (typeof part === "number") tokens.push(part);
+      else this.encodePlain(part, tokens);
+    }
+  }
+
   private encodePlain(text: string, tokens: number[]): void {
-    if (text === "") return;
-    const { normalize, cuts } = this.model;
-    for (const piece of cut(normalize ? text.normalize(normalize) : text, cuts)) {
+    for (const piece of cut(text, this.model.cuts)) {
       let known = this.remembered.get(piece);
       if (!known) {
         known = this.encodePiece(piece);
@@ -173,13 +187,42 @@ export class BpeTokenizer implements Tokenizer {
   }
 }
 
+/** Texts that are tokens wherever they stand. */
+interface Marks {
+  readonly pattern: RegExp;
+  readonly ids: ReadonlyMap<string, number>;
+}
+
+function marksOf(tokens: readonly AddedToken[]): Marks | undefined {
+  const contents = tokens.map(({ content }) => content).filter((content) => content !== "");
+  if (contents.length === 0) return undefined;
+  // Of two tokens that begin alike the longer one is found.
+  const alternatives = contents.sort((a, b) => b.length - a.length).map(escapePattern);
+  return {
+    pattern: new RegExp(alternatives.join("|"), "gu"),
+    ids: new Map(tokens.map(({ id, content }) => [content, id])),
+  };
+}
+
+/** The numbers of the marks in a text, and the texts between them that are not empty. */
+function* findMarks(text: string, marks: Marks | undefined): Generator<string | number> {
+  let start = 0;
+  for (const match of marks ? text.matchAll(marks.pattern) : []) {
+    if (match.index > start) yield text.slice(start, match.index);
+    yield marks?.ids.get(match[0]) ?? 0;
+    start = match.index + match[0].length;
+  }
+  if (start < text.length) yield text.slice(start);
+}
+
 function characters(bytes: Uint8Array): string {
   let text = "";
   for (const byte of bytes) text += at(byteCharacters, byte);
   return text;
 }
 
-function escapePattern(text: string): string {
+/** A pattern that matches exactly this text. */
+export function escapePattern(text: string): string {
   return text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&");
 }
 
@@ -188,7 +231,7 @@ export function cut(text: string, cuts: readonly Cut[]): string[] {
   return cuts.reduce<string[]>(
     (pieces, step) => {
       if (step !== "prefixSpace") return pieces.flatMap((piece) => split(piece, step));
-      return pieces.map((piece) => (/^\p{White_Space}/u.test(piece) ? piece : ` ${piece}`));
+      return pieces.map((piece) => (piece.startsWith(" ") ? piece : ` ${piece}`));
     },
     [text],
   );

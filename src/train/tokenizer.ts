@@ -20,7 +20,8 @@ export function byteTokenizer(): Tokenizer {
     encode: (text) => Int32Array.from(new TextEncoder().encode(text)),
     decode: (tokens) => {
       const bytes = Array.from(tokens, (token) => checkToken(token, 257)).filter((token) => token < 256);
-      return new TextDecoder().decode(Uint8Array.from(bytes));
+      // A mark of the byte order is text like any other: it was encoded, too.
+      return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
     },
   };
 }

@@ -1,6 +1,6 @@
 /** The `tokenizer.json` format of Hugging Face's tokenizers, as far as byte-level BPE goes. */
 import { readFile, stat } from "node:fs/promises";
-import { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./bpe.js";
+import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, escapePattern } from "./bpe.js";
 import { gpt2Pattern, translatePattern } from "./byteLevel.js";
 import { FileError, reasonOf } from "./fileError.js";
 
@@ -8,7 +8,11 @@ import { FileError, reasonOf } from "./fileError.js";
 const maxBytes = 2 ** 28;
 const maxVocabSize = 2 ** 22;
 
-/** Reads a tokeniser from a `tokenizer.json`. */
+/**
+ * Reads a tokeniser from a `tokenizer.json`. Settings that would give other tokens than the reference does are
+ * errors. What the file says of whole examples is left out: `encode` gives the tokens of the text alone, without
+ * the marks of `post_processor`, `truncation` and `padding`.
+ */
 export async function readTokenizer(path: string): Promise<BpeTokenizer> {
   try {
     const { size } = await stat(path);
@@ -122,7 +126,8 @@ class Reader {
     for (const name of ["lstrip", "rstrip", "single_word"]) {
       if (fields[name] === true) throw this.unsupported(`${where}.${name}`, true, "only false is read");
     }
-    return { id: this.count(fields.id, `${where}.id`), content, special: fields.special === true };
+    const id = this.count(fields.id, `${where}.id`);
+    return { id, content, special: fields.special === true, normalized: fields.normalized === true };
   }
 
   private readNormalizer(value: unknown): BpeModel["normalize"] {
@@ -141,6 +146,9 @@ class Reader {
     steps.forEach((step, i) => {
       const where = `pre_tokenizer step ${i}`;
       const one = this.fields(step, where);
+      // It writes text as bytes, and what follows would cut those.
+      if (last === "ByteLevel")
+        throw this.unsupported(`${where}.type`, one.type, "ByteLevel must be the last");
       last = one.type;
       if (one.type === "ByteLevel") {
         if (one.add_prefix_space === true) cuts.push("prefixSpace");
@@ -159,11 +167,7 @@ class Reader {
     }
     const { Regex: regex, String: text } = this.fields(fields.pattern, `${where}.pattern`);
     const source =
-      typeof regex === "string"
-        ? regex
-        : typeof text === "string"
-          ? text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&")
-          : undefined;
+      typeof regex === "string" ? regex : typeof text === "string" ? escapePattern(text) : undefined;
     if (source === undefined) throw this.wrong(`${where}.pattern`, "must be a Regex or a String");
     try {
       return translatePattern(source);
@@ -231,13 +235,13 @@ export function formatTokenizer({ model }: BpeTokenizer): string {
     version: "1.0",
     truncation: null,
     padding: null,
-    added_tokens: model.addedTokens.map(({ id, content, special }) => ({
+    added_tokens: model.addedTokens.map(({ id, content, special, normalized = false }) => ({
       id,
       content,
       single_word: false,
       lstrip: false,
       rstrip: false,
-      normalized: false,
+      normalized,
       special,
     })),
     normalizer: model.normalize === undefined ? null : { type: model.normalize },

@@ -11,21 +11,23 @@ import type { Tensor } from "../../trace/tensor.js";
 import type { ModelConfig } from "./config.js";
 import { activation, weight, whole } from "./names.js";
 
+/** What the matrix memory reads and writes with. */
+interface MemoryInputs {
+  /** [batch, heads, length, size], as are key and value. */
+  readonly query: Tensor;
+  readonly key: Tensor;
+  readonly value: Tensor;
+  /** [batch, heads, length], as is forgetGate. */
+  readonly inputGate: Tensor;
+  readonly forgetGate: Tensor;
+}
+
 /**
  * The matrix memory of xLSTM in its parallel form. With gate preactivations ĩ and f̃, position t reads position
  * s ≤ t with weight `exp(Σ_{s<j≤t} log σ(f̃_j) + ĩ_s)`, stabilised by the largest exponent of the row, and the
  * sum of weights (at least the stabilised one) normalises the result.
- *
- * @param query [batch, heads, length, size], as are key and value
- * @param inputGate [batch, heads, length], as is forgetGate
  */
-export function matrixMemory(
-  query: Tensor,
-  key: Tensor,
-  value: Tensor,
-  inputGate: Tensor,
-  forgetGate: Tensor,
-): Tensor {
+function matrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs): Tensor {
   const [, , length = 0, size = 1] = query.shape;
   const logForget = np.negative(np.logaddexp(0, np.negative(forgetGate)));
   const decay = np.cumsum(logForget, -1);
@@ -48,13 +50,7 @@ export function matrixMemory(
  * {@link matrixMemory} for one more position: the memory is a matrix for each head, to which a position adds the
  * product of its key and value, after all that was there has faded.
  */
-function nextOfMatrixMemory(
-  query: Tensor,
-  key: Tensor,
-  value: Tensor,
-  inputGate: Tensor,
-  forgetGate: Tensor,
-): Tensor {
+function nextOfMatrixMemory({ query, key, value, inputGate, forgetGate }: MemoryInputs): Tensor {
   const [batch = 0, heads = 0, , size = 1] = query.shape;
   const zeros = (...shape: number[]) => ops.zeros({ dtype: "float32", shape: [batch, heads, ...shape] });
   const memory = variable("cache", "memory", () => zeros(size, size));
@@ -170,13 +166,13 @@ export const MlstmBlock = module(
         })(all);
         return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
       };
-      const memory = (isCached ? nextOfMatrixMemory : matrixMemory)(
+      const memory = (isCached ? nextOfMatrixMemory : matrixMemory)({
         query,
         key,
         value,
-        gates("inputGate", initializers.constant(-10)),
-        gates("forgetGate", (_key, [count = 1]) => np.linspace(3, 6, count)),
-      );
+        inputGate: gates("inputGate", initializers.constant(-10)),
+        forgetGate: gates("forgetGate", (_key, [count = 1]) => np.linspace(3, 6, count)),
+      });
       const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
       // Squares of small values vanish in float16, so the norm is taken in float32.
       const centred = memory.sub(np.mean(memory, -1, { keepdims: true }));
