@@ -1,8 +1,8 @@
 import { join } from "node:path";
 import type { Mesh } from "../spmd/mesh.js";
-import { Tensor } from "../trace/tensor.js";
-import * as tree from "../trace/tree.js";
+import type { Tensor } from "../trace/tensor.js";
 import { toCanonical } from "./canonical.js";
+import { disposeTree } from "./disposeTree.js";
 import type { RunReport } from "./report.js";
 import { modelConfig, type RunConfig } from "./runConfig.js";
 import type { RunData } from "./runData.js";
@@ -77,9 +77,9 @@ async function writeFiles(
   const recorded = await recordWork(mesh.engine, async () => {
     const after = training.step(warm[0], tokens);
     await after[1].loss.ready();
-    return after[0];
+    return after;
   });
-  for (const leaf of tree.leaves(recorded.result)) if (leaf instanceof Tensor) leaf.dispose();
+  disposeTree([warm, recorded.result, tokens]);
   const trace = join(config.out, "trace.json");
   const isRecorded = recorded.work.length > 0;
   if (isRecorded) writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh });

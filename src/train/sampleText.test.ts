@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { np, random, type Tensor } from "../index.js";
+import { devicePut, Mesh, NamedSharding, np, P, random, type Tensor } from "../index.js";
 import { draw, generate } from "./generate.js";
 import type { ModelConfig } from "./models/config.js";
 import { LanguageModel } from "./models/languageModel.js";
@@ -65,6 +65,14 @@ describe.each(["llama", "mlstm"] as const)("the %s model", (kind) => {
     expect(sampled).toBe(recomputed);
     expect(tokenizer.encode(sampled).length).toBeGreaterThan(window);
   });
+});
+
+test("parameters that lie where they are sampled from are kept", async () => {
+  const whole = new NamedSharding(Mesh.create({ data: 1 }), P());
+  const made = LanguageModel(base).init(random.key(3), np.zeros([1, 2], "int32"));
+  const params = await devicePut(made, whole);
+  const sample = () => sampleText({ model: base, params, tokenizer, window }, { prompt: "sea", length: 3 });
+  expect(await sample()).toBe(await sample());
 });
 
 describe("generating", () => {

@@ -8,7 +8,7 @@ import { PartitionSpec } from "../spmd/partitionSpec.js";
 import { devicePut, NamedSharding } from "../spmd/sharding.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
-import * as tree from "../trace/tree.js";
+import { disposeTree } from "./disposeTree.js";
 import { type GenerateOptions, generate } from "./generate.js";
 import type { ModelConfig } from "./models/config.js";
 import { LanguageModel } from "./models/languageModel.js";
@@ -36,7 +36,9 @@ export async function sampleText(of: Sampled, options: GenerateOptions): Promise
   try {
     return await generate((tokens) => reader.read(tokens), tokenizer, window, options);
   } finally {
-    reader.dispose();
+    reader.forget();
+    // Those that lie there already are the caller's.
+    disposeTree(params, of.params);
   }
 }
 
@@ -88,18 +90,10 @@ class Reader {
     return values;
   }
 
-  dispose(): void {
-    this.forget();
-    disposeTree(this.params);
-  }
-
-  private forget(): void {
+  /** Begins anew. */
+  forget(): void {
     disposeTree(this.cache);
     this.cache = undefined;
     this.known = [];
   }
-}
-
-function disposeTree(values: unknown): void {
-  for (const leaf of tree.leaves(values)) if (leaf instanceof Tensor) leaf.dispose();
 }

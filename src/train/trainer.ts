@@ -4,10 +4,11 @@ import { join } from "node:path";
 import type { Engine } from "../ir/engine.js";
 import { ShardwiseError } from "../ir/errors.js";
 import type { Mesh } from "../spmd/mesh.js";
-import { Tensor } from "../trace/tensor.js";
+import type { Tensor } from "../trace/tensor.js";
 import { type Batches, openBatches } from "./batches.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "./checkpoint.js";
 import type { Json } from "./checkpointManifest.js";
+import { disposeTree } from "./disposeTree.js";
 import { evaluateOn, placeBatch } from "./evaluation.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import { replaceFile } from "./files.js";
@@ -212,6 +213,7 @@ class Run {
     const isClosing = isDone && this.options.finish !== false;
     const { sample, files } =
       isClosing && !this.stopRequested ? await this.end(state) : { sample: "", files: {} };
+    disposeTree(state);
     return {
       status: isDone && !(isClosing && this.stopRequested) ? "finished" : "stopped",
       step,
@@ -359,7 +361,7 @@ async function readValues(metrics: StepMetrics): Promise<StepValues> {
     metrics.numUpdates.item(),
     metrics.lossScale?.item(),
   ]);
-  for (const tensor of Object.values(metrics)) if (tensor instanceof Tensor) tensor.dispose();
+  disposeTree(metrics);
   const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates };
   return lossScale === undefined ? told : { ...told, lossScale };
 }
