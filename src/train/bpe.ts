@@ -57,7 +57,11 @@ export class BpeTokenizer implements Tokenizer {
       if (byte !== undefined) byteTokens[byte] = id;
     });
     this.byteTokens = byteTokens;
-    const added = new Map(model.addedTokens.map(({ id, content }) => [id, content]));
+    const isNormalized = ({ normalized }: AddedToken) => normalized === true;
+    const addedTokens = model.addedTokens.map((token) =>
+      isNormalized(token) ? { ...token, content: this.normalize(token.content) } : token,
+    );
+    const added = new Map(addedTokens.map(({ id, content }) => [id, content]));
     // An added token that is also the sign of a byte stays that byte: other characters need it.
     for (const id of byteTokens) added.delete(id);
     this.bytes = Array.from({ length: this.vocabSize }, (_, id) => {
@@ -67,17 +71,11 @@ export class BpeTokenizer implements Tokenizer {
       return bytes && Uint8Array.from(bytes);
     });
     model.merges.forEach(([left, right, joined], rank) => {
-      const key = left * this.vocabSize + right;
-      if (!this.ranks.has(key)) this.ranks.set(key, { rank, joined });
+      this.ranks.set(left * this.vocabSize + right, { rank, joined });
     });
     this.wholeTokens = new Map(model.ignoreMerges ? model.vocab.map((token, id) => [token, id]) : []);
-    const isNormalized = ({ normalized }: AddedToken) => normalized === true;
-    this.rawMarks = marksOf(model.addedTokens.filter((token) => !isNormalized(token)));
-    this.normalizedMarks = marksOf(
-      model.addedTokens
-        .filter(isNormalized)
-        .map((token) => ({ ...token, content: this.normalize(token.content) })),
-    );
+    this.rawMarks = marksOf(addedTokens.filter((token) => !isNormalized(token)));
+    this.normalizedMarks = marksOf(addedTokens.filter(isNormalized));
     this.endOfText = ["<|endoftext|>", "<|end_of_text|>", "</s>"]
       .map((name) => model.addedTokens.find(({ content }) => content === name)?.id)
       .find((id) => id !== undefined);

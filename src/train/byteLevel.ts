@@ -39,6 +39,9 @@ const unicodeClasses: ReadonlyMap<string, string> = new Map([
   ["w", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"],
 ]);
 
+/** The reference takes these for parts of words as well, but only outside of brackets. */
+const latinFractions = "\\xb2\\xb3\\xb9\\xbc-\\xbe";
+
 /** The kinds of groups that mean the same in both syntaxes; `(?i:` is written out. */
 const groups = ["(?:", "(?=", "(?!", "(?<=", "(?<!", "(?i:"];
 
@@ -58,7 +61,7 @@ export function translatePattern(pattern: string): RegExp {
     if (c === "\\") {
       const next = pattern[++i] ?? "";
       const known = unicodeClasses.get(next);
-      if (known !== undefined) out += next === "w" && !inClass ? `[${known}]` : known;
+      if (known !== undefined) out += next === "w" && !inClass ? `[${known}${latinFractions}]` : known;
       else if ("pPu".includes(next) && pattern[i + 1] === "{") {
         const end = pattern.indexOf("}", i);
         const name = pattern.slice(i, end + 1);
@@ -66,7 +69,7 @@ export function translatePattern(pattern: string): RegExp {
         out += `\\${name}`;
         i = end < 0 ? pattern.length : end;
       } else if (/[bB0-9]/.test(next) || (next === "W" && inClass)) throw refuse(`\\${next}`);
-      else if (next === "W") out += `[^${unicodeClasses.get("w")}]`;
+      else if (next === "W") out += `[^${unicodeClasses.get("w")}${latinFractions}]`;
       else if (ignoresCase && /[xu]/.test(next)) throw refuse(`\\${next} in (?i:…)`);
       else if (next === "-") out += inClass ? "\\-" : "-";
       else out += /[\^$\\.*+?()[\]{}|/\w]/.test(next) ? `\\${next}` : next;

@@ -36,6 +36,7 @@ describe("byteTokenizer", () => {
       }),
     );
     expect(tokenizer.decode([104, 256, 105])).toBe("hi");
+    expect(tokenizer.decode(tokenizer.encode("\ufeffhi"))).toBe("\ufeffhi");
     expect(() => tokenizer.decode([257])).toThrow("257 is no token: the vocabulary has the tokens 0 to 256");
   });
 });
@@ -123,6 +124,51 @@ describe("tokenizer.json", () => {
     expect(formatTokenizer(parseTokenizer(formatTokenizer(other)))).toBe(formatTokenizer(other));
   });
 
+  const added = (id: number, content: string, normalized: boolean) => ({ id, content, normalized });
+  const byteLevel = { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true };
+  const [joinsA] = value.model.merges;
+
+  // The tokens are those of Hugging Face's tokenizers 0.23.2.
+  test.each([
+    ["a space before other white space", { pre_tokenizer: byteLevel }, "\nthe", [221, 199, 260]],
+    ["one space before a text", { pre_tokenizer: byteLevel }, " the", [261]],
+    [
+      "added tokens of the raw and of the normalised text",
+      { normalizer: { type: "NFD" }, added_tokens: [added(290, "café", true), added(291, "né", false)] },
+      "café cafe\u0301 né ne\u0301",
+      [290, 221, 290, 221, 291, 221, 78, 69, 137, 224],
+    ],
+    [
+      "added tokens of the raw text before longer ones of the normalised text",
+      { added_tokens: [added(290, "the cat", true), added(291, "cat", false)] },
+      "the cat",
+      [260, 221, 291],
+    ],
+    [
+      "an added token that is the sign of a byte",
+      { added_tokens: [added(122, "½", false)] },
+      "\ufffd½",
+      [172, 124, 122, 122],
+    ],
+    ["merges in the order of the file", {}, "aat", [257, 84]],
+    [
+      "the last of equal merges",
+      { model: { ...value.model, merges: [...value.model.merges, joinsA] } },
+      "aat",
+      [65, 258],
+    ],
+  ])("gives the tokens of the reference for %s", (_name, change, input, expected) => {
+    const changed = parseTokenizer(JSON.stringify({ ...value, ...change }));
+    expect([...changed.encode(input)]).toEqual(expected);
+    expect([...parseTokenizer(formatTokenizer(changed)).encode(input)]).toEqual(expected);
+  });
+
+  test("decodes an added token to its text, and one that is the sign of a byte to that byte", () => {
+    const added_tokens = [added(122, "½", false), added(290, "né", false)];
+    const changed = parseTokenizer(JSON.stringify({ ...value, added_tokens }));
+    expect(changed.decode([290, 172, 124, 122])).toBe("né\ufffd");
+  });
+
   test.each([
     [
       "another model",
@@ -146,6 +192,11 @@ describe("tokenizer.json", () => {
     ],
     ["a number twice", { model: { ...value.model, vocab: { a: 0, b: 0 } } }, "has the number 0 twice"],
     ["another pre-tokeniser", { pre_tokenizer: { type: "Metaspace" } }, 'step 0.type is "Metaspace"'],
+    [
+      "steps after bytes",
+      { pre_tokenizer: { type: "Sequence", pretokenizers: [byteLevel, byteLevel] } },
+      'step 1.type is "ByteLevel": ByteLevel must be the last',
+    ],
     ["another decoder", { decoder: { type: "WordPiece" } }, 'decoder.type is "WordPiece"'],
     ["another normaliser", { normalizer: { type: "Lowercase" } }, 'normalizer.type is "Lowercase"'],
     [
@@ -176,6 +227,40 @@ describe("tokenizer.json", () => {
   });
 });
 
-test("patterns are translated to what JavaScript understands", () => {
-  expect(translatePattern("(?i:'s|[a-c])\\s\\-\\'").source).toBe("(?:'[sS]|[aA-cC])\\p{White_Space}-'");
+describe("translatePattern", () => {
+  test.each([
+    ["(?i:'s|[a-c0-9])\\s\\-\\'", "(?:'[sSſ]|[aAbBcC0-9])\\p{White_Space}-'"],
+    ["(?i:[^J-L])k", "(?:[^jJkK\u212alL])k"],
+    ["\\d[\\w\\-].", "\\p{Nd}[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\-][^\\n]"],
+  ])("writes %s so that JavaScript understands the same", (pattern, source) => {
+    expect(translatePattern(pattern).source).toBe(source);
+  });
+
+  // As the reference cuts them, although JavaScript's own classes know ASCII only.
+  test.each([
+    ["\\w+", "½né x", ["½né", "x"]],
+    ["[\\w]+", "½né x", ["né", "x"]],
+    ["\\d+", "a٣4²", ["٣4"]],
+    [".+", "a\u2028b\rc\nd", ["a\u2028b\rc", "d"]],
+    ["(?i:'s)", "'S'ſ's", ["'S", "'ſ", "'s"]],
+  ])("finds with %s what the reference finds", (pattern, text, found) => {
+    expect(text.match(translatePattern(pattern))).toEqual(found);
+  });
+
+  test.each([
+    ["^a", "^ is"],
+    ["a$", "$ is"],
+    ["\\bx", "\\b is"],
+    ["(?m:a.b)", "(?m is"],
+    ["(?<n>a)", "(?< is"],
+    ["[a-z&&b]", "a class in a class is"],
+    ["a{2}?", "{ is"],
+    ["\\p{Punct}", "\\p{Punct} is"],
+    ["(?i:é)", "é in (?i:…) is"],
+    ["(?i:[A-z])", "A-z in (?i:…) is"],
+    ["(?i:\\p{Lu})", "\\p{Lu} is"],
+    ["[^\\W]", "\\W is"],
+  ])("refuses %s, which would mean something else", (pattern, message) => {
+    expect(() => translatePattern(pattern)).toThrow(`${message} not supported`);
+  });
 });
