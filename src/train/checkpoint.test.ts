@@ -9,6 +9,7 @@ import { parseManifest } from "./checkpointManifest.js";
 import { exportSafetensors, importSafetensors } from "./exchange.js";
 import { FileError } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
+import { readSafetensors } from "./safetensors.js";
 
 let root: string;
 beforeEach(async () => {
@@ -433,6 +434,25 @@ describe("plain safetensors files", () => {
     expect(placed.w.value.storage("test").placement.mesh).toBe(mesh);
     await expect(importSafetensors(path, { other: np.ones([2]) })).rejects.toThrow(
       '"other" (f32[2]) is not in the file',
+    );
+  });
+
+  test("may hold tensors of other types, as those of PyTorch do, which are left out", async () => {
+    const path = join(root, "positions.safetensors");
+    const header =
+      '{"positions":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"scale":{"dtype":"F32","shape":[],"data_offsets":[8,12]}}';
+    const bytes = new Uint8Array(8 + header.length + 12);
+    new DataView(bytes.buffer).setBigUint64(0, BigInt(header.length), true);
+    bytes.set(new TextEncoder().encode(header), 8);
+    new DataView(bytes.buffer).setFloat32(bytes.length - 4, 1.5, true);
+    await writeFile(path, bytes);
+    const { scale } = await importSafetensors(path, { scale: np.array(0) });
+    expect(await scale.item()).toBe(1.5);
+    await expect(importSafetensors(path, { positions: np.zeros([1], "int32") })).rejects.toThrow(
+      '"positions" is I64[1] in the file but must be int32[1]',
+    );
+    await expect(readSafetensors(path)).rejects.toThrow(
+      'byte 127: tensor "positions" is I64, which no tensor here can hold',
     );
   });
 });

@@ -1,4 +1,3 @@
-import { isDType } from "../ir/dtype.js";
 import { readSafetensors, readSafetensorsHeader, storedTypes, writeSafetensors } from "./safetensors.js";
 import { checkAgainst, download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
@@ -39,8 +38,8 @@ export async function importSafetensors<T>(
   const stored = new Map(
     wanted.flatMap((leaf) => {
       const found = tensors.get(rename(leaf.path, separator));
-      const dtype = found && names.get(found.type);
-      return found && isDType(dtype) ? [[leaf.path, { dtype, shape: found.shape }] as const] : [];
+      if (!found) return [];
+      return [[leaf.path, { dtype: names.get(found.type) ?? found.type, shape: found.shape }] as const];
     }),
   );
   checkAgainst(wanted, stored, path, { allowExtra: true });

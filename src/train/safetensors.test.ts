@@ -187,7 +187,21 @@ const malformed: readonly Malformed[] = [
     file: fileWith('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"stride":[1]}}', 4),
     says: 'unknown field "stride"',
   },
-  { why: "has an unknown type", file: fileWith(`{"x":${entry("C64", "[1]", "[0,8]")}}`, 8), says: '"C64"' },
+  {
+    why: "has an unknown type",
+    file: fileWith(`{"x":${entry("C256", "[1]", "[0,32]")}}`, 32),
+    says: '"C256"',
+  },
+  {
+    why: "has a type of no tensor",
+    file: fileWith(`{"x":${entry("I64", "[1]", "[0,8]")}}`, 8),
+    says: "is I64",
+  },
+  {
+    why: "has too few bytes for such a type",
+    file: fileWith(`{"x":${entry("I64", "[2]", "[0,8]")}}`, 8),
+    says: "I64[2], needs 16 bytes but is given 8",
+  },
   {
     why: "has a type from Object",
     file: fileWith(`{"x":${entry("toString", "[1]", "[0,4]")}}`, 4),

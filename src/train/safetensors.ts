@@ -10,6 +10,7 @@ import { byteSize, type DType, type HostData, viewHost } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { type Shape, sizeOf } from "../ir/shape.js";
 import {
+  isStoredType,
   lengthBytes,
   maxHeaderBytes,
   parseHeader,
@@ -88,7 +89,7 @@ export async function readSafetensorsHeader(path: string): Promise<SafetensorsHe
 /**
  * Reads a file.
  *
- * @param names the tensors to read; all of them if left out
+ * @param names the tensors to read; all of them if left out; those that are left out may have types such as I64, which no tensor here has
  */
 export async function readSafetensors(path: string, names?: Iterable<string>): Promise<SafetensorsContents> {
   const handle = await openFile(path);
@@ -207,6 +208,14 @@ export function bytesOf(data: HostData): Uint8Array {
 /** @param bytes the elements, in a buffer of their own */
 function arrayOf({ name, type, shape, start }: StoredTensor, bytes: Uint8Array, file: string): StoredArray {
   requireLittleEndian();
+  if (!isStoredType(type)) {
+    const known = Object.keys(storedSizes).join(", ");
+    throw new SafetensorsError(
+      file,
+      start,
+      `tensor ${JSON.stringify(name)} is ${type}, which no tensor here can hold; those of ${known} can be read by name`,
+    );
+  }
   const dtype = dtypeOf[type];
   const wrong = dtype === "bool" ? bytes.findIndex((byte) => byte > 1) : -1;
   if (wrong >= 0) {

@@ -8,16 +8,41 @@ export class SafetensorsError extends FileError {
   }
 }
 
-/** The element types that can be stored, as the format names them, with their size in bytes. */
+/** The element types that can be read and written, as the format names them, with their size in bytes. */
 export const storedSizes = { F64: 8, F32: 4, I32: 4, U32: 4, F16: 2, BF16: 2, U8: 1, BOOL: 1 } as const;
 
-/** An element type as the format names it. */
+/** The format's other types of whole bytes: tensors of them may lie in a file beside those that are read. */
+const foreignSizes = {
+  C64: 8,
+  I64: 8,
+  U64: 8,
+  I16: 2,
+  U16: 2,
+  I8: 1,
+  F8_E4M3: 1,
+  F8_E4M3FNUZ: 1,
+  F8_E5M2: 1,
+  F8_E5M2FNUZ: 1,
+  F8_E8M0: 1,
+} as const;
+
+const sizes: { readonly [S in StoredType | ForeignType]: number } = { ...storedSizes, ...foreignSizes };
+
+/** An element type that can be read and written, as the format names it. */
 export type StoredType = keyof typeof storedSizes;
+
+/** An element type that no tensor here has. */
+export type ForeignType = keyof typeof foreignSizes;
+
+/** Whether arrays of a type can be read and written. */
+export function isStoredType(type: string): type is StoredType {
+  return Object.hasOwn(storedSizes, type);
+}
 
 /** What the header says of one tensor. */
 export interface StoredTensor {
   readonly name: string;
-  readonly type: StoredType;
+  readonly type: StoredType | ForeignType;
   readonly shape: Shape;
   /** The first byte of the elements, counted from the start of the file. */
   readonly start: number;
@@ -103,7 +128,7 @@ function checkExtent(tensor: StoredTensor, expected: number, fileSize: number, f
   if (start < expected) throw fail(`tensor ${label} overlaps the one before it, which ends at ${expected}`);
   if (start > expected) throw fail(`${start - expected} bytes before tensor ${label} belong to no tensor`);
   if (end > fileSize) throw fail(`tensor ${label} ends at byte ${end}, but the file has ${fileSize} bytes`);
-  let needed: number = storedSizes[type];
+  let needed = sizes[type];
   for (const n of shape) {
     needed *= n;
     if (!Number.isSafeInteger(needed)) throw fail(`the size of tensor ${label}, [${shape}], overflows`);
@@ -128,8 +153,8 @@ function parseString(token: string): string | undefined {
   }
 }
 
-function isStoredType(name: string): name is StoredType {
-  return Object.hasOwn(storedSizes, name);
+function isKnownType(name: string): name is StoredType | ForeignType {
+  return Object.hasOwn(sizes, name);
 }
 
 /**
@@ -166,7 +191,7 @@ class HeaderParser {
 
   private tensor(name: string): StoredTensor {
     const begin = this.position;
-    let type: StoredType | undefined;
+    let type: StoredTensor["type"] | undefined;
     let shape: number[] | undefined;
     let offsets: number[] | undefined;
     this.object((key) => {
@@ -187,12 +212,12 @@ class HeaderParser {
     return { name, type, shape, start: start + this.dataStart, end: end + this.dataStart };
   }
 
-  private type(name: string): StoredType {
+  private type(name: string): StoredTensor["type"] {
     const begin = this.position;
     const type = this.string();
-    if (isStoredType(type)) return type;
+    if (isKnownType(type)) return type;
     this.position = begin;
-    const known = Object.keys(storedSizes).join(", ");
+    const known = Object.keys(sizes).join(", ");
     throw this.error(`tensor ${quote(name)} has the dtype ${quote(type)}; known are ${known}`);
   }
 
