@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { formatValue, plotCurve } from "./lossCurve.js";
 import { openMetricsFile, readMetrics, writeToAll } from "./metrics.js";
 import { formatCount, formatDuration, startProgress } from "./progress.js";
+import { writeTrace } from "./stepTrace.js";
 import { openEventFile } from "./tensorboard.js";
 import { openTraceFile } from "./traceFile.js";
 
@@ -62,6 +63,31 @@ describe("TensorBoard event files", () => {
     // The bytes were read back with tensorboard's own reader.
     expect((await readFile(events.path)).toString("hex")).toBe(eventBytes);
   });
+});
+
+test("an event file of a resumed run tells TensorBoard to drop the steps that are done again", async () => {
+  const events = openEventFile(folder, { suffix: ".resumed", resumeAt: 300, now: () => 1.5 });
+  events.close();
+  const bytes = await readFile(events.path);
+  // Behind the 24 + 16 bytes of the version: time, step 301, and the start of a session.
+  expect(bytes.subarray(40 + 12, -4).toString("hex")).toBe("09000000000000f83f10ad023a020801");
+});
+
+test("idle time in a trace is cut where an iteration begins, since slices lie in or beside each other", async () => {
+  const path = join(folder, "idle.json");
+  const shared = { device: 0, program: "step" };
+  const work = (begin: number, end: number) =>
+    ({ ...shared, kind: "gemm", name: "dot", source: undefined, begin, end }) as const;
+  const iteration = { ...shared, loop: 1, iteration: 0, depth: 0, begin: 0.15, end: 0.45 };
+  writeTrace(path, { work: [work(0, 0.1), work(0.2, 0.4)], iterations: [iteration] }, "test");
+  const { traceEvents }: { traceEvents: { cat?: string; ts: number; dur: number }[] } = JSON.parse(
+    await readFile(path, "utf8"),
+  );
+  const idle = traceEvents.filter(({ cat }) => cat === "idle");
+  expect(idle.map(({ ts, dur }) => [ts, dur])).toEqual([
+    [100, 50],
+    [150, 50],
+  ]);
 });
 
 describe("a trace file", () => {

@@ -145,10 +145,11 @@ export function writeTrace(
   nameOf: (iteration: LoopIteration) => string | undefined = () => undefined,
 ): void {
   const file = openTraceFile(path, { title });
-  const times = ({ begin, end }: { begin: number; end: number }) => ({
-    start: begin * 1000,
-    duration: (end - begin) * 1000,
-  });
+  // Both ends are whole nanoseconds, so that rounding does not make slices overlap by a trifle.
+  const times = ({ begin, end }: { begin: number; end: number }) => {
+    const [from, to] = [Math.round(begin * 1e6), Math.round(end * 1e6)];
+    return { start: from / 1000, duration: (to - from) / 1000 };
+  };
   for (const device of devicesOf(work)) {
     file.name({ device }, `device ${device}`);
     file.name({ device, thread: 0 }, "steps");
@@ -170,8 +171,17 @@ export function writeTrace(
     const args = { program, ...(source === undefined ? {} : { source }) };
     file.event({ device, name, category: kind, ...times(one), args });
   }
-  for (const one of idleTimes(work)) {
-    file.event({ device: one.device, name: "idle", category: "idle", ...times(one) });
+  for (const { device, begin, end } of idleTimes(work)) {
+    // Slices of a track lie in or beside each other, so idle time is cut where an iteration begins or ends.
+    const cuts = iterations
+      .filter((one) => one.device === device)
+      .flatMap((one) => [one.begin, one.end])
+      .filter((time) => time > begin && time < end)
+      .sort((a, b) => a - b);
+    [begin, ...cuts].forEach((from, i) => {
+      const slice = times({ begin: from, end: cuts[i] ?? end });
+      if (slice.duration > 0) file.event({ device, name: "idle", category: "idle", ...slice });
+    });
   }
   file.close();
 }

@@ -10,6 +10,8 @@ import type { MetricsWriter } from "./metrics.js";
 export interface EventFileOptions {
   /** Tells files of the same second apart; empty by default. */
   readonly suffix?: string;
+  /** The step from which a run is taken up again: TensorBoard drops what older files tell of later steps. */
+  readonly resumeAt?: number;
   /** The time in seconds; the clock's by default. */
   readonly now?: () => number;
 }
@@ -19,12 +21,16 @@ export function openEventFile(
   folder: string,
   options: EventFileOptions = {},
 ): MetricsWriter & { readonly path: string } {
-  const { suffix = "", now = () => Date.now() / 1000 } = options;
+  const { suffix = "", resumeAt, now = () => Date.now() / 1000 } = options;
   mkdirSync(folder, { recursive: true });
   const seconds = Math.floor(now()).toString().padStart(10, "0");
   const path = join(folder, `events.out.tfevents.${seconds}.${hostname()}.${process.pid}${suffix}`);
   const file = openRecordFile(path);
   file.append(record(message(double(1, now()), bytes(3, text("brain.Event:2")))));
+  if (resumeAt !== undefined) {
+    const sessionStart = bytes(7, varint(1, 1));
+    file.append(record(message(double(1, now()), varint(2, resumeAt + 1), sessionStart)));
+  }
   return {
     path,
     write: (step, metrics) => {

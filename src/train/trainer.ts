@@ -160,7 +160,7 @@ class Run {
     const events = join(config.out, "tensorboard");
     this.metrics = writeToAll(
       this.passing(file, openMetricsFile(file, { resumeAt: from?.step ?? 0 })),
-      this.passing(events, openEventFile(events)),
+      this.passing(events, openEventFile(events, from ? { resumeAt: from.step } : {})),
     );
     this.flops = stepFlops(this.training.types, config);
     this.saves = new RunSaves(config, this.training, checkpoints, from, (text) => this.progress.note(text));
