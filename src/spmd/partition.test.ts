@@ -500,6 +500,39 @@ describe("shard maps inside global programs", () => {
     sharded(f, [np.zeros([4, 8])], mesh, { inSpecs: [[["model"], ["data"]]] });
   });
 
+  test("may constrain values over axes that are not theirs, however small, but not over their own", () => {
+    for (const small of [1, 2]) {
+      const two = Mesh.create({ data: 2, model: small });
+      const within = (spec: ReturnType<typeof P>) =>
+        shardMap((a: Tensor) => np.tanh(withShardingConstraint(a.mul(2), new NamedSharding(two, spec))), {
+          mesh: two,
+          inSpecs: P("data"),
+          outSpecs: P("data"),
+          axisNames: ["data"],
+        });
+      sharded(within(P("model")), [np.zeros([8])], two);
+      expect(() => sharded(within(P("data")), [np.zeros([8])], two)).toThrow(
+        /a constraint to P\("data"\) stands in a shardMap over "data".*leave "data" out of the spec/,
+      );
+    }
+  });
+
+  test("keep values whole along their own axes, however their results are used", () => {
+    const total = shardMap((a: Tensor) => lax.psum(a, "data"), {
+      mesh,
+      inSpecs: P("data"),
+      outSpecs: P(),
+      axisNames: ["data"],
+    });
+    const f = (a: Tensor, b: Tensor) => np.tanh(total(a)).add(b);
+    sharded(f, [np.zeros([8, 6]), np.zeros([4, 6])], mesh, {
+      inSpecs: [
+        [[], []],
+        [[], ["data"]],
+      ],
+    });
+  });
+
   test("may lay copies of a sum side by side", () => {
     const copies = shardMap((block: Tensor) => block, { mesh, inSpecs: P(), outSpecs: P("data") });
     const f = (a: Tensor) => {

@@ -1,3 +1,4 @@
+import { ShardingError } from "../ir/errors.js";
 import {
   axisSizeIn,
   blockShape,
@@ -10,7 +11,7 @@ import {
 import type { OpParams } from "../ir/ops.js";
 import type { Atom, Eqn, Program } from "../ir/program.js";
 import { at, formatType, range, type TensorType } from "../ir/shape.js";
-import { atSource, bind, inline, traceFlat } from "../trace/builder.js";
+import { atSource, bind, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { removeDeadCode } from "../transforms/deadCode.js";
@@ -22,7 +23,6 @@ import { emitLocal } from "./localOps.js";
 import { ownConstants } from "./ownConstants.js";
 import {
   assignAxes,
-  autoAxes,
   bytesOf,
   dimAxes,
   fixConstraints,
@@ -278,6 +278,7 @@ class Partitioner {
       case "shardMap":
         return this.shardMap(eqn, ins);
       case "shardingConstraint": {
+        this.requireFree(eqn);
         const out = at(eqn.outs, 0);
         const spec = this.shardings.get(out);
         return [{ kind: "blocks", block: this.move(at(ins, 0), spec, eqn, out.type), spec }];
@@ -289,6 +290,17 @@ class Partitioner {
       default:
         return this.local(eqn, ins);
     }
+  }
+
+  /** Throws when a constraint in a shard map's body splits over the axes of which that has a block already. */
+  private requireFree({ params, source }: Eqn<"shardingConstraint">): void {
+    const named = params.spec.flatMap((axes) => (axes === "unconstrained" ? [] : axes));
+    const taken = named.find((axis) => this.manual.includes(axis));
+    if (taken === undefined) return;
+    const where = source ? ` (${source.text})` : "";
+    throw new ShardingError(
+      `a constraint to ${formatSpec(params.spec)} stands in a shardMap over "${taken}", whose body has a block along that axis already: leave "${taken}" out of the spec${where}`,
+    );
   }
 
   /** An op on blocks: operands are brought to shardings that agree, partial results are combined. */
@@ -394,8 +406,7 @@ class Partitioner {
     const [inSpecs, outSpecs] = [eqn.params.inSpecs, eqn.params.outSpecs].map((specs) =>
       specs.map((spec) => specOn(this.mesh, spec)),
     );
-    const isAuto = autoAxes(eqn, this.mesh).length > 0;
-    const inner = body.inputs.map((input) => (isAuto ? this.shardings.get(input) : []));
+    const inner = body.inputs.map((input) => this.shardings.get(input));
     const both = (manual: Spec | undefined, auto: Spec): Spec =>
       (manual ?? []).map((axes, d) => [...axes, ...(auto[d] ?? [])]);
     const blocks = ins.map((value, i) =>
@@ -403,12 +414,10 @@ class Partitioner {
     );
     const before = this.manual;
     this.manual = [...before, ...eqn.params.manual];
-    const outs = isAuto
-      ? this.evaluate(
-          body,
-          blocks.map((block, i) => ({ kind: "blocks", block, spec: at(inner, i) })),
-        )
-      : inline(body, blocks).map((block) => ({ block, spec: [] }));
+    const outs = this.evaluate(
+      body,
+      blocks.map((block, i) => ({ kind: "blocks", block, spec: at(inner, i) })),
+    );
     this.manual = before;
     return outs.map(({ block, spec }, i) => ({ kind: "blocks", block, spec: both(outSpecs?.[i], spec) }));
   }

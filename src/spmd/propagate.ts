@@ -17,6 +17,8 @@ interface Member {
   readonly type: TensorType;
   /** The value, or a spec that some equation asks for. */
   readonly value: Atom | { readonly kind: "pin"; readonly spec: Spec };
+  /** Axes that must not split the value, because devices along them run a shard map's body on blocks of their own. */
+  readonly barred?: readonly string[];
 }
 
 /** The shardings found so far; dims that the user fixed never change. */
@@ -134,7 +136,7 @@ function link(a: Atom, b: Atom): Relation {
  * A whole value and the block of it that a shard map's body sees: every dim is a factor that the body's axes
  * split and the rest, which other axes may split inside and outside alike.
  */
-function linkBlock(whole: Atom, block: Atom, manual: Spec): Relation {
+function linkBlock(whole: Atom, block: Atom, spec: Spec, barred: readonly string[]): Relation {
   const factors = block.type.shape.flatMap((size, d): Factor[] => [
     { size: at(whole.type.shape, d) / size, kind: "parallel" },
     { size, kind: "parallel" },
@@ -143,9 +145,9 @@ function linkBlock(whole: Atom, block: Atom, manual: Spec): Relation {
   return {
     factors,
     members: [
-      { value: { kind: "pin", spec: manual }, type: whole.type, dims: outer },
+      { value: { kind: "pin", spec }, type: whole.type, dims: outer },
       { value: whole, type: whole.type, dims: outer.map(([d = 0]) => [d, d + 1]) },
-      { value: block, type: block.type, dims: outer.map(([d = 0]) => [d + 1]) },
+      { value: block, type: block.type, dims: outer.map(([d = 0]) => [d + 1]), barred },
     ],
   };
 }
@@ -210,11 +212,13 @@ function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
         ...eqn.outs.map((out, i) => link(out, at(branch.outputs, i))),
       ]);
     case "shardMap": {
-      const { inSpecs, outSpecs, body } = eqn.params;
+      const { inSpecs, outSpecs, manual, body } = eqn.params;
+      const linkTo = (blocks: readonly Atom[], specs: readonly Spec[]) => (atom: Atom, i: number) =>
+        linkBlock(atom, at(blocks, i), specOn(mesh, at(specs, i)), manual);
       return [
-        ...eqn.ins.map((atom, i) => linkBlock(atom, at(body.inputs, i), specOn(mesh, at(inSpecs, i)))),
+        ...eqn.ins.map(linkTo(body.inputs, inSpecs)),
         ...(autoAxes(eqn, mesh).length > 0 ? relations(body, mesh) : []),
-        ...eqn.outs.map((atom, i) => linkBlock(atom, at(body.outputs, i), specOn(mesh, at(outSpecs, i)))),
+        ...eqn.outs.map(linkTo(body.outputs, outSpecs)),
       ];
     }
     default: {
@@ -248,7 +252,7 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): Read
   // What is fixed on one side of a contraction must not decide how larger tensors on the other side are split.
   const weighed = reduces ? wishes.map((wish) => ({ ...wish, fixed: false })) : wishes;
   const assigned = assignAxes(weighed, relation.factors);
-  for (const { value, dims } of relation.members) {
+  for (const { value, dims, barred = [] } of relation.members) {
     if (value.kind !== "var") continue;
     dims.forEach((factors, d) => {
       if (shardings.fixed(value, d)) return;
@@ -256,8 +260,9 @@ function spread(relation: Relation, mesh: MeshShape, shardings: Shardings): Read
       const wanted = dimAxes(factors, assigned, relation.factors, mesh);
       const mine = at(current, d);
       if (wanted.length <= mine.length || !mine.every((axis, i) => axis === wanted[i])) return;
-      const elsewhere = new Set(current.flatMap((axes, other) => (other === d ? [] : axes)));
-      if (wanted.some((axis) => elsewhere.has(axis))) return;
+      const elsewhere = current.flatMap((axes, other) => (other === d ? [] : axes));
+      const taken = new Set([...elsewhere, ...barred]);
+      if (wanted.some((axis) => taken.has(axis))) return;
       shardings.set(value, d, wanted);
       changed.add(value.id);
     });

@@ -12,6 +12,7 @@ import {
   blockShape,
   type DimAxes,
   deviceGroups,
+  type MeshAxis,
   type MeshShape,
   type Spec,
 } from "../../src/ir/mesh.js";
@@ -19,6 +20,7 @@ import type { Program } from "../../src/ir/program.js";
 import { at, range, type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "../../src/spmd/partition.js";
+import { bind, traceFlat } from "../../src/trace/builder.js";
 import * as ops from "../../src/trace/ops.js";
 import { blockOffsets } from "../../src/trace/storage.js";
 import { Tensor } from "../../src/trace/tensor.js";
@@ -176,11 +178,12 @@ export function randomSpec(shape: Shape, mesh: MeshShape, random: () => number):
   });
 }
 
-/** What a step sees: two values and a source of choices. */
+/** What a step sees: two values, a source of choices, and the mesh that the program will be split over. */
 interface StepContext {
   readonly x: Tensor;
   readonly y: Tensor;
   readonly pick: (n: number) => number;
+  readonly mesh: MeshShape;
 }
 
 type RandomStep = (context: StepContext) => Tensor;
@@ -203,6 +206,21 @@ function rollBy(x: Tensor, dim: number, by: number): Tensor {
 
 const ids = (n: number, count: number, by: number) =>
   ops.rem(ops.add(ops.mul(ops.iota("int32", [count], 0), by), 1), n + 1);
+
+/** A shard map along one axis, which splits one dim of the argument or none; the other axes are free in its body. */
+function mapped(
+  x: Tensor,
+  mesh: MeshShape,
+  axis: MeshAxis,
+  [dimIn, dimOut]: readonly [number | undefined, number | undefined],
+  fn: (block: Tensor) => Tensor,
+): Tensor {
+  const specOf = (dim: number | undefined): Spec => x.shape.map((_, d) => (d === dim ? [axis.name] : []));
+  const type = { dtype: x.dtype, shape: blockShape(x.shape, specOf(dimIn), mesh) };
+  const { program: body } = traceFlat((blocks) => blocks.map(fn), [type]);
+  const specs = { inSpecs: [specOf(dimIn)], outSpecs: [specOf(dimOut)] };
+  return at(bind("shardMap", [x], { mesh, manual: [axis.name], ...specs, body }), 0);
+}
 
 /** Steps of random programs over tensors of any shape with at least one dim. */
 const steps: Readonly<Record<string, RandomStep>> = {
@@ -365,6 +383,26 @@ const steps: Readonly<Record<string, RandomStep>> = {
       x,
     );
   },
+  mapBlocks: ({ x, pick, mesh }) => {
+    const [d, axis] = [pick(x.ndim), at(mesh.axes, pick(mesh.axes.length))];
+    if (at(x.shape, d) % axis.size !== 0) return x;
+    const others = { axes: mesh.axes.filter(({ name }) => name !== axis.name) };
+    const seed = pick(1000);
+    return mapped(x, mesh, axis, [d, d], (block) => {
+      const sum = ops.psum(ops.reduceSum(block, allDims(block)), [axis]);
+      const spread = ops.add(ops.tanh(block), ops.broadcastInDim(half(sum), block.shape, []));
+      return mesh.axes.length > 1 ? constrain(spread, { mesh, within: others }, randomNumbers(seed)) : spread;
+    });
+  },
+  sumBlocks: ({ x, pick, mesh }) => {
+    const [d, axis] = [pick(x.ndim), at(mesh.axes, pick(mesh.axes.length))];
+    if (at(x.shape, d) % axis.size !== 0) return x;
+    return mapped(x, mesh, axis, [d, undefined], (block) => ops.psum(block, [axis]));
+  },
+  copyBlocks: ({ x, pick, mesh }) => {
+    const [d, axis] = [pick(x.ndim), at(mesh.axes, pick(mesh.axes.length))];
+    return mapped(x, mesh, axis, [undefined, d], (block) => (pick(2) === 0 ? block : half(block)));
+  },
   vmapped: ({ x, y }) => vmap((row: Tensor) => ops.add(ops.tanh(row), shapedLike(y, row)))(x),
   remat: ({ x }) => remat((a: Tensor) => ops.tanh(ops.mul(a, ops.tanh(a))))(x),
 };
@@ -402,16 +440,21 @@ export function stepsFunction(list: readonly Step[], mesh: MeshShape): (x: Tenso
       const step = steps[name];
       if (!step) throw new Error(`there is no step ${name}`);
       const random = randomNumbers(seed + 7);
-      const value = step({ x: read(left), y: read(right), pick: (n) => Math.floor(random() * n) });
+      const value = step({ x: read(left), y: read(right), pick: (n) => Math.floor(random() * n), mesh });
       const small = sizeOf(value.shape) <= 600 ? value : ops.reduceSum(value, range(value.ndim - 1));
-      values.push(constrained ? constrain(small, mesh, random) : small);
+      values.push(constrained ? constrain(small, { mesh, within: mesh }, random) : small);
     }
     return [read(values.length - 1), read(values.length - 2)];
   };
 }
 
-function constrain(x: Tensor, mesh: MeshShape, random: () => number): Tensor {
-  const spec = randomSpec(x.shape, mesh, random).map((axes): DimAxes | "unconstrained" =>
+/** A random constraint on a mesh, with some of its axes. */
+function constrain(
+  x: Tensor,
+  { mesh, within }: { readonly mesh: MeshShape; readonly within: MeshShape },
+  random: () => number,
+): Tensor {
+  const spec = randomSpec(x.shape, within, random).map((axes): DimAxes | "unconstrained" =>
     random() < 0.3 ? "unconstrained" : axes,
   );
   return ops.shardingConstraint(x, { mesh, spec });
