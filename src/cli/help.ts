@@ -10,9 +10,31 @@ const codes = [
   "  130  interrupted; the step was finished and a checkpoint saved",
 ].join("\n");
 
+/** Help is written for terminals of this width. */
+const lineWidth = 80;
+
+/** Names with what they are beside them; what does not fit in a line is broken, first where it has a break. */
 function columns(rows: readonly (readonly [string, string])[]): string {
   const width = Math.max(0, ...rows.map(([name]) => name.length));
-  return rows.map(([name, text]) => `  ${name.padEnd(width)}  ${text}`).join("\n");
+  const room = lineWidth - width - 4;
+  return rows
+    .flatMap(([name, text]) => {
+      const line = text.replaceAll("\n", " ");
+      const lines = line.length <= room ? [line] : text.split("\n").flatMap((part) => wrap(part, room));
+      return lines.map((one, i) => `  ${(i === 0 ? name : "").padEnd(width)}  ${one}`);
+    })
+    .join("\n");
+}
+
+function wrap(text: string, width: number): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(" ")) {
+    const last = lines.at(-1);
+    if (last !== undefined && last.length + 1 + word.length <= width)
+      lines[lines.length - 1] = `${last} ${word}`;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 /** The help text of the whole program. */
@@ -44,7 +66,7 @@ export function commandHelp(command: Command): string {
   const { name, summary, usage, options, takesFields, examples } = command;
   const fields = [...fieldsOf(runSchema)].map(
     ([path, field]) =>
-      [`--${path}`, `${field.help} (${field.accepts}; ${JSON.stringify(field.default)})`] as const,
+      [`--${path}`, `${field.help}\n(${field.accepts}; ${JSON.stringify(field.default)})`] as const,
   );
   const all = [
     ...options.map((option) => [`--${option.name}`, option.help] as const),

@@ -69,6 +69,8 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(general.out).toContain("Exit codes:");
     expect(general.out).toContain("generate");
     expect(ofTrain.out).toContain("--optimizer.learningRate");
+    expect(ofTrain.out).toContain("of matrix products");
+    expect(ofTrain.out.split("\n").filter((line) => line.length > 80)).toEqual([]);
     expect(ofInspect.out).toContain("Usage: shardwise inspect");
     const { version: own } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
       version: string;

@@ -131,6 +131,10 @@ export class Mesh implements MeshShape {
     return `Mesh ${formatMesh(this)} on ${this.engine.name}`;
   }
 
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+
   /** Axes and devices; what runs on them is no data. */
   toJSON(): { readonly axes: readonly MeshAxis[]; readonly devices: readonly number[] } {
     return { axes: this.axes, devices: this.deviceIds };

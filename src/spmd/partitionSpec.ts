@@ -39,6 +39,10 @@ export class PartitionSpec {
   toString(): string {
     return formatSpec(this.dims(0));
   }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
 }
 
 /**

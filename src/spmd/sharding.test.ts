@@ -1,3 +1,4 @@
+import { inspect } from "node:util";
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../test/support/goldens.js";
 import { hostEngine } from "../engines/default.js";
@@ -28,6 +29,12 @@ describe("a mesh", () => {
     expect(mesh.devices[5]).toEqual({ id: 5, coordinates: { data: 1, model: 1 } });
     expect(mesh.axisSize("model")).toBe(4);
     expect(String(mesh)).toBe("Mesh {data: 2, model: 4} on reference");
+    const sharding = new NamedSharding(mesh, P("model"));
+    expect([mesh, sharding.spec, sharding].map((value) => inspect(value))).toEqual([
+      "Mesh {data: 2, model: 4} on reference",
+      'P("model")',
+      'NamedSharding({data: 2, model: 4}, P("model"))',
+    ]);
   });
 
   test("may use the engine's devices in another order", () => {

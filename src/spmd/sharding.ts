@@ -20,6 +20,10 @@ export class NamedSharding {
   toString(): string {
     return `NamedSharding(${formatMesh(this.mesh)}, ${this.spec})`;
   }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
 }
 
 /** A block of a tensor on one device. */

@@ -7,7 +7,7 @@ export interface GenerateOptions {
   readonly prompt: string;
   /** How many tokens to add. */
   readonly length: number;
-  /** Divides the logits: below 1 is bolder, 0 always takes the likeliest token; 0.8 by default. */
+  /** Divides the logits: below 1 keeps to likely tokens, 0 always takes the likeliest token; 0.8 by default. */
   readonly temperature?: number;
   /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
   readonly topK?: number;

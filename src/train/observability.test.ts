@@ -226,6 +226,11 @@ describe("startProgress", () => {
     expect(Math.min(...shares)).toBeGreaterThanOrEqual(92);
   });
 
+  test("leaves out the speeds, not the time left, where the terminal is narrow", () => {
+    expect(run(true, 60)).toContain("\r\x1b[2Kstep 10/40 ━━━───────  loss 4  18.2k tokens/s  ETA 30s\r");
+    expect(run(true, 45)).toContain("\r\x1b[2Kstep 10/40 ━━━───────  loss 4  ETA 30s\r");
+  });
+
   test("never writes more than the terminal is wide", () => {
     for (const line of run(true, 30).replaceAll("\r\x1b[2K", "\n").split("\n"))
       expect(line.length).toBeLessThan(30);

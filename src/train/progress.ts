@@ -70,8 +70,11 @@ export function startProgress(options: ProgressOptions): Progress {
     mean === undefined || numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
   const draw = () => {
     const { columns = 80 } = stream;
-    const fitting = line.length >= columns ? `${line.slice(0, columns - 2)}…` : line;
-    stream.write(`\r\x1b[2K${fitting}`);
+    const parts = line.split("  ");
+    // Where there is no space for all, the time left says more than the speeds.
+    while (parts.length > 3 && parts.join("  ").length >= columns) parts.splice(-2, 1);
+    const fitting = parts.join("  ");
+    stream.write(`\r\x1b[2K${fitting.length >= columns ? `${fitting.slice(0, columns - 2)}…` : fitting}`);
   };
   return {
     update: ({ step, loss, tokens, shareOfPeak }) => {

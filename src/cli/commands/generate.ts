@@ -14,7 +14,7 @@ export const generate: Command = {
   options: [
     { name: "prompt", help: "the text to continue; empty by default" },
     { name: "length", help: "how many tokens to add; 200 by default" },
-    { name: "temperature", help: "below 1 is bolder, 0 takes the likeliest token; 0.8 by default" },
+    { name: "temperature", help: "below 1 keeps to likely tokens, 0 takes the likeliest; 0.8 by default" },
     { name: "top-k", help: "draw from this many likeliest tokens only; 0, the default, for all" },
     { name: "seed", help: "another number gives another text; 0 by default" },
   ],
