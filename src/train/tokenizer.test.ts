@@ -152,6 +152,12 @@ describe("tokenizer.json", () => {
     ],
     ["merges in the order of the file", {}, "aat", [257, 84]],
     [
+      "an unknown token that never occurs",
+      { model: { ...value.model, unk_token: "<|endoftext|>" } },
+      "½ca",
+      [127, 122, 67, 65],
+    ],
+    [
       "the last of equal merges",
       { model: { ...value.model, merges: [...value.model.merges, joinsA] } },
       "aat",
@@ -175,7 +181,11 @@ describe("tokenizer.json", () => {
       { model: { ...value.model, type: "Unigram" } },
       'model.type is "Unigram": only "BPE" is read',
     ],
-    ["an unknown token", { model: { ...value.model, unk_token: "<unk>" } }, 'model.unk_token is "<unk>"'],
+    [
+      "an unknown token and bytes without one of their own",
+      { model: { ...value.model, unk_token: "<unk>", vocab: { "<unk>": 0, a: 1 }, merges: [] } },
+      'model.unk_token is "<unk>": it is read only with a token for every byte',
+    ],
     ["dropout", { model: { ...value.model, dropout: 0.1 } }, "model.dropout is 0.1"],
     ["byte fallback", { model: { ...value.model, byte_fallback: true } }, "model.byte_fallback is true"],
     ["a merge of nothing", { model: { ...value.model, merges: ["x"] } }, "model.merges[0] must be a pair"],

@@ -1,7 +1,7 @@
 /** The `tokenizer.json` format of Hugging Face's tokenizers, as far as byte-level BPE goes. */
 import { readFile, stat } from "node:fs/promises";
 import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, escapePattern } from "./bpe.js";
-import { gpt2Pattern, translatePattern } from "./byteLevel.js";
+import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 import { FileError, reasonOf } from "./fileError.js";
 
 /** Larger files are not read. */
@@ -52,7 +52,7 @@ class Reader {
     const root = this.fields(value, "the file");
     const model = this.fields(root.model, "model");
     if (model.type !== "BPE") throw this.unsupported("model.type", model.type, 'only "BPE" is read');
-    for (const name of ["dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"]) {
+    for (const name of ["dropout", "continuing_subword_prefix", "end_of_word_suffix"]) {
       const setting = model[name] ?? null;
       if (setting !== null && setting !== "")
         throw this.unsupported(`model.${name}`, setting, "only null is read");
@@ -64,6 +64,14 @@ class Reader {
       this.readAdded(token, `added_tokens[${i}]`),
     );
     const vocab = this.readVocab(model.vocab, addedTokens);
+    const signs = new Set(vocab);
+    // Where every byte has a token, nothing is unknown.
+    if ((model.unk_token ?? null) !== null && !byteCharacters.every((sign) => signs.has(sign)))
+      throw this.unsupported(
+        "model.unk_token",
+        model.unk_token,
+        "it is read only with a token for every byte",
+      );
     const merges = this.readMerges(model.merges, vocab);
     const cuts = this.readPreTokenizer(root.pre_tokenizer);
     const normalize = this.readNormalizer(root.normalizer);
