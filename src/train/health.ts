@@ -30,9 +30,12 @@ export interface StepValues {
 /** The least loss scale: where gradients overflow without any scaling, skipping steps does not help. */
 export const leastLossScale = 1;
 
-/** Whether a step left everything but the loss scale as it was, because scaled gradients overflowed. */
-export function isSkipped(values: StepValues): boolean {
-  return (values.lossScale ?? 0) > leastLossScale && !isFiniteStep(values);
+/**
+ * Whether a step left everything but the loss scale as it was, because scaled gradients overflowed. The loss is
+ * reported without its scale: when it overflows, a lower one does not help.
+ */
+export function isSkipped({ loss, gradientNorm, lossScale = 0 }: StepValues): boolean {
+  return lossScale > leastLossScale && Number.isFinite(loss) && !Number.isFinite(gradientNorm);
 }
 
 /** How many times the loss of a model that knows nothing counts as exploded. */
@@ -42,10 +45,11 @@ const explosion = 4;
 export function problemOf(values: StepValues, vocabSize: number): string | undefined {
   const { loss, gradientNorm, lossScale } = values;
   if (isSkipped(values)) return undefined;
-  const scaled =
-    lossScale === undefined ? "" : ` at a loss scale of ${lossScale}, the least: bfloat16 has a wider range`;
-  if (!Number.isFinite(loss)) return `the loss is ${loss}${scaled}`;
-  if (!Number.isFinite(gradientNorm)) return `the norm of the gradients is ${gradientNorm}${scaled}`;
+  const inHalf = (why: string) =>
+    lossScale === undefined ? "" : `, ${why}: bfloat16 has a wider range than float16`;
+  if (!Number.isFinite(loss)) return `the loss is ${loss}${inHalf("with which no loss scale helps")}`;
+  if (!Number.isFinite(gradientNorm))
+    return `the norm of the gradients is ${gradientNorm}${inHalf(`at a loss scale of ${lossScale}, the least`)}`;
   const chance = Math.log(vocabSize);
   if (loss <= explosion * chance) return undefined;
   return `the loss exploded: ${loss.toPrecision(4)} is over ${explosion} x ${chance.toPrecision(3)}, the loss of guessing`;

@@ -193,7 +193,8 @@ export function createTraining(options: TrainingOptions): Training {
       const next = applyIfFinite(np.logicalAnd(finite, wasGood), changed, before);
       if (!scaling || !lossScale) return [next, { ...metrics, isGood: np.logicalAnd(finite, wasGood) }];
       const nextScale = applyIfFinite(wasGood, scaling.update(lossScale, finite), lossScale);
-      const isGood = np.logicalAnd(wasGood, np.logicalOr(finite, np.greater(lossScale.scale, leastScale)));
+      const mayHelp = np.logicalAnd(np.greater(lossScale.scale, leastScale), np.isfinite(loss));
+      const isGood = np.logicalAnd(wasGood, np.logicalOr(finite, mayHelp));
       return [
         { ...next, lossScale: nextScale },
         { ...metrics, lossScale: lossScale.scale, isGood },
