@@ -119,6 +119,7 @@ describe("the command line", { timeout: 120_000 }, () => {
         const more = String((newest?.step ?? 0) + 2);
         const resumed = await shardwise("train", "--resume", "--out", out, "--steps", more);
         expect(resumed.err).toContain(`from step ${newest?.step}`);
+        expect(resumed.out).toContain(`finished 2 more steps, ${more} in all, in`);
         expect(resumed.code).toBe(0);
       }
     }

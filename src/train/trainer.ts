@@ -58,8 +58,10 @@ export interface RunOptions {
 export interface RunOutcome extends RunEnding {
   /** `stopped` when it was asked to end before its last step. */
   readonly status: "finished" | "stopped";
-  /** The number of steps done. */
+  /** The number of steps done, before the run was taken up again too. */
   readonly step: number;
+  /** The step of the checkpoint that it went on from; 0 for a new run. */
+  readonly resumedFrom: number;
   readonly folder: string;
   readonly checkpoint: string;
   readonly steps: readonly StepRecord[];
@@ -217,6 +219,7 @@ class Run {
     return {
       status: isDone && !(isClosing && this.stopRequested) ? "finished" : "stopped",
       step,
+      resumedFrom: from?.step ?? 0,
       folder: config.out,
       checkpoint: this.saves.folder ?? "",
       steps: this.records,

@@ -87,15 +87,15 @@ function onInterrupt(stop: AbortController): () => void {
 }
 
 function closingText(outcome: RunOutcome, config: RunConfig, seconds: number): string {
-  const { steps, evaluations, folder } = outcome;
+  const { steps, evaluations, folder, step, resumedFrom } = outcome;
   const [first, last] = [steps[0], steps.at(-1)];
   const losses = first && last ? `: loss ${formatValue(first.loss)} → ${formatValue(last.loss)}` : "";
   const evaluated = evaluations.at(-1);
   const validation = evaluated ? `, validation ${formatValue(evaluated.loss)}` : "";
   const what =
     outcome.status === "finished"
-      ? `finished ${outcome.step} steps in ${formatDuration(seconds)}`
-      : `stopped after step ${outcome.step} of ${config.steps}`;
+      ? `finished ${resumedFrom > 0 ? `${step - resumedFrom} more steps, ${step} in all,` : `${step} steps`} in ${formatDuration(seconds)}`
+      : `stopped after step ${step} of ${config.steps}`;
   const curve =
     steps.length > 1
       ? [
