@@ -4,7 +4,7 @@ import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/check
 import { reasonOf } from "../train/fileError.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/runConfig.js";
 import { checkpointFolder } from "../train/runSetup.js";
-import { fieldsOf, readConfig } from "../train/schema.js";
+import { fieldsOf, isObject, readConfig } from "../train/schema.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command } from "./command.js";
 
@@ -80,10 +80,6 @@ export function mergeConfigs(base: unknown, over: unknown): unknown {
   if (!isObject(base) || !isObject(over)) return over === undefined ? base : over;
   const keys = new Set([...Object.keys(base), ...Object.keys(over)]);
   return Object.fromEntries([...keys].map((key) => [key, mergeConfigs(base[key], over[key])]));
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** A checkpoint and the folder of its run. */

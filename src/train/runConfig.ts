@@ -6,11 +6,24 @@ import {
   decimal,
   flag,
   integer,
+  isObject,
   type ReadConfig,
   readConfig,
   type Setting,
   text,
 } from "./schema.js";
+
+/**
+ * The default batch: about 16 examples, which devices along `data` share equally, and which split further into
+ * micro-batches and over two devices of another axis.
+ */
+export function defaultBatch(numDevices: number): number {
+  let multiple = numDevices;
+  while (multiple % 8 !== 0) multiple += numDevices;
+  return Math.ceil(16 / multiple) * multiple;
+}
+
+const numCores = availableParallelism();
 
 const floatTypes = ["float32", "bfloat16", "float16"] as const;
 
@@ -31,7 +44,7 @@ export const runSchema = {
     remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
   },
   mesh: {
-    data: integer(availableParallelism(), "devices along axis data: each has the whole model"),
+    data: integer(numCores, "devices along axis data: each has the whole model"),
     fsdp: integer(1, "devices along axis fsdp: data parallel with split parameters"),
     pipe: integer(1, "devices along axis pipe: stages of a pipeline"),
     model: integer(1, "devices along axis model: tensor parallel"),
@@ -50,7 +63,7 @@ export const runSchema = {
     tokenizer: text("bytes", "`bytes`, `bpe` (trained on the text), or a tokenizer.json"),
     vocabSize: integer(512, "size of a trained BPE vocabulary", 257),
     sequence: integer(128, "tokens per example"),
-    batch: integer(16, "examples per step, over all devices"),
+    batch: integer(defaultBatch(numCores), "examples per step, over all devices"),
     validation: decimal(0.05, "share of the text that is kept for evaluation", 0, 0.5),
   },
   optimizer: {
@@ -76,12 +89,20 @@ export const runSchema = {
 /** The configuration of a training run. */
 export type RunConfig = Config<typeof runSchema>;
 
-/** Reads a run's configuration and checks that its parts fit together; all violations are listed. */
+/**
+ * Reads a run's configuration and checks that its parts fit together; all violations are listed. Where any axis of
+ * the mesh is named, those that are not have one device.
+ */
 export function readRunConfig(
   json: unknown,
   settings: readonly Setting[] = [],
 ): ReadConfig<typeof runSchema> {
-  const { config, violations, unread } = readConfig(runSchema, json, settings);
+  const inFile = isObject(json) && isObject(json.mesh) ? Object.keys(json.mesh) : [];
+  const axes = [...inFile.map((axis) => `mesh.${axis}`), ...settings.map(({ path }) => path)].filter((path) =>
+    path.startsWith("mesh."),
+  );
+  const others = axes.length > 0 && !axes.includes("mesh.data") ? [{ path: "mesh.data", value: 1 }] : [];
+  const { config, violations, unread } = readConfig(runSchema, json, [...settings, ...others]);
   // What a field that could not be read has to do with others is not known yet.
   const names = unread.map((path) => path.replace(/^(mesh|model|pipeline)\./, ""));
   const isKnown = (line: string) => !names.some((name) => new RegExp(`\\b${name}\\b`).test(line));

@@ -210,3 +210,8 @@ function editDistance(a: string, b: string): number {
   }
   return row[b.length] ?? 0;
 }
+
+/** Whether a value of JSON is an object. */
+export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
