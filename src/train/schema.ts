@@ -139,7 +139,7 @@ export function readConfig<S extends Schema>(
     return near ? `; did you mean ${near}?` : "";
   };
   const walk = (node: unknown, prefix: string) => {
-    if (typeof node !== "object" || node === null || Array.isArray(node)) {
+    if (!isObject(node)) {
       violations.push(`${prefix || "the configuration"} must be an object, got ${show(node)}`);
       return;
     }
