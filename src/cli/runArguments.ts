@@ -2,9 +2,10 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/checkpoint.js";
 import { reasonOf } from "../train/fileError.js";
+import { isObject } from "../train/json.js";
 import { type RunConfig, readRunConfig, runSchema } from "../train/runConfig.js";
 import { checkpointFolder } from "../train/runSetup.js";
-import { fieldsOf, isObject, readConfig } from "../train/schema.js";
+import { fieldsOf, readConfig } from "../train/schema.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command } from "./command.js";
 

@@ -44,6 +44,11 @@ export function isFloat(dtype: DType): boolean {
   return facts[dtype].kind === "float";
 }
 
+/** The type in which many values of a type are added: sums of 16-bit floats are kept in float32. */
+export function sumType(dtype: DType): DType {
+  return isFloat(dtype) && byteSize(dtype) < byteSize("float32") ? "float32" : dtype;
+}
+
 /** Whether the type is int32 or uint32. */
 export function isInteger(dtype: DType): boolean {
   return facts[dtype].kind === "int";

@@ -10,6 +10,18 @@ export interface TensorType {
   readonly shape: Shape;
 }
 
+/** A leaf of a tree that has a type: a tensor, or what `evalShape` returns. */
+export function isTyped(node: unknown): node is TensorType {
+  return (
+    typeof node === "object" &&
+    node !== null &&
+    "dtype" in node &&
+    "shape" in node &&
+    typeof node.dtype === "string" &&
+    Array.isArray(node.shape)
+  );
+}
+
 /** Makes a {@link TensorType}. */
 export function tensorType(dtype: DType, shape: Shape): TensorType {
   return { dtype, shape };

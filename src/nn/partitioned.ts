@@ -1,5 +1,5 @@
 import type { DType } from "../ir/dtype.js";
-import type { Shape } from "../ir/shape.js";
+import { isTyped, type Shape } from "../ir/shape.js";
 import { currentMesh, withShardingConstraint } from "../spmd/constraint.js";
 import type { Mesh } from "../spmd/mesh.js";
 import { PartitionSpec, type SpecEntry } from "../spmd/partitionSpec.js";
@@ -140,18 +140,6 @@ export function withPartitioning(
   };
 }
 
-/** A tensor, or the type of one as `evalShape` gives it. */
-function isType(node: unknown): boolean {
-  return (
-    typeof node === "object" &&
-    node !== null &&
-    "dtype" in node &&
-    "shape" in node &&
-    typeof node.dtype === "string" &&
-    Array.isArray(node.shape)
-  );
-}
-
 /**
  * The spec of every variable of a tree: that of its box, or `P()` where there is none. The leaves may be
  * tensors or the types that `evalShape` returns.
@@ -166,7 +154,7 @@ export function getSharding<R = unknown>(variables: unknown, mesh: Mesh): R {
 }
 
 function mapSpecs(fn: (spec: PartitionSpec) => unknown, variables: unknown): unknown {
-  const { leaves, structure } = tree.flatten(variables, (node) => isBoxed(node) || isType(node));
+  const { leaves, structure } = tree.flatten(variables, (node) => isBoxed(node) || isTyped(node));
   return tree.unflatten(
     structure,
     leaves.map((leaf) => fn(leaf instanceof Partitioned ? leaf.getPartitionSpec() : new PartitionSpec([]))),

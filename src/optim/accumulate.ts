@@ -1,6 +1,6 @@
-import { byteSize, type DType, isFloat } from "../ir/dtype.js";
+import { sumType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import type { TensorType } from "../ir/shape.js";
+import { isTyped } from "../ir/shape.js";
 import { add, divide } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
 import { astype } from "../numpy/elementwise.js";
@@ -56,17 +56,9 @@ export function accumulateGradients<P, B, R>(
 
 /** Zeros like the results of a function, in types that sums do not overflow. */
 function emptySums<P, B, R>(fn: (params: P, batch: B) => R, params: P, batch: B): R {
-  const { leaves, structure } = tree.flatten(evalShape(fn)(params, batch), isType);
-  const zeros = leaves.filter(isType).map(({ dtype, shape }) => ops.zeros({ dtype: sumType(dtype), shape }));
+  const { leaves, structure } = tree.flatten(evalShape(fn)(params, batch), isTyped);
+  const zeros = leaves.filter(isTyped).map(({ dtype, shape }) => ops.zeros({ dtype: sumType(dtype), shape }));
   return tree.unflatten<R>(structure, zeros);
-}
-
-function isType(node: unknown): node is TensorType {
-  return typeof node === "object" && node !== null && "dtype" in node && "shape" in node;
-}
-
-function sumType(dtype: DType): DType {
-  return isFloat(dtype) && byteSize(dtype) < byteSize("float32") ? "float32" : dtype;
 }
 
 /** Rows as [microbatch, row]: each microbatch has rows of every part of the batch. */

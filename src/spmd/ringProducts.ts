@@ -1,4 +1,4 @@
-import { byteSize, type DType, isFloat } from "../ir/dtype.js";
+import { isFloat, sumType } from "../ir/dtype.js";
 import type { MeshAxis, Spec } from "../ir/mesh.js";
 import { type Atom, type Eqn, mapInnerPrograms, type Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
@@ -204,11 +204,6 @@ function partners({ ins, params }: Dot, side: Side, dim: number): { other?: numb
   const right = freeOf(1, [...rhsBatch, ...rhsContract]);
   const position = isLeft ? left.indexOf(dim) : left.length + right.indexOf(dim);
   return { result: lhsBatch.length + position };
-}
-
-/** The type in which parts of a sum are added. */
-function sumType(dtype: DType): DType {
-  return isFloat(dtype) && byteSize(dtype) < 4 ? "float32" : dtype;
 }
 
 /** A product with a gathered operand, block by block. */

@@ -1,10 +1,10 @@
 import type { Engine } from "../ir/engine.js";
 import { InternalError } from "../ir/errors.js";
 import type { TensorType } from "../ir/shape.js";
+import { isTyped } from "../ir/shape.js";
 import { onDevice, Storage } from "../trace/storage.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { isTyped } from "./treeFiles.js";
 
 function noValues(): never {
   throw new InternalError("an abstract tensor has no values");

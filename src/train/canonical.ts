@@ -10,11 +10,11 @@
  */
 import { TreeError } from "../ir/errors.js";
 import type { Shape } from "../ir/shape.js";
+import { isTyped } from "../ir/shape.js";
 import { LogicallyPartitioned } from "../nn/logicalPartitioning.js";
 import { type DimNames, Partitioned } from "../nn/partitioned.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { isTyped } from "./treeFiles.js";
 
 /** How layers are spread over the stages of a pipeline. */
 export interface LayerLayout {

@@ -2,10 +2,11 @@
 import { type DType, isDType } from "../ir/dtype.js";
 import type { MeshAxis, Spec } from "../ir/mesh.js";
 import type { Shape } from "../ir/shape.js";
+import { isTyped } from "../ir/shape.js";
 import { type DimNames, Partitioned } from "../nn/partitioned.js";
 import * as tree from "../trace/tree.js";
 import { FileError, reasonOf } from "./fileError.js";
-import { isTyped } from "./treeFiles.js";
+import { isObject, type JsonObject } from "./json.js";
 
 /** What can be written as JSON. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
@@ -119,8 +120,6 @@ export function parseManifest(text: string, file: string): Manifest {
   }
   return new ManifestReader(file).read(value);
 }
-
-type Fields = Readonly<Record<string, unknown>>;
 
 /** Turns parsed JSON into a manifest, or names the field that is wrong. */
 class ManifestReader {
@@ -255,8 +254,8 @@ class ManifestReader {
     });
   }
 
-  private fields(value: unknown, where: string): Fields {
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
+  private fields(value: unknown, where: string): JsonObject {
+    if (isObject(value)) return value;
     throw this.wrong(where, "must be an object", value);
   }
 

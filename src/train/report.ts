@@ -12,13 +12,19 @@ export interface StepRecord {
   readonly tokensPerSecond: number;
 }
 
+/** What one evaluation told. */
+export interface EvaluationRecord {
+  readonly step: number;
+  readonly loss: number;
+}
+
 /** Everything a report shows. */
 export interface RunReport {
   readonly title: string;
   /** A few facts for the top of the page. */
   readonly facts: readonly (readonly [name: string, value: string])[];
   readonly steps: readonly StepRecord[];
-  readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
+  readonly evaluations: readonly EvaluationRecord[];
   /** What every device did during one step; times in milliseconds. */
   readonly timeline: readonly { readonly device: number; readonly spans: readonly Span[] }[];
   /** Where the time of every device went during that step. */

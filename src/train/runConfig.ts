@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { isObject } from "./json.js";
 import { type ModelConfig, modelViolations } from "./models/config.js";
 import {
   type Config,
@@ -6,7 +7,6 @@ import {
   decimal,
   flag,
   integer,
-  isObject,
   type ReadConfig,
   readConfig,
   type Setting,

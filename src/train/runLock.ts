@@ -5,6 +5,7 @@ import { hostname } from "node:os";
 import { join } from "node:path";
 import { ShardwiseError } from "../ir/errors.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
+import { isObject } from "./json.js";
 
 /** The process that trains into a folder. */
 export interface RunHolder {
@@ -106,8 +107,8 @@ function removeStale(path: string): void {
 function readHolder(path: string): RunHolder | undefined {
   try {
     const value: unknown = JSON.parse(readFileSync(path, "utf8"));
-    if (typeof value !== "object" || value === null) return undefined;
-    const { pid, host, started }: Partial<Record<keyof RunHolder, unknown>> = value;
+    if (!isObject(value)) return undefined;
+    const { pid, host, started } = value;
     if (typeof pid !== "number" || !Number.isSafeInteger(pid) || pid < 1 || typeof host !== "string")
       return undefined;
     return { pid, host, started: typeof started === "string" ? started : null };

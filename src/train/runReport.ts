@@ -19,8 +19,9 @@ import {
   taskLabel,
 } from "./pipelineSchedule.js";
 import { formatCount } from "./progress.js";
-import { type RunReport, reportHtml, type StepRecord } from "./report.js";
+import { type EvaluationRecord, type RunReport, reportHtml, type StepRecord } from "./report.js";
 import type { RunConfig } from "./runConfig.js";
+import { numParameters, splittingAxes } from "./runSetup.js";
 import { devicesOf, type StepTrace, sharesOfWork, writeTrace } from "./stepTrace.js";
 import type { LanguageModelState, Training } from "./training.js";
 import { namedLeaves } from "./treeFiles.js";
@@ -51,10 +52,6 @@ export function placesOf(types: unknown, shardings: unknown, mesh: Mesh): Tensor
       bytesPerDevice: bytes(blockShape(type.shape, spec, mesh)),
     };
   });
-}
-
-function numElements(types: unknown): number {
-  return namedLeaves(types, "numElements").reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
 }
 
 /** What one device holds of a run's state, by kind. */
@@ -113,7 +110,7 @@ export interface ReportInput {
   /** What the devices did during one step. */
   readonly trace: StepTrace;
   readonly steps: readonly StepRecord[];
-  readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
+  readonly evaluations: readonly EvaluationRecord[];
   readonly sample: string;
 }
 
@@ -126,14 +123,14 @@ function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput
   const { steps, evaluations, sample } = told;
   const [types, shardings] = [training.types as LanguageModelState, training.shardings as LanguageModelState];
   const parameters = placesOf(types.params, shardings.params, mesh);
-  const axes = mesh.axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+  const axes = splittingAxes(mesh.axes);
   const speeds = steps.map((s) => s.tokensPerSecond).sort((a, b) => a - b);
   const first = steps[0];
   const last = steps.at(-1);
   const evaluated = evaluations.at(-1);
   const facts: (readonly [string, string])[] = [
     ["model", config.model.kind],
-    ["parameters", formatCount(numElements(types.params))],
+    ["parameters", formatCount(numParameters(types))],
     ["devices", axes.length > 0 ? `${mesh.size}: ${axes.join(" x ")}` : "1"],
     ["steps", String(last?.step ?? 0)],
     ["loss", first && last ? `${formatValue(first.loss)} → ${formatValue(last.loss)}` : "?"],

@@ -1,10 +1,12 @@
 /** What commands make of a run's configuration before they do anything with it. */
 import { join } from "node:path";
 import type { Engine } from "../ir/engine.js";
+import type { MeshAxis } from "../ir/mesh.js";
 import { sizeOf } from "../ir/shape.js";
 import { Mesh } from "../spmd/mesh.js";
 import { modelConfig, type RunConfig } from "./runConfig.js";
 import { runOptimizer } from "./runOptimizer.js";
+import { byteTokenizer } from "./tokenizer.js";
 import { createTraining, type LanguageModelState, type Training } from "./training.js";
 import { namedLeaves } from "./treeFiles.js";
 
@@ -32,6 +34,16 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
     pipeline: config.pipeline,
     tensor: config.tensor,
   });
+}
+
+/** The axes of a mesh with more than one device, such as `data=2`. */
+export function splittingAxes(axes: readonly MeshAxis[]): string[] {
+  return axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+}
+
+/** The vocabulary is known only when the text is read; bytes have this many, a trained one what was asked for. */
+export function expectedVocabulary({ data }: RunConfig): number {
+  return data.tokenizer === "bytes" ? byteTokenizer().vocabSize : data.vocabSize;
 }
 
 /** The number of parameters of a state, given its types. */

@@ -1,3 +1,5 @@
+import { isObject } from "./json.js";
+
 /** What a field of a configuration accepts; gives the value, or a sentence about what is wrong with it. */
 export interface Field<T> {
   readonly kind: "field";
@@ -209,9 +211,4 @@ function editDistance(a: string, b: string): number {
     row = next;
   }
   return row[b.length] ?? 0;
-}
-
-/** Whether a value of JSON is an object. */
-export function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }

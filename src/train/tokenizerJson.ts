@@ -3,6 +3,7 @@ import { readFile, stat } from "node:fs/promises";
 import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, escapePattern } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 import { FileError, reasonOf } from "./fileError.js";
+import { isObject, type JsonObject } from "./json.js";
 
 /** Larger files are not read. */
 const maxBytes = 2 ** 28;
@@ -38,8 +39,6 @@ export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
   }
   return new BpeTokenizer(new Reader(file).read(value));
 }
-
-type Fields = Readonly<Record<string, unknown>>;
 
 class Reader {
   private readonly file: string;
@@ -169,7 +168,7 @@ class Reader {
     return cuts;
   }
 
-  private readSplit(fields: Fields, where: string): RegExp {
+  private readSplit(fields: JsonObject, where: string): RegExp {
     if (fields.behavior !== "Isolated" || fields.invert === true) {
       throw this.unsupported(`${where}.behavior`, fields.behavior, 'only "Isolated", not inverted, is read');
     }
@@ -193,8 +192,8 @@ class Reader {
     }
   }
 
-  private fields(value: unknown, where: string): Fields {
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return value as Fields;
+  private fields(value: unknown, where: string): JsonObject {
+    if (isObject(value)) return value;
     throw this.wrong(where, "must be an object");
   }
 

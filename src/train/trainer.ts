@@ -24,14 +24,14 @@ import {
 import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "./metrics.js";
 import { measurePeak, stepFlops } from "./peak.js";
 import { type Progress, type ProgressStream, startProgress } from "./progress.js";
-import type { StepRecord } from "./report.js";
+import type { EvaluationRecord, StepRecord } from "./report.js";
 import { modelConfig, type RunConfig } from "./runConfig.js";
 import { openRunData, type RunData } from "./runData.js";
 import { endRun, type RunEnding } from "./runEnding.js";
 import { lockRun } from "./runLock.js";
 import { runSchedule } from "./runOptimizer.js";
 import { RunSaves } from "./runSaves.js";
-import { checkpointFolder, numParameters, runMesh, runTrainingFunctions } from "./runSetup.js";
+import { checkpointFolder, numParameters, runMesh, runTrainingFunctions, splittingAxes } from "./runSetup.js";
 import { restoreRun } from "./runState.js";
 import { startingPoint } from "./startingPoint.js";
 import { openEventFile } from "./tensorboard.js";
@@ -65,7 +65,7 @@ export interface RunOutcome extends RunEnding {
   readonly folder: string;
   readonly checkpoint: string;
   readonly steps: readonly StepRecord[];
-  readonly evaluations: readonly { readonly step: number; readonly loss: number }[];
+  readonly evaluations: readonly EvaluationRecord[];
 }
 
 /** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
@@ -131,7 +131,7 @@ class Run {
   private readonly metrics: MetricsWriter;
   private readonly progress: Progress;
   private readonly records: StepRecord[] = [];
-  private readonly evaluations: { readonly step: number; readonly loss: number }[] = [];
+  private readonly evaluations: EvaluationRecord[] = [];
   private readonly flops: number;
   private peak: number | undefined;
   private lastRead = 0;
@@ -240,7 +240,7 @@ class Run {
 
   private introduction(): string {
     const { config, mesh, from, data } = this;
-    const axes = mesh.axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+    const axes = splittingAxes(mesh.axes);
     const count = numParameters(this.training.types);
     const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
     const start = from ? `, from step ${from.step}` : "";

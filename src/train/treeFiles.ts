@@ -1,7 +1,7 @@
 /** Between trees of tensors and the named arrays of files. */
 import type { DType, HostData } from "../ir/dtype.js";
 import { TreeError } from "../ir/errors.js";
-import { formatType, type Shape, sameType, type TensorType } from "../ir/shape.js";
+import { formatType, isTyped, type Shape, sameType, type TensorType } from "../ir/shape.js";
 import { getSharding } from "../nn/partitioned.js";
 import type { Mesh } from "../spmd/mesh.js";
 import { resolveSpec } from "../spmd/partitionSpec.js";
@@ -9,18 +9,6 @@ import { NamedSharding, placementOn } from "../spmd/sharding.js";
 import { place } from "../trace/storage.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-
-/** A leaf of a tree that has a type: a tensor, or what `evalShape` returns. */
-export function isTyped(node: unknown): node is TensorType {
-  return (
-    typeof node === "object" &&
-    node !== null &&
-    "dtype" in node &&
-    "shape" in node &&
-    typeof node.dtype === "string" &&
-    Array.isArray(node.shape)
-  );
-}
 
 /** A leaf with its place in the tree. */
 export interface NamedLeaf {

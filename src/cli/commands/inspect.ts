@@ -7,7 +7,13 @@ import { abstractTensor, abstractTree } from "../../train/abstractTensor.js";
 import type { Checkpoint } from "../../train/checkpoint.js";
 import type { RunConfig } from "../../train/runConfig.js";
 import { formatPlaces, pipelineSchedule, placesOf, stateMemory } from "../../train/runReport.js";
-import { numParameters, runMesh, runTrainingFunctions } from "../../train/runSetup.js";
+import {
+  expectedVocabulary,
+  numParameters,
+  runMesh,
+  runTrainingFunctions,
+  splittingAxes,
+} from "../../train/runSetup.js";
 import type { LanguageModelState } from "../../train/training.js";
 import { type Command, exitCodes } from "../command.js";
 import {
@@ -52,7 +58,7 @@ function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   const sizes = leaves.map(({ dtype, shape }) => sizeOf(shape) * byteSize(dtype));
   const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
   const width = Math.max(0, ...leaves.map(({ path }) => path.length));
-  const axes = mesh?.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`) ?? [];
+  const axes = splittingAxes(mesh ?? []);
   const rows = leaves.map(
     ({ path, spec, ...type }, i) =>
       `  ${path.padEnd(width)}  ${formatType(type)} ${toPartitionSpec(spec)}  ${formatBytes(sizes[i] ?? 0)}`,
@@ -66,11 +72,6 @@ function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   ].join("\n")}\n`;
 }
 
-/** The vocabulary is known only when the text is read; bytes have this many, a trained one what was asked for. */
-function expectedVocabulary({ data }: RunConfig): number {
-  return data.tokenizer === "bytes" ? 257 : data.vocabSize;
-}
-
 function describeConfig(config: RunConfig): string {
   // The reference engine has as many devices as anyone wants, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
@@ -80,7 +81,7 @@ function describeConfig(config: RunConfig): string {
   const { batch, sequence } = config.data;
   const tokens = abstractTensor({ dtype: "int32", shape: [batch, sequence + 1] });
   const cost = training.cost(abstractTree(types), tokens);
-  const axes = mesh.axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+  const axes = splittingAxes(mesh.axes);
   const schedule = pipelineSchedule(training.layout, config.pipeline.microbatches).map(
     (cells, stage) => `  stage ${stage}  ${cells.map((cell) => (cell ?? "").padStart(4)).join("")}`,
   );

@@ -2,7 +2,7 @@ import { ShardwiseError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import { writeStepTrace } from "../../train/runReport.js";
-import { runMesh, runTrainingFunctions } from "../../train/runSetup.js";
+import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/runSetup.js";
 import { recordWork, sharesOfWork } from "../../train/stepTrace.js";
 import { type Command, exitCodes } from "../command.js";
 import {
@@ -35,8 +35,7 @@ export const trace: Command = {
     const config = configOf(json, parsed);
     const output = String(parsed.options.get("output") ?? "trace.json");
     const mesh = runMesh(config);
-    const vocabSize = config.data.tokenizer === "bytes" ? 257 : config.data.vocabSize;
-    const training = runTrainingFunctions(config, vocabSize, mesh);
+    const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
     const { batch, sequence } = config.data;
     const shape = [batch, sequence + 1];
     // The time of a step does not depend on the tokens, so any will do.

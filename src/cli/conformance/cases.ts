@@ -8,6 +8,7 @@ import { type DType, decode, encode, type HostData, isDType } from "../../ir/dty
 import { ValueError } from "../../ir/errors.js";
 import { type Shape, sizeOf } from "../../ir/shape.js";
 import { Tensor } from "../../trace/tensor.js";
+import { isObject } from "../../train/json.js";
 import { parseSafetensors, type StoredArray } from "../../train/safetensors.js";
 
 /** An array on the host. It is a leaf of trees; bfloat16 and float16 are kept as their bits. */
@@ -172,11 +173,6 @@ export function mapArrays(value: GoldenValue, fn: (array: HostArray) => Tensor):
     return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, mapArrays(item, fn)]));
   }
   throw new ValueError(`expected a tree of arrays, found ${JSON.stringify(value)}`);
-}
-
-/** Whether a value is an object of JSON. */
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Whether a value has parts with names. */

@@ -16,7 +16,11 @@ import { activation, weight } from "./names.js";
 /** Runs the blocks of a model one after the other on a residual stream. */
 export type RunLayers = (config: ModelConfig, x: Tensor, positions: Tensor) => Tensor;
 
-const rematPolicies = { dots: checkpointPolicies.dotsSaveable, full: checkpointPolicies.nothingSaveable };
+/** What the choices of `remat` keep. */
+export const rematPolicies = {
+  dots: checkpointPolicies.dotsSaveable,
+  full: checkpointPolicies.nothingSaveable,
+};
 
 /** The block of a model as a step of a loop: `(stream, positions) → [stream, nothing]`. */
 export function blockClass(config: ModelConfig) {

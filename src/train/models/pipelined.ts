@@ -4,11 +4,8 @@ import { CircularPipeline } from "../../parallel/circularPipeline.js";
 import type { Mesh } from "../../spmd/mesh.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { checkpointPolicies } from "../../transforms/remat.js";
 import type { LayerLayout } from "../canonical.js";
-import { layerLoop, type RunLayers } from "./languageModel.js";
-
-const policies = { dots: checkpointPolicies.dotsSaveable, full: checkpointPolicies.nothingSaveable };
+import { layerLoop, type RunLayers, rematPolicies } from "./languageModel.js";
 
 /** Runs the blocks as stages of a pipeline along mesh axis `pipe`; with one repeat that is GPipe. */
 export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: LayerLayout): RunLayers {
@@ -33,7 +30,7 @@ export function pipelinedLayers(mesh: Mesh, numMicrobatches: number, layout: Lay
       fsdpAxisNames: ["fsdp"],
       activationNames: ["batch", "length", "activationEmbed"],
       setRematPolicyOnPipelineIterations: config.remat !== "none",
-      ...(config.remat === "none" ? {} : { rematPolicy: policies[config.remat] }),
+      ...(config.remat === "none" ? {} : { rematPolicy: rematPolicies[config.remat] }),
     });
     // Every microbatch takes rows of every part of the batch, so that no row leaves the device it lies on.
     const [batch = 0, ...row] = x.shape;
