@@ -1,7 +1,7 @@
 import type { CollectiveSpec } from "../src/compiler/steps.js";
 import { createThreadsEngine, type ThreadsEngine } from "../src/engines/threads/engine.js";
-import { collectiveSpec, handProgram } from "../src/engines/threads/testPrograms.js";
 import { at, range, tensorType } from "../src/ir/shape.js";
+import { collectiveSpec, handProgram } from "../test/support/threadsPrograms.js";
 import type { Report, Row } from "./measure.js";
 
 /**

@@ -1,8 +1,8 @@
-import { buildProgram } from "../src/engines/reference/testing.js";
 import { createThreadsEngine } from "../src/engines/threads/engine.js";
 import type { DeviceBuffer } from "../src/ir/engine.js";
 import { newLiteral, type Var } from "../src/ir/program.js";
 import { at, range, tensorType } from "../src/ir/shape.js";
+import { buildProgram } from "../test/support/interpreting.js";
 
 /**
  * Trains a small network for `STEPS` (10 000) steps on two devices and fails when memory grows: the process's

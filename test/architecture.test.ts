@@ -18,7 +18,7 @@ import {
   vmap,
 } from "../src/index.js";
 import type { Program } from "../src/ir/program.js";
-import { partition } from "../src/spmd/partition.js";
+import { partition } from "../src/spmd/partition/partition.js";
 
 const path = fileURLToPath(new URL("../docs/architecture.md", import.meta.url));
 

@@ -27,6 +27,36 @@ const floors: Readonly<Record<string, readonly string[]>> = {
   "index.ts": [...upToTrain, "cli"],
 };
 
+/**
+ * The rooms of the large floors, and what each may import of its own floor besides itself, lowest first. The files
+ * that stand directly on the floor may import every room of it, and are loaded by no room unless listed here.
+ */
+const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = {
+  spmd: {
+    mesh: [],
+    partition: ["mesh"],
+    run: ["mesh", "partition"],
+    inspect: ["mesh", "partition", "run"],
+  },
+  compiler: {
+    wasm: [],
+    gemm: ["wasm"],
+    kernel: ["steps.ts", "identities.ts", "wasm"],
+    normalise: ["identities.ts"],
+    fuse: [],
+    plan: ["steps.ts", "wasm", "kernel", "fuse"],
+    lower: ["steps.ts", "identities.ts", "wasm", "kernel", "normalise", "fuse", "plan"],
+  },
+  train: {
+    files: [],
+    data: ["files"],
+    models: ["files", "data"],
+    step: ["files", "data", "models"],
+    report: ["files", "data", "models", "step"],
+    run: ["files", "data", "models", "step", "report"],
+  },
+};
+
 /** Sources by path, such as `src/ir/shape.ts`. */
 type Sources = ReadonlyMap<string, string>;
 
@@ -78,6 +108,23 @@ function floorOf(path: string): string {
   return path.split("/")[1] ?? path;
 }
 
+/** The room a file stands in: a folder of a floor that has rooms, or the file's own name directly on the floor. */
+function roomOf(path: string): string {
+  return path.split("/")[2] ?? path;
+}
+
+/** One sentence for an import within a floor that does not point down to a lower room. */
+function roomViolation(path: string, { specifier, target }: Import): string | undefined {
+  const table = rooms[floorOf(path)];
+  const [from, to] = [roomOf(path), roomOf(target)];
+  if (table === undefined || from === to || from.endsWith(".ts")) return undefined;
+  const allowed = table[from];
+  if (allowed === undefined) return `${path}: "${from}" is no room of ${floorOf(path)}`;
+  if (allowed.includes(to)) return undefined;
+  const list = allowed.length === 0 ? "nothing but itself" : `itself, ${allowed.join(", ")}`;
+  return `${path} imports "${specifier}" (${to}), but the room ${from} may import ${list}`;
+}
+
 function describeRule(floor: string): string {
   const allowed = floors[floor] ?? [];
   return `${floor} may import ${allowed.length === 0 ? "nothing but itself" : `itself, ${allowed.join(", ")}`}`;
@@ -95,12 +142,16 @@ function findFloorViolations(sources: Sources): string[] {
       );
       continue;
     }
-    for (const { specifier, target } of importsOf(path, text)) {
+    for (const found of importsOf(path, text)) {
+      const { specifier, target } = found;
       const targetFloor = floorOf(target);
       const outside = !target.startsWith("src/");
       if (outside || (targetFloor !== floor && !allowed.includes(targetFloor))) {
         const where = outside ? "outside src" : targetFloor;
         violations.push(`${path} imports "${specifier}" (${where}), but ${describeRule(floor)}`);
+      } else if (targetFloor === floor) {
+        const violation = roomViolation(path, found);
+        if (violation !== undefined) violations.push(violation);
       }
     }
   }
@@ -187,6 +238,16 @@ describe("the check of the floors", () => {
   test("lets packages, the own floor and lower floors pass", () => {
     const text = 'import "node:fs"; import koffi from "koffi"; import "./a.js"; import "../ir/b.js";';
     expect(violationsOf("src/engines/engine.ts", text)).toEqual([]);
+  });
+
+  test("knows the rooms of the large floors", () => {
+    expect(violationsOf("src/train/data/bpe.ts", 'import { train } from "../run/trainer.js";')).toEqual([
+      'src/train/data/bpe.ts imports "../run/trainer.js" (run), but the room data may import itself, files',
+    ]);
+    expect(violationsOf("src/spmd/misc/a.ts", 'import { Mesh } from "../mesh/mesh.js";')).toEqual([
+      'src/spmd/misc/a.ts: "misc" is no room of spmd',
+    ]);
+    expect(violationsOf("src/train/index.ts", 'export { train } from "./run/trainer.js";')).toEqual([]);
   });
 
   test("refuses a folder that has no floor", () => {

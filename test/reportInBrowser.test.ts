@@ -5,8 +5,8 @@ import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import "../src/index.js";
 import { createThreadsEngine } from "../src/engines/index.js";
-import { silent, temporaryFolder, tinyConfig, writeText } from "../src/train/testRuns.js";
-import { trainRun } from "../src/train/trainer.js";
+import { trainRun } from "../src/train/run/trainer.js";
+import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
 
 /** A browser of the system; `CHROMIUM` names another one. */
 const places = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];

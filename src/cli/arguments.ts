@@ -1,5 +1,5 @@
 import { ShardwiseError } from "../ir/errors.js";
-import { nearest, type Setting } from "../train/schema.js";
+import { nearest, type Setting } from "../train/run/schema.js";
 
 /** Wrong use of the command line; the process ends with code 2. */
 export class UsageError extends ShardwiseError {

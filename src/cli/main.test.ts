@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { ended, startShardwise } from "../../test/fixtures/cliProcess.js";
-import { openCheckpoints } from "../train/checkpoint.js";
-import { checkpointFolder } from "../train/runSetup.js";
-import { temporaryFolder, writeText } from "../train/testRuns.js";
+import { temporaryFolder, writeText } from "../../test/support/runs.js";
+import { openCheckpoints } from "../train/files/checkpoint.js";
+import { checkpointFolder } from "../train/run/setup.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = temporaryFolder();

@@ -9,9 +9,9 @@ import {
   startShardwise,
   userEnvironment,
 } from "../../test/fixtures/cliProcess.js";
-import { openCheckpoints } from "../train/checkpoint.js";
-import { checkpointFolder } from "../train/runSetup.js";
-import { temporaryFolder, writeText } from "../train/testRuns.js";
+import { temporaryFolder, writeText } from "../../test/support/runs.js";
+import { openCheckpoints } from "../train/files/checkpoint.js";
+import { checkpointFolder } from "../train/run/setup.js";
 
 const folder = temporaryFolder();
 const text = writeText(folder.path);

@@ -1,11 +1,11 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/checkpoint.js";
-import { reasonOf } from "../train/fileError.js";
-import { isObject } from "../train/json.js";
-import { type RunConfig, readRunConfig, runSchema } from "../train/runConfig.js";
-import { checkpointFolder } from "../train/runSetup.js";
-import { fieldsOf, readConfig } from "../train/schema.js";
+import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
+import { reasonOf } from "../train/files/fileError.js";
+import { isObject } from "../train/files/json.js";
+import { type RunConfig, readRunConfig, runSchema } from "../train/run/config.js";
+import { fieldsOf, readConfig } from "../train/run/schema.js";
+import { checkpointFolder } from "../train/run/setup.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command } from "./command.js";
 

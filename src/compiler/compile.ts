@@ -1,13 +1,13 @@
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at } from "../ir/shape.js";
-import { bytesOf, denseView } from "./buffers.js";
-import { Compilation } from "./compilation.js";
-import { finalise } from "./finalise.js";
-import { Frame } from "./frame.js";
-import { planMemory } from "./memoryPlan.js";
-import { normalise } from "./normalise.js";
-import { scheduleCollectives } from "./schedule.js";
+import { Frame } from "./lower/frame.js";
+import { normalise } from "./normalise/normalise.js";
+import { bytesOf, denseView } from "./plan/buffers.js";
+import { Compilation } from "./plan/compilation.js";
+import { finalise } from "./plan/finalise.js";
+import { planMemory } from "./plan/memoryPlan.js";
+import { scheduleCollectives } from "./plan/schedule.js";
 import type { CompiledProgram } from "./steps.js";
 import { BASELINE_FEATURES, type WasmFeatures } from "./wasm/features.js";
 

@@ -14,7 +14,7 @@ export {
   pshift,
   psum,
   psumScatter,
-} from "../spmd/collectives.js";
+} from "../spmd/mesh/collectives.js";
 export {
   broadcastInDim,
   concatenate,

@@ -1,9 +1,9 @@
 import type { DType } from "../ir/dtype.js";
 import type { Shape } from "../ir/shape.js";
-import { currentMesh } from "../spmd/constraint.js";
-import type { Mesh } from "../spmd/mesh.js";
-import { PartitionSpec, type SpecEntry } from "../spmd/partitionSpec.js";
-import { NamedSharding } from "../spmd/sharding.js";
+import type { Mesh } from "../spmd/mesh/mesh.js";
+import { PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { NamedSharding } from "../spmd/mesh/sharding.js";
+import { currentMesh } from "../spmd/run/constraint.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { ModuleError } from "./errors.js";

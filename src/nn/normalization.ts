@@ -2,7 +2,7 @@ import { ShapeError } from "../ir/errors.js";
 import { at, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
-import { type AxisNames, pmean } from "../spmd/collectives.js";
+import { type AxisNames, pmean } from "../spmd/mesh/collectives.js";
 import * as ops from "../trace/ops.js";
 import { promoteTypes } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";

@@ -1,9 +1,9 @@
 import type { DType } from "../ir/dtype.js";
 import { isTyped, type Shape } from "../ir/shape.js";
-import { currentMesh, withShardingConstraint } from "../spmd/constraint.js";
-import type { Mesh } from "../spmd/mesh.js";
-import { PartitionSpec, type SpecEntry } from "../spmd/partitionSpec.js";
-import { NamedSharding } from "../spmd/sharding.js";
+import type { Mesh } from "../spmd/mesh/mesh.js";
+import { PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { NamedSharding } from "../spmd/mesh/sharding.js";
+import { currentMesh, withShardingConstraint } from "../spmd/run/constraint.js";
 import { boundAxes } from "../trace/axes.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";

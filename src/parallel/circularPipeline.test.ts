@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
-import { GoldenLayer } from "../cli/conformance/areas/circularPipeline.js";
+import { GoldenLayer } from "../../test/conformance/goldens/areas/circularPipeline.js";
 import { hostEngine } from "../engines/default.js";
 import { grad, jit, Mesh, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
 import { isCollective } from "../ir/ops.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
 import * as nn from "../nn/index.js";
-import { costAnalysis } from "../spmd/cost.js";
-import { explainSharding } from "../spmd/explain.js";
-import { perDevice } from "../spmd/lower.js";
-import { PartitionSpec } from "../spmd/partitionSpec.js";
+import { costAnalysis } from "../spmd/inspect/cost.js";
+import { explainSharding } from "../spmd/inspect/explain.js";
+import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
+import { perDevice } from "../spmd/run/call.js";
 import { checkpointPolicies } from "../transforms/remat.js";
 import { simplify } from "../transforms/simplify.js";
 import {

@@ -15,8 +15,8 @@ import {
 } from "../nn/index.js";
 import * as np from "../numpy/index.js";
 import * as random from "../random/index.js";
-import { withShardingConstraint } from "../spmd/constraint.js";
-import { NamedSharding } from "../spmd/sharding.js";
+import { NamedSharding } from "../spmd/mesh/sharding.js";
+import { withShardingConstraint } from "../spmd/run/constraint.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { evalShape } from "../transforms/makeProgram.js";

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { MLP } from "../../test/conformance/goldens/models.js";
 import { agreement, expectClose, expectTreeClose } from "../../test/support/goldens.js";
 import { forAll, messagesOf, normal } from "../../test/support/parallelChecks.js";
-import { MLP } from "../cli/conformance/models.js";
 import { compileProgram } from "../compiler/compile.js";
 import { simulateDevices } from "../engines/index.js";
 import {
@@ -18,7 +18,7 @@ import {
   valueAndGrad,
 } from "../index.js";
 import * as nn from "../nn/index.js";
-import { perDevice } from "../spmd/lower.js";
+import { perDevice } from "../spmd/run/call.js";
 import {
   gatherArrayWithMeanGrads,
   gatherParams,

@@ -1,8 +1,8 @@
 import { getPartitionSpec } from "../nn/index.js";
-import { jit } from "../spmd/jit.js";
-import type { Mesh } from "../spmd/mesh.js";
-import { P } from "../spmd/partitionSpec.js";
-import { shardMap } from "../spmd/shardMap.js";
+import type { Mesh } from "../spmd/mesh/mesh.js";
+import { P } from "../spmd/mesh/partitionSpec.js";
+import { jit } from "../spmd/run/jit.js";
+import { shardMap } from "../spmd/run/shardMap.js";
 import { evalShape } from "../transforms/makeProgram.js";
 
 /** Options of {@link initSharded}. */

@@ -3,7 +3,7 @@ import { compileProgram } from "../compiler/compile.js";
 import { createThreadsEngine } from "../engines/index.js";
 import { jit, Mesh, makeProgram, np, P, random, shardMap, simplify, type Tensor } from "../index.js";
 import { Dense } from "../nn/index.js";
-import { partition } from "../spmd/partition.js";
+import { partition } from "../spmd/partition/partition.js";
 import { TPAsyncDense } from "./tensorParallel.js";
 
 const mesh = Mesh.create({ model: 4 });

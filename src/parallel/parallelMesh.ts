@@ -1,6 +1,6 @@
 import type { Engine } from "../ir/engine.js";
 import { AxisError } from "../ir/errors.js";
-import { defaultEngine, Mesh } from "../spmd/mesh.js";
+import { defaultEngine, Mesh } from "../spmd/mesh/mesh.js";
 import { logger } from "./logger.js";
 
 /** How many ways a model is trained in parallel, by kind of parallelism; -1 for whatever devices remain. */

@@ -1,6 +1,6 @@
 import { ValueError } from "../ir/errors.js";
 import { type DimNames, isBoxed, Partitioned } from "../nn/index.js";
-import type { SpecEntry } from "../spmd/partitionSpec.js";
+import type { SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 

@@ -2,8 +2,8 @@ import { ValueError } from "../ir/errors.js";
 import { axisSizeIn } from "../ir/mesh.js";
 import type { RematPolicy } from "../ir/ops.js";
 import { getLogicalAxisRules, type LogicalRules, type ModuleInstance } from "../nn/index.js";
-import type { Mesh } from "../spmd/mesh.js";
-import type { SpecEntry } from "../spmd/partitionSpec.js";
+import type { Mesh } from "../spmd/mesh/mesh.js";
+import type { SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /**

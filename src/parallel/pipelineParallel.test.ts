@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { Stack } from "../../test/conformance/goldens/models.js";
 import { agreement, expectClose, expectTreeClose } from "../../test/support/goldens.js";
 import { forAll, normal } from "../../test/support/parallelChecks.js";
-import { Stack } from "../cli/conformance/models.js";
 import { simulateDevices } from "../engines/index.js";
 import { jit, lax, Mesh, np, P, random, shardMap, type Tensor, tree, valueAndGrad } from "../index.js";
 import { range } from "../ir/shape.js";

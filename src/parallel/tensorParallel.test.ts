@@ -7,7 +7,7 @@ import { simulateDevices } from "../engines/index.js";
 import { jit, lax, Mesh, np, P, random, shardMap, type Tensor, valueAndGrad } from "../index.js";
 import { range } from "../ir/shape.js";
 import * as nn from "../nn/index.js";
-import { perDevice } from "../spmd/lower.js";
+import { perDevice } from "../spmd/run/call.js";
 import {
   asyncGather,
   asyncGatherBidirectional,

@@ -1,7 +1,6 @@
-export * from "./collectives.js";
-export { type JitOptions, jit } from "./jit.js";
-export { type Device, defaultEngine, Mesh, type MeshOptions } from "./mesh.js";
-export { P, PartitionSpec, type SpecEntry } from "./partitionSpec.js";
+export * from "./mesh/collectives.js";
+export { type Device, defaultEngine, Mesh, type MeshOptions } from "./mesh/mesh.js";
+export { P, PartitionSpec, type SpecEntry } from "./mesh/partitionSpec.js";
 export {
   addressableShards,
   devicePut,
@@ -9,5 +8,6 @@ export {
   type Shard,
   shardingOf,
   visualizeSharding,
-} from "./sharding.js";
-export { type ShardMapOptions, shardMap } from "./shardMap.js";
+} from "./mesh/sharding.js";
+export { type JitOptions, jit } from "./run/jit.js";
+export { type ShardMapOptions, shardMap } from "./run/shardMap.js";

@@ -1,7 +1,18 @@
 /** Training for real: data, tokenisers, checkpoints, and what tells how a run goes. */
-export { type Batch, Batches, type BatchesOptions, openBatches } from "./batches.js";
-export { type AddedToken, type BpeModel, BpeTokenizer } from "./bpe.js";
-export { type TrainBpeOptions, trainBpe } from "./bpeTrainer.js";
+export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
+export { type AddedToken, type BpeModel, BpeTokenizer } from "./data/bpe.js";
+export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
+export { bundledText, type TextName } from "./data/corpus.js";
+export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
+export { formatTokenizer, parseTokenizer, readTokenizer } from "./data/tokenizerJson.js";
+export {
+  openTokenShards,
+  type TokenShards,
+  type TokenSource,
+  tokenRange,
+  tokensInMemory,
+  writeTokenShard,
+} from "./data/tokenShards.js";
 export {
   Checkpoint,
   type CheckpointEntry,
@@ -11,31 +22,11 @@ export {
   openCheckpoint,
   openCheckpoints,
   type PendingSave,
-} from "./checkpoint.js";
-export type { Json, Manifest, ManifestFile, ManifestLeaf } from "./checkpointManifest.js";
-export { bundledText, type TextName } from "./corpus.js";
-export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./exchange.js";
-export { FileError } from "./fileError.js";
-export type { FileSystem, WritableFile } from "./files.js";
-export { type GenerateOptions, generate, type NextLogits } from "./generate.js";
-export { DivergedError } from "./health.js";
-export { type CurvePoint, type PlotOptions, plotCurve } from "./lossCurve.js";
-export {
-  type Metrics,
-  type MetricsFileOptions,
-  type MetricsWriter,
-  openMetricsFile,
-  readMetrics,
-  writeToAll,
-} from "./metrics.js";
-export {
-  type Progress,
-  type ProgressOptions,
-  type ProgressStream,
-  type ProgressUpdate,
-  startProgress,
-} from "./progress.js";
-export { type RunConfig, readRunConfig, runSchema } from "./runConfig.js";
+} from "./files/checkpoint.js";
+export type { Json, Manifest, ManifestFile, ManifestLeaf } from "./files/checkpointManifest.js";
+export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./files/exchange.js";
+export { FileError } from "./files/fileError.js";
+export type { FileSystem, WritableFile } from "./files/files.js";
 export {
   parseSafetensors,
   readSafetensors,
@@ -44,31 +35,40 @@ export {
   SafetensorsError,
   type StoredArray,
   writeSafetensors,
-} from "./safetensors.js";
-export { type EventFileOptions, openEventFile } from "./tensorboard.js";
-export { byteTokenizer, type Tokenizer } from "./tokenizer.js";
-export { formatTokenizer, parseTokenizer, readTokenizer } from "./tokenizerJson.js";
+} from "./files/safetensors.js";
+export type { RestoreOptions } from "./files/treeFiles.js";
+export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
+export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export {
-  openTokenShards,
-  type TokenShards,
-  type TokenSource,
-  tokenRange,
-  tokensInMemory,
-  writeTokenShard,
-} from "./tokenShards.js";
+  type Metrics,
+  type MetricsFileOptions,
+  type MetricsWriter,
+  openMetricsFile,
+  readMetrics,
+  writeToAll,
+} from "./report/metrics.js";
+export {
+  type Progress,
+  type ProgressOptions,
+  type ProgressStream,
+  type ProgressUpdate,
+  startProgress,
+} from "./report/progress.js";
+export { type EventFileOptions, openEventFile } from "./report/tensorboard.js";
 export {
   openTraceFile,
   type TraceCounter,
   type TraceEvent,
   type TraceFile,
   type TraceTrack,
-} from "./traceFile.js";
-export { type RunOptions, type RunOutcome, trainRun } from "./trainer.js";
+} from "./report/traceFile.js";
+export { type RunConfig, readRunConfig, runSchema } from "./run/config.js";
+export { type RunOptions, type RunOutcome, trainRun } from "./run/trainer.js";
+export { DivergedError } from "./step/health.js";
 export {
   createTraining,
   type LanguageModelState,
   type StepMetrics,
   type Training,
   type TrainingOptions,
-} from "./training.js";
-export type { RestoreOptions } from "./treeFiles.js";
+} from "./step/training.js";

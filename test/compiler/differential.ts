@@ -1,5 +1,4 @@
 import { type CompileProgramOptions, compileProgram } from "../../src/compiler/compile.js";
-import { simulate } from "../../src/compiler/simulate.js";
 import type { CompiledProgram } from "../../src/compiler/steps.js";
 import { interpretSpmd } from "../../src/engines/reference/interpret.js";
 import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
@@ -9,6 +8,7 @@ import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range } from "../../src/ir/shape.js";
 import { Random, randomData } from "./randomProgram.js";
+import { simulate } from "./simulate.js";
 
 const tolerances: { readonly [D in DType]: number } = {
   float32: 2e-4,

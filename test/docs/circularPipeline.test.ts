@@ -4,8 +4,8 @@ import { CircularPipeline } from "shardwise/parallel";
 import { describe, expect, test } from "vitest";
 import { hostEngine } from "../../src/engines/default.js";
 import { range } from "../../src/ir/shape.js";
-import { costAnalysis } from "../../src/spmd/cost.js";
-import { explainSharding } from "../../src/spmd/explain.js";
+import { costAnalysis } from "../../src/spmd/inspect/cost.js";
+import { explainSharding } from "../../src/spmd/inspect/explain.js";
 import { describePage } from "../support/pages.js";
 
 const engine = hostEngine;

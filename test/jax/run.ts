@@ -15,7 +15,7 @@ import { fileURLToPath } from "node:url";
 import { evalShape, grad, jit, np, Tensor } from "shardwise";
 import { type DType, decode, encode, type HostData, isFloat, limits } from "../../src/ir/dtype.js";
 import { sizeOf, type TensorType } from "../../src/ir/shape.js";
-import { encodeSafetensors, parseSafetensors, type StoredArray } from "../../src/train/safetensors.js";
+import { encodeSafetensors, parseSafetensors, type StoredArray } from "../../src/train/files/safetensors.js";
 import { type FunctionRecord, functionRecords, type OperandSpec, type Params } from "./functions.js";
 import { Draw } from "./random.js";
 

@@ -1,10 +1,10 @@
 import { readdirSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import "../../src/index.js";
-import { areas } from "../../src/cli/conformance/areas.js";
-import { runCase } from "../../src/cli/conformance/run.js";
 import type { CompileOptions, Engine } from "../../src/ir/engine.js";
 import type { Program } from "../../src/ir/program.js";
+import { areas } from "../conformance/goldens/areas.js";
+import { runCase } from "../conformance/goldens/run.js";
 import { type GoldenArea, goldenFolder, goldens } from "./goldens.js";
 
 /** An engine that counts the runs of its programs. */

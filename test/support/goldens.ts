@@ -12,7 +12,7 @@
  */
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { type GoldenCase, parseCases } from "../../src/cli/conformance/cases.js";
+import { type GoldenCase, parseCases } from "../conformance/goldens/cases.js";
 
 export {
   GoldenCase,
@@ -20,14 +20,14 @@ export {
   HostArray,
   mapArrays,
   type TensorTree,
-} from "../../src/cli/conformance/cases.js";
+} from "../conformance/goldens/cases.js";
 export {
   agreement,
   type Comparable,
   expectClose,
   expectTreeClose,
   type Tolerance,
-} from "../../src/cli/conformance/compare.js";
+} from "../conformance/goldens/compare.js";
 
 /** The areas that have reference values. */
 export type GoldenArea =

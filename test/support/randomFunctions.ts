@@ -5,7 +5,7 @@
 import fc from "fast-check";
 import { Mesh, P, shardMap, Tensor } from "../../src/index.js";
 import { range } from "../../src/ir/shape.js";
-import { jit } from "../../src/spmd/jit.js";
+import { jit } from "../../src/spmd/run/jit.js";
 import { lookUpAxes } from "../../src/trace/axes.js";
 import * as ops from "../../src/trace/ops.js";
 import { cond } from "../../src/transforms/cond.js";

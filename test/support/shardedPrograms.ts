@@ -19,7 +19,11 @@ import {
 import type { Program } from "../../src/ir/program.js";
 import { at, range, type Shape, sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";
-import { type PartitionedProgram, type PartitionRequest, partition } from "../../src/spmd/partition.js";
+import {
+  type PartitionedProgram,
+  type PartitionRequest,
+  partition,
+} from "../../src/spmd/partition/partition.js";
 import { bind, traceFlat } from "../../src/trace/builder.js";
 import * as ops from "../../src/trace/ops.js";
 import { blockOffsets } from "../../src/trace/storage.js";

@@ -1,7 +1,7 @@
-import { evaluateOn } from "../../train/evaluation.js";
-import { openRunData, storedTokenizer } from "../../train/runData.js";
-import { runMesh, runTrainingFunctions } from "../../train/runSetup.js";
-import { checkResumable, restoreRun, storedConfig } from "../../train/runState.js";
+import { openRunData, storedTokenizer } from "../../train/run/data.js";
+import { evaluateOn } from "../../train/run/evaluation.js";
+import { runMesh, runTrainingFunctions } from "../../train/run/setup.js";
+import { checkResumable, restoreRun, storedConfig } from "../../train/run/state.js";
 import { type Command, exitCodes } from "../command.js";
 import { argumentsOf, atMost, configOf, findCheckpoint, integerOption } from "../runArguments.js";
 

@@ -1,8 +1,8 @@
 import type { Variables } from "../../nn/scope.js";
-import { modelConfig } from "../../train/runConfig.js";
-import { storedTokenizer } from "../../train/runData.js";
-import { storedConfig } from "../../train/runState.js";
-import { sampleText } from "../../train/sampleText.js";
+import { sampleText } from "../../train/models/sampleText.js";
+import { modelConfig } from "../../train/run/config.js";
+import { storedTokenizer } from "../../train/run/data.js";
+import { storedConfig } from "../../train/run/state.js";
 import { type Command, exitCodes } from "../command.js";
 import { argumentsOf, atMost, findCheckpoint, integerOption, numberOption } from "../runArguments.js";
 

@@ -1,20 +1,20 @@
 import { hostEngine } from "../../engines/default.js";
 import { byteSize } from "../../ir/dtype.js";
 import { formatType, sizeOf } from "../../ir/shape.js";
-import { formatBytes } from "../../spmd/cost.js";
-import { toPartitionSpec } from "../../spmd/partitionSpec.js";
-import { abstractTensor, abstractTree } from "../../train/abstractTensor.js";
-import type { Checkpoint } from "../../train/checkpoint.js";
-import type { RunConfig } from "../../train/runConfig.js";
-import { formatPlaces, pipelineSchedule, placesOf, stateMemory } from "../../train/runReport.js";
+import { formatBytes } from "../../spmd/inspect/cost.js";
+import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
+import type { Checkpoint } from "../../train/files/checkpoint.js";
+import type { RunConfig } from "../../train/run/config.js";
+import { formatPlaces, pipelineSchedule, placesOf, stateMemory } from "../../train/run/runReport.js";
 import {
   expectedVocabulary,
   numParameters,
   runMesh,
   runTrainingFunctions,
   splittingAxes,
-} from "../../train/runSetup.js";
-import type { LanguageModelState } from "../../train/training.js";
+} from "../../train/run/setup.js";
+import { abstractTensor, abstractTree } from "../../train/step/abstractTensor.js";
+import type { LanguageModelState } from "../../train/step/training.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,

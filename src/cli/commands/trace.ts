@@ -1,9 +1,9 @@
 import { ShardwiseError } from "../../ir/errors.js";
-import { devicePut } from "../../spmd/sharding.js";
+import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
-import { writeStepTrace } from "../../train/runReport.js";
-import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/runSetup.js";
-import { recordWork, sharesOfWork } from "../../train/stepTrace.js";
+import { recordWork, sharesOfWork } from "../../train/report/stepTrace.js";
+import { writeStepTrace } from "../../train/run/runReport.js";
+import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/run/setup.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,

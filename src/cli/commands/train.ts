@@ -1,10 +1,10 @@
-import { openCheckpoints } from "../../train/checkpoint.js";
-import { formatValue, plotCurve } from "../../train/lossCurve.js";
-import { formatDuration } from "../../train/progress.js";
-import type { RunConfig } from "../../train/runConfig.js";
-import { runHolder } from "../../train/runLock.js";
-import { checkpointFolder } from "../../train/runSetup.js";
-import { type RunOutcome, trainRun } from "../../train/trainer.js";
+import { openCheckpoints } from "../../train/files/checkpoint.js";
+import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
+import { formatDuration } from "../../train/report/progress.js";
+import type { RunConfig } from "../../train/run/config.js";
+import { runHolder } from "../../train/run/lock.js";
+import { checkpointFolder } from "../../train/run/setup.js";
+import { type RunOutcome, trainRun } from "../../train/run/trainer.js";
 import type { Arguments } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import { argumentsOf, atMost, configOf, mergeConfigs, readConfigFile } from "../runArguments.js";

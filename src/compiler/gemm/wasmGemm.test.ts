@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { FEATURE_SETS } from "../wasm/testing.js";
+import { FEATURE_SETS } from "../../../test/support/vectorKernels.js";
 import { NARROW_TILE, WIDE_TILE } from "./tile.js";
 import { batchedGemm, buildGemmModule, createWasmGemm, GEMM_SCRATCH_BYTES, type Gemm } from "./wasmGemm.js";
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { buildElementwiseModule } from "./elementwiseKernel.js";
+import { buildElementwiseModule } from "../../../test/support/elementwiseKernel.js";
+import { denseSamples, evaluate, FEATURE_SETS, runModule } from "../../../test/support/vectorKernels.js";
 import { BASELINE_FEATURES } from "./features.js";
 import * as math from "./math.js";
-import { denseSamples, evaluate, FEATURE_SETS, runModule } from "./testing.js";
 import { type Vec, VecBuilder } from "./vectorProgram.js";
 
 const EDGES = [

@@ -1,7 +1,13 @@
 import { describe, expect, it } from "vitest";
+import {
+  denseSamples,
+  evaluate,
+  FEATURE_SETS,
+  SPECIAL_VALUES,
+  ulpDistance,
+} from "../../../test/support/vectorKernels.js";
 import { HOST_MATH } from "./hostMath.js";
 import * as math from "./math.js";
-import { denseSamples, evaluate, FEATURE_SETS, SPECIAL_VALUES, ulpDistance } from "./testing.js";
 import type { Vec, VecBuilder } from "./vectorProgram.js";
 
 interface UnaryCase {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { applyOpSpmd, buildProgram } from "../../../test/support/interpreting.js";
 import type { DType } from "../../ir/dtype.js";
 import { AxisError, ValueError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
@@ -7,7 +8,6 @@ import { newLiteral } from "../../ir/program.js";
 import { at, range, type Shape, sizeOf, tensorType } from "../../ir/shape.js";
 import { interpretSpmd } from "./interpret.js";
 import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
-import { applyOpSpmd, buildProgram } from "./testing.js";
 
 const pair: MeshShape = { axes: [{ name: "x", size: 2 }] };
 const four: MeshShape = { axes: [{ name: "x", size: 4 }] };

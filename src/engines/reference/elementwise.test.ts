@@ -1,11 +1,11 @@
 // biome-ignore-all lint/suspicious/noApproximativeNumericConstant: expected results, rounded to float32
 import { describe, expect, test } from "vitest";
+import { applyOp } from "../../../test/support/interpreting.js";
 import type { DType } from "../../ir/dtype.js";
 import type { BinaryOp, CompareDirection, UnaryOp } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
-import { applyOp } from "./testing.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
+import { buildProgram } from "../../../test/support/interpreting.js";
 import type { Engine } from "../../ir/engine.js";
 import { DisposedError, ShardwiseError, ValueError } from "../../ir/errors.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import { at, tensorType } from "../../ir/shape.js";
 import { createReferenceEngine } from "./engine.js";
-import { buildProgram } from "./testing.js";
 
 const single: MeshShape = { axes: [] };
 const pair: MeshShape = { axes: [{ name: "x", size: 2 }] };

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
+import { applyOp } from "../../../test/support/interpreting.js";
 import type { DType } from "../../ir/dtype.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
 import { at, range, type Shape, sizeOf } from "../../ir/shape.js";
 import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
-import { applyOp } from "./testing.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 

@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
+import { applyOp, buildProgram } from "../../../test/support/interpreting.js";
 import { AxisError } from "../../ir/errors.js";
 import type { MeshAxis, MeshShape } from "../../ir/mesh.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { hostTensor, numbersOf } from "./tensor.js";
-import { applyOp, buildProgram } from "./testing.js";
 
 const a: MeshAxis = { name: "a", size: 2 };
 const b: MeshAxis = { name: "b", size: 3 };

@@ -1,5 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
+  type CollectiveCase,
+  collectiveProgram,
+  collectiveSpec,
+  handProgram,
+  place,
+} from "../../../test/support/threadsPrograms.js";
+import {
   allocateHost,
   type DType,
   fromBfloat16Bits,
@@ -12,13 +19,6 @@ import {
 import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { ThreadsEngine } from "./engine.js";
-import {
-  type CollectiveCase,
-  collectiveProgram,
-  collectiveSpec,
-  handProgram,
-  place,
-} from "./testPrograms.js";
 
 const encode = (dtype: DType, value: number): number =>
   dtype === "bfloat16" ? toBfloat16Bits(value) : dtype === "float16" ? toFloat16Bits(value) : value;

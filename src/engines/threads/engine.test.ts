@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { copyStep, handProgram, place } from "../../../test/support/threadsPrograms.js";
 import type { Step } from "../../compiler/steps.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { tensorType } from "../../ir/shape.js";
 import { createThreadsEngine, type ThreadsEngine } from "./engine.js";
-import { copyStep, handProgram, place } from "./testPrograms.js";
 
 const opened: ThreadsEngine[] = [];
 

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { collectiveSpec, handProgram, place } from "../../../test/support/threadsPrograms.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { DeviceFailedError } from "../errors.js";
 import { type TestOptions, ThreadsEngine } from "./engine.js";
-import { collectiveSpec, handProgram, place } from "./testPrograms.js";
 
 const opened: ThreadsEngine[] = [];
 

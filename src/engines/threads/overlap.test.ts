@@ -1,8 +1,8 @@
 import { afterAll, describe, expect, test } from "vitest";
+import { collectiveSpec, handProgram, place } from "../../../test/support/threadsPrograms.js";
 import type { GemmStep, Step } from "../../compiler/steps.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { createThreadsEngine } from "./engine.js";
-import { collectiveSpec, handProgram, place } from "./testPrograms.js";
 
 const engine = createThreadsEngine({ numDevices: 2 });
 afterAll(() => engine.close());

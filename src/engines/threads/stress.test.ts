@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { collectiveSpec, copyStep, handProgram } from "../../../test/support/threadsPrograms.js";
 import type { Step } from "../../compiler/steps.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { ThreadsEngine } from "./engine.js";
-import { collectiveSpec, copyStep, handProgram } from "./testPrograms.js";
 
 const opened: ThreadsEngine[] = [];
 

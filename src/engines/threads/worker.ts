@@ -1,6 +1,6 @@
 import { type MessagePort, receiveMessageOnPort, workerData } from "node:worker_threads";
-import { runHostStep } from "../../compiler/hostKernels.js";
-import { kernelImports } from "../../compiler/kernelLibrary.js";
+import { runHostStep } from "../../compiler/kernel/hostKernels.js";
+import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { runDevice } from "./deviceLoop.js";

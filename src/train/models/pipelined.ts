@@ -1,10 +1,10 @@
 import { module } from "../../nn/module.js";
 import * as np from "../../numpy/index.js";
 import { CircularPipeline } from "../../parallel/circularPipeline.js";
-import type { Mesh } from "../../spmd/mesh.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import type { LayerLayout } from "../canonical.js";
+import type { LayerLayout } from "./canonical.js";
 import { layerLoop, type RunLayers, rematPolicies } from "./languageModel.js";
 
 /** Runs the blocks as stages of a pipeline along mesh axis `pipe`; with one repeat that is GPipe. */

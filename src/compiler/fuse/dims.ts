@@ -1,0 +1,113 @@
+import { sizeOf } from "../../ir/shape.js";
+
+/**
+ * One loop of a fusion group. Groups find out step by step how the dims of their tensors hang together, so a
+ * loop can be split in two (a tensor is reshaped) or turn out to be the same as another one (groups merge).
+ */
+export class Dim {
+  private parts: readonly [Dim, Dim] | undefined;
+  private same: Dim | undefined;
+
+  constructor(readonly size: number) {}
+
+  /** The loops this one consists of today, outermost first. */
+  expand(): Dim[] {
+    if (this.same) return this.same.expand();
+    return this.parts ? this.parts.flatMap((part) => part.expand()) : [this];
+  }
+
+  /** Splits an unsplit loop into an outer one and an inner one of the given size. */
+  split(innerSize: number): readonly [Dim, Dim] {
+    this.parts = [new Dim(this.size / innerSize), new Dim(innerSize)];
+    return this.parts;
+  }
+
+  /** Makes this loop the same as another one of its size. */
+  become(other: Dim): void {
+    this.same = other;
+  }
+}
+
+/** The loops that one tensor dim is made of, outermost first; none for size 1. */
+export type DimList = readonly Dim[];
+
+/** For every dim of a tensor its loops; undefined where any loops of the right size would do. */
+export type IndexMap = readonly (DimList | undefined)[];
+
+/** The loops of a list as they are today. */
+export function expand(list: DimList): Dim[] {
+  return list.flatMap((dim) => dim.expand());
+}
+
+/** Fresh loops for a tensor of this shape. */
+export function freshMap(shape: readonly number[]): DimList[] {
+  return shape.map((n) => (n === 1 ? [] : [new Dim(n)]));
+}
+
+const listSize = (list: DimList): number => sizeOf(list.map((dim) => dim.size));
+
+/**
+ * Splits the loops of two lists of the same total size until they pair up one to one.
+ *
+ * @returns the pairs, innermost first, or undefined where the sizes do not divide
+ */
+export function align(a: DimList, b: DimList): (readonly [Dim, Dim])[] | undefined {
+  const [left, right] = [expand(a), expand(b)];
+  if (listSize(left) !== listSize(right)) return undefined;
+  const pairs: (readonly [Dim, Dim])[] = [];
+  for (;;) {
+    const [x, y] = [left.pop(), right.pop()];
+    if (!x || !y) return x || y ? undefined : pairs;
+    if (x === y || x.size === y.size) {
+      pairs.push([x, y]);
+    } else if (x.size > y.size && x.size % y.size === 0) {
+      const [outer, inner] = x.split(y.size);
+      left.push(outer);
+      pairs.push([inner, y]);
+    } else if (y.size > x.size && y.size % x.size === 0) {
+      const [outer, inner] = y.split(x.size);
+      right.push(outer);
+      pairs.push([x, inner]);
+    } else {
+      return undefined;
+    }
+  }
+}
+
+/** Whether two lists are the same loops in the same order. */
+export function sameLoops(a: DimList, b: DimList): boolean {
+  const [left, right] = [expand(a), expand(b)];
+  return left.length === right.length && left.every((dim, i) => dim === right[i]);
+}
+
+/**
+ * Divides a list of loops among sizes, outermost first, splitting loops where a size ends inside one.
+ *
+ * @returns one list per size, or undefined where the sizes do not divide
+ */
+export function distribute(list: DimList, sizes: readonly number[]): DimList[] | undefined {
+  const rest = expand(list);
+  if (listSize(rest) !== sizeOf(sizes)) return undefined;
+  const result: DimList[] = [];
+  for (const size of [...sizes].reverse()) {
+    const taken: Dim[] = [];
+    let missing = size;
+    while (missing > 1) {
+      const dim = rest.pop();
+      if (!dim) return undefined;
+      if (missing % dim.size === 0) {
+        taken.unshift(dim);
+        missing /= dim.size;
+      } else if (dim.size % missing === 0) {
+        const [outer, inner] = dim.split(missing);
+        rest.push(outer);
+        taken.unshift(inner);
+        missing = 1;
+      } else {
+        return undefined;
+      }
+    }
+    result.unshift(taken);
+  }
+  return result;
+}

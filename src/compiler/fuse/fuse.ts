@@ -1,0 +1,494 @@
+import { byteSize } from "../../ir/dtype.js";
+import { isElementwise } from "../../ir/ops.js";
+import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
+import { at, range, sizeOf } from "../../ir/shape.js";
+import { align, type Dim, type DimList, expand, freshMap, type IndexMap } from "./dims.js";
+import { AFTER_GROUP, backward, Group, isView, type Knowledge } from "./group.js";
+import { Reachability } from "./reachability.js";
+
+/** Something that becomes one or a few steps: a fused kernel, or an equation of its own. */
+export type Unit =
+  | { readonly kind: "group"; readonly group: Group }
+  | { readonly kind: "eqn"; readonly eqn: Eqn };
+
+/** A program divided into units, in an order in which each comes after what it reads. */
+export interface FusedProgram {
+  readonly program: Program;
+  readonly units: readonly Unit[];
+  readonly definitions: ReadonlyMap<number, Eqn>;
+  /** Values that every kernel computes for itself where it needs them: constants, iotas and masks made of them. */
+  readonly free: ReadonlySet<number>;
+  /** Free values that are written to memory all the same. */
+  readonly materialised: ReadonlySet<number>;
+}
+
+/** Divides a normalised program into fused kernels and other steps. */
+export function fuse(program: Program): FusedProgram {
+  return new Fuser(program).run();
+}
+
+const expensive: ReadonlySet<string> = new Set([
+  "threefry2x32",
+  "erfInv",
+  "pow",
+  "rem",
+  "sin",
+  "cos",
+  "atan2",
+]);
+
+/** Operands of so many elements are worth reading once instead of twice. */
+const LARGE_OPERAND = 4096;
+
+/** Larger kernels run out of registers. */
+const MAX_SIBLINGS = 32;
+
+/** So many operands fit comfortably into one kernel. */
+const MAX_READS = 24;
+
+/** Ops that take less time than reading their result from memory. */
+const cheap: ReadonlySet<string> = new Set([
+  "neg",
+  "abs",
+  "add",
+  "sub",
+  "mul",
+  "max",
+  "min",
+  "and",
+  "or",
+  "xor",
+  "not",
+  "compare",
+  "select",
+  "convert",
+]);
+
+/** So many ops are computed again at most to save a read. */
+const MAX_INLINED = 4;
+
+function isFusible(eqn: Eqn): boolean {
+  return isElementwise(eqn.op) || eqn.op === "reduceSum" || eqn.op === "reduceMax" || eqn.op === "reduceMin";
+}
+
+class Fuser {
+  private readonly definitions = new Map<number, Eqn>();
+  private readonly free = new Set<number>();
+  private readonly materialised = new Set<number>();
+  private readonly unitOf = new Map<number, number>();
+  private readonly units: (Unit | undefined)[] = [];
+  private readonly reach: Reachability;
+  /** Values that must lie in memory because something else than a kernel reads them. */
+  private readonly pinned = new Set<number>();
+
+  constructor(private readonly program: Program) {
+    this.reach = new Reachability();
+  }
+
+  private findPinned(): void {
+    const sources = new Map<number, Atom>();
+    const pin = (atom: Atom | undefined): void => {
+      if (atom?.kind !== "var" || this.pinned.has(atom.id)) return;
+      this.pinned.add(atom.id);
+      pin(sources.get(atom.id));
+    };
+    for (const eqn of this.program.eqns) if (isView(eqn)) sources.set(at(eqn.outs, 0).id, at(eqn.ins, 0));
+    for (const eqn of this.program.eqns) if (!isFusible(eqn) && !isView(eqn)) eqn.ins.forEach(pin);
+    this.program.outputs.forEach(pin);
+  }
+
+  run(): FusedProgram {
+    this.findPinned();
+    for (const eqn of this.program.eqns) {
+      for (const out of eqn.outs) this.definitions.set(out.id, eqn);
+      if (this.isFree(eqn)) for (const out of eqn.outs) this.free.add(out.id);
+      else if (isView(eqn)) this.view(eqn);
+      else if (isElementwise(eqn.op) || eqn.op === "gather") this.elementwise(eqn);
+      else if (eqn.op === "reduceSum" || eqn.op === "reduceMax" || eqn.op === "reduceMin") this.reduce(eqn);
+      else this.single(eqn);
+    }
+    for (const output of this.program.outputs) this.demand(output);
+    this.mergeSiblings();
+    const { program, definitions, free, materialised } = this;
+    const order = this.reach.order(range(this.units.length).filter((u) => this.units[u] !== undefined));
+    const units = order.flatMap((u) => this.units[u] ?? []);
+    return { program, units, definitions, free, materialised };
+  }
+
+  private isFree(eqn: Eqn): boolean {
+    if (eqn.op === "iota") return true;
+    const fromFree = (a: Atom) => a.kind === "literal" || this.free.has(a.id);
+    if (eqn.op === "broadcastInDim" || eqn.op === "transpose" || eqn.op === "reshape")
+      return eqn.ins.every(fromFree);
+    return isElementwise(eqn.op) && !expensive.has(eqn.op) && eqn.ins.every(fromFree);
+  }
+
+  /** A view needs memory to look at: free operands that no view of the free kind covers are written. */
+  private view(eqn: Eqn): void {
+    for (const atom of eqn.ins) this.demand(atom);
+  }
+
+  /** Makes sure that a value lies in memory before whoever reads it. */
+  private demand(atom: Atom): void {
+    if (atom.kind === "var" && this.free.has(atom.id)) this.materialise(atom);
+  }
+
+  private materialise(value: Var): void {
+    if (this.materialised.has(value.id)) return;
+    this.materialised.add(value.id);
+    const map = freshMap(value.type.shape);
+    const group = new Group(map.flat());
+    group.maps.set(value.id, map);
+    group.materialised.push(value);
+    const unit = this.add({ kind: "group", group });
+    this.unitOf.set(value.id, unit);
+    this.expandFree(value, map, unit, group, true);
+  }
+
+  private add(unit: Unit): number {
+    this.units.push(unit);
+    return this.reach.add();
+  }
+
+  /** The unit whose result a value looks at; none for inputs and free values. */
+  private producer(atom: Atom): number | undefined {
+    if (atom.kind === "literal") return undefined;
+    const unit = this.unitOf.get(atom.id);
+    if (unit !== undefined) return this.reach.current(unit);
+    const eqn = this.definitions.get(atom.id);
+    return eqn && isView(eqn) && !this.free.has(atom.id) ? this.producer(at(eqn.ins, 0)) : undefined;
+  }
+
+  private groupAt(unit: number): Group | undefined {
+    const found = this.units[unit];
+    return found?.kind === "group" ? found.group : undefined;
+  }
+
+  private single(eqn: Eqn): void {
+    for (const atom of eqn.ins) this.demand(atom);
+    const unit = this.add({ kind: "eqn", eqn });
+    for (const out of eqn.outs) this.unitOf.set(out.id, unit);
+    for (const atom of eqn.ins) this.dependOn(unit, atom);
+  }
+
+  private dependOn(unit: number, atom: Atom): void {
+    const producer = this.producer(atom);
+    if (producer !== undefined) this.reach.depend(unit, producer);
+  }
+
+  /** Candidate units, the latest first, so that values are used soon after they are made. */
+  private candidates(eqn: Eqn): number[] {
+    const units = new Set<number>();
+    for (const atom of eqn.ins) {
+      const unit = this.producer(atom);
+      if (unit !== undefined && this.groupAt(unit)) units.add(unit);
+    }
+    return [...units].sort((a, b) => b - a);
+  }
+
+  private elementwise(eqn: Eqn): void {
+    const shape = at(eqn.outs, 0).type.shape;
+    if (eqn.op === "gather") for (const atom of eqn.ins) this.demand(atom);
+    const place = (group: Group): DimList[] | undefined => {
+      const known = this.knownOperands(group, eqn);
+      return known && (known.length > 0 ? group.unify(known, shape) : undefined);
+    };
+    for (const unit of this.candidates(eqn)) {
+      const group = this.groupAt(unit);
+      const map = group && this.mayJoin(unit, group, eqn) ? place(group) : undefined;
+      if (!group || !map) continue;
+      this.mergeOthers(unit, group, eqn, map);
+      this.join(unit, group, eqn, place(group) ?? map);
+      return;
+    }
+    const map = freshMap(shape);
+    const group = new Group(map.flat());
+    this.join(this.add({ kind: "group", group }), group, eqn, map);
+  }
+
+  /** The loops of the operands that the group computes; undefined where one of them is not ready in it. */
+  private knownOperands(group: Group, eqn: Eqn): IndexMap[] | undefined {
+    const maps: IndexMap[] = [];
+    for (const atom of eqn.ins) {
+      const known: Knowledge = group.knows(atom, this.definitions);
+      if (known === AFTER_GROUP || (known && eqn.op === "gather")) return undefined;
+      if (known) maps.push(known);
+    }
+    return maps;
+  }
+
+  /** Whether the equation can run in the group without waiting for something that waits for the group. */
+  private mayJoin(unit: number, group: Group, eqn: Eqn): boolean {
+    const outside = this.outsideOperands(group, eqn);
+    if (new Set([...group.reads.keys(), ...outside.map((v) => v.id)]).size > MAX_READS) return false;
+    return outside.every((atom) => {
+      const producer = this.producer(atom);
+      return producer === undefined || (producer !== unit && !this.reach.depends(producer, unit));
+    });
+  }
+
+  private outsideOperands(group: Group, eqn: Eqn): Var[] {
+    return eqn.ins.filter(
+      (atom): atom is Var =>
+        atom.kind === "var" && !this.isExpanded(atom) && !group.knows(atom, this.definitions),
+    );
+  }
+
+  private isExpanded(atom: Var): boolean {
+    return this.free.has(atom.id) && !this.materialised.has(atom.id);
+  }
+
+  private join(unit: number, group: Group, eqn: Eqn, map: readonly DimList[], late = false): void {
+    for (const atom of this.outsideOperands(group, eqn)) {
+      if (isElementwise(eqn.op) && this.inline(atom, map, unit, group, MAX_INLINED)) continue;
+      this.read(atom, unit, group);
+      if (eqn.op !== "gather")
+        group.readMaps.set(atom.id, group.operandMaps.get(eqn as Eqn<"reduceSum">) ?? map);
+    }
+    if (isElementwise(eqn.op)) {
+      for (const atom of eqn.ins) {
+        if (atom.kind === "var" && this.isExpanded(atom)) this.expandFree(atom, map, unit, group, false);
+      }
+    }
+    group.members.push(eqn);
+    for (const out of eqn.outs) {
+      this.unitOf.set(out.id, unit);
+      (late ? group.late : group.maps).set(out.id, [...map]);
+    }
+  }
+
+  private read(atom: Var, unit: number, group: Group): void {
+    group.reads.set(atom.id, atom);
+    this.dependOn(unit, atom);
+  }
+
+  /**
+   * Computes a cheap value of another group again where that reads no more than reading it would: one operand as
+   * large as itself, and small ones. What only such values needed then never goes to memory.
+   */
+  private inline(value: Var, map: readonly DimList[], unit: number, group: Group, budget: number): boolean {
+    if (group.inlined.has(value.id)) return true;
+    const eqn = this.definitions.get(value.id);
+    const producer = this.producer(value);
+    if (!eqn || !cheap.has(eqn.op) || producer === undefined || !this.groupAt(producer)) return false;
+    if (this.pinned.has(value.id) || budget === 0 || group.reads.has(value.id)) return false;
+    if (this.groupAt(producer)?.late.has(value.id)) return false;
+    const operands = eqn.ins.filter((atom): atom is Var => atom.kind === "var");
+    const size = sizeOf(value.type.shape);
+    const large = new Set(operands.filter((o) => this.weight(o) * 4 > size).map((o) => o.id));
+    if (large.size > 1 || operands.some((o) => o.type.shape.length !== value.type.shape.length)) return false;
+    if (operands.some((o) => byteSize(o.type.dtype) > byteSize(value.type.dtype))) return false;
+    group.inlined.add(value.id);
+    for (const o of operands) {
+      if (group.knows(o, this.definitions)) continue;
+      if (this.isExpanded(o)) this.expandFree(o, map, unit, group, false);
+      else if (!this.inline(o, map, unit, group, budget - 1)) this.read(o, unit, group);
+    }
+    return true;
+  }
+
+  /** The elements of memory that reading a value touches. */
+  private weight(value: Var): number {
+    if (this.isExpanded(value)) return 0;
+    const eqn = this.definitions.get(value.id);
+    const source = eqn && isView(eqn) ? at(eqn.ins, 0) : undefined;
+    const own = sizeOf(value.type.shape);
+    return source?.kind === "var" ? Math.min(own, this.weight(source)) : own;
+  }
+
+  /** Checks that a free value can be computed along the loops; parts of it that cannot are written to memory. */
+  private expandFree(value: Var, map: readonly DimList[], unit: number, group: Group, isRoot: boolean): void {
+    if (!isRoot && this.materialised.has(value.id)) {
+      group.reads.set(value.id, value);
+      this.dependOn(unit, value);
+      return;
+    }
+    const eqn = this.definitions.get(value.id);
+    if (!eqn || eqn.op === "iota") return;
+    const sourceMap = isView(eqn) ? backward(eqn, map) : map;
+    for (const atom of eqn.ins) {
+      if (atom.kind === "literal") continue;
+      if (!sourceMap) this.materialise(atom);
+      this.expandFree(atom, sourceMap ?? [], unit, group, false);
+    }
+  }
+
+  /** Other groups that compute operands of the equation become part of its group where their loops are the same. */
+  private mergeOthers(unit: number, group: Group, eqn: Eqn, map: readonly DimList[]): void {
+    for (const other of this.candidates(eqn)) {
+      const found = this.groupAt(other);
+      if (other === unit || !found || found.materialised.length > 0) continue;
+      const known = this.knownOperands(found, eqn);
+      if (!known || known.length === 0 || !this.reach.areIndependent(unit, other)) continue;
+      if (this.waitsFor(eqn, other)) continue;
+      if (new Set([...group.reads.keys(), ...found.reads.keys()]).size > MAX_READS) continue;
+      const own = found.unify(known, at(eqn.outs, 0).type.shape);
+      if (own) this.merge(unit, group, other, found, pairLoops(own, map));
+    }
+  }
+
+  private merge(
+    unit: number,
+    group: Group,
+    other: number,
+    found: Group,
+    pairs: Map<Dim, Dim> | undefined,
+  ): boolean {
+    if (!pairs || !this.tryMerge(group, found, pairs)) return false;
+    this.reach.merge(unit, other);
+    this.units[other] = undefined;
+    for (const id of [...found.maps.keys(), ...found.late.keys()]) this.unitOf.set(id, unit);
+    return true;
+  }
+
+  /** Groups that run along the same large operand in the same way become one, so that it is read once. */
+  private mergeSiblings(): void {
+    const readers = new Map<number, number[]>();
+    this.units.forEach((unit, u) => {
+      if (unit?.kind !== "group") return;
+      for (const id of unit.group.readMaps.keys()) readers.set(id, [...(readers.get(id) ?? []), u]);
+    });
+    for (const [id, units] of readers) {
+      for (const [i, late] of units.entries()) {
+        for (const early of units.slice(0, i)) this.trySiblings(id, early, late);
+      }
+    }
+  }
+
+  private trySiblings(id: number, early: number, late: number): void {
+    const [group, other] = [this.groupAt(early), this.groupAt(late)];
+    const [map, otherMap] = [group?.readMaps.get(id), other?.readMaps.get(id)];
+    if (!group || !other || !map || !otherMap || other.materialised.length > 0) return;
+    if (!this.reach.areIndependent(early, late)) return;
+    if (group.members.length + other.members.length > MAX_SIBLINGS) return;
+    if (new Set([...group.reads.keys(), ...other.reads.keys()]).size > MAX_READS) return;
+    const value = group.reads.get(id);
+    if (!value || this.weight(value) < LARGE_OPERAND || group.loops().length !== other.loops().length) return;
+    this.merge(early, group, late, other, pairLoops(otherMap, map));
+  }
+
+  /** Whether an operand of the equation that the unit does not compute itself depends on the unit. */
+  private waitsFor(eqn: Eqn, unit: number): boolean {
+    return eqn.ins.some((atom) => {
+      const producer = this.producer(atom);
+      return producer !== undefined && producer !== unit && this.reach.depends(producer, unit);
+    });
+  }
+
+  private tryMerge(group: Group, other: Group, pairs: ReadonlyMap<Dim, Dim>): boolean {
+    const [loops, own] = [other.loops(), group.loops()];
+    const targets = loops.map((dim) => pairs.get(dim));
+    if (targets.some((dim) => dim === undefined) || new Set(targets).size !== targets.length) return false;
+    // Sums over rows count every row of the group once, so they only move to a group with the same rows.
+    if (other.late.size > 0 && (loops.length !== own.length || targets.at(-1) !== own.at(-1))) return false;
+    const mine = group.inner && expand(group.inner);
+    const theirs = other.inner && expand(other.inner).flatMap((dim) => pairs.get(dim) ?? []);
+    if (mine && theirs && !(mine.length === theirs.length && mine.every((dim) => theirs.includes(dim))))
+      return false;
+    const inner = mine ?? theirs;
+    const fits = (reduced: readonly (Dim | undefined)[]) =>
+      !inner || inner.every((dim) => reduced.includes(dim)) || !inner.some((dim) => reduced.includes(dim));
+    if (!lateDims(group).every(fits)) return false;
+    if (!lateDims(other).every((reduced) => fits(reduced.map((dim) => pairs.get(dim))))) return false;
+    group.inner = inner;
+    for (const [dim, target] of pairs) if (dim !== target && loops.includes(dim)) dim.become(target);
+    group.members.push(...other.members);
+    for (const [id, map] of other.maps) group.maps.set(id, map);
+    for (const [id, map] of other.late) group.late.set(id, map);
+    for (const [eqn, map] of other.operandMaps) group.operandMaps.set(eqn, map);
+    for (const [id, value] of other.reads) group.reads.set(id, value);
+    for (const [id, map] of other.readMaps) if (!group.readMaps.has(id)) group.readMaps.set(id, map);
+    for (const id of other.inlined) group.inlined.add(id);
+    for (const id of [...group.maps.keys(), ...group.late.keys()]) group.reads.delete(id);
+    return true;
+  }
+
+  private reduce(eqn: Eqn<"reduceSum" | "reduceMax" | "reduceMin">): void {
+    const x = at(eqn.ins, 0);
+    const { shape } = x.type;
+    for (const unit of this.candidates(eqn)) {
+      const group = this.groupAt(unit);
+      if (!group || !this.mayJoin(unit, group, eqn)) continue;
+      const known = group.knows(x, this.definitions);
+      if (!known || known === AFTER_GROUP) continue;
+      const map = group.unify([known], shape);
+      if (map && this.reduceIn(unit, group, eqn, map)) return;
+    }
+    const map = freshMap(shape);
+    const group = new Group(map.flat());
+    this.reduceIn(this.add({ kind: "group", group }), group, eqn, map);
+  }
+
+  private reduceIn(
+    unit: number,
+    group: Group,
+    eqn: Eqn<"reduceSum" | "reduceMax" | "reduceMin">,
+    map: readonly DimList[],
+  ): boolean {
+    const { dims } = eqn.params;
+    const reduced = expand(dims.flatMap((d) => at(map, d)));
+    const own = map.flatMap((list) => expand(list));
+    const place = reductionPlace(group, own, reduced);
+    if (place === undefined) return false;
+    if (place === "rows") group.inner = reduced;
+    group.operandMaps.set(eqn, map);
+    const kept = map.filter((_, d) => !dims.includes(d));
+    this.join(unit, group, eqn, kept, place === "late");
+    const x = at(eqn.ins, 0);
+    if (x.kind === "var" && this.isExpanded(x)) this.expandFree(x, map, unit, group, false);
+    return true;
+  }
+}
+
+/** The loops that each reduction over all rows of a group runs over. */
+function lateDims(group: Group): Dim[][] {
+  return [...group.operandMaps]
+    .filter(([eqn]) => group.late.has(at(eqn.outs, 0).id))
+    .map(([eqn, map]) => expand(eqn.params.dims.flatMap((d) => at(map, d))));
+}
+
+/**
+ * Where a group can reduce a value: `rows` makes the reduced loops the inner ones, `row` reduces over the inner
+ * loops that there are already, `late` adds up over all rows, so that the result is ready when the kernel ends.
+ *
+ * @param own the loops of the value
+ */
+function reductionPlace(
+  group: Group,
+  own: readonly Dim[],
+  reduced: readonly Dim[],
+): "rows" | "row" | "late" | undefined {
+  const loops = group.loops();
+  const inner = group.inner && expand(group.inner);
+  const isWhole = loops.every((dim) => own.includes(dim));
+  const last = loops.at(-1);
+  if (!inner) {
+    if (!isWhole) return undefined;
+    if (!last || !reduced.includes(last)) return "late";
+    const fits = lateDims(group).every(
+      (others) =>
+        reduced.every((dim) => others.includes(dim)) || !reduced.some((dim) => others.includes(dim)),
+    );
+    return fits ? "rows" : undefined;
+  }
+  const touched = inner.filter((dim) => reduced.includes(dim));
+  if (touched.length === inner.length) {
+    if (reduced.length === inner.length) return "row";
+    return isWhole ? "late" : undefined;
+  }
+  if (touched.length > 0) return undefined;
+  const hasRows = loops.every((dim) => inner.includes(dim) || own.includes(dim));
+  const isRowValue = !own.some((dim) => inner.includes(dim));
+  return isWhole || (hasRows && isRowValue) ? "late" : undefined;
+}
+
+/** Which loop of one group is which of another, from a value that both see. */
+function pairLoops(own: readonly DimList[], map: readonly DimList[]): Map<Dim, Dim> | undefined {
+  const pairs = new Map<Dim, Dim>();
+  for (const [d, list] of own.entries()) {
+    const aligned = align(list, at(map, d));
+    if (!aligned) return undefined;
+    for (const [from, to] of aligned) pairs.set(from, to);
+  }
+  return pairs;
+}

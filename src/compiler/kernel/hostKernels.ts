@@ -1,0 +1,123 @@
+import { type DType, fromBfloat16Bits, fromFloat16Bits, type HostData } from "../../ir/dtype.js";
+import { at, range } from "../../ir/shape.js";
+import type { HostKernel, HostStep } from "../steps.js";
+
+/** Runs a host step; the address table lies in the memory at `tableAddress`. */
+export function runHostStep(step: HostStep, tableAddress: number, memory: ArrayBufferLike): void {
+  const table = new Uint32Array(memory, tableAddress);
+  const addresses = step.places.map(({ slot, offset }) => at([(table[slot] ?? 0) + offset], 0));
+  const { kernel } = step;
+  if (kernel.kind === "sort") sort(kernel, addresses, memory);
+  else if (kernel.kind === "argmax" || kernel.kind === "argmin") indexOfExtreme(kernel, addresses, memory);
+  else cumulate(kernel, addresses, memory);
+}
+
+function viewAt(dtype: DType, memory: ArrayBufferLike, address: number, length: number): HostData {
+  switch (dtype) {
+    case "float32":
+      return new Float32Array(memory, address, length);
+    case "float64":
+      return new Float64Array(memory, address, length);
+    case "int32":
+      return new Int32Array(memory, address, length);
+    case "uint32":
+      return new Uint32Array(memory, address, length);
+    case "bool":
+      return new Uint8Array(memory, address, length);
+    default:
+      return new Uint16Array(memory, address, length);
+  }
+}
+
+/** The elements of a tensor as numbers that compare and add as its values do. */
+function numbersAt(
+  dtype: DType,
+  memory: ArrayBufferLike,
+  address: number,
+  length: number,
+): ArrayLike<number> {
+  const data = viewAt(dtype, memory, address, length);
+  if (dtype === "bfloat16") return Float64Array.from(data, fromBfloat16Bits);
+  return dtype === "float16" ? Float64Array.from(data, fromFloat16Bits) : data;
+}
+
+/** Smaller numbers first, −0 with 0, NaN last. */
+function compareNumbers(x: number, y: number): number {
+  if (x < y) return -1;
+  if (x > y) return 1;
+  if (x === y) return 0;
+  return Number(Number.isNaN(x)) - Number(Number.isNaN(y));
+}
+
+function sort(
+  kernel: HostKernel & { kind: "sort" },
+  addresses: readonly number[],
+  memory: ArrayBufferLike,
+): void {
+  const { dtypes, numKeys, outer, n, inner } = kernel;
+  const length = outer * n * inner;
+  const keys = range(numKeys).map((i) => numbersAt(at(dtypes, i), memory, at(addresses, i), length));
+  const sources = dtypes.map((dtype, i) => viewAt(dtype, memory, at(addresses, i), length));
+  const targets = dtypes.map((dtype, i) => viewAt(dtype, memory, at(addresses, dtypes.length + i), length));
+  const order = new Array<number>(n);
+  for (let o = 0; o < outer; o++) {
+    for (let i = 0; i < inner; i++) {
+      const start = o * n * inner + i;
+      for (let k = 0; k < n; k++) order[k] = start + k * inner;
+      order.sort((a, b) => {
+        for (const key of keys) {
+          const compared = compareNumbers(key[a] ?? 0, key[b] ?? 0);
+          if (compared !== 0) return compared;
+        }
+        return a - b;
+      });
+      targets.forEach((target, t) => {
+        const source = at(sources, t);
+        for (let k = 0; k < n; k++) target[start + k * inner] = source[order[k] ?? 0] ?? 0;
+      });
+    }
+  }
+}
+
+type Along = HostKernel & { kind: "argmax" | "argmin" | "cumsum" | "cumsumReverse" };
+
+function indexOfExtreme(kernel: Along, addresses: readonly number[], memory: ArrayBufferLike): void {
+  const { dtype, outer, n, inner, kind } = kernel;
+  const x = numbersAt(dtype, memory, at(addresses, 0), outer * n * inner);
+  const result = new Int32Array(memory, at(addresses, 1), outer * inner);
+  const sign = kind === "argmax" ? 1 : -1;
+  for (let o = 0; o < outer; o++) {
+    for (let i = 0; i < inner; i++) {
+      const start = o * n * inner + i;
+      let best = 0;
+      let most = x[start] ?? 0;
+      for (let k = 1; k < n && !Number.isNaN(most); k++) {
+        const value = x[start + k * inner] ?? 0;
+        if (Number.isNaN(value) || (sign > 0 ? value > most : value < most)) {
+          best = k;
+          most = value;
+        }
+      }
+      result[o * inner + i] = best;
+    }
+  }
+}
+
+function cumulate(kernel: Along, addresses: readonly number[], memory: ArrayBufferLike): void {
+  const { dtype, outer, n, inner, kind } = kernel;
+  const length = outer * n * inner;
+  const x = viewAt(dtype, memory, at(addresses, 0), length);
+  const result = viewAt(dtype, memory, at(addresses, 1), length);
+  const isInteger = dtype === "int32" || dtype === "uint32";
+  for (let o = 0; o < outer; o++) {
+    for (let i = 0; i < inner; i++) {
+      const start = o * n * inner + i;
+      let sum = 0;
+      for (let k = 0; k < n; k++) {
+        const place = start + (kind === "cumsum" ? k : n - 1 - k) * inner;
+        sum = isInteger ? (sum + (x[place] ?? 0)) | 0 : sum + (x[place] ?? 0);
+        result[place] = sum;
+      }
+    }
+  }
+}

@@ -1,0 +1,89 @@
+import { at } from "../../ir/shape.js";
+import type { KernelModule } from "../steps.js";
+import { type FunctionIndex, ModuleBuilder } from "../wasm/assembler.js";
+import { HOST_FUNCTION_ARITY, type HostImports } from "../wasm/emitInterleaved.js";
+import type { WasmFeatures } from "../wasm/features.js";
+import { HOST_MATH } from "../wasm/hostMath.js";
+import type { HostFunction } from "../wasm/vectorProgram.js";
+import { canonical } from "./canonical.js";
+import { emitKernel, spillBytes } from "./emit.js";
+import { exactKey } from "./exactKey.js";
+import { markBelowZero } from "./markBelowZero.js";
+import { type KernelPlan, planKernel } from "./phases.js";
+import { simplifyDivision } from "./simplifyDivision.js";
+import type { KernelSpec } from "./spec.js";
+
+/** A kernel of the library. */
+export interface LibraryKernel {
+  readonly index: number;
+  readonly plan: KernelPlan;
+  /** Scratch that the kernel takes as further arguments. */
+  readonly spillBytes: readonly number[];
+}
+
+/** Collects the kernels of a program; equal ones are compiled once. */
+export class KernelLibrary {
+  private readonly kernels: LibraryKernel[] = [];
+  private readonly known = new Map<string, LibraryKernel>();
+  private readonly bySpec = new WeakMap<KernelSpec, LibraryKernel>();
+
+  constructor(private readonly features: WasmFeatures) {}
+
+  /** The kernel that does what the spec says. */
+  add(spec: KernelSpec): LibraryKernel {
+    const kernel = this.bySpec.get(spec) ?? this.find(spec);
+    this.bySpec.set(spec, kernel);
+    return kernel;
+  }
+
+  private find(spec: KernelSpec): LibraryKernel {
+    const simple = canonical(spec);
+    const key = exactKey(simple);
+    let kernel = this.known.get(key);
+    if (!kernel) {
+      const plan = planKernel(simplifyDivision(markBelowZero(simple)), this.features);
+      kernel = { index: this.kernels.length, plan, spillBytes: spillBytes(plan) };
+      this.kernels.push(kernel);
+      this.known.set(key, kernel);
+    }
+    return kernel;
+  }
+
+  /** The kernel of an index. */
+  kernel(index: number): LibraryKernel {
+    return at(this.kernels, index);
+  }
+
+  /** All kernels as WebAssembly. */
+  module(): KernelModule {
+    const builder = new ModuleBuilder();
+    builder.importMemory({
+      module: "env",
+      name: "memory",
+      shared: true,
+      minimumPages: 0,
+      maximumPages: 65536,
+    });
+    const host = importAllHostFunctions(builder);
+    const names = this.kernels.map(({ plan, index }) => {
+      const name = `k${index}`;
+      builder.function({ params: ["i32", "i32"], results: [] }, (code) => emitKernel(code, plan, host), name);
+      return name;
+    });
+    return { bytes: builder.toBytes(), exports: names };
+  }
+}
+
+function importAllHostFunctions(builder: ModuleBuilder): HostImports {
+  const imports: { [K in HostFunction]?: FunctionIndex } = {};
+  for (const name of Object.keys(HOST_FUNCTION_ARITY) as HostFunction[]) {
+    const params = HOST_FUNCTION_ARITY[name] === 1 ? (["f64"] as const) : (["f64", "f64"] as const);
+    imports[name] = builder.importFunction("math", name, { params, results: ["f64"] });
+  }
+  return imports;
+}
+
+/** What a kernel module is instantiated with. */
+export function kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports {
+  return { env: { memory }, math: { ...HOST_MATH } };
+}

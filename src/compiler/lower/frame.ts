@@ -1,0 +1,245 @@
+import { byteSize } from "../../ir/dtype.js";
+import { InternalError } from "../../ir/errors.js";
+import type { Atom, Eqn, Program, SourceLocation, Var } from "../../ir/program.js";
+import { at, inversePermutation, sizeOf } from "../../ir/shape.js";
+import { type FusedProgram, fuse } from "../fuse/fuse.js";
+import { isView } from "../fuse/group.js";
+import type { KernelSpec } from "../kernel/spec.js";
+import {
+  applyView,
+  type Buffer,
+  isDense,
+  joinedBlock,
+  refOf,
+  reshapeView,
+  type View,
+} from "../plan/buffers.js";
+import type { Compilation } from "../plan/compilation.js";
+import type { PlannedKernel, PlannedStep } from "../plan/plannedSteps.js";
+import { lowerEqn } from "./lowerEqn.js";
+import { lowerGroup } from "./lowerGroup.js";
+
+/** The lowering of one program, or of one body inside it: where its values lie, and the steps so far. */
+export class Frame {
+  readonly steps: PlannedStep[] = [];
+  readonly fused: FusedProgram;
+  /** Values that are read outside the kernel that computes them. */
+  readonly escaping = new Set<number>();
+  /** The equations that read each value. */
+  readonly readers = new Map<number, Eqn[]>();
+  private readonly views = new Map<number, View>();
+  private readonly copies = new Map<number, View>();
+  private readonly retargeted = new Set<Buffer>();
+  private readonly positions: ReadonlyMap<Eqn, number>;
+  private readonly joins = new Map<number, View>();
+  private readonly outputIds: ReadonlySet<number>;
+
+  constructor(
+    readonly compilation: Compilation,
+    readonly program: Program,
+    readonly depth: number,
+  ) {
+    this.fused = fuse(program);
+    this.outputIds = new Set(program.outputs.flatMap((atom) => (atom.kind === "var" ? [atom.id] : [])));
+    this.positions = new Map(program.eqns.map((eqn, i) => [eqn, i]));
+    this.findEscaping();
+  }
+
+  private findEscaping(): void {
+    for (const eqn of this.program.eqns) {
+      for (const atom of eqn.ins) {
+        if (atom.kind === "var") this.readers.set(atom.id, [...(this.readers.get(atom.id) ?? []), eqn]);
+      }
+    }
+    const markEscaping = (atom: Atom): void => {
+      if (atom.kind === "var") this.escaping.add(this.base(atom).id);
+    };
+    for (const unit of this.fused.units) {
+      if (unit.kind === "eqn") unit.eqn.ins.forEach(markEscaping);
+      else unit.group.reads.forEach(markEscaping);
+    }
+    this.program.outputs.forEach(markEscaping);
+  }
+
+  /** The value whose memory a view looks at. */
+  private base(value: Var): Var {
+    const eqn = this.fused.definitions.get(value.id);
+    if (!eqn || !isView(eqn) || this.isExpanded(value)) return value;
+    const source = at(eqn.ins, 0);
+    return source.kind === "var" ? this.base(source) : value;
+  }
+
+  private isExpanded(value: Var): boolean {
+    return this.fused.free.has(value.id);
+  }
+
+  /** Where an equation stands in the program. */
+  positionOf(eqn: Eqn): number {
+    return this.positions.get(eqn) ?? 0;
+  }
+
+  /** Lowers all units in order. */
+  run(): void {
+    for (const unit of this.fused.units) {
+      if (unit.kind === "group") lowerGroup(this, unit.group);
+      else lowerEqn(this, unit.eqn);
+    }
+  }
+
+  /**
+   * New memory for a result: its block of a concatenation that is the only one to read it, so that it need not
+   * be moved there, else a buffer of its own.
+   */
+  target(value: Var): View {
+    return this.blockOf(value) ?? this.temporary(value);
+  }
+
+  /** The memory of a concatenation's result, made when its first operand is computed. */
+  joined(eqn: Eqn<"concatenate">): View {
+    const out = at(eqn.outs, 0);
+    let view = this.joins.get(out.id);
+    if (!view) {
+      view = this.temporary(out);
+      this.joins.set(out.id, view);
+    }
+    return view;
+  }
+
+  private blockOf(value: Var): View | undefined {
+    const readers = this.readers.get(value.id) ?? [];
+    const [reader] = readers;
+    if (!reader || readers.length !== 1 || this.outputIds.has(value.id)) return undefined;
+    if (reader.op === "concatenate") {
+      const place = reader.ins.findIndex((atom) => atom.kind === "var" && atom.id === value.id);
+      if (reader.ins.filter((atom) => atom.kind === "var" && atom.id === value.id).length !== 1)
+        return undefined;
+      return joinedBlock(this.joined(reader), reader, place);
+    }
+    // Through views that only rename the elements, what is wanted of the view is wanted of the value.
+    if (reader.op !== "reshape" && reader.op !== "transpose") return undefined;
+    const wanted = this.blockOf(at(reader.outs, 0));
+    if (!wanted) return undefined;
+    if (reader.op === "reshape") return reshapeView(wanted, value.type.shape);
+    const strides = inversePermutation(reader.params.permutation).map((p) => at(wanted.strides, p));
+    return { ...wanted, shape: value.type.shape, strides };
+  }
+
+  /** Says where a value lies. */
+  define(value: Var, view: View): void {
+    this.views.set(value.id, view);
+  }
+
+  /** Where an atom lies; views that memory cannot show get a copy. */
+  view(atom: Atom): View {
+    if (atom.kind === "literal") return this.compilation.literal(atom);
+    const known = this.views.get(atom.id);
+    if (known) return known;
+    const eqn = this.fused.definitions.get(atom.id);
+    if (!eqn || !isView(eqn))
+      throw new InternalError(`[lower] a value of ${eqn?.op ?? "an input"} has no place`);
+    const source = this.view(at(eqn.ins, 0));
+    const view = applyView(eqn, source) ?? applyView(eqn, this.dense(at(eqn.ins, 0)));
+    if (!view) throw new InternalError(`[lower] ${eqn.op} of a dense value has no view`);
+    this.views.set(atom.id, view);
+    return view;
+  }
+
+  /** Where an atom lies, dense and row-major. */
+  dense(atom: Atom): View {
+    const view = this.view(atom);
+    if (isDense(view)) return view;
+    if (atom.kind === "literal") return view;
+    const known = this.copies.get(atom.id);
+    if (known) return known;
+    const copy = this.temporary(atom);
+    this.copy(view, copy, "copy");
+    this.copies.set(atom.id, copy);
+    return copy;
+  }
+
+  /** New memory for a value. */
+  temporary(value: { readonly type: Var["type"] }): View {
+    return this.compilation.temporary(value.type, this.depth);
+  }
+
+  /** Moves elements from one place to another of the same shape. */
+  copy(source: View, target: View, op: string, location?: SourceLocation): void {
+    const elements = sizeOf(source.shape);
+    if (elements === 0) return;
+    const isThere =
+      source.buffer === target.buffer &&
+      source.offset === target.offset &&
+      source.shape.every((n, d) => n === 1 || source.strides[d] === target.strides[d]);
+    if (isThere) return;
+    const bytes = elements * byteSize(source.dtype);
+    const info = this.compilation.info([op], location, 0, 2 * bytes);
+    if (isDense(source) && isDense(target)) {
+      this.steps.push({ op: "copy", source: refOf(source), target: refOf(target), bytes, info });
+      return;
+    }
+    const spec: KernelSpec = {
+      dims: source.shape,
+      numRows: 0,
+      args: [source.dtype, source.dtype],
+      nodes: [{ kind: "load", dtype: source.dtype, access: { arg: 0, strides: source.strides } }],
+      stores: [{ node: 0, access: { arg: 1, strides: target.strides } }],
+      fills: [],
+    };
+    this.kernel(spec, [source, target], [0], [1], info);
+  }
+
+  /** Emits a call of a kernel. */
+  kernel(
+    spec: KernelSpec,
+    args: readonly View[],
+    reads: readonly number[],
+    writes: readonly number[],
+    info: number,
+    aliases: PlannedKernel["aliases"] = [],
+  ): void {
+    if (spec.dims.some((n) => n === 0)) return;
+    const kernel = this.compilation.library.add(spec);
+    const spills = kernel.spillBytes.map((bytes) =>
+      this.compilation.buffer(bytes, { kind: "temporary" }, this.depth),
+    );
+    const first = args.length;
+    const spilled = spills.map((_, i) => first + i);
+    this.steps.push({
+      op: "kernel",
+      kernel: kernel.index,
+      args: [...args.map(refOf), ...spills.map((buffer) => ({ buffer, offset: 0 }))],
+      reads: [...reads, ...spilled],
+      writes: [...writes, ...spilled],
+      aliases,
+      info,
+    });
+  }
+
+  /**
+   * Brings a result to where it is wanted: the buffer it is computed in becomes the target where possible, else
+   * its elements are copied.
+   */
+  place(atom: Atom, target: View): void {
+    const view = this.view(atom);
+    const { buffer } = view;
+    const isOwn = buffer.kind.kind === "temporary" && !buffer.sharedWith && buffer.depth === this.depth;
+    const isWhole =
+      view.offset === 0 && isDense(view) && buffer.bytes === sizeOf(view.shape) * byteSize(view.dtype);
+    if (isOwn && isWhole && target.offset === 0 && isDense(target) && !this.retargeted.has(buffer)) {
+      this.retargeted.add(buffer);
+      buffer.sharedWith = target.buffer;
+      return;
+    }
+    this.copy(view, target, "copy");
+  }
+
+  /** Lowers a body inside this program into a frame of its own whose inputs lie at the given places. */
+  lowerBody(body: Program, inputs: readonly View[]): Frame {
+    const frame = new Frame(this.compilation, body, this.depth + 1);
+    body.inputs.forEach((input, i) => {
+      frame.define(input, at(inputs, i));
+    });
+    frame.run();
+    return frame;
+  }
+}

@@ -1,0 +1,209 @@
+import { byteSize } from "../../ir/dtype.js";
+import type { Atom, Eqn, Program } from "../../ir/program.js";
+import { at, range, tensorType } from "../../ir/shape.js";
+import { type Buffer, denseView, refOf, type View } from "../plan/buffers.js";
+import { sharablePairs } from "../plan/memoryPlan.js";
+import { accesses, innerSteps, type PlannedLoop, type PlannedStep } from "../plan/plannedSteps.js";
+import type { Frame } from "./frame.js";
+
+/** A value that a loop carries from one iteration to the next. */
+interface Carry {
+  /** What the body reads. */
+  readonly current: View;
+  /** What the body writes; undefined when the body leaves the value as it is. */
+  readonly next: View | undefined;
+  /** The memory behind the two at the start. */
+  readonly first: View;
+  readonly second: View | undefined;
+  /** The slot that stays where it is, when the body updates the value in place. */
+  readonly slot?: Buffer;
+}
+
+/** Copies the initial values of carried values, and gives each two places to alternate between. */
+function makeCarries(
+  frame: Frame,
+  initial: readonly Atom[],
+  body: Program,
+  inputs: readonly number[],
+): Carry[] {
+  return initial.map((atom, i) => {
+    const { compilation, depth } = frame;
+    const first = frame.temporary(atom);
+    frame.copy(frame.view(atom), first, "carry");
+    const result = at(body.outputs, i);
+    const input = at(body.inputs, at(inputs, i));
+    const isKept = result.kind === "var" && result.id === input.id;
+    if (isKept) return { current: first, next: undefined, first, second: undefined };
+    const second = frame.temporary(atom);
+    const slot = () => compilation.dynamic([first.buffer, second.buffer], depth);
+    return { current: denseView(slot(), atom.type), next: denseView(slot(), atom.type), first, second };
+  });
+}
+
+/** Whether a buffer is `wanted` or looks at its memory. */
+function leadsTo(buffer: Buffer, wanted: Buffer): boolean {
+  const root = buffer.root();
+  if (root === wanted) return true;
+  return root.kind.kind === "dynamic" && root.kind.parents.some((parent) => leadsTo(parent, wanted));
+}
+
+function touches(step: PlannedStep, buffer: Buffer, kind: "reads" | "writes"): boolean {
+  if (accesses(step)[kind].some((b) => leadsTo(b, buffer))) return true;
+  return innerSteps(step).some((list) => list.some((inner) => touches(inner, buffer, kind)));
+}
+
+/**
+ * Lets the next value of a carry take the place of the current one where the body does not read the current one
+ * any more when it writes the next: a buffer that a loop updates piece by piece is then never copied.
+ */
+function updateInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): Carry[] {
+  return carries.map((carry) => {
+    const { current, next, first, second } = carry;
+    if (!next || !second) return carry;
+    const written = body.findIndex((step) => touches(step, next.buffer, "writes"));
+    const read = body.findLastIndex((step) => touches(step, current.buffer, "reads"));
+    const step = body[written];
+    const isShared =
+      step !== undefined &&
+      read === written &&
+      sharablePairs(step).some(
+        ([w, r]) =>
+          w.offset === 0 &&
+          r.offset === 0 &&
+          w.buffer.root() === next.buffer &&
+          r.buffer.root() === current.buffer,
+      );
+    if (written < 0 || (read >= written && !isShared)) return carry;
+    next.buffer.sharedWith = current.buffer;
+    second.buffer.sharedWith = first.buffer;
+    return { current, next: undefined, first, second: undefined, slot: current.buffer };
+  });
+}
+
+function setsOf(carries: readonly Carry[]): { target: Buffer; from: { buffer: Buffer; offset: number } }[] {
+  return carries.flatMap(({ current, next, first, second, slot }) => {
+    if (slot) return [{ target: slot, from: refOf(first) }];
+    return next && second
+      ? [
+          { target: current.buffer, from: refOf(first) },
+          { target: next.buffer, from: refOf(second) },
+        ]
+      : [];
+  });
+}
+
+function swapsOf(carries: readonly Carry[]): (readonly [Buffer, Buffer])[] {
+  return carries.flatMap(({ current, next }) => (next ? [[current.buffer, next.buffer] as const] : []));
+}
+
+/** A scan becomes a loop: slices of xs and ys are slots that move along, carried values alternate. */
+export function lowerScan(frame: Frame, eqn: Eqn<"scan">): void {
+  const { body, length, reverse, numConsts, numCarry } = eqn.params;
+  const { compilation, depth } = frame;
+  const fixed = numConsts + numCarry;
+  const consts = eqn.ins.slice(0, numConsts).map((atom) => frame.view(atom));
+  let carries = makeCarries(
+    frame,
+    eqn.ins.slice(numConsts, fixed),
+    body,
+    range(numCarry).map((i) => numConsts + i),
+  );
+  const advances: { target: Buffer; stride: number }[] = [];
+  const sets: { target: Buffer; from: { buffer: Buffer; offset: number } }[] = [];
+  const slice = (whole: View): View => {
+    const bytes = byteSize(whole.dtype);
+    const stride = at(whole.strides, 0);
+    const buffer = compilation.dynamic([whole.buffer], depth);
+    const start = whole.offset + (reverse ? Math.max(0, length - 1) * stride : 0);
+    sets.push({ target: buffer, from: { buffer: whole.buffer, offset: start * bytes } });
+    advances.push({ target: buffer, stride: (reverse ? -stride : stride) * bytes });
+    const type = tensorType(whole.dtype, whole.shape.slice(1));
+    return { ...denseView(buffer, type), strides: whole.strides.slice(1) };
+  };
+  const xs = eqn.ins.slice(fixed).map((atom) => slice(frame.view(atom)));
+  const ysWhole = eqn.outs.slice(numCarry).map((out) => frame.temporary(out));
+  if (length > 0) {
+    const ys = ysWhole.map(slice);
+    const inner = frame.lowerBody(body, [...consts, ...carries.map((c) => c.current), ...xs]);
+    carries.forEach(({ next }, i) => {
+      if (next) inner.place(at(body.outputs, i), next);
+    });
+    ys.forEach((target, i) => {
+      inner.place(at(body.outputs, numCarry + i), target);
+    });
+    carries = updateInPlace(carries, inner.steps);
+    const info = compilation.info(["scan"], eqn.source, 0, 0);
+    const step: PlannedLoop = {
+      op: "loop",
+      count: length,
+      sets: [...setsOf(carries), ...sets],
+      body: inner.steps,
+      advances,
+      swaps: swapsOf(carries),
+      info,
+    };
+    frame.steps.push(step);
+  }
+  carries.forEach(({ first, second }, i) => {
+    frame.define(at(eqn.outs, i), length % 2 === 1 && second ? second : first);
+  });
+  ysWhole.forEach((whole, i) => {
+    frame.define(at(eqn.outs, numCarry + i), whole);
+  });
+}
+
+/** A while loop; where its carried values end up depends on the number of iterations, so they keep their slots. */
+export function lowerWhile(frame: Frame, eqn: Eqn<"while">): void {
+  const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
+  const { compilation } = frame;
+  const conditionConsts = eqn.ins.slice(0, numConditionConsts).map((atom) => frame.view(atom));
+  const fixed = numConditionConsts + numBodyConsts;
+  const bodyConsts = eqn.ins.slice(numConditionConsts, fixed).map((atom) => frame.view(atom));
+  const initial = eqn.ins.slice(fixed);
+  const carries = makeCarries(
+    frame,
+    initial,
+    body,
+    initial.map((_, i) => numBodyConsts + i),
+  );
+  const predicate = frame.temporary({ type: tensorType("bool", []) });
+  const current = carries.map((c) => c.current);
+  const test = frame.lowerBody(condition, [...conditionConsts, ...current]);
+  test.place(at(condition.outputs, 0), predicate);
+  const inner = frame.lowerBody(body, [...bodyConsts, ...current]);
+  carries.forEach(({ next }, i) => {
+    if (next) inner.place(at(body.outputs, i), next);
+  });
+  const updated = updateInPlace(carries, inner.steps);
+  frame.steps.push({
+    op: "while",
+    sets: setsOf(updated),
+    condition: test.steps,
+    predicate: refOf(predicate),
+    body: inner.steps,
+    swaps: swapsOf(updated),
+    info: compilation.info(["while"], eqn.source, 0, 0),
+  });
+  carries.forEach((carry, i) => {
+    frame.define(at(eqn.outs, i), carry.current);
+  });
+}
+
+/** Every branch writes its results to the same places. */
+export function lowerCond(frame: Frame, eqn: Eqn<"cond">): void {
+  const index = frame.view(at(eqn.ins, 0));
+  const operands = eqn.ins.slice(1).map((atom) => frame.view(atom));
+  const results = eqn.outs.map((out) => frame.temporary(out));
+  const branches = eqn.params.branches.map((branch) => {
+    const inner = frame.lowerBody(branch, operands);
+    results.forEach((target, i) => {
+      inner.place(at(branch.outputs, i), target);
+    });
+    return inner.steps;
+  });
+  const info = frame.compilation.info(["cond"], eqn.source, 0, 0);
+  frame.steps.push({ op: "cond", index: refOf(index), branches, info });
+  eqn.outs.forEach((out, i) => {
+    frame.define(out, at(results, i));
+  });
+}

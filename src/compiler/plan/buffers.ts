@@ -1,0 +1,157 @@
+import { byteSize, type DType } from "../../ir/dtype.js";
+import type { Eqn } from "../../ir/program.js";
+import { at, range, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../../ir/shape.js";
+import type { ViewEqn } from "../fuse/group.js";
+
+/** Where a buffer lies. */
+export type BufferKind =
+  /** In the arena; the memory plan says where. */
+  | { readonly kind: "temporary" }
+  | { readonly kind: "input"; readonly index: number }
+  | { readonly kind: "output"; readonly index: number }
+  | { readonly kind: "constant"; readonly offset: number }
+  /** Wherever a dynamic slot points; it looks at the parents' memory. */
+  | { readonly kind: "dynamic"; readonly slot: number; readonly parents: readonly Buffer[] };
+
+/** A block of memory that steps read and write. */
+export class Buffer {
+  /** Another buffer whose memory this one uses. */
+  sharedWith: Buffer | undefined;
+
+  constructor(
+    readonly id: number,
+    readonly bytes: number,
+    public kind: BufferKind,
+    /** How many loops, whiles and conds are around the steps that define it. */
+    readonly depth: number,
+  ) {}
+
+  /** The buffer whose memory this one really uses. */
+  root(): Buffer {
+    return this.sharedWith ? this.sharedWith.root() : this;
+  }
+}
+
+/** An address inside a buffer, in bytes from its start. */
+export interface Ref {
+  readonly buffer: Buffer;
+  readonly offset: number;
+}
+
+/** How a tensor lies in a buffer: offset and distances in elements. */
+export interface View {
+  readonly buffer: Buffer;
+  readonly dtype: DType;
+  readonly shape: Shape;
+  readonly offset: number;
+  readonly strides: readonly number[];
+}
+
+/** A dense row-major tensor at the start of a buffer. */
+export function denseView(buffer: Buffer, type: TensorType): View {
+  const { dtype, shape } = type;
+  return { buffer, dtype, shape, offset: 0, strides: rowMajorStrides(shape) };
+}
+
+/** The address of a view's first element. */
+export function refOf(view: View): Ref {
+  return { buffer: view.buffer, offset: view.offset * byteSize(view.dtype) };
+}
+
+/** The number of bytes a dense tensor takes. */
+export function bytesOf(type: TensorType): number {
+  return sizeOf(type.shape) * byteSize(type.dtype);
+}
+
+/** Whether the elements lie one after the other in row-major order. */
+export function isDense(view: View): boolean {
+  let step = 1;
+  for (let d = view.shape.length - 1; d >= 0; d--) {
+    const n = at(view.shape, d);
+    if (n !== 1 && view.strides[d] !== step) return false;
+    step *= n;
+  }
+  return true;
+}
+
+/** The view that a view op makes of another; undefined when the elements do not lie at regular distances. */
+export function applyView(eqn: ViewEqn, source: View): View | undefined {
+  const { shape } = at(eqn.outs, 0).type;
+  switch (eqn.op) {
+    case "transpose":
+      return { ...source, shape, strides: eqn.params.permutation.map((p) => at(source.strides, p)) };
+    case "broadcastInDim": {
+      const strides = shape.map(() => 0);
+      eqn.params.dims.forEach((d, i) => {
+        if (source.shape[i] !== 1) strides[d] = at(source.strides, i);
+      });
+      return { ...source, shape, strides };
+    }
+    case "slice": {
+      const { starts, strides: steps } = eqn.params;
+      const offset = starts.reduce((sum, start, d) => sum + start * at(source.strides, d), source.offset);
+      return { ...source, shape, offset, strides: source.strides.map((s, d) => s * at(steps, d)) };
+    }
+    case "reverse": {
+      const { dims } = eqn.params;
+      const offset = dims.reduce((sum, d) => sum + (at(shape, d) - 1) * at(source.strides, d), source.offset);
+      return { ...source, offset, strides: source.strides.map((s, d) => (dims.includes(d) ? -s : s)) };
+    }
+    case "reshape":
+      return reshapeView(source, shape);
+  }
+}
+
+/** The same elements in another shape; undefined when a new dim would have no regular distance. */
+export function reshapeView(source: View, shape: Shape): View | undefined {
+  if (sizeOf(shape) === 0) return { ...source, shape, strides: rowMajorStrides(shape) };
+  // Runs of dims that lie in memory as one, innermost last.
+  const runs: { size: number; stride: number }[] = [];
+  source.shape.forEach((n, d) => {
+    if (n === 1) return;
+    const stride = at(source.strides, d);
+    const last = runs.at(-1);
+    if (last && last.stride === stride * n) {
+      last.size *= n;
+      last.stride = stride;
+    } else {
+      runs.push({ size: n, stride });
+    }
+  });
+  const strides = new Array<number>(shape.length).fill(0);
+  let run = runs.pop();
+  let used = 1;
+  for (let d = shape.length - 1; d >= 0; d--) {
+    const n = at(shape, d);
+    if (n === 1) continue;
+    if (run && used === run.size) {
+      run = runs.pop();
+      used = 1;
+    }
+    if (!run || (run.size / used) % n !== 0) return undefined;
+    strides[d] = run.stride * used;
+    used *= n;
+  }
+  return { ...source, shape, strides };
+}
+
+/** The view of a block: `sizes` elements from `starts` on. */
+export function blockView(source: View, starts: readonly number[], sizes: Shape): View {
+  const offset = range(sizes.length).reduce(
+    (sum, d) => sum + at(starts, d) * at(source.strides, d),
+    source.offset,
+  );
+  return { ...source, shape: sizes, offset };
+}
+
+/** The block of a concatenation's result that holds one of its operands. */
+export function joinedBlock(whole: View, eqn: Eqn<"concatenate">, index: number): View {
+  const { dim } = eqn.params;
+  const start = eqn.ins.slice(0, index).reduce((sum, atom) => sum + at(atom.type.shape, dim), 0);
+  const { shape } = at(eqn.ins, index).type;
+  return blockView(
+    whole,
+    shape.map((_, d) => (d === dim ? start : 0)),
+    shape,
+  );
+}

@@ -1,0 +1,109 @@
+import { byteSize, type DType, toBfloat16Bits, toFloat16Bits } from "../../ir/dtype.js";
+import type { MeshShape } from "../../ir/mesh.js";
+import type { Literal, SourceLocation } from "../../ir/program.js";
+import type { TensorType } from "../../ir/shape.js";
+import { KernelLibrary } from "../kernel/kernelLibrary.js";
+import { ALIGNMENT, type StepInfo } from "../steps.js";
+import type { WasmFeatures } from "../wasm/features.js";
+import { Buffer, type BufferKind, bytesOf, denseView, type View } from "./buffers.js";
+
+/** What all parts of one compilation share: buffers, slots, constants, kernels and notes about steps. */
+export class Compilation {
+  readonly buffers: Buffer[] = [];
+  readonly infos: StepInfo[] = [];
+  readonly library: KernelLibrary;
+  numSlots = FIRST_FREE_SLOT;
+  private readonly constantBytes: number[] = [];
+  private readonly literals = new Map<string, Buffer>();
+
+  constructor(
+    readonly mesh: MeshShape,
+    features: WasmFeatures,
+  ) {
+    this.library = new KernelLibrary(features);
+  }
+
+  /** A new buffer. */
+  buffer(bytes: number, kind: BufferKind, depth: number): Buffer {
+    const buffer = new Buffer(this.buffers.length, bytes, kind, depth);
+    this.buffers.push(buffer);
+    return buffer;
+  }
+
+  /** A new dense tensor in the arena. */
+  temporary(type: TensorType, depth: number): View {
+    return denseView(this.buffer(bytesOf(type), { kind: "temporary" }, depth), type);
+  }
+
+  /** A buffer that a slot of its own points to, looking at the memory of `parents`. */
+  dynamic(parents: readonly Buffer[], depth: number): Buffer {
+    return this.buffer(0, { kind: "dynamic", slot: this.numSlots++, parents }, depth);
+  }
+
+  /** Appends read-only bytes; gives their offset. */
+  constant(bytes: ArrayLike<number>, alignment = 4): number {
+    while (this.constantBytes.length % alignment !== 0) this.constantBytes.push(0);
+    const offset = this.constantBytes.length;
+    for (let i = 0; i < bytes.length; i++) this.constantBytes.push(bytes[i] ?? 0);
+    return offset;
+  }
+
+  /** A scalar constant in memory. */
+  literal(literal: Literal): View {
+    const { dtype } = literal.type;
+    const key = `${dtype}:${Object.is(literal.value, -0) ? "-0" : literal.value}`;
+    let buffer = this.literals.get(key);
+    if (!buffer) {
+      const offset = this.constant(encode(literal.value, dtype), ALIGNMENT);
+      buffer = this.buffer(byteSize(dtype), { kind: "constant", offset }, 0);
+      this.literals.set(key, buffer);
+    }
+    return denseView(buffer, literal.type);
+  }
+
+  /** All constants. */
+  constants(): Uint8Array {
+    while (this.constantBytes.length % ALIGNMENT !== 0) this.constantBytes.push(0);
+    return Uint8Array.from(this.constantBytes);
+  }
+
+  /** Notes what a step does; gives the index of the note. */
+  info(ops: readonly string[], source: SourceLocation | undefined, flops: number, bytes: number): number {
+    this.infos.push({ ops, source, flops, bytes });
+    return this.infos.length - 1;
+  }
+}
+
+/** The slot of the arena. */
+export const ARENA_SLOT = 0;
+/** The slot of the constants. */
+export const CONSTANT_SLOT = 1;
+const FIRST_FREE_SLOT = 2;
+
+function encode(value: number, dtype: DType): Uint8Array {
+  const data = new DataView(new ArrayBuffer(byteSize(dtype)));
+  switch (dtype) {
+    case "float32":
+      data.setFloat32(0, value, true);
+      break;
+    case "float64":
+      data.setFloat64(0, value, true);
+      break;
+    case "int32":
+      data.setInt32(0, value, true);
+      break;
+    case "uint32":
+      data.setUint32(0, value, true);
+      break;
+    case "bool":
+      data.setUint8(0, value ? 1 : 0);
+      break;
+    case "bfloat16":
+      data.setUint16(0, toBfloat16Bits(value), true);
+      break;
+    case "float16":
+      data.setUint16(0, toFloat16Bits(value), true);
+      break;
+  }
+  return new Uint8Array(data.buffer);
+}

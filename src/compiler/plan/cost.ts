@@ -1,0 +1,48 @@
+import { byteSize } from "../../ir/dtype.js";
+import { at } from "../../ir/shape.js";
+import type { CollectiveSpec, ProgramCost, ProgramInput, ProgramOutput, Step, StepInfo } from "../steps.js";
+
+/** Adds up what the steps of a program cost; loops count with their trip counts, `while` bodies once. */
+export function costOf(
+  steps: readonly Step[],
+  infos: readonly StepInfo[],
+  collectives: readonly CollectiveSpec[],
+  arenaBytes: number,
+  inputs: readonly ProgramInput[],
+  outputs: readonly ProgramOutput[],
+): ProgramCost {
+  const total = { flops: 0, bytes: 0, communicatedBytes: 0 };
+  const visit = (list: readonly Step[], times: number): void => {
+    for (const step of list) {
+      const info = at(infos, step.info);
+      if (step.op !== "done") {
+        total.flops += times * info.flops;
+        total.bytes += times * info.bytes;
+      }
+      if (step.op === "start") total.communicatedBytes += times * sentBytes(at(collectives, step.collective));
+      if (step.op === "loop") visit(step.body, times * step.count);
+      if (step.op === "while") for (const inner of [step.condition, step.body]) visit(inner, times);
+      if (step.op === "cond") visit(step.branches[0] ?? [], times);
+    }
+  };
+  visit(steps, 1);
+  const sum = (list: readonly { readonly bytes: number }[]) => list.reduce((n, { bytes }) => n + bytes, 0);
+  const fresh = outputs.filter((output) => output.inputIndex === undefined);
+  return { ...total, peakBytes: arenaBytes + sum(inputs) + sum(fresh) };
+}
+
+/** What one device sends in a bandwidth-optimal algorithm. */
+function sentBytes({ kind, elements, dtype, size }: CollectiveSpec): number {
+  const bytes = elements * byteSize(dtype);
+  switch (kind) {
+    case "allReduce":
+      return (2 * bytes * (size - 1)) / size;
+    case "allGather":
+      return bytes * (size - 1);
+    case "reduceScatter":
+    case "allToAll":
+      return (bytes * (size - 1)) / size;
+    case "permute":
+      return bytes;
+  }
+}

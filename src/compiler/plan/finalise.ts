@@ -1,0 +1,212 @@
+import type { Program } from "../../ir/program.js";
+import { at } from "../../ir/shape.js";
+import type { CollectiveSpec, CompiledProgram, Place, SlotBase, Step } from "../steps.js";
+import { type Buffer, bytesOf, type Ref } from "./buffers.js";
+import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
+import { costOf } from "./cost.js";
+import type { MemoryPlan } from "./memoryPlan.js";
+import type { PlannedCollective, PlannedStep } from "./plannedSteps.js";
+
+/** Turns planned steps into steps by giving every buffer its place. */
+export function finalise(
+  name: string,
+  program: Program,
+  compilation: Compilation,
+  planned: readonly PlannedStep[],
+  plan: MemoryPlan,
+): CompiledProgram {
+  const finaliser = new Finaliser(compilation, plan);
+  const steps = finaliser.steps(planned);
+  const { infos } = compilation;
+  const inputs = program.inputs.map(({ type }, i) => ({
+    type,
+    bytes: bytesOf(type),
+    overwritten: [...plan.donatedTo.values()].includes(i),
+  }));
+  const outputs = program.outputs.map(({ type }, i) => ({
+    type,
+    bytes: bytesOf(type),
+    inputIndex: plan.donatedTo.get(i),
+  }));
+  const cost = costOf(steps, infos, finaliser.collectives, plan.arenaBytes, inputs, outputs);
+  return {
+    name,
+    modules: [compilation.library.module()],
+    steps,
+    slots: finaliser.slots(),
+    arenaBytes: plan.arenaBytes,
+    constants: compilation.constants(),
+    inputs,
+    outputs,
+    collectives: finaliser.collectives,
+    infos,
+    cost,
+  };
+}
+
+class Finaliser {
+  readonly collectives: CollectiveSpec[] = [];
+  private readonly collectiveIndex = new Map<PlannedCollective, number>();
+  private readonly bufferSlots = new Map<string, number>();
+  private readonly extraSlots: SlotBase[] = [];
+  private readonly argLists = new Map<string, number>();
+
+  constructor(
+    private readonly compilation: Compilation,
+    private readonly plan: MemoryPlan,
+  ) {}
+
+  /** How the address table is filled. */
+  slots(): SlotBase[] {
+    const table: SlotBase[] = new Array(this.compilation.numSlots).fill({ kind: "dynamic" });
+    table[ARENA_SLOT] = { kind: "arena", offset: 0 };
+    table[CONSTANT_SLOT] = { kind: "constant", offset: 0 };
+    return [...table, ...this.extraSlots];
+  }
+
+  private boundarySlot(base: SlotBase & { readonly index: number }): number {
+    const key = `${base.kind}:${base.index}`;
+    let slot = this.bufferSlots.get(key);
+    if (slot === undefined) {
+      slot = this.compilation.numSlots + this.extraSlots.length;
+      this.extraSlots.push(base);
+      this.bufferSlots.set(key, slot);
+    }
+    return slot;
+  }
+
+  private place({ buffer, offset }: Ref): Place {
+    const root = buffer.root();
+    switch (root.kind.kind) {
+      case "temporary":
+        return { slot: ARENA_SLOT, offset: (this.plan.offsets.get(root) ?? 0) + offset };
+      case "constant":
+        return { slot: CONSTANT_SLOT, offset: root.kind.offset + offset };
+      case "input":
+        return { slot: this.boundarySlot({ kind: "input", index: root.kind.index }), offset };
+      case "output": {
+        const { index } = root.kind;
+        const donor = this.plan.donatedTo.get(index);
+        const base =
+          donor === undefined
+            ? ({ kind: "output", index } as const)
+            : ({ kind: "input", index: donor } as const);
+        return { slot: this.boundarySlot(base), offset };
+      }
+      case "dynamic":
+        return { slot: root.kind.slot, offset };
+    }
+  }
+
+  private slotOf(buffer: Buffer): number {
+    return this.place({ buffer, offset: 0 }).slot;
+  }
+
+  private argList(args: readonly Ref[]): number {
+    const words = args.flatMap((ref) => {
+      const { slot, offset } = this.place(ref);
+      return [4 * slot, offset];
+    });
+    const key = words.join();
+    let offset = this.argLists.get(key);
+    if (offset === undefined) {
+      offset = this.compilation.constant(new Uint8Array(Uint32Array.from(words).buffer));
+      this.argLists.set(key, offset);
+    }
+    return offset;
+  }
+
+  private collective(planned: PlannedCollective): number {
+    let index = this.collectiveIndex.get(planned);
+    if (index === undefined) {
+      index = this.collectives.length;
+      const { source, target, ...rest } = planned;
+      this.collectives.push({ ...rest, source: this.place(source), target: this.place(target) });
+      this.collectiveIndex.set(planned, index);
+    }
+    return index;
+  }
+
+  private sets(sets: readonly { readonly target: Buffer; readonly from: Ref }[]) {
+    return sets.map(({ target, from }) => ({ slot: this.slotOf(target), from: this.place(from) }));
+  }
+
+  private swaps(swaps: readonly (readonly [Buffer, Buffer])[]) {
+    return swaps.map(([a, b]) => [this.slotOf(a), this.slotOf(b)] as const);
+  }
+
+  steps(planned: readonly PlannedStep[]): Step[] {
+    return planned.flatMap((step) => this.step(step) ?? []);
+  }
+
+  private step(step: PlannedStep): Step | undefined {
+    const { info } = step;
+    switch (step.op) {
+      case "kernel":
+        return {
+          op: "kernel",
+          module: 0,
+          kernel: step.kernel,
+          args: this.argList(step.args),
+          numArgs: step.args.length,
+          info,
+        };
+      case "gemm": {
+        const [a, b, c] = [this.place(step.a), this.place(step.b), this.place(step.c)];
+        return { ...step, a, b, c };
+      }
+      case "copy": {
+        const [source, target] = [this.place(step.source), this.place(step.target)];
+        if (source.slot === target.slot && source.offset === target.offset) return undefined;
+        return { op: "copy", source, target, bytes: step.bytes, info };
+      }
+      case "host":
+        return {
+          op: "host",
+          kernel: step.kernel,
+          places: [...step.ins, ...step.outs].map((ref) => this.place(ref)),
+          info,
+        };
+      case "address":
+        return {
+          op: "address",
+          slot: this.slotOf(step.target),
+          from: this.place(step.from),
+          terms: step.terms.map((term) => ({ ...term, index: this.place(term.index) })),
+          info,
+        };
+      case "axisIndex":
+        return { op: "axisIndex", target: this.place(step.target), positions: step.positions, info };
+      case "loop":
+        return {
+          op: "loop",
+          count: step.count,
+          sets: this.sets(step.sets),
+          body: this.steps(step.body),
+          advances: step.advances.map(({ target, stride }) => ({ slot: this.slotOf(target), stride })),
+          swaps: this.swaps(step.swaps),
+          info,
+        };
+      case "while":
+        return {
+          op: "while",
+          sets: this.sets(step.sets),
+          condition: this.steps(step.condition),
+          predicate: this.place(step.predicate),
+          body: this.steps(step.body),
+          swaps: this.swaps(step.swaps),
+          info,
+        };
+      case "cond":
+        return {
+          op: "cond",
+          index: this.place(step.index),
+          branches: step.branches.map((branch) => this.steps(branch)),
+          info,
+        };
+      case "start":
+      case "done":
+        return { op: step.op, collective: this.collective(step.collective), info: at([info], 0) };
+    }
+  }
+}

@@ -1,0 +1,308 @@
+import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
+import { isCollective } from "../../ir/ops.js";
+import type { Atom, Eqn, Var } from "../../ir/program.js";
+import { at, range } from "../../ir/shape.js";
+import { type Layout, status } from "./watch.js";
+
+/** One run of a program: of the function itself, of one iteration of a loop, or of a branch. */
+export interface Frame {
+  readonly layout: Layout;
+  /** Where its statuses begin. */
+  readonly base: number;
+  /** The equation that ran it, and in which iteration; undefined for the function itself. */
+  readonly outer?: {
+    readonly frame: Frame;
+    readonly eqn: ControlEqn;
+    readonly iteration: number | undefined;
+  };
+}
+
+/** A value in a run on one device. */
+export interface Occurrence {
+  readonly variable: Var;
+  readonly frame: Frame;
+  /** The device's position in the mesh. */
+  readonly position: number;
+}
+
+/** A value that is not finite although what it was made from is. */
+export interface Culprit extends Occurrence {
+  /** The equation that made it; undefined for an argument. */
+  readonly eqn: Eqn | undefined;
+  readonly status: number;
+  /** Whether a result of the function is not finite because of it. */
+  readonly reachesResult: boolean;
+}
+
+type ControlEqn = Eqn<"scan" | "while" | "cond">;
+
+/** An atom in a run on one device. */
+interface Read {
+  readonly atom: Atom;
+  readonly frame: Frame;
+  readonly position: number;
+}
+
+/** Where the values of a program come from. */
+interface Definitions {
+  readonly inputs: ReadonlyMap<number, number>;
+  readonly eqns: ReadonlyMap<number, { readonly eqn: Eqn; readonly index: number; readonly result: number }>;
+}
+
+/**
+ * Finds the first value, in the order in which equations ran, that is worse than everything it was made from.
+ * Those from which a result of the function went bad come before those that were lost on the way.
+ *
+ * @param statuses what the watched program told, for every position of the mesh
+ */
+export function findCulprit(
+  layout: Layout,
+  statuses: readonly ArrayLike<number>[],
+  mesh: MeshShape,
+): Culprit | undefined {
+  return new Search(layout, statuses, mesh).find();
+}
+
+class Search {
+  private readonly definitions = new WeakMap<Layout, Definitions>();
+  private readonly groups = new Map<string, readonly (readonly number[])[]>();
+  private readonly top: Frame;
+
+  constructor(
+    layout: Layout,
+    private readonly statuses: readonly ArrayLike<number>[],
+    private readonly mesh: MeshShape,
+  ) {
+    this.top = { layout, base: 0 };
+  }
+
+  find(): Culprit | undefined {
+    const { program } = this.top.layout;
+    const results = this.everywhere.flatMap((position) =>
+      program.outputs.map((atom): Read => ({ atom, frame: this.top, position })),
+    );
+    const anywhere = this.everywhere.map((position) => this.all(this.top, position));
+    return this.first([this.behind(results)], true) ?? this.first(anywhere, false);
+  }
+
+  private get everywhere(): number[] {
+    return range(this.statuses.length);
+  }
+
+  private first(values: Iterable<Iterable<Occurrence>>, reachesResult: boolean): Culprit | undefined {
+    let best: { readonly value: Occurrence; readonly order: readonly number[] } | undefined;
+    for (const some of values) {
+      for (const value of some) {
+        if (!this.isCulprit(value)) continue;
+        const order = [...this.order(value), value.position];
+        if (!best || isBefore(order, best.order)) best = { value, order };
+      }
+    }
+    if (!best) return undefined;
+    const { variable, frame, position } = best.value;
+    const eqn = this.definitionsOf(frame.layout).eqns.get(variable.id)?.eqn;
+    return { ...best.value, eqn, status: this.statusOf({ atom: variable, frame, position }), reachesResult };
+  }
+
+  /** Every value that is not finite from which the given ones are made, themselves among them. */
+  private *behind(start: readonly Read[]): Iterable<Occurrence> {
+    const seen = new Set<string>();
+    const open = [...start];
+    for (let read = open.pop(); read; read = open.pop()) {
+      const { atom, frame, position } = read;
+      if (atom.kind === "literal" || this.statusOf(read) === status.finite) continue;
+      const key = `${position} ${frame.base} ${atom.id}`;
+      if (seen.has(key)) continue;
+      seen.add(key);
+      const value = { variable: atom, frame, position };
+      yield value;
+      for (const cause of this.causes(value)) open.push(cause);
+    }
+  }
+
+  /** Every value of a run on one device that is not finite, and of the runs inside it. */
+  private *all(frame: Frame, position: number): Iterable<Occurrence> {
+    const { program } = frame.layout;
+    for (const variable of [...program.inputs, ...program.eqns.flatMap(({ outs }) => outs)]) {
+      const value = { variable, frame, position };
+      if (this.statusOf({ ...value, atom: variable }) !== status.finite) yield value;
+    }
+    for (const eqn of program.eqns) {
+      for (const inner of this.runs(eqn, frame, position)) yield* this.all(inner, position);
+    }
+  }
+
+  private statusOf(read: Read): number {
+    let { atom, frame } = read;
+    for (;;) {
+      if (atom.kind === "literal") return literalStatus(atom.value);
+      const slot = frame.layout.slots.get(atom.id);
+      if (slot && "offset" in slot) return at(this.statuses, read.position)[frame.base + slot.offset] ?? 0;
+      if (slot) {
+        atom = slot.like;
+        continue;
+      }
+      const outside = this.outside(atom, frame);
+      if (!outside) return status.finite;
+      atom = outside.atom;
+      frame = outside.frame;
+    }
+  }
+
+  /** The value outside of a body that an input without a status of its own stands for. */
+  private outside(variable: Var, frame: Frame): Pick<Read, "atom" | "frame"> | undefined {
+    const input = this.definitionsOf(frame.layout).inputs.get(variable.id);
+    if (input === undefined || !frame.outer) return undefined;
+    const { eqn, frame: surrounding } = frame.outer;
+    const first = eqn.op === "cond" ? 1 : eqn.op === "while" ? eqn.params.numConditionConsts : 0;
+    return { atom: at(eqn.ins, first + input), frame: surrounding };
+  }
+
+  /** Whether a value is worse than everything it was made from, as an argument always is. */
+  private isCulprit(value: Occurrence): boolean {
+    const { frame, variable, position } = value;
+    const made = this.definitionsOf(frame.layout).eqns.get(variable.id);
+    if (!made) return frame.outer === undefined;
+    if (frame.layout.inner.has(made.eqn)) return false;
+    const before = this.causes(value).map((read) => this.statusOf(read));
+    return this.statusOf({ atom: variable, frame, position }) > Math.max(status.finite, ...before);
+  }
+
+  /** What a value was made from. */
+  private causes({ variable, frame, position }: Occurrence): Read[] {
+    const made = this.definitionsOf(frame.layout).eqns.get(variable.id);
+    if (!made) return this.causesOfInput(variable, frame, position);
+    const { eqn, result } = made;
+    const operands = eqn.ins.map((atom): Read => ({ atom, frame, position }));
+    if (isCollective(eqn.op) && "axes" in eqn.params) {
+      const axes = eqn.params.axes.map(({ name }) => name);
+      return this.groupOf(position, axes).flatMap((other) =>
+        operands.map((read) => ({ ...read, position: other })),
+      );
+    }
+    const runs = this.runs(eqn, frame, position);
+    const output = (run: Frame): Read => ({
+      atom: at(run.layout.program.outputs, result),
+      frame: run,
+      position,
+    });
+    if (runs.length === 0) return operands;
+    switch (eqn.op) {
+      case "scan": {
+        const last = runs.slice(eqn.params.reverse ? 0 : -1).slice(0, 1);
+        return (result < eqn.params.numCarry ? last : runs).map(output);
+      }
+      case "while":
+        // Only one iteration is known, so that everything bad in it may be what went on from there.
+        return [
+          ...operands,
+          ...runs.flatMap((run) =>
+            run.layout.program.eqns.flatMap(({ outs }) =>
+              outs.map((atom): Read => ({ atom, frame: run, position })),
+            ),
+          ),
+        ];
+      default:
+        return runs.map(output);
+    }
+  }
+
+  private causesOfInput(variable: Var, frame: Frame, position: number): Read[] {
+    const outside = this.outside(variable, frame);
+    const input = this.definitionsOf(frame.layout).inputs.get(variable.id);
+    if (!outside || !frame.outer || input === undefined) return [];
+    const { eqn, iteration, frame: surrounding } = frame.outer;
+    if (eqn.op === "scan" && iteration !== undefined) {
+      const { numConsts, numCarry, reverse, length } = eqn.params;
+      const before = reverse ? iteration + 1 : iteration - 1;
+      const carry = input - numConsts;
+      if (carry >= 0 && carry < numCarry && before >= 0 && before < length) {
+        const run = iterationOf(eqn, surrounding, before);
+        return run ? [{ atom: at(run.layout.program.outputs, carry), frame: run, position }] : [];
+      }
+    }
+    return [{ ...outside, position }];
+  }
+
+  /** The runs of the programs in an equation that the statuses tell of; of a scan all iterations. */
+  private runs(eqn: Eqn, frame: Frame, position: number): readonly Frame[] {
+    const inner = frame.layout.inner.get(eqn);
+    if (!inner) return [];
+    const base = frame.base + inner.offset;
+    const head = at(this.statuses, position)[base] ?? 0;
+    switch (eqn.op) {
+      case "scan":
+        return range(eqn.params.length).flatMap((iteration) => iterationOf(eqn, frame, iteration) ?? []);
+      case "while":
+        if (head < 0) return [];
+        return [{ layout: at(inner.layouts, 0), base: base + 1, outer: { frame, eqn, iteration: head } }];
+      case "cond":
+        return [
+          { layout: at(inner.layouts, head), base: base + 1, outer: { frame, eqn, iteration: undefined } },
+        ];
+      default:
+        return [];
+    }
+  }
+
+  /** When a value was made: positions of equations and iterations from the outermost program inwards. */
+  private order({ variable, frame }: Pick<Occurrence, "variable" | "frame">): number[] {
+    const made = this.definitionsOf(frame.layout).eqns.get(variable.id);
+    return [...this.startOf(frame), made?.index ?? -1];
+  }
+
+  private startOf({ outer }: Frame): number[] {
+    if (!outer) return [];
+    const { eqn, frame, iteration = 0 } = outer;
+    const index = frame.layout.program.eqns.indexOf(eqn);
+    const isBackwards = eqn.op === "scan" && eqn.params.reverse;
+    return [...this.startOf(frame), index, isBackwards ? -iteration : iteration];
+  }
+
+  private groupOf(position: number, axes: readonly string[]): readonly number[] {
+    const key = axes.join();
+    const groups = this.groups.get(key) ?? deviceGroups(this.mesh, axes);
+    this.groups.set(key, groups);
+    return groups.find((group) => group.includes(position)) ?? [position];
+  }
+
+  private definitionsOf(layout: Layout): Definitions {
+    const known = this.definitions.get(layout);
+    if (known) return known;
+    const { program } = layout;
+    const found: Definitions = {
+      inputs: new Map(program.inputs.map(({ id }, i) => [id, i])),
+      eqns: new Map(
+        program.eqns.flatMap((eqn, index) =>
+          eqn.outs.map(({ id }, result) => [id, { eqn, index, result }] as const),
+        ),
+      ),
+    };
+    this.definitions.set(layout, found);
+    return found;
+  }
+}
+
+/** The run of one iteration of a scan. */
+function iterationOf(eqn: Eqn<"scan">, frame: Frame, iteration: number): Frame | undefined {
+  const inner = frame.layout.inner.get(eqn);
+  if (!inner) return undefined;
+  const layout = at(inner.layouts, 0);
+  return {
+    layout,
+    base: frame.base + inner.offset + iteration * layout.size,
+    outer: { frame, eqn, iteration },
+  };
+}
+
+/** Infinite constants are taken for what they are, those of masks; a NaN is to blame on what uses it. */
+function literalStatus(value: number): number {
+  return Math.abs(value) === Number.POSITIVE_INFINITY ? status.infinite : status.finite;
+}
+
+/** Whether one list of numbers comes before another as words do in a dictionary. */
+function isBefore(a: readonly number[], b: readonly number[]): boolean {
+  const different = a.findIndex((n, i) => n !== b[i]);
+  if (different < 0) return false;
+  return at(a, different) < (b[different] ?? Number.NEGATIVE_INFINITY);
+}

@@ -1,0 +1,224 @@
+import { axesSize, type MeshAxis } from "../../ir/mesh.js";
+import { type CollectiveOp, isCollective, isElementwise } from "../../ir/ops.js";
+import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
+import { at, sizeOf } from "../../ir/shape.js";
+import { simplify } from "../../transforms/simplify.js";
+import { bytesOf } from "../partition/propagate.js";
+import { type JitOptions, perDevice } from "../run/call.js";
+
+/** What the collectives of one kind over the same axes cost. */
+export interface CollectiveCost {
+  readonly op: CollectiveOp;
+  readonly axes: readonly string[];
+  /** How many of them run. */
+  readonly count: number;
+  /** The bytes that every device sends for all of them. */
+  readonly bytes: number;
+}
+
+/** What a program costs every device; see {@link costAnalysis}. */
+export class CostReport {
+  /** Floating-point operations: two for each product and sum of a contraction, one for each element elsewhere. */
+  readonly flops: number;
+  readonly collectives: readonly CollectiveCost[];
+  /** The most bytes that are alive at one time, before elementwise equations are fused. */
+  readonly peakBytes: number;
+  readonly inputBytes: number;
+  readonly outputBytes: number;
+  /** Whether there are `while` loops, which count as one round because nobody knows how many they run. */
+  readonly hasOpenLoops: boolean;
+
+  constructor(program: Program, donated: readonly boolean[] = []) {
+    const tally = new Tally();
+    tally.add(program, 1);
+    this.flops = tally.flops;
+    this.collectives = [...tally.collectives.values()];
+    this.hasOpenLoops = tally.hasOpenLoops;
+    this.peakBytes = peakBytes(program, donated);
+    this.inputBytes = total(program.inputs);
+    this.outputBytes = total(program.outputs);
+  }
+
+  /** The bytes that every device sends, of all collectives or of those over an axis or of one op. */
+  bytesMoved(filter: { readonly op?: CollectiveOp; readonly axis?: string } = {}): number {
+    return this.collectives
+      .filter(({ op, axes }) => op === (filter.op ?? op) && axes.includes(filter.axis ?? at(axes, 0)))
+      .reduce((bytes, cost) => bytes + cost.bytes, 0);
+  }
+
+  toString(): string {
+    const lines = this.collectives.map(
+      ({ op, axes, count, bytes }) =>
+        `  ${`${count} ${op}`.padEnd(16)} over ${axes.join(", ").padEnd(12)} ${formatBytes(bytes)}`,
+    );
+    return [
+      `flops          ${this.flops.toLocaleString("en-US")}${this.hasOpenLoops ? " and more in while loops" : ""}`,
+      `peak memory    ${formatBytes(this.peakBytes)} (inputs ${formatBytes(this.inputBytes)}, outputs ${formatBytes(this.outputBytes)})`,
+      `communication  ${lines.length === 0 ? "none" : `${formatBytes(this.bytesMoved())} sent by every device`}`,
+      ...lines,
+    ].join("\n");
+  }
+}
+
+/**
+ * What a call would cost each device, read off the partitioned program without running it.
+ *
+ * ```ts
+ * const cost = costAnalysis(trainStep, { mesh })(params, batch);
+ * console.log(`${cost}`, cost.bytesMoved({ axis: "model" }));
+ * ```
+ *
+ * @param options those of `jit`
+ */
+export function costAnalysis<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  options: JitOptions = {},
+): (...args: A) => CostReport {
+  return (...args) => {
+    const { program, donated } = perDevice(fn, args, options);
+    return new CostReport(simplify(program), donated);
+  };
+}
+
+/** Bytes in the unit that suits them. */
+export function formatBytes(bytes: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10));
+  const amount = bytes / 1024 ** power;
+  return `${Number.isInteger(amount) ? amount : amount.toFixed(1)} ${units[power]}`;
+}
+
+function total(atoms: Program["outputs"]): number {
+  return atoms.reduce((bytes, { type }) => bytes + bytesOf(type), 0);
+}
+
+/** Adds up what equations cost, as often as they run. */
+class Tally {
+  flops = 0;
+  hasOpenLoops = false;
+  readonly collectives = new Map<string, CollectiveCost>();
+
+  add(program: Program, times: number): void {
+    for (const eqn of program.eqns) this.addEqn(eqn, times);
+  }
+
+  private addEqn(eqn: Eqn, times: number): void {
+    this.flops += flopsOf(eqn) * times;
+    if ("axes" in eqn.params && isCollective(eqn.op)) {
+      this.addCollective(eqn.op, eqn.params.axes, sentBytes(eqn, axesSize(eqn.params.axes)), times);
+    }
+    if (eqn.op === "while") this.hasOpenLoops = true;
+    if (eqn.op === "cond") {
+      // Only one branch runs; the dearest one stands for all.
+      const branches = eqn.params.branches.map((branch) => {
+        const tally = new Tally();
+        tally.add(branch, times);
+        return tally;
+      });
+      const bytes = ({ collectives }: Tally) => [...collectives.values()].reduce((n, c) => n + c.bytes, 0);
+      const [dearest] = branches.sort((a, b) => b.flops - a.flops || bytes(b) - bytes(a));
+      if (dearest) this.merge(dearest);
+      return;
+    }
+    for (const [, inner] of innerPrograms(eqn))
+      this.add(inner, eqn.op === "scan" ? times * eqn.params.length : times);
+  }
+
+  private merge(other: Tally): void {
+    this.flops += other.flops;
+    this.hasOpenLoops ||= other.hasOpenLoops;
+    for (const [key, cost] of other.collectives) this.put(key, cost);
+  }
+
+  private addCollective(op: CollectiveOp, axes: readonly MeshAxis[], bytes: number, times: number): void {
+    const names = axes.map(({ name }) => name);
+    this.put(`${op} ${names}`, { op, axes: names, count: times, bytes: bytes * times });
+  }
+
+  private put(key: string, cost: CollectiveCost): void {
+    const known = this.collectives.get(key);
+    this.collectives.set(key, {
+      ...cost,
+      count: cost.count + (known?.count ?? 0),
+      bytes: cost.bytes + (known?.bytes ?? 0),
+    });
+  }
+}
+
+function flopsOf(eqn: Eqn): number {
+  const results = eqn.outs.reduce((n, { type }) => n + sizeOf(type.shape), 0);
+  switch (eqn.op) {
+    case "dotGeneral": {
+      const { shape } = at(eqn.ins, 0).type;
+      return 2 * results * eqn.params.lhsContract.reduce((n, d) => n * at(shape, d), 1);
+    }
+    case "name":
+    case "stopGradient":
+    case "bitcast":
+      return 0;
+    case "reduceSum":
+    case "reduceMax":
+    case "reduceMin":
+    case "argmax":
+    case "argmin":
+    case "cumsum":
+      return sizeOf(at(eqn.ins, 0).type.shape);
+    case "scatter":
+      return eqn.params.combine === "add" ? sizeOf(at(eqn.ins, 2).type.shape) : 0;
+    default:
+      return isElementwise(eqn.op) ? results : 0;
+  }
+}
+
+/** The bytes that a device sends when n devices carry out a collective in the usual rings. */
+function sentBytes(eqn: Eqn, n: number): number {
+  const bytes = total(eqn.ins);
+  switch (eqn.op) {
+    case "psum":
+    case "pmax":
+    case "pmin":
+      return (2 * bytes * (n - 1)) / n;
+    case "allGather":
+      return bytes * (n - 1);
+    case "psumScatter":
+    case "allToAll":
+      return (bytes * (n - 1)) / n;
+    default:
+      return bytes;
+  }
+}
+
+/**
+ * The most bytes alive at one time when equations run in order: inputs stay unless they are donated, every
+ * other value lives from its equation to its last reader.
+ */
+function peakBytes(program: Program, donated: readonly boolean[]): number {
+  const lastUse = new Map<number, number>();
+  program.eqns.forEach(({ ins }, i) => {
+    for (const atom of ins) if (atom.kind === "var") lastUse.set(atom.id, i);
+  });
+  const kept = new Set(program.outputs.flatMap((atom) => (atom.kind === "var" ? [atom.id] : [])));
+  program.inputs.forEach((input, i) => {
+    if (!donated[i]) kept.add(input.id);
+  });
+  let alive = total(program.inputs);
+  let peak = alive;
+  program.eqns.forEach((eqn, i) => {
+    alive += total(eqn.outs);
+    const inner = Math.max(0, ...innerPrograms(eqn).map(([, body]) => innerPeak(eqn, body)));
+    peak = Math.max(peak, alive + inner);
+    const ending = new Map(
+      [...eqn.ins, ...eqn.outs].flatMap((atom) => (atom.kind === "var" ? [[atom.id, atom]] : [])),
+    );
+    for (const [id, atom] of ending) {
+      if (!kept.has(id) && (lastUse.get(id) ?? i) <= i) alive -= bytesOf(atom.type);
+    }
+  });
+  return peak;
+}
+
+/** What a program inside an equation needs besides the operands that it shares with it. */
+function innerPeak(eqn: Eqn, body: Program): number {
+  const shared = eqn.op === "scan" ? body.inputs.slice(0, eqn.params.numConsts) : body.inputs;
+  return Math.max(0, peakBytes(body, []) - total(shared));
+}

@@ -1,0 +1,159 @@
+import { describe, expect, test } from "vitest";
+import { hostEngine } from "../../engines/default.js";
+import {
+  costAnalysis,
+  explainSharding,
+  grad,
+  lax,
+  Mesh,
+  makeProgram,
+  np,
+  P,
+  simplify,
+  type Tensor,
+  vmap,
+} from "../../index.js";
+import { forEachEqn, type Program } from "../../ir/program.js";
+
+const mesh = Mesh.create({ data: 2, model: 4 }, { engine: hostEngine });
+
+/** The line of this file on which it is called. */
+function lineHere(): number {
+  const [, , caller = ""] = (new Error().stack ?? "").split("\n");
+  return Number(/:(\d+):\d+\)?$/.exec(caller)?.[1]);
+}
+
+/** The lines of this file that equations with some op come from. */
+function linesOf(program: Program, op: string): number[] {
+  const found: number[] = [];
+  forEachEqn(program, (eqn) => {
+    if (eqn.op === op) found.push(Number(/explain\.test\.ts:(\d+)/.exec(eqn.source?.text ?? "")?.[1]));
+  });
+  return found;
+}
+
+describe("explainSharding", () => {
+  let sorted = 0;
+  const rank = (x: Tensor) => {
+    sorted = lineHere() + 1;
+    return np.sort(np.sin(x), 1);
+  };
+  const x = np.zeros([4, 8]);
+
+  test("names every gather with its bytes and its line", () => {
+    const report = explainSharding(rank, { mesh, inShardings: P("data", "model") })(x);
+    expect(report.gathers).toMatchObject([{ what: "sort f32[4,8]", bytes: 64, times: 1 }]);
+    expect(report.gathers[0]?.source).toContain(`explain.test.ts:${sorted}`);
+    expect(report.gatheredBytes).toBe(64);
+  });
+
+  test("names the same line in a derivative, in a batch and in a loop", () => {
+    const loss = (y: Tensor) => np.sum(rank(y));
+    const programs: Program[] = [
+      makeProgram(grad(loss))(x),
+      makeProgram(vmap(rank))(np.zeros([3, 4, 8])),
+      simplify(
+        makeProgram((y: Tensor) => lax.scan((c: Tensor) => [rank(c), null], y, null, { length: 3 }))(x),
+      ),
+      makeProgram(
+        grad((y: Tensor) => lax.scan((c: Tensor) => [rank(c), null], y, null, { length: 3 })[0].sum()),
+      )(x),
+    ];
+    for (const program of programs) {
+      const lines = linesOf(program, "sort");
+      expect(lines.length).toBeGreaterThan(0);
+      expect(new Set(lines)).toEqual(new Set([sorted]));
+    }
+  });
+
+  test("counts how often a gather in a loop happens", () => {
+    const loop = (y: Tensor) => lax.scan((c: Tensor) => [rank(c), null], y, null, { length: 3 })[0];
+    const report = explainSharding(loop, { mesh, inShardings: P("data", "model") })(x);
+    expect(report.gathers[0]?.times).toBe(3);
+  });
+
+  test("prints how arguments and results are split", () => {
+    const f = ({ w, b }: { w: Tensor; b: Tensor }, y: Tensor) => np.matmul(y, w).add(b);
+    const shardings = [{ w: P(null, "model"), b: P("model") }, P("data")];
+    const report = explainSharding(f, { mesh, inShardings: shardings })(
+      { w: np.zeros([8, 4]), b: np.zeros([4]) },
+      x,
+    );
+    expect(`${report}`).toBe(
+      [
+        "on the mesh {data: 2, model: 4}",
+        '  argument 0/b  f32[4] P("model")',
+        '  argument 0/w  f32[8,4] P(null, "model")',
+        '  argument 1    f32[4,8] P("data")',
+        '  result        f32[4,4] P("data", "model")',
+        "nothing has to be gathered",
+      ].join("\n"),
+    );
+  });
+
+  test("says that nothing is split on one device", () => {
+    expect(`${explainSharding(rank)(x)}`).toContain("on one device");
+  });
+});
+
+describe("costAnalysis", () => {
+  const x = np.zeros([8, 16]);
+  const w = np.zeros([16, 32]);
+  const product = (a: Tensor, b: Tensor) => np.matmul(a, b);
+
+  test("counts the operations of one device", () => {
+    const cost = costAnalysis(product, { mesh, inShardings: [P("data"), P(null, "model")] })(x, w);
+    expect(cost.flops).toBe((2 * 8 * 16 * 32) / 8);
+    expect(cost.collectives).toEqual([]);
+    expect([cost.inputBytes, cost.outputBytes]).toEqual([4 * 16 * 4 + 16 * 8 * 4, 4 * 8 * 4]);
+    expect(cost.peakBytes).toBe(cost.inputBytes + cost.outputBytes);
+  });
+
+  test("counts the bytes of collectives by op and axis", () => {
+    const cost = costAnalysis(product, {
+      mesh,
+      inShardings: [P("data", "model"), P("model")],
+      outShardings: P("data"),
+    })(x, w);
+    const result = 4 * 32 * 4;
+    expect(cost.collectives).toEqual([
+      { op: "psum", axes: ["model"], count: 1, bytes: (2 * result * 3) / 4 },
+    ]);
+    expect(cost.bytesMoved({ axis: "model" })).toBe((2 * result * 3) / 4);
+    expect(cost.bytesMoved({ axis: "data" })).toBe(0);
+    expect(cost.bytesMoved({ op: "psum" })).toBe(cost.bytesMoved());
+  });
+
+  test("counts loops as often as they run, and of branches the dearest", () => {
+    const loop = (a: Tensor) => lax.scan((c: Tensor) => [np.sin(c), null], a, null, { length: 5 })[0];
+    expect(costAnalysis(loop)(x).flops).toBe(5 * 8 * 16);
+    const branch = (a: Tensor) =>
+      lax.cond(
+        np.greater(np.sum(a), 0),
+        (b: Tensor) => np.sin(np.cos(b)),
+        (b: Tensor) => b,
+        a,
+      );
+    expect(costAnalysis(branch)(x).flops).toBeGreaterThanOrEqual(3 * 8 * 16);
+    const open = (a: Tensor) =>
+      lax.whileLoop(
+        (b: Tensor) => np.less(np.sum(b), 1),
+        (b: Tensor) => b.add(1),
+        a,
+      );
+    expect(costAnalysis(open)(x).hasOpenLoops).toBe(true);
+  });
+
+  test("knows when memory is free again", () => {
+    const chain = (a: Tensor) => np.sin(np.cos(np.tanh(a)));
+    const bytes = 8 * 16 * 4;
+    expect(costAnalysis(chain)(x).peakBytes).toBe(3 * bytes);
+    expect(costAnalysis(chain, { donate: 0 })(x).peakBytes).toBe(2 * bytes);
+  });
+
+  test("prints itself", () => {
+    const cost = costAnalysis(product, { mesh, inShardings: [P("data", "model"), P("model")] })(x, w);
+    expect(`${cost}`).toContain("psum");
+    expect(`${cost}`).toMatch(/^flops +1,024\npeak memory/);
+  });
+});

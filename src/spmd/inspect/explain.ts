@@ -1,0 +1,74 @@
+import { formatMesh } from "../../ir/mesh.js";
+import { at, formatType, type TensorType } from "../../ir/shape.js";
+import { type PartitionSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
+import type { GatherNote } from "../partition/partition.js";
+import { type JitOptions, type PerDevice, perDevice } from "../run/call.js";
+import { formatBytes } from "./cost.js";
+
+/** How one argument or result is split. */
+export interface ValueSharding {
+  /** Where it is among the arguments or results. */
+  readonly path: string;
+  readonly type: TensorType;
+  readonly spec: PartitionSpec;
+}
+
+/** How the partitioner splits a call; see {@link explainSharding}. */
+export class ShardingReport {
+  readonly inputs: readonly ValueSharding[];
+  readonly outputs: readonly ValueSharding[];
+  /** Where split values had to be put together. */
+  readonly gathers: readonly GatherNote[];
+  private readonly title: string;
+
+  constructor({ mesh, whole, inSpecs, outSpecs, inPaths, outPaths, gathers }: PerDevice) {
+    const value =
+      (specs: typeof inSpecs, paths: readonly string[]) => (atom: { type: TensorType }, i: number) => ({
+        path: at(paths, i),
+        type: atom.type,
+        spec: toPartitionSpec(at(specs, i)),
+      });
+    this.inputs = whole.inputs.map(value(inSpecs, inPaths));
+    this.outputs = whole.outputs.map(value(outSpecs, outPaths));
+    this.gathers = gathers;
+    this.title = mesh ? `on the mesh ${formatMesh(mesh)}` : "on one device, nothing is split";
+  }
+
+  /** The bytes that all gathers put together on every device. */
+  get gatheredBytes(): number {
+    return this.gathers.reduce((bytes, note) => bytes + note.bytes * note.times, 0);
+  }
+
+  toString(): string {
+    const values = [...this.inputs, ...this.outputs];
+    const width = Math.max(0, ...values.map(({ path }) => path.length));
+    const line = ({ path, type, spec }: ValueSharding) =>
+      `  ${path.padEnd(width)}  ${formatType(type)} ${spec}`;
+    const gathers = this.gathers.map(
+      ({ what, from, to, bytes, times, source }) =>
+        `  ${formatBytes(bytes)}${times > 1 ? ` x ${times}` : ""} for ${what}: ${from} becomes ${to}\n    ${source}`,
+    );
+    const heading =
+      gathers.length === 0
+        ? "nothing has to be gathered"
+        : `gathered: ${formatBytes(this.gatheredBytes)} on every device`;
+    return [this.title, ...this.inputs.map(line), ...this.outputs.map(line), heading, ...gathers].join("\n");
+  }
+}
+
+/**
+ * How a call would be split: the sharding of every argument and result, and every place where a split value
+ * has to be put together, with the bytes and the line of the function that needs it. Nothing is run.
+ *
+ * ```ts
+ * console.log(`${explainSharding(model, { mesh })(params, batch)}`);
+ * ```
+ *
+ * @param options those of `jit`
+ */
+export function explainSharding<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  options: JitOptions = {},
+): (...args: A) => ShardingReport {
+  return (...args) => new ShardingReport(perDevice(fn, args, options));
+}

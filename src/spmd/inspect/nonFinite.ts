@@ -1,0 +1,120 @@
+import type { OpName } from "../../ir/ops.js";
+import { at, formatType, type TensorType } from "../../ir/shape.js";
+import { Mesh } from "../mesh/mesh.js";
+import { placementOn } from "../mesh/sharding.js";
+import { inlineCalls } from "../partition/inlineCalls.js";
+import { type JitOptions, nameOf, type PerDevice, perDevice } from "../run/call.js";
+import { run } from "../run/execute.js";
+import { type Culprit, type Frame, findCulprit } from "./blame.js";
+import { status, watch } from "./watch.js";
+
+/** The first tensor that is not finite; see {@link findNonFinite}. */
+export class NonFinite {
+  /** The op that made it; undefined for an argument. */
+  readonly op: OpName | undefined;
+  /** Which argument it is, such as `argument 0/w`; undefined for what an op made. */
+  readonly argument: string | undefined;
+  /** The type of the block that the device holds. */
+  readonly type: TensorType;
+  /** What the worst of its elements is. */
+  readonly value: "infinite" | "NaN";
+  /** The id of the device on which it is not finite; the lowest one where there are several. */
+  readonly device: number;
+  /** The iterations in which it was made, counted from 0 as the slices of a scan are; the outermost loop first. */
+  readonly iterations: readonly number[];
+  /** The path of the module that made it, such as `layers/block/mlp`. */
+  readonly module: string | undefined;
+  /** The line that made it, or of which it is the derivative. */
+  readonly source: string | undefined;
+  /** Whether a result is not finite because of it; otherwise all results are finite nevertheless. */
+  readonly reachesResult: boolean;
+
+  constructor(culprit: Culprit, { target, inPaths }: Pick<PerDevice, "target" | "inPaths">) {
+    const { eqn, variable, frame } = culprit;
+    const devices = target instanceof Mesh ? target.deviceIds : target.devices;
+    this.op = eqn?.op;
+    this.argument = eqn ? undefined : at(inPaths, frame.layout.program.inputs.indexOf(variable));
+    this.type = variable.type;
+    this.value = culprit.status === status.nan ? "NaN" : "infinite";
+    this.device = at(devices, culprit.position);
+    this.iterations = iterationsOf(frame);
+    this.module = eqn?.source?.module;
+    this.source = eqn?.source?.text;
+    this.reachesResult = culprit.reachesResult;
+  }
+
+  toString(): string {
+    const { iterations, module, source } = this;
+    return [
+      `${this.op ?? this.argument} ${formatType(this.type)}`,
+      ...(module === undefined ? [] : [` in ${module}`]),
+      ...(iterations.length === 0
+        ? []
+        : [`, ${iterations.length === 1 ? "iteration" : "iterations"} ${iterations.join(" and ")}`]),
+      `, on device ${this.device}, with ${this.value === "NaN" ? "NaN" : "infinite values"}`,
+      ...(source === undefined ? [] : [` (${source.replace(/^.*\((.*)\)$/, "$1")})`]),
+      ...(this.reachesResult ? [] : ["; no result is worse for it"]),
+    ].join("");
+  }
+}
+
+function iterationsOf({ outer }: Frame): number[] {
+  if (!outer) return [];
+  const { frame, iteration } = outer;
+  return [...iterationsOf(frame), ...(iteration === undefined ? [] : [iteration])];
+}
+
+/**
+ * Finds out where a NaN or an infinity comes from: runs a function with a check behind every equation and returns
+ * the first tensor that is not finite although everything it was made from is, or an argument that is not finite
+ * itself. It tells the op, the type, the line, the module, the loop's iteration and the device. Undefined means
+ * that all is well.
+ *
+ * Infinite constants, such as those of masks, are not blamed, nor are devices to which a collective brought bad
+ * values from others. A tensor from which a result became bad comes before one whose infinities were lost on the
+ * way, as those of a branch that `np.where` did not take. Donated arguments are kept.
+ *
+ * ```ts
+ * const found = await findNonFinite(grad(loss), { mesh })(params, batch);
+ * console.log(`${found}`); // exp f32[4,8], on device 1, with infinite values (model.ts:39:12)
+ * ```
+ *
+ * @param options those of `jit`
+ */
+export function findNonFinite<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  options: JitOptions = {},
+): (...args: A) => Promise<NonFinite | undefined> {
+  return async (...args) => {
+    const parts = perDevice(fn, args, options);
+    const { inputs, inSpecs, target } = parts;
+    const placement = target instanceof Mesh ? placementOn(target, []) : target;
+    const { engine, devices, mesh } = placement;
+    const { program, layout } = watch(inlineCalls(parts.program));
+    if (layout.size === 0) return undefined;
+    const executable = engine.compile(program, {
+      mesh,
+      devices,
+      name: `findNonFinite ${nameOf(fn, options)}`,
+    });
+    const place = (spec: PerDevice["inSpecs"][number]) => ({ ...placement, spec });
+    const statuses = at(
+      run(
+        {
+          executable,
+          inPlacements: inSpecs.map(place),
+          // Every device tells its own, one after the other.
+          outPlacements: [place([mesh.axes.map(({ name }) => name)])],
+          donated: inputs.map(() => false),
+        },
+        inputs,
+      ),
+      0,
+    );
+    const told = await statuses.data();
+    statuses.dispose();
+    const perPosition = devices.map((_, i) => told.slice(i * layout.size, (i + 1) * layout.size));
+    const culprit = findCulprit(layout, perPosition, mesh);
+    return culprit && new NonFinite(culprit, parts);
+  };
+}

@@ -1,0 +1,282 @@
+import { isFloat } from "../../ir/dtype.js";
+import { type Atom, type Eqn, newVar, type Program, type Var } from "../../ir/program.js";
+import { at, sizeOf, type TensorType } from "../../ir/shape.js";
+import { atSource, bind, Environment, inline, rebind, traceFlat } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+
+/** How bad the worst element of a value is. */
+export const status = { finite: 0, infinite: 1, nan: 2 } as const;
+
+/**
+ * Where the statuses of a program's values stand in the vector that the watched program makes. A loop's body has
+ * a part of it for every iteration, one after the other.
+ */
+export interface Layout {
+  readonly program: Program;
+  /** The length of the vector, or of one iteration's part. */
+  readonly size: number;
+  /** Values by id; those without an entry are finite always, or stand for a value outside of the body. */
+  readonly slots: ReadonlyMap<number, Slot>;
+  /** The parts of equations that carry programs. */
+  readonly inner: ReadonlyMap<Eqn, Inner>;
+}
+
+/** The place of a status, or another value of the same program that has the same status. */
+export type Slot = { readonly offset: number } | { readonly like: Atom };
+
+/**
+ * The part of an equation with programs inside: of a scan its iterations; of a `while` the first iteration in
+ * which a carry got worse (−1 for none) and that iteration; of a `cond` the branch taken and its statuses.
+ */
+export interface Inner {
+  readonly offset: number;
+  readonly layouts: readonly Layout[];
+}
+
+/** A program that tells how finite its values are, and how to read what it tells. */
+export interface Watched {
+  /** From the same inputs to one int32 vector. */
+  readonly program: Program;
+  readonly layout: Layout;
+}
+
+/** Makes the program that computes the status of every float of a per-device program instead of its results. */
+export function watch(program: Program): Watched {
+  return watchLevel(
+    program,
+    () => true,
+    (_, statuses) => [statuses],
+  );
+}
+
+/** Whether values of a type can be anything but finite. */
+function isWatched({ dtype, shape }: TensorType): boolean {
+  return isFloat(dtype) && sizeOf(shape) > 0;
+}
+
+const int = (value: number) => Tensor.scalar(value, "int32");
+
+/** The status of a tensor's worst element. */
+function statusOf(x: Tensor): Tensor {
+  const ofElements = ops.select(
+    ops.finite(x),
+    int(status.finite),
+    ops.select(ops.compare("eq", x, x), int(status.infinite), int(status.nan)),
+  );
+  return ops.reduceMax(
+    ofElements,
+    x.shape.map((_, d) => d),
+  );
+}
+
+/**
+ * Watches one program: that of a function or a body.
+ *
+ * @param isOwn whether an input needs a status of its own, because no value outside has the same
+ * @param results what the watched program returns
+ */
+function watchLevel(
+  program: Program,
+  isOwn: (input: number) => boolean,
+  results: (outputs: readonly Tensor[], statuses: Tensor) => readonly Tensor[],
+): Watched {
+  const level = new Level();
+  const types = program.inputs.map(({ type }) => type);
+  const traced = traceFlat((tensors) => {
+    const values = new Environment(program.inputs, tensors);
+    program.inputs.forEach((input, i) => {
+      if (isOwn(i)) level.watch(input, at(tensors, i));
+    });
+    for (const eqn of program.eqns) atSource(eqn.source, () => level.apply(eqn, values));
+    return results(values.read(program.outputs), level.statuses());
+  }, types);
+  return { program: traced.program, layout: { program, ...level.places } };
+}
+
+/** Collects the statuses of one program while it is traced again. */
+class Level {
+  private readonly parts: Tensor[] = [];
+  private readonly slots = new Map<number, Slot>();
+  private readonly inner = new Map<Eqn, Inner>();
+  private size = 0;
+
+  get places(): Omit<Layout, "program"> {
+    const { size, slots, inner } = this;
+    return { size, slots, inner };
+  }
+
+  /** Everything that was put so far as one vector. */
+  statuses(): Tensor {
+    return this.parts.length === 0
+      ? ops.zeros({ dtype: "int32", shape: [0] })
+      : ops.concatenate(this.parts, 0);
+  }
+
+  private put(vector: Tensor): number {
+    const offset = this.size;
+    this.parts.push(vector);
+    this.size += at(vector.shape, 0);
+    return offset;
+  }
+
+  watch(variable: Var, tensor: Tensor): void {
+    if (!isWatched(variable.type)) return;
+    this.slots.set(variable.id, { offset: this.put(ops.reshape(statusOf(tensor), [1])) });
+  }
+
+  apply(eqn: Eqn, values: Environment): void {
+    const outs = this.control(eqn, values.read(eqn.ins));
+    if (outs) values.define(eqn.outs, outs);
+    else rebind(eqn, values);
+    eqn.outs.forEach((out, i) => {
+      const like = sameStatus(eqn, i);
+      if (like) this.slots.set(out.id, { like });
+      else this.watch(out, at(values.read([out]), 0));
+    });
+  }
+
+  /** The results of an equation with watched programs inside; undefined when there is nothing to watch. */
+  private control(eqn: Eqn, ins: readonly Tensor[]): readonly Tensor[] | undefined {
+    switch (eqn.op) {
+      case "scan":
+        return this.scan(eqn, ins);
+      case "while":
+        return this.while(eqn, ins);
+      case "cond":
+        return this.cond(eqn, ins);
+      default:
+        return undefined;
+    }
+  }
+
+  private scan(eqn: Eqn<"scan">, ins: readonly Tensor[]): readonly Tensor[] | undefined {
+    const { body, length, numConsts } = eqn.params;
+    const watched = watchLevel(
+      body,
+      (i) => i >= numConsts,
+      (outs, statuses) => [...outs, statuses],
+    );
+    const { size } = watched.layout;
+    if (size === 0 || length === 0) return undefined;
+    const outs = bind("scan", ins, { ...eqn.params, body: watched.program });
+    const offset = this.put(ops.reshape(at(outs, eqn.outs.length), [length * size]));
+    this.inner.set(eqn, { offset, layouts: [watched.layout] });
+    return outs.slice(0, -1);
+  }
+
+  private while(eqn: Eqn<"while">, ins: readonly Tensor[]): readonly Tensor[] | undefined {
+    const { body, condition, numBodyConsts } = eqn.params;
+    const watched = watchLevel(
+      body,
+      () => true,
+      (outs, statuses) => [...outs, statuses],
+    );
+    const { size } = watched.layout;
+    if (size === 0) return undefined;
+    const extra = [newVar(scalar), newVar(scalar), newVar({ dtype: "int32", shape: [size] })];
+    const { program: recording } = traceFlat(
+      (tensors) => {
+        const own = tensors.slice(0, body.inputs.length);
+        const [count, first, kept] = tensors.slice(body.inputs.length);
+        if (!count || !first || !kept) return [];
+        const outs = inline(watched.program, own);
+        const carry = outs.slice(0, -1);
+        const worse = carry.map((x, i) => {
+          const before = at(own, numBodyConsts + i);
+          return isWatched(x.type)
+            ? ops.compare("gt", statusOf(x), statusOf(before))
+            : Tensor.scalar(false, "bool");
+        });
+        const isFirst = ops.and(
+          worse.reduce((any, one) => ops.or(any, one), Tensor.scalar(false, "bool")),
+          ops.compare("lt", first, 0),
+        );
+        return [
+          ...carry,
+          ops.add(count, 1),
+          ops.select(isFirst, count, first),
+          ops.select(ops.broadcastInDim(isFirst, [size], []), at(outs, carry.length), kept),
+        ];
+      },
+      [...body.inputs, ...extra].map(({ type }) => type),
+    );
+    const starts = [int(0), int(-1), ops.zeros({ dtype: "int32", shape: [size] })];
+    const outs = bind("while", [...ins, ...starts], {
+      ...eqn.params,
+      condition: {
+        ...condition,
+        inputs: [...condition.inputs, ...extra.map(({ type }) => newVar(type))],
+      },
+      body: recording,
+    });
+    const [first, kept] = outs.slice(-2);
+    if (!first || !kept) return undefined;
+    const offset = this.put(ops.concatenate([ops.reshape(first, [1]), kept], 0));
+    this.inner.set(eqn, { offset, layouts: [watched.layout] });
+    return outs.slice(0, -extra.length);
+  }
+
+  private cond(eqn: Eqn<"cond">, ins: readonly Tensor[]): readonly Tensor[] | undefined {
+    const { branches } = eqn.params;
+    const layouts = branches.map((branch) => watchBranch(branch, 0, 0).layout);
+    const size = Math.max(...layouts.map((layout) => layout.size));
+    if (size === 0) return undefined;
+    const watched = branches.map((branch, i) => watchBranch(branch, i, size));
+    const outs = bind("cond", ins, { branches: watched.map(({ program }) => program) });
+    const offset = this.put(at(outs, eqn.outs.length));
+    this.inner.set(eqn, { offset, layouts: watched.map(({ layout }) => layout) });
+    return outs.slice(0, -1);
+  }
+}
+
+const scalar: TensorType = { dtype: "int32", shape: [] };
+
+/** A branch that also returns its number and its statuses, filled up to the size of the largest branch. */
+function watchBranch(branch: Program, index: number, size: number): Watched {
+  return watchLevel(
+    branch,
+    () => false,
+    (outs, statuses) => {
+      const rest = Math.max(0, size - at(statuses.shape, 0));
+      const parts = [ops.full([1], index, "int32"), statuses, ops.zeros({ dtype: "int32", shape: [rest] })];
+      return [
+        ...outs,
+        ops.concatenate(
+          parts.filter(({ shape }) => shape[0] !== 0),
+          0,
+        ),
+      ];
+    },
+  );
+}
+
+/** The operand whose elements are those of a result, so that both are finite or neither is. */
+function sameStatus(eqn: Eqn, result: number): Atom | undefined {
+  const out = at(eqn.outs, result);
+  if (!isWatched(out.type)) return undefined;
+  switch (eqn.op) {
+    case "neg":
+    case "abs":
+    case "name":
+    case "stopGradient":
+    case "reshape":
+    case "transpose":
+    case "reverse":
+    case "broadcastInDim":
+    case "shardingConstraint":
+      return at(eqn.ins, 0);
+    case "optimizationBarrier":
+      return at(eqn.ins, result);
+    case "convert": {
+      const operand = at(eqn.ins, 0);
+      const { dtype } = operand.type;
+      const isWider = out.type.dtype === "float64" || dtype === "float16" || dtype === "bfloat16";
+      return isFloat(dtype) && isWider && out.type.dtype !== "float16" && out.type.dtype !== "bfloat16"
+        ? operand
+        : undefined;
+    }
+    default:
+      return undefined;
+  }
+}

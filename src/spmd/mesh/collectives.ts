@@ -1,0 +1,172 @@
+import { isFloat } from "../../ir/dtype.js";
+import { ShapeError, ValueError } from "../../ir/errors.js";
+import { axesSize, type MeshAxis } from "../../ir/mesh.js";
+import { at, normalizeDim } from "../../ir/shape.js";
+import { lookUpAxes } from "../../trace/axes.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { leafTensor } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+
+/** One mesh axis or several; several count as one, row-major in the order given. */
+export type AxisNames = string | readonly string[];
+
+/** Applies a function to every leaf of a tree; numbers become tensors. */
+function onLeaves<T>(values: T, caller: string, fn: (x: Tensor) => Tensor): T {
+  return tree.mapWithPath<T, unknown, Tensor>(
+    (path, leaf) => fn(leafTensor(leaf, caller, path)),
+    values,
+  ) as T;
+}
+
+/**
+ * The sum over the devices along axes, on all of them. A plain number is summed at trace time, so
+ * `psum(1, "data")` is the axis size as a number. Sum forward, sum backward.
+ */
+export function psum<T>(values: T, axes: AxisNames): T {
+  const found = lookUpAxes(axes, "psum");
+  if (typeof values === "number") return (values * axesSize(found)) as T;
+  return onLeaves(values, "psum", (x) => ops.psum(x, found));
+}
+
+/** The mean over the devices along axes, on all of them. */
+export function pmean<T>(values: T, axes: AxisNames): T {
+  const found = lookUpAxes(axes, "pmean");
+  if (typeof values === "number") return values;
+  return onLeaves(values, "pmean", (x) => {
+    const float = isFloat(x.dtype) ? x : ops.convert(x, "float32");
+    return ops.div(ops.psum(float, found), axesSize(found));
+  });
+}
+
+/** The largest value over the devices along axes, on all of them. */
+export function pmax<T>(values: T, axes: AxisNames): T {
+  const found = lookUpAxes(axes, "pmax");
+  return onLeaves(values, "pmax", (x) => ops.pmax(x, found));
+}
+
+/** The smallest value over the devices along axes, on all of them. */
+export function pmin<T>(values: T, axes: AxisNames): T {
+  const found = lookUpAxes(axes, "pmin");
+  return onLeaves(values, "pmin", (x) => ops.pmin(x, found));
+}
+
+/** Options of {@link allGather}. */
+export interface AllGatherOptions {
+  /** The dim along which the blocks are put together; the first by default. */
+  readonly dim?: number;
+  /** Whether blocks are concatenated along `dim` (true) or stacked along a new one (false, the default). */
+  readonly tiled?: boolean;
+}
+
+/** Every device's block on all devices. All-gather forward, reduce-scatter backward. */
+export function allGather<T>(
+  values: T,
+  axes: AxisNames,
+  { dim = 0, tiled = false }: AllGatherOptions = {},
+): T {
+  const found = lookUpAxes(axes, "allGather");
+  return onLeaves(values, "allGather", (x) => {
+    if (tiled) return ops.allGather(x, found, normalizeDim(dim, x.ndim, "allGather"));
+    const place = normalizeDim(dim, x.ndim + 1, "allGather");
+    return ops.allGather(
+      ops.reshape(x, [...x.shape.slice(0, place), 1, ...x.shape.slice(place)]),
+      found,
+      place,
+    );
+  });
+}
+
+/** Options of {@link psumScatter}. */
+export interface PsumScatterOptions {
+  /** The dim of which each device keeps its block; the first by default. */
+  readonly dim?: number;
+  /** Whether `dim` stays with the size of a block (true) or is removed, having the axis's size (false, the default). */
+  readonly tiled?: boolean;
+}
+
+/** The sum over the devices, of which each keeps its block. Reduce-scatter forward, all-gather backward. */
+export function psumScatter<T>(
+  values: T,
+  axes: AxisNames,
+  { dim = 0, tiled = false }: PsumScatterOptions = {},
+): T {
+  const found = lookUpAxes(axes, "psumScatter");
+  return onLeaves(values, "psumScatter", (x) => {
+    const d = normalizeDim(dim, x.ndim, "psumScatter");
+    if (!tiled) checkAxisSized(x, d, found, "psumScatter");
+    const block = ops.psumScatter(x, found, d);
+    return tiled
+      ? block
+      : ops.reshape(
+          block,
+          x.shape.filter((_, i) => i !== d),
+        );
+  });
+}
+
+/** Sends from device to device; a device that receives nothing gets zeros. The inverse permutation backward. */
+export function ppermute<T>(
+  values: T,
+  axes: AxisNames,
+  permutation: readonly (readonly [source: number, target: number])[],
+): T {
+  const found = lookUpAxes(axes, "ppermute");
+  return onLeaves(values, "ppermute", (x) => ops.ppermute(x, found, permutation));
+}
+
+/** Sends each device's block `shift` places along a ring; negative shifts go the other way. */
+export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
+  const size = axesSize(lookUpAxes(axis, "pshift"));
+  if (!Number.isInteger(shift)) throw new ValueError(`[pshift] shift must be a whole number, got ${shift}`);
+  const target = (i: number) => (((i + shift) % size) + size) % size;
+  return ppermute(
+    values,
+    axis,
+    Array.from({ length: size }, (_, i) => [i, target(i)] as const),
+  );
+}
+
+/** Options of {@link allToAll}. */
+export interface AllToAllOptions {
+  /** Whether dims are split and concatenated (true) or one of the axis's size is moved (false, the default). */
+  readonly tiled?: boolean;
+}
+
+/** Splits a dim among the devices and joins what they send along another. The same with dims swapped backward. */
+export function allToAll<T>(
+  values: T,
+  axes: AxisNames,
+  splitDim: number,
+  concatDim: number,
+  { tiled = false }: AllToAllOptions = {},
+): T {
+  const found = lookUpAxes(axes, "allToAll");
+  return onLeaves(values, "allToAll", (x) => {
+    const from = normalizeDim(splitDim, x.ndim, "allToAll");
+    const to = normalizeDim(concatDim, x.ndim, "allToAll");
+    if (tiled) return ops.allToAll(x, found, from, to);
+    checkAxisSized(x, from, found, "allToAll");
+    const moved = ops.moveDim(x, from, to);
+    return ops.allToAll(moved, found, to, to);
+  });
+}
+
+/** This device's position along axes, as an int32 scalar. */
+export function axisIndex(axes: AxisNames): Tensor {
+  return ops.axisIndex(lookUpAxes(axes, "axisIndex"));
+}
+
+/** The number of devices along axes. */
+export function axisSize(axes: AxisNames): number {
+  return axesSize(lookUpAxes(axes, "axisSize"));
+}
+
+function checkAxisSized(x: Tensor, dim: number, axes: readonly MeshAxis[], caller: string): void {
+  const [n, size] = [at(x.shape, dim), axesSize(axes)];
+  if (n !== size) {
+    throw new ShapeError(
+      `[${caller}] without tiled, dim ${dim} of [${x.shape}] must have the size ${size} of axis ${axes.map((a) => `"${a.name}"`).join(", ")}, it has ${n}: pass { tiled: true } to split it`,
+    );
+  }
+}

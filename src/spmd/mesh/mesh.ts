@@ -1,0 +1,147 @@
+import type { Engine } from "../../ir/engine.js";
+import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
+import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
+import { at, range } from "../../ir/shape.js";
+
+/** One device of a mesh: its number in the engine and its place along every axis. */
+export interface Device {
+  readonly id: number;
+  readonly coordinates: Readonly<Record<string, number>>;
+}
+
+/** Options of {@link Mesh.create}. */
+export interface MeshOptions {
+  /** What runs the programs; by default the process's shared engine. */
+  readonly engine?: Engine;
+  /** The engine's devices in row-major order; by default 0, 1, 2 … */
+  readonly devices?: readonly number[];
+}
+
+let provideEngine: ((numDevices: number) => Engine) | undefined;
+
+/** Says which engine meshes use when none is given; the package's entry point does it once. */
+export function provideDefaultEngine(provide: (numDevices: number) => Engine): void {
+  provideEngine = provide;
+}
+
+/** The engine that is used when none is given, with at least `numDevices` devices. */
+export function defaultEngine(numDevices: number): Engine {
+  if (!provideEngine)
+    throw new InternalError('no engine is provided: import from "shardwise", not from its parts');
+  return provideEngine(numDevices);
+}
+
+/**
+ * Devices arranged along named axes.
+ *
+ * ```ts
+ * const mesh = Mesh.create({ data: 2, model: 4 });
+ * ```
+ */
+export class Mesh implements MeshShape {
+  readonly axes: readonly MeshAxis[];
+  readonly engine: Engine;
+  /** The engine's device number at every position, row-major over the axes. */
+  readonly deviceIds: readonly number[];
+
+  private constructor(axes: readonly MeshAxis[], engine: Engine, deviceIds: readonly number[]) {
+    this.axes = axes;
+    this.engine = engine;
+    this.deviceIds = deviceIds;
+  }
+
+  /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
+  static create(sizes: Readonly<Record<string, number>>, options: MeshOptions = {}): Mesh {
+    const axes = Object.entries(sizes).map(([name, size]) => ({ name, size }));
+    const wrong = axes.filter(({ size }) => !Number.isInteger(size) || size < 1);
+    if (wrong.length > 0) {
+      const list = wrong.map(({ name, size }) => `${name}: ${size}`).join(", ");
+      throw new AxisError(`[Mesh.create] axis sizes must be whole numbers of at least 1, got ${list}`);
+    }
+    const size = axesSize(axes);
+    const engine = options.engine ?? defaultEngine(size);
+    const devices = options.devices ?? range(size);
+    if (devices.length !== size) {
+      throw new ValueError(
+        `[Mesh.create] ${formatMesh({ axes })} needs ${size} devices, got ${devices.length}`,
+      );
+    }
+    const missing = devices.filter((d) => !(Number.isInteger(d) && d >= 0 && d < engine.numDevices));
+    if (missing.length > 0 || new Set(devices).size !== size) {
+      throw new ValueError(
+        `[Mesh.create] ${formatMesh({ axes })} needs ${size} different devices of engine "${engine.name}", which has ${engine.numDevices}: use smaller axes or open an engine with more devices`,
+      );
+    }
+    return new Mesh(axes, engine, devices);
+  }
+
+  /** The names of the axes, outermost first. */
+  get axisNames(): readonly string[] {
+    return this.axes.map(({ name }) => name);
+  }
+
+  /** The sizes of the axes by name. */
+  get shape(): Readonly<Record<string, number>> {
+    return Object.fromEntries(this.axes.map(({ name, size }) => [name, size]));
+  }
+
+  /** The number of devices. */
+  get size(): number {
+    return axesSize(this.axes);
+  }
+
+  /** All devices with their coordinates, row-major. */
+  get devices(): readonly Device[] {
+    return this.deviceIds.map((id, position) => ({ id, coordinates: this.coordinatesOf(position) }));
+  }
+
+  /** The place along every axis of the device at a row-major position. */
+  coordinatesOf(position: number): Readonly<Record<string, number>> {
+    const coordinates = axesCoordinates(this.axes, position);
+    return Object.fromEntries(this.axes.map(({ name }, i) => [name, at(coordinates, i)]));
+  }
+
+  /** The size of an axis. */
+  axisSize(name: string): number {
+    const axis = this.axes.find((candidate) => candidate.name === name);
+    if (!axis) throw unknownAxis(this, name, "Mesh.axisSize");
+    return axis.size;
+  }
+
+  /**
+   * The same devices with one axis split into several, whose sizes multiply to its size:
+   * `mesh.splitAxis("data", { replica: 2, fsdp: 4 })`.
+   */
+  splitAxis(name: string, parts: Readonly<Record<string, number>>): Mesh {
+    const size = this.axisSize(name);
+    const subAxes = Object.entries(parts).map(([part, n]) => ({ name: part, size: n }));
+    if (axesSize(subAxes) !== size) {
+      throw new AxisError(
+        `[Mesh.splitAxis] axis "${name}" of size ${size} does not split into ${formatMesh({ axes: subAxes })} (${subAxes.map((a) => a.size).join(" x ")} = ${axesSize(subAxes)})`,
+      );
+    }
+    const axes = this.axes.flatMap((axis) => (axis.name === name ? subAxes : [axis]));
+    if (new Set(axes.map((axis) => axis.name)).size !== axes.length) {
+      throw new AxisError(`[Mesh.splitAxis] ${formatMesh({ axes })} would have an axis name twice`);
+    }
+    return new Mesh(axes, this.engine, this.deviceIds);
+  }
+
+  toString(): string {
+    return `Mesh ${formatMesh(this)} on ${this.engine.name}`;
+  }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+
+  /** Axes and devices; what runs on them is no data. */
+  toJSON(): { readonly axes: readonly MeshAxis[]; readonly devices: readonly number[] } {
+    return { axes: this.axes, devices: this.deviceIds };
+  }
+}
+
+/** The error for an axis that a mesh does not have. */
+export function unknownAxis(mesh: MeshShape, name: string, caller: string): AxisError {
+  return new AxisError(`[${caller}] axis "${name}" is not in the mesh ${formatMesh(mesh)}`);
+}

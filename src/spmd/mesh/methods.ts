@@ -1,0 +1,23 @@
+/** Where a tensor lies, as properties of `Tensor`. Importing this module puts them on the class. */
+import { Tensor } from "../../trace/tensor.js";
+import { addressableShards, type NamedSharding, type Shard, shardingOf } from "./sharding.js";
+
+declare module "../../trace/tensor.js" {
+  interface Tensor {
+    /** The mesh and the spec of a concrete tensor; `undefined` when it lies on a single device. */
+    readonly sharding: NamedSharding | undefined;
+    /** The blocks of a concrete tensor, one for every device that holds one, each as a copy on its device. */
+    readonly addressableShards: readonly Shard[];
+  }
+}
+
+Object.defineProperty(Tensor.prototype, "sharding", {
+  get(this: Tensor) {
+    return shardingOf(this);
+  },
+});
+Object.defineProperty(Tensor.prototype, "addressableShards", {
+  get(this: Tensor) {
+    return addressableShards(this);
+  },
+});

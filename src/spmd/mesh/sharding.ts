@@ -1,0 +1,155 @@
+import { ShardingError } from "../../ir/errors.js";
+import { formatMesh, positionAlong, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
+import { at } from "../../ir/shape.js";
+import {
+  blockOffsets,
+  bytesPerDevice,
+  onDevice,
+  type Placement,
+  place,
+  Storage,
+} from "../../trace/storage.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { type Device, Mesh } from "./mesh.js";
+import { type PartitionSpec, resolveSpec, toPartitionSpec } from "./partitionSpec.js";
+
+/** A mesh together with a spec: where the blocks of a tensor lie. */
+export class NamedSharding {
+  readonly mesh: Mesh;
+  readonly spec: PartitionSpec;
+
+  constructor(mesh: Mesh, spec: PartitionSpec) {
+    this.mesh = mesh;
+    this.spec = spec;
+  }
+
+  toString(): string {
+    return `NamedSharding(${formatMesh(this.mesh)}, ${this.spec})`;
+  }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+}
+
+/** A block of a tensor on one device. */
+export interface Shard {
+  readonly device: Device;
+  /** The first index and the end of the block along each dim. */
+  readonly index: readonly (readonly [start: number, end: number])[];
+  /** A tensor of the block alone. */
+  readonly data: Tensor;
+}
+
+/** The placement of a tensor of some rank under a resolved spec. */
+export function placementOn(mesh: Mesh, spec: Spec): Placement {
+  return { engine: mesh.engine, mesh, devices: mesh.deviceIds, spec };
+}
+
+/** Whether two placements put every block in the same place. */
+export function samePlacement(a: Placement, b: Placement): boolean {
+  return (
+    a.engine === b.engine &&
+    a.devices.length === b.devices.length &&
+    a.devices.every((device, i) => device === b.devices[i]) &&
+    formatMesh(a.mesh) === formatMesh(b.mesh) &&
+    sameSpec(a.spec, b.spec)
+  );
+}
+
+/** The sharding of a concrete tensor, or `undefined` for one that lies on a single device. */
+export function shardingOf(tensor: Tensor): NamedSharding | undefined {
+  const { placement } = tensor.storage("Tensor.sharding");
+  return placement.mesh instanceof Mesh
+    ? new NamedSharding(placement.mesh, toPartitionSpec(placement.spec))
+    : undefined;
+}
+
+/** The blocks of a concrete tensor, one for every device that holds one, each as a copy on its device. */
+export function addressableShards(tensor: Tensor): Shard[] {
+  const storage = tensor.storage("Tensor.addressableShards");
+  const { engine, mesh, devices, spec } = storage.placement;
+  return storage.read("Tensor.addressableShards").map((buffer, position): Shard => {
+    const id = at(devices, position);
+    const offsets = blockOffsets(tensor.shape, spec, mesh, position);
+    const index = offsets.map((start, d) => [start, start + at(buffer.type.shape, d)] as const);
+    const coordinates = mesh instanceof Mesh ? mesh.coordinatesOf(position) : {};
+    const copy = new Storage(onDevice(engine, id), buffer.type, [engine.transfer(buffer, id)]);
+    return { device: { id, coordinates }, index, data: Tensor.stored(copy) };
+  });
+}
+
+/**
+ * Puts the tensors of a tree on the devices of a mesh.
+ *
+ * @param sharding one sharding for all leaves, or a tree of them that is a prefix of `values`
+ */
+export async function devicePut<T>(values: T, sharding: unknown): Promise<T> {
+  const { structure } = tree.flatten(values);
+  const shardings = tree.broadcastPrefix(
+    sharding,
+    structure,
+    "devicePut",
+    (node) => node instanceof NamedSharding,
+  );
+  const placed = await Promise.all(
+    tree.flattenWithPath(values).map(async ({ path, leaf }, i) => {
+      const target = shardings[i];
+      if (!(leaf instanceof Tensor))
+        throw new ShardingError(`[devicePut] the leaf at "${path}" is not a tensor`);
+      if (!(target instanceof NamedSharding)) {
+        throw new ShardingError(`[devicePut] no NamedSharding is given for the leaf at "${path}"`);
+      }
+      return putTensor(leaf, target, path);
+    }),
+  );
+  return tree.unflatten<T>(structure, placed);
+}
+
+async function putTensor(tensor: Tensor, sharding: NamedSharding, path: string): Promise<Tensor> {
+  const spec = resolveSpec(sharding.spec, sharding.mesh, tensor.shape, "devicePut", path || "the tensor");
+  const placement = placementOn(sharding.mesh, spec);
+  const storage = tensor.storage("devicePut");
+  if (samePlacement(storage.placement, placement)) return tensor;
+  return Tensor.stored(place(placement, tensor.type, await storage.download("devicePut")));
+}
+
+/**
+ * A picture of which device holds which block of a tensor of one or two dims; further dims are named below it.
+ *
+ * ```
+ * ┌─────┬─────┐
+ * │ 0,1 │ 2,3 │
+ * └─────┴─────┘
+ * ```
+ */
+export function visualizeSharding(tensor: Tensor): string {
+  const { placement } = tensor.storage("visualizeSharding");
+  const { mesh, devices, spec } = placement;
+  const counts = spec.map((axes) => splitCount(mesh, axes));
+  const rows = counts.length > 1 ? at(counts, 0) : 1;
+  const columns = counts.length > 1 ? at(counts, 1) : (counts[0] ?? 1);
+  const cells = Array.from({ length: rows }, () => Array.from({ length: columns }, (): number[] => []));
+  devices.forEach((device, position) => {
+    const along = spec.map((axes) => positionAlong(mesh, position, axes));
+    const [row, column] = along.length > 1 ? [at(along, 0), at(along, 1)] : [0, along[0] ?? 0];
+    cells[row]?.[column]?.push(device);
+  });
+  const texts = cells.map((row) => row.map((ids) => ids.join(",")));
+  const width = Math.max(3, ...texts.flat().map((text) => text.length)) + 2;
+  const line = (left: string, middle: string, right: string) =>
+    left + Array.from({ length: columns }, () => "─".repeat(width)).join(middle) + right;
+  const body = texts.map((row) => `│${row.map((text) => center(text, width)).join("│")}│`);
+  const picture = body.flatMap((row, i) => (i === 0 ? [row] : [line("├", "┼", "┤"), row]));
+  const caption = `${tensor} ${toPartitionSpec(spec)} on ${formatMesh(mesh)}: ${bytesPerDevice(tensor.type, placement)} bytes a device`;
+  const more = counts.slice(2).some((n) => n > 1)
+    ? `\ndims 2 … are split ${counts.slice(2).join(" x ")} ways`
+    : "";
+  return [line("┌", "┬", "┐"), ...picture, line("└", "┴", "┘"), caption].join("\n") + more;
+}
+
+function center(text: string, width: number): string {
+  const left = Math.floor((width - text.length) / 2);
+  return " ".repeat(left) + text + " ".repeat(width - text.length - left);
+}

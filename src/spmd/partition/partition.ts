@@ -1,0 +1,488 @@
+import { ShardingError } from "../../ir/errors.js";
+import {
+  axisSizeIn,
+  blockShape,
+  type DimAxes,
+  formatSpec,
+  type MeshShape,
+  type Spec,
+  sameSpec,
+} from "../../ir/mesh.js";
+import type { OpParams } from "../../ir/ops.js";
+import type { Atom, Eqn, Program } from "../../ir/program.js";
+import { at, formatType, range, type TensorType } from "../../ir/shape.js";
+import { atSource, bind, traceFlat } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { removeDeadCode } from "../../transforms/deadCode.js";
+import { deferSums } from "./deferSums.js";
+import { factorRule } from "./factors.js";
+import { inlineCalls } from "./inlineCalls.js";
+import { joinSums } from "./joinSums.js";
+import { emitLocal } from "./localOps.js";
+import { ownConstants } from "./ownConstants.js";
+import {
+  assignAxes,
+  bytesOf,
+  dimAxes,
+  fixConstraints,
+  propagate,
+  Shardings,
+  usableAxes,
+  wishesOf,
+} from "./propagate.js";
+import { busyMesh, namedAxes, reshard, specOn } from "./reshard.js";
+import { ringProducts } from "./ringProducts.js";
+import {
+  type Blocks,
+  exchange,
+  gatherSegments,
+  isPadded,
+  type Segments,
+  segment,
+  sourceSpec,
+  type Value,
+} from "./segments.js";
+
+/** A per-device program and how its inputs and outputs are split. */
+export interface PartitionedProgram {
+  readonly program: Program;
+  readonly inSpecs: readonly Spec[];
+  readonly outSpecs: readonly Spec[];
+  /** Where values had to be put together that were split. */
+  readonly gathers: readonly GatherNote[];
+}
+
+/** A place where a split value was needed whole. */
+export interface GatherNote {
+  /** The op that needed it, with the value's type. */
+  readonly what: string;
+  readonly from: string;
+  readonly to: string;
+  /** The bytes of the result on every device. */
+  readonly bytes: number;
+  /** How often it happens: more than once inside a scan. */
+  readonly times: number;
+  /** The user's source line. */
+  readonly source: string;
+}
+
+/** What is fixed from outside. */
+export interface PartitionRequest {
+  /** How inputs are split; those that are undefined are chosen. */
+  readonly inSpecs?: readonly (Spec | undefined)[];
+  readonly outSpecs?: readonly (Spec | undefined)[];
+  /** The axes along which gathers and scatters beside matrix products travel in rings; see {@link ringProducts}. */
+  readonly overlap?: readonly string[];
+}
+
+/**
+ * Turns a program over whole tensors into the program that every device of the mesh runs on its blocks: finds
+ * a sharding for every value, then rewrites equation by equation, adding the collectives that are needed.
+ */
+export function partition(
+  original: Program,
+  whole: MeshShape,
+  fixed: PartitionRequest = {},
+): PartitionedProgram {
+  const program = ownConstants(inlineCalls(original));
+  const mesh = busyMesh(whole);
+  const shardings = new Shardings();
+  const fix = (atoms: readonly Atom[], specs: readonly (Spec | undefined)[] | undefined) =>
+    atoms.forEach((atom, i) => {
+      specOn(mesh, specs?.[i] ?? []).forEach((axes, d) => {
+        shardings.fix(atom, d, axes);
+      });
+    });
+  fix(program.inputs, fixed.inSpecs);
+  fixConstraints(program, mesh, shardings);
+  fix(program.outputs, fixed.outSpecs);
+  propagate(program, mesh, shardings);
+  const partitioner = new Partitioner(mesh, shardings);
+  const inSpecs = program.inputs.map((input, i) => fixed.inSpecs?.[i] ?? shardings.get(input));
+  const { program: result, outSpecs } = partitioner.program(
+    program,
+    inSpecs.map((spec) => specOn(mesh, spec)),
+    program.outputs.map((atom, i) => {
+      const given = fixed.outSpecs?.[i];
+      return given ? specOn(mesh, given) : { atLeast: shardings.get(atom) };
+    }),
+  );
+  return {
+    program: ringProducts(removeDeadCode(result), inSpecs, fixed.overlap ?? []),
+    inSpecs,
+    outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
+    gathers: partitioner.gathers,
+  };
+}
+
+/** How an output must be split, or a split that is wanted unless the output comes with a finer one. */
+type Wanted = Spec | { readonly atLeast: Spec };
+
+function choose(wanted: Wanted, actual: Spec): Spec {
+  if (!("atLeast" in wanted)) return wanted;
+  return wanted.atLeast.flat().length > actual.flat().length ? wanted.atLeast : actual;
+}
+
+/** A sum over devices. */
+interface Sum {
+  /** What this device added to it. */
+  readonly partial: Tensor;
+  readonly axes: readonly string[];
+  /** The parts of it that were needed, by the specs of the sum and of the part. */
+  readonly shares: Map<string, Blocks>;
+}
+
+class Partitioner {
+  readonly gathers: GatherNote[] = [];
+  /** Values that were brought to another spec, to use them again. */
+  private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
+  /** The values that are sums over devices. */
+  private readonly sums = new WeakMap<Tensor, Sum>();
+  /** How often the equations that are rewritten now run. */
+  private times = 1;
+  /** The axes of the surrounding shard maps, along which any value may differ. */
+  private manual: readonly string[] = [];
+
+  constructor(
+    private readonly mesh: MeshShape,
+    private readonly shardings: Shardings,
+  ) {}
+
+  /** The per-device form of a program with the given specs. */
+  program(
+    program: Program,
+    inSpecs: readonly Spec[],
+    wanted: readonly Wanted[],
+  ): { readonly program: Program; readonly outSpecs: readonly Spec[] } {
+    const types = program.inputs.map(({ type }, i) => this.blockType(type, at(inSpecs, i)));
+    let outSpecs: readonly Spec[] = [];
+    const traced = traceFlat((blocks) => {
+      const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
+      const outs = this.evaluate(program, ins);
+      outSpecs = outs.map(({ spec }, i) => {
+        const chosen = choose(at(wanted, i), spec);
+        return at(program.outputs, i).type.shape.map((_, d) => chosen[d] ?? []);
+      });
+      return outs.map((value, i) =>
+        this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
+      );
+    }, types);
+    return { program: joinSums(removeDeadCode(traced.program)), outSpecs };
+  }
+
+  private blockType(type: TensorType, spec: Spec): TensorType {
+    return { dtype: type.dtype, shape: blockShape(type.shape, spec, this.mesh) };
+  }
+
+  private evaluate(program: Program, ins: readonly Blocks[]): Blocks[] {
+    const values = new Map<number, Value>();
+    program.inputs.forEach((input, i) => {
+      values.set(input.id, at(ins, i));
+    });
+    const read = (atom: Atom): Value => {
+      if (atom.kind === "literal") return { kind: "blocks", block: Tensor.literal(atom), spec: [] };
+      return at(
+        [values.get(atom.id)].filter((value) => value !== undefined),
+        0,
+      );
+    };
+    const settled = (atom: Atom, eqn?: Eqn): Blocks => {
+      const value = read(atom);
+      if (value.kind === "blocks") return value;
+      const blocks = this.settle(value, eqn);
+      if (atom.kind === "var") values.set(atom.id, blocks);
+      return blocks;
+    };
+    for (const eqn of program.eqns) {
+      const outs = atSource(eqn.source, (): readonly Value[] => {
+        const operands =
+          eqn.op === "add"
+            ? eqn.ins.map((atom) => (isPadded(read(atom)) ? read(atom) : settled(atom, eqn)))
+            : eqn.ins.map(read);
+        const moved = eqn.outs[0] && segment(eqn, operands, eqn.outs[0].type);
+        if (moved) return [moved];
+        return this.apply(
+          eqn,
+          eqn.ins.map((atom) => settled(atom, eqn)),
+        );
+      });
+      eqn.outs.forEach((out, i) => {
+        values.set(out.id, at(outs, i));
+      });
+    }
+    return program.outputs.map((atom) => settled(atom));
+  }
+
+  /** Carries out a chain of row movements. */
+  private settle(segments: Segments, eqn: Eqn | undefined): Blocks {
+    const exchanged = exchange(segments, this.mesh);
+    if (exchanged) return exchanged;
+    const { dim, base, type } = segments;
+    const whole = sourceSpec(segments).map((axes, d) => (d === dim ? [] : axes));
+    const moved = gatherSegments(segments, (source) => this.move(source, whole, eqn, type));
+    const block = base ? ops.add(this.move(base, whole, eqn, type), moved) : moved;
+    return { kind: "blocks", block, spec: whole };
+  }
+
+  /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
+  private move(value: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
+    const { block, spec } = this.scattered(value, to);
+    const key = `${formatSpec(spec)} ${formatSpec(to)}`;
+    const known = this.moved.get(block)?.get(key);
+    if (known) return known;
+    const moved = reshard(block, spec, to, this.mesh, (gathered) => {
+      this.gathers.push({
+        what: `${eqn?.op ?? "return"} ${formatType(type)}`,
+        from: formatSpec(spec),
+        to: formatSpec(to),
+        bytes: bytesOf(gathered.type),
+        times: this.times,
+        get source() {
+          return eqn?.source?.text ?? "the results of the function";
+        },
+      });
+    });
+    this.moved.set(block, (this.moved.get(block) ?? new Map()).set(key, moved));
+    return moved;
+  }
+
+  /** A sum of which only a share is needed: then nobody has to have the whole. */
+  private scattered(value: Blocks, to: Spec): Blocks {
+    const sum = this.sums.get(value.block);
+    const splitsSum = (spec: Spec) => spec.flat().some((axis) => sum?.axes.includes(axis));
+    // A shard map may lay copies of a sum side by side along its axes.
+    if (!sum || !splitsSum(to) || splitsSum(value.spec)) return value;
+    // Its results have another spec outside than in its body.
+    const key = `${formatSpec(value.spec)} ${formatSpec(to)}`;
+    const known = sum.shares.get(key);
+    if (known) return known;
+    const share = this.sum(sum.partial, value.spec, sum.axes, to);
+    const result = sameSpec(share.spec, value.spec) ? value : share;
+    sum.shares.set(key, result);
+    return result;
+  }
+
+  private size(axis: string): number {
+    return axisSizeIn(this.mesh, axis) ?? 1;
+  }
+
+  private apply(eqn: Eqn, ins: readonly Blocks[]): Blocks[] {
+    switch (eqn.op) {
+      case "scan":
+        return this.scan(eqn, ins);
+      case "while":
+        return this.while(eqn, ins);
+      case "cond":
+        return this.cond(eqn, ins);
+      case "shardMap":
+        return this.shardMap(eqn, ins);
+      case "shardingConstraint": {
+        this.requireFree(eqn);
+        const out = at(eqn.outs, 0);
+        const spec = this.shardings.get(out);
+        return [{ kind: "blocks", block: this.move(at(ins, 0), spec, eqn, out.type), spec }];
+      }
+      case "optimizationBarrier": {
+        const blocks = ops.optimizationBarrier(ins.map(({ block }) => block));
+        return blocks.map((block, i) => ({ kind: "blocks", block, spec: at(ins, i).spec }));
+      }
+      default:
+        return this.local(eqn, ins);
+    }
+  }
+
+  /** Throws when a constraint in a shard map's body splits over the axes of which that has a block already. */
+  private requireFree({ params, source }: Eqn<"shardingConstraint">): void {
+    const named = params.spec.flatMap((axes) => (axes === "unconstrained" ? [] : axes));
+    const taken = named.find((axis) => this.manual.includes(axis));
+    if (taken === undefined) return;
+    const where = source ? ` (${source.text})` : "";
+    throw new ShardingError(
+      `a constraint to ${formatSpec(params.spec)} stands in a shardMap over "${taken}", whose body has a block along that axis already: leave "${taken}" out of the spec${where}`,
+    );
+  }
+
+  /** An op on blocks: operands are brought to shardings that agree, partial results are combined. */
+  private local(eqn: Eqn, ins: readonly Blocks[]): Blocks[] {
+    const { mesh } = this;
+    const rule = factorRule(eqn);
+    const wishes = [
+      ...ins.flatMap(({ spec }, i) =>
+        spec.flatMap((axes, d) =>
+          wishesOf(
+            axes,
+            rule.operands[i]?.[d] ?? [],
+            rule.factors,
+            mesh,
+            bytesOf(at(eqn.ins, i).type),
+            false,
+          ),
+        ),
+      ),
+      ...eqn.outs.flatMap((out, i) =>
+        this.shardings
+          .get(out)
+          .flatMap((axes, d) =>
+            wishesOf(axes, rule.results[i]?.[d] ?? [], rule.factors, mesh, bytesOf(out.type), false),
+          ),
+      ),
+    ];
+    const assigned = usableAxes(
+      assignAxes(wishes, rule.factors),
+      [...rule.operands, ...rule.results].flat(),
+      rule.factors,
+      mesh,
+    );
+    const specOf = (dims: readonly (readonly number[])[]): Spec =>
+      dims.map((factors) => dimAxes(factors, assigned, rule.factors, mesh));
+    const operands = ins.map((value, i) =>
+      this.move(value, specOf(at(rule.operands, i)), eqn, at(eqn.ins, i).type),
+    );
+    const context = {
+      mesh,
+      rule,
+      assigned,
+      operandSpecs: rule.operands.map(specOf),
+      resultSpecs: rule.results.map(specOf),
+    };
+    const blocks = emitLocal(eqn, operands, context);
+    if (eqn.op === "add") this.addSums(operands, at(blocks, 0));
+    return blocks.map((block, i) =>
+      this.combine(block, at(context.resultSpecs, i), eqn, i, rule.factors, assigned),
+    );
+  }
+
+  /** What is added of two sums over the same devices is such a sum, too. */
+  private addSums(operands: readonly Tensor[], result: Tensor): void {
+    const [a, b] = operands.map((x) => this.sums.get(x));
+    if (!a || !b || a.axes.join() !== b.axes.join()) return;
+    this.sums.set(result, {
+      partial: ops.add(a.partial, b.partial),
+      axes: a.axes,
+      shares: new Map(),
+    });
+  }
+
+  /** Sums (or maxima, minima) over the devices that hold partial results, scattered where the result is split. */
+  private combine(
+    block: Tensor,
+    spec: Spec,
+    eqn: Eqn,
+    result: number,
+    factors: ReturnType<typeof factorRule>["factors"],
+    assigned: readonly DimAxes[],
+  ): Blocks {
+    const partial = (kind: string) =>
+      assigned.flatMap((axes, f) => (at(factors, f).kind === kind ? axes : []));
+    const sum = this.sum(block, spec, partial("sum"), this.shardings.get(at(eqn.outs, result)));
+    const largest = ops.pmax(sum.block, namedAxes(this.mesh, partial("max")));
+    return { ...sum, block: ops.pmin(largest, namedAxes(this.mesh, partial("min"))) };
+  }
+
+  /** The sum of partial results over axes; where the wanted spec splits a dim over them, only the own share. */
+  private sum(block: Tensor, spec: Spec, axes: readonly string[], wanted: Spec): Blocks {
+    let share = block;
+    let now = spec;
+    let rest = [...axes];
+    wanted.forEach((dimAxes, d) => {
+      const mine = now[d] ?? [];
+      const extra = dimAxes.slice(mine.length);
+      const fits = mine.every((axis, i) => axis === dimAxes[i]) && extra.every((axis) => rest.includes(axis));
+      const parts = extra.reduce((n, axis) => n * this.size(axis), 1);
+      if (extra.length === 0 || !fits || at(share.shape, d) % parts !== 0) return;
+      share = ops.psumScatter(share, namedAxes(this.mesh, extra), d);
+      now = share.shape.map((_, other) => (other === d ? dimAxes : (now[other] ?? [])));
+      rest = rest.filter((axis) => !extra.includes(axis));
+    });
+    const total = ops.psum(share, namedAxes(this.mesh, rest));
+    if (rest.length > 0) this.sums.set(total, { partial: share, axes: rest, shares: new Map() });
+    return { kind: "blocks", block: total, spec: now };
+  }
+
+  /** The body runs on blocks already; along axes that are not its own it is partitioned like the rest. */
+  private shardMap(eqn: Eqn<"shardMap">, ins: readonly Blocks[]): Blocks[] {
+    const { body } = eqn.params;
+    const [inSpecs, outSpecs] = [eqn.params.inSpecs, eqn.params.outSpecs].map((specs) =>
+      specs.map((spec) => specOn(this.mesh, spec)),
+    );
+    const inner = body.inputs.map((input) => this.shardings.get(input));
+    const both = (manual: Spec | undefined, auto: Spec): Spec =>
+      (manual ?? []).map((axes, d) => [...axes, ...(auto[d] ?? [])]);
+    const blocks = ins.map((value, i) =>
+      this.move(value, both(inSpecs?.[i], at(inner, i)), eqn, at(eqn.ins, i).type),
+    );
+    const before = this.manual;
+    this.manual = [...before, ...eqn.params.manual];
+    const outs = this.evaluate(
+      body,
+      blocks.map((block, i) => ({ kind: "blocks", block, spec: at(inner, i) })),
+    );
+    this.manual = before;
+    return outs.map(({ block, spec }, i) => ({ kind: "blocks", block, spec: both(outSpecs?.[i], spec) }));
+  }
+
+  private scan(eqn: Eqn<"scan">, ins: readonly Blocks[]): Blocks[] {
+    const { body, numConsts, numCarry } = eqn.params;
+    const inSpecs = body.inputs.map((input) => this.shardings.get(input));
+    const wanted = body.outputs.map(
+      (output, i): Wanted =>
+        i < numCarry ? at(inSpecs, numConsts + i) : { atLeast: this.shardings.get(output) },
+    );
+    const stacked = (spec: Spec, isSlice: boolean): Spec => (isSlice ? [[], ...spec] : spec);
+    const operands = ins.map((value, i) =>
+      this.move(value, stacked(at(inSpecs, i), i >= numConsts + numCarry), eqn, at(eqn.ins, i).type),
+    );
+    const before = this.times;
+    this.times *= eqn.params.length;
+    const { program: local, outSpecs } = this.program(body, inSpecs, wanted);
+    this.times = before;
+    const { body: partial, sums } = deferSums(
+      removeDeadCode(local),
+      range(numCarry).map((i) => numConsts + i),
+      inSpecs.map((spec) => new Set([...spec.flat(), ...this.manual])),
+    );
+    const starts = operands.map((x, i) => (sums.has(i - numConsts) ? ops.zeros(x.type) : x));
+    const results = bind("scan", starts, { ...eqn.params, body: partial });
+    return results.map((block, i) => {
+      const spec = stacked(at(outSpecs, i), i >= numCarry);
+      const axes = sums.get(i);
+      if (!axes) return { kind: "blocks", block, spec };
+      return { kind: "blocks", block: ops.add(at(operands, numConsts + i), ops.psum(block, axes)), spec };
+    });
+  }
+
+  private while(eqn: Eqn<"while">, ins: readonly Blocks[]): Blocks[] {
+    const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
+    const bodySpecs = body.inputs.map((input) => this.shardings.get(input));
+    const carrySpecs = bodySpecs.slice(numBodyConsts);
+    const conditionSpecs = condition.inputs.map((input, i) =>
+      i < numConditionConsts ? this.shardings.get(input) : at(carrySpecs, i - numConditionConsts),
+    );
+    const specs = [...conditionSpecs.slice(0, numConditionConsts), ...bodySpecs];
+    const operands = ins.map((value, i) => this.move(value, at(specs, i), eqn, at(eqn.ins, i).type));
+    const params: OpParams["while"] = {
+      ...eqn.params,
+      condition: this.program(condition, conditionSpecs, [[]]).program,
+      body: this.program(body, bodySpecs, carrySpecs).program,
+    };
+    return bind("while", operands, params).map((block, i) => ({
+      kind: "blocks",
+      block,
+      spec: at(carrySpecs, i),
+    }));
+  }
+
+  private cond(eqn: Eqn<"cond">, ins: readonly Blocks[]): Blocks[] {
+    const operands = ins.slice(1);
+    const inSpecs = operands.map(({ spec }, i) => at(eqn.ins, i + 1).type.shape.map((_, d) => spec[d] ?? []));
+    const outSpecs = eqn.outs.map((out) => this.shardings.get(out));
+    const branches = eqn.params.branches.map((branch) => this.program(branch, inSpecs, outSpecs).program);
+    const blocks = ins.map(({ block }) => block);
+    return bind("cond", blocks, { branches }).map((block, i) => ({
+      kind: "blocks",
+      block,
+      spec: at(outSpecs, i),
+    }));
+  }
+}

@@ -1,0 +1,224 @@
+import { ShardingError } from "../../ir/errors.js";
+import { formatMesh, type Spec } from "../../ir/mesh.js";
+import type { Program } from "../../ir/program.js";
+import { at, range } from "../../ir/shape.js";
+import { onDevice, type Placement } from "../../trace/storage.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { simplify } from "../../transforms/simplify.js";
+import { defaultEngine, Mesh } from "../mesh/mesh.js";
+import { PartitionSpec, replicatedSpec, resolveSpec } from "../mesh/partitionSpec.js";
+import { NamedSharding } from "../mesh/sharding.js";
+import { type PartitionedProgram, partition } from "../partition/partition.js";
+import { meshOf, specsOn, targetOf } from "./execute.js";
+
+/** Options of {@link jit}. */
+export interface JitOptions {
+  /** Arguments that are not tensors but part of the program, such as strings or sizes. */
+  readonly staticArgnums?: number | readonly number[];
+  /** Arguments whose memory the results may reuse; they must not be used again. */
+  readonly donate?: number | readonly number[];
+  /** The mesh to run on; by default the one that the function's shard maps or its arguments name. */
+  readonly mesh?: Mesh;
+  /** How the arguments are split: a prefix tree of specs or shardings; by default as they are. */
+  readonly inShardings?: unknown;
+  /** How the results are split; by default as the partitioner finds best. */
+  readonly outShardings?: unknown;
+  /**
+   * Mesh axes along which communication is hidden behind computation: what is gathered for a matrix product, or
+   * scattered after it, then travels in the hops of a ring, each while the block before it is multiplied.
+   */
+  readonly overlap?: readonly string[];
+  /** A name for messages and traces; by default the function's. */
+  readonly name?: string;
+}
+
+/** The arguments of a call: which of them hold tensors, and those tensors. */
+export interface CallArgs extends FlatArgs {
+  /** The positions of the arguments that are not static. */
+  readonly dynamic: readonly number[];
+  /** For every tensor whether its argument is donated. */
+  readonly donated: readonly boolean[];
+}
+
+/** A function traced for the types of its arguments; captures come before them. */
+export interface TracedCall {
+  readonly program: Program;
+  readonly captures: readonly Tensor[];
+  readonly outStructure: tree.Structure;
+}
+
+/** Where a program runs and how the user splits its inputs and outputs; what is undefined is chosen. */
+export interface Lowering {
+  readonly target: Mesh | Placement;
+  readonly inSpecs: readonly (Spec | undefined)[];
+  readonly outSpecs: readonly (Spec | undefined)[];
+  readonly overlap: readonly string[];
+}
+
+/** The name of a function in messages. */
+export function nameOf(fn: { readonly name: string }, { name }: JitOptions): string {
+  return name ?? (fn.name || "function");
+}
+
+/** Takes the arguments of a call apart. */
+export function callArgs(args: readonly unknown[], options: JitOptions, name: string): CallArgs {
+  const statics = numbers(options.staticArgnums);
+  const donate = numbers(options.donate);
+  const dynamic = range(args.length).filter((i) => !statics.includes(i));
+  const flat = flattenArgs(
+    dynamic.map((i) => args[i]),
+    name,
+  );
+  const donated = dynamic.flatMap((argument, i) =>
+    range(tree.numLeaves(childOf(flat.structure, i))).map(() => donate.includes(argument)),
+  );
+  return { ...flat, dynamic, donated };
+}
+
+/** Traces a function for arguments; static ones keep their values. */
+export function traceCall<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  args: A,
+  { dynamic, tensors, structure }: CallArgs,
+  name: string,
+): TracedCall {
+  const call = (...values: unknown[]) => {
+    const all: unknown[] = [...args];
+    dynamic.forEach((argument, i) => {
+      all[argument] = values[i];
+    });
+    return fn(...(all as unknown as A));
+  };
+  const types = tensors.map(({ type }) => type);
+  const traced = traceTree(call, structure, types, name);
+  return { ...traced, program: simplify(traced.program) };
+}
+
+/** Finds the mesh or device a program runs on, and the specs that options and arguments fix. */
+export function lowerCall(
+  { program, captures, outStructure }: TracedCall,
+  inputs: readonly Tensor[],
+  structure: tree.Structure,
+  options: JitOptions,
+  name: string,
+): Lowering {
+  const target = meshOfOptions(options) ?? meshOf(program) ?? targetOf(inputs) ?? onDevice(defaultEngine(1));
+  const placed = specsOn(target, inputs);
+  if (!(target instanceof Mesh)) {
+    return { target, inSpecs: placed, outSpecs: program.outputs.map(() => undefined), overlap: [] };
+  }
+  const resolve = (shardings: unknown, of: tree.Structure, values: Program["outputs"], what: string) =>
+    resolveAll(shardings, of, values, target, name, what);
+  const args = program.inputs.slice(captures.length);
+  const given = resolve(options.inShardings, structure, args, "argument");
+  return {
+    target,
+    inSpecs: placed.map((spec, i) => given[i - captures.length] ?? spec),
+    outSpecs: resolve(options.outShardings, outStructure, program.outputs, "result"),
+    overlap: overlapAxes(options, target, name),
+  };
+}
+
+function overlapAxes({ overlap = [] }: JitOptions, mesh: Mesh, name: string): readonly string[] {
+  const unknown = overlap.find((axis) => !mesh.axisNames.includes(axis));
+  if (unknown === undefined) return overlap;
+  throw new ShardingError(
+    `[${name}] overlap names the axis "${unknown}", which the mesh ${formatMesh(mesh)} does not have`,
+  );
+}
+
+/** A function as the devices run it. */
+export interface PerDevice extends PartitionedProgram {
+  /** The mesh, or undefined for one device. */
+  readonly mesh: Mesh | undefined;
+  readonly target: Mesh | Placement;
+  /** The tensors that the program is for: captured ones and arguments. */
+  readonly inputs: readonly Tensor[];
+  readonly inPaths: readonly string[];
+  readonly outPaths: readonly string[];
+  /** The types of whole inputs and outputs. */
+  readonly whole: Program;
+  readonly donated: readonly boolean[];
+}
+
+/** Traces and partitions a call without compiling or running anything. */
+export function perDevice<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  args: A,
+  options: JitOptions,
+): PerDevice {
+  const name = nameOf(fn, options);
+  const flat = callArgs(args, options, name);
+  const traced = traceCall(fn, args, flat, name);
+  const { program, captures } = traced;
+  const inputs = [...captures, ...flat.tensors];
+  const lowering = lowerCall(traced, inputs, flat.structure, options, name);
+  const { target } = lowering;
+  const mesh = target instanceof Mesh ? target : undefined;
+  const paths = (structure: tree.Structure, what: string) =>
+    tree
+      .flattenWithPath(tree.unflatten(structure, range(tree.numLeaves(structure))))
+      .map(({ path }) => (path === "" ? what : `${what} ${path}`));
+  return {
+    ...(mesh ? partition(program, mesh, lowering) : unsplit(program)),
+    mesh,
+    target,
+    inputs,
+    whole: program,
+    inPaths: [...captures.map((_, i) => `captured ${i}`), ...paths(flat.structure, "argument")],
+    outPaths: paths(traced.outStructure, "result"),
+    donated: [...captures.map(() => false), ...flat.donated],
+  };
+}
+
+function unsplit(program: Program): PartitionedProgram {
+  const whole = (atoms: Program["outputs"]) => atoms.map(({ type }) => replicatedSpec(type.shape.length));
+  return { program, inSpecs: whole(program.inputs), outSpecs: whole(program.outputs), gathers: [] };
+}
+
+const isSharding = (node: unknown) => node instanceof PartitionSpec || node instanceof NamedSharding;
+
+/** The mesh that options name, themselves or in a sharding. */
+export function meshOfOptions({ mesh, inShardings, outShardings }: JitOptions): Mesh | undefined {
+  return mesh ?? meshIn(inShardings) ?? meshIn(outShardings);
+}
+
+function meshIn(shardings: unknown): Mesh | undefined {
+  const found = tree.leaves(shardings, isSharding).find((leaf) => leaf instanceof NamedSharding);
+  return found instanceof NamedSharding ? found.mesh : undefined;
+}
+
+/** The specs of a prefix tree of shardings, one a leaf; undefined where nothing is said. */
+export function resolveAll(
+  shardings: unknown,
+  structure: tree.Structure,
+  values: readonly { readonly type: { readonly shape: readonly number[] } }[],
+  mesh: Mesh,
+  name: string,
+  what: string,
+): (Spec | undefined)[] {
+  if (shardings === undefined || shardings === null) return values.map(() => undefined);
+  const leaves = tree.broadcastPrefix(shardings, structure, name, isSharding);
+  return values.map(({ type }, i) => {
+    const leaf = leaves[i];
+    if (leaf === null || leaf === undefined) return undefined;
+    const spec = leaf instanceof NamedSharding ? leaf.spec : leaf;
+    if (!(spec instanceof PartitionSpec)) {
+      throw new ShardingError(
+        `[${name}] the sharding of ${what} leaf ${i} must be a PartitionSpec or NamedSharding`,
+      );
+    }
+    return resolveSpec(spec, mesh, type.shape, name, `${what} leaf ${i}`);
+  });
+}
+
+/** Argument numbers as a list. */
+export function numbers(list: number | readonly number[] | undefined): readonly number[] {
+  return list === undefined ? [] : typeof list === "number" ? [list] : list;
+}
+
+function childOf(structure: tree.Structure, i: number): tree.Structure {
+  return structure.kind === "array" ? at(structure.children, i) : structure;
+}

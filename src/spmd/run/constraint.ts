@@ -1,0 +1,59 @@
+import { ShardingError } from "../../ir/errors.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { leafTensor } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { Mesh } from "../mesh/mesh.js";
+import { PartitionSpec, resolveConstraint } from "../mesh/partitionSpec.js";
+import { NamedSharding } from "../mesh/sharding.js";
+
+let current: Mesh | undefined;
+
+/** Runs `fn` with a mesh that {@link withShardingConstraint} uses where it is given a bare spec. */
+export function withMesh<T>(mesh: Mesh, fn: () => T): T {
+  const before = current;
+  current = mesh;
+  try {
+    return fn();
+  } finally {
+    current = before;
+  }
+}
+
+/** The mesh of the surrounding {@link withMesh}, if any. */
+export function currentMesh(): Mesh | undefined {
+  return current;
+}
+
+const isSharding = (node: unknown) =>
+  node instanceof PartitionSpec || node instanceof NamedSharding || node instanceof Mesh;
+
+/**
+ * The same values, which the partitioner must split as given. Dims marked `P.UNCONSTRAINED` are left to it.
+ *
+ * @param shardings a spec or sharding for all tensors of the tree, or a prefix tree of them; bare specs need a
+ * surrounding {@link withMesh}
+ */
+export function withShardingConstraint<T>(values: T, shardings: unknown): T {
+  const entries = tree.flattenWithPath(values);
+  const { structure } = tree.flatten(values);
+  const leaves = tree.broadcastPrefix(shardings, structure, "withShardingConstraint", isSharding);
+  const constrained = entries.map(({ path, leaf }, i): Tensor => {
+    const x = leafTensor(leaf, "withShardingConstraint", path);
+    const sharding = leaves[i];
+    if (sharding === null || sharding === undefined) return x;
+    const mesh = sharding instanceof NamedSharding ? sharding.mesh : current;
+    const spec = sharding instanceof NamedSharding ? sharding.spec : sharding;
+    if (!(spec instanceof PartitionSpec)) {
+      throw new ShardingError("[withShardingConstraint] expects PartitionSpecs or NamedShardings");
+    }
+    if (!mesh) {
+      throw new ShardingError(
+        `[withShardingConstraint] ${spec} names axes but no mesh is known: pass a NamedSharding or call it inside withMesh(mesh, …)`,
+      );
+    }
+    const dims = resolveConstraint(spec, mesh, x.shape, "withShardingConstraint", path || "the tensor");
+    return ops.shardingConstraint(x, { mesh, spec: dims });
+  });
+  return tree.unflatten<T>(structure, constrained);
+}

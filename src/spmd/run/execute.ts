@@ -1,0 +1,230 @@
+import type { Engine, Executable } from "../../ir/engine.js";
+import { ShardingError } from "../../ir/errors.js";
+import { blockShape, formatMesh, formatSpec, type Spec } from "../../ir/mesh.js";
+import { printProgram } from "../../ir/print.js";
+import { forEachEqn, type Program } from "../../ir/program.js";
+import { at } from "../../ir/shape.js";
+import { traceFlat } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { currentRuntime, type Runtime } from "../../trace/runtime.js";
+import {
+  blockOffsets,
+  distinctBlocks,
+  onDevice,
+  type Placement,
+  place,
+  Storage,
+} from "../../trace/storage.js";
+import { Tensor } from "../../trace/tensor.js";
+import { Mesh } from "../mesh/mesh.js";
+import { placementOn, samePlacement } from "../mesh/sharding.js";
+import { type PartitionRequest, partition } from "../partition/partition.js";
+import { reshard } from "../partition/reshard.js";
+
+/** A program ready to run, with the places its inputs must have and its outputs will have. */
+export interface Compiled {
+  readonly executable: Executable;
+  readonly inPlacements: readonly Placement[];
+  readonly outPlacements: readonly Placement[];
+  readonly donated: readonly boolean[];
+}
+
+/** What {@link compile} is told besides the program. */
+export interface CompileRequest extends PartitionRequest {
+  /** Where to run: a mesh, or one device of an engine. */
+  readonly target: Mesh | Placement;
+  readonly donated?: readonly boolean[];
+  readonly name?: string;
+}
+
+/** Partitions a program for its target and compiles it there. */
+export function compile(program: Program, request: CompileRequest): Compiled {
+  const { target, name } = request;
+  const donated = request.donated ?? program.inputs.map(() => false);
+  const extra = { donated, ...(name === undefined ? {} : { name }) };
+  if (target instanceof Mesh) {
+    const parts = partition(program, target, request);
+    const executable = target.engine.compile(parts.program, {
+      mesh: target,
+      devices: target.deviceIds,
+      ...extra,
+    });
+    const placements = (specs: readonly Spec[]) => specs.map((spec) => placementOn(target, spec));
+    return {
+      executable,
+      inPlacements: placements(parts.inSpecs),
+      outPlacements: placements(parts.outSpecs),
+      donated,
+    };
+  }
+  const { engine, mesh, devices } = target;
+  const executable = engine.compile(program, { mesh, devices, ...extra });
+  const alone = (atoms: readonly unknown[]) => atoms.map(() => target);
+  return { executable, inPlacements: alone(program.inputs), outPlacements: alone(program.outputs), donated };
+}
+
+/** Runs a compiled program; donated inputs lose their memory to it. */
+export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
+  const storages = inputs.map((tensor) => tensor.storage("jit"));
+  const placed = storages.map((storage, i) => moveTo(storage, at(compiled.inPlacements, i)));
+  const results = compiled.executable.execute(placed.map((storage) => storage.read("jit")));
+  storages.forEach((storage, i) => {
+    const used = at(placed, i);
+    if (compiled.donated[i]) {
+      used.surrender();
+      if (used !== storage) storage.release();
+    } else if (used !== storage) used.release();
+  });
+  return results.map((buffers, i) => {
+    const placement = at(compiled.outPlacements, i);
+    const block = at(buffers, 0).type;
+    const shape = block.shape.map((n, d) => n * at(blockCounts(placement, block.shape.length), d));
+    return Tensor.stored(new Storage(placement, { dtype: block.dtype, shape }, buffers));
+  });
+}
+
+function blockCounts({ mesh, spec }: Placement, rank: number): number[] {
+  const ones = Array.from({ length: rank }, () => 1);
+  return blockShape(ones, spec, mesh).map((part) => Math.round(1 / part));
+}
+
+/** The same values in another place; the same storage when it is there already. */
+function moveTo(storage: Storage, placement: Placement): Storage {
+  if (samePlacement(storage.placement, placement)) return storage;
+  const data = storage.peek("jit");
+  if (data) return place(placement, storage.type, data);
+  const { engine, mesh } = storage.placement;
+  if (engine !== placement.engine) {
+    throw new ShardingError(
+      `a tensor on engine "${engine.name}" is used on engine "${placement.engine.name}": move it with \`await devicePut(tensor, sharding)\` first`,
+    );
+  }
+  if (mesh instanceof Mesh && samePlacement({ ...storage.placement, spec: placement.spec }, placement)) {
+    return reshardOnMesh(storage, mesh, placement);
+  }
+  return copyBlocks(storage, placement);
+}
+
+/** Changes the spec on one mesh with collectives. */
+function reshardOnMesh(storage: Storage, mesh: Mesh, to: Placement): Storage {
+  const from = storage.placement.spec;
+  const blockType = { dtype: storage.type.dtype, shape: blockShape(storage.type.shape, from, mesh) };
+  const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
+  const executable = cached(mesh.engine, `reshard ${placementKey(to)} ${printProgram(program)}`, () =>
+    mesh.engine.compile(program, { mesh, devices: mesh.deviceIds, name: "reshard" }),
+  );
+  return new Storage(to, storage.type, at(executable.execute([storage.read("reshard")]), 0));
+}
+
+/** Builds every block of the new placement on its device from copies of the old blocks. */
+function copyBlocks(storage: Storage, to: Placement): Storage {
+  const { engine } = to;
+  const { mesh, spec } = storage.placement;
+  const positions = distinctBlocks(mesh, spec);
+  const buffers = to.devices.map((device, position) => {
+    const copies = positions.map((from) => engine.transfer(at(storage.read("devicePut"), from), device));
+    const offsets = blockOffsets(storage.type.shape, to.spec, to.mesh, position);
+    const sizes = blockShape(storage.type.shape, to.spec, to.mesh);
+    const { program } = traceFlat(
+      (blocks) => {
+        let whole = ops.zeros(storage.type);
+        blocks.forEach((block, i) => {
+          const starts = blockOffsets(storage.type.shape, spec, mesh, at(positions, i));
+          whole = ops.dynamicUpdateSlice(
+            whole,
+            block,
+            starts.map((start) => Tensor.scalar(start, "int32")),
+          );
+        });
+        return [
+          ops.slice(
+            whole,
+            offsets,
+            offsets.map((start, d) => start + at(sizes, d)),
+          ),
+        ];
+      },
+      copies.map((copy) => copy.type),
+    );
+    const executable = engine.compile(program, { mesh: { axes: [] }, devices: [device], name: "devicePut" });
+    const [result] = executable.execute(copies.map((copy) => [copy]));
+    for (const copy of copies) engine.release(copy);
+    return at(result ?? [], 0);
+  });
+  return new Storage(to, storage.type, buffers);
+}
+
+/** The mesh that a program's shard maps and constraints name. */
+export function meshOf(program: Program): Mesh | undefined {
+  let found: Mesh | undefined;
+  forEachEqn(program, (eqn) => {
+    if (eqn.op !== "shardMap" && eqn.op !== "shardingConstraint") return;
+    const { mesh } = eqn.params;
+    if (!(mesh instanceof Mesh)) return;
+    if (found && (formatMesh(found) !== formatMesh(mesh) || found.engine !== mesh.engine)) {
+      throw new ShardingError(
+        `one program uses two meshes, ${found} and ${mesh}: use one mesh with all axes`,
+      );
+    }
+    found ??= mesh;
+  });
+  return found;
+}
+
+/** Where a program on these tensors should run when it names no mesh itself. */
+export function targetOf(inputs: readonly Tensor[]): Mesh | Placement | undefined {
+  const host = currentRuntime().hostEngine;
+  const placements = inputs
+    .map((tensor) => tensor.storage("run").placement)
+    .filter(({ engine, mesh }) => engine !== host || mesh instanceof Mesh);
+  const spread = placements.find(({ mesh }) => mesh instanceof Mesh);
+  if (spread?.mesh instanceof Mesh) return spread.mesh;
+  const [first] = placements;
+  return first && onDevice(first.engine, at(first.devices, 0));
+}
+
+/** The specs that inputs already have on the mesh; others are left to the partitioner. */
+export function specsOn(target: Mesh | Placement, inputs: readonly Tensor[]): (Spec | undefined)[] {
+  return inputs.map((tensor) => {
+    const { placement } = tensor.storage("run");
+    return placement.mesh === target ? placement.spec : undefined;
+  });
+}
+
+/** A text that tells placements apart. */
+export function placementKey({ engine, mesh, devices, spec }: Placement): string {
+  return `${engine.name}${formatMesh(mesh)}@${devices.join()}${formatSpec(spec)}`;
+}
+
+const executables = new WeakMap<Engine, Map<string, Executable>>();
+
+function cached(engine: Engine, key: string, make: () => Executable): Executable {
+  const known = executables.get(engine) ?? new Map<string, Executable>();
+  executables.set(engine, known);
+  const executable = known.get(key) ?? make();
+  known.set(key, executable);
+  return executable;
+}
+
+const eager = new WeakMap<Engine, Map<string, Compiled>>();
+
+/** The runtime behind the array API outside of `jit`: every op is a small program of its own. */
+export function createRuntime(hostEngine: Engine): Runtime {
+  const host = onDevice(hostEngine);
+  return {
+    hostEngine,
+    run(program: Program, inputs: readonly Tensor[]): Tensor[] {
+      const target = meshOf(program) ?? targetOf(inputs) ?? host;
+      if (target === host) return run(compile(program, { target }), inputs);
+      const inSpecs = specsOn(target, inputs);
+      const known = eager.get(target.engine) ?? new Map<string, Compiled>();
+      eager.set(target.engine, known);
+      const where = target instanceof Mesh ? placementKey(placementOn(target, [])) : placementKey(target);
+      const key = `${where} ${inSpecs.map((spec) => spec && formatSpec(spec))} ${printProgram(program)}`;
+      const compiled =
+        known.get(key) ?? compile(program, { target, inSpecs, name: program.eqns[0]?.op ?? "copy" });
+      known.set(key, compiled);
+      return run(compiled, inputs);
+    },
+  };
+}

@@ -1,0 +1,122 @@
+import { formatSpec } from "../../ir/mesh.js";
+import { formatType } from "../../ir/shape.js";
+import { boundAxes } from "../../trace/axes.js";
+import { inline, isTracing } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { Mesh } from "../mesh/mesh.js";
+import { placementOn } from "../mesh/sharding.js";
+import {
+  callArgs,
+  type JitOptions,
+  type Lowering,
+  lowerCall,
+  meshOfOptions,
+  nameOf,
+  numbers,
+  resolveAll,
+  type TracedCall,
+  traceCall,
+} from "./call.js";
+import { type Compiled, compile, placementKey, run } from "./execute.js";
+
+export type { JitOptions } from "./call.js";
+
+interface Entry extends TracedCall {
+  readonly compiled: Map<string, Compiled>;
+}
+
+/**
+ * Compiles a function of tensors. It is traced and compiled once for every combination of tree structure,
+ * types and static arguments; inside another traced function its equations are recorded there, and its
+ * shardings become constraints.
+ *
+ * ```ts
+ * const step = jit((params: Params, batch: Batch) => …, { donate: 0 });
+ * ```
+ */
+export function jit<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  options: JitOptions = {},
+): (...args: A) => R {
+  const name = nameOf(fn, options);
+  const statics = numbers(options.staticArgnums);
+  const entries = new Map<string, Entry>();
+
+  return (...args: A): R => {
+    const flat = callArgs(args, options, name);
+    const key = [
+      tree.formatStructure(flat.structure),
+      flat.tensors.map(({ type }) => formatType(type)).join(),
+      boundAxes().map((axis) => `${axis.name}=${axis.size}`),
+      ...statics.map((i) => staticKey(args[i])),
+    ].join(" | ");
+    let entry = entries.get(key);
+    if (!entry) {
+      entry = { ...traceCall(fn, args, flat, name), compiled: new Map() };
+      if (entry.captures.every((tensor) => tensor.node.kind !== "traced")) entries.set(key, entry);
+    }
+    const { program, captures, outStructure } = entry;
+    if (isTracing()) {
+      const ins = constrained(flat.tensors, options.inShardings, flat.structure, options, name);
+      const outs = inline(program, [...captures, ...ins]);
+      return tree.unflatten<R>(
+        outStructure,
+        constrained(outs, options.outShardings, outStructure, options, name),
+      );
+    }
+    const inputs = [...captures, ...flat.tensors];
+    const lowering = lowerCall(entry, inputs, flat.structure, options, name);
+    const specs = lowering.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
+    const place = `${targetKey(lowering.target)} ${specs}`;
+    let compiled = entry.compiled.get(place);
+    if (!compiled) {
+      const donated = [...captures.map(() => false), ...flat.donated];
+      compiled = compile(program, { ...lowering, donated, name });
+      entry.compiled.set(place, compiled);
+    }
+    return tree.unflatten<R>(outStructure, run(compiled, inputs));
+  };
+}
+
+/** Inside a surrounding trace the shardings of arguments and results become constraints. */
+function constrained(
+  tensors: readonly Tensor[],
+  shardings: unknown,
+  structure: tree.Structure,
+  options: JitOptions,
+  name: string,
+): readonly Tensor[] {
+  const mesh = meshOfOptions(options);
+  const manual = new Set(boundAxes().map((axis) => axis.name));
+  if (!mesh || mesh.axisNames.some((axis) => manual.has(axis))) return tensors;
+  const specs = resolveAll(shardings, structure, tensors, mesh, name, "leaf");
+  return tensors.map((x, i) => {
+    const spec = specs[i];
+    return spec ? ops.shardingConstraint(x, { mesh, spec }) : x;
+  });
+}
+
+const engineIds = new WeakMap<object, number>();
+let nextEngineId = 0;
+
+/** Targets are told apart by engine, devices and mesh axes. */
+function targetKey(target: Lowering["target"]): string {
+  const placement = target instanceof Mesh ? placementOn(target, []) : target;
+  const id = engineIds.get(placement.engine) ?? nextEngineId++;
+  engineIds.set(placement.engine, id);
+  return `${id} ${placementKey(placement)}`;
+}
+
+const staticIds = new WeakMap<object, number>();
+let nextStaticId = 0;
+
+/** Static arguments are told apart by value, objects and functions by identity. */
+function staticKey(value: unknown): string {
+  if (typeof value !== "object" && typeof value !== "function") return `${typeof value} ${String(value)}`;
+  if (value === null) return "null";
+  const id = staticIds.get(value) ?? nextStaticId++;
+  staticIds.set(value, id);
+  return `object ${id}`;
+}

@@ -1,0 +1,143 @@
+import { ShardingError } from "../../ir/errors.js";
+import { blockShape, formatMesh, globalShape, type Spec } from "../../ir/mesh.js";
+import { at, formatType } from "../../ir/shape.js";
+import { withAxes } from "../../trace/axes.js";
+import { bind } from "../../trace/builder.js";
+import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { type Mesh, unknownAxis } from "../mesh/mesh.js";
+import { PartitionSpec, replicatedSpec, resolveSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
+import { varyingOutputs } from "../partition/replication.js";
+
+/** Options of {@link shardMap}. */
+export interface ShardMapOptions {
+  readonly mesh: Mesh;
+  /** How the arguments are split: a spec for all, or a list with a (prefix tree of) specs for each. */
+  readonly inSpecs: unknown;
+  /** How the blocks that the function returns are put together: a prefix tree of specs. */
+  readonly outSpecs: unknown;
+  /** Whether to refuse results that are declared equal along an axis although they may differ; on by default. */
+  readonly checkReplication?: boolean;
+  /** The mesh axes that the function handles itself; all by default. The others stay with the partitioner. */
+  readonly axisNames?: readonly string[];
+}
+
+const isSpec = (node: unknown) => node instanceof PartitionSpec;
+
+/**
+ * A function over whole tensors from one that sees a single device's blocks and may call collectives
+ * (`lax.psum`, …) over the mesh's axes.
+ *
+ * ```ts
+ * const mean = shardMap((x: Tensor) => lax.pmean(x, "data"), { mesh, inSpecs: P("data"), outSpecs: P() });
+ * ```
+ */
+export function shardMap<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  { mesh, inSpecs, outSpecs, checkReplication = true, axisNames }: ShardMapOptions,
+): (...args: A) => R {
+  const manual = axisNames ?? mesh.axisNames;
+  for (const name of manual) {
+    if (!mesh.axisNames.includes(name)) throw unknownAxis(mesh, name, "shardMap");
+  }
+  return (...args) => {
+    const flat = flattenArgs(args, "shardMap");
+    const paths = tree.flattenWithPath(args).map(({ path }) => `argument ${path}`);
+    const specs = readSpecs(inSpecs, flat.structure, "inSpecs").map((spec, i) => {
+      const tensor = at(flat.tensors, i);
+      return manualOnly(
+        resolveSpec(spec, mesh, tensor.shape, "shardMap", at(paths, i)),
+        manual,
+        at(paths, i),
+      );
+    });
+    const types = flat.tensors.map(({ type }, i) => ({
+      dtype: type.dtype,
+      shape: blockShape(type.shape, at(specs, i), mesh),
+    }));
+    const axes = mesh.axes.filter(({ name }) => manual.includes(name));
+    const traced = withAxes(axes, () =>
+      traceTree(fn as (...args: never[]) => unknown, flat.structure, types, "shardMap"),
+    );
+    const captured = traced.captures.map((tensor) => replicatedSpec(tensor.ndim));
+    const allIn = [...captured, ...specs];
+    const allOut = resolveOutputs(traced, outSpecs, mesh, manual);
+    if (checkReplication) checkReplicated(traced, allIn, allOut, mesh);
+    const results = bind("shardMap", [...traced.captures, ...flat.tensors], {
+      mesh,
+      manual,
+      inSpecs: allIn,
+      outSpecs: allOut,
+      body: traced.program,
+    });
+    return tree.unflatten<R>(traced.outStructure, results);
+  };
+}
+
+function readSpecs(specs: unknown, structure: tree.Structure, what: string): PartitionSpec[] {
+  return tree.broadcastPrefix(specs, structure, `shardMap ${what}`, isSpec).map((spec) => {
+    if (spec === null || spec === undefined) return new PartitionSpec([]);
+    if (spec instanceof PartitionSpec) return spec;
+    throw new ShardingError(
+      `[shardMap] ${what} must hold PartitionSpecs made with P(…), found ${String(spec)}`,
+    );
+  });
+}
+
+function manualOnly(spec: Spec, manual: readonly string[], what: string): Spec {
+  const other = spec.flat().filter((name) => !manual.includes(name));
+  if (other.length > 0) {
+    throw new ShardingError(
+      `[shardMap] ${what}: the spec names axis "${other[0]}", which is not among axisNames [${manual.join(", ")}]`,
+    );
+  }
+  return spec;
+}
+
+function resolveOutputs(
+  traced: TracedTree,
+  outSpecs: unknown,
+  mesh: Mesh,
+  manual: readonly string[],
+): Spec[] {
+  const specs = readSpecs(outSpecs, traced.outStructure, "outSpecs");
+  return traced.program.outputs.map(({ type }, i) => {
+    const spec = at(specs, i);
+    const what = `result leaf ${i} (${formatType(type)} on each device)`;
+    if (spec.entries.length > type.shape.length) {
+      throw new ShardingError(
+        `[shardMap] ${what}: ${spec} has ${spec.entries.length} entries for ${type.shape.length} dims`,
+      );
+    }
+    const dims = spec.dims(type.shape.length).map((axes) => (axes === "unconstrained" ? [] : axes));
+    const whole = globalShape(type.shape, dims, mesh);
+    return manualOnly(resolveSpec(spec, mesh, whole, "shardMap", what), manual, what);
+  });
+}
+
+function checkReplicated(
+  traced: TracedTree,
+  inSpecs: readonly Spec[],
+  outSpecs: readonly Spec[],
+  mesh: Mesh,
+): void {
+  const varying = varyingOutputs(
+    traced.program,
+    inSpecs.map((spec) => new Set(spec.flat())),
+  );
+  const wrong = varying.flatMap((axes, i) => {
+    const spec = at(outSpecs, i);
+    const hidden = [...axes].filter((name) => !spec.flat().includes(name) && mesh.axisSize(name) > 1);
+    if (hidden.length === 0) return [];
+    return [
+      `  result leaf ${i} with ${toPartitionSpec(spec)} may differ along ${hidden.map((a) => `"${a}"`).join(", ")}`,
+    ];
+  });
+  if (wrong.length > 0) {
+    throw new ShardingError(
+      `[shardMap] results that are not split over an axis must be equal along it on the mesh ${formatMesh(mesh)}:\n${wrong.join("\n")}\n` +
+        "name the axis in outSpecs, reduce over it (lax.psum, lax.pmean, lax.allGather), or pass checkReplication: false",
+      "replication",
+    );
+  }
+}

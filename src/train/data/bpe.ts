@@ -1,0 +1,280 @@
+import { at } from "../../ir/shape.js";
+import { byteCharacters, bytesByCharacter, bytesOfToken } from "./byteLevel.js";
+import { checkToken, type Tokenizer } from "./tokenizer.js";
+
+/** A token that is found in the text before anything else. */
+export interface AddedToken {
+  readonly id: number;
+  readonly content: string;
+  /** Whether it is no text but a mark, such as the end of a document. */
+  readonly special: boolean;
+  /** Whether it is found in the normalised text, in its own normalised form; false by default. */
+  readonly normalized?: boolean;
+}
+
+/** What is done with pieces of text: a pattern cuts them, `prefixSpace` puts a space before those without one. */
+export type Cut = RegExp | "prefixSpace";
+
+/** The parts of a byte-level BPE tokeniser. */
+export interface BpeModel {
+  /** The tokens by number; each character stands for a byte. */
+  readonly vocab: readonly string[];
+  /** Pairs of tokens that are joined, the most urgent first. */
+  readonly merges: readonly (readonly [left: number, right: number, joined: number])[];
+  readonly addedTokens: readonly AddedToken[];
+  /** How text is cut into pieces, one after the other; no merge crosses them. */
+  readonly cuts: readonly Cut[];
+  /** The form of Unicode into which text is brought first. */
+  readonly normalize?: "NFC" | "NFD" | "NFKC" | "NFKD";
+  /** Whether a piece that is a token itself is taken as it is. */
+  readonly ignoreMerges?: boolean;
+}
+
+/** Pieces of the text whose tokens are remembered. */
+const maxRemembered = 100_000;
+const longestRemembered = 64;
+
+/** A tokeniser that joins bytes to the words and parts of words of its vocabulary. */
+export class BpeTokenizer implements Tokenizer {
+  readonly model: BpeModel;
+  readonly vocabSize: number;
+  readonly endOfText: number | undefined;
+  private readonly bytes: readonly (Uint8Array | undefined)[];
+  private readonly byteTokens: readonly number[];
+  private readonly ranks = new Map<number, { readonly rank: number; readonly joined: number }>();
+  private readonly wholeTokens: ReadonlyMap<string, number>;
+  /** Added tokens in the order in which they are looked for: those of the raw text come first. */
+  private readonly rawMarks: Marks | undefined;
+  private readonly normalizedMarks: Marks | undefined;
+  private readonly remembered = new Map<string, readonly number[]>();
+
+  constructor(model: BpeModel) {
+    this.model = model;
+    this.vocabSize = model.addedTokens.reduce((n, { id }) => Math.max(n, id + 1), model.vocab.length);
+    const byteTokens = Array.from({ length: 256 }, () => -1);
+    model.vocab.forEach((token, id) => {
+      const byte = bytesByCharacter.get(token);
+      if (byte !== undefined) byteTokens[byte] = id;
+    });
+    this.byteTokens = byteTokens;
+    const isNormalized = ({ normalized }: AddedToken) => normalized === true;
+    const addedTokens = model.addedTokens.map((token) =>
+      isNormalized(token) ? { ...token, content: this.normalize(token.content) } : token,
+    );
+    const added = new Map(addedTokens.map(({ id, content }) => [id, content]));
+    // An added token that is also the sign of a byte stays that byte: other characters need it.
+    for (const id of byteTokens) added.delete(id);
+    this.bytes = Array.from({ length: this.vocabSize }, (_, id) => {
+      const text = added.get(id);
+      if (text !== undefined) return new TextEncoder().encode(text);
+      const bytes = bytesOfToken(model.vocab[id] ?? "");
+      return bytes && Uint8Array.from(bytes);
+    });
+    model.merges.forEach(([left, right, joined], rank) => {
+      this.ranks.set(left * this.vocabSize + right, { rank, joined });
+    });
+    this.wholeTokens = new Map(model.ignoreMerges ? model.vocab.map((token, id) => [token, id]) : []);
+    this.rawMarks = marksOf(addedTokens.filter((token) => !isNormalized(token)));
+    this.normalizedMarks = marksOf(addedTokens.filter(isNormalized));
+    this.endOfText = ["<|endoftext|>", "<|end_of_text|>", "</s>"]
+      .map((name) => model.addedTokens.find(({ content }) => content === name)?.id)
+      .find((id) => id !== undefined);
+  }
+
+  encode(text: string): Int32Array {
+    const tokens: number[] = [];
+    for (const part of findMarks(text, this.rawMarks)) {
+      if (typeof part === "number") tokens.push(part);
+      else this.encodeNormalized(this.normalize(part), tokens);
+    }
+    return Int32Array.from(tokens);
+  }
+
+  decode(tokens: ArrayLike<number>): string {
+    const parts = Array.from(
+      tokens,
+      (token) => this.bytes[checkToken(token, this.vocabSize)] ?? new Uint8Array(),
+    );
+    return Buffer.concat(parts).toString("utf8");
+  }
+
+  private normalize(text: string): string {
+    return this.model.normalize ? text.normalize(this.model.normalize) : text;
+  }
+
+  private encodeNormalized(text: string, tokens: number[]): void {
+    for (const part of findMarks(text, this.normalizedMarks)) {
+      if (typeof part === "number") tokens.push(part);
+      else this.encodePlain(part, tokens);
+    }
+  }
+
+  private encodePlain(text: string, tokens: number[]): void {
+    for (const piece of cut(text, this.model.cuts)) {
+      let known = this.remembered.get(piece);
+      if (!known) {
+        known = this.encodePiece(piece);
+        if (piece.length <= longestRemembered) {
+          if (this.remembered.size >= maxRemembered) this.remembered.clear();
+          this.remembered.set(piece, known);
+        }
+      }
+      for (const token of known) tokens.push(token);
+    }
+  }
+
+  private encodePiece(piece: string): readonly number[] {
+    const bytes = new TextEncoder().encode(piece);
+    if (this.wholeTokens.size > 0) {
+      const whole = this.wholeTokens.get(characters(bytes));
+      if (whole !== undefined) return [whole];
+    }
+    // Bytes that the vocabulary does not have are left out, as the reference does without an unknown token.
+    const symbols = Array.from(bytes, (byte) => at(this.byteTokens, byte)).filter((token) => token >= 0);
+    return symbols.length <= 32 ? this.joinShort(symbols) : this.joinLong(symbols);
+  }
+
+  /** Joins the most urgent pair until there is none. */
+  private joinShort(symbols: number[]): number[] {
+    for (;;) {
+      let best = -1;
+      let found: { readonly rank: number; readonly joined: number } | undefined;
+      for (let i = 0; i + 1 < symbols.length; i++) {
+        const pair = this.ranks.get(at(symbols, i) * this.vocabSize + at(symbols, i + 1));
+        if (pair && (!found || pair.rank < found.rank)) {
+          found = pair;
+          best = i;
+        }
+      }
+      if (!found) return symbols;
+      symbols.splice(best, 2, found.joined);
+    }
+  }
+
+  /** The same with a heap, so that a text without spaces does not take quadratic time. */
+  private joinLong(symbols: number[]): number[] {
+    const n = symbols.length;
+    const next = Int32Array.from(symbols, (_, i) => (i + 1 < n ? i + 1 : -1));
+    const previous = Int32Array.from(symbols, (_, i) => i - 1);
+    // An entry is rank · n + position, so that the smallest is the most urgent and then the leftmost.
+    const heap: number[] = [];
+    const pairAt = (i: number) => {
+      const right = next[i] ?? -1;
+      return right < 0 ? undefined : this.ranks.get(at(symbols, i) * this.vocabSize + at(symbols, right));
+    };
+    const push = (i: number) => {
+      const pair = pairAt(i);
+      if (pair) pushHeap(heap, pair.rank * n + i);
+    };
+    for (let i = 0; i < n; i++) push(i);
+    for (let entry = popHeap(heap); entry !== undefined; entry = popHeap(heap)) {
+      const i = entry % n;
+      const pair = at(symbols, i) < 0 ? undefined : pairAt(i);
+      if (!pair || pair.rank !== Math.floor(entry / n)) continue;
+      const right = next[i] ?? -1;
+      symbols[i] = pair.joined;
+      symbols[right] = -1;
+      const after = next[right] ?? -1;
+      next[i] = after;
+      if (after >= 0) previous[after] = i;
+      push(i);
+      const before = previous[i] ?? -1;
+      if (before >= 0) push(before);
+    }
+    return symbols.filter((token) => token >= 0);
+  }
+}
+
+/** Texts that are tokens wherever they stand. */
+interface Marks {
+  readonly pattern: RegExp;
+  readonly ids: ReadonlyMap<string, number>;
+}
+
+function marksOf(tokens: readonly AddedToken[]): Marks | undefined {
+  const contents = tokens.map(({ content }) => content).filter((content) => content !== "");
+  if (contents.length === 0) return undefined;
+  // Of two tokens that begin alike the longer one is found.
+  const alternatives = contents.sort((a, b) => b.length - a.length).map(escapePattern);
+  return {
+    pattern: new RegExp(alternatives.join("|"), "gu"),
+    ids: new Map(tokens.map(({ id, content }) => [content, id])),
+  };
+}
+
+/** The numbers of the marks in a text, and the texts between them that are not empty. */
+function* findMarks(text: string, marks: Marks | undefined): Generator<string | number> {
+  let start = 0;
+  for (const match of marks ? text.matchAll(marks.pattern) : []) {
+    if (match.index > start) yield text.slice(start, match.index);
+    yield marks?.ids.get(match[0]) ?? 0;
+    start = match.index + match[0].length;
+  }
+  if (start < text.length) yield text.slice(start);
+}
+
+function characters(bytes: Uint8Array): string {
+  let text = "";
+  for (const byte of bytes) text += at(byteCharacters, byte);
+  return text;
+}
+
+/** A pattern that matches exactly this text. */
+export function escapePattern(text: string): string {
+  return text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&");
+}
+
+/** Cuts text by patterns, each within the pieces of the one before; what a pattern leaves is a piece too. */
+export function cut(text: string, cuts: readonly Cut[]): string[] {
+  return cuts.reduce<string[]>(
+    (pieces, step) => {
+      if (step !== "prefixSpace") return pieces.flatMap((piece) => split(piece, step));
+      return pieces.map((piece) => (piece.startsWith(" ") ? piece : ` ${piece}`));
+    },
+    [text],
+  );
+}
+
+function split(piece: string, pattern: RegExp): string[] {
+  const parts: string[] = [];
+  let start = 0;
+  for (const match of piece.matchAll(pattern)) {
+    if (match.index > start) parts.push(piece.slice(start, match.index));
+    if (match[0] !== "") parts.push(match[0]);
+    start = match.index + match[0].length;
+  }
+  if (start < piece.length) parts.push(piece.slice(start));
+  return parts;
+}
+
+/** Adds a number to a binary heap. */
+export function pushHeap(heap: number[], value: number): void {
+  let i = heap.length;
+  heap.push(value);
+  while (i > 0) {
+    const parent = (i - 1) >> 1;
+    const above = at(heap, parent);
+    if (above <= value) break;
+    heap[i] = above;
+    i = parent;
+  }
+  heap[i] = value;
+}
+
+/** Takes the smallest number out of a binary heap. */
+export function popHeap(heap: number[]): number | undefined {
+  const top = heap[0];
+  const last = heap.pop();
+  if (top === undefined || last === undefined || heap.length === 0) return top;
+  let i = 0;
+  for (;;) {
+    let child = 2 * i + 1;
+    if (child >= heap.length) break;
+    if (child + 1 < heap.length && at(heap, child + 1) < at(heap, child)) child++;
+    if (at(heap, child) >= last) break;
+    heap[i] = at(heap, child);
+    i = child;
+  }
+  heap[i] = last;
+  return top;
+}

@@ -1,0 +1,181 @@
+import { ValueError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+import { type BpeModel, BpeTokenizer, type Cut, cut } from "./bpe.js";
+import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
+
+/** Options of {@link trainBpe}. */
+export interface TrainBpeOptions {
+  /** The number of tokens, bytes and special tokens included. */
+  readonly vocabSize: number;
+  /** Marks with tokens of their own; `<|endoftext|>` by default. */
+  readonly specialTokens?: readonly string[];
+  /** Pairs that are rarer are not joined; 2 by default. */
+  readonly minFrequency?: number;
+}
+
+/** A word of the text as a list of tokens, and how often it occurs. */
+interface Word {
+  symbols: number[];
+  readonly count: number;
+}
+
+/**
+ * Learns a byte-level BPE tokeniser from text, joining the most frequent pair of tokens again and again.
+ * Of equally frequent pairs the one with the smaller tokens comes first, as in the reference implementation.
+ */
+export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptions): BpeTokenizer {
+  const { vocabSize, specialTokens = ["<|endoftext|>"], minFrequency = 2 } = options;
+  const least = 256 + specialTokens.length;
+  if (!Number.isInteger(vocabSize) || vocabSize < least || vocabSize > maxVocabSize) {
+    throw new ValueError(
+      `[trainBpe] vocabSize must be a whole number from ${least} (256 bytes and ${specialTokens.length} special tokens) to ${maxVocabSize}, got ${vocabSize}`,
+    );
+  }
+  const alphabet = [...byteCharacters].sort();
+  const vocab = [...specialTokens, ...alphabet];
+  const tokenOf = new Map(alphabet.map((character, i) => [character, specialTokens.length + i]));
+  const byteToken = byteCharacters.map((character) => tokenOf.get(character) ?? 0);
+  const cuts = [translatePattern(gpt2Pattern)];
+  const words = countWords(text, cuts).map(([word, count]): Word => {
+    const bytes = new TextEncoder().encode(word);
+    return { symbols: Array.from(bytes, (byte) => at(byteToken, byte)), count };
+  });
+  const merges = learnMerges(words, vocab, vocabSize, minFrequency);
+  const addedTokens = specialTokens.map((content, id) => ({ id, content, special: true }));
+  const model: BpeModel = { vocab, merges, addedTokens, cuts };
+  return new BpeTokenizer(model);
+}
+
+/** Pairs of tokens are numbers: left · 2²⁰ + right. */
+const maxVocabSize = 2 ** 20;
+
+function countWords(text: string | Iterable<string>, cuts: readonly Cut[]): [string, number][] {
+  const counts = new Map<string, number>();
+  for (const part of typeof text === "string" ? [text] : text) {
+    for (const word of cut(part, cuts)) counts.set(word, (counts.get(word) ?? 0) + 1);
+  }
+  return [...counts];
+}
+
+function learnMerges(words: readonly Word[], vocab: string[], vocabSize: number, minFrequency: number) {
+  const counts = new Map<number, number>();
+  const places = new Map<number, Set<number>>();
+  const change = (left: number, right: number, by: number, word: number) => {
+    const pair = left * maxVocabSize + right;
+    counts.set(pair, (counts.get(pair) ?? 0) + by);
+    if (by <= 0) return;
+    const where = places.get(pair);
+    if (where) where.add(word);
+    else places.set(pair, new Set([word]));
+  };
+  words.forEach(({ symbols, count }, w) => {
+    for (let i = 0; i + 1 < symbols.length; i++) change(at(symbols, i), at(symbols, i + 1), count, w);
+  });
+  const queue = new PairQueue();
+  for (const [pair, count] of counts) queue.push(pair, count);
+  // Tokens with the same text are one token, whichever pair they were joined from.
+  const tokens = new Map(vocab.map((token, id) => [token, id]));
+  const merges: [number, number, number][] = [];
+  while (vocab.length < vocabSize) {
+    const top = queue.pop();
+    if (!top) break;
+    const current = counts.get(top.pair) ?? 0;
+    if (current !== top.count) {
+      // The count was lowered since; the pair waits for its turn again.
+      queue.push(top.pair, current);
+      continue;
+    }
+    if (current < Math.max(1, minFrequency)) break;
+    const left = Math.floor(top.pair / maxVocabSize);
+    const right = top.pair % maxVocabSize;
+    const text = at(vocab, left) + at(vocab, right);
+    const joined = tokens.get(text) ?? vocab.length;
+    if (joined === vocab.length) {
+      vocab.push(text);
+      tokens.set(text, joined);
+    }
+    merges.push([left, right, joined]);
+    const raised = new Set<number>();
+    for (const w of places.get(top.pair) ?? []) {
+      const word = at(words, w);
+      const { symbols, count } = word;
+      const result: number[] = [];
+      for (let i = 0; i < symbols.length; i++) {
+        const symbol = at(symbols, i);
+        if (symbol !== left || symbols[i + 1] !== right) {
+          result.push(symbol);
+          continue;
+        }
+        const before = result.at(-1);
+        if (before !== undefined) {
+          change(before, left, -count, w);
+          change(before, joined, count, w);
+          raised.add(before * maxVocabSize + joined);
+        }
+        const after = symbols[i + 2];
+        if (after !== undefined) {
+          change(right, after, -count, w);
+          change(joined, after, count, w);
+          raised.add(joined * maxVocabSize + after);
+        }
+        result.push(joined);
+        i++;
+      }
+      word.symbols = result;
+    }
+    counts.delete(top.pair);
+    places.delete(top.pair);
+    for (const pair of raised) queue.push(pair, counts.get(pair) ?? 0);
+  }
+  return merges;
+}
+
+/** Pairs by count, the most frequent first, then by their tokens. */
+class PairQueue {
+  private readonly pairs: number[] = [];
+  private readonly counts: number[] = [];
+
+  push(pair: number, count: number): void {
+    if (count <= 0) return;
+    let i = this.pairs.length;
+    while (i > 0) {
+      const parent = (i - 1) >> 1;
+      if (!this.isFirst(pair, count, parent)) break;
+      this.move(parent, i);
+      i = parent;
+    }
+    this.pairs[i] = pair;
+    this.counts[i] = count;
+  }
+
+  pop(): { readonly pair: number; readonly count: number } | undefined {
+    const [pair] = this.pairs;
+    const [count] = this.counts;
+    if (pair === undefined || count === undefined) return undefined;
+    const lastPair = this.pairs.pop() ?? 0;
+    const lastCount = this.counts.pop() ?? 0;
+    const n = this.pairs.length;
+    if (n === 0) return { pair, count };
+    let i = 0;
+    for (let child = 1; child < n; child = 2 * i + 1) {
+      if (child + 1 < n && this.isFirst(at(this.pairs, child + 1), at(this.counts, child + 1), child))
+        child++;
+      if (this.isFirst(lastPair, lastCount, child)) break;
+      this.move(child, i);
+      i = child;
+    }
+    this.pairs[i] = lastPair;
+    this.counts[i] = lastCount;
+    return { pair, count };
+  }
+
+  private isFirst(pair: number, count: number, other: number): boolean {
+    const than = at(this.counts, other);
+    return count > than || (count === than && pair < at(this.pairs, other));
+  }
+
+  private move(from: number, to: number): void {
+    this.pairs[to] = at(this.pairs, from);
+    this.counts[to] = at(this.counts, from);
+  }
+}

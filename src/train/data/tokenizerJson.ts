@@ -1,0 +1,272 @@
+/** The `tokenizer.json` format of Hugging Face's tokenizers, as far as byte-level BPE goes. */
+import { readFile, stat } from "node:fs/promises";
+import { FileError, reasonOf } from "../files/fileError.js";
+import { isObject, type JsonObject } from "../files/json.js";
+import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, escapePattern } from "./bpe.js";
+import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
+
+/** Larger files are not read. */
+const maxBytes = 2 ** 28;
+const maxVocabSize = 2 ** 22;
+
+/**
+ * Reads a tokeniser from a `tokenizer.json`. Settings that would give other tokens than the reference does are
+ * errors. What the file says of whole examples is left out: `encode` gives the tokens of the text alone, without
+ * the marks of `post_processor`, `truncation` and `padding`.
+ */
+export async function readTokenizer(path: string): Promise<BpeTokenizer> {
+  try {
+    const { size } = await stat(path);
+    if (size > maxBytes)
+      throw new FileError("tokenizer", path, 0, `the ${size} bytes are over the limit ${maxBytes}`);
+    return parseTokenizer(await readFile(path, "utf8"), path);
+  } catch (cause) {
+    if (cause instanceof FileError) throw cause;
+    throw new FileError("tokenizer", path, 0, `the file cannot be read (${reasonOf(cause)})`, { cause });
+  }
+}
+
+/** Reads a tokeniser from the text of a `tokenizer.json`. @param file the name used in error messages */
+export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    const position = /position (\d+)/.exec(reasonOf(cause))?.[1];
+    throw new FileError("tokenizer", file, Number(position ?? text.length), `not JSON (${reasonOf(cause)})`, {
+      cause,
+    });
+  }
+  return new BpeTokenizer(new Reader(file).read(value));
+}
+
+class Reader {
+  private readonly file: string;
+
+  constructor(file: string) {
+    this.file = file;
+  }
+
+  read(value: unknown): BpeModel {
+    const root = this.fields(value, "the file");
+    const model = this.fields(root.model, "model");
+    if (model.type !== "BPE") throw this.unsupported("model.type", model.type, 'only "BPE" is read');
+    for (const name of ["dropout", "continuing_subword_prefix", "end_of_word_suffix"]) {
+      const setting = model[name] ?? null;
+      if (setting !== null && setting !== "")
+        throw this.unsupported(`model.${name}`, setting, "only null is read");
+    }
+    if (model.byte_fallback === true)
+      throw this.unsupported("model.byte_fallback", true, "only false is read");
+    this.readDecoder(root.decoder);
+    const addedTokens = this.list(root.added_tokens ?? [], "added_tokens").map((token, i) =>
+      this.readAdded(token, `added_tokens[${i}]`),
+    );
+    const vocab = this.readVocab(model.vocab, addedTokens);
+    const signs = new Set(vocab);
+    // Where every byte has a token, nothing is unknown.
+    if ((model.unk_token ?? null) !== null && !byteCharacters.every((sign) => signs.has(sign)))
+      throw this.unsupported(
+        "model.unk_token",
+        model.unk_token,
+        "it is read only with a token for every byte",
+      );
+    const merges = this.readMerges(model.merges, vocab);
+    const cuts = this.readPreTokenizer(root.pre_tokenizer);
+    const normalize = this.readNormalizer(root.normalizer);
+    return {
+      vocab,
+      merges,
+      addedTokens,
+      cuts,
+      ignoreMerges: model.ignore_merges === true,
+      ...(normalize === undefined ? {} : { normalize }),
+    };
+  }
+
+  private readVocab(value: unknown, added: readonly AddedToken[]): string[] {
+    const entries = Object.entries(this.fields(value, "model.vocab"));
+    if (entries.length > maxVocabSize)
+      throw this.wrong("model.vocab", `must have at most ${maxVocabSize} tokens`);
+    const vocab: (string | undefined)[] = Array.from({ length: entries.length });
+    for (const [token, id] of entries) {
+      const index = this.count(id, `the number of token ${JSON.stringify(token.slice(0, 40))}`);
+      // A vocabulary may have holes, but not so many that they cost more than the tokens.
+      if (index >= 2 * entries.length + added.length + 1000) {
+        throw this.wrong("model.vocab", `has the number ${index} with only ${entries.length} tokens`);
+      }
+      if (vocab[index] !== undefined) throw this.wrong("model.vocab", `has the number ${index} twice`);
+      vocab[index] = token;
+    }
+    const limit = vocab.length;
+    for (const { id } of added) {
+      if (id >= limit + added.length + 1000)
+        throw this.wrong("added_tokens", `has the number ${id}, far outside`);
+    }
+    return Array.from(vocab, (token) => token ?? "");
+  }
+
+  private readMerges(value: unknown, vocab: readonly string[]): [number, number, number][] {
+    const ids = new Map(vocab.map((token, id) => [token, id]));
+    return this.list(value, "model.merges").map((merge, i) => {
+      const parts: readonly unknown[] =
+        typeof merge === "string" ? merge.split(" ") : this.list(merge, `model.merges[${i}]`);
+      const [left, right] = parts;
+      if (parts.length !== 2 || typeof left !== "string" || typeof right !== "string") {
+        throw this.wrong(`model.merges[${i}]`, "must be a pair of tokens");
+      }
+      const [a, b, joined] = [ids.get(left), ids.get(right), ids.get(left + right)];
+      if (a === undefined || b === undefined || joined === undefined || left === "" || right === "") {
+        throw this.wrong(
+          `model.merges[${i}]`,
+          `joins ${JSON.stringify([left, right])}, of which the vocabulary lacks a part`,
+        );
+      }
+      return [a, b, joined];
+    });
+  }
+
+  private readAdded(value: unknown, where: string): AddedToken {
+    const fields = this.fields(value, where);
+    const { content } = fields;
+    if (typeof content !== "string") throw this.wrong(`${where}.content`, "must be a text");
+    for (const name of ["lstrip", "rstrip", "single_word"]) {
+      if (fields[name] === true) throw this.unsupported(`${where}.${name}`, true, "only false is read");
+    }
+    const id = this.count(fields.id, `${where}.id`);
+    return { id, content, special: fields.special === true, normalized: fields.normalized === true };
+  }
+
+  private readNormalizer(value: unknown): BpeModel["normalize"] {
+    if (value === null || value === undefined) return undefined;
+    const { type } = this.fields(value, "normalizer");
+    if (type === "NFC" || type === "NFD" || type === "NFKC" || type === "NFKD") return type;
+    throw this.unsupported("normalizer.type", type, "only NFC, NFD, NFKC and NFKD are read");
+  }
+
+  private readPreTokenizer(value: unknown): Cut[] {
+    const fields = this.fields(value, "pre_tokenizer");
+    const steps =
+      fields.type === "Sequence" ? this.list(fields.pretokenizers, "pre_tokenizer.pretokenizers") : [value];
+    const cuts: Cut[] = [];
+    let last: unknown;
+    steps.forEach((step, i) => {
+      const where = `pre_tokenizer step ${i}`;
+      const one = this.fields(step, where);
+      // It writes text as bytes, and what follows would cut those.
+      if (last === "ByteLevel")
+        throw this.unsupported(`${where}.type`, one.type, "ByteLevel must be the last");
+      last = one.type;
+      if (one.type === "ByteLevel") {
+        if (one.add_prefix_space === true) cuts.push("prefixSpace");
+        if (one.use_regex !== false) cuts.push(translatePattern(gpt2Pattern));
+      } else if (one.type === "Split") cuts.push(this.readSplit(one, where));
+      else if (one.type === "Digits") cuts.push(one.individual_digits === true ? /\p{N}/gu : /\p{N}+/gu);
+      else throw this.unsupported(`${where}.type`, one.type, "only ByteLevel, Split and Digits are read");
+    });
+    if (last !== "ByteLevel") throw this.unsupported("pre_tokenizer", last, "it must end with ByteLevel");
+    return cuts;
+  }
+
+  private readSplit(fields: JsonObject, where: string): RegExp {
+    if (fields.behavior !== "Isolated" || fields.invert === true) {
+      throw this.unsupported(`${where}.behavior`, fields.behavior, 'only "Isolated", not inverted, is read');
+    }
+    const { Regex: regex, String: text } = this.fields(fields.pattern, `${where}.pattern`);
+    const source =
+      typeof regex === "string" ? regex : typeof text === "string" ? escapePattern(text) : undefined;
+    if (source === undefined) throw this.wrong(`${where}.pattern`, "must be a Regex or a String");
+    try {
+      return translatePattern(source);
+    } catch (cause) {
+      throw this.wrong(`${where}.pattern`, `is not understood (${reasonOf(cause)})`);
+    }
+  }
+
+  private readDecoder(value: unknown): void {
+    const fields = this.fields(value, "decoder");
+    const steps = fields.type === "Sequence" ? this.list(fields.decoders, "decoder.decoders") : [value];
+    for (const step of steps) {
+      const { type } = this.fields(step, "decoder");
+      if (type !== "ByteLevel") throw this.unsupported("decoder.type", type, 'only "ByteLevel" is read');
+    }
+  }
+
+  private fields(value: unknown, where: string): JsonObject {
+    if (isObject(value)) return value;
+    throw this.wrong(where, "must be an object");
+  }
+
+  private list(value: unknown, where: string): readonly unknown[] {
+    if (Array.isArray(value)) return value;
+    throw this.wrong(where, "must be a list");
+  }
+
+  private count(value: unknown, where: string): number {
+    if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value < maxVocabSize)
+      return value;
+    throw this.wrong(where, `must be a whole number from 0 to ${maxVocabSize - 1}`);
+  }
+
+  private wrong(where: string, rule: string): FileError {
+    return new FileError("tokenizer", this.file, 0, `${where} ${rule}`);
+  }
+
+  private unsupported(where: string, got: unknown, rule: string): FileError {
+    return this.wrong(where, `is ${JSON.stringify(got)?.slice(0, 60)}: ${rule}`);
+  }
+}
+
+/** The text of a `tokenizer.json` that Hugging Face's tokenizers can read. */
+export function formatTokenizer({ model }: BpeTokenizer): string {
+  const cuts = [...model.cuts];
+  const takeLast = (isWanted: (step: Cut | undefined) => boolean) =>
+    isWanted(cuts.at(-1)) && cuts.pop() !== undefined;
+  const usual = translatePattern(gpt2Pattern).source;
+  const useRegex = takeLast((step) => step instanceof RegExp && step.source === usual);
+  const addPrefixSpace = takeLast((step) => step === "prefixSpace");
+  const byteLevel = (add_prefix_space: boolean, use_regex: boolean) => ({
+    type: "ByteLevel",
+    add_prefix_space,
+    trim_offsets: true,
+    use_regex,
+  });
+  const steps = cuts.map((step) =>
+    step === "prefixSpace"
+      ? byteLevel(true, false)
+      : { type: "Split", pattern: { Regex: step.source }, behavior: "Isolated", invert: false },
+  );
+  const last = byteLevel(addPrefixSpace, useRegex);
+  const token = (id: number) => model.vocab[id] ?? "";
+  const value = {
+    version: "1.0",
+    truncation: null,
+    padding: null,
+    added_tokens: model.addedTokens.map(({ id, content, special, normalized = false }) => ({
+      id,
+      content,
+      single_word: false,
+      lstrip: false,
+      rstrip: false,
+      normalized,
+      special,
+    })),
+    normalizer: model.normalize === undefined ? null : { type: model.normalize },
+    pre_tokenizer: steps.length === 0 ? last : { type: "Sequence", pretokenizers: [...steps, last] },
+    post_processor: null,
+    decoder: byteLevel(true, true),
+    model: {
+      type: "BPE",
+      dropout: null,
+      unk_token: null,
+      continuing_subword_prefix: null,
+      end_of_word_suffix: null,
+      fuse_unk: false,
+      byte_fallback: false,
+      ignore_merges: model.ignoreMerges ?? false,
+      vocab: Object.fromEntries(model.vocab.flatMap((text, id) => (text === "" ? [] : [[text, id]]))),
+      merges: model.merges.map(([left, right]) => [token(left), token(right)]),
+    },
+  };
+  return `${JSON.stringify(value, null, 2)}\n`;
+}

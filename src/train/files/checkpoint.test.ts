@@ -1,0 +1,458 @@
+import { cp, mkdtemp, readdir, readFile, rename, rm, truncate, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { devicePut, evalShape, jit, Mesh, NamedSharding, np, P, type Tensor, tree } from "shardwise";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { getSharding, Partitioned } from "../../nn/partitioned.js";
+import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
+import { parseManifest } from "./checkpointManifest.js";
+import { exportSafetensors, importSafetensors } from "./exchange.js";
+import { FileError } from "./fileError.js";
+import { type FileSystem, nodeFileSystem } from "./files.js";
+import { readSafetensors } from "./safetensors.js";
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "shardwise-checkpoint-"));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+const stateAt = (step: number) => ({
+  params: {
+    w: new Partitioned(np.arange(32).reshape(8, 4).add(step), ["model", null]),
+    bias: np.array([1.5, -0, Number.POSITIVE_INFINITY, step], "bfloat16"),
+  },
+  optimizer: [{ count: np.array(step, "int32"), mu: null }, [], np.array([[true], [false]])],
+  key: np.array([0, 4294967295], "uint32"),
+});
+type State = ReturnType<typeof stateAt>;
+
+const bitsOf = async (values: unknown) =>
+  Promise.all(
+    tree.flattenWithPath(values).map(async ({ path, leaf }) => {
+      const tensor = leaf as Tensor;
+      return [path, tensor.dtype, tensor.shape, await tensor.storage("test").download("test")];
+    }),
+  );
+
+async function saved(step: number, options = {}) {
+  const checkpoints = openCheckpoints(root, options);
+  const { committed } = await checkpoints.save(step, stateAt(step), { config: { width: 4 }, data: [step] });
+  return { checkpoints, folder: (await committed).folder };
+}
+
+describe("a checkpoint", () => {
+  test("gives back every tensor bit for bit, with step, data position and configuration", async () => {
+    const { checkpoints } = await saved(7);
+    const checkpoint = await checkpoints.latest();
+    expect(checkpoint?.step).toBe(7);
+    expect(checkpoint?.manifest).toMatchObject({ config: { width: 4 }, data: [7], rng: null, mesh: null });
+    const target = evalShape(() => stateAt(0))() as unknown as State;
+    expect(await bitsOf(await checkpoint?.restore(target))).toEqual(await bitsOf(stateAt(7)));
+  });
+
+  test("rebuilds the tree it was saved from, boxes included, without a target", async () => {
+    const { checkpoints } = await saved(3);
+    const restored = await (await checkpoints.load(3)).restoreTree<State>();
+    expect(tree.formatStructure(tree.structure(restored))).toBe(
+      tree.formatStructure(tree.structure(stateAt(3))),
+    );
+    expect(await bitsOf(restored)).toEqual(await bitsOf(stateAt(3)));
+  });
+
+  test("splits into files of limited size", async () => {
+    const { checkpoints, folder } = await saved(1, { maxFileBytes: 20 });
+    expect((await readdir(folder)).sort()).toEqual([
+      "manifest.json",
+      ...[1, 2, 3].map((n) => `tensors-0000${n}-of-00003.safetensors`),
+    ]);
+    expect(await bitsOf(await (await checkpoints.load(1)).restoreTree())).toEqual(await bitsOf(stateAt(1)));
+  });
+
+  const meshes = [
+    { model: 1 },
+    { model: 2 },
+    { model: 4 },
+    { data: 2, model: 2 },
+    { model: 2, pipe: 4 },
+    { pipe: 2, data: 2, model: 2 },
+    { fsdp: 4 },
+    { data: 8 },
+  ].map((sizes) => Mesh.create(sizes));
+  const specs = [P("model"), P("model"), P(null, "model"), P("data", "model"), P("pipe", "model")];
+  const moreSpecs = [P(["pipe", "data"], "model"), P(null, "fsdp"), P("data")];
+
+  test("saved on any mesh loads on any other, bit for bit", async () => {
+    const all = [...specs, ...moreSpecs];
+    const value = np.arange(32).reshape(8, 4).div(7);
+    const expected = await bitsOf({ w: value });
+    for (const [a, mesh] of meshes.entries()) {
+      const checkpoints = openCheckpoints(join(root, `mesh-${a}`));
+      const placed = await devicePut({ w: value }, new NamedSharding(mesh, all[a] ?? P()));
+      await (await checkpoints.save(1, placed)).committed;
+      const checkpoint = await checkpoints.load(1);
+      expect(checkpoint.manifest.mesh).toEqual(mesh.axes);
+      for (const [b, other] of meshes.entries()) {
+        const target = { w: { dtype: "float32", shape: [8, 4] } } as unknown as { w: Tensor };
+        const restored = await checkpoint.restore(target, {
+          shardings: new NamedSharding(other, all[b] ?? P()),
+        });
+        expect(await bitsOf(restored)).toEqual(expected);
+        expect(restored.w.storage("test").placement.mesh).toBe(other);
+      }
+    }
+  });
+
+  test("goes where the boxes say on a mesh, or where the target's tensors lie", async () => {
+    const { checkpoints } = await saved(2);
+    const checkpoint = await checkpoints.load(2);
+    const mesh = Mesh.create({ model: 4 });
+    const restored = await checkpoint.restore(stateAt(0), { mesh });
+    expect(restored.params.w.value.storage("test").placement.spec).toEqual([["model"], []]);
+    const target = await devicePut(stateAt(0), getSharding(stateAt(0), Mesh.create({ model: 2 })));
+    const again = await checkpoint.restore(target);
+    expect(again.params.w.value.storage("test").placement.mesh.axes).toEqual([{ name: "model", size: 2 }]);
+    expect(await bitsOf(again)).toEqual(await bitsOf(stateAt(2)));
+  });
+
+  test("is a copy: tensors may be donated as soon as save returns", async () => {
+    const checkpoints = openCheckpoints(root);
+    const state = { x: np.arange(1000) };
+    const pending = await checkpoints.save(1, state);
+    jit((s: typeof state) => ({ x: s.x.mul(0) }), { donate: 0 })(state);
+    await pending.committed;
+    const restored = await (await checkpoints.load(1)).restoreTree<typeof state>();
+    expect((await restored.x.data())[999]).toBe(999);
+  });
+
+  test("lists every difference to the tree it is loaded into", async () => {
+    const { checkpoints } = await saved(1);
+    const checkpoint = await checkpoints.load(1);
+    const other = { params: { w: np.zeros([8, 5]), bias: np.zeros([4]) }, added: np.zeros([1]) };
+    await expect(checkpoint.restore(other)).rejects.toThrow(
+      /"added" \(f32\[1\]\) is not in the file\n.*"params\/bias" is bfloat16\[4\] in the file but must be float32\[4\]\n.*"params\/w".*\[8,4\].*\[8,5\]\n.*"key" of the file has no place/,
+    );
+  });
+
+  test("refuses trees that cannot be stored", async () => {
+    const checkpoints = openCheckpoints(root);
+    await expect(checkpoints.save(1, { lr: 0.1 })).rejects.toThrow(
+      'the leaf at "lr" is a number, not a tensor',
+    );
+    const x = np.zeros([1]);
+    await expect(checkpoints.save(1, { "a/b": x, a: { b: x } })).rejects.toThrow(
+      'two leaves have the path "a/b"',
+    );
+    await expect(checkpoints.save(-1, {})).rejects.toThrow("at least 0, got -1");
+  });
+});
+
+describe("a folder of checkpoints", () => {
+  test("keeps the newest ones and nothing else", async () => {
+    const checkpoints = openCheckpoints(root, { keep: 2 });
+    for (const step of [1, 2, 10, 9]) await checkpoints.save(step, stateAt(step));
+    await checkpoints.finished();
+    expect((await readdir(root)).sort()).toEqual(["step-00000009", "step-00000010"]);
+    expect((await checkpoints.latest())?.step).toBe(10);
+  });
+
+  test("never removes the one that was just written", async () => {
+    const checkpoints = openCheckpoints(root, { keep: 1 });
+    for (const step of [5, 10, 7]) await checkpoints.save(step, stateAt(step));
+    await checkpoints.finished();
+    expect((await readdir(root)).sort()).toEqual(["step-00000007", "step-00000010"]);
+  });
+
+  test("replaces a step that is saved again only after the new one is complete", async () => {
+    const { checkpoints } = await saved(5);
+    await (await checkpoints.save(5, { x: np.array(1) })).committed;
+    expect(await readdir(root)).toEqual(["step-00000005.1"]);
+    expect((await (await checkpoints.load(5)).restoreTree<{ x: Tensor }>()).x.shape).toEqual([]);
+  });
+
+  test("skips incomplete checkpoints and says why", async () => {
+    const { checkpoints, folder } = await saved(1);
+    await cp(folder, join(root, "step-00000002"), { recursive: true });
+    await rm(join(root, "step-00000002", "tensors-00001-of-00001.safetensors"));
+    await cp(folder, join(root, "step-00000003"), { recursive: true });
+    await rm(join(root, "step-00000003", "manifest.json"));
+    await cp(folder, join(root, "step-00000004"), { recursive: true });
+    await truncate(join(root, "step-00000004", "tensors-00001-of-00001.safetensors"), 100);
+    expect((await checkpoints.latest())?.folder).toBe(folder);
+    expect((await checkpoints.list()).map(({ problem }) => problem?.replace(/.*, byte/, "byte"))).toEqual([
+      expect.stringMatching(/byte 100: the file has 100 bytes, but the manifest says \d+/),
+      "byte 0: there is no such file",
+      "byte 0: the file is missing",
+      undefined,
+    ]);
+    await expect(checkpoints.load(77)).rejects.toThrow("no checkpoint of step 77; there are steps 1");
+  });
+
+  test("has none when it does not exist", async () => {
+    expect(await openCheckpoints(join(root, "nowhere")).latest()).toBeUndefined();
+  });
+});
+
+/** A file system that stops for good before its n-th change, or cuts a write short there, as a kill would. */
+function stoppingAt(
+  limit: number,
+  torn: boolean,
+  error: Error,
+): FileSystem & { readonly changes: () => number } {
+  let changes = 0;
+  let stopped = false;
+  const change = async <R>(work: () => Promise<R>, partly?: () => Promise<unknown>): Promise<R> => {
+    if (stopped) throw error;
+    if (changes++ === limit) {
+      stopped = true;
+      if (torn) await partly?.();
+      throw error;
+    }
+    return work();
+  };
+  return {
+    ...nodeFileSystem,
+    changes: () => changes,
+    makeFolder: (path) => change(() => nodeFileSystem.makeFolder(path)),
+    rename: (from, to) => change(() => nodeFileSystem.rename(from, to)),
+    syncFolder: (path) => change(() => nodeFileSystem.syncFolder(path)),
+    remove: (path) =>
+      change(
+        () => nodeFileSystem.remove(path),
+        async () => {
+          const [first] = await readdir(path);
+          if (first) await rm(join(path, first));
+        },
+      ),
+    create: async (path) => {
+      const file = await change(() => nodeFileSystem.create(path));
+      return {
+        write: (bytes) =>
+          change(
+            () => file.write(bytes),
+            () => file.write(bytes.subarray(0, bytes.length >> 1)),
+          ),
+        sync: () => change(() => file.sync()),
+        close: () => file.close(),
+      };
+    },
+  };
+}
+
+describe("a save that is killed", () => {
+  test.each([false, true])(
+    "at any change of the disk leaves the old or the new checkpoint whole (writes torn: %s)",
+    async (torn) => {
+      const outcomes = new Set<number>();
+      for (let limit = 0; ; limit++) {
+        const folder = join(root, `${limit}`);
+        await (await openCheckpoints(folder).save(1, stateAt(1))).committed;
+        const files = stoppingAt(limit, torn, new Error("killed"));
+        const dying = openCheckpoints(folder, { keep: 1, maxFileBytes: 20, fileSystem: files });
+        await (await dying.save(2, stateAt(2))).committed.catch(() => {});
+        // Another process starts over on what is left.
+        const checkpoints = openCheckpoints(folder, { keep: 1 });
+        const found = await checkpoints.latest();
+        expect(found).toBeDefined();
+        const step = found?.step ?? 0;
+        outcomes.add(step);
+        expect(await bitsOf(await found?.restoreTree())).toEqual(await bitsOf(stateAt(step)));
+        await (await checkpoints.save(3, stateAt(3))).committed;
+        expect(await readdir(folder)).toEqual(["step-00000003"]);
+        if (files.changes() <= limit) break;
+      }
+      expect([...outcomes].sort()).toEqual([1, 2]);
+    },
+    60_000,
+  );
+});
+
+describe("a save on a full disk", () => {
+  test("fails with advice, cleans up, keeps what was there and works again later", async () => {
+    const { checkpoints } = await saved(1);
+    const full = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
+    for (let limit = 0; limit < 8; limit++) {
+      // Only one change fails; cleaning up works, as it does on a full disk.
+      let changes = 0;
+      const files: FileSystem = {
+        ...nodeFileSystem,
+        create: async (path) => {
+          const file = await nodeFileSystem.create(path);
+          const may = async (work: () => Promise<void>) => {
+            if (changes++ === limit) throw full;
+            await work();
+          };
+          return { ...file, write: (bytes) => may(() => file.write(bytes)), sync: () => may(file.sync) };
+        },
+      };
+      const failing = openCheckpoints(root, { fileSystem: files });
+      const { committed } = await failing.save(2, stateAt(2));
+      await expect(committed).rejects.toThrow(
+        /the checkpoint of step 2 could not be written \(ENOSPC\): the disk is full, it needs \d+ bytes.*untouched/,
+      );
+      await expect(failing.finished()).rejects.toThrow(FileError);
+      await expect(failing.finished()).resolves.toBeUndefined();
+      expect(await readdir(root)).toEqual(["step-00000001"]);
+      expect((await checkpoints.latest())?.step).toBe(1);
+    }
+    await (await checkpoints.save(2, stateAt(2))).committed;
+    expect((await checkpoints.latest())?.step).toBe(2);
+  });
+});
+
+describe("a damaged checkpoint", () => {
+  test("is recognised wherever a byte changed", async () => {
+    const { folder } = await saved(1);
+    const file = join(folder, "tensors-00001-of-00001.safetensors");
+    const original = await readFile(file);
+    for (let position = 0; position < original.length; position += 13) {
+      const bytes = Buffer.from(original);
+      bytes[position] = (bytes[position] ?? 0) ^ 0x10;
+      await writeFile(file, bytes);
+      const checkpoint = await openCheckpoint(folder);
+      await expect(checkpoint.restoreTree()).rejects.toThrow(/the file is damaged: its SHA-256 is/);
+    }
+  });
+
+  test("is recognised when files do not match although their checksums do", async () => {
+    const { folder } = await saved(1);
+    const path = join(folder, "manifest.json");
+    const text = await readFile(path, "utf8");
+    await writeFile(path, text.replaceAll('"bfloat16"', '"float16"'));
+    await expect((await openCheckpoint(folder)).restoreTree()).rejects.toThrow(
+      'tensor "params/bias" is BF16[4], but the manifest says float16[4]',
+    );
+  });
+
+  test("whose file vanishes after opening is an error that names it", async () => {
+    const { folder } = await saved(1);
+    const checkpoint = await openCheckpoint(folder);
+    const file = join(folder, "tensors-00001-of-00001.safetensors");
+    await rename(file, `${file}.gone`);
+    await expect(checkpoint.restoreTree()).rejects.toThrow(`${file}, byte 0: the file cannot be opened`);
+  });
+});
+
+describe("a hostile manifest", () => {
+  const good = {
+    format: "shardwise-checkpoint",
+    version: 1,
+    step: 1,
+    mesh: null,
+    rng: null,
+    data: null,
+    config: null,
+    tree: { object: [["x", 0]] },
+    leaves: [{ path: "x", dtype: "float32", shape: [2], spec: [], file: 0 }],
+    files: [{ name: "tensors-00001-of-00001.safetensors", bytes: 80, sha256: "0".repeat(64) }],
+  };
+  const leaf = good.leaves[0];
+  const file = good.files[0];
+
+  test("is read when nothing is wrong with it", () => {
+    expect(parseManifest(JSON.stringify(good), "m").step).toBe(1);
+  });
+
+  test.each([
+    ["another format", { format: "other" }, 'format must be "shardwise-checkpoint", got "other"'],
+    ["another version", { version: 2 }, "version must be 1; another release wrote this file, got 2"],
+    ["a negative step", { step: -1 }, "step must be a whole number of at least 0, got -1"],
+    [
+      "a path out of the folder",
+      { files: [{ ...file, name: "../../etc/passwd" }] },
+      "files[0].name must be like",
+    ],
+    ["a bad checksum", { files: [{ ...file, sha256: "00" }] }, "files[0].sha256 must be 64 hexadecimal"],
+    ["files twice", { files: [file, file] }, "files must not name anything twice"],
+    ["no files", { files: [] }, "leaves[0].file must be below 0, got 0"],
+    ["a huge size", { leaves: [{ ...leaf, shape: [1e300] }] }, "leaves[0].shape[0] must be a whole number"],
+    ["too many dims", { leaves: [{ ...leaf, shape: Array(65).fill(1) }] }, "must have at most 64 dims"],
+    ["an unknown type", { leaves: [{ ...leaf, dtype: "toString" }] }, 'must be a data type, got "toString"'],
+    ["a leaf twice", { leaves: [leaf, leaf] }, "leaves must not name anything twice"],
+    [
+      "a leaf used twice",
+      { tree: { list: [0, 0] } },
+      "must be the index of a leaf (below 1) that is used once",
+    ],
+    ["a leaf not used", { tree: null }, "tree must name all 1 leaves, got 0"],
+    [
+      "keys twice",
+      {
+        tree: {
+          object: [
+            ["x", 0],
+            ["x", null],
+          ],
+        },
+      },
+      "tree must not name anything twice",
+    ],
+    ["something else as tree", { tree: "x" }, 'tree must be an object, got "x"'],
+    ["a mesh of text", { mesh: "big" }, 'mesh must be a list, got "big"'],
+  ])("with %s is refused", (_name, change, message) => {
+    const read = () => parseManifest(JSON.stringify({ ...good, ...change }), "m.json");
+    expect(read).toThrow(FileError);
+    expect(read).toThrow(message);
+  });
+
+  test.each([300, 100_000])("with a tree of %i levels is refused", (depth) => {
+    const deep = `${'{"list":['.repeat(depth)}0${"]}".repeat(depth)}`;
+    const text = JSON.stringify({ ...good, tree: "deep" }).replace('"deep"', deep);
+    expect(() => parseManifest(text, "m.json")).toThrow("tree must be at most 200 levels deep");
+  });
+
+  test("that is no JSON is refused with the place", () => {
+    const text = JSON.stringify(good);
+    expect(() => parseManifest(`${text.slice(0, 33)}#${text.slice(33)}`, "m.json")).toThrow(
+      "[checkpoint] m.json, byte 33: not JSON",
+    );
+  });
+
+  test("cannot reach the prototype of objects", async () => {
+    const x = np.array(1);
+    const checkpoints = openCheckpoints(root);
+    await (
+      await checkpoints.save(
+        1,
+        JSON.parse('{"__proto__": 0}', (key, v) => (key ? x : v)),
+      )
+    ).committed;
+    const restored = await (await checkpoints.load(1)).restoreTree<object>();
+    expect(Object.getPrototypeOf(restored)).toBe(Object.prototype);
+    expect(Object.keys(restored)).toEqual(["__proto__"]);
+  });
+});
+
+describe("plain safetensors files", () => {
+  test("hold the tensors of a tree under dotted names and give them back", async () => {
+    const path = join(root, "model.safetensors");
+    const { params } = stateAt(4);
+    await exportSafetensors(path, params, { metadata: { format: "pt" } });
+    expect(await bitsOf(await importSafetensors(path, params))).toEqual(await bitsOf(params));
+    const mesh = Mesh.create({ model: 2 });
+    const placed = await importSafetensors(path, params, { mesh });
+    expect(placed.w.value.storage("test").placement.mesh).toBe(mesh);
+    await expect(importSafetensors(path, { other: np.ones([2]) })).rejects.toThrow(
+      '"other" (f32[2]) is not in the file',
+    );
+  });
+
+  test("may hold tensors of other types, as those of PyTorch do, which are left out", async () => {
+    const path = join(root, "positions.safetensors");
+    const header =
+      '{"positions":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"scale":{"dtype":"F32","shape":[],"data_offsets":[8,12]}}';
+    const bytes = new Uint8Array(8 + header.length + 12);
+    new DataView(bytes.buffer).setBigUint64(0, BigInt(header.length), true);
+    bytes.set(new TextEncoder().encode(header), 8);
+    new DataView(bytes.buffer).setFloat32(bytes.length - 4, 1.5, true);
+    await writeFile(path, bytes);
+    const { scale } = await importSafetensors(path, { scale: np.array(0) });
+    expect(await scale.item()).toBe(1.5);
+    await expect(importSafetensors(path, { positions: np.zeros([1], "int32") })).rejects.toThrow(
+      '"positions" is I64[1] in the file but must be int32[1]',
+    );
+    await expect(readSafetensors(path)).rejects.toThrow(
+      'byte 127: tensor "positions" is I64, which no tensor here can hold',
+    );
+  });
+});

@@ -1,0 +1,344 @@
+/**
+ * Checkpoints: the state of a training as whole tensors in safetensors files, with a manifest that lists
+ * their checksums, so that what was saved on one mesh loads on any other.
+ *
+ * ```
+ * checkpoints/step-00000120/manifest.json
+ * checkpoints/step-00000120/tensors-00001-of-00001.safetensors
+ * ```
+ */
+import { createHash } from "node:crypto";
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { ValueError } from "../../ir/errors.js";
+import type { MeshAxis } from "../../ir/mesh.js";
+import { range } from "../../ir/shape.js";
+import { Tensor } from "../../trace/tensor.js";
+import {
+  type Json,
+  loadTree,
+  type Manifest,
+  manifestFormat,
+  manifestName,
+  manifestVersion,
+  maxManifestBytes,
+  parseManifest,
+  storeTree,
+} from "./checkpointManifest.js";
+import { listSteps, removeOld, type Snapshot, writeCheckpoint } from "./checkpointWrite.js";
+import { FileError, reasonOf } from "./fileError.js";
+import { type FileSystem, nodeFileSystem } from "./files.js";
+import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
+import { checkAgainst, download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
+
+/** What is saved besides the tensors; all of it must be JSON. */
+export interface CheckpointExtras {
+  /** The state of random numbers outside of the tree. */
+  readonly rng?: Json;
+  /** The position in the training data. */
+  readonly data?: Json;
+  /** The configuration of the run. */
+  readonly config?: Json;
+}
+
+/** A checkpoint that was found complete; its tensors are read when asked for. */
+export class Checkpoint {
+  readonly folder: string;
+  readonly manifest: Manifest;
+
+  /** @internal */
+  constructor(folder: string, manifest: Manifest) {
+    this.folder = folder;
+    this.manifest = manifest;
+  }
+
+  /** The number of steps done when it was saved. */
+  get step(): number {
+    return this.manifest.step;
+  }
+
+  /** Compares every file with its checksum; throws a {@link FileError} that names the first damaged one. */
+  async verify(): Promise<void> {
+    for (const { name, bytes, sha256 } of this.manifest.files) {
+      await checkHash(join(this.folder, name), bytes, sha256);
+    }
+  }
+
+  /** All tensors as they are stored, by path. */
+  async read(): Promise<Map<string, StoredArray>> {
+    await this.verify();
+    const arrays = new Map<string, StoredArray>();
+    for (const file of range(this.manifest.files.length)) {
+      await this.checkHeader(file);
+      const { tensors } = await readSafetensors(this.fileName(file));
+      for (const [path, array] of tensors) arrays.set(path, array);
+    }
+    return arrays;
+  }
+
+  /**
+   * The saved state in the structure of `target`, whose leaves are tensors or the types that `evalShape`
+   * returns. Tensors go where the options say, else where those of the target lie.
+   *
+   * ```ts
+   * const state = await checkpoint.restore(evalShape(initState, key), { mesh });
+   * ```
+   */
+  async restore<T>(target: T, options: RestoreOptions = {}): Promise<T> {
+    const wanted = namedLeaves(target, "restore");
+    const stored = new Map(this.manifest.leaves.map((leaf) => [leaf.path, leaf]));
+    checkAgainst(wanted, stored, this.folder, { allowExtra: false });
+    await this.verify();
+    for (const file of range(this.manifest.files.length)) await this.checkHeader(file);
+    return rebuild(
+      target,
+      wanted,
+      async ({ path }) => {
+        const name = this.fileName(stored.get(path)?.file ?? 0);
+        const { tensors } = await readSafetensors(name, [path]);
+        const found = tensors.get(path);
+        if (!found) throw new FileError("checkpoint", name, 0, `tensor "${path}" is missing`);
+        return found.data;
+      },
+      options,
+    );
+  }
+
+  /** The saved state in the structure in which it was saved, on the host. */
+  async restoreTree<T = unknown>(): Promise<T> {
+    const arrays = await this.read();
+    const tensors = this.manifest.leaves.map(({ path, dtype, shape }) => {
+      const found = arrays.get(path);
+      if (!found) throw new FileError("checkpoint", this.folder, 0, `tensor "${path}" is missing`);
+      return Tensor.fromHost({ dtype, shape }, found.data);
+    });
+    return loadTree(this.manifest.tree, tensors) as T;
+  }
+
+  private fileName(file: number): string {
+    return join(this.folder, this.manifest.files[file]?.name ?? "");
+  }
+
+  /** Compares what a file says of its tensors with what the manifest says. */
+  private async checkHeader(file: number): Promise<void> {
+    const name = this.fileName(file);
+    const { tensors } = await readSafetensorsHeader(name);
+    const leaves = this.manifest.leaves.filter((leaf) => leaf.file === file);
+    for (const { path, dtype, shape } of leaves) {
+      const found = tensors.get(path);
+      if (found && found.type === storedTypes[dtype] && found.shape.join() === shape.join()) continue;
+      const got = found ? `is ${found.type}[${found.shape}]` : "is missing";
+      const rule = `tensor "${path}" ${got}, but the manifest says ${dtype}[${shape}]`;
+      throw new FileError("checkpoint", name, found?.start ?? 0, rule);
+    }
+    if (tensors.size !== leaves.length) {
+      const rule = `it holds ${tensors.size} tensors, but the manifest says ${leaves.length}`;
+      throw new FileError("checkpoint", name, 0, rule);
+    }
+  }
+}
+
+/** Opens the checkpoint in a folder; throws unless its manifest is valid and its files have the right sizes. */
+export async function openCheckpoint(
+  folder: string,
+  files: FileSystem = nodeFileSystem,
+): Promise<Checkpoint> {
+  const path = join(folder, manifestName);
+  const bytes = await files.size(path);
+  if (bytes === undefined) throw new FileError("checkpoint", path, 0, "there is no such file");
+  if (bytes > maxManifestBytes) {
+    throw new FileError("checkpoint", path, 0, `the ${bytes} bytes are over the limit ${maxManifestBytes}`);
+  }
+  const manifest = parseManifest(await readText(path), path);
+  for (const file of manifest.files) {
+    const name = join(folder, file.name);
+    const size = await files.size(name);
+    if (size === undefined) throw new FileError("checkpoint", name, 0, "the file is missing");
+    if (size !== file.bytes) {
+      const rule = `the file has ${size} bytes, but the manifest says ${file.bytes}`;
+      throw new FileError("checkpoint", name, Math.min(size, file.bytes), rule);
+    }
+  }
+  return new Checkpoint(folder, manifest);
+}
+
+/** Options of {@link openCheckpoints}. */
+export interface CheckpointsOptions {
+  /** How many checkpoints stay; older ones are removed after a new one is complete. 3 by default. */
+  readonly keep?: number;
+  /** Above this size tensors go into a further file; 1 GiB by default. */
+  readonly maxFileBytes?: number;
+  /** The file system to write through; that of the machine by default. */
+  readonly fileSystem?: FileSystem;
+}
+
+/** A save that is under way. */
+export interface PendingSave {
+  readonly step: number;
+  /** Settles when the checkpoint is on the disk, with its folder and with what could not be removed after it. */
+  readonly committed: Promise<{ readonly folder: string; readonly notRemoved: readonly string[] }>;
+}
+
+/** A folder that looks like a checkpoint. */
+export interface CheckpointEntry {
+  readonly step: number;
+  readonly folder: string;
+  /** Why it cannot be loaded; undefined for a complete one. */
+  readonly problem: string | undefined;
+}
+
+/** The checkpoints of a run; one process at a time may save to a folder. */
+export class Checkpoints {
+  readonly root: string;
+  private readonly keep: number;
+  private readonly maxFileBytes: number;
+  private readonly files: FileSystem;
+  private writing: Promise<unknown> = Promise.resolve();
+  private failure: { readonly error: unknown } | undefined;
+
+  /** @internal */
+  constructor(root: string, options: CheckpointsOptions) {
+    const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem } = options;
+    if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {
+      throw new ValueError(`[openCheckpoints] keep must be a whole number of at least 1, got ${keep}`);
+    }
+    this.root = root;
+    this.keep = keep;
+    this.maxFileBytes = maxFileBytes;
+    this.files = fileSystem;
+  }
+
+  /**
+   * Saves a tree of tensors. The call returns when the elements are copied, so that training can go on and
+   * donate its tensors; files are written in the background, one checkpoint after the other.
+   */
+  async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
+    if (!Number.isSafeInteger(step) || step < 0) {
+      throw new ValueError(`[save] the step must be a whole number of at least 0, got ${step}`);
+    }
+    const snapshot = await takeSnapshot(step, state, extras);
+    const committed = this.writing.then(async () => {
+      const name = await writeCheckpoint(this.files, this.root, snapshot, this.maxFileBytes);
+      const notRemoved = await removeOld(this.files, this.root, this.keep, name).catch((error) => [
+        reasonOf(error),
+      ]);
+      return { folder: join(this.root, name), notRemoved };
+    });
+    this.writing = committed.catch((error: unknown) => {
+      this.failure ??= { error };
+    });
+    return { step, committed };
+  }
+
+  /** Waits until all saves are on the disk; throws the first failure since the last call. */
+  async finished(): Promise<void> {
+    await this.writing;
+    const { failure } = this;
+    this.failure = undefined;
+    if (failure) throw failure.error;
+  }
+
+  /** All checkpoints, newest first, with what is wrong with those that cannot be loaded. */
+  async list(): Promise<CheckpointEntry[]> {
+    const folders = await listSteps(this.files, this.root);
+    return Promise.all(
+      folders.map(async ({ name, step }) => {
+        const folder = join(this.root, name);
+        try {
+          await openCheckpoint(folder, this.files);
+          return { step, folder, problem: undefined };
+        } catch (error) {
+          return { step, folder, problem: reasonOf(error) };
+        }
+      }),
+    );
+  }
+
+  /** The newest complete checkpoint, or undefined if there is none. */
+  async latest(): Promise<Checkpoint | undefined> {
+    const complete = (await this.list()).find(({ problem }) => problem === undefined);
+    return complete && openCheckpoint(complete.folder, this.files);
+  }
+
+  /** The checkpoint of a step. */
+  async load(step: number): Promise<Checkpoint> {
+    const entries = await this.list();
+    const found = entries.find((entry) => entry.step === step);
+    if (found) return openCheckpoint(found.folder, this.files);
+    const steps = entries.filter(({ problem }) => problem === undefined).map((entry) => entry.step);
+    const there = steps.length > 0 ? `there are steps ${steps.join(", ")}` : "there is none at all";
+    throw new FileError("checkpoint", this.root, 0, `there is no checkpoint of step ${step}; ${there}`);
+  }
+}
+
+/** Opens a folder for checkpoints; it need not exist yet. */
+export function openCheckpoints(root: string, options: CheckpointsOptions = {}): Checkpoints {
+  return new Checkpoints(root, options);
+}
+
+async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtras): Promise<Snapshot> {
+  const named = namedLeaves(state, "save");
+  // All copies are asked for before the first wait, so that what the caller does next cannot change them.
+  const copies = named.map((leaf) => download(leaf, "save"));
+  let mesh: readonly MeshAxis[] | null = null;
+  const specs = named.map(({ leaf }) => {
+    if (!(leaf instanceof Tensor) || leaf.node.kind !== "array") return [];
+    const { placement } = leaf.node.storage;
+    if (placement.mesh.axes.length > 0)
+      mesh ??= placement.mesh.axes.map(({ name, size }) => ({ name, size }));
+    return placement.spec;
+  });
+  const data = await Promise.all(copies);
+  const leaves = named.map(({ path, type }, i) => ({
+    path,
+    ...type,
+    spec: specs[i] ?? [],
+    data: data[i] ?? new Uint8Array(),
+  }));
+  const { rng = null, data: position = null, config = null } = extras;
+  return {
+    manifest: {
+      format: manifestFormat,
+      version: manifestVersion,
+      step,
+      mesh,
+      rng,
+      data: position,
+      config,
+      tree: storeTree(state),
+    },
+    leaves,
+  };
+}
+
+async function readText(path: string): Promise<string> {
+  const handle = await open(path, "r");
+  try {
+    return await handle.readFile("utf8");
+  } finally {
+    await handle.close();
+  }
+}
+
+async function checkHash(path: string, bytes: number, sha256: string): Promise<void> {
+  const hash = createHash("sha256");
+  const handle = await open(path, "r").catch((cause: unknown) => {
+    throw new FileError("checkpoint", path, 0, `the file cannot be opened (${reasonOf(cause)})`, { cause });
+  });
+  try {
+    const piece = new Uint8Array(Math.min(bytes, 2 ** 22));
+    for (let done = 0; done < bytes; ) {
+      const { bytesRead } = await handle.read(piece, 0, Math.min(piece.length, bytes - done), done);
+      if (bytesRead === 0) throw new FileError("checkpoint", path, done, "the file ended while it was read");
+      hash.update(piece.subarray(0, bytesRead));
+      done += bytesRead;
+    }
+  } finally {
+    await handle.close();
+  }
+  const got = hash.digest("hex");
+  if (got !== sha256) {
+    const rule = `the file is damaged: its SHA-256 is ${got}, but the manifest says ${sha256}; load an older checkpoint`;
+    throw new FileError("checkpoint", path, 0, rule);
+  }
+}

@@ -1,0 +1,212 @@
+import { createHash, randomUUID } from "node:crypto";
+import { statfs } from "node:fs/promises";
+import { join } from "node:path";
+import type { HostData } from "../../ir/dtype.js";
+import { byteSize } from "../../ir/dtype.js";
+import { range, sizeOf } from "../../ir/shape.js";
+import { formatManifest, type Manifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
+import { FileError, reasonOf, systemCode } from "./fileError.js";
+import type { FileSystem } from "./files.js";
+import { bytesOf, layOutSafetensors } from "./safetensors.js";
+import type { NamedLeaf } from "./treeFiles.js";
+
+/** A state whose elements were copied from the devices. */
+export interface Snapshot {
+  readonly manifest: Omit<Manifest, "files" | "leaves">;
+  readonly leaves: readonly (Omit<Manifest["leaves"][number], "file"> & { readonly data: HostData })[];
+}
+
+/** What names of folders of one step have in common. */
+const stepName = /^step-(\d{1,16})(?:\.(\d{1,9}))?$/;
+
+/** A folder that is, by its name, a checkpoint. */
+export interface StepFolder {
+  readonly name: string;
+  readonly step: number;
+  /** Counts the times that the same step was saved. */
+  readonly generation: number;
+}
+
+/** The checkpoints in a folder by their names, newest first. */
+export async function listSteps(files: FileSystem, root: string): Promise<StepFolder[]> {
+  const found = (await files.list(root)).flatMap((name): StepFolder[] => {
+    const match = stepName.exec(name);
+    return match ? [{ name, step: Number(match[1]), generation: Number(match[2] ?? 0) }] : [];
+  });
+  return found.sort((a, b) => b.step - a.step || b.generation - a.generation);
+}
+
+/** Puts leaves together into files of at most so many bytes; a larger leaf is alone in its file. */
+export function groupLeaves(leaves: readonly Pick<NamedLeaf, "type">[], maxFileBytes: number): number[] {
+  let file = 0;
+  let bytes = 0;
+  return leaves.map(({ type }) => {
+    const size = sizeOf(type.shape) * byteSize(type.dtype);
+    if (bytes > 0 && bytes + size > maxFileBytes) {
+      file++;
+      bytes = 0;
+    }
+    bytes += size;
+    return file;
+  });
+}
+
+/**
+ * Writes a checkpoint. Until the last rename it lies in a folder of another name, and everything in it is on
+ * the disk before: whenever the process or the machine stops, either the new checkpoint is complete or only
+ * those before it are there.
+ *
+ * @returns the name of its folder
+ */
+export async function writeCheckpoint(
+  files: FileSystem,
+  root: string,
+  snapshot: Snapshot,
+  maxFileBytes: number,
+): Promise<string> {
+  const { step } = snapshot.manifest;
+  const label = `step-${String(step).padStart(8, "0")}`;
+  const draft = join(root, `.partial-${label}-${randomUUID()}`);
+  try {
+    await files.makeFolder(draft);
+    await writeDraft(files, draft, snapshot, maxFileBytes);
+    await files.syncFolder(draft);
+    const same = (await listSteps(files, root)).filter((folder) => folder.step === step);
+    const generation = same.length === 0 ? 0 : (same[0]?.generation ?? 0) + 1;
+    const name = generation === 0 ? label : `${label}.${generation}`;
+    await files.rename(draft, join(root, name));
+    await files.syncFolder(root);
+    return name;
+  } catch (cause) {
+    await files.remove(draft).catch(() => {});
+    throw await explain(cause, root, snapshot, maxFileBytes);
+  }
+}
+
+/** The files of tensors that a snapshot becomes, and its manifest once their checksums are known. */
+function layOut(snapshot: Snapshot, maxFileBytes: number) {
+  const groups = groupLeaves(
+    snapshot.leaves.map((leaf) => ({ type: leaf })),
+    maxFileBytes,
+  );
+  const numFiles = (groups.at(-1) ?? -1) + 1;
+  const number = (n: number) => String(n).padStart(5, "0");
+  const tensorFiles = range(numFiles).map((file) => {
+    const members = snapshot.leaves.filter((_, i) => groups[i] === file);
+    const { header, arrays } = layOutSafetensors(members.map((leaf) => [leaf.path, leaf] as const));
+    return {
+      name: `tensors-${number(file + 1)}-of-${number(numFiles)}.safetensors`,
+      parts: [header, ...arrays.map(({ data }) => bytesOf(data))],
+    };
+  });
+  const leaves = snapshot.leaves.map(({ path, dtype, shape, spec }, i) => ({
+    path,
+    dtype,
+    shape,
+    spec,
+    file: groups[i] ?? 0,
+  }));
+  const manifest = (written: readonly ManifestFile[]) =>
+    new TextEncoder().encode(formatManifest({ ...snapshot.manifest, leaves, files: written }));
+  return { tensorFiles, manifest };
+}
+
+async function writeDraft(
+  files: FileSystem,
+  draft: string,
+  snapshot: Snapshot,
+  maxFileBytes: number,
+): Promise<void> {
+  const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
+  const written: ManifestFile[] = [];
+  for (const { name, parts } of tensorFiles) {
+    written.push({ name, ...(await writeFile(files, join(draft, name), parts)) });
+  }
+  await writeFile(files, join(draft, manifestName), [manifest(written)]);
+}
+
+/** The size of all files of a checkpoint. */
+function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
+  const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
+  const sizes = tensorFiles.map(({ name, parts }) => ({
+    name,
+    bytes: parts.reduce((sum, part) => sum + part.length, 0),
+    sha256: "0".repeat(64),
+  }));
+  return sizes.reduce((sum, { bytes }) => sum + bytes, manifest(sizes).length);
+}
+
+/** The most that is hashed and written at once, so that the process stays responsive. */
+const pieceBytes = 2 ** 23;
+
+async function writeFile(files: FileSystem, path: string, parts: readonly Uint8Array[]) {
+  const hash = createHash("sha256");
+  const file = await files.create(path);
+  let bytes = 0;
+  try {
+    for (const part of parts) {
+      for (let start = 0; start < part.length; start += pieceBytes) {
+        const piece = part.subarray(start, start + pieceBytes);
+        hash.update(piece);
+        await file.write(piece);
+      }
+      bytes += part.length;
+    }
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  return { bytes, sha256: hash.digest("hex") };
+}
+
+const diskFull = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
+
+async function explain(
+  cause: unknown,
+  root: string,
+  snapshot: Snapshot,
+  maxFileBytes: number,
+): Promise<unknown> {
+  const code = systemCode(cause);
+  if (code === undefined || cause instanceof FileError) return cause;
+  const what = `the checkpoint of step ${snapshot.manifest.step} could not be written`;
+  const kept = "the checkpoints before it are untouched";
+  const free = await statfs(root).then(
+    ({ bavail, bsize }) => ` and ${bavail * bsize} are free`,
+    () => "",
+  );
+  const advice = diskFull.has(code)
+    ? `the disk is full, it needs ${sizeOfFiles(snapshot, maxFileBytes)} bytes${free}: free space, or keep fewer checkpoints`
+    : reasonOf(cause);
+  return new FileError("checkpoint", root, 0, `${what} (${code}): ${advice}; ${kept}`, { cause });
+}
+
+/**
+ * Removes all but the newest checkpoints, older copies of a step that was saved twice, and what interrupted
+ * writes left behind.
+ *
+ * @param written the one that was just written; it stays even when later steps are there
+ * @returns what could not be removed
+ */
+export async function removeOld(
+  files: FileSystem,
+  root: string,
+  keep: number,
+  written: string,
+): Promise<string[]> {
+  const folders = await listSteps(files, root);
+  const newest = folders.filter((folder, i) => folders.findIndex(({ step }) => step === folder.step) === i);
+  const kept = new Set([written, ...newest.slice(0, keep).map(({ name }) => name)]);
+  const failed: string[] = [];
+  for (const { name } of folders) {
+    if (kept.has(name)) continue;
+    // Under its new name it is no checkpoint any more, even when the removal is cut short.
+    const doomed = join(root, `.removing-${name}-${randomUUID()}`);
+    await files.rename(join(root, name), doomed).catch(() => failed.push(name));
+  }
+  for (const name of await files.list(root)) {
+    if (!/^\.(partial|removing)-step-/.test(name)) continue;
+    await files.remove(join(root, name)).catch(() => failed.push(name));
+  }
+  return failed;
+}

@@ -1,0 +1,26 @@
+import { ShardwiseError } from "../../ir/errors.js";
+
+/** A file that breaks a rule of its format, is missing or damaged, or could not be written. */
+export class FileError extends ShardwiseError {
+  /** The file or folder, as the caller named it. */
+  readonly file: string;
+  /** The byte of the file at which the rule is broken. */
+  readonly offset: number;
+
+  /** @param format the kind of file, such as `checkpoint` */
+  constructor(format: string, file: string, offset: number, rule: string, options?: ErrorOptions) {
+    super("file", `[${format}] ${file}, byte ${offset}: ${rule}`, options);
+    this.file = file;
+    this.offset = offset;
+  }
+}
+
+/** The code of a system error, such as `ENOENT`. */
+export function systemCode(error: unknown): string | undefined {
+  return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : undefined;
+}
+
+/** The message of anything that was thrown. */
+export function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

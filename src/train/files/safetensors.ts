@@ -1,0 +1,264 @@
+/**
+ * The safetensors file format: 8 bytes with the length of a JSON header, the header, and the elements of the
+ * tensors in little-endian order. Files are hostile input: everything in the header is checked against the
+ * size of the file before memory is allocated for it.
+ */
+import { randomUUID } from "node:crypto";
+import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { endianness } from "node:os";
+import { byteSize, type DType, type HostData, viewHost } from "../../ir/dtype.js";
+import { DTypeError, ShapeError, ValueError } from "../../ir/errors.js";
+import { type Shape, sizeOf } from "../../ir/shape.js";
+import {
+  isStoredType,
+  lengthBytes,
+  maxHeaderBytes,
+  parseHeader,
+  parseHeaderLength,
+  SafetensorsError,
+  type SafetensorsHeader,
+  type StoredTensor,
+  type StoredType,
+  storedSizes,
+} from "./safetensorsHeader.js";
+
+export { SafetensorsError, type SafetensorsHeader, type StoredTensor, type StoredType };
+
+/** The element types of stored arrays: those of tensors, and plain bytes. */
+export type StoredDType = DType | "uint8";
+
+/** An array as it lies in a file: bfloat16 and float16 are kept as their bits. */
+export interface StoredArray {
+  readonly dtype: StoredDType;
+  readonly shape: Shape;
+  readonly data: HostData;
+}
+
+/** Everything a file holds. */
+export interface SafetensorsContents {
+  readonly tensors: ReadonlyMap<string, StoredArray>;
+  readonly metadata: ReadonlyMap<string, string>;
+}
+
+/** The format's name of each element type. */
+export const storedTypes: { readonly [D in StoredDType]: StoredType } = {
+  float64: "F64",
+  float32: "F32",
+  int32: "I32",
+  uint32: "U32",
+  float16: "F16",
+  bfloat16: "BF16",
+  bool: "BOOL",
+  uint8: "U8",
+};
+
+const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
+  F64: "float64",
+  F32: "float32",
+  I32: "int32",
+  U32: "uint32",
+  F16: "float16",
+  BF16: "bfloat16",
+  BOOL: "bool",
+  U8: "uint8",
+};
+
+/** Reads a file that is in memory already. @param file the name used in error messages */
+export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): SafetensorsContents {
+  const length = parseHeaderLength(bytes, bytes.length, file);
+  const header = parseHeader(bytes.subarray(lengthBytes, lengthBytes + length), bytes.length, file);
+  const tensors = new Map<string, StoredArray>();
+  for (const tensor of header.tensors.values()) {
+    // The copy aligns the elements, whatever the header's length.
+    const own = new Uint8Array(bytes.subarray(tensor.start, tensor.end));
+    tensors.set(tensor.name, arrayOf(tensor, own, file));
+  }
+  return { tensors, metadata: header.metadata };
+}
+
+/** Reads and checks the header of a file, without the elements. */
+export async function readSafetensorsHeader(path: string): Promise<SafetensorsHeader> {
+  const handle = await openFile(path);
+  try {
+    return await readHeader(handle, path);
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Reads a file.
+ *
+ * @param names the tensors to read; all of them if left out; those that are left out may have types such as I64, which no tensor here has
+ */
+export async function readSafetensors(path: string, names?: Iterable<string>): Promise<SafetensorsContents> {
+  const handle = await openFile(path);
+  try {
+    const header = await readHeader(handle, path);
+    const tensors = new Map<string, StoredArray>();
+    for (const name of names ?? header.tensors.keys()) {
+      const tensor = header.tensors.get(name);
+      if (!tensor) throw new ValueError(`[readSafetensors] ${path} holds no tensor ${JSON.stringify(name)}`);
+      tensors.set(name, arrayOf(tensor, await readBytes(handle, tensor.start, tensor.end, path), path));
+    }
+    return { tensors, metadata: header.metadata };
+  } finally {
+    await handle.close();
+  }
+}
+
+/** The bytes of a file with the given tensors. */
+export function encodeSafetensors(
+  tensors: Iterable<readonly [name: string, array: StoredArray]>,
+  metadata: Iterable<readonly [string, string]> = [],
+): Uint8Array {
+  const { header, arrays } = layOutSafetensors(tensors, metadata);
+  const total = arrays.reduce((bytes, { data }) => bytes + data.byteLength, header.length);
+  const file = new Uint8Array(total);
+  file.set(header);
+  let position = header.length;
+  for (const { data } of arrays) {
+    file.set(bytesOf(data), position);
+    position += data.byteLength;
+  }
+  return file;
+}
+
+/** Writes a file. It appears under its name only when it is complete, so a reader never sees a part of it. */
+export async function writeSafetensors(
+  path: string,
+  tensors: Iterable<readonly [name: string, array: StoredArray]>,
+  metadata: Iterable<readonly [string, string]> = [],
+): Promise<void> {
+  const { header, arrays } = layOutSafetensors(tensors, metadata);
+  const draft = `${path}.${randomUUID()}.tmp`;
+  try {
+    const handle = await open(draft, "wx");
+    try {
+      await handle.writeFile(header);
+      for (const { data } of arrays) await handle.writeFile(bytesOf(data));
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(draft, path);
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
+}
+
+/** The header with its length, and the arrays in the order in which they follow it. */
+export function layOutSafetensors(
+  tensors: Iterable<readonly [string, StoredArray]>,
+  metadata: Iterable<readonly [string, string]> = [],
+): { header: Uint8Array; arrays: readonly StoredArray[] } {
+  requireLittleEndian();
+  const named = [...tensors];
+  for (const [name, array] of named) checkArray(name, array);
+  const seen = new Set(named.map(([name]) => name));
+  if (seen.size !== named.length || seen.has("__metadata__")) {
+    throw new ValueError('[safetensors] names of tensors must be different, and none may be "__metadata__"');
+  }
+  // The widest elements come first, so that every array is aligned to its elements.
+  const size = (array: StoredArray) => storedSizes[storedTypes[array.dtype]];
+  named.sort(([a, x], [b, y]) => size(y) - size(x) || (a < b ? -1 : 1));
+  const fields: string[] = [];
+  const labels = Object.fromEntries(metadata);
+  if (Object.keys(labels).length > 0) fields.push(`"__metadata__":${JSON.stringify(labels)}`);
+  let offset = 0;
+  for (const [name, { dtype, shape, data }] of named) {
+    const end = offset + data.byteLength;
+    const entry = { dtype: storedTypes[dtype], shape, data_offsets: [offset, end] };
+    fields.push(`${JSON.stringify(name)}:${JSON.stringify(entry)}`);
+    offset = end;
+  }
+  const json = new TextEncoder().encode(`{${fields.join(",")}}`);
+  const length = Math.ceil(json.length / 8) * 8;
+  if (length > maxHeaderBytes) {
+    throw new ValueError(`[safetensors] the header of ${length} bytes is over the limit ${maxHeaderBytes}`);
+  }
+  const header = new Uint8Array(lengthBytes + length).fill(0x20);
+  new DataView(header.buffer).setBigUint64(0, BigInt(length), true);
+  header.set(json, lengthBytes);
+  return { header, arrays: named.map(([, array]) => array) };
+}
+
+function checkArray(name: string, { dtype, shape, data }: StoredArray): void {
+  const label = JSON.stringify(name);
+  if (/\p{Surrogate}/u.test(name)) throw new ValueError(`[safetensors] the name ${label} is not valid text`);
+  const bytes = dtype === "uint8" ? 1 : byteSize(dtype);
+  if (data.BYTES_PER_ELEMENT !== bytes) {
+    throw new DTypeError(
+      `[safetensors] ${label} is ${dtype} but its elements have ${data.BYTES_PER_ELEMENT} bytes`,
+    );
+  }
+  if (data.length !== sizeOf(shape)) {
+    throw new ShapeError(
+      `[safetensors] ${label} has ${data.length} elements for the shape [${shape}] (${sizeOf(shape)})`,
+    );
+  }
+}
+
+/** The memory of an array as bytes. */
+export function bytesOf(data: HostData): Uint8Array {
+  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/** @param bytes the elements, in a buffer of their own */
+function arrayOf({ name, type, shape, start }: StoredTensor, bytes: Uint8Array, file: string): StoredArray {
+  requireLittleEndian();
+  if (!isStoredType(type)) {
+    const known = Object.keys(storedSizes).join(", ");
+    throw new SafetensorsError(
+      file,
+      start,
+      `tensor ${JSON.stringify(name)} is ${type}, which no tensor here can hold; those of ${known} can be read by name`,
+    );
+  }
+  const dtype = dtypeOf[type];
+  const wrong = dtype === "bool" ? bytes.findIndex((byte) => byte > 1) : -1;
+  if (wrong >= 0) {
+    throw new SafetensorsError(
+      file,
+      start + wrong,
+      `an element of the BOOL tensor ${JSON.stringify(name)} is ${bytes[wrong]}, neither 0 nor 1`,
+    );
+  }
+  return { dtype, shape, data: dtype === "uint8" ? bytes : viewHost(dtype, bytes.buffer) };
+}
+
+function requireLittleEndian(): void {
+  if (endianness() !== "LE") throw new ValueError("[safetensors] needs a little-endian machine");
+}
+
+async function openFile(path: string): Promise<FileHandle> {
+  try {
+    return await open(path, "r");
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new SafetensorsError(path, 0, `the file cannot be opened (${reason})`, { cause });
+  }
+}
+
+async function readHeader(handle: FileHandle, path: string): Promise<SafetensorsHeader> {
+  const { size } = await handle.stat();
+  const start = await readBytes(handle, 0, Math.min(size, lengthBytes), path);
+  const length = parseHeaderLength(start, size, path);
+  return parseHeader(await readBytes(handle, lengthBytes, lengthBytes + length, path), size, path);
+}
+
+/** The most that one read asks for; some systems cut off longer ones. */
+const chunkBytes = 2 ** 30;
+
+async function readBytes(handle: FileHandle, start: number, end: number, path: string): Promise<Uint8Array> {
+  const bytes = new Uint8Array(end - start);
+  let filled = 0;
+  while (filled < bytes.length) {
+    const wanted = Math.min(bytes.length - filled, chunkBytes);
+    const { bytesRead } = await handle.read(bytes, filled, wanted, start + filled);
+    if (bytesRead === 0) throw new SafetensorsError(path, start + filled, "the file ended while it was read");
+    filled += bytesRead;
+  }
+  return bytes;
+}

@@ -1,0 +1,95 @@
+/**
+ * Between the layers of a model in their order, which is how checkpoints hold them, and the layers as a
+ * pipeline spreads them. Layer `(repeat · stages + stage) · layersPerStage + i` is the i-th of that stage in
+ * that round, so that only shapes and paths differ:
+ *
+ * | | path | shape |
+ * | --- | --- | --- |
+ * | in their order | `layers/block/…` | `[numLayers, …]` |
+ * | in a pipeline | `layers/layers/stack/block/…` | `[repeats, stages, layersPerStage, …]`, without repeats for one round |
+ */
+import { TreeError } from "../../ir/errors.js";
+import type { Shape } from "../../ir/shape.js";
+import { isTyped } from "../../ir/shape.js";
+import { LogicallyPartitioned } from "../../nn/logicalPartitioning.js";
+import { type DimNames, Partitioned } from "../../nn/partitioned.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+
+/** How layers are spread over the stages of a pipeline. */
+export interface LayerLayout {
+  readonly numStages: number;
+  readonly numRepeats: number;
+  readonly layersPerStage: number;
+}
+
+/** The name of the dim that the layers of one stage have. */
+const withinStage = "stageLayers";
+
+/** The dims in front of a layer's parameter, and their names. */
+function leading({ numStages, numRepeats, layersPerStage }: LayerLayout): { shape: Shape; names: DimNames } {
+  const round = { shape: [numStages, layersPerStage], names: ["layers", withinStage] };
+  if (numRepeats === 1) return round;
+  return { shape: [numRepeats, ...round.shape], names: ["circular_repeats", ...round.names] };
+}
+
+/** A tree whose layers are in their order, spread over stages; everything outside of `layers` stays. */
+export function fromCanonical<T>(values: T, layout: LayerLayout | undefined): T {
+  if (!layout) return values;
+  const { shape, names } = leading(layout);
+  const spread = (layers: unknown) => ({ layers: { stack: mapLeaves(layers, shape, names, 1) } });
+  return changeLayers(values, spread) as T;
+}
+
+/** The tree that {@link fromCanonical} made its argument from. */
+export function toCanonical<T>(values: T, layout: LayerLayout | undefined): T {
+  if (!layout) return values;
+  const { shape } = leading(layout);
+  const numLayers = shape.reduce((product, n) => product * n, 1);
+  const gather = (layers: unknown) => {
+    const stack = childOf(childOf(layers, "layers"), "stack");
+    return mapLeaves(stack, [numLayers], ["layers"], shape.length);
+  };
+  return changeLayers(values, gather) as T;
+}
+
+/** Applies a function to everything that is called `layers`, wherever it is: parameters, moments. */
+function changeLayers(node: unknown, change: (layers: unknown) => unknown): unknown {
+  if (Array.isArray(node)) return node.map((child) => changeLayers(child, change));
+  if (!isPlainObject(node) || isTyped(node)) return node;
+  return Object.fromEntries(
+    Object.entries(node).map(([key, child]) => [
+      key,
+      key === "layers" ? change(child) : changeLayers(child, change),
+    ]),
+  );
+}
+
+function isPlainObject(node: unknown): node is Readonly<Record<string, unknown>> {
+  return typeof node === "object" && node !== null && Object.getPrototypeOf(node) === Object.prototype;
+}
+
+function childOf(node: unknown, key: string): unknown {
+  if (isPlainObject(node) && key in node) return node[key];
+  throw new TreeError(`[toCanonical] the layers are not those of a pipeline: there is no "${key}"`);
+}
+
+/** Gives every leaf other dims in front, and its box their names. */
+function mapLeaves(values: unknown, front: Shape, names: DimNames, replaced: number): unknown {
+  const { leaves, structure } = tree.flatten(values, (node) => node instanceof Partitioned || isTyped(node));
+  const mapped = leaves.map((leaf) => {
+    if (!(leaf instanceof Partitioned)) return reshapeFront(leaf, front, replaced);
+    const value = reshapeFront(leaf.value, front, replaced);
+    const all = [...names, ...leaf.names.slice(replaced)];
+    return leaf instanceof LogicallyPartitioned
+      ? new LogicallyPartitioned(value, all, leaf)
+      : new Partitioned(value, all, leaf.mesh);
+  });
+  return tree.unflatten(structure, mapped);
+}
+
+function reshapeFront(leaf: unknown, front: Shape, replaced: number): unknown {
+  if (!isTyped(leaf)) throw new TreeError(`[canonical] a leaf below "layers" is a ${typeof leaf}, no tensor`);
+  const shape = [...front, ...leaf.shape.slice(replaced)];
+  return leaf instanceof Tensor ? leaf.reshape(shape) : { dtype: leaf.dtype, shape };
+}

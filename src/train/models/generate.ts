@@ -1,0 +1,89 @@
+import { ValueError } from "../../ir/errors.js";
+import * as random from "../../random/index.js";
+import type { Tokenizer } from "../data/tokenizer.js";
+
+/** Options of {@link generate}. */
+export interface GenerateOptions {
+  readonly prompt: string;
+  /** How many tokens to add. */
+  readonly length: number;
+  /** Divides the logits: below 1 keeps to likely tokens, 0 always takes the likeliest token; 0.8 by default. */
+  readonly temperature?: number;
+  /** Only the `topK` likeliest tokens are drawn from; 0, the default, for all. */
+  readonly topK?: number;
+  readonly seed?: number;
+  /** When it is aborted, no further token is drawn. */
+  readonly signal?: AbortSignal;
+  /** Called with every new piece of text. */
+  readonly onText?: (text: string) => void;
+}
+
+/**
+ * What a model says about the token after a text: a logit for every token, possibly more than the tokeniser has.
+ * Most calls ask about the tokens of the call before and one more.
+ *
+ * @param tokens at least one, and at most the window
+ */
+export type NextLogits = (tokens: readonly number[]) => Promise<ArrayLike<number>>;
+
+/**
+ * Continues a text token by token. When the window is full, the model goes on from the last half of it.
+ *
+ * @param window how many tokens the model sees at most
+ */
+export async function generate(
+  logits: NextLogits,
+  tokenizer: Tokenizer,
+  window: number,
+  options: GenerateOptions,
+): Promise<string> {
+  const { prompt, length, temperature = 0.8, topK = 0, seed = 0, signal, onText } = options;
+  if (!(temperature >= 0))
+    throw new ValueError(`[generate] temperature is ${temperature}: use a number of at least 0`);
+  if (!(Number.isInteger(topK) && topK >= 0))
+    throw new ValueError(`[generate] topK is ${topK}: use a whole number, 0 for all tokens`);
+  // A model has to go on from something; a new line is what every text has.
+  const start = tokenizer.encode(prompt === "" ? "\n" : prompt);
+  const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];
+  let shown = tokenizer.decode(tokens);
+  let first = Math.max(0, tokens.length - window);
+  for (let i = 0; i < length && signal?.aborted !== true; i++) {
+    if (tokens.length - first > window) first = tokens.length - Math.ceil(window / 2);
+    const all = await logits(tokens.slice(first));
+    const known = Array.from({ length: tokenizer.vocabSize }, (_, token) => all[token] ?? 0);
+    const chance = await random.uniform(random.foldIn(random.key(seed), i), []).item();
+    tokens.push(draw(known, temperature, topK, chance));
+    const next = tokenizer.decode(tokens);
+    // A token may end in the middle of a character, which shows as a replacement until the next one comes.
+    if (onText && !next.endsWith("\uFFFD")) {
+      onText(next.slice(shown.length));
+      shown = next;
+    }
+  }
+  const text = tokenizer.decode(tokens);
+  onText?.(text.slice(shown.length));
+  return text;
+}
+
+/** The token at a share of the distribution. @param chance from 0 to 1 */
+export function draw(logits: readonly number[], temperature: number, topK: number, chance: number): number {
+  const best = logits.reduce((top, logit, token) => (logit > (logits[top] ?? logit) ? token : top), 0);
+  if (temperature === 0) return best;
+  const isKept = topK > 0 && topK < logits.length ? amongLargest(logits, topK) : () => true;
+  const weights = logits.map((logit, token) =>
+    isKept(token) ? Math.exp((logit - (logits[best] ?? 0)) / temperature) : 0,
+  );
+  let left = chance * weights.reduce((sum, weight) => sum + weight, 0);
+  for (const [token, weight] of weights.entries()) {
+    left -= weight;
+    if (left < 0) return token;
+  }
+  return best;
+}
+
+/** Whether a token is one of the `count` likeliest. */
+function amongLargest(logits: readonly number[], count: number): (token: number) => boolean {
+  const ranked = logits.map((_, token) => token).sort((a, b) => (logits[b] ?? 0) - (logits[a] ?? 0));
+  const kept = new Set(ranked.slice(0, count));
+  return (token) => kept.has(token);
+}

@@ -1,0 +1,133 @@
+import { describe, expect, test } from "vitest";
+import { devicePut, Mesh, NamedSharding, np, P, random, type Tensor } from "../../index.js";
+import { byteTokenizer } from "../data/tokenizer.js";
+import type { ModelConfig } from "./config.js";
+import { draw, generate } from "./generate.js";
+import { LanguageModel } from "./languageModel.js";
+import { sampleText } from "./sampleText.js";
+
+const base: ModelConfig = {
+  kind: "llama",
+  vocabSize: 288,
+  width: 16,
+  numLayers: 3,
+  numHeads: 4,
+  numKvHeads: 2,
+  mlpWidth: 32,
+  tieEmbeddings: true,
+  ropeBase: 10_000,
+  normEpsilon: 1e-6,
+  dtype: "float32",
+  remat: "none",
+};
+const window = 12;
+const tokenizer = byteTokenizer();
+
+describe.each(["llama", "mlstm"] as const)("the %s model", (kind) => {
+  const model: ModelConfig = { ...base, kind };
+  const whole = LanguageModel(model);
+  const params = whole.init(random.key(3), np.zeros([1, 2], "int32"));
+  const rowOf = (tokens: readonly number[]): Tensor => np.array(Int32Array.from(tokens)).reshape(1, -1);
+
+  test("says token by token what it says of the whole text", async () => {
+    const text = tokenizer.encode("Call me Ishm");
+    const expected = await whole.apply(params, rowOf([...text])).data();
+    const reading = LanguageModel({ ...model, cacheLength: window }).with({ mutable: ["cache"] });
+    let { cache } = LanguageModel({ ...model, cacheLength: window }).init(
+      random.key(0),
+      np.zeros([1, 1], "int32"),
+    );
+    for (const [i, token] of [...text].entries()) {
+      const [logits, changed] = reading.apply({ ...params, ...(cache ? { cache } : {}) }, rowOf([token]));
+      cache = changed.cache;
+      (await logits.data()).forEach((value, j) => {
+        const want = Number(expected[i * model.vocabSize + j]);
+        expect(Math.abs(Number(value) - want), `position ${i}`).toBeLessThan(
+          1e-5 * Math.max(1, Math.abs(want)),
+        );
+      });
+    }
+  });
+
+  test("writes the text that recomputing everything would, beyond its window too", async () => {
+    const length = 20;
+    const options = { prompt: "whale", length, temperature: 0 };
+    const sampled = await sampleText({ model, params, tokenizer, window }, options);
+    const recomputed = await generate(
+      async (tokens) => {
+        const logits = await whole.apply(params, rowOf(tokens)).data();
+        return Array.from(logits.slice(-model.vocabSize), Number);
+      },
+      tokenizer,
+      window,
+      options,
+    );
+    expect(sampled).toBe(recomputed);
+    expect(tokenizer.encode(sampled).length).toBeGreaterThan(window);
+  });
+});
+
+test("parameters that lie where they are sampled from are kept", async () => {
+  const whole = new NamedSharding(Mesh.create({ data: 1 }), P());
+  const made = LanguageModel(base).init(random.key(3), np.zeros([1, 2], "int32"));
+  const params = await devicePut(made, whole);
+  const sample = () => sampleText({ model: base, params, tokenizer, window }, { prompt: "sea", length: 3 });
+  expect(await sample()).toBe(await sample());
+});
+
+describe("generating", () => {
+  const letters = "abcdefgh";
+  /** Says that the letter after the last one comes next. */
+  const alphabet = async (tokens: readonly number[]) => {
+    const last = tokenizer.decode([tokens.at(-1) ?? 0]);
+    const next = letters[(letters.indexOf(last) + 1) % letters.length] ?? "a";
+    return Array.from({ length: 300 }, (_, token) => (token === tokenizer.encode(next)[0] ? 9 : 0));
+  };
+
+  test("goes on from the last half when the window is full", async () => {
+    const asked: number[] = [];
+    const text = await generate(
+      (tokens) => {
+        asked.push(tokens.length);
+        return alphabet(tokens);
+      },
+      tokenizer,
+      4,
+      { prompt: "abcdef", length: 6, temperature: 0 },
+    );
+    expect(text).toBe("abcdefghabcd");
+    expect(asked).toEqual([4, 2, 3, 4, 2, 3]);
+  });
+
+  test("tells every piece of text once", async () => {
+    const pieces: string[] = [];
+    const onText = (piece: string) => pieces.push(piece);
+    await generate(alphabet, tokenizer, 8, { prompt: "a", length: 4, temperature: 0, onText });
+    expect(pieces.join("")).toBe("bcde");
+  });
+
+  test("draws each token as often as it is likely, and only the likeliest with topK", () => {
+    const logits = [0, Math.log(3), Math.log(2), Math.log(4)];
+    const shares = (temperature: number, topK: number) => {
+      const counts = [0, 0, 0, 0];
+      for (let i = 0; i < 1000; i++) {
+        const token = draw(logits, temperature, topK, (i + 0.5) / 1000);
+        counts[token] = (counts[token] ?? 0) + 1;
+      }
+      return counts;
+    };
+    expect(shares(1, 0)).toEqual([100, 300, 200, 400]);
+    expect(shares(1, 2)).toEqual([0, 429, 0, 571]);
+    expect(shares(1, 99)).toEqual([100, 300, 200, 400]);
+    expect(shares(0.5, 3)).toEqual([0, 310, 138, 552]);
+    expect(shares(0, 0)).toEqual([0, 0, 0, 1000]);
+  });
+
+  test("wants a temperature and a topK that make sense", async () => {
+    const options = { prompt: "", length: 1 };
+    await expect(generate(alphabet, tokenizer, 4, { ...options, temperature: -1 })).rejects.toThrow(
+      /temperature is -1/,
+    );
+    await expect(generate(alphabet, tokenizer, 4, { ...options, topK: 1.5 })).rejects.toThrow(/topK is 1.5/);
+  });
+});

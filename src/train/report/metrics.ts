@@ -1,0 +1,106 @@
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { ValueError } from "../../ir/errors.js";
+import { openRecordFile } from "../files/files.js";
+
+/** What is recorded of one step; numbers that JSON does not know are written as text. */
+export type Metrics = Readonly<Record<string, number | string | boolean | null>>;
+
+/** Something that records numbers by step. */
+export interface MetricsWriter {
+  write(step: number, metrics: Metrics): void;
+  close(): void;
+}
+
+/** Options of {@link openMetricsFile}. */
+export interface MetricsFileOptions {
+  /** The step from which a run is taken up again: records of later steps are dropped. */
+  readonly resumeAt?: number;
+}
+
+/**
+ * Appends one line of JSON for every step: `{"step":12,"loss":4.21,…}`. Every line is complete on its own, so
+ * a run that is killed leaves at most its last line unfinished, which is dropped when the file is opened again.
+ * A line that does not fit on the disk is written before the next one that does.
+ */
+export function openMetricsFile(path: string, { resumeAt }: MetricsFileOptions = {}): MetricsWriter {
+  mkdirSync(dirname(path), { recursive: true });
+  if (existsSync(path)) {
+    const text = readFileSync(path, "utf8");
+    const kept = text.split("\n").filter((line) => {
+      const step = stepOf(line);
+      return step !== undefined && (resumeAt === undefined || step <= resumeAt);
+    });
+    const cleaned = kept.map((line) => `${line}\n`).join("");
+    if (cleaned !== text) {
+      writeFileSync(`${path}.tmp`, cleaned);
+      renameSync(`${path}.tmp`, path);
+    }
+  }
+  const file = openRecordFile(path);
+  return {
+    write: (step, metrics) => {
+      if (!Number.isSafeInteger(step)) throw new ValueError(`[metrics] ${step} is no number of a step`);
+      file.append(new TextEncoder().encode(`${JSON.stringify({ step, ...metrics }, plainNumber)}\n`));
+    },
+    close: file.close,
+  };
+}
+
+/** Reads the records of a file; unfinished lines are left out. */
+export function readMetrics(path: string): (Metrics & { readonly step: number })[] {
+  return readFileSync(path, "utf8")
+    .split("\n")
+    .flatMap((line) => {
+      const step = stepOf(line);
+      return step === undefined ? [] : [{ ...(JSON.parse(line) as Metrics), step }];
+    });
+}
+
+function plainNumber(_key: string, value: unknown): unknown {
+  return typeof value === "number" && !Number.isFinite(value) ? String(value) : value;
+}
+
+function stepOf(line: string): number | undefined {
+  try {
+    const value: unknown = JSON.parse(line);
+    const isRecord = typeof value === "object" && value !== null && "step" in value;
+    return isRecord && typeof value.step === "number" ? value.step : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Lets failures of a writer pass, so that a full disk does not end what is recorded.
+ *
+ * @param onFailure called with the first failure, and with the first one after a success
+ */
+export function tolerant(writer: MetricsWriter, onFailure: (error: unknown) => void): MetricsWriter {
+  let failing = false;
+  const attempt = (work: () => void) => {
+    try {
+      work();
+      failing = false;
+    } catch (error) {
+      if (!failing) onFailure(error);
+      failing = true;
+    }
+  };
+  return {
+    write: (step, metrics) => attempt(() => writer.write(step, metrics)),
+    close: () => attempt(writer.close),
+  };
+}
+
+/** Writes to several places. */
+export function writeToAll(...writers: readonly MetricsWriter[]): MetricsWriter {
+  return {
+    write: (step, metrics) => {
+      for (const writer of writers) writer.write(step, metrics);
+    },
+    close: () => {
+      for (const writer of writers) writer.close();
+    },
+  };
+}

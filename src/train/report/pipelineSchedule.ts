@@ -1,0 +1,177 @@
+/** What the stages of a pipeline should work on in every iteration, and what a recorded step shows they did. */
+import { range } from "../../ir/shape.js";
+import type { LayerLayout } from "../models/canonical.js";
+import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
+
+/** What a stage works on in an iteration. */
+export interface PipelineTask {
+  readonly microbatch: number;
+  /** How often the microbatch went round all stages before. */
+  readonly repeat: number;
+}
+
+/** What every stage works on, iteration by iteration; null where it belongs to the bubble. */
+export interface PipelinePlan {
+  readonly numMicrobatches: number;
+  readonly numRepeats: number;
+  /** By stage and iteration of the forward pass; the backward pass runs the iterations from the last to the first. */
+  readonly stages: readonly (readonly (PipelineTask | null)[])[];
+}
+
+/** The plan of a run's pipeline. */
+export function planPipeline(
+  { numStages, numRepeats }: Pick<LayerLayout, "numStages" | "numRepeats">,
+  numMicrobatches: number,
+): PipelinePlan {
+  const stages = range(numStages).map((stage) =>
+    range(numMicrobatches * numRepeats + numStages - 1).map((iteration) => {
+      const done = iteration - stage;
+      if (done < 0 || done >= numMicrobatches * numRepeats) return null;
+      return { microbatch: done % numMicrobatches, repeat: Math.floor(done / numMicrobatches) };
+    }),
+  );
+  return { numMicrobatches, numRepeats, stages };
+}
+
+/** The number of iterations in each direction. */
+export function numIterations({ stages }: PipelinePlan): number {
+  return stages[0]?.length ?? 0;
+}
+
+/** The share of a plan's slots, from 0 to 1, in which a stage has no microbatch. */
+export function plannedBubble({ stages }: PipelinePlan): number {
+  const slots = stages.flat();
+  return slots.filter((task) => task === null).length / Math.max(1, slots.length);
+}
+
+/** A task as a label: the microbatch, and the repeat where there are several. */
+export function taskLabel({ microbatch, repeat }: PipelineTask, { numRepeats }: PipelinePlan): string {
+  return numRepeats === 1 ? `${microbatch}` : `${microbatch}·${repeat}`;
+}
+
+/** A direction of the pipeline. */
+export type Pass = "forward" | "backward";
+
+/** One iteration of the pipeline as a device ran it; times in milliseconds. */
+export interface MeasuredSlot {
+  readonly device: number;
+  readonly stage: number;
+  /** Which part of the batch went through the pipeline, 0 unless gradients are accumulated over several. */
+  readonly part: number;
+  readonly pass: Pass;
+  /** Counted as in the plan, so that the backward pass begins with the last one. */
+  readonly iteration: number;
+  /** Null in the bubble, where the device computes on what nobody uses. */
+  readonly task: PipelineTask | null;
+  readonly begin: number;
+  readonly end: number;
+  /** When it waited for other devices. */
+  readonly waits: readonly { readonly begin: number; readonly end: number }[];
+}
+
+/** Where the time of a pipeline's iterations went, over all devices; shares from 0 to 1. */
+export interface PipelineShares {
+  /** On microbatches. */
+  readonly useful: number;
+  /** Computing in the bubble. */
+  readonly bubble: number;
+  /** Waiting for other devices, in the bubble or not. */
+  readonly waiting: number;
+}
+
+/** A pipeline as it ran. */
+export interface MeasuredPipeline {
+  readonly slots: readonly MeasuredSlot[];
+  /** How many parts of a batch went through it one after the other. */
+  readonly numParts: number;
+  readonly shares: PipelineShares;
+}
+
+/** A pipeline's loops are in no other loop, or in the one over parts of a batch. */
+const depths = [0, 1];
+
+/**
+ * Finds the pipeline in a recorded step: loops with as many iterations as the plan has, by turns forward and
+ * backward. Undefined when there are none, or devices differ.
+ *
+ * @param stageOf the stage that lies on a device
+ */
+export function measurePipeline(
+  plan: PipelinePlan,
+  trace: StepTrace,
+  stageOf: (device: number) => number,
+): MeasuredPipeline | undefined {
+  const total = numIterations(plan);
+  const slots: MeasuredSlot[] = [];
+  let numParts: number | undefined;
+  for (const device of devicesOf(trace.iterations)) {
+    const own = trace.iterations.filter((one) => one.device === device);
+    const found = depths.map((depth) => loopRuns(own, depth).filter((run) => run.length === total));
+    const loops = found.find((runs) => runs.length > 0 && runs.length % 2 === 0) ?? [];
+    numParts ??= loops.length / 2;
+    if (numParts === 0 || numParts !== loops.length / 2) return undefined;
+    const waits = trace.work.filter((one) => one.device === device && one.kind === "wait");
+    const stage = stageOf(device);
+    loops.forEach((run, i) => {
+      const pass = i % 2 === 0 ? "forward" : "backward";
+      for (const { iteration: ran, begin, end } of run) {
+        const iteration = pass === "forward" ? ran : total - 1 - ran;
+        slots.push({
+          device,
+          stage,
+          part: Math.floor(i / 2),
+          pass,
+          iteration,
+          task: plan.stages[stage]?.[iteration] ?? null,
+          begin,
+          end,
+          waits: waits
+            .filter((wait) => wait.begin >= begin && wait.end <= end)
+            .map((wait) => ({ begin: wait.begin, end: wait.end })),
+        });
+      }
+    });
+  }
+  return numParts === undefined ? undefined : { slots, numParts, shares: pipelineShares(slots) };
+}
+
+/** The iterations of a device at some depth in the order in which they ran, by the runs of their loops. */
+function loopRuns(iterations: readonly LoopIteration[], depth: number): LoopIteration[][] {
+  const runs: LoopIteration[][] = [];
+  for (const one of iterations) {
+    if (one.depth !== depth) continue;
+    if (one.iteration === 0) runs.push([]);
+    runs.at(-1)?.push(one);
+  }
+  return runs;
+}
+
+function pipelineShares(slots: readonly MeasuredSlot[]): PipelineShares {
+  const length = (spans: readonly { readonly begin: number; readonly end: number }[]) =>
+    spans.reduce((sum, { begin, end }) => sum + end - begin, 0);
+  const total = length(slots) || 1;
+  const worked = (some: readonly MeasuredSlot[]) =>
+    (length(some) - length(some.flatMap(({ waits }) => waits))) / total;
+  return {
+    useful: worked(slots.filter(({ task }) => task !== null)),
+    bubble: worked(slots.filter(({ task }) => task === null)),
+    waiting: length(slots.flatMap(({ waits }) => waits)) / total,
+  };
+}
+
+/** Names the iterations of a pipeline's loops for a trace, and no others. */
+export function pipelineIterationNames(
+  plan: PipelinePlan,
+  { slots }: MeasuredPipeline,
+): (iteration: LoopIteration) => string | undefined {
+  const key = ({ device, begin, end }: Pick<MeasuredSlot, "device" | "begin" | "end">) =>
+    `${device} ${begin} ${end}`;
+  const names = new Map(
+    slots.map((slot) => {
+      const { pass, iteration, task } = slot;
+      const what = task ? `microbatch ${taskLabel(task, plan)}` : "bubble";
+      return [key(slot), `${pass} ${iteration}: ${what}`];
+    }),
+  );
+  return (iteration) => names.get(key(iteration));
+}

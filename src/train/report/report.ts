@@ -1,0 +1,209 @@
+import { formatBytes } from "../../spmd/inspect/cost.js";
+import { escapeHtml, legend, lineChart, type Span, stackedBars, table, timeline } from "./charts.js";
+import { pipelineChart } from "./pipelineChart.js";
+import type { MeasuredPipeline, PipelinePlan } from "./pipelineSchedule.js";
+import type { DeviceShares } from "./stepTrace.js";
+
+/** What one training step told. */
+export interface StepRecord {
+  readonly step: number;
+  readonly loss: number;
+  readonly gradientNorm: number;
+  readonly tokensPerSecond: number;
+}
+
+/** What one evaluation told. */
+export interface EvaluationRecord {
+  readonly step: number;
+  readonly loss: number;
+}
+
+/** Everything a report shows. */
+export interface RunReport {
+  readonly title: string;
+  /** A few facts for the top of the page. */
+  readonly facts: readonly (readonly [name: string, value: string])[];
+  readonly steps: readonly StepRecord[];
+  readonly evaluations: readonly EvaluationRecord[];
+  /** What every device did during one step; times in milliseconds. */
+  readonly timeline: readonly { readonly device: number; readonly spans: readonly Span[] }[];
+  /** Where the time of every device went during that step. */
+  readonly shares: readonly DeviceShares[];
+  /** For a pipeline: what each stage should work on at each iteration, and what it did where that was recorded. */
+  readonly pipeline: { readonly plan: PipelinePlan; readonly measured?: MeasuredPipeline } | undefined;
+  readonly parameters: readonly {
+    readonly path: string;
+    readonly shape: string;
+    readonly spec: string;
+    readonly bytes: number;
+    readonly bytesPerDevice: number;
+  }[];
+  /** What the memory of every device holds. */
+  readonly memory: readonly {
+    readonly device: number;
+    readonly parts: readonly { readonly what: string; readonly bytes: number }[];
+  }[];
+  readonly collectives: readonly {
+    readonly kind: string;
+    readonly axis: string;
+    readonly count: number;
+    readonly bytes: number;
+  }[];
+  readonly sample: string;
+}
+
+const style = `
+:root { color-scheme: light dark; --ink: #1d2330; --soft: #667085; --paper: #ffffff; --card: #f4f5f8; --line: #e2e5ea;
+  --loss: #3266d6; --eval: #d6642b; --speed: #2b8a5f; --kernel: #8fb3f2; --gemm: #2f5fd0; --collective: #e0893b; --copy: #5fb3b3; --wait: #d3d7e0;
+  --hue0: #a9c5f5; --hue1: #f7c59a; --hue2: #a8dcc0; --hue3: #e3b5e6; --hue4: #f2e08f; --hue5: #9fdbe3; --hue6: #f5b1b1; --hue7: #c9cfa0; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8ebf1; --soft: #98a2b3; --paper: #14171d; --card: #1c2129; --line: #2c333e;
+  --loss: #7aa5f0; --eval: #f0a36b; --speed: #62c796; --kernel: #3d5d99; --gemm: #7aa5f0; --collective: #f0a36b; --copy: #3f8080; --wait: #434b59;
+  --hue0: #2f5597; --hue1: #8f5520; --hue2: #2a6e4c; --hue3: #733b7f; --hue4: #756416; --hue5: #1d6873; --hue6: #8b3838; --hue7: #596428; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 940px; padding: 40px 20px 80px; background: var(--paper); color: var(--ink);
+  font: 15px/1.55 system-ui, sans-serif; }
+h1 { font-size: 28px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; } h2 { font-size: 18px; margin: 44px 0 6px; }
+p { color: var(--soft); margin: 4px 0 12px; } .empty { font-style: italic; } .caption { font-size: 13.5px; margin-top: 8px; }
+.facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 10px; margin-top: 22px; }
+.facts div { background: var(--card); border-radius: 10px; padding: 12px 14px; }
+.facts b { display: block; font-size: 19px; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; } .facts span { color: var(--soft); font-size: 13px; }
+svg { width: 100%; height: auto; display: block; } svg text { font-size: 12px; fill: var(--soft); font-variant-numeric: tabular-nums; } svg .label { fill: var(--ink); }
+.grid { stroke: var(--line); } .rule { stroke: var(--soft); } .track { fill: var(--card); }
+.kind-kernel { fill: var(--kernel); } .kind-gemm { fill: var(--gemm); } .kind-collective { fill: var(--collective); } .kind-copy { fill: var(--copy); } .kind-wait { fill: var(--wait); }
+${Array.from({ length: 8 }, (_, i) => `.hue${i} { --hue: var(--hue${i}); }`).join(" ")}
+.slot { stroke: var(--paper); stroke-width: 1; fill: var(--hue); } .shade1 { fill: color-mix(in srgb, var(--hue) 80%, var(--ink)); } .shade2 { fill: color-mix(in srgb, var(--hue) 64%, var(--ink)); }
+.bubble { fill: url(#hatch); stroke: var(--line); } .hatch-line { fill: var(--soft); opacity: 0.5; }
+.legend { margin-bottom: 8px; } .legend span { display: inline-block; margin-right: 16px; font-size: 13.5px; } .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13.5px; } .scroll + .scroll { margin-top: 12px; }
+th, td { text-align: left; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); white-space: nowrap; } th { color: var(--soft); font-weight: 500; }
+th.number, td.number { padding-left: 12px; padding-right: 0; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+pre { background: var(--card); border-radius: 10px; padding: 16px; white-space: pre-wrap; overflow-wrap: anywhere; }`;
+
+/** The colours of the parts of a device's memory, in their order. */
+const memoryColours = ["var(--gemm)", "var(--collective)", "var(--copy)", "var(--kernel)"];
+
+/** A self-contained page about a run: loss, speed, what the devices did, where everything lies. */
+export function reportHtml(report: RunReport): string {
+  const { steps, evaluations } = report;
+  const section = (title: string, note: string, body: string) =>
+    `<section><h2>${escapeHtml(title)}</h2><p>${escapeHtml(note)}</p>${body}</section>`;
+  const facts = report.facts
+    .map(([name, value]) => `<div><b>${escapeHtml(value)}</b><span>${escapeHtml(name)}</span></div>`)
+    .join("");
+  const loss = lineChart(
+    [
+      { name: "training", colour: "var(--loss)", points: steps.map((s) => [s.step, s.loss] as const) },
+      {
+        name: "validation",
+        colour: "var(--eval)",
+        points: evaluations.map((e) => [e.step, e.loss] as const),
+      },
+    ],
+    { x: "step", y: "loss (nats per token)" },
+  );
+  const speed = lineChart(
+    [
+      {
+        name: "tokens per second",
+        colour: "var(--speed)",
+        points: steps.map((s) => [s.step, s.tokensPerSecond] as const),
+      },
+    ],
+    { x: "step", y: "tokens / s" },
+  );
+  const rows = report.timeline.map(({ device, spans }) => ({ name: `device ${device}`, spans }));
+  const parts = [
+    section("Loss", "Every step, and the validation loss where it was measured.", loss),
+    section("Throughput", "Tokens per second over all devices.", speed),
+    section(
+      "One step, device by device",
+      "Bars are what a device did, gaps are idle time. Point at a bar to see its operations.",
+      `${timelineLegend}${timeline(rows, "ms")}${sharesTable(report.shares)}`,
+    ),
+    report.pipeline
+      ? section(
+          "Pipeline schedule",
+          "Which microbatch each stage works on: as planned, with iterations of equal length, and as a step was recorded.",
+          pipelineChart(report.pipeline.plan, report.pipeline.measured),
+        )
+      : "",
+    section(
+      "Parameters",
+      "How every parameter is split over the mesh.",
+      table(
+        ["parameter", "shape", "split over", "size", "on each device"],
+        report.parameters.map((p) => [
+          p.path,
+          p.shape,
+          p.spec,
+          { bytes: p.bytes },
+          { bytes: p.bytesPerDevice },
+        ]),
+      ),
+    ),
+    section("Memory of each device", "What every device holds during a step.", memorySection(report.memory)),
+    section(
+      "Communication of a step",
+      "Collectives that one device takes part in, and the bytes it sends.",
+      report.collectives.length > 0
+        ? table(
+            ["collective", "axis", "count", "sent each time", "sent in all"],
+            report.collectives.map((c) => [
+              c.kind,
+              c.axis,
+              c.count,
+              { bytes: c.bytes / c.count },
+              { bytes: c.bytes },
+            ]),
+          )
+        : '<p class="empty">none: everything runs on one device</p>',
+    ),
+    report.sample
+      ? section(
+          "A sample",
+          "What the model writes at the end of the run.",
+          `<pre>${escapeHtml(report.sample)}</pre>`,
+        )
+      : "",
+  ];
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escapeHtml(report.title)}</title><style>${style}</style></head>
+<body><header><h1>${escapeHtml(report.title)}</h1><div class="facts">${facts}</div></header>${parts.join("")}</body></html>
+`;
+}
+
+const timelineLegend = legend([
+  ["var(--gemm)", "matrix products"],
+  ["var(--kernel)", "kernels"],
+  ["var(--copy)", "copies"],
+  ["var(--collective)", "communication"],
+  ["var(--wait)", "waiting for another device"],
+]);
+
+function sharesTable(shares: readonly DeviceShares[]): string {
+  if (shares.length === 0) return "";
+  const percent = (share: number) => Number((100 * share).toFixed(1));
+  const lost = shares.reduce((sum, { wait, idle }) => sum + wait + idle, 0) / shares.length;
+  const rows = shares.map(({ device, gemm, kernel, copy, collective, wait, idle }) => [
+    `device ${device}`,
+    ...[gemm, kernel + copy, collective, wait, idle].map(percent),
+  ]);
+  const columns = ["", "products %", "kernels, copies %", "communication %", "waiting %", "idle %"];
+  return `${table(columns, rows)}<p class="caption">Waiting and idle are time without work: ${percent(lost)} % of the step.</p>`;
+}
+
+function memorySection(devices: RunReport["memory"]): string {
+  const kinds = [...new Set(devices.flatMap(({ parts }) => parts.map(({ what }) => what)))];
+  const colour = (what: string) => memoryColours[kinds.indexOf(what) % memoryColours.length] ?? "";
+  const bars = devices.map(({ device, parts }) => ({
+    name: `device ${device}`,
+    parts: parts.map(({ what, bytes }) => ({ what, value: bytes, colour: colour(what) })),
+  }));
+  const rows = devices.map(({ device, parts }) => [
+    `device ${device}`,
+    ...kinds.map((what) => ({ bytes: parts.find((part) => part.what === what)?.bytes ?? 0 })),
+  ]);
+  return `${legend(kinds.map((what) => [colour(what), what] as const))}${stackedBars(bars, formatBytes)}${table(["", ...kinds], rows)}`;
+}

@@ -1,0 +1,220 @@
+import { ThreadsEngine, type TraceEvent } from "../../engines/threads/engine.js";
+import type { Engine } from "../../ir/engine.js";
+import { openTraceFile } from "./traceFile.js";
+
+/** What kind of work a step of a device is, as reports colour it; `wait` is the lack of it. */
+export type WorkKind = "gemm" | "kernel" | "collective" | "copy" | "wait";
+
+/** One thing that a device did; times are milliseconds from the beginning of the trace. */
+export interface Work {
+  readonly device: number;
+  readonly kind: WorkKind;
+  readonly name: string;
+  readonly program: string;
+  readonly source: string | undefined;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** One iteration of a loop on one device; times as in {@link Work}. */
+export interface LoopIteration {
+  readonly device: number;
+  readonly program: string;
+  /** The loop's step number in its program. */
+  readonly loop: number;
+  readonly iteration: number;
+  /** The number of iterations of other loops around it. */
+  readonly depth: number;
+  readonly begin: number;
+  readonly end: number;
+}
+
+/** What all devices did while something ran. */
+export interface StepTrace {
+  readonly work: readonly Work[];
+  /** By device, and in the order in which they began. */
+  readonly iterations: readonly LoopIteration[];
+}
+
+/** The kinds of steps that stand for work; loops and branches are told by what they contain. */
+const kinds: Readonly<Record<string, WorkKind>> = {
+  gemm: "gemm",
+  kernel: "kernel",
+  host: "kernel",
+  copy: "copy",
+  address: "copy",
+  axisIndex: "copy",
+  start: "collective",
+  done: "collective",
+};
+
+/** How many steps, iterations and waits of a device are recorded at most. */
+const traceCapacity = 2 ** 18;
+
+/** Runs something while the engine records what its devices do; nothing is recorded by an engine that cannot. */
+export async function recordWork<T>(
+  engine: Engine,
+  run: () => Promise<T>,
+): Promise<StepTrace & { readonly result: T }> {
+  if (!(engine instanceof ThreadsEngine)) return { result: await run(), work: [], iterations: [] };
+  engine.startTrace(traceCapacity);
+  const result = await run();
+  return { result, ...stepTraceOf(await engine.stopTrace()) };
+}
+
+/** Tells work, waiting and iterations apart in what an engine recorded. */
+export function stepTraceOf(events: readonly TraceEvent[]): StepTrace {
+  const origin = events.reduce((first, { begin }) => Math.min(first, begin), Number.POSITIVE_INFINITY);
+  return { work: events.flatMap((event) => workOf(event, origin)), iterations: iterationsOf(events, origin) };
+}
+
+/** The parts of a step: waits, and the work before, between and after them. */
+function workOf(event: TraceEvent, origin: number): Work[] {
+  const kind = kinds[event.kind];
+  if (!kind) return [];
+  const { device, program, ops } = event;
+  const source = event.source === unknownSource ? undefined : event.source;
+  const name = `${ops.join(" + ") || event.kind}${kind === "collective" ? ` (${event.kind})` : ""}`;
+  const shared = { device, program, source };
+  const pieces: Work[] = [];
+  const add = (own: Pick<Work, "kind" | "name">, begin: number, end: number) => {
+    if (end > begin) pieces.push({ ...shared, ...own, begin: begin - origin, end: end - origin });
+  };
+  let from = event.begin;
+  for (const { begin, end } of event.waits) {
+    add({ kind, name }, from, begin);
+    add({ kind: "wait", name: `wait: ${name}` }, begin, end);
+    from = end;
+  }
+  add({ kind, name }, from, event.end);
+  return pieces;
+}
+
+/** What the engine says of steps that no line of the user's made. */
+const unknownSource = "unknown source";
+
+function iterationsOf(events: readonly TraceEvent[], origin: number): LoopIteration[] {
+  const all = events.flatMap(({ device, program, step, iteration, begin, end }) =>
+    iteration === undefined ? [] : [{ device, program, loop: step, iteration, begin, end }],
+  );
+  all.sort((a, b) => a.device - b.device || a.begin - b.begin || b.end - a.end);
+  const around: { readonly device: number; readonly end: number }[] = [];
+  return all.map((one) => {
+    for (let last = around.at(-1); last; last = around.at(-1)) {
+      if (last.device === one.device && last.end >= one.end) break;
+      around.pop();
+    }
+    const depth = around.push(one) - 1;
+    return { ...one, depth, begin: one.begin - origin, end: one.end - origin };
+  });
+}
+
+/** Gaps from this length, in milliseconds, are shown as idle time; shorter ones are what starting a step takes. */
+const shortestIdle = 0.01;
+
+/** The time in which a device did nothing, not even wait, between the first and the last thing that any did. */
+export function idleTimes(work: readonly Work[]): { device: number; begin: number; end: number }[] {
+  const last = work.reduce((latest, { end }) => Math.max(latest, end), 0);
+  return devicesOf(work).flatMap((device) => {
+    const own = work.filter((one) => one.device === device).sort((a, b) => a.begin - b.begin);
+    const edges = [...own.map(({ begin, end }) => [begin, end] as const), [last, last] as const];
+    let free = 0;
+    return edges.flatMap(([begin, end]) => {
+      const idle = begin - free >= shortestIdle ? [{ device, begin: free, end: begin }] : [];
+      free = Math.max(free, end);
+      return idle;
+    });
+  });
+}
+
+/** The devices that did something, in order. */
+export function devicesOf(work: readonly { readonly device: number }[]): number[] {
+  return [...new Set(work.map(({ device }) => device))].sort((a, b) => a - b);
+}
+
+/**
+ * Writes a trace that Perfetto and chrome://tracing open: a track for each device with iterations of loops, what
+ * ran in them, waits and idle time.
+ *
+ * @param nameOf what an iteration is called when there is more to say than its number
+ */
+export function writeTrace(
+  path: string,
+  { work, iterations }: StepTrace,
+  title: string,
+  nameOf: (iteration: LoopIteration) => string | undefined = () => undefined,
+): void {
+  const file = openTraceFile(path, { title });
+  // Both ends are whole nanoseconds, so that rounding does not make slices overlap by a trifle.
+  const times = ({ begin, end }: { begin: number; end: number }) => {
+    const [from, to] = [Math.round(begin * 1e6), Math.round(end * 1e6)];
+    return { start: from / 1000, duration: (to - from) / 1000 };
+  };
+  for (const device of devicesOf(work)) {
+    file.name({ device }, `device ${device}`);
+    file.name({ device, thread: 0 }, "steps");
+  }
+  // What begins at the same time is nested in the order of the file, so iterations come before their steps.
+  for (const one of iterations) {
+    const { device, program, loop, iteration } = one;
+    const name = nameOf(one) ?? `iteration ${iteration}`;
+    file.event({
+      device,
+      name,
+      category: "iteration",
+      ...times(one),
+      args: { program, loop, iteration },
+    });
+  }
+  for (const one of work) {
+    const { device, kind, name, program, source } = one;
+    const args = { program, ...(source === undefined ? {} : { source }) };
+    file.event({ device, name, category: kind, ...times(one), args });
+  }
+  for (const { device, begin, end } of idleTimes(work)) {
+    // Slices of a track lie in or beside each other, so idle time is cut where an iteration begins or ends.
+    const cuts = iterations
+      .filter((one) => one.device === device)
+      .flatMap((one) => [one.begin, one.end])
+      .filter((time) => time > begin && time < end)
+      .sort((a, b) => a - b);
+    [begin, ...cuts].forEach((from, i) => {
+      const slice = times({ begin: from, end: cuts[i] ?? end });
+      if (slice.duration > 0) file.event({ device, name: "idle", category: "idle", ...slice });
+    });
+  }
+  file.close();
+}
+
+/** Where the time of every device went, as shares from 0 to 1. */
+export interface DeviceShares {
+  readonly device: number;
+  readonly gemm: number;
+  readonly kernel: number;
+  readonly collective: number;
+  readonly copy: number;
+  /** Waiting for other devices. */
+  readonly wait: number;
+  /** Neither working nor waiting. */
+  readonly idle: number;
+}
+
+/** Adds up the work of each device over the time from the first beginning to the last end. */
+export function sharesOfWork(work: readonly Work[]): DeviceShares[] {
+  const end = work.reduce((last, one) => Math.max(last, one.end), 0) || 1;
+  return devicesOf(work).map((device) => {
+    const of = (kind: WorkKind) =>
+      work
+        .filter((one) => one.device === device && one.kind === kind)
+        .reduce((sum, one) => sum + one.end - one.begin, 0) / end;
+    const shares = {
+      gemm: of("gemm"),
+      kernel: of("kernel"),
+      collective: of("collective"),
+      copy: of("copy"),
+      wait: of("wait"),
+    };
+    const used = Object.values(shares).reduce((sum, share) => sum + share, 0);
+    return { device, ...shares, idle: Math.max(0, 1 - used) };
+  });
+}

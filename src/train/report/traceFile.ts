@@ -1,0 +1,92 @@
+/** Traces in the Chrome trace event format, which Perfetto and chrome://tracing open. */
+import { closeSync, openSync, writeSync } from "node:fs";
+import type { Json } from "../files/checkpointManifest.js";
+
+/** Where something happens: a device is a process of the trace, and has threads. */
+export interface TraceTrack {
+  readonly device: number;
+  readonly thread?: number;
+}
+
+/** Something that happens for a while, or at a moment when it has no duration. */
+export interface TraceEvent extends TraceTrack {
+  readonly name: string;
+  /** The kind, such as `kernel`, `gemm` or `collective`. */
+  readonly category?: string;
+  /** When it starts, in microseconds. */
+  readonly start: number;
+  /** How long it takes, in microseconds. */
+  readonly duration?: number;
+  /** What is shown when it is clicked. */
+  readonly args?: Readonly<Record<string, Json>>;
+}
+
+/** A number that changes over time, such as the memory in use. */
+export interface TraceCounter {
+  readonly device: number;
+  readonly name: string;
+  readonly at: number;
+  readonly values: Readonly<Record<string, number>>;
+}
+
+/** Writes a trace event by event; the file is valid JSON after `close`, and readable by Perfetto before. */
+export interface TraceFile {
+  /** Names a device, and if `thread` is given one of its threads; tracks are sorted by their numbers. */
+  name(track: TraceTrack, name: string): void;
+  event(event: TraceEvent): void;
+  counter(counter: TraceCounter): void;
+  /** Draws an arrow from one event to another, such as from a send to its receive. */
+  flow(
+    id: number,
+    from: TraceTrack & { readonly at: number },
+    to: TraceTrack & { readonly at: number },
+  ): void;
+  close(): void;
+}
+
+/** How much text is collected before it is written. */
+const pieceLength = 2 ** 16;
+
+/** Opens a new trace file. @param metadata what is known about the run */
+export function openTraceFile(path: string, metadata: Readonly<Record<string, Json>> = {}): TraceFile {
+  const file = openSync(path, "w");
+  let waiting = `{"displayTimeUnit":"ms","otherData":${JSON.stringify(metadata)},"traceEvents":[`;
+  let first = true;
+  const write = (entry: Readonly<Record<string, unknown>>) => {
+    waiting += `${first ? "" : ","}\n${JSON.stringify(entry)}`;
+    first = false;
+    if (waiting.length < pieceLength) return;
+    writeSync(file, waiting);
+    waiting = "";
+  };
+  const track = ({ device, thread = 0 }: TraceTrack) => ({ pid: device, tid: thread });
+  return {
+    name: ({ device, thread }, name) => {
+      const [kind, index] = thread === undefined ? ["process", device] : ["thread", thread];
+      const where = track({ device, thread: thread ?? 0 });
+      write({ ph: "M", name: `${kind}_name`, ...where, args: { name } });
+      write({ ph: "M", name: `${kind}_sort_index`, ...where, args: { sort_index: index } });
+    },
+    event: ({ name, category, start, duration, args, ...where }) => {
+      write({
+        name,
+        ...(category === undefined ? {} : { cat: category }),
+        ...(duration === undefined ? { ph: "i", s: "t" } : { ph: "X", dur: duration }),
+        ts: start,
+        ...track(where),
+        ...(args === undefined ? {} : { args }),
+      });
+    },
+    counter: ({ device, name, at, values }) => {
+      write({ ph: "C", name, ts: at, pid: device, tid: 0, args: values });
+    },
+    flow: (id, from, to) => {
+      write({ ph: "s", id, name: "flow", cat: "flow", ts: from.at, ...track(from) });
+      write({ ph: "f", bp: "e", id, name: "flow", cat: "flow", ts: to.at, ...track(to) });
+    },
+    close: () => {
+      writeSync(file, `${waiting}\n]}\n`);
+      closeSync(file);
+    },
+  };
+}

@@ -1,0 +1,52 @@
+import { expect, test } from "vitest";
+import { defaultBatch, readRunConfig } from "./config.js";
+
+const problems = (settings: Readonly<Record<string, unknown>>) =>
+  readRunConfig(
+    { mesh: { data: 2 }, data: { batch: 16 } },
+    Object.entries(settings).map(([path, value]) => ({ path, value })),
+  ).violations;
+
+test("a batch has to split over devices, parts and microbatches; the nearest that do are named", () => {
+  expect(problems({ "optimizer.accumulate": 4 })).toEqual([]);
+  expect(problems({ "optimizer.accumulate": 3 })).toEqual([
+    expect.stringContaining("16, which does not split 6 ways (data x fsdp x accumulate: 16 / 6 = 2.66"),
+  ]);
+  expect(problems({ "optimizer.accumulate": 3 })[0]).toMatch(/: use 12 or 18$/);
+  const pipelined = { "optimizer.accumulate": 4, "mesh.pipe": 2, "data.batch": 16 };
+  expect(problems(pipelined)).toEqual([
+    "data.batch is 16, which does not split 32 ways (data x fsdp x accumulate x microbatches: 16 / 32 = 0.5): use 32",
+  ]);
+  expect(problems({ ...pipelined, "data.batch": 64 })).toEqual([]);
+});
+
+test("types are float32, bfloat16 or float16", () => {
+  for (const dtype of ["float32", "bfloat16", "float16"]) {
+    expect(problems({ "model.dtype": dtype, "model.paramDtype": dtype })).toEqual([]);
+  }
+  expect(problems({ "model.paramDtype": "float64" })).toEqual([
+    'model.paramDtype is "float64": use float32 | bfloat16 | float16; did you mean float32?',
+  ]);
+});
+
+test("the default batch suits any number of cores", () => {
+  for (let cores = 1; cores <= 256; cores++) {
+    const batch = defaultBatch(cores);
+    expect(batch).toBeGreaterThanOrEqual(16);
+    expect(batch % cores, `${cores} cores`).toBe(0);
+    expect(batch % 8, `${cores} cores`).toBe(0);
+    expect(batch / cores).toBeLessThanOrEqual(16);
+  }
+});
+
+test("where an axis of the mesh is named, those that are not have one device", () => {
+  const meshOf = (json: unknown, settings: Readonly<Record<string, unknown>> = {}) =>
+    readRunConfig(
+      json,
+      Object.entries(settings).map(([path, value]) => ({ path, value })),
+    ).config.mesh;
+  const alone = { data: 1, fsdp: 1, pipe: 1, model: 1 };
+  expect(meshOf({ mesh: { model: 2 } })).toEqual({ ...alone, model: 2 });
+  expect(meshOf({}, { "mesh.pipe": 2 })).toEqual({ ...alone, pipe: 2 });
+  expect(meshOf({ mesh: { data: 4 } }, { "mesh.pipe": 2 })).toEqual({ ...alone, data: 4, pipe: 2 });
+});

@@ -1,0 +1,157 @@
+import { availableParallelism } from "node:os";
+import { isObject } from "../files/json.js";
+import { type ModelConfig, modelViolations } from "../models/config.js";
+import {
+  type Config,
+  choice,
+  decimal,
+  flag,
+  integer,
+  type ReadConfig,
+  readConfig,
+  type Setting,
+  text,
+} from "./schema.js";
+
+/**
+ * The default batch: about 16 examples, which devices along `data` share equally, and which split further into
+ * micro-batches and over two devices of another axis.
+ */
+export function defaultBatch(numDevices: number): number {
+  let multiple = numDevices;
+  while (multiple % 8 !== 0) multiple += numDevices;
+  return Math.ceil(16 / multiple) * multiple;
+}
+
+const numCores = availableParallelism();
+
+const floatTypes = ["float32", "bfloat16", "float16"] as const;
+
+/** Everything that describes a training run, with defaults that train a small model in a few minutes. */
+export const runSchema = {
+  model: {
+    kind: choice("llama", "the blocks: attention, or the matrix memory of xLSTM", ["llama", "mlstm"]),
+    width: integer(128, "width of the residual stream"),
+    numLayers: integer(4, "number of blocks"),
+    numHeads: integer(4, "attention heads"),
+    numKvHeads: integer(4, "key and value heads"),
+    mlpWidth: integer(384, "inner width of the MLP"),
+    tieEmbeddings: flag(true, "use the embedding table as output layer"),
+    ropeBase: decimal(10_000, "base of the rotary frequencies", 1),
+    normEpsilon: decimal(1e-6, "added to variances"),
+    dtype: choice("float32", "type of activations and of matrix products", floatTypes),
+    paramDtype: choice("float32", "type of parameters; 16-bit ones have float32 masters", floatTypes),
+    remat: choice("none", "what blocks recompute in the backward pass", ["none", "dots", "full"]),
+  },
+  mesh: {
+    data: integer(numCores, "devices along axis data: each has the whole model"),
+    fsdp: integer(1, "devices along axis fsdp: data parallel with split parameters"),
+    pipe: integer(1, "devices along axis pipe: stages of a pipeline"),
+    model: integer(1, "devices along axis model: tensor parallel"),
+  },
+  pipeline: {
+    microbatches: integer(4, "micro-batches a batch is split into when pipe > 1"),
+    repeats: integer(1, "how often a micro-batch goes round the stages (1 is GPipe, more is circular)"),
+  },
+  tensor: choice(
+    "sync",
+    "how the devices of axis model exchange activations: summed, or in rings that overlap with products",
+    ["sync", "async"],
+  ),
+  data: {
+    source: text("bundled", "a text file, or `bundled` for the text that comes with the install"),
+    tokenizer: text("bytes", "`bytes`, `bpe` (trained on the text), or a tokenizer.json"),
+    vocabSize: integer(512, "size of a trained BPE vocabulary", 257),
+    sequence: integer(128, "tokens per example"),
+    batch: integer(defaultBatch(numCores), "examples per step, over all devices"),
+    validation: decimal(0.05, "share of the text that is kept for evaluation", 0, 0.5),
+  },
+  optimizer: {
+    kind: choice("adamw", "the optimiser", ["sgd", "momentum", "adam", "adamw", "lion"]),
+    learningRate: decimal(2e-3, "the highest learning rate"),
+    schedule: choice("cosine", "how the learning rate changes", ["constant", "cosine", "linear", "wsd"]),
+    warmup: integer(20, "steps over which the learning rate rises", 0),
+    weightDecay: decimal(0.1, "decay of weights (not of norms and biases)"),
+    clip: decimal(1, "largest global norm of gradients; 0 for none"),
+    zLoss: decimal(0, "weight of the z-loss"),
+    accumulate: integer(1, "parts of a batch that run one after another, to save memory"),
+    lossScale: decimal(2 ** 15, "the first loss scale; used with float16 only", 1),
+  },
+  steps: integer(500, "training steps"),
+  seed: integer(0, "seed of parameters and data order", 0),
+  out: text("runs/default", "folder for checkpoints, metrics, trace and report"),
+  checkpointEvery: integer(100, "steps between checkpoints"),
+  keep: integer(2, "how many checkpoints to keep"),
+  evalEvery: integer(100, "steps between evaluations"),
+  sample: integer(240, "tokens to generate at the end", 0),
+} as const;
+
+/** The configuration of a training run. */
+export type RunConfig = Config<typeof runSchema>;
+
+/**
+ * Reads a run's configuration and checks that its parts fit together; all violations are listed. Where any axis of
+ * the mesh is named, those that are not have one device.
+ */
+export function readRunConfig(
+  json: unknown,
+  settings: readonly Setting[] = [],
+): ReadConfig<typeof runSchema> {
+  const inFile = isObject(json) && isObject(json.mesh) ? Object.keys(json.mesh) : [];
+  const axes = [...inFile.map((axis) => `mesh.${axis}`), ...settings.map(({ path }) => path)].filter((path) =>
+    path.startsWith("mesh."),
+  );
+  const others = axes.length > 0 && !axes.includes("mesh.data") ? [{ path: "mesh.data", value: 1 }] : [];
+  const { config, violations, unread } = readConfig(runSchema, json, [...settings, ...others]);
+  // What a field that could not be read has to do with others is not known yet.
+  const names = unread.map((path) => path.replace(/^(mesh|model|pipeline)\./, ""));
+  const isKnown = (line: string) => !names.some((name) => new RegExp(`\\b${name}\\b`).test(line));
+  return { config, violations: [...violations, ...crossViolations(config).filter(isKnown)], unread };
+}
+
+/** Vocabularies are filled up to a multiple of this, so that they split over any usual number of devices. */
+const vocabMultiple = 96;
+
+/** The model's part of a run's configuration. @param vocabSize that of the tokeniser */
+export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfig {
+  return { ...model, vocabSize: Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
+}
+
+function crossViolations(config: RunConfig): string[] {
+  const { model, mesh, pipeline, data, optimizer } = config;
+  const violations = modelViolations(modelConfig(config, 256));
+  const multiple = (path: string, value: number, of: number, why: string) => {
+    if (value % of === 0) return;
+    const near = [Math.floor(value / of), Math.ceil(value / of)].filter((n) => n > 0).map((n) => n * of);
+    violations.push(
+      `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${near.join(" or ")}`,
+    );
+  };
+  const splits = [
+    { what: "data", ways: mesh.data },
+    { what: "fsdp", ways: mesh.fsdp },
+    ...(optimizer.accumulate > 1 ? [{ what: "accumulate", ways: optimizer.accumulate }] : []),
+    ...(mesh.pipe > 1 ? [{ what: "microbatches", ways: pipeline.microbatches }] : []),
+  ];
+  const ways = splits.reduce((product, split) => product * split.ways, 1);
+  multiple("data.batch", data.batch, ways, splits.map(({ what }) => what).join(" x "));
+  multiple("model.numHeads", model.numHeads, mesh.model, "mesh.model");
+  multiple("model.numKvHeads", model.numKvHeads, mesh.model, "mesh.model");
+  multiple("model.mlpWidth", model.mlpWidth, mesh.model, "mesh.model");
+  multiple("model.width", model.width, mesh.fsdp, "mesh.fsdp");
+  if (config.tensor === "async") multiple("model.width", model.width, mesh.model, "mesh.model, tensor async");
+  if (vocabMultiple % mesh.model !== 0)
+    violations.push(
+      `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
+    );
+  if (mesh.pipe > 1) {
+    multiple(
+      "model.numLayers",
+      model.numLayers,
+      mesh.pipe * pipeline.repeats,
+      "mesh.pipe x pipeline.repeats",
+    );
+    multiple("pipeline.microbatches", pipeline.microbatches, mesh.pipe, "mesh.pipe");
+  }
+  return violations;
+}

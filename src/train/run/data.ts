@@ -1,0 +1,119 @@
+import { existsSync } from "node:fs";
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { ShardwiseError } from "../../ir/errors.js";
+import { BpeTokenizer } from "../data/bpe.js";
+import { trainBpe } from "../data/bpeTrainer.js";
+import { bundledText } from "../data/corpus.js";
+import { byteTokenizer, type Tokenizer } from "../data/tokenizer.js";
+import { formatTokenizer, readTokenizer } from "../data/tokenizerJson.js";
+import { openTokenShards, type TokenSource, tokenRange, tokensInMemory } from "../data/tokenShards.js";
+import { FileError, reasonOf } from "../files/fileError.js";
+import { replaceFile } from "../files/files.js";
+import type { RunConfig } from "./config.js";
+
+/** The text of a run as tokens. */
+export interface RunData {
+  readonly tokenizer: Tokenizer;
+  readonly training: TokenSource;
+  /** What is kept for evaluation; undefined when it is too little for a row. */
+  readonly validation: TokenSource | undefined;
+}
+
+/** The file in a run's folder that keeps a tokeniser made or read for it. */
+export const tokenizerFile = "tokenizer.json";
+
+/** The tokeniser of a run that was started before. @param folder the run's folder */
+export async function storedTokenizer(config: RunConfig, folder: string): Promise<Tokenizer> {
+  return config.data.tokenizer === "bytes" ? byteTokenizer() : readTokenizer(join(folder, tokenizerFile));
+}
+
+/**
+ * Opens the text that a run is trained on and the tokeniser for it, and splits off what is kept for evaluation.
+ *
+ * @param folder the run's folder, where a tokeniser other than that of bytes is kept
+ * @param how whether the run was begun before, so that it goes on with its tokeniser; or the tokeniser to use
+ */
+export async function openRunData(
+  config: RunConfig,
+  folder: string,
+  how: { readonly begun: boolean } | { readonly tokenizer: Tokenizer },
+): Promise<RunData> {
+  const { data } = config;
+  const isTokens = data.source.endsWith(".tokens");
+  const documents = isTokens ? [] : await readDocuments(data.source);
+  const tokenizer =
+    "tokenizer" in how ? how.tokenizer : await openTokenizer(config, folder, how.begun, documents);
+  const all = isTokens ? await openTokenShards([data.source]) : encodeDocuments(documents, tokenizer);
+  if (all.vocabSize > tokenizer.vocabSize) {
+    throw new ShardwiseError(
+      "config",
+      `[train] ${data.source} has tokens up to ${all.vocabSize - 1}, but the tokeniser knows ${tokenizer.vocabSize}: set data.tokenizer to the tokenizer.json that the file was made with`,
+    );
+  }
+  const least = data.sequence + 1;
+  const kept = Math.floor(all.numTokens * data.validation);
+  const numTraining = kept >= least ? all.numTokens - kept : all.numTokens;
+  if (numTraining < least) {
+    throw new ShardwiseError(
+      "config",
+      numTraining < 2
+        ? `[train] ${data.source} has ${numTraining} tokens, too few to train on: use more text`
+        : `[train] ${data.source} has ${numTraining} tokens to train on, fewer than one row of data.sequence + 1 = ${least}: set data.sequence to ${numTraining - 1} or less, or use more text`,
+    );
+  }
+  return {
+    tokenizer,
+    training: tokenRange(all, 0, numTraining),
+    validation: numTraining < all.numTokens ? tokenRange(all, numTraining, all.numTokens) : undefined,
+  };
+}
+
+async function readDocuments(source: string): Promise<string[]> {
+  if (source === "bundled") return bundledText();
+  try {
+    return [await readFile(source, "utf8")];
+  } catch (cause) {
+    throw new FileError("text", source, 0, `the text cannot be read (${reasonOf(cause)})`, { cause });
+  }
+}
+
+async function openTokenizer(
+  { data }: RunConfig,
+  folder: string,
+  begun: boolean,
+  documents: readonly string[],
+): Promise<Tokenizer> {
+  if (data.tokenizer === "bytes") return byteTokenizer();
+  const own = join(folder, tokenizerFile);
+  // A file that a start without a checkpoint left behind may be of other settings.
+  if (begun && existsSync(own)) return readTokenizer(own);
+  if (data.tokenizer === "bpe" && documents.length === 0) {
+    throw new ShardwiseError(
+      "config",
+      `[train] a BPE tokeniser cannot be trained on ${data.source}, which holds tokens already: set data.tokenizer to the tokenizer.json that it was made with`,
+    );
+  }
+  const tokenizer =
+    data.tokenizer === "bpe"
+      ? trainBpe(documents, { vocabSize: data.vocabSize })
+      : await readTokenizer(data.tokenizer);
+  await mkdir(folder, { recursive: true });
+  if (tokenizer instanceof BpeTokenizer) await replaceFile(own, formatTokenizer(tokenizer));
+  return tokenizer;
+}
+
+/** The tokens of all documents, one after the other, with the mark of the end of a text between them. */
+function encodeDocuments(documents: readonly string[], tokenizer: Tokenizer): TokenSource {
+  const { endOfText, vocabSize } = tokenizer;
+  const between = endOfText === undefined ? [] : [endOfText];
+  const parts = documents.map((text) => tokenizer.encode(text));
+  const tokens = new Int32Array(parts.reduce((n, part) => n + part.length + between.length, 0));
+  let end = 0;
+  for (const part of parts) {
+    tokens.set(part, end);
+    tokens.set(between, end + part.length);
+    end += part.length + between.length;
+  }
+  return tokensInMemory(tokens, vocabSize);
+}

@@ -1,0 +1,68 @@
+import { ThreadsEngine } from "../../engines/threads/engine.js";
+import { range, sizeOf } from "../../ir/shape.js";
+import * as np from "../../numpy/index.js";
+import { Mesh } from "../../spmd/mesh/mesh.js";
+import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
+import { devicePut, NamedSharding } from "../../spmd/mesh/sharding.js";
+import { jit } from "../../spmd/run/jit.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { namedLeaves } from "../files/treeFiles.js";
+import { recordWork } from "../report/stepTrace.js";
+import type { LanguageModelState } from "../step/training.js";
+import type { RunConfig } from "./config.js";
+
+/**
+ * The floating-point operations that one step needs on all devices: six for each weight and token, and the
+ * products of attention; what is computed again or beside them does not count.
+ */
+export function stepFlops(types: unknown, { model, data }: RunConfig): number {
+  const { params } = types as LanguageModelState;
+  const weights = namedLeaves(params, "stepFlops")
+    .filter(({ path }) => model.tieEmbeddings || !path.endsWith("embed/embedding"))
+    .reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
+  const inner = model.kind === "llama" ? model.width : model.mlpWidth;
+  // Queries with keys and weights with values, 2 each, three times with the backward pass; half is masked.
+  const mixing = 6 * model.numLayers * inner * data.sequence;
+  return (6 * weights + mixing) * data.batch * data.sequence;
+}
+
+/**
+ * The side of the square matrices that are multiplied: large enough for the full speed of a core, and small enough
+ * that some products are not interrupted on a busy machine.
+ */
+const size = 384;
+/** How long to go on, in milliseconds, and how often at least and at most. */
+const [budget, minRounds, maxRounds] = [150, 5, 100];
+
+/**
+ * The floating-point operations a second that the devices of a mesh can reach together in matrix products. Every
+ * device multiplies matrices of its own, all at the same time, and counts with its fastest product as the engine
+ * recorded it, because others that use the machine for a moment only ever make one slower. More devices than
+ * cores take turns on the cores, so only as many of them take part as there are cores.
+ */
+export async function measurePeak({ engine, deviceIds }: Mesh): Promise<number | undefined> {
+  if (!(engine instanceof ThreadsEngine)) return undefined;
+  const { numCores } = engine.info();
+  const devices = deviceIds.slice(0, numCores);
+  const mesh = Mesh.create({ device: devices.length }, { engine, devices });
+  const split = new NamedSharding(mesh, new PartitionSpec(["device"]));
+  const x = await devicePut(np.ones([devices.length, size, size]), split);
+  const multiply = jit((a: Tensor) => np.matmul(a, a), { mesh, outShardings: split, name: "peak" });
+  const run = async (count: number) => {
+    const results = range(count).map(() => multiply(x));
+    await results.at(-1)?.ready();
+    for (const result of results) result.dispose();
+  };
+  // The first product compiles and loads; the second is the first at speed and tells how many there is time for.
+  await run(1);
+  const begin = performance.now();
+  await run(1);
+  const rounds = Math.ceil(budget / (performance.now() - begin));
+  const { work } = await recordWork(engine, () => run(Math.min(maxRounds, Math.max(minRounds, rounds))));
+  x.dispose();
+  const best = new Map<number, number>();
+  for (const { device, kind, begin: from, end } of work) {
+    if (kind === "gemm") best.set(device, Math.min(best.get(device) ?? Number.POSITIVE_INFINITY, end - from));
+  }
+  return [...best.values()].reduce((sum, time) => sum + (2 * size ** 3) / (time / 1000), 0);
+}

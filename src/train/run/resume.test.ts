@@ -1,0 +1,133 @@
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor, tree, valueAndGrad } from "shardwise";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { createReferenceEngine, createThreadsEngine } from "../../engines/index.js";
+import { adamw, applyUpdates, chain, clipByGlobalNorm, warmupCosine } from "../../optim/index.js";
+import { type Batch, openBatches } from "../data/batches.js";
+import { tokensInMemory } from "../data/tokenShards.js";
+import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+
+let root: string;
+beforeEach(async () => {
+  root = await mkdtemp(join(tmpdir(), "shardwise-resume-"));
+});
+afterEach(() => rm(root, { recursive: true, force: true }));
+
+const source = tokensInMemory(
+  Int32Array.from({ length: 400 }, (_, i) => (i * i + 3 * i) % 16),
+  16,
+);
+const options = { sequenceLength: 8, batchSize: 4, seed: 1 };
+
+interface Params {
+  readonly embedding: Tensor;
+  readonly head: Tensor;
+}
+
+const schedule = warmupCosine({ peak: 0.05, warmupSteps: 3, steps: 12 });
+const optimizer = chain(clipByGlobalNorm(1), adamw({ learningRate: schedule }));
+
+function loss({ embedding, head }: Params, inputs: Tensor, targets: Tensor): Tensor {
+  const logits = embedding.take(inputs, 0).tanh().matmul(head);
+  const peak = logits.max(-1, { keepdims: true });
+  const all = logits.sub(peak).exp().sum(-1).log().add(peak.squeeze(-1));
+  return all.sub(np.takeAlongAxis(logits, targets.expandDims(-1), -1).squeeze(-1)).mean();
+}
+
+const initial = () => {
+  const params: Params = {
+    embedding: np.sin(np.arange(128)).reshape(16, 8),
+    head: np.cos(np.arange(128)).reshape(8, 16),
+  };
+  return { params, optimizer: optimizer.init(params) };
+};
+type State = ReturnType<typeof initial>;
+
+const train = jit(
+  (state: State, inputs: Tensor, targets: Tensor) => {
+    const [value, grads] = valueAndGrad(loss)(state.params, inputs, targets);
+    const [updates, next] = optimizer.update(grads, state.optimizer, state.params);
+    return [{ params: applyUpdates(state.params, updates), optimizer: next }, value] as const;
+  },
+  { donate: 0 },
+);
+
+const bitsOf = (values: unknown) =>
+  Promise.all(tree.leaves(values).map((leaf) => (leaf as Tensor).storage("test").download("test")));
+
+const step = async (state: State, { inputs, targets, shape }: Batch, mesh: Mesh) => {
+  const rows = new NamedSharding(mesh, P("data"));
+  const [x, y] = await devicePut([np.array(inputs).reshape(shape), np.array(targets).reshape(shape)], rows);
+  if (!x || !y) throw new Error("no batch");
+  const [next, value] = train(state, x, y);
+  return { state: next, loss: await value.item() };
+};
+
+describe.each(["reference", "threads"])("a run on the %s engine", (kind) => {
+  test("that is taken up from a checkpoint goes on bit for bit as the one that was not stopped", async () => {
+    const engine = kind === "threads" ? createThreadsEngine({ numDevices: 2 }) : createReferenceEngine();
+    try {
+      const mesh = Mesh.create({ data: 2 }, { engine });
+      const everywhere = new NamedSharding(mesh, P());
+      const checkpoints = openCheckpoints(root, { keep: 20 });
+      const batches = openBatches(source, options);
+      let state = await devicePut(initial(), everywhere);
+      const losses: number[] = [];
+      for (let i = 1; i <= 10; i++) {
+        const done = await step(state, await batches.next(), mesh);
+        state = done.state;
+        losses.push(done.loss);
+        await checkpoints.save(i, state, { data: batches.position() });
+      }
+      await checkpoints.finished();
+      const expected = await bitsOf(state);
+      expect(losses[9]).toBeLessThan((losses[0] ?? 0) * 0.98);
+      for (const stopped of [1, 4, 9]) {
+        const checkpoint = await checkpoints.load(stopped);
+        let resumed = await checkpoint.restore(initial(), { shardings: everywhere });
+        const rest = openBatches(source, { ...options, position: checkpoint.manifest.data });
+        const again: number[] = [];
+        for (let i = stopped; i < 10; i++) {
+          const done = await step(resumed, await rest.next(), mesh);
+          resumed = done.state;
+          again.push(done.loss);
+        }
+        expect(again).toEqual(losses.slice(stopped));
+        expect(await bitsOf(resumed)).toEqual(expected);
+      }
+    } finally {
+      await engine.close();
+    }
+  });
+});
+
+describe("a process that is killed while it saves", () => {
+  const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
+
+  const killedAt = (change: number, folder: string) =>
+    new Promise<string | null>((resolve) => {
+      const script = path("../../../test/fixtures/checkpointProcess.ts");
+      const child = spawn(
+        process.execPath,
+        ["--import", path("../../../scripts/typescript.mjs"), script, folder, String(change)],
+        { stdio: "ignore" },
+      );
+      child.on("close", (_code, signal) => resolve(signal));
+    });
+
+  test.each([9, 10, 12])(
+    "leaves a whole checkpoint (change %i)",
+    async (change) => {
+      expect(await killedAt(change, root)).toBe("SIGKILL");
+      const found = await openCheckpoints(root).latest();
+      if (!found) throw new Error("no checkpoint is left");
+      const { x } = await (await openCheckpoint(found.folder)).restoreTree<{ x: Tensor }>();
+      expect([...(await x.data())]).toEqual(Array.from({ length: 1000 }, () => found.step));
+    },
+    60_000,
+  );
+});

@@ -1,0 +1,209 @@
+import { writeFile } from "node:fs/promises";
+import { ThreadsEngine } from "../../engines/threads/engine.js";
+import { byteSize } from "../../ir/dtype.js";
+import { blockShape } from "../../ir/mesh.js";
+import { formatType, range, sizeOf } from "../../ir/shape.js";
+import { type CostReport, formatBytes } from "../../spmd/inspect/cost.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { resolveSpec, toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
+import { NamedSharding } from "../../spmd/mesh/sharding.js";
+import * as tree from "../../trace/tree.js";
+import { namedLeaves } from "../files/treeFiles.js";
+import type { LayerLayout } from "../models/canonical.js";
+import { formatValue } from "../report/lossCurve.js";
+import {
+  type MeasuredPipeline,
+  measurePipeline,
+  type PipelinePlan,
+  pipelineIterationNames,
+  planPipeline,
+  taskLabel,
+} from "../report/pipelineSchedule.js";
+import { formatCount } from "../report/progress.js";
+import { type EvaluationRecord, type RunReport, reportHtml, type StepRecord } from "../report/report.js";
+import { devicesOf, type StepTrace, sharesOfWork, writeTrace } from "../report/stepTrace.js";
+import type { LanguageModelState, Training } from "../step/training.js";
+import type { RunConfig } from "./config.js";
+import { numParameters, splittingAxes } from "./setup.js";
+
+/** How one tensor of a state lies on a mesh. */
+export interface TensorPlace {
+  readonly path: string;
+  readonly shape: string;
+  readonly spec: string;
+  readonly bytes: number;
+  readonly bytesPerDevice: number;
+}
+
+/** How every tensor of a tree lies on a mesh, from its types and shardings alone. */
+export function placesOf(types: unknown, shardings: unknown, mesh: Mesh): TensorPlace[] {
+  const isSharding = (node: unknown) => node instanceof NamedSharding;
+  const specs = tree.leaves(shardings, isSharding);
+  return namedLeaves(types, "placesOf").map(({ path, type }, i) => {
+    const sharding = specs[i];
+    const given = sharding instanceof NamedSharding ? sharding.spec : undefined;
+    const spec = given ? resolveSpec(given, mesh, type.shape, "placesOf", path) : type.shape.map(() => []);
+    const bytes = (shape: readonly number[]) => sizeOf(shape) * byteSize(type.dtype);
+    return {
+      path: path.replace(/^params\//, ""),
+      shape: formatType(type),
+      spec: String(toPartitionSpec(spec.map((axes) => axes.filter((axis) => (mesh.shape[axis] ?? 1) > 1)))),
+      bytes: bytes(type.shape),
+      bytesPerDevice: bytes(blockShape(type.shape, spec, mesh)),
+    };
+  });
+}
+
+/** What one device holds of a run's state, by kind. */
+export function stateMemory(
+  { types, shardings }: Training,
+  mesh: Mesh,
+): { readonly what: string; readonly bytesPerDevice: number }[] {
+  const [all, where] = [types as LanguageModelState, shardings as LanguageModelState];
+  const total = (part: "params" | "optimizer") =>
+    placesOf(all[part], where[part], mesh).reduce((sum, place) => sum + place.bytesPerDevice, 0);
+  return [
+    { what: "parameters", bytesPerDevice: total("params") },
+    { what: "optimiser", bytesPerDevice: total("optimizer") },
+  ];
+}
+
+/** Which microbatch (and round) every stage of a pipeline works on in every iteration; null when it waits. */
+export function pipelineSchedule(layout: LayerLayout | undefined, microbatches: number): (string | null)[][] {
+  if (!layout) return [];
+  const plan = planPipeline(layout, microbatches);
+  return plan.stages.map((tasks) => tasks.map((task) => task && taskLabel(task, plan)));
+}
+
+/** The plan of a run's pipeline, and how a recorded step went; undefined without a pipeline. */
+export function runPipeline(
+  layout: LayerLayout | undefined,
+  microbatches: number,
+  mesh: Mesh,
+  trace: StepTrace,
+): { readonly plan: PipelinePlan; readonly measured?: MeasuredPipeline } | undefined {
+  if (!layout) return undefined;
+  const plan = planPipeline(layout, microbatches);
+  const stages = new Map(mesh.devices.map(({ id, coordinates }) => [id, coordinates.pipe ?? 0]));
+  const measured = measurePipeline(plan, trace, (device) => stages.get(device) ?? 0);
+  return measured ? { plan, measured } : { plan };
+}
+
+/** Writes what the devices of a run did during a step, with the iterations of its pipeline named. */
+export function writeStepTrace(
+  path: string,
+  trace: StepTrace,
+  title: string,
+  { training, config, mesh }: Pick<ReportInput, "training" | "config" | "mesh">,
+): void {
+  const pipeline = runPipeline(training.layout, config.pipeline.microbatches, mesh, trace);
+  const names = pipeline?.measured && pipelineIterationNames(pipeline.plan, pipeline.measured);
+  writeTrace(path, trace, title, names);
+}
+
+/** What a report is made from. */
+export interface ReportInput {
+  readonly config: RunConfig;
+  readonly mesh: Mesh;
+  readonly training: Training;
+  readonly cost: CostReport;
+  /** What the devices did during one step. */
+  readonly trace: StepTrace;
+  readonly steps: readonly StepRecord[];
+  readonly evaluations: readonly EvaluationRecord[];
+  readonly sample: string;
+}
+
+/** Writes the page about a run. */
+export async function writeRunReport(path: string, input: ReportInput): Promise<void> {
+  await writeFile(path, reportHtml(runReport(input)));
+}
+
+function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput): RunReport {
+  const { steps, evaluations, sample } = told;
+  const [types, shardings] = [training.types as LanguageModelState, training.shardings as LanguageModelState];
+  const parameters = placesOf(types.params, shardings.params, mesh);
+  const axes = splittingAxes(mesh.axes);
+  const speeds = steps.map((s) => s.tokensPerSecond).sort((a, b) => a - b);
+  const first = steps[0];
+  const last = steps.at(-1);
+  const evaluated = evaluations.at(-1);
+  const facts: (readonly [string, string])[] = [
+    ["model", config.model.kind],
+    ["parameters", formatCount(numParameters(types))],
+    ["devices", axes.length > 0 ? `${mesh.size}: ${axes.join(" x ")}` : "1"],
+    ["steps", String(last?.step ?? 0)],
+    ["loss", first && last ? `${formatValue(first.loss)} → ${formatValue(last.loss)}` : "?"],
+    ...(evaluated ? [["validation loss", formatValue(evaluated.loss)] as const] : []),
+    ["tokens a second", formatCount(speeds[Math.floor(speeds.length / 2)] ?? 0)],
+    ["operations of a step, each device", formatCount(cost.flops)],
+  ];
+  return {
+    title: `Training run ${config.out}`,
+    facts,
+    steps,
+    evaluations,
+    timeline: devicesOf(trace.work).map((device) => ({
+      device,
+      spans: trace.work
+        .filter((one) => one.device === device)
+        .map(({ begin, end, kind, name, source }) => ({
+          begin,
+          end,
+          kind,
+          title: `${shortened(name)}, ${((end - begin) * 1000).toFixed(0)} µs${source ? `\n${source}` : ""}`,
+        })),
+    })),
+    shares: sharesOfWork(trace.work),
+    pipeline: runPipeline(training.layout, config.pipeline.microbatches, mesh, trace),
+    parameters,
+    memory: deviceMemory(training, mesh, cost),
+    collectives: cost.collectives.map(({ op, axes: over, count, bytes }) => ({
+      kind: op,
+      axis: over.join(", "),
+      count,
+      bytes,
+    })),
+    sample,
+  };
+}
+
+/** Names of fused operations are cut to this many characters. */
+const longestName = 100;
+
+function shortened(name: string): string {
+  return name.length > longestName ? `${name.slice(0, longestName)}…` : name;
+}
+
+/** What every device holds: the state, and beside it what the engine has allocated or a step is planned to need. */
+function deviceMemory(training: Training, mesh: Mesh, cost: CostReport): RunReport["memory"] {
+  const { engine } = mesh;
+  const state = stateMemory(training, mesh).map(({ what, bytesPerDevice }) => ({
+    what,
+    bytes: bytesPerDevice,
+  }));
+  const stateBytes = state.reduce((sum, { bytes }) => sum + bytes, 0);
+  return mesh.deviceIds.map((device) => {
+    if (!(engine instanceof ThreadsEngine)) {
+      const rest = { what: "other values of a step at its peak", bytes: cost.peakBytes - stateBytes };
+      return { device, parts: [...state, { ...rest, bytes: Math.max(0, rest.bytes) }] };
+    }
+    const { used, arena } = engine.memoryUsage(device);
+    const others = { what: "batches, programs, other buffers", bytes: Math.max(0, used - stateBytes) };
+    return { device, parts: [...state, others, { what: "intermediate values", bytes: arena }] };
+  });
+}
+
+/** A table of places for a terminal. */
+export function formatPlaces(places: readonly TensorPlace[]): string {
+  const rows = places.map(({ path, shape, spec, bytesPerDevice }) => [
+    path,
+    shape,
+    spec,
+    formatBytes(bytesPerDevice),
+  ]);
+  const widths = range(4).map((c) => Math.max(0, ...rows.map((row) => row[c]?.length ?? 0)));
+  return rows
+    .map((row) => `  ${row.map((cell, c) => (c === 3 ? cell : cell.padEnd(widths[c] ?? 0))).join("  ")}`)
+    .join("\n");
+}

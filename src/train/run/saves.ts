@@ -1,0 +1,86 @@
+import type { Checkpoint, Checkpoints } from "../files/checkpoint.js";
+import type { Json } from "../files/checkpointManifest.js";
+import { reasonOf } from "../files/fileError.js";
+import { diverged, firstBadLeaf } from "../step/health.js";
+import type { LanguageModelState, Training } from "../step/training.js";
+import type { RunConfig } from "./config.js";
+import { saveRun } from "./state.js";
+
+/** The checkpoints that a run saves: which is the newest, and what happens when one cannot be written. */
+export class RunSaves {
+  /** The newest checkpoint. */
+  folder: string | undefined;
+  /** The step of the newest checkpoint. */
+  step: number;
+  /** How many saves failed since one did not. */
+  private failures = 0;
+
+  /** @param note told when a save failed and the run goes on */
+  constructor(
+    private readonly config: RunConfig,
+    private readonly training: Training,
+    private readonly checkpoints: Checkpoints,
+    from: Checkpoint | undefined,
+    private readonly note: (text: string) => void,
+  ) {
+    this.folder = from?.folder;
+    this.step = from?.step ?? 0;
+  }
+
+  /**
+   * Begins to save a state, when the save before is over. It is checked first: what is saved is known to be good.
+   *
+   * @param isLast whether none comes after it
+   */
+  async save(state: LanguageModelState, step: number, position: Json, isLast = false): Promise<void> {
+    await this.settled();
+    await this.requireFinite(state, step);
+    const { checkpoints, training, config } = this;
+    const pending = await saveRun(checkpoints, training, state, { step, config, position });
+    pending.committed.then(
+      ({ folder }) => {
+        this.folder = folder;
+        this.step = step;
+        this.failures = 0;
+      },
+      (error: unknown) => {
+        this.failures++;
+        if (!isLast && this.failures === 1)
+          this.note(`${reasonOf(error)}\ntraining goes on, and the next save tries again`);
+      },
+    );
+  }
+
+  /** Waits for the disk. One failed save loses nothing that the next cannot save; a second ends the run. */
+  async settled(): Promise<void> {
+    try {
+      await this.checkpoints.finished();
+    } catch (error) {
+      if (this.failures > 1) throw error;
+    }
+  }
+
+  /** Saves the state that a step went wrong with, and tells whether that could be done. */
+  async rescue(state: LanguageModelState, step: number, position: Json): Promise<boolean> {
+    try {
+      await this.save(state, step, position, true);
+      await this.checkpoints.finished();
+      return true;
+    } catch (error) {
+      this.note(`the state of step ${step} was not saved: ${error}`);
+      return false;
+    }
+  }
+
+  /** Throws when an update led to numbers that are not finite although its gradients were. */
+  private async requireFinite(state: LanguageModelState, step: number): Promise<void> {
+    const verdict = this.training.isFinite(state);
+    const isGood = (await verdict.item()) !== 0;
+    verdict.dispose();
+    if (isGood) return;
+    const bad = await firstBadLeaf(state);
+    const origin = bad && `the first one is ${bad.path}, on device ${bad.device}`;
+    const problem = "the update led to tensors that are not finite, although its gradients are";
+    throw diverged({ step, problem, origin, kept: this.folder });
+  }
+}

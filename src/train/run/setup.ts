@@ -1,0 +1,53 @@
+/** What commands make of a run's configuration before they do anything with it. */
+import { join } from "node:path";
+import type { Engine } from "../../ir/engine.js";
+import type { MeshAxis } from "../../ir/mesh.js";
+import { sizeOf } from "../../ir/shape.js";
+import { Mesh } from "../../spmd/mesh/mesh.js";
+import { byteTokenizer } from "../data/tokenizer.js";
+import { namedLeaves } from "../files/treeFiles.js";
+import { createTraining, type LanguageModelState, type Training } from "../step/training.js";
+import { modelConfig, type RunConfig } from "./config.js";
+import { runOptimizer } from "./optimizer.js";
+
+/** The folder of a run's checkpoints. */
+export function checkpointFolder(run: string): string {
+  return join(run, "checkpoints");
+}
+
+/** Makes the mesh of a run. */
+export function runMesh({ mesh }: RunConfig, engine?: Engine): Mesh {
+  const { data, fsdp, pipe, model } = mesh;
+  return Mesh.create({ data, fsdp, pipe, model }, engine ? { engine } : {});
+}
+
+/** Makes the compiled functions of a run. */
+export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
+  return createTraining({
+    model: modelConfig(config, vocabSize),
+    optimizer: runOptimizer(config),
+    mesh,
+    zLoss: config.optimizer.zLoss,
+    accumulate: config.optimizer.accumulate,
+    paramDtype: config.model.paramDtype,
+    lossScale: { initial: config.optimizer.lossScale },
+    pipeline: config.pipeline,
+    tensor: config.tensor,
+  });
+}
+
+/** The axes of a mesh with more than one device, such as `data=2`. */
+export function splittingAxes(axes: readonly MeshAxis[]): string[] {
+  return axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+}
+
+/** The vocabulary is known only when the text is read; bytes have this many, a trained one what was asked for. */
+export function expectedVocabulary({ data }: RunConfig): number {
+  return data.tokenizer === "bytes" ? byteTokenizer().vocabSize : data.vocabSize;
+}
+
+/** The number of parameters of a state, given its types. */
+export function numParameters(types: unknown): number {
+  const { params } = types as LanguageModelState;
+  return namedLeaves(params, "numParameters").reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
+}

@@ -1,0 +1,82 @@
+/** Between the state of a run on its mesh and checkpoints, which hold layers in their order. */
+import { ShardwiseError } from "../../ir/errors.js";
+import { devicePut } from "../../spmd/mesh/sharding.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
+import type { Json } from "../files/checkpointManifest.js";
+import { fromCanonical, toCanonical } from "../models/canonical.js";
+import type { LanguageModelState, Training } from "../step/training.js";
+import { type RunConfig, readRunConfig, runSchema } from "./config.js";
+import { fieldsOf } from "./schema.js";
+
+/** Saves a run; returns when the values are copied, so that training can go on. */
+export async function saveRun(
+  checkpoints: Checkpoints,
+  training: Training,
+  state: LanguageModelState,
+  progress: { readonly step: number; readonly config: RunConfig; readonly position: Json },
+): Promise<PendingSave> {
+  const { step, config, position } = progress;
+  const extras = { config, data: position, rng: { seed: config.seed } };
+  if (!training.layout) return checkpoints.save(step, state, extras);
+  return checkpoints.save(step, toCanonical(await onHost(state), training.layout), extras);
+}
+
+/** A copy of a tree's tensors in the host's memory. */
+export async function onHost<T>(values: T): Promise<T> {
+  const { leaves, structure } = tree.flatten(values);
+  const copies = leaves.map(async (leaf) => {
+    if (!(leaf instanceof Tensor)) return leaf;
+    return Tensor.fromHost(leaf.type, await leaf.storage("onHost").download("onHost"));
+  });
+  return tree.unflatten<T>(structure, await Promise.all(copies));
+}
+
+/** The state that a checkpoint holds, on the mesh of a training. */
+export async function restoreRun(checkpoint: Checkpoint, training: Training): Promise<LanguageModelState> {
+  const types = training.types as LanguageModelState;
+  const { layout, shardings } = training;
+  if (!layout) return checkpoint.restore(types, { shardings });
+  const whole = await checkpoint.restore(toCanonical(types, layout));
+  return devicePut(fromCanonical(whole, layout), shardings);
+}
+
+/** The configuration that a checkpoint was saved with. */
+export function storedConfig(checkpoint: Checkpoint): RunConfig {
+  const { config, violations } = readRunConfig(checkpoint.manifest.config);
+  if (violations.length === 0) return config;
+  const list = violations.map((line) => `\n  ${line}`).join("");
+  throw new ShardwiseError(
+    "config",
+    `the configuration in ${checkpoint.folder} cannot be used; another release may have written it:${list}`,
+  );
+}
+
+/** Fields in which a run that is taken up again may differ from the checkpoint: where it runs and what it tells. */
+const free =
+  /^(mesh|pipeline)\.|^(tensor|steps|out|checkpointEvery|keep|evalEvery|sample)$|^model\.remat$|^optimizer\.accumulate$/;
+
+/** Throws unless a run can go on from a checkpoint; all fields that differ are listed. */
+export function checkResumable(config: RunConfig, checkpoint: Checkpoint): void {
+  const before = storedConfig(checkpoint);
+  const differing = [...fieldsOf(runSchema).keys()]
+    .filter((path) => !free.test(path))
+    .filter((path) => JSON.stringify(valueAt(config, path)) !== JSON.stringify(valueAt(before, path)));
+  if (differing.length === 0) return;
+  const list = differing.map(
+    (path) =>
+      `\n  ${path} was ${JSON.stringify(valueAt(before, path))} and is ${JSON.stringify(valueAt(config, path))}`,
+  );
+  throw new ShardwiseError(
+    "config",
+    `[resume] ${checkpoint.folder} belongs to another configuration:${list.join("")}\nuse the values it was saved with, or start a new run without --resume`,
+  );
+}
+
+function valueAt(config: unknown, path: string): unknown {
+  return path.split(".").reduce<unknown>((node, name) => {
+    const entries = typeof node === "object" && node !== null ? Object.entries(node) : [];
+    return entries.find(([key]) => key === name)?.[1];
+  }, config);
+}

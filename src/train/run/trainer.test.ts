@@ -1,0 +1,114 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import "../../index.js";
+import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
+import { createThreadsEngine } from "../../engines/threads/engine.js";
+import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+import { readMetrics } from "../report/metrics.js";
+import { DivergedError } from "../step/health.js";
+import { checkpointFolder } from "./setup.js";
+import { trainRun } from "./trainer.js";
+
+const folder = temporaryFolder();
+writeText(folder.path);
+afterAll(folder.remove);
+
+async function hashes(checkpoint: string): Promise<readonly string[]> {
+  return (await openCheckpoint(checkpoint)).manifest.files.map(({ sha256 }) => sha256);
+}
+
+describe("a run", () => {
+  test("that is stopped and taken up again ends with the same bits as one that was not", async () => {
+    const whole = tinyConfig(folder.path, { out: join(folder.path, "whole"), "mesh.data": 2 });
+    const expected = await trainRun({ config: whole, stream: silent, finish: false });
+    expect(expected.status).toBe("finished");
+    for (const stop of [2, 3, 5]) {
+      const config = tinyConfig(folder.path, { out: join(folder.path, `stop${stop}`), "mesh.data": 2 });
+      const controller = new AbortController();
+      const first = await trainRun({
+        config,
+        stream: silent,
+        signal: controller.signal,
+        // The numbers of a step come while the next one runs, which is finished too.
+        onStep: ({ step }) => step === stop - 1 && controller.abort(),
+        finish: false,
+      });
+      expect(first).toMatchObject({ status: "stopped", step: stop });
+      const second = await trainRun({ config, resume: true, stream: silent, finish: false });
+      expect(second.steps.map(({ loss }) => loss)).toEqual(expected.steps.map(({ loss }) => loss));
+      expect(await hashes(second.checkpoint)).toEqual(await hashes(expected.checkpoint));
+    }
+  }, 120_000);
+
+  test("on worker threads goes on with the same bits too, whatever is split", async () => {
+    const engine = createThreadsEngine({ numDevices: 2, memoryBytes: 2 ** 26 });
+    try {
+      for (const axis of ["fsdp", "pipe"]) {
+        const name = (part: string) => join(folder.path, `${part}-${axis}`);
+        const settings = { [`mesh.${axis}`]: 2, steps: 4 };
+        const options = { engine, stream: silent, finish: false };
+        const whole = tinyConfig(folder.path, { ...settings, out: name("whole") });
+        const expected = await trainRun({ ...options, config: whole });
+        const config = tinyConfig(folder.path, { ...settings, out: name("parts") });
+        const stop = new AbortController();
+        const onStep = () => stop.abort();
+        const first = await trainRun({ ...options, config, signal: stop.signal, onStep });
+        expect(first).toMatchObject({ status: "stopped", step: 2 });
+        const second = await trainRun({ ...options, config, resume: true });
+        expect(await hashes(second.checkpoint)).toEqual(await hashes(expected.checkpoint));
+      }
+    } finally {
+      await engine.close();
+    }
+  }, 120_000);
+
+  test("writes checkpoints, metrics, events, a report, and a sample", async () => {
+    const out = join(folder.path, "complete");
+    const config = tinyConfig(folder.path, { out, steps: 3, checkpointEvery: 2, evalEvery: 2, sample: 4 });
+    const outcome = await trainRun({ config, stream: silent });
+    expect(readMetrics(join(out, "metrics.jsonl")).map(({ step }) => step)).toEqual([1, 2, 2, 3, 3]);
+    expect(outcome.evaluations.map(({ step }) => step)).toEqual([2, 3]);
+    expect((await openCheckpoints(checkpointFolder(out)).list()).map(({ step }) => step)).toEqual([3, 2]);
+    expect(readFileSync(join(out, "report.html"), "utf8")).toContain("Communication of a step");
+    expect(outcome.files).toMatchObject({ report: join(out, "report.html") });
+  }, 60_000);
+
+  test("does not start over another one, and does not resume from nothing", async () => {
+    const config = tinyConfig(folder.path, { out: join(folder.path, "taken"), steps: 1 });
+    await expect(trainRun({ config, resume: true, stream: silent })).rejects.toThrow(
+      /there is no checkpoint/,
+    );
+    await trainRun({ config, stream: silent, finish: false });
+    await expect(trainRun({ config, stream: silent })).rejects.toThrow(/holds a run already, at step 1/);
+  }, 60_000);
+
+  test("does not resume with another configuration, and lists every field that differs", async () => {
+    const out = join(folder.path, "other");
+    await trainRun({ config: tinyConfig(folder.path, { out, steps: 1 }), stream: silent, finish: false });
+    const changed = tinyConfig(folder.path, { out, "model.width": 16, seed: 3, steps: 9 });
+    await expect(trainRun({ config: changed, resume: true, stream: silent })).rejects.toThrow(
+      /model\.width was 8 and is 16\n {2}seed was 0 and is 3\n/,
+    );
+  }, 60_000);
+
+  test("whose loss is not a number stops, names step and tensor, and keeps the last good checkpoint", async () => {
+    const out = join(folder.path, "diverged");
+    const config = tinyConfig(folder.path, {
+      out,
+      steps: 40,
+      checkpointEvery: 1,
+      "optimizer.kind": "sgd",
+      "optimizer.learningRate": 1e30,
+      "optimizer.warmup": 2,
+      "optimizer.clip": 0,
+    });
+    const failure = await trainRun({ config, stream: silent }).catch((error: unknown) => error);
+    expect(failure).toBeInstanceOf(DivergedError);
+    const { message, step } = failure as DivergedError;
+    expect(message).toMatch(/\[train\] step \d+: the (loss|norm)/);
+    expect(message).toContain("the last good checkpoint is");
+    const kept = await openCheckpoints(checkpointFolder(out)).latest();
+    expect(kept?.step).toBeLessThan(step);
+  }, 60_000);
+});

@@ -1,0 +1,370 @@
+/** One training run from its configuration: data, devices, steps, checkpoints and what tells how it goes. */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { Engine } from "../../ir/engine.js";
+import { ShardwiseError } from "../../ir/errors.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { type Batches, openBatches } from "../data/batches.js";
+import { type Checkpoint, type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
+import type { Json } from "../files/checkpointManifest.js";
+import { disposeTree } from "../files/disposeTree.js";
+import { FileError, reasonOf, systemCode } from "../files/fileError.js";
+import { replaceFile } from "../files/files.js";
+import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
+import { type Progress, type ProgressStream, startProgress } from "../report/progress.js";
+import type { EvaluationRecord, StepRecord } from "../report/report.js";
+import { openEventFile } from "../report/tensorboard.js";
+import {
+  diverged,
+  isFiniteStep,
+  isSkipped,
+  originOfExplosion,
+  originOfNonFinite,
+  problemOf,
+  type StepValues,
+} from "../step/health.js";
+import type { LanguageModelState, StepMetrics, Training } from "../step/training.js";
+import { modelConfig, type RunConfig } from "./config.js";
+import { openRunData, type RunData } from "./data.js";
+import { endRun, type RunEnding } from "./ending.js";
+import { evaluateOn, placeBatch } from "./evaluation.js";
+import { lockRun } from "./lock.js";
+import { runSchedule } from "./optimizer.js";
+import { measurePeak, stepFlops } from "./peak.js";
+import { RunSaves } from "./saves.js";
+import { checkpointFolder, numParameters, runMesh, runTrainingFunctions, splittingAxes } from "./setup.js";
+import { startingPoint } from "./startingPoint.js";
+import { restoreRun } from "./state.js";
+
+/** What a run needs besides its configuration. */
+export interface RunOptions {
+  readonly config: RunConfig;
+  /** Whether to go on from the newest checkpoint in the run's folder. */
+  readonly resume?: boolean;
+  /** When it is aborted, the step under way is finished, a checkpoint is saved, and the run ends. */
+  readonly signal?: AbortSignal;
+  /** Where progress is shown; standard error by default. */
+  readonly stream?: ProgressStream;
+  /** What runs the steps; the process's shared engine by default. */
+  readonly engine?: Engine;
+  /** Called with what each step told, once it is known; the next step is under way by then. */
+  readonly onStep?: (record: StepRecord) => void;
+  /** Whether sample, trace and report are made at the end; they are by default. */
+  readonly finish?: boolean;
+}
+
+/** How a run ended. */
+export interface RunOutcome extends RunEnding {
+  /** `stopped` when it was asked to end before its last step. */
+  readonly status: "finished" | "stopped";
+  /** The number of steps done, before the run was taken up again too. */
+  readonly step: number;
+  /** The step of the checkpoint that it went on from; 0 for a new run. */
+  readonly resumedFrom: number;
+  readonly folder: string;
+  readonly checkpoint: string;
+  readonly steps: readonly StepRecord[];
+  readonly evaluations: readonly EvaluationRecord[];
+}
+
+/** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
+export async function trainRun(options: RunOptions): Promise<RunOutcome> {
+  const { config, resume = false, stream = process.stderr } = options;
+  const release = lockRun(config.out);
+  const checkpoints = openCheckpoints(checkpointFolder(config.out), { keep: config.keep });
+  try {
+    const from = await startingPoint(checkpoints, config, resume, (text) => stream.write(`${text}\n`));
+    const data = await openRunData(config, config.out, { begun: from !== undefined });
+    const run = new Run(options, data, checkpoints, from);
+    try {
+      return await run.train();
+    } finally {
+      // A save that is under way when something else fails is still a good one.
+      await checkpoints.finished().catch(() => {});
+      run.close();
+    }
+  } catch (cause) {
+    throw await explain(cause, config.out, checkpoints);
+  } finally {
+    release();
+  }
+}
+
+/** Says of a file that could not be written where it is and what is left. */
+async function explain(cause: unknown, folder: string, checkpoints: Checkpoints): Promise<unknown> {
+  if (cause instanceof ShardwiseError || systemCode(cause) === undefined) return cause;
+  const newest = await checkpoints.latest().catch(() => undefined);
+  const kept = newest
+    ? `the checkpoint of step ${newest.step} is complete: go on from it with --resume`
+    : "no checkpoint was saved yet";
+  const rule = `a file of the run could not be written (${reasonOf(cause)}); ${kept}`;
+  return new FileError("train", folder, 0, rule, { cause });
+}
+
+/** Tokens of one step on their devices, and where the data stands after them. */
+interface Ready {
+  readonly tokens: Tensor;
+  readonly position: Json;
+}
+
+/** A step whose numbers are not read yet. */
+interface Unread {
+  readonly step: number;
+  readonly metrics: StepMetrics;
+  /** The tokens of the step, kept until it is known to be good. */
+  readonly tokens: Tensor;
+  /** Where the data stood before the step. */
+  readonly before: Json;
+}
+
+/** A run while it goes. */
+class Run {
+  private readonly config: RunConfig;
+  private readonly options: RunOptions;
+  private readonly data: RunData;
+  private readonly checkpoints: Checkpoints;
+  private readonly from: Checkpoint | undefined;
+  private readonly mesh: Mesh;
+  private readonly training: Training;
+  private readonly batches: Batches;
+  private readonly metrics: MetricsWriter;
+  private readonly progress: Progress;
+  private readonly records: StepRecord[] = [];
+  private readonly evaluations: EvaluationRecord[] = [];
+  private readonly flops: number;
+  private peak: number | undefined;
+  private lastRead = 0;
+  private readonly saves: RunSaves;
+
+  constructor(options: RunOptions, data: RunData, checkpoints: Checkpoints, from: Checkpoint | undefined) {
+    const { config } = options;
+    this.options = options;
+    this.config = config;
+    this.data = data;
+    this.checkpoints = checkpoints;
+    this.from = from;
+    this.mesh = runMesh(config, options.engine);
+    this.training = runTrainingFunctions(config, data.tokenizer.vocabSize, this.mesh);
+    this.batches = openBatches(data.training, {
+      sequenceLength: config.data.sequence,
+      batchSize: config.data.batch,
+      seed: config.seed,
+      ...(from ? { position: from.manifest.data } : {}),
+    });
+    const file = join(config.out, "metrics.jsonl");
+    if (from && existsSync(file)) this.remember(file, from.step);
+    this.progress = startProgress({
+      numSteps: config.steps,
+      firstStep: from?.step ?? 0,
+      ...(options.stream ? { stream: options.stream } : {}),
+    });
+    const events = join(config.out, "tensorboard");
+    this.metrics = writeToAll(
+      this.passing(file, openMetricsFile(file, { resumeAt: from?.step ?? 0 })),
+      this.passing(events, openEventFile(events, from ? { resumeAt: from.step } : {})),
+    );
+    this.flops = stepFlops(this.training.types, config);
+    this.saves = new RunSaves(config, this.training, checkpoints, from, (text) => this.progress.note(text));
+  }
+
+  async train(): Promise<RunOutcome> {
+    const { config, training, from } = this;
+    await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
+    this.progress.note(this.introduction());
+    this.peak = await measurePeak(this.mesh);
+    let state = from ? await restoreRun(from, training) : training.init(config.seed);
+    let step = from?.step ?? 0;
+    let position = this.batches.position();
+    let unread: Unread | undefined;
+    let next = step < config.steps ? this.ready() : undefined;
+    this.lastRead = performance.now();
+    const settle = async () => {
+      const last = unread;
+      unread = undefined;
+      if (last) await this.read(last, state);
+    };
+    while (step < config.steps && next && !this.stopRequested) {
+      const batch: Ready = await next;
+      const [changed, metrics] = training.step(state, batch.tokens, unread?.metrics);
+      state = changed;
+      step++;
+      const before = position;
+      position = batch.position;
+      next = step < config.steps ? this.ready() : undefined;
+      // The numbers of the step before are read while this one runs, so that no device waits for the host.
+      await settle();
+      unread = { step, metrics, tokens: batch.tokens, before };
+      // What is recorded of a step is on the disk before a checkpoint from which it would not be done again.
+      if (step % config.evalEvery === 0 || step === config.steps) {
+        await settle();
+        await this.evaluate(state, step);
+      }
+      if (step % config.checkpointEvery === 0 && step < config.steps) {
+        await settle();
+        await this.saves.save(state, step, position);
+      }
+    }
+    await settle();
+    (await next)?.tokens.dispose();
+    await this.saves.settled();
+    if (this.saves.step !== step || !this.saves.folder) await this.saves.save(state, step, position, true);
+    await this.checkpoints.finished();
+    this.progress.finish();
+    const isDone = step >= config.steps;
+    const isClosing = isDone && this.options.finish !== false;
+    const { sample, files } =
+      isClosing && !this.stopRequested ? await this.end(state) : { sample: "", files: {} };
+    disposeTree(state);
+    return {
+      status: isDone && !(isClosing && this.stopRequested) ? "finished" : "stopped",
+      step,
+      resumedFrom: from?.step ?? 0,
+      folder: config.out,
+      checkpoint: this.saves.folder ?? "",
+      steps: this.records,
+      evaluations: this.evaluations,
+      sample,
+      files: { metrics: join(config.out, "metrics.jsonl"), ...files },
+    };
+  }
+
+  close(): void {
+    this.progress.finish();
+    this.metrics.close();
+  }
+
+  private get stopRequested(): boolean {
+    return this.options.signal?.aborted === true;
+  }
+
+  private introduction(): string {
+    const { config, mesh, from, data } = this;
+    const axes = splittingAxes(mesh.axes);
+    const count = numParameters(this.training.types);
+    const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
+    const start = from ? `, from step ${from.step}` : "";
+    return `${config.model.kind} with ${(count / 1e6).toFixed(2)} M parameters on ${devices}, ${data.training.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}; writing to ${config.out}`;
+  }
+
+  /** The next batch on its devices. */
+  private ready(): Promise<Ready> {
+    const read = async () => {
+      const batch = await this.batches.next();
+      const position = this.batches.position();
+      return { tokens: await placeBatch(batch, this.training), position };
+    };
+    const batch = read();
+    // It is awaited a step later; a failure is reported there.
+    batch.catch(() => {});
+    return batch;
+  }
+
+  /** Reads and records what a step told; throws when it went wrong. */
+  private async read(unread: Unread, state: LanguageModelState): Promise<void> {
+    const { step, metrics } = unread;
+    const values = await readValues(metrics);
+    const now = performance.now();
+    const seconds = (now - this.lastRead) / 1000;
+    this.lastRead = now;
+    const { data } = this.config;
+    const tokens = data.batch * data.sequence;
+    const { loss, crossEntropy, gradientNorm, lossScale } = values;
+    const learningRate = await runSchedule(this.config)(values.numUpdates).item();
+    const tokensPerSecond = tokens / seconds;
+    const told = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds };
+    this.metrics.write(step, lossScale === undefined ? told : { ...told, lossScale });
+    if (isSkipped(values)) {
+      this.progress.note(
+        `step ${step} is skipped: the gradients overflow float16 at a loss scale of ${lossScale}, which is halved`,
+      );
+    }
+    const record = { step, loss, gradientNorm, tokensPerSecond };
+    this.records.push(record);
+    this.options.onStep?.(record);
+    const shareOfPeak = this.peak === undefined ? {} : { shareOfPeak: this.flops / seconds / this.peak };
+    this.progress.update({ step, loss, tokens, ...shareOfPeak });
+    const vocabSize = modelConfig(this.config, this.data.tokenizer.vocabSize).vocabSize;
+    const problem = problemOf(values, vocabSize);
+    if (problem === undefined) unread.tokens.dispose();
+    else throw await this.failure(unread, problem, values, state);
+  }
+
+  /** Finds out what a step went wrong with, and saves the state from before it if that is still there. */
+  private async failure(
+    { step, tokens, before }: Unread,
+    problem: string,
+    values: StepValues,
+    state: LanguageModelState,
+  ): Promise<Error> {
+    await this.checkpoints.finished().catch(() => {});
+    if (isFiniteStep(values)) {
+      const origin = await originOfExplosion(state, values);
+      return diverged({ step, problem, origin, kept: this.saves.folder });
+    }
+    this.progress.note(`step ${step}: ${problem}; looking for the tensor that it began with`);
+    const origin = await originOfNonFinite(this.training, state, tokens, values);
+    const { saves } = this;
+    const earlier = saves.folder;
+    const isRescued = step - 1 > saves.step && (await saves.rescue(state, step - 1, before));
+    if (!isRescued) return diverged({ step, problem, origin, kept: earlier });
+    // Only as many checkpoints are kept as the configuration says.
+    const kept = earlier !== undefined && existsSync(earlier) ? earlier : undefined;
+    return diverged({ step, problem, origin, kept, rescued: saves.folder });
+  }
+
+  /** A writer whose failures do not end the run. */
+  private passing(path: string, writer: MetricsWriter): MetricsWriter {
+    return tolerant(writer, (error) =>
+      this.progress.note(
+        `${path} could not be written (${reasonOf(error)}): training goes on, and what is missing is written when it can be`,
+      ),
+    );
+  }
+
+  private async evaluate(state: LanguageModelState, step: number): Promise<void> {
+    const { validation } = this.data;
+    if (!validation) return;
+    const loss = await evaluateOn(this.training, state, validation, this.config);
+    this.evaluations.push({ step, loss });
+    this.metrics.write(step, { evaluationLoss: loss });
+    this.progress.note(`step ${step}: validation loss ${loss.toFixed(4)}`);
+    // The time of an evaluation is not that of a step.
+    this.lastRead = performance.now();
+  }
+
+  /** Sample, trace and report; the state is used up. */
+  private end(state: LanguageModelState): Promise<RunEnding> {
+    const { config, mesh, training, data, records: steps, evaluations } = this;
+    const { signal } = this.options;
+    const run = { config, mesh, training, data, steps, evaluations, ...(signal ? { signal } : {}) };
+    return endRun(run, state, async () => (await this.ready()).tokens);
+  }
+
+  /** What was recorded before a run is taken up again, so that its report shows all of it. */
+  private remember(file: string, until: number): void {
+    for (const record of readMetrics(file)) {
+      const { step, loss, gradientNorm, tokensPerSecond, evaluationLoss } = record;
+      if (step > until) continue;
+      if (typeof loss === "number") {
+        const numbers = { gradientNorm: Number(gradientNorm), tokensPerSecond: Number(tokensPerSecond) };
+        this.records.push({ step, loss, ...numbers });
+      }
+      if (typeof evaluationLoss === "number") this.evaluations.push({ step, loss: evaluationLoss });
+    }
+  }
+}
+
+async function readValues(metrics: StepMetrics): Promise<StepValues> {
+  const [loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, lossScale] = await Promise.all([
+    metrics.loss.item(),
+    metrics.crossEntropy.item(),
+    metrics.gradientNorm.item(),
+    metrics.gradientSquares.data(),
+    metrics.numUpdates.item(),
+    metrics.lossScale?.item(),
+  ]);
+  disposeTree(metrics);
+  const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates };
+  return lossScale === undefined ? told : { ...told, lossScale };
+}

@@ -1,0 +1,50 @@
+import { TreeError } from "../../ir/errors.js";
+import type { Variables } from "../../nn/scope.js";
+import {
+  applyUpdates,
+  type GradientTransformation,
+  type MasterState,
+  masterWeights,
+  roundedMaster,
+} from "../../optim/index.js";
+
+/** The types that parameters can be kept in. */
+export type ParamDtype = "float32" | "bfloat16" | "float16";
+
+/** An optimiser that gives the parameters after a step instead of their updates. */
+export interface ParameterUpdates {
+  /** What is remembered before the first step. @param params in float32, whatever type they are kept in */
+  init(params: Variables): unknown;
+  update(grads: Variables, state: unknown, params: Variables): [params: Variables, state: unknown];
+}
+
+/**
+ * Steps of an optimiser on parameters of a type. Where it is narrower than float32, the state holds them in
+ * float32 and the parameters are those, rounded: then updates that are small beside a weight are not lost.
+ */
+export function parameterUpdates(optimizer: GradientTransformation, dtype: ParamDtype): ParameterUpdates {
+  if (dtype === "float32") {
+    return {
+      init: (params) => optimizer.init(params),
+      update: (grads, state, params) => {
+        const [updates, next] = optimizer.update(grads, state, params);
+        return [applyUpdates(params, updates), next];
+      },
+    };
+  }
+  const withMaster = masterWeights(optimizer);
+  return {
+    init: (params) => withMaster.init(params),
+    update: (grads, state, params) => {
+      const [, next] = withMaster.update(grads, masterState(state), params);
+      return [roundedMaster(params, next), next];
+    },
+  };
+}
+
+function masterState(state: unknown): MasterState<unknown> {
+  if (typeof state === "object" && state !== null && "master" in state && "inner" in state) {
+    return { master: state.master, inner: state.inner };
+  }
+  throw new TreeError("[train] the optimiser's state has no master weights: use the state that init made");
+}

@@ -1,0 +1,159 @@
+import { afterEach, describe, expect, test } from "vitest";
+import type { DeviceBuffer, Engine } from "../../../src/ir/engine.js";
+import { DisposedError, ShardwiseError, ValueError } from "../../../src/ir/errors.js";
+import type { MeshShape } from "../../../src/ir/mesh.js";
+import { newLiteral } from "../../../src/ir/program.js";
+import { at, range, tensorType } from "../../../src/ir/shape.js";
+import { buildProgram } from "../../support/interpreting.js";
+
+const single: MeshShape = { axes: [] };
+const pair: MeshShape = { axes: [{ name: "x", size: 2 }] };
+const type = tensorType("float32", [2]);
+const double = buildProgram([type], (emit, x) => emit("add", [x, x], {}));
+const increment = buildProgram([type], (emit, x) => emit("add", [x, newLiteral(1, "float32")], {}));
+const total = buildProgram([type], (emit, x) => emit("psum", [x], { axes: pair.axes }));
+
+/** What the interface promises of every engine. */
+export function describeContract(open: (numDevices: number) => Engine): void {
+  const opened: Engine[] = [];
+  const newEngine = (numDevices = 2): Engine => {
+    const engine = open(numDevices);
+    opened.push(engine);
+    return engine;
+  };
+  afterEach(async () => {
+    await Promise.all(opened.splice(0).map((engine) => engine.close()));
+  });
+  const upload = (engine: Engine, values: readonly number[], device = 0): DeviceBuffer =>
+    engine.upload(type, Float32Array.from(values), device);
+  const only = (outputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer => at(at(outputs, 0), 0);
+
+  describe("to the contract", () => {
+    test("a program runs on one device", async () => {
+      const engine = newEngine();
+      const executable = engine.compile(double, { mesh: single, devices: [1] });
+      const y = only(executable.execute([[upload(engine, [1, 2], 1)]]));
+      expect(y.type).toEqual(type);
+      expect(await engine.download(y)).toEqual(Float32Array.from([2, 4]));
+    });
+
+    test("a program runs on the devices of a mesh, whatever their order", async () => {
+      const engine = newEngine(3);
+      const executable = engine.compile(total, { mesh: pair, devices: [2, 0] });
+      const [sums = []] = executable.execute([[upload(engine, [1, 2], 2), upload(engine, [10, 20], 0)]]);
+      const values = await Promise.all(sums.map((sum) => engine.download(sum)));
+      expect(values).toEqual([Float32Array.from([11, 22]), Float32Array.from([11, 22])]);
+    });
+
+    test("many runs can be on their way, each reading what the one before wrote", async () => {
+      const engine = newEngine();
+      const executable = engine.compile(increment, { mesh: single, devices: [0], donated: [true] });
+      let buffer = upload(engine, [0, 10]);
+      for (const _ of range(200)) buffer = only(executable.execute([[buffer]]));
+      expect(await engine.download(buffer)).toEqual(Float32Array.from([200, 210]));
+    });
+
+    test("elements are copied on the way in and out", async () => {
+      const engine = newEngine();
+      const data = Float32Array.from([1, 2]);
+      const buffer = engine.upload(type, data, 0);
+      data[0] = 9;
+      const first = await engine.download(buffer);
+      expect(first).toEqual(Float32Array.from([1, 2]));
+      first[0] = 9;
+      expect(await engine.download(buffer)).toEqual(Float32Array.from([1, 2]));
+      expect(engine.peek(buffer)).toEqual(Float32Array.from([1, 2]));
+    });
+
+    test("what was downloaded can be peeked at", async () => {
+      const engine = newEngine();
+      const y = only(
+        engine.compile(double, { mesh: single, devices: [0] }).execute([[upload(engine, [1, 2])]]),
+      );
+      await engine.download(y);
+      expect(engine.peek(y)).toEqual(Float32Array.from([2, 4]));
+    });
+
+    test("buffers are copied from device to device", async () => {
+      const engine = newEngine();
+      const y = only(
+        engine.compile(double, { mesh: single, devices: [0] }).execute([[upload(engine, [1, 2])]]),
+      );
+      const copy = engine.transfer(y, 1);
+      engine.release(y);
+      const z = only(engine.compile(double, { mesh: single, devices: [1] }).execute([[copy]]));
+      expect(await engine.download(z)).toEqual(Float32Array.from([4, 8]));
+    });
+
+    test("a released buffer is refused", async () => {
+      const engine = newEngine();
+      const executable = engine.compile(double, { mesh: single, devices: [0] });
+      const buffer = upload(engine, [1, 2]);
+      engine.release(buffer);
+      expect(() => executable.execute([[buffer]])).toThrow(DisposedError);
+      expect(() => engine.release(buffer)).toThrow(DisposedError);
+      await expect(engine.download(buffer)).rejects.toThrow(DisposedError);
+    });
+
+    test("a donated buffer is refused, the others are kept", async () => {
+      const engine = newEngine();
+      const sum = buildProgram([type, type], (emit, x, y) => emit("add", [x, y], {}));
+      const executable = engine.compile(sum, { mesh: single, devices: [0], donated: [true, false] });
+      const [given, kept] = [upload(engine, [1, 2]), upload(engine, [3, 4])];
+      const y = only(executable.execute([[given], [kept]]));
+      expect(await engine.download(y)).toEqual(Float32Array.from([4, 6]));
+      expect(await engine.download(kept)).toEqual(Float32Array.from([3, 4]));
+      await expect(engine.download(given)).rejects.toThrow(/donated/);
+    });
+
+    test("results are buffers of their own, also when they are inputs or the same value", async () => {
+      const engine = newEngine();
+      const same = buildProgram([type], (_emit, x) => [x, x, newLiteral(3, "float32")]);
+      for (const donated of [[true], [false]]) {
+        const executable = engine.compile(same, { mesh: single, devices: [0], donated });
+        const x = upload(engine, [1, 2]);
+        const [[a] = [], [b] = [], [c] = []] = executable.execute([[x]]);
+        if (!a || !b || !c) throw new Error("an output is missing");
+        expect(await engine.download(a)).toEqual(Float32Array.from([1, 2]));
+        engine.release(a);
+        expect(await engine.download(b)).toEqual(Float32Array.from([1, 2]));
+        expect(await engine.download(c)).toEqual(Float32Array.from([3]));
+        if (!donated[0]) expect(await engine.download(x)).toEqual(Float32Array.from([1, 2]));
+      }
+    });
+
+    test("buffers, devices and data that do not fit are refused", () => {
+      const engine = newEngine();
+      const executable = engine.compile(double, { mesh: single, devices: [0] });
+      expect(() => upload(engine, [1, 2], -1)).toThrow(ValueError);
+      expect(() => engine.compile(total, { mesh: pair, devices: [0] })).toThrow(ValueError);
+      expect(() => engine.compile(total, { mesh: pair, devices: [0, -1] })).toThrow(ValueError);
+      expect(() => upload(engine, [1, 2, 3])).toThrow(/f32\[2\] needs a Float32Array of 2/);
+      expect(() => engine.upload(type, Int32Array.from([1, 2]), 0)).toThrow(/not a Int32Array/);
+      expect(() => executable.execute([[upload(engine, [1, 2], 1)]])).toThrow(ValueError);
+      expect(() => executable.execute([[upload(newEngine(), [1, 2])]])).toThrow(/another engine/);
+      expect(() => executable.execute([])).toThrow(ShardwiseError);
+    });
+
+    test("a program that is not per-device is refused", () => {
+      const engine = newEngine();
+      const params = { mesh: pair, manual: ["x"], inSpecs: [[[]]], outSpecs: [[[]]], body: double };
+      const program = buildProgram([type], (emit, x) => emit("shardMap", [x], params));
+      expect(() => engine.compile(program, { mesh: single, devices: [0] })).toThrow(/shardMap must be gone/);
+    });
+
+    test("nothing runs on a closed engine, but buffers may be let go", async () => {
+      const engine = newEngine();
+      const executable = engine.compile(double, { mesh: single, devices: [0] });
+      const buffer = upload(engine, [1, 2]);
+      await engine.close();
+      expect(() => executable.execute([[buffer]])).toThrow(DisposedError);
+      expect(() => upload(engine, [1, 2])).toThrow(DisposedError);
+      expect(() => engine.compile(double, { mesh: single, devices: [0] })).toThrow(DisposedError);
+      expect(() => engine.peek(buffer)).toThrow(DisposedError);
+      await expect(engine.download(buffer)).rejects.toThrow(DisposedError);
+      engine.release(buffer);
+      await engine.close();
+    });
+  });
+}

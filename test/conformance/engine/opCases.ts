@@ -1,0 +1,500 @@
+import { type HostTensor, hostTensor } from "../../../src/engines/reference/tensor.js";
+import type { DType } from "../../../src/ir/dtype.js";
+import type { MeshShape } from "../../../src/ir/mesh.js";
+import { axesSize } from "../../../src/ir/mesh.js";
+import type { CollectiveOp, OpName, OpTable, UnaryOp } from "../../../src/ir/ops.js";
+import { newLiteral } from "../../../src/ir/program.js";
+import { range, type Shape, tensorType } from "../../../src/ir/shape.js";
+import { buildProgram } from "../../support/interpreting.js";
+import { type EngineCase, type Fill, opCase, sample, spmdCase } from "./cases.js";
+
+/** Shapes that exercise vectors and their tails, and the empty and the scalar tensor. */
+const shapes: readonly Shape[] = [[], [0], [3], [4, 5], [2, 3, 33]];
+const floats: readonly DType[] = ["float32", "float64", "bfloat16", "float16"];
+const integers: readonly DType[] = ["int32", "uint32"];
+const numbers: readonly DType[] = [...floats, ...integers];
+const all: readonly DType[] = [...numbers, "bool"];
+
+const specials = [
+  0,
+  -0,
+  1,
+  -1,
+  0.5,
+  -0.5,
+  1e-40,
+  3e38,
+  -3e38,
+  Infinity,
+  -Infinity,
+  Number.NaN,
+  88,
+  -104,
+  1e-8,
+];
+
+/** An elementwise op of one operand: every type and shape, and for floats the special values. */
+function unary(op: UnaryOp, dtypes: readonly DType[], fill: Fill, tolerance?: number): EngineCase[] {
+  const ordinary = dtypes.flatMap((dtype) =>
+    shapes.map((shape, i) => opCase(op, [sample(dtype, shape, fill, i + 1)], {}, tolerance)),
+  );
+  const special = dtypes.includes("float32")
+    ? [opCase(op, [hostTensor("float32", [specials.length], specials)], {}, tolerance)]
+    : [];
+  return [...ordinary, ...special];
+}
+
+type Binary = "add" | "sub" | "mul" | "div" | "rem" | "pow" | "max" | "min" | "and" | "or" | "xor" | "atan2";
+
+function binary(
+  op: Binary,
+  dtypes: readonly DType[],
+  fills: readonly [Fill, Fill],
+  tolerance?: number,
+): EngineCase[] {
+  return dtypes.flatMap((dtype) => [
+    ...shapes.map((shape, i) =>
+      opCase(
+        op,
+        [sample(dtype, shape, fills[0], i + 1), sample(dtype, shape, fills[1], i + 50)],
+        {},
+        tolerance,
+      ),
+    ),
+    opCase(
+      op,
+      [sample(dtype, [37], fills[0], 7), newLiteral(dtype === "bool" ? 1 : 3, dtype)],
+      {},
+      tolerance,
+    ),
+  ]);
+}
+
+const shifts = (op: "shl" | "shrLogical" | "shrArithmetic"): EngineCase[] =>
+  integers.map((dtype) =>
+    opCase(op, [sample(dtype, [40], "bits", 1), hostTensor(dtype, [40], range(40))], {}),
+  );
+
+const converts: EngineCase[] = all.flatMap((from) =>
+  all.map((to) => {
+    const values = from === "bool" ? [0, 1, 1] : from === "uint32" ? [0, 7, 4e9] : [0, -3, 70000];
+    const wild = [1.5, -2.5, 3e9, -3e9, Number.NaN, Infinity];
+    const input = hostTensor(
+      from,
+      [from.includes("float") ? 9 : 3],
+      from.includes("float") ? [...values, ...wild] : values,
+    );
+    return opCase("convert", [input], { dtype: to }, 0);
+  }),
+);
+
+function reduction(op: "reduceSum" | "reduceMax" | "reduceMin", dtypes: readonly DType[]): EngineCase[] {
+  return dtypes.flatMap((dtype) => [
+    opCase(op, [sample(dtype, [3, 4, 33], "any", 1)], { dims: [2] }, tolerant(dtype)),
+    opCase(op, [sample(dtype, [3, 4, 33], "any", 2)], { dims: [0] }, tolerant(dtype)),
+    opCase(op, [sample(dtype, [3, 4, 5], "any", 3)], { dims: [0, 2] }, tolerant(dtype)),
+    opCase(op, [sample(dtype, [7], "any", 4)], { dims: [0] }, tolerant(dtype)),
+    opCase(op, [sample(dtype, [2, 0], "any", 5)], { dims: [1] }, tolerant(dtype)),
+    opCase(op, [sample(dtype, [2, 3], "any", 6)], { dims: [] }, tolerant(dtype)),
+  ]);
+}
+
+/** Sums may be taken in another order. */
+function tolerant(dtype: DType): number | undefined {
+  return dtype === "float32" ? 2e-5 : undefined;
+}
+
+const i32 = (...values: readonly number[]): HostTensor => hostTensor("int32", [values.length], values);
+const index = (value: number): HostTensor => hostTensor("int32", [], [value]);
+const f32 = (shape: Shape, seed: number, fill: Fill = "any"): HostTensor =>
+  sample("float32", shape, fill, seed);
+
+function dot(
+  x: Shape,
+  y: Shape,
+  contract: readonly [readonly number[], readonly number[]],
+  batch: readonly [readonly number[], readonly number[]] = [[], []],
+  dtype: DType = "float32",
+): EngineCase {
+  const [lhsContract, rhsContract] = contract;
+  const [lhsBatch, rhsBatch] = batch;
+  const operands = [sample(dtype, x, "small", 1), sample(dtype, y, "small", 2)];
+  return opCase(
+    "dotGeneral",
+    operands,
+    { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype },
+    tolerant(dtype),
+  );
+}
+
+const meshes: readonly (readonly [MeshShape, readonly string[]])[] = [
+  [{ axes: [{ name: "x", size: 2 }] }, ["x"]],
+  [
+    {
+      axes: [
+        { name: "x", size: 2 },
+        { name: "y", size: 2 },
+      ],
+    },
+    ["x"],
+  ],
+  [
+    {
+      axes: [
+        { name: "x", size: 2 },
+        { name: "y", size: 2 },
+      ],
+    },
+    ["y", "x"],
+  ],
+];
+
+/** A collective over several meshes; `operand` has the dims it needs for groups of up to four. */
+function collective(
+  op: Exclude<CollectiveOp, "ppermute" | "allToAll" | "allGather" | "psumScatter">,
+  dtypes: readonly DType[],
+): EngineCase[] {
+  return onMeshes((mesh, names) =>
+    dtypes.map((dtype) => {
+      const axes = mesh.axes.filter(({ name }) => names.includes(name));
+      return spmdCase(op, mesh, [blocks(mesh, dtype, [3, 5])], { axes }, tolerant(dtype));
+    }),
+  );
+}
+
+function onMeshes(make: (mesh: MeshShape, names: readonly string[]) => readonly EngineCase[]): EngineCase[] {
+  return meshes.flatMap(([mesh, names]) => make(mesh, names));
+}
+
+const axesOf = (mesh: MeshShape, names: readonly string[]) =>
+  names.flatMap((name) => mesh.axes.filter((axis) => axis.name === name));
+
+const blocks = (mesh: MeshShape, dtype: DType, shape: Shape): HostTensor[] =>
+  range(axesSize(mesh.axes)).map((device) => sample(dtype, shape, "any", device + 1));
+
+const scalar = tensorType("float32", []);
+const vector = tensorType("float32", [5]);
+
+/** `carry ← carry · const + x`, emitting the carry before; a whole loop with all three kinds of operands. */
+const scanBody = buildProgram([vector, vector, vector], (emit, constant, carry, x) => {
+  const [product] = emit("mul", [constant, carry], {});
+  const next = product === undefined ? [] : emit("add", [product, x], {});
+  return [...next, carry];
+});
+
+const doubleBody = buildProgram([vector], (emit, x) => emit("add", [x, x], {}));
+const negateBody = buildProgram([vector], (emit, x) => emit("neg", [x], {}));
+const belowHundred = buildProgram([scalar], (emit, x) =>
+  emit("compare", [x, newLiteral(100, "float32")], { direction: "lt" }),
+);
+const twice = buildProgram([scalar], (emit, x) => emit("mul", [x, newLiteral(2, "float32")], {}));
+
+/** At least one case for every op, so that a new op does not come without one. */
+export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }> = {
+  neg: unary("neg", [...floats, "int32"], "any", 0),
+  exp: unary("exp", floats, "any"),
+  expm1: unary("expm1", floats, "small"),
+  log: unary("log", floats, "positive"),
+  log1p: unary("log1p", floats, "positive"),
+  tanh: unary("tanh", floats, "any"),
+  sin: unary("sin", floats, "any"),
+  cos: unary("cos", floats, "any"),
+  sqrt: unary("sqrt", floats, "positive"),
+  rsqrt: unary("rsqrt", floats, "positive"),
+  cbrt: unary("cbrt", floats, "any"),
+  abs: unary("abs", [...floats, "int32"], "any", 0),
+  sign: unary("sign", [...floats, "int32"], "any", 0),
+  floor: unary("floor", floats, "any", 0),
+  ceil: unary("ceil", floats, "any", 0),
+  round: unary("round", floats, "any", 0),
+  erf: unary("erf", floats, "small"),
+  erfInv: unary("erfInv", floats, "unit", 1e-5),
+  logistic: unary("logistic", floats, "any"),
+  not: unary("not", [...integers, "bool"], "bits"),
+  isFinite: floats.map((dtype) => opCase("isFinite", [hostTensor(dtype, [specials.length], specials)], {})),
+  convert: converts,
+  bitcast: [
+    opCase("bitcast", [f32([9], 1)], { dtype: "int32" }),
+    opCase("bitcast", [sample("uint32", [9], "positive", 1)], { dtype: "float32" }, 0),
+    opCase("bitcast", [sample("bfloat16", [9], "any", 1)], { dtype: "float16" }, 0),
+  ],
+
+  add: binary("add", numbers, ["any", "any"]),
+  sub: binary("sub", numbers, ["any", "any"]),
+  mul: binary("mul", numbers, ["any", "any"]),
+  div: [
+    ...binary("div", floats, ["any", "positive"]),
+    ...binary("div", integers, ["bits", "any"]),
+    opCase("div", [i32(7, -7, -(2 ** 31)), i32(0, 2, -1)], {}),
+  ],
+  rem: [
+    ...binary("rem", floats, ["any", "positive"], 1e-2),
+    ...binary("rem", integers, ["bits", "any"]),
+    opCase("rem", [i32(7, -7, -(2 ** 31)), i32(0, 2, -1)], {}),
+  ],
+  pow: [
+    ...binary("pow", floats, ["positive", "small"], 1e-2),
+    ...binary("pow", ["int32"], ["index", "index"]),
+  ],
+  max: binary("max", all, ["any", "any"], 0),
+  min: binary("min", all, ["any", "any"], 0),
+  and: binary("and", [...integers, "bool"], ["bits", "bits"]),
+  or: binary("or", [...integers, "bool"], ["bits", "bits"]),
+  xor: binary("xor", [...integers, "bool"], ["bits", "bits"]),
+  shl: shifts("shl"),
+  shrLogical: shifts("shrLogical"),
+  shrArithmetic: shifts("shrArithmetic"),
+  atan2: binary("atan2", floats, ["any", "any"]),
+  compare: all.flatMap((dtype) =>
+    (["eq", "ne", "lt", "le", "gt", "ge"] as const).map((direction) =>
+      opCase("compare", [sample(dtype, [21], "index", 1), sample(dtype, [21], "index", 2)], { direction }),
+    ),
+  ),
+  select: all.map((dtype) =>
+    opCase(
+      "select",
+      [sample("bool", [3, 7], "any", 1), sample(dtype, [3, 7], "any", 2), sample(dtype, [3, 7], "any", 3)],
+      {},
+      0,
+    ),
+  ),
+  clamp: numbers.map((dtype) =>
+    opCase("clamp", [newLiteral(1, dtype), sample(dtype, [3, 7], "any", 2), newLiteral(4, dtype)], {}, 0),
+  ),
+  threefry2x32: [
+    opCase(
+      "threefry2x32",
+      range(4).map((i) => sample("uint32", [11], "bits", i + 1)),
+      {},
+    ),
+  ],
+  name: [opCase("name", [f32([3], 1)], { name: "kept" }, 0)],
+  stopGradient: [opCase("stopGradient", [f32([3], 1)], {}, 0)],
+  optimizationBarrier: [opCase("optimizationBarrier", [f32([3], 1), i32(1, 2)], {}, 0)],
+
+  iota: numbers.flatMap((dtype) => [
+    opCase("iota", [], { dtype, shape: [3, 9], dim: 1 }, 0),
+    opCase("iota", [], { dtype, shape: [3, 9], dim: 0 }, 0),
+  ]),
+  broadcastInDim: all.flatMap((dtype) => [
+    opCase("broadcastInDim", [sample(dtype, [5], "any", 1)], { shape: [3, 5], dims: [1] }, 0),
+    opCase("broadcastInDim", [sample(dtype, [3, 1], "any", 1)], { shape: [3, 9], dims: [0, 1] }, 0),
+    opCase("broadcastInDim", [sample(dtype, [], "any", 1)], { shape: [2, 0, 3], dims: [] }, 0),
+    opCase("broadcastInDim", [sample(dtype, [], "any", 1)], { shape: [17], dims: [] }, 0),
+  ]),
+  reshape: [
+    opCase("reshape", [f32([3, 4], 1)], { shape: [2, 6] }, 0),
+    opCase("reshape", [f32([1], 1)], { shape: [] }, 0),
+  ],
+  transpose: all.flatMap((dtype) => [
+    opCase("transpose", [sample(dtype, [7, 9], "any", 1)], { permutation: [1, 0] }, 0),
+    opCase("transpose", [sample(dtype, [2, 3, 5], "any", 1)], { permutation: [2, 0, 1] }, 0),
+  ]),
+  reverse: all.map((dtype) => opCase("reverse", [sample(dtype, [3, 9], "any", 1)], { dims: [0, 1] }, 0)),
+  slice: all.map((dtype) =>
+    opCase(
+      "slice",
+      [sample(dtype, [5, 9], "any", 1)],
+      { starts: [1, 2], limits: [5, 9], strides: [2, 3] },
+      0,
+    ),
+  ),
+  pad: all.flatMap((dtype) => [
+    opCase(
+      "pad",
+      [sample(dtype, [3, 4], "any", 1), sample(dtype, [], "any", 2)],
+      { low: [1, -1], high: [0, 2], interior: [0, 1] },
+      0,
+    ),
+    opCase(
+      "pad",
+      [sample(dtype, [3], "any", 1), newLiteral(1, dtype)],
+      { low: [2], high: [-1], interior: [2] },
+      0,
+    ),
+  ]),
+  concatenate: all.map((dtype) =>
+    opCase(
+      "concatenate",
+      [sample(dtype, [2, 3], "any", 1), sample(dtype, [2, 0], "any", 1), sample(dtype, [2, 5], "any", 2)],
+      { dim: 1 },
+      0,
+    ),
+  ),
+  dynamicSlice: [0, 2, 9, -5].map((start) =>
+    opCase("dynamicSlice", [f32([5, 6], 1), index(start), index(1)], { sizes: [2, 4] }, 0),
+  ),
+  dynamicUpdateSlice: [0, 2, 9, -5].map((start) =>
+    opCase("dynamicUpdateSlice", [f32([5, 6], 1), f32([2, 4], 2), index(start), index(1)], {}, 0),
+  ),
+  gather: [
+    opCase("gather", [f32([4, 7], 1), i32(0, 3, 1, 9, -2)], { dim: 0, batchDims: 0 }, 0),
+    opCase("gather", [f32([3, 4], 1), sample("int32", [3, 2], "index", 2)], { dim: 1, batchDims: 1 }, 0),
+    opCase("gather", [sample("bool", [4, 5], "any", 1), i32(2, 2)], { dim: 1, batchDims: 0 }, 0),
+  ],
+  scatter: (["add", "set"] as const).flatMap((combine) => [
+    opCase("scatter", [f32([4, 7], 1), i32(0, 3, 3, 9, -2), f32([5, 7], 2)], {
+      dim: 0,
+      batchDims: 0,
+      combine,
+    }),
+    opCase("scatter", [f32([3, 4], 1), sample("int32", [3, 2], "index", 2), f32([3, 2], 3)], {
+      dim: 1,
+      batchDims: 1,
+      combine,
+    }),
+    opCase("scatter", [sample("int32", [4], "any", 1), i32(1, 1), i32(5, 6)], {
+      dim: 0,
+      batchDims: 0,
+      combine,
+    }),
+  ]),
+
+  reduceSum: reduction("reduceSum", numbers),
+  reduceMax: reduction("reduceMax", all),
+  reduceMin: reduction("reduceMin", all),
+  argmax: [0, 1].flatMap((dim) =>
+    all.map((dtype) => opCase("argmax", [sample(dtype, [5, 9], "index", 1)], { dim })),
+  ),
+  argmin: [0, 1].flatMap((dim) =>
+    all.map((dtype) => opCase("argmin", [sample(dtype, [5, 9], "index", 1)], { dim })),
+  ),
+  cumsum: [0, 1].flatMap((dim) =>
+    numbers.flatMap((dtype) =>
+      [true, false].map((reverse) =>
+        opCase(
+          "cumsum",
+          [sample(dtype, [5, 9], "small", 1)],
+          { dim, reverse },
+          dtype === "float32" ? 1e-5 : undefined,
+        ),
+      ),
+    ),
+  ),
+  sort: [
+    opCase("sort", [f32([5, 9], 1)], { dim: 1, numKeys: 1 }, 0),
+    opCase("sort", [sample("int32", [9, 2], "index", 1), f32([9, 2], 2)], { dim: 0, numKeys: 1 }, 0),
+    opCase(
+      "sort",
+      [hostTensor("float32", [specials.length], specials), sample("int32", [specials.length], "index", 1)],
+      { dim: 0, numKeys: 2 },
+      0,
+    ),
+  ],
+  dotGeneral: [
+    dot([5, 7], [7, 3], [[1], [0]]),
+    dot([7, 5], [3, 7], [[0], [1]]),
+    dot([33, 40], [40, 35], [[1], [0]]),
+    dot([2, 3, 5], [2, 5, 4], [[2], [1]], [[0], [0]]),
+    dot([3, 2, 5], [5, 2, 4], [[2], [0]], [[1], [1]]),
+    dot([6], [6], [[0], [0]]),
+    dot([3], [4], [[], []]),
+    dot(
+      [2, 3, 4],
+      [3, 4, 5],
+      [
+        [1, 2],
+        [0, 1],
+      ],
+    ),
+    dot([3, 0], [0, 4], [[1], [0]]),
+    ...(["float64", "bfloat16", "float16", "int32"] as const).map((dtype) =>
+      dot([5, 9], [9, 6], [[1], [0]], [[], []], dtype),
+    ),
+  ],
+
+  scan: [false, true].flatMap((reverse) =>
+    [0, 1, 7].map((length) =>
+      opCase("scan", [f32([5], 1, "unit"), f32([5], 2), f32([length, 5], 3)], {
+        body: scanBody,
+        length,
+        reverse,
+        numConsts: 1,
+        numCarry: 1,
+      }),
+    ),
+  ),
+  while: [
+    opCase("while", [hostTensor("float32", [], [1.5])], {
+      condition: belowHundred,
+      body: twice,
+      numConditionConsts: 0,
+      numBodyConsts: 0,
+    }),
+  ],
+  cond: [-1, 0, 1, 5].map((branch) =>
+    opCase("cond", [index(branch), f32([5], 1)], { branches: [doubleBody, negateBody] }, 0),
+  ),
+  remat: [opCase("remat", [f32([5], 1)], { body: doubleBody, policy: { kind: "nothing" } }, 0)],
+  customVjp: [
+    opCase(
+      "customVjp",
+      [f32([5], 1)],
+      {
+        body: doubleBody,
+        forward: doubleBody,
+        backward: doubleBody,
+        numCaptures: 0,
+        numResiduals: 0,
+      },
+      0,
+    ),
+  ],
+
+  psum: collective("psum", numbers),
+  pmax: collective("pmax", all),
+  pmin: collective("pmin", all),
+  allGather: onMeshes((mesh, names) =>
+    [0, 1].flatMap((dim) =>
+      (["float32", "bool"] as const).map((dtype) =>
+        spmdCase("allGather", mesh, [blocks(mesh, dtype, [3, 5])], { axes: axesOf(mesh, names), dim }, 0),
+      ),
+    ),
+  ),
+  psumScatter: onMeshes((mesh, names) =>
+    [0, 1].map((dim) =>
+      spmdCase("psumScatter", mesh, [blocks(mesh, "float32", [4, 8])], { axes: axesOf(mesh, names), dim }),
+    ),
+  ),
+  ppermute: onMeshes((mesh, names) =>
+    [
+      [[0, 1]],
+      [
+        [0, 1],
+        [1, 0],
+      ],
+      [[1, 1]],
+    ].map((permutation) =>
+      spmdCase(
+        "ppermute",
+        mesh,
+        [blocks(mesh, "float32", [3, 5])],
+        {
+          axes: axesOf(mesh, names),
+          permutation: permutation.map(([from = 0, to = 0]) => [from, to] as const),
+        },
+        0,
+      ),
+    ),
+  ),
+  allToAll: onMeshes((mesh, names) =>
+    [
+      [0, 1],
+      [1, 0],
+      [1, 1],
+    ].map(([splitDim = 0, concatDim = 0]) =>
+      spmdCase(
+        "allToAll",
+        mesh,
+        [blocks(mesh, "float32", [4, 8, 3])],
+        { axes: axesOf(mesh, names), splitDim, concatDim },
+        0,
+      ),
+    ),
+  ),
+  axisIndex: onMeshes((mesh, names) => [spmdCase("axisIndex", mesh, [], { axes: axesOf(mesh, names) })]),
+
+  // Gone from per-device programs, which are all an engine sees.
+  shardMap: [],
+  shardingConstraint: [],
+};

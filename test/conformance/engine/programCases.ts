@@ -1,0 +1,134 @@
+import { newLiteral, type Program, type Var } from "../../../src/ir/program.js";
+import { at, range, tensorType } from "../../../src/ir/shape.js";
+import { buildProgram, type Emit } from "../../support/interpreting.js";
+import { type EngineCase, oneDevice, sample } from "./cases.js";
+
+const f32 = (value: number) => newLiteral(value, "float32");
+
+/** Emits an op of one result. */
+function one(emit: Emit): (...args: Parameters<Emit>) => Var {
+  return (...args) => at(emit(...args), 0);
+}
+
+function case1(name: string, program: Program, seed = 1): EngineCase {
+  const inputs = program.inputs.map(({ type }, i) => [sample(type.dtype, type.shape, "unit", seed + i)]);
+  return { name, program, mesh: oneDevice, inputs, tolerance: 3e-5 };
+}
+
+const matrix = tensorType("float32", [9, 17]);
+
+const softmax = buildProgram([matrix], (emit, x) => {
+  const e = one(emit);
+  const wide = { shape: [9, 17], dims: [0] };
+  const shifted = e("sub", [x, e("broadcastInDim", [e("reduceMax", [x], { dims: [1] })], wide)], {});
+  const powers = e("exp", [shifted], {});
+  const sums = e("broadcastInDim", [e("reduceSum", [powers], { dims: [1] })], wide);
+  return [e("div", [powers, sums], {})];
+});
+
+const layerNorm = buildProgram([matrix, tensorType("float32", [17])], (emit, x, scale) => {
+  const e = one(emit);
+  const wide = { shape: [9, 17], dims: [0] };
+  const mean = e("mul", [e("reduceSum", [x], { dims: [1] }), f32(1 / 17)], {});
+  const centred = e("sub", [x, e("broadcastInDim", [mean], wide)], {});
+  const variance = e(
+    "mul",
+    [e("reduceSum", [e("mul", [centred, centred], {})], { dims: [1] }), f32(1 / 17)],
+    {},
+  );
+  const inverse = e("rsqrt", [e("add", [variance, f32(1e-5)], {})], {});
+  const normal = e("mul", [centred, e("broadcastInDim", [inverse], wide)], {});
+  return [e("mul", [normal, e("broadcastInDim", [scale], { shape: [9, 17], dims: [1] })], {})];
+});
+
+const causalMask = buildProgram([tensorType("float32", [6, 6])], (emit, x) => {
+  const e = one(emit);
+  const iota = (dim: number) => e("iota", [], { dtype: "int32", shape: [6, 6], dim });
+  const keep = e("compare", [iota(0), iota(1)], { direction: "ge" });
+  return [e("select", [keep, x, f32(Number.NEGATIVE_INFINITY)], {})];
+});
+
+const mlp = buildProgram(
+  [matrix, tensorType("float32", [17, 33]), tensorType("float32", [33]), tensorType("float32", [33, 5])],
+  (emit, x, w0, b0, w1) => {
+    const e = one(emit);
+    const contract = {
+      lhsContract: [1],
+      rhsContract: [0],
+      lhsBatch: [],
+      rhsBatch: [],
+      dtype: "float32",
+    } as const;
+    const bias = e("broadcastInDim", [b0], { shape: [9, 33], dims: [1] });
+    const hidden = e("tanh", [e("add", [e("dotGeneral", [x, w0], contract), bias], {})], {});
+    return [e("dotGeneral", [hidden, w1], contract), hidden];
+  },
+);
+
+const nestedScan = ((): Program => {
+  const vector = tensorType("float32", [17]);
+  const inner = buildProgram([vector, vector], (emit, carry, x) => {
+    const e = one(emit);
+    const next = e("tanh", [e("add", [carry, x], {})], {});
+    return [next, next];
+  });
+  const outer = buildProgram([matrix, vector], (emit, xs, carry) => {
+    const [last, ys] = emit("scan", [carry, xs], {
+      body: inner,
+      length: 9,
+      reverse: true,
+      numConsts: 0,
+      numCarry: 1,
+    });
+    if (last === undefined || ys === undefined) throw new Error("a scan of two results");
+    return [last, at(emit("reduceSum", [ys], { dims: [0] }), 0)];
+  });
+  return buildProgram([matrix, vector], (emit, xs, carry) =>
+    emit("scan", [xs, carry], { body: outer, length: 5, reverse: false, numConsts: 1, numCarry: 1 }),
+  );
+})();
+
+/** A sum over devices inside a loop, between matrix products: what a sharded model does. */
+const ringProgram = ((): EngineCase => {
+  const mesh = { axes: [{ name: "x", size: 4 }] };
+  const { axes } = mesh;
+  const block = tensorType("float32", [8, 8]);
+  const body = buildProgram([block, block, block], (emit, w, x, sum) => {
+    const e = one(emit);
+    const contract = {
+      lhsContract: [1],
+      rhsContract: [0],
+      lhsBatch: [],
+      rhsBatch: [],
+      dtype: "float32",
+    } as const;
+    const permutation = range(4).map((i) => [i, (i + 1) % 4] as const);
+    const sent = e("ppermute", [x], { axes, permutation });
+    return [sent, e("add", [sum, e("dotGeneral", [x, w], contract)], {})];
+  });
+  const program = buildProgram([block, block, block], (emit, w, x, sum) => {
+    const [sent, total] = emit("scan", [w, x, sum], {
+      body,
+      length: 11,
+      reverse: false,
+      numConsts: 1,
+      numCarry: 2,
+    });
+    if (sent === undefined || total === undefined) throw new Error("a scan of two results");
+    return [at(emit("psum", [total], { axes }), 0), sent];
+  });
+  const inputs = program.inputs.map(({ type }, i) =>
+    range(4).map((device) => sample(type.dtype, type.shape, "unit", 10 * i + device + 1)),
+  );
+  return { name: "a ring of matrix products in a loop", program, mesh, inputs, tolerance: 3e-5 };
+})();
+
+/** Whole programs: patterns that compilers fuse, loops in loops, collectives in loops. */
+export const programCases: readonly EngineCase[] = [
+  case1("softmax", softmax),
+  case1("layer norm", layerNorm),
+  case1("a causal mask", causalMask),
+  case1("an MLP", mlp),
+  case1("a scan inside a scan", nestedScan),
+  ringProgram,
+];

@@ -1,0 +1,4 @@
+import { createReferenceEngine } from "../../../src/engines/reference/engine.js";
+import { runEngineSuite } from "./suite.js";
+
+runEngineSuite({ name: "reference", newEngine: () => createReferenceEngine() });
