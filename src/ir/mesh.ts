@@ -11,6 +11,11 @@ export interface MeshShape {
   readonly axes: readonly MeshAxis[];
 }
 
+/** The shape of a mesh alone, which is all that a program knows of it. */
+export function meshShape({ axes }: MeshShape): MeshShape {
+  return { axes };
+}
+
 /** The mesh axes that split one dimension, outermost first; none means the dimension is whole on every device. */
 export type DimAxes = readonly string[];
 

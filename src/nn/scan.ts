@@ -257,7 +257,8 @@ function findConstants(
       `[nn.scan] ${wrong.join(", ")} must be the same in every iteration but depends on the carry or on what is scanned over: use variableAxes or variableCarry for such variables, and a dim in outAxes for such results`,
     );
   }
-  const values = callProgram(removeDeadCode({ ...traced.program, inputs }), traced.captures);
+  const constants = removeDeadCode({ ...traced.program, inputs });
+  const values = callProgram(constants, traced.captures, traced.place);
   return tree.unflatten<Constants>(traced.outStructure, values);
 }
 

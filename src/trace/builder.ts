@@ -11,6 +11,7 @@ import {
   type Var,
 } from "../ir/program.js";
 import type { TensorType } from "../ir/shape.js";
+import { onePlace, type Place } from "./place.js";
 import { currentRuntime } from "./runtime.js";
 import { captureSource } from "./source.js";
 import { Tensor } from "./tensor.js";
@@ -20,6 +21,7 @@ export class Builder {
   private readonly eqns: Eqn[] = [];
   private readonly inputs: Var[] = [];
   private readonly captured = new Map<Tensor, Var>();
+  private place: Place | undefined;
   /** Cleared when tracing ends, after which its tensors have leaked. */
   open = true;
 
@@ -52,10 +54,16 @@ export class Builder {
     return outs.map((out) => Tensor.traced(this, out));
   }
 
+  /** Notes where what is recorded must run; a second place is refused. */
+  runsOn(place: Place | undefined): void {
+    this.place = onePlace([this.place, place]);
+  }
+
   finish(outputs: readonly Tensor[]): Traced {
     const atoms = outputs.map((tensor) => this.atom(tensor, "trace"));
     const inputs = [...this.captured.values(), ...this.inputs];
-    return { program: { inputs, eqns: this.eqns, outputs: atoms }, captures: [...this.captured.keys()] };
+    const program = { inputs, eqns: this.eqns, outputs: atoms };
+    return { program, captures: [...this.captured.keys()], place: this.place };
   }
 }
 
@@ -64,6 +72,8 @@ export interface Traced {
   readonly program: Program;
   /** The values from outside that the function read. */
   readonly captures: readonly Tensor[];
+  /** Where the program must run, if the function named a mesh: programs themselves know only its shape. */
+  readonly place: Place | undefined;
 }
 
 const stack: Builder[] = [];
@@ -88,9 +98,21 @@ export function isTracing(): boolean {
   return stack.length > 0;
 }
 
-/** Runs `fn` on placeholders of the given types and records what it does. */
+/**
+ * Runs `fn` on placeholders of the given types and records what it does. A place that it names is also where
+ * the surrounding trace must run.
+ */
 export function traceFlat(fn: (args: Tensor[]) => readonly Tensor[], types: readonly TensorType[]): Traced {
-  const builder = new Builder();
+  const traced = record(new Builder(), fn, types);
+  stack.at(-1)?.runsOn(traced.place);
+  return traced;
+}
+
+function record(
+  builder: Builder,
+  fn: (args: Tensor[]) => readonly Tensor[],
+  types: readonly TensorType[],
+): Traced {
   stack.push(builder);
   try {
     return builder.finish(fn(types.map((type) => builder.input(type))));
@@ -100,10 +122,22 @@ export function traceFlat(fn: (args: Tensor[]) => readonly Tensor[], types: read
   }
 }
 
-/** Applies an op: recorded while tracing, computed at once otherwise. */
-export function bind<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Tensor[] {
+/**
+ * Applies an op: recorded while tracing, computed at once otherwise.
+ *
+ * @param place where it must run, if it or a program inside it names a mesh
+ */
+export function bind<K extends OpName>(
+  op: K,
+  ins: readonly Tensor[],
+  params: OpParams[K],
+  place?: Place,
+): Tensor[] {
   const builder = stack.at(-1);
-  if (builder) return builder.add(op, ins, params);
+  if (builder) {
+    builder.runsOn(place);
+    return builder.add(op, ins, params);
+  }
   for (const tensor of ins) {
     if (tensor.node.kind === "traced") throw leaked(op, tensor);
   }
@@ -119,23 +153,33 @@ export function bind<K extends OpName>(op: K, ins: readonly Tensor[], params: Op
     },
     operands.map((tensor) => tensor.type),
   );
-  return currentRuntime().run(program, operands);
+  return currentRuntime().run(program, operands, place);
 }
 
 /** {@link bind} for ops with one result. */
-export function bind1<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Tensor {
-  const [out] = bind(op, ins, params);
+export function bind1<K extends OpName>(
+  op: K,
+  ins: readonly Tensor[],
+  params: OpParams[K],
+  place?: Place,
+): Tensor {
+  const [out] = bind(op, ins, params, place);
   if (!out) throw new TracerError("traced-value", `[${op}] has no result`);
   return out;
 }
 
-/** Applies a program: its equations are inlined while tracing, it is run as a whole otherwise. */
-export function callProgram(program: Program, ins: readonly Tensor[]): Tensor[] {
-  return isTracing() ? inline(program, ins) : currentRuntime().run(program, ins);
+/**
+ * Applies a program: its equations are inlined while tracing, it is run as a whole otherwise.
+ *
+ * @param place where it must run, if the function it was traced from named a mesh
+ */
+export function callProgram(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
+  return isTracing() ? inline(program, ins, place) : currentRuntime().run(program, ins, place);
 }
 
 /** Records the equations of a program in the current trace, applied to the given values. */
-export function inline(program: Program, ins: readonly Tensor[]): Tensor[] {
+export function inline(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
+  stack.at(-1)?.runsOn(place);
   const environment = new Environment(program.inputs, ins);
   for (const eqn of program.eqns) rebind(eqn, environment);
   return environment.read(program.outputs);

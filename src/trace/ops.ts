@@ -8,6 +8,7 @@ import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, CompareDirection, OpParams, UnaryOp } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { bind, bind1 } from "./builder.js";
+import type { Place } from "./place.js";
 import { Tensor } from "./tensor.js";
 
 const none = {};
@@ -281,6 +282,6 @@ export function axisIndex(axes: readonly MeshAxis[]): Tensor {
 }
 
 /** Asks the partitioner to split a value in a certain way. */
-export function shardingConstraint(x: Tensor, params: OpParams["shardingConstraint"]): Tensor {
-  return bind1("shardingConstraint", [x], params);
+export function shardingConstraint(x: Tensor, params: OpParams["shardingConstraint"], place?: Place): Tensor {
+  return bind1("shardingConstraint", [x], params, place);
 }

@@ -1,14 +1,15 @@
 import type { Engine } from "../ir/engine.js";
 import { InternalError } from "../ir/errors.js";
 import type { Program } from "../ir/program.js";
+import type { Place } from "./place.js";
 import type { Tensor } from "./tensor.js";
 
 /** What tracing needs from the layers above to run things outside of a trace. */
 export interface Runtime {
   /** Where new tensors made from JavaScript values live; it computes at once, on the calling thread. */
   readonly hostEngine: Engine;
-  /** Runs a program on concrete tensors. */
-  run(program: Program, inputs: readonly Tensor[]): Tensor[];
+  /** Runs a program on concrete tensors: at the place that it needs, or else where the tensors are. */
+  run(program: Program, inputs: readonly Tensor[], place?: Place): Tensor[];
 }
 
 let installed: Runtime | undefined;

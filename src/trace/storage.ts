@@ -3,13 +3,10 @@ import type { DeviceBuffer, Engine } from "../ir/engine.js";
 import { DisposedError, InternalError } from "../ir/errors.js";
 import { axesSize, blockShape, type MeshShape, positionAlong, type Spec, splitCount } from "../ir/mesh.js";
 import { at, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
+import type { Place } from "./place.js";
 
 /** Where the blocks of a tensor lie: on which devices, and which part each holds. */
-export interface Placement {
-  readonly engine: Engine;
-  readonly mesh: MeshShape;
-  /** The engine's device at every position of the mesh, row-major. */
-  readonly devices: readonly number[];
+export interface Placement extends Place {
   readonly spec: Spec;
 }
 

@@ -65,8 +65,8 @@ function choose<A extends readonly unknown[], R>(
   traced.forEach((other, i) => {
     checkSameResults(first, other, i, caller);
   });
-  const { captures, programs } = shareCaptures(traced);
-  const results = bind("cond", [index, ...captures, ...flat.tensors], { branches: programs });
+  const { captures, programs, place } = shareCaptures(traced);
+  const results = bind("cond", [index, ...captures, ...flat.tensors], { branches: programs }, place);
   return tree.unflatten<R>(first.outStructure, results);
 }
 

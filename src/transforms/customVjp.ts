@@ -106,8 +106,8 @@ export function customGradient<A extends readonly unknown[], R>(
     const withResiduals = { ...forward, outputs: [...forward.outputs, ...residuals] };
     const parts: [Traced, Traced, Traced] = [
       body,
-      { program: withResiduals, captures: joint.captures },
-      { program: backward, captures: [] },
+      { ...joint, program: withResiduals },
+      { ...joint, program: backward, captures: [] },
     ];
     return bindRule(flat, structure, parts, residuals.length);
   };
@@ -119,14 +119,15 @@ function bindRule<R>(
   parts: readonly [body: Traced, forward: Traced, backward: Traced],
   numResiduals: number,
 ): R {
-  const { captures, programs } = shareCaptures(parts);
-  const results = bind("customVjp", [...captures, ...flat.tensors], {
+  const { captures, programs, place } = shareCaptures(parts);
+  const params = {
     body: at(programs, 0),
     forward: at(programs, 1),
     backward: at(programs, 2),
     numCaptures: captures.length,
     numResiduals,
-  });
+  };
+  const results = bind("customVjp", [...captures, ...flat.tensors], params, place);
   return tree.unflatten<R>(outStructure, results);
 }
 

@@ -2,7 +2,7 @@ import { isFloat } from "../ir/dtype.js";
 import { GradientError, TreeError } from "../ir/errors.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType } from "../ir/shape.js";
-import { callProgram, isTracing, traceFlat } from "../trace/builder.js";
+import { callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, leafTensor, traceTree } from "../trace/trace.js";
@@ -85,7 +85,8 @@ function differentiate<A extends readonly unknown[]>(
     },
     traced.program.inputs.map(({ type }) => type),
   );
-  const results = callProgram(simplify(program), [...traced.captures, ...flat.tensors]);
+  const inputs = [...traced.captures, ...flat.tensors];
+  const results = callProgram(simplify(program), inputs, traced.place);
   const numOuts = traced.program.outputs.length;
   const value = tree.unflatten(traced.outStructure, results.slice(0, numOuts));
   const grads = splitGrads(args, chosen, results.slice(numOuts));
@@ -186,7 +187,7 @@ export function vjp<A extends readonly unknown[]>(
   const inputs = [...traced.captures, ...flat.tensors];
   const { outs, pull } = isTracing()
     ? pullInTrace(traced.program, inputs, active, activeOut)
-    : pullInParts(traced.program, inputs, active, activeOut);
+    : pullInParts(traced, inputs, active, activeOut);
   const pullback = (cotangents: unknown) => {
     const given = flattenArgs(cotangents, "vjp");
     tree.checkSameStructure(structure, given.structure, "vjp", "the results", "the cotangents");
@@ -231,19 +232,19 @@ function pullInTrace(
 }
 
 function pullInParts(
-  program: Program,
+  { program, place }: Traced,
   ins: readonly Tensor[],
   active: readonly boolean[],
   activeOut: readonly boolean[],
 ): Pulled {
   const { forward, backward, residuals } = vjpProgram(program, active, activeOut);
   const withResiduals = { ...forward, outputs: [...forward.outputs, ...residuals] };
-  const results = callProgram(withResiduals, ins);
+  const results = callProgram(withResiduals, ins, place);
   const numOuts = program.outputs.length;
   const kept = results.slice(numOuts);
   return {
     outs: results.slice(0, numOuts),
-    pull: (cotangents) => callProgram(backward, [...kept, ...cotangents]),
+    pull: (cotangents) => callProgram(backward, [...kept, ...cotangents], place),
   };
 }
 

@@ -39,7 +39,8 @@ export function remat<A extends readonly unknown[], R>(
     const { tensors, structure } = flattenArgs(args, "remat");
     const types = tensors.map(({ type }) => type);
     const traced = traceTree(fn as (...args: never[]) => unknown, structure, types, "remat");
-    const results = bind("remat", [...traced.captures, ...tensors], { body: traced.program, policy });
+    const { program: body, captures, place } = traced;
+    const results = bind("remat", [...captures, ...tensors], { body, policy }, place);
     return tree.unflatten<R>(traced.outStructure, results);
   };
 }

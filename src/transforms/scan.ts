@@ -50,13 +50,15 @@ export function scan<C, X, Y>(
     traced.program.outputs,
     "scan",
   );
-  const results = bind("scan", [...traced.captures, ...carry.tensors, ...scanned.tensors], {
+  const params = {
     body: traced.program,
     length: steps,
     reverse,
     numConsts: traced.captures.length,
     numCarry: carry.tensors.length,
-  });
+  };
+  const operands = [...traced.captures, ...carry.tensors, ...scanned.tensors];
+  const results = bind("scan", operands, params, traced.place);
   const numCarry = carry.tensors.length;
   return [
     tree.unflatten<C>(carry.structure, results.slice(0, numCarry)),

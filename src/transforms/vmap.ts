@@ -74,7 +74,7 @@ export function vmap<A extends readonly unknown[], R>(
         "vmap",
       ),
     );
-    const { program, captures, outStructure } = traced;
+    const { program, captures, outStructure, place } = traced;
     const context = newContext(size, axisName, spmdAxisName);
     const apply = (ins: readonly Tensor[]): Tensor[] => {
       const values = ins.map((tensor, i): Batched => {
@@ -89,7 +89,7 @@ export function vmap<A extends readonly unknown[], R>(
         apply,
         ins.map(({ type }) => type),
       ).program;
-    return unflatten<R>(outStructure, isTracing() ? apply(ins) : callProgram(whole(), ins));
+    return unflatten<R>(outStructure, isTracing() ? apply(ins) : callProgram(whole(), ins, place));
   };
 }
 

@@ -2,6 +2,7 @@ import { DTypeError } from "../ir/errors.js";
 import { at, formatType } from "../ir/shape.js";
 import { bind } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
+import { onePlace } from "../trace/place.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
@@ -34,12 +35,14 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
     "the carry that the body returns",
   );
   checkTypes(types, step.program.outputs, "whileLoop");
-  const results = bind("while", [...test.captures, ...step.captures, ...carry.tensors], {
+  const params = {
     condition: test.program,
     body: step.program,
     numConditionConsts: test.captures.length,
     numBodyConsts: step.captures.length,
-  });
+  };
+  const operands = [...test.captures, ...step.captures, ...carry.tensors];
+  const results = bind("while", operands, params, onePlace([test.place, step.place]));
   return tree.unflatten<C>(carry.structure, results);
 }
 

@@ -1,7 +1,5 @@
 import type { OpName } from "../../ir/ops.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { Mesh } from "../mesh/mesh.js";
-import { placementOn } from "../mesh/sharding.js";
 import { inlineCalls } from "../partition/inlineCalls.js";
 import { type JitOptions, nameOf, type PerDevice, perDevice } from "../run/call.js";
 import { run } from "../run/execute.js";
@@ -31,12 +29,11 @@ export class NonFinite {
 
   constructor(culprit: Culprit, { target, inPaths }: Pick<PerDevice, "target" | "inPaths">) {
     const { eqn, variable, frame } = culprit;
-    const devices = target instanceof Mesh ? target.deviceIds : target.devices;
     this.op = eqn?.op;
     this.argument = eqn ? undefined : at(inPaths, frame.layout.program.inputs.indexOf(variable));
     this.type = variable.type;
     this.value = culprit.status === status.nan ? "NaN" : "infinite";
-    this.device = at(devices, culprit.position);
+    this.device = at(target.devices, culprit.position);
     this.iterations = iterationsOf(frame);
     this.module = eqn?.source?.module;
     this.source = eqn?.source?.text;
@@ -88,8 +85,7 @@ export function findNonFinite<A extends readonly unknown[]>(
   return async (...args) => {
     const parts = perDevice(fn, args, options);
     const { inputs, inSpecs, target } = parts;
-    const placement = target instanceof Mesh ? placementOn(target, []) : target;
-    const { engine, devices, mesh } = placement;
+    const { engine, devices, mesh } = target;
     const { program, layout } = watch(inlineCalls(parts.program));
     if (layout.size === 0) return undefined;
     const executable = engine.compile(program, {
@@ -97,7 +93,7 @@ export function findNonFinite<A extends readonly unknown[]>(
       devices,
       name: `findNonFinite ${nameOf(fn, options)}`,
     });
-    const place = (spec: PerDevice["inSpecs"][number]) => ({ ...placement, spec });
+    const place = (spec: PerDevice["inSpecs"][number]) => ({ ...target, spec });
     const statuses = at(
       run(
         {

@@ -2,6 +2,7 @@ import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
+import type { Place } from "../../trace/place.js";
 
 /** One device of a mesh: its number in the engine and its place along every axis. */
 export interface Device {
@@ -75,6 +76,11 @@ export class Mesh implements MeshShape {
     return new Mesh(axes, engine, devices);
   }
 
+  /** Where programs on this mesh run. */
+  get place(): Place {
+    return { engine: this.engine, mesh: this, devices: this.deviceIds };
+  }
+
   /** The names of the axes, outermost first. */
   get axisNames(): readonly string[] {
     return this.axes.map(({ name }) => name);
@@ -139,6 +145,11 @@ export class Mesh implements MeshShape {
   toJSON(): { readonly axes: readonly MeshAxis[]; readonly devices: readonly number[] } {
     return { axes: this.axes, devices: this.deviceIds };
   }
+}
+
+/** The mesh that a place was made from; undefined for a single device. */
+export function meshAt({ mesh }: Place): Mesh | undefined {
+  return mesh instanceof Mesh ? mesh : undefined;
 }
 
 /** The error for an axis that a mesh does not have. */

@@ -1,6 +1,7 @@
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, positionAlong, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
+import { samePlace } from "../../trace/place.js";
 import {
   blockOffsets,
   bytesPerDevice,
@@ -11,7 +12,7 @@ import {
 } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { type Device, Mesh } from "./mesh.js";
+import { type Device, type Mesh, meshAt } from "./mesh.js";
 import { type PartitionSpec, resolveSpec, toPartitionSpec } from "./partitionSpec.js";
 
 /** A mesh together with a spec: where the blocks of a tensor lie. */
@@ -44,26 +45,19 @@ export interface Shard {
 
 /** The placement of a tensor of some rank under a resolved spec. */
 export function placementOn(mesh: Mesh, spec: Spec): Placement {
-  return { engine: mesh.engine, mesh, devices: mesh.deviceIds, spec };
+  return { ...mesh.place, spec };
 }
 
 /** Whether two placements put every block in the same place. */
 export function samePlacement(a: Placement, b: Placement): boolean {
-  return (
-    a.engine === b.engine &&
-    a.devices.length === b.devices.length &&
-    a.devices.every((device, i) => device === b.devices[i]) &&
-    formatMesh(a.mesh) === formatMesh(b.mesh) &&
-    sameSpec(a.spec, b.spec)
-  );
+  return samePlace(a, b) && sameSpec(a.spec, b.spec);
 }
 
 /** The sharding of a concrete tensor, or `undefined` for one that lies on a single device. */
 export function shardingOf(tensor: Tensor): NamedSharding | undefined {
   const { placement } = tensor.storage("Tensor.sharding");
-  return placement.mesh instanceof Mesh
-    ? new NamedSharding(placement.mesh, toPartitionSpec(placement.spec))
-    : undefined;
+  const mesh = meshAt(placement);
+  return mesh && new NamedSharding(mesh, toPartitionSpec(placement.spec));
 }
 
 /** The blocks of a concrete tensor, one for every device that holds one, each as a copy on its device. */
@@ -74,7 +68,7 @@ export function addressableShards(tensor: Tensor): Shard[] {
     const id = at(devices, position);
     const offsets = blockOffsets(tensor.shape, spec, mesh, position);
     const index = offsets.map((start, d) => [start, start + at(buffer.type.shape, d)] as const);
-    const coordinates = mesh instanceof Mesh ? mesh.coordinatesOf(position) : {};
+    const coordinates = meshAt(storage.placement)?.coordinatesOf(position) ?? {};
     const copy = new Storage(onDevice(engine, id), buffer.type, [engine.transfer(buffer, id)]);
     return { device: { id, coordinates }, index, data: Tensor.stored(copy) };
   });

@@ -2,16 +2,17 @@ import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, type Spec } from "../../ir/mesh.js";
 import type { Program } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
-import { onDevice, type Placement } from "../../trace/storage.js";
+import type { Place } from "../../trace/place.js";
+import { onDevice } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { simplify } from "../../transforms/simplify.js";
-import { defaultEngine, Mesh } from "../mesh/mesh.js";
-import { PartitionSpec, replicatedSpec, resolveSpec } from "../mesh/partitionSpec.js";
+import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
+import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
 import { type PartitionedProgram, partition } from "../partition/partition.js";
-import { meshOf, specsOn, targetOf } from "./execute.js";
+import { specsOn, targetOf, unsplit } from "./execute.js";
 
 /** Options of {@link jit}. */
 export interface JitOptions {
@@ -46,12 +47,14 @@ export interface CallArgs extends FlatArgs {
 export interface TracedCall {
   readonly program: Program;
   readonly captures: readonly Tensor[];
+  /** Where it must run, if the function named a mesh. */
+  readonly place: Place | undefined;
   readonly outStructure: tree.Structure;
 }
 
 /** Where a program runs and how the user splits its inputs and outputs; what is undefined is chosen. */
 export interface Lowering {
-  readonly target: Mesh | Placement;
+  readonly target: Place;
   readonly inSpecs: readonly (Spec | undefined)[];
   readonly outSpecs: readonly (Spec | undefined)[];
   readonly overlap: readonly string[];
@@ -98,26 +101,28 @@ export function traceCall<A extends readonly unknown[]>(
 
 /** Finds the mesh or device a program runs on, and the specs that options and arguments fix. */
 export function lowerCall(
-  { program, captures, outStructure }: TracedCall,
+  { program, captures, place, outStructure }: TracedCall,
   inputs: readonly Tensor[],
   structure: tree.Structure,
   options: JitOptions,
   name: string,
 ): Lowering {
-  const target = meshOfOptions(options) ?? meshOf(program) ?? targetOf(inputs) ?? onDevice(defaultEngine(1));
+  const chosen = meshOfOptions(options)?.place ?? place ?? targetOf(inputs);
+  const target = chosen ?? onDevice(defaultEngine(1));
   const placed = specsOn(target, inputs);
-  if (!(target instanceof Mesh)) {
+  const mesh = meshAt(target);
+  if (!mesh) {
     return { target, inSpecs: placed, outSpecs: program.outputs.map(() => undefined), overlap: [] };
   }
   const resolve = (shardings: unknown, of: tree.Structure, values: Program["outputs"], what: string) =>
-    resolveAll(shardings, of, values, target, name, what);
+    resolveAll(shardings, of, values, mesh, name, what);
   const args = program.inputs.slice(captures.length);
   const given = resolve(options.inShardings, structure, args, "argument");
   return {
     target,
     inSpecs: placed.map((spec, i) => given[i - captures.length] ?? spec),
     outSpecs: resolve(options.outShardings, outStructure, program.outputs, "result"),
-    overlap: overlapAxes(options, target, name),
+    overlap: overlapAxes(options, mesh, name),
   };
 }
 
@@ -133,7 +138,7 @@ function overlapAxes({ overlap = [] }: JitOptions, mesh: Mesh, name: string): re
 export interface PerDevice extends PartitionedProgram {
   /** The mesh, or undefined for one device. */
   readonly mesh: Mesh | undefined;
-  readonly target: Mesh | Placement;
+  readonly target: Place;
   /** The tensors that the program is for: captured ones and arguments. */
   readonly inputs: readonly Tensor[];
   readonly inPaths: readonly string[];
@@ -156,7 +161,7 @@ export function perDevice<A extends readonly unknown[]>(
   const inputs = [...captures, ...flat.tensors];
   const lowering = lowerCall(traced, inputs, flat.structure, options, name);
   const { target } = lowering;
-  const mesh = target instanceof Mesh ? target : undefined;
+  const mesh = meshAt(target);
   const paths = (structure: tree.Structure, what: string) =>
     tree
       .flattenWithPath(tree.unflatten(structure, range(tree.numLeaves(structure))))
@@ -171,11 +176,6 @@ export function perDevice<A extends readonly unknown[]>(
     outPaths: paths(traced.outStructure, "result"),
     donated: [...captures.map(() => false), ...flat.donated],
   };
-}
-
-function unsplit(program: Program): PartitionedProgram {
-  const whole = (atoms: Program["outputs"]) => atoms.map(({ type }) => replicatedSpec(type.shape.length));
-  return { program, inSpecs: whole(program.inputs), outSpecs: whole(program.outputs), gathers: [] };
 }
 
 const isSharding = (node: unknown) => node instanceof PartitionSpec || node instanceof NamedSharding;

@@ -1,4 +1,5 @@
 import { ShardingError } from "../../ir/errors.js";
+import { meshShape } from "../../ir/mesh.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
@@ -53,7 +54,7 @@ export function withShardingConstraint<T>(values: T, shardings: unknown): T {
       );
     }
     const dims = resolveConstraint(spec, mesh, x.shape, "withShardingConstraint", path || "the tensor");
-    return ops.shardingConstraint(x, { mesh, spec: dims });
+    return ops.shardingConstraint(x, { mesh: meshShape(mesh), spec: dims }, mesh.place);
   });
   return tree.unflatten<T>(structure, constrained);
 }

@@ -2,10 +2,11 @@ import type { Engine, Executable } from "../../ir/engine.js";
 import { ShardingError } from "../../ir/errors.js";
 import { blockShape, formatMesh, formatSpec, type Spec } from "../../ir/mesh.js";
 import { printProgram } from "../../ir/print.js";
-import { forEachEqn, type Program } from "../../ir/program.js";
+import type { Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
+import { type Place, samePlace } from "../../trace/place.js";
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
 import {
   blockOffsets,
@@ -16,9 +17,10 @@ import {
   Storage,
 } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
-import { Mesh } from "../mesh/mesh.js";
-import { placementOn, samePlacement } from "../mesh/sharding.js";
-import { type PartitionRequest, partition } from "../partition/partition.js";
+import { meshAt } from "../mesh/mesh.js";
+import { replicatedSpec } from "../mesh/partitionSpec.js";
+import { samePlacement } from "../mesh/sharding.js";
+import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
 import { reshard } from "../partition/reshard.js";
 
 /** A program ready to run, with the places its inputs must have and its outputs will have. */
@@ -32,7 +34,7 @@ export interface Compiled {
 /** What {@link compile} is told besides the program. */
 export interface CompileRequest extends PartitionRequest {
   /** Where to run: a mesh, or one device of an engine. */
-  readonly target: Mesh | Placement;
+  readonly target: Place;
   readonly donated?: readonly boolean[];
   readonly name?: string;
 }
@@ -42,25 +44,22 @@ export function compile(program: Program, request: CompileRequest): Compiled {
   const { target, name } = request;
   const donated = request.donated ?? program.inputs.map(() => false);
   const extra = { donated, ...(name === undefined ? {} : { name }) };
-  if (target instanceof Mesh) {
-    const parts = partition(program, target, request);
-    const executable = target.engine.compile(parts.program, {
-      mesh: target,
-      devices: target.deviceIds,
-      ...extra,
-    });
-    const placements = (specs: readonly Spec[]) => specs.map((spec) => placementOn(target, spec));
-    return {
-      executable,
-      inPlacements: placements(parts.inSpecs),
-      outPlacements: placements(parts.outSpecs),
-      donated,
-    };
-  }
   const { engine, mesh, devices } = target;
-  const executable = engine.compile(program, { mesh, devices, ...extra });
-  const alone = (atoms: readonly unknown[]) => atoms.map(() => target);
-  return { executable, inPlacements: alone(program.inputs), outPlacements: alone(program.outputs), donated };
+  const parts = meshAt(target) ? partition(program, mesh, request) : unsplit(program);
+  const executable = engine.compile(parts.program, { mesh, devices, ...extra });
+  const placements = (specs: readonly Spec[]) => specs.map((spec) => ({ ...target, spec }));
+  return {
+    executable,
+    inPlacements: placements(parts.inSpecs),
+    outPlacements: placements(parts.outSpecs),
+    donated,
+  };
+}
+
+/** A program for a single device in the form of a partitioned one. */
+export function unsplit(program: Program): PartitionedProgram {
+  const whole = (atoms: Program["outputs"]) => atoms.map(({ type }) => replicatedSpec(type.shape.length));
+  return { program, inSpecs: whole(program.inputs), outSpecs: whole(program.outputs), gathers: [] };
 }
 
 /** Runs a compiled program; donated inputs lose their memory to it. */
@@ -93,25 +92,25 @@ function moveTo(storage: Storage, placement: Placement): Storage {
   if (samePlacement(storage.placement, placement)) return storage;
   const data = storage.peek("jit");
   if (data) return place(placement, storage.type, data);
-  const { engine, mesh } = storage.placement;
+  const { engine } = storage.placement;
   if (engine !== placement.engine) {
     throw new ShardingError(
       `a tensor on engine "${engine.name}" is used on engine "${placement.engine.name}": move it with \`await devicePut(tensor, sharding)\` first`,
     );
   }
-  if (mesh instanceof Mesh && samePlacement({ ...storage.placement, spec: placement.spec }, placement)) {
-    return reshardOnMesh(storage, mesh, placement);
-  }
-  return copyBlocks(storage, placement);
+  return samePlace(storage.placement, placement)
+    ? reshardInPlace(storage, placement)
+    : copyBlocks(storage, placement);
 }
 
 /** Changes the spec on one mesh with collectives. */
-function reshardOnMesh(storage: Storage, mesh: Mesh, to: Placement): Storage {
+function reshardInPlace(storage: Storage, to: Placement): Storage {
+  const { engine, mesh, devices } = to;
   const from = storage.placement.spec;
   const blockType = { dtype: storage.type.dtype, shape: blockShape(storage.type.shape, from, mesh) };
   const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
-  const executable = cached(mesh.engine, `reshard ${placementKey(to)} ${printProgram(program)}`, () =>
-    mesh.engine.compile(program, { mesh, devices: mesh.deviceIds, name: "reshard" }),
+  const executable = cached(engine, `reshard ${placeKey(to)} ${printProgram(program)}`, () =>
+    engine.compile(program, { mesh, devices, name: "reshard" }),
   );
   return new Storage(to, storage.type, at(executable.execute([storage.read("reshard")]), 0));
 }
@@ -154,46 +153,27 @@ function copyBlocks(storage: Storage, to: Placement): Storage {
   return new Storage(to, storage.type, buffers);
 }
 
-/** The mesh that a program's shard maps and constraints name. */
-export function meshOf(program: Program): Mesh | undefined {
-  let found: Mesh | undefined;
-  forEachEqn(program, (eqn) => {
-    if (eqn.op !== "shardMap" && eqn.op !== "shardingConstraint") return;
-    const { mesh } = eqn.params;
-    if (!(mesh instanceof Mesh)) return;
-    if (found && (formatMesh(found) !== formatMesh(mesh) || found.engine !== mesh.engine)) {
-      throw new ShardingError(
-        `one program uses two meshes, ${found} and ${mesh}: use one mesh with all axes`,
-      );
-    }
-    found ??= mesh;
-  });
-  return found;
-}
-
 /** Where a program on these tensors should run when it names no mesh itself. */
-export function targetOf(inputs: readonly Tensor[]): Mesh | Placement | undefined {
+export function targetOf(inputs: readonly Tensor[]): Place | undefined {
   const host = currentRuntime().hostEngine;
   const placements = inputs
     .map((tensor) => tensor.storage("run").placement)
-    .filter(({ engine, mesh }) => engine !== host || mesh instanceof Mesh);
-  const spread = placements.find(({ mesh }) => mesh instanceof Mesh);
-  if (spread?.mesh instanceof Mesh) return spread.mesh;
-  const [first] = placements;
-  return first && onDevice(first.engine, at(first.devices, 0));
+    .filter((placement) => placement.engine !== host || meshAt(placement));
+  const first = placements.find(meshAt) ?? placements[0];
+  return first && (meshAt(first)?.place ?? onDevice(first.engine, at(first.devices, 0)));
 }
 
-/** The specs that inputs already have on the mesh; others are left to the partitioner. */
-export function specsOn(target: Mesh | Placement, inputs: readonly Tensor[]): (Spec | undefined)[] {
+/** The specs that inputs already have on the target's mesh; others are left to the partitioner. */
+export function specsOn(target: Place, inputs: readonly Tensor[]): (Spec | undefined)[] {
   return inputs.map((tensor) => {
     const { placement } = tensor.storage("run");
-    return placement.mesh === target ? placement.spec : undefined;
+    return meshAt(target) && samePlace(placement, target) ? placement.spec : undefined;
   });
 }
 
-/** A text that tells placements apart. */
-export function placementKey({ engine, mesh, devices, spec }: Placement): string {
-  return `${engine.name}${formatMesh(mesh)}@${devices.join()}${formatSpec(spec)}`;
+/** A text that tells the places of one engine apart. */
+export function placeKey({ mesh, devices }: Place): string {
+  return `${formatMesh(mesh)}@${devices.join()}`;
 }
 
 const executables = new WeakMap<Engine, Map<string, Executable>>();
@@ -213,14 +193,13 @@ export function createRuntime(hostEngine: Engine): Runtime {
   const host = onDevice(hostEngine);
   return {
     hostEngine,
-    run(program: Program, inputs: readonly Tensor[]): Tensor[] {
-      const target = meshOf(program) ?? targetOf(inputs) ?? host;
+    run(program: Program, inputs: readonly Tensor[], place?: Place): Tensor[] {
+      const target = place ?? targetOf(inputs) ?? host;
       if (target === host) return run(compile(program, { target }), inputs);
       const inSpecs = specsOn(target, inputs);
       const known = eager.get(target.engine) ?? new Map<string, Compiled>();
       eager.set(target.engine, known);
-      const where = target instanceof Mesh ? placementKey(placementOn(target, [])) : placementKey(target);
-      const key = `${where} ${inSpecs.map((spec) => spec && formatSpec(spec))} ${printProgram(program)}`;
+      const key = `${placeKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))} ${printProgram(program)}`;
       const compiled =
         known.get(key) ?? compile(program, { target, inSpecs, name: program.eqns[0]?.op ?? "copy" });
       known.set(key, compiled);

@@ -1,16 +1,14 @@
-import { formatSpec } from "../../ir/mesh.js";
+import { formatSpec, meshShape } from "../../ir/mesh.js";
 import { formatType } from "../../ir/shape.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
+import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { Mesh } from "../mesh/mesh.js";
-import { placementOn } from "../mesh/sharding.js";
 import {
   callArgs,
   type JitOptions,
-  type Lowering,
   lowerCall,
   meshOfOptions,
   nameOf,
@@ -19,7 +17,8 @@ import {
   type TracedCall,
   traceCall,
 } from "./call.js";
-import { type Compiled, compile, placementKey, run } from "./execute.js";
+import { currentMesh } from "./constraint.js";
+import { type Compiled, compile, placeKey, run } from "./execute.js";
 
 export type { JitOptions } from "./call.js";
 
@@ -46,10 +45,13 @@ export function jit<A extends readonly unknown[], R>(
 
   return (...args: A): R => {
     const flat = callArgs(args, options, name);
+    const mesh = currentMesh();
     const key = [
       tree.formatStructure(flat.structure),
       flat.tensors.map(({ type }) => formatType(type)).join(),
       boundAxes().map((axis) => `${axis.name}=${axis.size}`),
+      // Constraints in the function are those of the surrounding mesh.
+      mesh ? targetKey(mesh.place) : "",
       ...statics.map((i) => staticKey(args[i])),
     ].join(" | ");
     let entry = entries.get(key);
@@ -57,10 +59,10 @@ export function jit<A extends readonly unknown[], R>(
       entry = { ...traceCall(fn, args, flat, name), compiled: new Map() };
       if (entry.captures.every((tensor) => tensor.node.kind !== "traced")) entries.set(key, entry);
     }
-    const { program, captures, outStructure } = entry;
+    const { program, captures, outStructure, place } = entry;
     if (isTracing()) {
       const ins = constrained(flat.tensors, options.inShardings, flat.structure, options, name);
-      const outs = inline(program, [...captures, ...ins]);
+      const outs = inline(program, [...captures, ...ins], place);
       return tree.unflatten<R>(
         outStructure,
         constrained(outs, options.outShardings, outStructure, options, name),
@@ -69,12 +71,12 @@ export function jit<A extends readonly unknown[], R>(
     const inputs = [...captures, ...flat.tensors];
     const lowering = lowerCall(entry, inputs, flat.structure, options, name);
     const specs = lowering.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
-    const place = `${targetKey(lowering.target)} ${specs}`;
-    let compiled = entry.compiled.get(place);
+    const where = `${targetKey(lowering.target)} ${specs}`;
+    let compiled = entry.compiled.get(where);
     if (!compiled) {
       const donated = [...captures.map(() => false), ...flat.donated];
       compiled = compile(program, { ...lowering, donated, name });
-      entry.compiled.set(place, compiled);
+      entry.compiled.set(where, compiled);
     }
     return tree.unflatten<R>(outStructure, run(compiled, inputs));
   };
@@ -94,29 +96,28 @@ function constrained(
   const specs = resolveAll(shardings, structure, tensors, mesh, name, "leaf");
   return tensors.map((x, i) => {
     const spec = specs[i];
-    return spec ? ops.shardingConstraint(x, { mesh, spec }) : x;
+    return spec ? ops.shardingConstraint(x, { mesh: meshShape(mesh), spec }, mesh.place) : x;
   });
 }
 
-const engineIds = new WeakMap<object, number>();
-let nextEngineId = 0;
+const ids = new WeakMap<object, number>();
+let nextId = 0;
 
-/** Targets are told apart by engine, devices and mesh axes. */
-function targetKey(target: Lowering["target"]): string {
-  const placement = target instanceof Mesh ? placementOn(target, []) : target;
-  const id = engineIds.get(placement.engine) ?? nextEngineId++;
-  engineIds.set(placement.engine, id);
-  return `${id} ${placementKey(placement)}`;
+/** A number of the object's own. */
+function identity(object: object): number {
+  const id = ids.get(object) ?? nextId++;
+  ids.set(object, id);
+  return id;
 }
 
-const staticIds = new WeakMap<object, number>();
-let nextStaticId = 0;
+/** Targets are told apart by engine, devices and mesh axes. */
+function targetKey(target: Place): string {
+  return `${identity(target.engine)} ${placeKey(target)}`;
+}
 
 /** Static arguments are told apart by value, objects and functions by identity. */
 function staticKey(value: unknown): string {
   if (typeof value !== "object" && typeof value !== "function") return `${typeof value} ${String(value)}`;
   if (value === null) return "null";
-  const id = staticIds.get(value) ?? nextStaticId++;
-  staticIds.set(value, id);
-  return `object ${id}`;
+  return `object ${identity(value)}`;
 }

@@ -1,8 +1,9 @@
 import { ShardingError } from "../../ir/errors.js";
-import { blockShape, formatMesh, globalShape, type Spec } from "../../ir/mesh.js";
+import { blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
 import { at, formatType } from "../../ir/shape.js";
 import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
+import { onePlace } from "../../trace/place.js";
 import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { type Mesh, unknownAxis } from "../mesh/mesh.js";
@@ -63,13 +64,15 @@ export function shardMap<A extends readonly unknown[], R>(
     const allIn = [...captured, ...specs];
     const allOut = resolveOutputs(traced, outSpecs, mesh, manual);
     if (checkReplication) checkReplicated(traced, allIn, allOut, mesh);
-    const results = bind("shardMap", [...traced.captures, ...flat.tensors], {
-      mesh,
+    const params = {
+      mesh: meshShape(mesh),
       manual,
       inSpecs: allIn,
       outSpecs: allOut,
       body: traced.program,
-    });
+    };
+    const place = onePlace([mesh.place, traced.place]);
+    const results = bind("shardMap", [...traced.captures, ...flat.tensors], params, place);
     return tree.unflatten<R>(traced.outStructure, results);
   };
 }

@@ -1,0 +1,41 @@
+import type { Engine } from "../ir/engine.js";
+import { ShardingError } from "../ir/errors.js";
+import { formatMesh, type MeshShape } from "../ir/mesh.js";
+
+/** Where a program runs: an engine's devices along the axes of a mesh; a place without axes is one device. */
+export interface Place {
+  readonly engine: Engine;
+  readonly mesh: MeshShape;
+  /** The engine's device at every position of the mesh, row-major. */
+  readonly devices: readonly number[];
+}
+
+/** Whether two places are the same devices of one engine along the same axes. */
+export function samePlace(a: Place, b: Place): boolean {
+  return (
+    a.engine === b.engine &&
+    a.devices.length === b.devices.length &&
+    a.devices.every((device, i) => device === b.devices[i]) &&
+    formatMesh(a.mesh) === formatMesh(b.mesh)
+  );
+}
+
+/** The place that all parts of a program name; undefined when none names one. */
+export function onePlace(places: readonly (Place | undefined)[]): Place | undefined {
+  const named = places.filter((place) => place !== undefined);
+  const [first] = named;
+  const other = first && named.find((place) => !samePlace(first, place));
+  if (first && other) {
+    throw new ShardingError(
+      `one program uses two meshes, ${formatPlace(first, other)} and ${formatPlace(other, first)}: use one mesh with all axes`,
+    );
+  }
+  return first;
+}
+
+/** A place in words; its devices only where nothing else tells it from the other one. */
+function formatPlace({ engine, mesh, devices }: Place, other: Place): string {
+  const text = `Mesh ${formatMesh(mesh)} on ${engine.name}`;
+  const isAlike = engine === other.engine && formatMesh(mesh) === formatMesh(other.mesh);
+  return isAlike ? `${text} (devices ${devices.join(", ")})` : text;
+}
