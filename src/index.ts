@@ -18,6 +18,7 @@ export {
   type ErrorCode,
   GradientError,
   InternalError,
+  NotAddressableError,
   ShapeError,
   ShardingError,
   ShardwiseError,

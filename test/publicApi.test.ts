@@ -7,6 +7,7 @@ import * as shardwise from "../src/index.js";
  */
 const names = [
   ...["AxisError", "DTypeError", "DimError", "DisposedError", "GradientError", "InternalError"],
+  ...["NotAddressableError"],
   ...["ShapeError", "ShardingError", "ShardwiseError", "TracerError", "TreeError", "ValueError"],
   ...["lax", "np", "random", "tree"],
   ...["Mesh", "NamedSharding", "P", "PartitionSpec", "Tensor"],

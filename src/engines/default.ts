@@ -1,50 +1,53 @@
 import { availableParallelism } from "node:os";
 import type { Engine } from "../ir/engine.js";
+import type { EngineInfo } from "../ir/engineReports.js";
 import { ShardwiseError } from "../ir/errors.js";
 import { createReferenceEngine } from "./reference/engine.js";
-import { createThreadsEngine, ThreadsEngine, type ThreadsEngineInfo } from "./threads/engine.js";
+import { importEngine, openEngine } from "./table.js";
 
 /** The engine that interprets: it computes at once, on the calling thread. */
 export const hostEngine: Engine = createReferenceEngine();
 
-let shared: Engine | undefined;
+let chosen: string | undefined;
+let shared: { readonly name: string; readonly engine: Engine } | undefined;
 
 /** More worker threads than this take minutes to start and never finish a step. */
-const maxSharedDevices = 256;
+const maxThreads = 256;
+
+/** Says which engine this process shares from now on; by default what `SHARDWISE_ENGINE` says. */
+export async function chooseEngine(name: string | undefined): Promise<void> {
+  chosen = name;
+  await importEngine(sharedName());
+}
+
+function sharedName(): string {
+  return chosen ?? (process.env.SHARDWISE_ENGINE || "threads");
+}
 
 /**
  * The process's shared engine with at least `numDevices` devices, opened when it is first needed: worker
  * threads, as many as there are cores or as a mesh asks for. The environment variable `SHARDWISE_ENGINE` can
- * say `reference` instead.
+ * name another engine, or the package or path of one.
  */
 export function sharedEngine(numDevices: number): Engine {
-  const choice = process.env.SHARDWISE_ENGINE ?? "threads";
-  if (choice === "reference") return hostEngine;
-  if (choice !== "threads") {
-    throw new ShardwiseError("config", `SHARDWISE_ENGINE is "${choice}": use "threads" or "reference"`);
-  }
-  if (numDevices > maxSharedDevices) {
+  const name = sharedName();
+  if (name === "reference") return hostEngine;
+  if (name === "threads" && numDevices > maxThreads) {
     throw new ShardwiseError(
       "config",
-      `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${availableParallelism()} processors: use at most ${maxSharedDevices}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
+      `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${availableParallelism()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
     );
   }
-  if (!shared || shared.numDevices < numDevices || !isOpen(shared)) {
-    shared = createThreadsEngine({ numDevices: Math.max(numDevices, availableParallelism()) });
-  }
-  return shared;
-}
-
-function isOpen(engine: Engine): boolean {
-  return !(engine instanceof ThreadsEngine) || engine.isOpen;
+  const isUsable =
+    shared?.name === name && shared.engine.numDevices >= numDevices && shared.engine.isOpen !== false;
+  if (shared && isUsable) return shared.engine;
+  const engine = openEngine(name, { numDevices: Math.max(numDevices, availableParallelism()) });
+  shared = { name, engine };
+  return engine;
 }
 
 /** What runs programs when nothing else is said: the engine, its devices and memory, and who multiplies matrices. */
-export function engineInfo():
-  | ThreadsEngineInfo
-  | { readonly engine: "reference"; readonly numDevices: number } {
+export function engineInfo(): EngineInfo {
   const engine = sharedEngine(1);
-  return engine instanceof ThreadsEngine
-    ? engine.info()
-    : { engine: "reference", numDevices: engine.numDevices };
+  return engine.info?.() ?? { engine: engine.name, numDevices: engine.numDevices };
 }

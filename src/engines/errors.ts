@@ -50,6 +50,13 @@ export class OutOfMemoryError extends ShardwiseError {
   }
 }
 
+/** There is no engine of a name, or what was found under it is none. */
+export class EngineLoadError extends ShardwiseError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("config", message, options);
+  }
+}
+
 /** A number of bytes for messages, such as `1.5 MiB`. */
 export function formatBytes(bytes: number): string {
   const units = ["bytes", "KiB", "MiB", "GiB"];

@@ -1,12 +1,30 @@
-export { DeviceFailedError, type FailurePlace, OutOfMemoryError } from "./errors.js";
+/** Engines that run programs, and everything that another one is made of; see `docs/engines.md`. */
+export {
+  allocateHost,
+  byteSize,
+  type DType,
+  decode,
+  encode,
+  type HostData,
+  viewHost,
+} from "../ir/dtype.js";
+export type { CompileOptions, DeviceBuffer, Engine, Executable } from "../ir/engine.js";
+export type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../ir/engineReports.js";
+export { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../ir/mesh.js";
+export type { OpName, OpParams } from "../ir/ops.js";
+export { printProgram } from "../ir/print.js";
+export { type Atom, type Eqn, forEachEqn, type Literal, type Program, type Var } from "../ir/program.js";
+export { formatType, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
+export { verify } from "../ir/verify.js";
+export { DeviceFailedError, EngineLoadError, type FailurePlace, OutOfMemoryError } from "./errors.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";
 export { simulateDevices } from "./simulateDevices.js";
+export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
 export {
   createThreadsEngine,
   type ThreadsEngine,
   type ThreadsEngineInfo,
   type ThreadsEngineOptions,
-  type TraceEvent,
 } from "./threads/engine.js";

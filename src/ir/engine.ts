@@ -1,4 +1,5 @@
 import type { HostData } from "./dtype.js";
+import type { EngineInfo, MemoryUsage, Tracer } from "./engineReports.js";
 import type { MeshShape } from "./mesh.js";
 import type { Program } from "./program.js";
 import type { TensorType } from "./shape.js";
@@ -12,7 +13,7 @@ export interface DeviceBuffer {
 export interface CompileOptions {
   /** The mesh whose axes the program's collectives name; its devices run the program together. */
   readonly mesh: MeshShape;
-  /** The engine's device for every position of the mesh, row-major. */
+  /** The engine's device for every position of the mesh, row-major; other processes may hold some of them. */
   readonly devices: readonly number[];
   /** Which inputs may be overwritten; the caller does not use them again. */
   readonly donated?: readonly boolean[];
@@ -23,22 +24,29 @@ export interface CompileOptions {
 /** A compiled per-device program. */
 export interface Executable {
   /**
-   * Starts one run and returns at once; the results become readable when it has finished.
+   * Starts one run and returns at once; the results become readable when it has finished. Where several processes
+   * hold the devices, each of them starts the same runs in the same order.
    *
-   * @param inputs for every input of the program one buffer per mesh position
-   * @returns for every output one buffer per mesh position; each is owned by the caller
+   * @param inputs for every input of the program one buffer per addressable mesh position, in their order
+   * @returns for every output one buffer per addressable mesh position; each is owned by the caller
    */
   execute(inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][];
+  /** Gives back what the program holds, after the runs that were started; later calls do nothing. */
+  release(): void;
 }
 
 /** Something that runs programs: devices, their memory, and a compiler for them. */
 export interface Engine {
   readonly name: string;
-  /** How many devices there are; `Infinity` when they are simulated. */
+  /** How many devices all processes have together; `Infinity` when they are simulated. */
   readonly numDevices: number;
+  /** Which of the processes that share the devices this one is, and how many there are: mostly 0 of 1. */
+  readonly process: { readonly index: number; readonly count: number };
+  /** Whether this process holds a device: only there it uploads to, copies to and reads from. */
+  isAddressable(device: number): boolean;
   /** Compiles a per-device program; every device of the mesh runs the same one. */
   compile(program: Program, options: CompileOptions): Executable;
-  /** Copies elements into a device's memory. */
+  /** Copies elements into an addressable device's memory. */
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer;
   /** Copies elements out, after everything that writes them has finished. */
   download(buffer: DeviceBuffer): Promise<HostData>;
@@ -46,10 +54,19 @@ export interface Engine {
   ready(buffer: DeviceBuffer): Promise<void>;
   /** The elements if they can be read at once, without waiting; the caller does not change them. */
   peek(buffer: DeviceBuffer): HostData | undefined;
-  /** Starts copying a buffer to another device of this engine and returns the copy at once. */
+  /** Starts copying a buffer to another addressable device of this engine and returns the copy at once. */
   transfer(buffer: DeviceBuffer, device: number): DeviceBuffer;
   /** Gives the buffer's memory back; the buffer is not used again. */
   release(buffer: DeviceBuffer): void;
   /** Stops all devices and gives everything back. */
   close(): Promise<void>;
+
+  /** Whether it still runs programs: it was not closed and no device failed. An engine that cannot tell is open. */
+  readonly isOpen?: boolean;
+  /** What it runs on. */
+  info?(): EngineInfo;
+  /** How many bytes of an addressable device's memory are taken. */
+  memoryUsage?(device: number): MemoryUsage;
+  /** Records what its devices do. */
+  readonly tracer?: Tracer;
 }

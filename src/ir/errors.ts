@@ -9,6 +9,7 @@ export type ErrorCode =
   | "traced-value"
   | "leaked-tracer"
   | "disposed"
+  | "not-addressable"
   | "no-gradient"
   | "replication"
   | "sharding"
@@ -89,6 +90,13 @@ export class TracerError extends ShardwiseError {
 export class DisposedError extends ShardwiseError {
   constructor(message: string) {
     super("disposed", message);
+  }
+}
+
+/** A value was read of which other processes hold a part. */
+export class NotAddressableError extends ShardwiseError {
+  constructor(message: string) {
+    super("not-addressable", message);
   }
 }
 

@@ -66,9 +66,9 @@ test("a recorded run shows matrix products between the start and the end of a ri
     );
     const x = np.ones([512, 256]);
     await run(x).ready();
-    engine.startTrace();
+    engine.tracer.start();
     await run(x).ready();
-    const events = (await engine.stopTrace()).filter(({ device }) => device === 0);
+    const events = (await engine.tracer.stop()).filter(({ device }) => device === 0);
     const of = (kind: string) => events.filter((event) => event.kind === kind);
     const [start, done] = [of("start")[0], of("done")[0]];
     const under = of("gemm").filter(

@@ -8,6 +8,18 @@ export interface Place {
   readonly mesh: MeshShape;
   /** The engine's device at every position of the mesh, row-major. */
   readonly devices: readonly number[];
+  /** The positions whose devices this process holds, ascending: all of them unless processes share the engine. */
+  readonly positions: readonly number[];
+}
+
+/** The positions of a mesh whose devices this process holds, ascending. */
+export function addressablePositions(engine: Engine, devices: readonly number[]): number[] {
+  return devices.flatMap((device, position) => (engine.isAddressable(device) ? [position] : []));
+}
+
+/** Whether this process holds all devices of a place. */
+export function isFullyAddressable({ devices, positions }: Pick<Place, "devices" | "positions">): boolean {
+  return positions.length === devices.length;
 }
 
 /** Whether two places are the same devices of one engine along the same axes. */

@@ -1,30 +1,45 @@
 import { allocateHost, byteSize, type HostData } from "../ir/dtype.js";
 import type { DeviceBuffer, Engine } from "../ir/engine.js";
-import { DisposedError, InternalError } from "../ir/errors.js";
-import { axesSize, blockShape, type MeshShape, positionAlong, type Spec, splitCount } from "../ir/mesh.js";
-import { at, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
-import type { Place } from "./place.js";
+import { DisposedError, InternalError, NotAddressableError } from "../ir/errors.js";
+import {
+  blockShape,
+  formatMesh,
+  formatSpec,
+  type MeshShape,
+  positionAlong,
+  type Spec,
+  splitCount,
+} from "../ir/mesh.js";
+import { at, formatType, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
+import { addressablePositions, isFullyAddressable, type Place } from "./place.js";
 
 /** Where the blocks of a tensor lie: on which devices, and which part each holds. */
 export interface Placement extends Place {
   readonly spec: Spec;
 }
 
-/** The placement of a whole tensor on one device. */
-export function onDevice(engine: Engine, device = 0): Placement {
-  return { engine, mesh: { axes: [] }, devices: [device], spec: [] };
+/** The placement of a whole tensor on one device; on the first that this process holds unless said otherwise. */
+export function onDevice(engine: Engine, device = firstAddressable(engine)): Placement {
+  const devices = [device];
+  return { engine, mesh: { axes: [] }, devices, positions: addressablePositions(engine, devices), spec: [] };
 }
 
-/** The values of a concrete tensor: one buffer for every position of its mesh. */
+function firstAddressable(engine: Engine): number {
+  let device = 0;
+  while (device < engine.numDevices - 1 && !engine.isAddressable(device)) device++;
+  return device;
+}
+
+/** The values of a concrete tensor: one buffer for every position of its mesh that this process holds. */
 export class Storage {
   readonly placement: Placement;
   readonly type: TensorType;
   private buffers: readonly DeviceBuffer[] | undefined;
 
   constructor(placement: Placement, type: TensorType, buffers: readonly DeviceBuffer[]) {
-    if (buffers.length !== axesSize(placement.mesh.axes)) {
+    if (buffers.length !== placement.positions.length) {
       throw new InternalError(
-        `[Storage] ${buffers.length} buffers for ${axesSize(placement.mesh.axes)} devices`,
+        `[Storage] ${buffers.length} buffers for ${placement.positions.length} addressable devices`,
       );
     }
     this.placement = placement;
@@ -59,48 +74,88 @@ export class Storage {
     this.buffers = undefined;
   }
 
-  /** The elements of the whole tensor, assembled from the devices' blocks. */
-  async download(caller: string): Promise<HostData> {
-    const { engine, mesh, spec } = this.placement;
-    const buffers = this.read(caller);
-    const blocks = distinctBlocks(mesh, spec).map((position) => engine.download(at(buffers, position)));
-    return this.assemble(await Promise.all(blocks));
+  /** One buffer of every different block, with the mesh position where it lies; throws if some are not here. */
+  blocks(caller: string): readonly HeldBlock[] {
+    const { held, missing } = distinctBlocks(this.placement, this.read(caller));
+    if (missing.length > 0) throw notAddressable(caller, this, held.length, missing);
+    return held;
   }
 
-  /** Waits until every block is computed. */
+  /** The elements of the whole tensor, assembled from the devices' blocks. */
+  async download(caller: string): Promise<HostData> {
+    const { engine } = this.placement;
+    const blocks = this.blocks(caller);
+    return this.assemble(blocks, await Promise.all(blocks.map(({ buffer }) => engine.download(buffer))));
+  }
+
+  /** Waits until every block that is here is computed. */
   async ready(caller: string): Promise<void> {
     await Promise.all(this.read(caller).map((buffer) => this.placement.engine.ready(buffer)));
   }
 
-  /** Like {@link download}, if the engine can be read without waiting. */
+  /** Like {@link download}, if all blocks are here and the engine can be read without waiting. */
   peek(caller: string): HostData | undefined {
-    const { engine, mesh, spec } = this.placement;
-    const buffers = this.read(caller);
-    const blocks = distinctBlocks(mesh, spec).map((position) => engine.peek(at(buffers, position)));
-    return blocks.every((block) => block !== undefined) ? this.assemble(blocks) : undefined;
+    const { engine } = this.placement;
+    const { held, missing } = distinctBlocks(this.placement, this.read(caller));
+    if (missing.length > 0) return undefined;
+    const data = held.map(({ buffer }) => engine.peek(buffer));
+    return data.every((block) => block !== undefined) ? this.assemble(held, data) : undefined;
   }
 
-  private assemble(blocks: readonly HostData[]): HostData {
-    if (blocks.length === 1) return at(blocks, 0);
+  private assemble(blocks: readonly HeldBlock[], data: readonly HostData[]): HostData {
+    if (data.length === 1) return at(data, 0);
     const { mesh, spec } = this.placement;
     const whole = allocateHost(this.type.dtype, sizeOf(this.type.shape));
-    distinctBlocks(mesh, spec).forEach((position, i) => {
-      copyBlock(whole, at(blocks, i), this.type.shape, spec, mesh, position, "toWhole");
+    blocks.forEach(({ position }, i) => {
+      copyBlock(whole, at(data, i), this.type.shape, spec, mesh, position, "toWhole");
     });
     return whole;
   }
 }
 
-/** The first mesh position that holds each different block of a tensor. */
-export function distinctBlocks(mesh: MeshShape, spec: Spec): number[] {
-  const seen = new Set<string>();
-  const devices: number[] = [];
-  for (let device = 0; device < axesSize(mesh.axes); device++) {
-    const key = spec.map((axes) => positionAlong(mesh, device, axes)).join();
-    if (!seen.has(key)) devices.push(device);
-    seen.add(key);
+/** A block of a tensor that this process holds. */
+export interface HeldBlock {
+  /** A mesh position where it lies. */
+  readonly position: number;
+  readonly buffer: DeviceBuffer;
+}
+
+/** One buffer of each different block that is here, and for those that are not the first mesh position of each. */
+function distinctBlocks(
+  { mesh, spec, devices, positions }: Placement,
+  buffers: readonly DeviceBuffer[],
+): { readonly held: readonly HeldBlock[]; readonly missing: readonly number[] } {
+  const blockAt = (position: number) => spec.map((axes) => positionAlong(mesh, position, axes)).join();
+  const held = new Map<string, HeldBlock>();
+  positions.forEach((position, i) => {
+    const block = blockAt(position);
+    if (!held.has(block)) held.set(block, { position, buffer: at(buffers, i) });
+  });
+  const missing = new Map<string, number>();
+  if (!isFullyAddressable({ devices, positions })) {
+    devices.forEach((_, position) => {
+      const block = blockAt(position);
+      if (!held.has(block) && !missing.has(block)) missing.set(block, position);
+    });
   }
-  return devices;
+  return { held: [...held.values()], missing: [...missing.values()] };
+}
+
+function notAddressable(
+  caller: string,
+  { type, placement }: Storage,
+  numHeld: number,
+  missing: readonly number[],
+): NotAddressableError {
+  const { engine, mesh, spec, devices } = placement;
+  const { index, count } = engine.process;
+  const where = missing.map((position) => at(devices, position)).join(", ");
+  return new NotAddressableError(
+    `[${caller}] ${formatType(type)} split as ${formatSpec(spec)} over ${formatMesh(mesh)}: ${numHeld} of its ` +
+      `${numHeld + missing.length} blocks are in this process (${index} of ${count}), the others on devices ${where} ` +
+      "of other processes: read tensor.addressableShards, or gather it first in every process with " +
+      "jit((x) => x, { outShardings: P() })",
+  );
 }
 
 /** The index of the first element of a device's block along each dim. */
@@ -137,12 +192,13 @@ function copyBlock(
   }
 }
 
-/** Copies a host array to the devices, each its block. */
+/** Copies a host array to the devices that this process holds, each its block. */
 export function place(placement: Placement, type: TensorType, data: HostData): Storage {
-  const { engine, mesh, devices, spec } = placement;
+  const { engine, mesh, devices, positions, spec } = placement;
   const whole = spec.every((axes) => splitCount(mesh, axes) === 1);
   const block = { dtype: type.dtype, shape: blockShape(type.shape, spec, mesh) };
-  const buffers = devices.map((device, position) => {
+  const buffers = positions.map((position) => {
+    const device = at(devices, position);
     if (whole) return engine.upload(block, data, device);
     const part = allocateHost(type.dtype, sizeOf(block.shape));
     copyBlock(data, part, type.shape, spec, mesh, position, "toBlock");

@@ -58,8 +58,8 @@ export { type EventFileOptions, openEventFile } from "./report/tensorboard.js";
 export {
   openTraceFile,
   type TraceCounter,
-  type TraceEvent,
   type TraceFile,
+  type TraceFileEvent,
   type TraceTrack,
 } from "./report/traceFile.js";
 export { type RunConfig, readRunConfig, runSchema } from "./run/config.js";

@@ -52,9 +52,18 @@ class ReferenceBuffer implements DeviceBuffer {
 
 class ReferenceEngine implements Engine {
   readonly name = "reference";
+  readonly process = { index: 0, count: 1 };
   private closed = false;
 
   constructor(readonly numDevices: number) {}
+
+  get isOpen(): boolean {
+    return !this.closed;
+  }
+
+  isAddressable(device: number): boolean {
+    return Number.isInteger(device) && device >= 0 && device < this.numDevices;
+  }
 
   compile(program: Program, options: CompileOptions): Executable {
     const { mesh, devices, donated = [], name = "program" } = options;
@@ -68,8 +77,10 @@ class ReferenceEngine implements Engine {
       );
     }
     for (const device of devices) this.checkDevice("compile", device);
+    let released = false;
     const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
       this.checkOpen("execute");
+      if (released) throw new DisposedError(`[execute] ${name} was released: compile it again`);
       const buffers = inputs.map((row) => row.map((buffer) => this.own("execute", buffer)));
       const tensors = buffers.map((row, i) => {
         checkPlaces(row, devices, `${name}: input ${i}`);
@@ -81,7 +92,10 @@ class ReferenceEngine implements Engine {
         row.map((tensor, position) => new ReferenceBuffer(this, at(devices, position), tensor)),
       );
     };
-    return { execute };
+    const release = () => {
+      released = true;
+    };
+    return { execute, release };
   }
 
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
@@ -142,7 +156,7 @@ class ReferenceEngine implements Engine {
   }
 
   private checkDevice(caller: string, device: number): void {
-    if (!Number.isInteger(device) || device < 0 || device >= this.numDevices) {
+    if (!this.isAddressable(device)) {
       throw new ValueError(`[${caller}] device ${device} is not one of the ${this.numDevices} devices`);
     }
   }

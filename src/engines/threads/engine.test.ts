@@ -195,10 +195,10 @@ describe("the threads engine", () => {
     const run = engine.load(copy, { mesh: { axes: [{ name: "d", size: 2 }] }, devices: [1, 0] });
     const input = [1, 0].map((device) => engine.upload(f4, new Float32Array(4), device));
     run.execute([input]);
-    engine.startTrace();
+    engine.tracer.start();
     const begin = performance.now();
     run.execute([input]);
-    const events = await engine.stopTrace();
+    const events = await engine.tracer.stop();
     run.execute([input]);
     expect(events.map(({ device, program, step, kind }) => `${device} ${program} ${step} ${kind}`)).toEqual([
       "0 copy 0 copy",
@@ -222,9 +222,9 @@ describe("the threads engine", () => {
     const program = handProgram("loops", [f4], [f4], { steps: [copyStep(0, 1, 16), outer] });
     const run = engine.load(program, { mesh: one, devices: [0] });
     const input = [engine.upload(f4, new Float32Array(4), 0)];
-    engine.startTrace();
+    engine.tracer.start();
     run.execute([input]);
-    const events = await engine.stopTrace();
+    const events = await engine.tracer.stop();
     const around = ["2 iteration 0", "2 iteration 1"];
     const body = ["3 copy", around[0], "3 copy", around[1], "2 loop", "4 copy"];
     const told = events.map(({ step, kind, iteration }) => [step, kind, iteration].join(" ").trim());

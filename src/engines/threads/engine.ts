@@ -4,6 +4,7 @@ import type { CompiledProgram } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import { allocateHost, byteSize, type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
 import { at, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
@@ -39,42 +40,16 @@ export interface ThreadsEngineOptions {
   readonly blas?: boolean;
 }
 
-/** What an engine runs on. */
-export interface ThreadsEngineInfo {
+/** What a threads engine runs on. */
+export interface ThreadsEngineInfo extends EngineInfo {
   readonly engine: "threads";
-  readonly numDevices: number;
-  /** The memory of each device in bytes. */
   readonly memoryBytes: number;
   /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
   readonly memoryLayout: "shared" | "separate";
-  /** What multiplies matrices. */
   readonly gemm: string;
   /** What the host's WebAssembly can do. */
   readonly wasm: WasmFeatures;
-  /** How many cores the process may use. */
   readonly numCores: number;
-}
-
-/**
- * One step of one device, or one iteration of a loop, while a trace was recorded; times are milliseconds on the
- * main thread's clock.
- */
-export interface TraceEvent {
-  readonly device: number;
-  readonly program: string;
-  /** The number of the step; an iteration has that of its loop. */
-  readonly step: number;
-  /** The kind of the step: `kernel`, `gemm`, `start`, `done`, …, or `iteration`. */
-  readonly kind: string;
-  /** For an iteration: which one, counted from 0 in the order in which they ran. */
-  readonly iteration: number | undefined;
-  /** The ops it computes. */
-  readonly ops: readonly string[];
-  readonly source: string | undefined;
-  readonly begin: number;
-  readonly end: number;
-  /** When, from `begin` to `end`, the device waited for others, as the end of a collective does. */
-  readonly waits: readonly { readonly begin: number; readonly end: number }[];
 }
 
 /** Things only tests may ask for. */
@@ -104,6 +79,11 @@ export function createThreadsEngine(options: ThreadsEngineOptions): ThreadsEngin
 export class ThreadsEngine implements Engine {
   readonly name = "threads";
   readonly numDevices: number;
+  readonly process = { index: 0, count: 1 };
+  readonly tracer: Tracer = {
+    start: (capacity = DEFAULT_TRACE_CAPACITY) => this.startTrace(capacity),
+    stop: () => this.stopTrace(),
+  };
   private readonly layout: MemoryLayout;
   private readonly bytes: readonly Uint8Array[];
   private readonly memories: readonly DeviceMemory[];
@@ -112,7 +92,6 @@ export class ThreadsEngine implements Engine {
   private readonly features: WasmFeatures;
   private readonly crowded: boolean;
   private readonly blas: Blas | undefined;
-  private readonly abandoned = new FinalizationRegistry<number>((id) => this.unload(id));
   private closed = false;
   private traces: readonly Float64Array[] | undefined;
 
@@ -151,6 +130,10 @@ export class ThreadsEngine implements Engine {
     });
   }
 
+  isAddressable(device: number): boolean {
+    return device in this.memories;
+  }
+
   compile(program: Program, options: CompileOptions): Executable {
     verify(program, "perDevice");
     return this.load(compileProgram(program, { ...options, features: this.features }), options);
@@ -162,9 +145,7 @@ export class ThreadsEngine implements Engine {
     const { features, numDevices, crowded } = this;
     const loaded = loadProgram(compiled, options, { pool, memories, numDevices, features, crowded });
     this.programs.set(loaded.id, loaded);
-    const executable = new ThreadsExecutable(loaded, options, pool, memories);
-    this.abandoned.register(executable, loaded.id);
-    return executable;
+    return new ThreadsExecutable(loaded, options, pool, memories, () => this.unload(loaded));
   }
 
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
@@ -269,12 +250,11 @@ export class ThreadsEngine implements Engine {
   }
 
   /** How many bytes the buffers and programs of a device take. */
-  memoryUsage(device: number): { readonly used: number; readonly capacity: number; readonly arena: number } {
+  memoryUsage(device: number): MemoryUsage {
     return this.memoryOf(device, "memoryUsage").usage;
   }
 
-  /** Records what every device does from now on, up to `capacity` steps, iterations and waits each. */
-  startTrace(capacity: number = DEFAULT_TRACE_CAPACITY): void {
+  private startTrace(capacity: number): void {
     const traces = range(this.numDevices).map(() => newTraceBuffer(capacity));
     traces.forEach((buffer, device) => {
       this.pool.post(device, { kind: "trace", buffer });
@@ -282,10 +262,10 @@ export class ThreadsEngine implements Engine {
     this.traces = traces;
   }
 
-  /** Ends the recording after what has been started so far, and gives what was recorded. */
-  async stopTrace(): Promise<TraceEvent[]> {
+  private async stopTrace(): Promise<TraceEvent[]> {
     const { traces } = this;
-    if (traces === undefined) throw new ValueError("[stopTrace] no trace was started: call startTrace first");
+    if (traces === undefined)
+      throw new ValueError("[tracer.stop] no trace was started: call tracer.start first");
     this.traces = undefined;
     const ends = traces.map((_, device) => this.pool.post(device, { kind: "trace", buffer: undefined }));
     await Promise.all(ends.map((command, device) => this.pool.whenCompleted(device, command)));
@@ -335,12 +315,11 @@ export class ThreadsEngine implements Engine {
     return memory;
   }
 
-  private unload(id: number): void {
-    const loaded = this.programs.get(id);
-    if (loaded === undefined || this.pool.failure) return;
+  private unload(loaded: LoadedProgram): void {
+    if (this.pool.failure) return;
     void unloadProgram(loaded, this.pool, this.memories, COMMAND.unload)
       .catch(() => {})
-      .then(() => this.programs.delete(id));
+      .then(() => this.programs.delete(loaded.id));
   }
 }
 

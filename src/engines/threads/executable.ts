@@ -1,5 +1,5 @@
 import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.js";
-import { ValueError } from "../../ir/errors.js";
+import { DisposedError, ValueError } from "../../ir/errors.js";
 import { at, formatType, sameType } from "../../ir/shape.js";
 import { adoptBuffer, ThreadsBuffer } from "./buffers.js";
 import { COMMAND } from "./commands.js";
@@ -22,12 +22,15 @@ export class ThreadsExecutable implements Executable {
   private readonly donated: readonly boolean[];
   /** For every input the output that takes its memory over. */
   private readonly heirs = new Map<number, number>();
+  private released = false;
 
+  /** @param unload makes the devices forget the program */
   constructor(
     private readonly program: LoadedProgram,
     options: CompileOptions,
     private readonly pool: WorkerPool,
     private readonly memories: readonly DeviceMemory[],
+    private readonly unload: () => void,
   ) {
     this.caller = `execute ${JSON.stringify(program.name)}`;
     const { inputs, outputs } = program.compiled;
@@ -39,6 +42,8 @@ export class ThreadsExecutable implements Executable {
 
   execute(inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] {
     if (this.pool.failure) throw this.pool.failure;
+    if (this.released)
+      throw new DisposedError(`[${this.caller}] this program was released: compile it again`);
     const { devices, compiled } = this.program;
     const launches: Launch[] = [];
     try {
@@ -57,6 +62,12 @@ export class ThreadsExecutable implements Executable {
       });
     }
     return results;
+  }
+
+  release(): void {
+    if (this.released) return;
+    this.released = true;
+    this.unload();
   }
 
   /** For every position the buffers of all inputs. */

@@ -65,9 +65,9 @@ describe("a collective under way", () => {
     );
     // The first run also loads BLAS and touches memory for the first time.
     run.execute([isLate, blocks]);
-    engine.startTrace();
+    engine.tracer.start();
     const [swapped = []] = run.execute([isLate, blocks]);
-    const events = await engine.stopTrace();
+    const events = await engine.tracer.stop();
     const find = (device: number, step: number) => {
       const event = events.find((one) => one.device === device && one.step === step);
       if (event === undefined) throw new Error(`device ${device} did not run step ${step}`);

@@ -101,12 +101,17 @@ export function findNonFinite<A extends readonly unknown[]>(
           inPlacements: inSpecs.map(place),
           // Every device tells its own, one after the other.
           outPlacements: [place([mesh.axes.map(({ name }) => name)])],
+          outTypes: program.outputs.map(({ type: { dtype, shape } }) => ({
+            dtype,
+            shape: shape.map((n) => n * devices.length),
+          })),
           donated: inputs.map(() => false),
         },
         inputs,
       ),
       0,
     );
+    executable.release();
     const told = await statuses.data();
     statuses.dispose();
     const perPosition = devices.map((_, i) => told.slice(i * layout.size, (i + 1) * layout.size));

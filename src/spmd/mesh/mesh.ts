@@ -2,7 +2,7 @@ import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
-import type { Place } from "../../trace/place.js";
+import { addressablePositions, type Place } from "../../trace/place.js";
 
 /** One device of a mesh: its number in the engine and its place along every axis. */
 export interface Device {
@@ -44,11 +44,14 @@ export class Mesh implements MeshShape {
   readonly engine: Engine;
   /** The engine's device number at every position, row-major over the axes. */
   readonly deviceIds: readonly number[];
+  /** The positions whose devices this process holds, ascending: all of them unless processes share the engine. */
+  readonly addressablePositions: readonly number[];
 
   private constructor(axes: readonly MeshAxis[], engine: Engine, deviceIds: readonly number[]) {
     this.axes = axes;
     this.engine = engine;
     this.deviceIds = deviceIds;
+    this.addressablePositions = addressablePositions(engine, deviceIds);
   }
 
   /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
@@ -78,7 +81,8 @@ export class Mesh implements MeshShape {
 
   /** Where programs on this mesh run. */
   get place(): Place {
-    return { engine: this.engine, mesh: this, devices: this.deviceIds };
+    const { engine, deviceIds: devices, addressablePositions: positions } = this;
+    return { engine, mesh: this, devices, positions };
   }
 
   /** The names of the axes, outermost first. */

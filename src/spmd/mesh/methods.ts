@@ -6,7 +6,7 @@ declare module "../../trace/tensor.js" {
   interface Tensor {
     /** The mesh and the spec of a concrete tensor; `undefined` when it lies on a single device. */
     readonly sharding: NamedSharding | undefined;
-    /** The blocks of a concrete tensor, one for every device that holds one, each as a copy on its device. */
+    /** The blocks of a concrete tensor on the devices that this process holds, each as a copy on its device. */
     readonly addressableShards: readonly Shard[];
   }
 }

@@ -25,6 +25,11 @@ export class NamedSharding {
     this.spec = spec;
   }
 
+  /** Whether this process holds all devices of the mesh. */
+  get isFullyAddressable(): boolean {
+    return this.mesh.addressablePositions.length === this.mesh.size;
+  }
+
   toString(): string {
     return `NamedSharding(${formatMesh(this.mesh)}, ${this.spec})`;
   }
@@ -60,11 +65,12 @@ export function shardingOf(tensor: Tensor): NamedSharding | undefined {
   return mesh && new NamedSharding(mesh, toPartitionSpec(placement.spec));
 }
 
-/** The blocks of a concrete tensor, one for every device that holds one, each as a copy on its device. */
+/** The blocks of a concrete tensor on the devices that this process holds, each as a copy on its device. */
 export function addressableShards(tensor: Tensor): Shard[] {
   const storage = tensor.storage("Tensor.addressableShards");
-  const { engine, mesh, devices, spec } = storage.placement;
-  return storage.read("Tensor.addressableShards").map((buffer, position): Shard => {
+  const { engine, mesh, devices, positions, spec } = storage.placement;
+  return storage.read("Tensor.addressableShards").map((buffer, i): Shard => {
+    const position = at(positions, i);
     const id = at(devices, position);
     const offsets = blockOffsets(tensor.shape, spec, mesh, position);
     const index = offsets.map((start, d) => [start, start + at(buffer.type.shape, d)] as const);

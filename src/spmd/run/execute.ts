@@ -3,19 +3,12 @@ import { ShardingError } from "../../ir/errors.js";
 import { blockShape, formatMesh, formatSpec, type Spec } from "../../ir/mesh.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import { at, type TensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
-import { type Place, samePlace } from "../../trace/place.js";
+import { isFullyAddressable, type Place, samePlace } from "../../trace/place.js";
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
-import {
-  blockOffsets,
-  distinctBlocks,
-  onDevice,
-  type Placement,
-  place,
-  Storage,
-} from "../../trace/storage.js";
+import { blockOffsets, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import { meshAt } from "../mesh/mesh.js";
 import { replicatedSpec } from "../mesh/partitionSpec.js";
@@ -28,6 +21,8 @@ export interface Compiled {
   readonly executable: Executable;
   readonly inPlacements: readonly Placement[];
   readonly outPlacements: readonly Placement[];
+  /** The types of the whole outputs. */
+  readonly outTypes: readonly TensorType[];
   readonly donated: readonly boolean[];
 }
 
@@ -39,8 +34,16 @@ export interface CompileRequest extends PartitionRequest {
   readonly name?: string;
 }
 
-/** Partitions a program for its target and compiles it there. */
+const collected = new FinalizationRegistry<Executable>((executable) => executable.release());
+
+/** Partitions a program for its target and compiles it there; the garbage collector lets go of it. */
 export function compile(program: Program, request: CompileRequest): Compiled {
+  const compiled = compileFor(program, request);
+  collected.register(compiled, compiled.executable);
+  return compiled;
+}
+
+function compileFor(program: Program, request: CompileRequest): Compiled {
   const { target, name } = request;
   const donated = request.donated ?? program.inputs.map(() => false);
   const extra = { donated, ...(name === undefined ? {} : { name }) };
@@ -52,6 +55,7 @@ export function compile(program: Program, request: CompileRequest): Compiled {
     executable,
     inPlacements: placements(parts.inSpecs),
     outPlacements: placements(parts.outSpecs),
+    outTypes: program.outputs.map(({ type }) => type),
     donated,
   };
 }
@@ -74,33 +78,26 @@ export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
       if (used !== storage) storage.release();
     } else if (used !== storage) used.release();
   });
-  return results.map((buffers, i) => {
-    const placement = at(compiled.outPlacements, i);
-    const block = at(buffers, 0).type;
-    const shape = block.shape.map((n, d) => n * at(blockCounts(placement, block.shape.length), d));
-    return Tensor.stored(new Storage(placement, { dtype: block.dtype, shape }, buffers));
-  });
-}
-
-function blockCounts({ mesh, spec }: Placement, rank: number): number[] {
-  const ones = Array.from({ length: rank }, () => 1);
-  return blockShape(ones, spec, mesh).map((part) => Math.round(1 / part));
+  return results.map((buffers, i) =>
+    Tensor.stored(new Storage(at(compiled.outPlacements, i), at(compiled.outTypes, i), buffers)),
+  );
 }
 
 /** The same values in another place; the same storage when it is there already. */
 function moveTo(storage: Storage, placement: Placement): Storage {
   if (samePlacement(storage.placement, placement)) return storage;
+  const { engine } = storage.placement;
+  const inPlace = samePlace(storage.placement, placement);
+  // All processes have to go the same way, and what can be read without waiting differs between them.
+  if (inPlace && !isFullyAddressable(placement)) return reshardInPlace(storage, placement);
   const data = storage.peek("jit");
   if (data) return place(placement, storage.type, data);
-  const { engine } = storage.placement;
   if (engine !== placement.engine) {
     throw new ShardingError(
       `a tensor on engine "${engine.name}" is used on engine "${placement.engine.name}": move it with \`await devicePut(tensor, sharding)\` first`,
     );
   }
-  return samePlace(storage.placement, placement)
-    ? reshardInPlace(storage, placement)
-    : copyBlocks(storage, placement);
+  return inPlace ? reshardInPlace(storage, placement) : copyBlocks(storage, placement);
 }
 
 /** Changes the spec on one mesh with collectives. */
@@ -119,16 +116,17 @@ function reshardInPlace(storage: Storage, to: Placement): Storage {
 function copyBlocks(storage: Storage, to: Placement): Storage {
   const { engine } = to;
   const { mesh, spec } = storage.placement;
-  const positions = distinctBlocks(mesh, spec);
-  const buffers = to.devices.map((device, position) => {
-    const copies = positions.map((from) => engine.transfer(at(storage.read("devicePut"), from), device));
+  const held = storage.blocks("devicePut");
+  const buffers = to.positions.map((position) => {
+    const device = at(to.devices, position);
+    const copies = held.map(({ buffer }) => engine.transfer(buffer, device));
     const offsets = blockOffsets(storage.type.shape, to.spec, to.mesh, position);
     const sizes = blockShape(storage.type.shape, to.spec, to.mesh);
     const { program } = traceFlat(
       (blocks) => {
         let whole = ops.zeros(storage.type);
         blocks.forEach((block, i) => {
-          const starts = blockOffsets(storage.type.shape, spec, mesh, at(positions, i));
+          const starts = blockOffsets(storage.type.shape, spec, mesh, at(held, i).position);
           whole = ops.dynamicUpdateSlice(
             whole,
             block,
@@ -147,6 +145,7 @@ function copyBlocks(storage: Storage, to: Placement): Storage {
     );
     const executable = engine.compile(program, { mesh: { axes: [] }, devices: [device], name: "devicePut" });
     const [result] = executable.execute(copies.map((copy) => [copy]));
+    executable.release();
     for (const copy of copies) engine.release(copy);
     return at(result ?? [], 0);
   });

@@ -1,5 +1,5 @@
-import { ThreadsEngine, type TraceEvent } from "../../engines/threads/engine.js";
 import type { Engine } from "../../ir/engine.js";
+import type { TraceEvent } from "../../ir/engineReports.js";
 import { openTraceFile } from "./traceFile.js";
 
 /** What kind of work a step of a device is, as reports colour it; `wait` is the lack of it. */
@@ -53,13 +53,13 @@ const traceCapacity = 2 ** 18;
 
 /** Runs something while the engine records what its devices do; nothing is recorded by an engine that cannot. */
 export async function recordWork<T>(
-  engine: Engine,
+  { tracer }: Engine,
   run: () => Promise<T>,
 ): Promise<StepTrace & { readonly result: T }> {
-  if (!(engine instanceof ThreadsEngine)) return { result: await run(), work: [], iterations: [] };
-  engine.startTrace(traceCapacity);
+  if (!tracer) return { result: await run(), work: [], iterations: [] };
+  tracer.start(traceCapacity);
   const result = await run();
-  return { result, ...stepTraceOf(await engine.stopTrace()) };
+  return { result, ...stepTraceOf(await tracer.stop()) };
 }
 
 /** Tells work, waiting and iterations apart in what an engine recorded. */

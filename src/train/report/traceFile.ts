@@ -9,7 +9,7 @@ export interface TraceTrack {
 }
 
 /** Something that happens for a while, or at a moment when it has no duration. */
-export interface TraceEvent extends TraceTrack {
+export interface TraceFileEvent extends TraceTrack {
   readonly name: string;
   /** The kind, such as `kernel`, `gemm` or `collective`. */
   readonly category?: string;
@@ -33,7 +33,7 @@ export interface TraceCounter {
 export interface TraceFile {
   /** Names a device, and if `thread` is given one of its threads; tracks are sorted by their numbers. */
   name(track: TraceTrack, name: string): void;
-  event(event: TraceEvent): void;
+  event(event: TraceFileEvent): void;
   counter(counter: TraceCounter): void;
   /** Draws an arrow from one event to another, such as from a send to its receive. */
   flow(

@@ -1,4 +1,3 @@
-import { ThreadsEngine } from "../../engines/threads/engine.js";
 import { range, sizeOf } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
@@ -35,15 +34,16 @@ const size = 384;
 const [budget, minRounds, maxRounds] = [150, 5, 100];
 
 /**
- * The floating-point operations a second that the devices of a mesh can reach together in matrix products. Every
- * device multiplies matrices of its own, all at the same time, and counts with its fastest product as the engine
- * recorded it, because others that use the machine for a moment only ever make one slower. More devices than
- * cores take turns on the cores, so only as many of them take part as there are cores.
+ * The floating-point operations a second that the devices of a mesh can reach together in matrix products; those of
+ * this process where several share the mesh, and undefined where the engine does not record them. Every device
+ * multiplies matrices of its own, all at the same time, and counts with its fastest product as the engine recorded
+ * it, because others that use the machine for a moment only ever make one slower. More devices than cores take
+ * turns on the cores, so only as many of them take part as there are cores.
  */
 export async function measurePeak({ engine, deviceIds }: Mesh): Promise<number | undefined> {
-  if (!(engine instanceof ThreadsEngine)) return undefined;
-  const { numCores } = engine.info();
-  const devices = deviceIds.slice(0, numCores);
+  if (!engine.tracer) return undefined;
+  const here = deviceIds.filter((device) => engine.isAddressable(device));
+  const devices = here.slice(0, engine.info?.().numCores);
   const mesh = Mesh.create({ device: devices.length }, { engine, devices });
   const split = new NamedSharding(mesh, new PartitionSpec(["device"]));
   const x = await devicePut(np.ones([devices.length, size, size]), split);
@@ -64,5 +64,6 @@ export async function measurePeak({ engine, deviceIds }: Mesh): Promise<number |
   for (const { device, kind, begin: from, end } of work) {
     if (kind === "gemm") best.set(device, Math.min(best.get(device) ?? Number.POSITIVE_INFINITY, end - from));
   }
+  if (best.size === 0) return undefined;
   return [...best.values()].reduce((sum, time) => sum + (2 * size ** 3) / (time / 1000), 0);
 }

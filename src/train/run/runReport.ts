@@ -1,5 +1,4 @@
 import { writeFile } from "node:fs/promises";
-import { ThreadsEngine } from "../../engines/threads/engine.js";
 import { byteSize } from "../../ir/dtype.js";
 import { blockShape } from "../../ir/mesh.js";
 import { formatType, range, sizeOf } from "../../ir/shape.js";
@@ -184,13 +183,13 @@ function deviceMemory(training: Training, mesh: Mesh, cost: CostReport): RunRepo
   }));
   const stateBytes = state.reduce((sum, { bytes }) => sum + bytes, 0);
   return mesh.deviceIds.map((device) => {
-    if (!(engine instanceof ThreadsEngine)) {
+    const usage = engine.isAddressable(device) ? engine.memoryUsage?.(device) : undefined;
+    if (!usage) {
       const rest = { what: "other values of a step at its peak", bytes: cost.peakBytes - stateBytes };
       return { device, parts: [...state, { ...rest, bytes: Math.max(0, rest.bytes) }] };
     }
-    const { used, arena } = engine.memoryUsage(device);
-    const others = { what: "batches, programs, other buffers", bytes: Math.max(0, used - stateBytes) };
-    return { device, parts: [...state, others, { what: "intermediate values", bytes: arena }] };
+    const others = { what: "batches, programs, other buffers", bytes: Math.max(0, usage.used - stateBytes) };
+    return { device, parts: [...state, others, { what: "intermediate values", bytes: usage.arena }] };
   });
 }
 

@@ -14,6 +14,8 @@ function noValues(): never {
 const nowhere: Engine = {
   name: "nowhere",
   numDevices: 1,
+  process: { index: 0, count: 1 },
+  isAddressable: () => true,
   compile: noValues,
   upload: noValues,
   download: noValues,

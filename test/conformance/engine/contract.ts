@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
-import type { DeviceBuffer, Engine } from "../../../src/ir/engine.js";
+import type { DeviceBuffer, Engine, Executable } from "../../../src/ir/engine.js";
 import { DisposedError, ShardwiseError, ValueError } from "../../../src/ir/errors.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
 import { newLiteral } from "../../../src/ir/program.js";
@@ -27,6 +27,11 @@ export function describeContract(open: (numDevices: number) => Engine): void {
   const upload = (engine: Engine, values: readonly number[], device = 0): DeviceBuffer =>
     engine.upload(type, Float32Array.from(values), device);
   const only = (outputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer => at(at(outputs, 0), 0);
+
+  const runOnce = (engine: Engine, executable: Executable, device = 0): [DeviceBuffer, DeviceBuffer] => {
+    const input = upload(engine, [1, 2], device);
+    return [input, only(executable.execute([[input]]))];
+  };
 
   describe("to the contract", () => {
     test("a program runs on one device", async () => {
@@ -142,6 +147,82 @@ export function describeContract(open: (numDevices: number) => Engine): void {
       expect(() => engine.compile(program, { mesh: single, devices: [0] })).toThrow(/shardMap must be gone/);
     });
 
+    test("a released program is not run again; what it was running finishes", async () => {
+      const engine = newEngine();
+      const executable = engine.compile(increment, { mesh: single, devices: [0], donated: [true] });
+      let buffer = upload(engine, [0, 10]);
+      for (const _ of range(50)) buffer = only(executable.execute([[buffer]]));
+      executable.release();
+      executable.release();
+      expect(() => executable.execute([[upload(engine, [1, 2])]])).toThrow(DisposedError);
+      expect(await engine.download(buffer)).toEqual(Float32Array.from([50, 60]));
+    });
+
+    test("programs that are released leave no memory taken", async () => {
+      const engine = newEngine();
+      const taken = () => engine.memoryUsage?.(0).used ?? 0;
+      const [other, free] = [engine.compile(double, { mesh: single, devices: [0] }), taken()];
+      for (const i of range(20)) {
+        const program = buildProgram([type], (emit, x) => emit("add", [x, newLiteral(i, "float32")], {}));
+        const executable = engine.compile(program, { mesh: single, devices: [0] });
+        const [input, output] = runOnce(engine, executable);
+        executable.release();
+        for (const buffer of [input, output]) engine.release(buffer);
+      }
+      // What comes after a program is given back when a device has got that far.
+      const [input, output] = runOnce(engine, other);
+      await engine.download(output);
+      for (const buffer of [input, output]) engine.release(buffer);
+      await expect.poll(taken).toBe(free);
+    });
+
+    test("it says which process it is and which devices are here, and has none beyond its number", () => {
+      const engine = newEngine();
+      const { index, count } = engine.process;
+      expect(engine.numDevices).toBeGreaterThanOrEqual(2);
+      expect(index).toBeGreaterThanOrEqual(0);
+      expect(index).toBeLessThan(count);
+      expect(range(2).map((device) => engine.isAddressable(device))).toContain(true);
+      if (count === 1) expect(range(2).every((device) => engine.isAddressable(device))).toBe(true);
+      for (const wrong of [-1, 0.5, engine.numDevices]) {
+        if (wrong !== Number.POSITIVE_INFINITY) expect(engine.isAddressable(wrong)).toBe(false);
+      }
+    });
+
+    test("what it can tell of itself agrees", async () => {
+      const engine = newEngine();
+      const info = engine.info?.();
+      if (info) expect(info).toMatchObject({ engine: engine.name, numDevices: engine.numDevices });
+      const usage = engine.memoryUsage?.(0);
+      if (usage) {
+        const buffer = upload(engine, [1, 2]);
+        expect(engine.memoryUsage?.(0).used).toBeGreaterThanOrEqual(usage.used + 8);
+        engine.release(buffer);
+        expect(usage.capacity).toBeGreaterThan(usage.used);
+      }
+      expect(engine.isOpen ?? true).toBe(true);
+      await engine.close();
+      if (engine.isOpen !== undefined) expect(engine.isOpen).toBe(false);
+    });
+
+    test("a tracer records the runs between its start and its stop", async () => {
+      const engine = newEngine();
+      const { tracer } = engine;
+      if (!tracer) return;
+      const executable = engine.compile(double, { mesh: single, devices: [1], name: "twice" });
+      runOnce(engine, executable, 1);
+      tracer.start();
+      runOnce(engine, executable, 1);
+      const events = await tracer.stop();
+      runOnce(engine, executable, 1);
+      expect(events.length).toBeGreaterThan(0);
+      expect(new Set(events.map(({ device, program }) => `${program} ${device}`))).toEqual(
+        new Set(["twice 1"]),
+      );
+      for (const { begin, end } of events) expect(end).toBeGreaterThanOrEqual(begin);
+      await expect(tracer.stop()).rejects.toThrow(ValueError);
+    });
+
     test("nothing runs on a closed engine, but buffers may be let go", async () => {
       const engine = newEngine();
       const executable = engine.compile(double, { mesh: single, devices: [0] });
@@ -153,6 +234,7 @@ export function describeContract(open: (numDevices: number) => Engine): void {
       expect(() => engine.peek(buffer)).toThrow(DisposedError);
       await expect(engine.download(buffer)).rejects.toThrow(DisposedError);
       engine.release(buffer);
+      executable.release();
       await engine.close();
     });
   });

@@ -1,0 +1,158 @@
+import { createRequire } from "node:module";
+import { isAbsolute, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import type { Engine } from "../ir/engine.js";
+import { EngineLoadError } from "./errors.js";
+import { createReferenceEngine } from "./reference/engine.js";
+import { createThreadsEngine } from "./threads/engine.js";
+
+/** What an engine is asked for when it is opened by name. */
+export interface EngineOptions {
+  /** The least number of devices; an engine whose devices are given, such as those of a machine, has what it has. */
+  readonly numDevices: number;
+}
+
+/** What the module of an engine outside of this package exports. */
+export interface EngineModule {
+  /** Opens the engine; it may be called again for more devices, and may return the same engine then. */
+  createEngine(options: EngineOptions): Engine;
+}
+
+/** The engines of this package by name. */
+const engines = {
+  threads: createThreadsEngine,
+  reference: createReferenceEngine,
+} as const satisfies Readonly<Record<string, EngineModule["createEngine"]>>;
+
+/** The names of the engines of this package, the default first. */
+export const engineNames: readonly string[] = Object.keys(engines);
+
+const isOwn = (name: string): name is keyof typeof engines => Object.hasOwn(engines, name);
+
+/** Modules that were imported, so that they can be opened without waiting. */
+const imported = new Map<string, EngineModule>();
+
+/**
+ * Opens an engine by its name: one of this package, or the name or path of a module that exports `createEngine`.
+ * Paths begin with `.` or `/`; they and packages are looked for from the working directory.
+ *
+ * ```ts
+ * const engine = openEngine("./my-engine.js", { numDevices: 4 });
+ * ```
+ */
+export function openEngine(name: string, options: EngineOptions): Engine {
+  if (isOwn(name)) return engines[name](options);
+  const { createEngine } = imported.get(name) ?? requireModule(name);
+  return checkEngine(createEngine(options), name);
+}
+
+/**
+ * Imports the module of an engine ahead of {@link openEngine}: modules that await something while they load, and
+ * those on versions of Node that cannot require ES modules, are found this way only.
+ */
+export async function importEngine(name: string): Promise<void> {
+  if (isOwn(name)) return;
+  const found = locate(name);
+  let exports: unknown;
+  try {
+    exports = await import(pathToFileURL(found).href);
+  } catch (cause) {
+    throw broken(name, cause);
+  }
+  imported.set(name, checkModule(exports, name));
+}
+
+const fromHere = () => createRequire(resolve("engine.js"));
+
+/** The file of an engine's module. */
+function locate(name: string): string {
+  const path = name.startsWith("file:") ? fileURLToPath(name) : name;
+  const isPath = path.startsWith(".") || isAbsolute(path);
+  try {
+    return fromHere().resolve(isPath ? resolve(path) : path);
+  } catch (cause) {
+    const list = engineNames.map((own) => `"${own}"`).join(", ");
+    const looked = isPath ? `there is no file ${resolve(path)}` : `there is no package of this name here`;
+    throw new EngineLoadError(
+      `there is no engine "${name}": use ${list}, or a package or path of a module that exports createEngine; ${looked}`,
+      { cause },
+    );
+  }
+}
+
+function requireModule(name: string): EngineModule {
+  const found = locate(name);
+  let exports: unknown;
+  try {
+    exports = fromHere()(found);
+  } catch (cause) {
+    throw broken(name, cause);
+  }
+  return checkModule(exports, name);
+}
+
+function broken(name: string, cause: unknown): EngineLoadError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new EngineLoadError(`the engine "${name}" cannot be loaded: ${reason}`, { cause });
+}
+
+function checkModule(exports: unknown, name: string): EngineModule {
+  if (isModule(exports)) return exports;
+  const names = typeof exports === "object" && exports !== null ? Object.keys(exports) : [];
+  throw new EngineLoadError(
+    `the engine "${name}" exports no function createEngine({ numDevices }); it exports ${names.join(", ") || "nothing"}`,
+  );
+}
+
+function isModule(exports: unknown): exports is EngineModule {
+  return (
+    typeof exports === "object" &&
+    exports !== null &&
+    "createEngine" in exports &&
+    typeof exports.createEngine === "function"
+  );
+}
+
+/** What the members of an engine are; those that may be missing end with a question mark. */
+const members: { readonly [K in keyof Required<Engine>]: string } = {
+  name: "string",
+  numDevices: "number",
+  process: "object",
+  isAddressable: "function",
+  compile: "function",
+  upload: "function",
+  download: "function",
+  ready: "function",
+  peek: "function",
+  transfer: "function",
+  release: "function",
+  close: "function",
+  isOpen: "boolean?",
+  info: "function?",
+  memoryUsage: "function?",
+  tracer: "object?",
+};
+
+function checkEngine(made: unknown, name: string): Engine {
+  if (isEngine(made)) return made;
+  const what =
+    typeof made !== "object" || made === null
+      ? `createEngine returned ${made === null ? "null" : typeof made}`
+      : made instanceof Promise
+        ? "createEngine returned a promise, but engines are opened without waiting"
+        : `its ${wrongMembers(made).join(", its ")}`;
+  throw new EngineLoadError(`the engine "${name}" is none: ${what}; see docs/engines.md`);
+}
+
+function isEngine(made: unknown): made is Engine {
+  return typeof made === "object" && made !== null && wrongMembers(made).length === 0;
+}
+
+function wrongMembers(made: object): string[] {
+  return Object.entries(members).flatMap(([member, kind]) => {
+    const is = typeof Reflect.get(made, member);
+    const wanted = kind.replace("?", "");
+    if (is === wanted || (is === "undefined" && wanted !== kind)) return [];
+    return [`${member} is ${is === "undefined" ? "missing" : `a ${is}`} and not a ${wanted}`];
+  });
+}
