@@ -169,6 +169,11 @@ export function isModule(value: unknown): value is ModuleInstance {
   return typeof value === "function" && instances.has(value);
 }
 
+/** The name of an instance's class, which messages call it by. */
+export function nameOfModule(instance: object): string {
+  return stateOf(instance).definition.name;
+}
+
 /** The scope that an instance has in the code that runs now, or `undefined` when it has no place. */
 export function scopeOf(instance: object): Scope | undefined {
   const scope = instances.get(instance)?.scope ?? adoptedScope(instance);

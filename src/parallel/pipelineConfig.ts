@@ -1,7 +1,13 @@
 import { ValueError } from "../ir/errors.js";
 import { axisSizeIn } from "../ir/mesh.js";
 import type { RematPolicy } from "../ir/ops.js";
-import { getLogicalAxisRules, type LogicalRules, type ModuleInstance } from "../nn/index.js";
+import {
+  getLogicalAxisRules,
+  type LogicalRules,
+  logicalToMeshAxes,
+  type ModuleInstance,
+} from "../nn/index.js";
+import { definitionOf, isModule } from "../nn/module.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
 import type { SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -26,8 +32,11 @@ export interface CircularPipelineConfig {
   readonly mesh?: Mesh;
   /** The number of stages; that of the mesh's stage axis by default. It may be a multiple of it. */
   readonly numStages?: number;
-  /** Into how many microbatches a batch is split: a multiple of the number of stages. */
-  readonly numPipelineMicrobatches: number;
+  /**
+   * Into how many microbatches a batch is split: a multiple of the number of stages. By default as many as keep
+   * every stage busy: the number of stages, twice that with delayed forwarding.
+   */
+  readonly numPipelineMicrobatches?: number;
   /** How often every microbatch goes round all stages; by default what `numLayers` needs, else once. */
   readonly numPipelineRepeats?: number;
   /** The number of all layers, to check that stages and repeats cover them. */
@@ -49,6 +58,11 @@ export interface CircularPipelineConfig {
   readonly customRematPolicy?: boolean;
   /** Whether the weights are gathered over the fsdp axes once before the iterations, not again in each. */
   readonly pipelineFsdpAgOnce?: boolean;
+  /**
+   * Whether the weights of a round are gathered over the fsdp axes once, before its iterations: fewer gathers
+   * than one an iteration, and only two rounds' weights are whole at a time.
+   */
+  readonly pipelineFsdpAgPerRepeat?: boolean;
   /** Which mesh axes split which logical dims; those of `nn.logicalAxisRules` around the call by default. */
   readonly logicalAxisRules?: LogicalRules;
   /** The mesh axis of the stages; `stage` by default. */
@@ -73,74 +87,115 @@ export interface PipelineSettings {
   readonly activationNames: readonly (string | null)[];
 }
 
-const isCount = (n: number) => Number.isInteger(n) && n >= 1;
-
 /** Fills in defaults and reports everything that does not fit, all at once. */
 export function readConfig(config: CircularPipelineConfig): PipelineSettings {
   const { mesh, stageAxisName = "stage", numLayers, numLayersPerStage = 1 } = config;
-  const axisSize = mesh && (axisSizeIn(mesh, stageAxisName) ?? 1);
-  const numStages = config.numStages ?? axisSize ?? 1;
-  const numRepeats =
-    config.numPipelineRepeats ??
-    (numLayers === undefined ? 1 : Math.max(1, Math.ceil(numLayers / (numStages * numLayersPerStage))));
+  const numStages = config.numStages ?? (mesh && axisSizeIn(mesh, stageAxisName)) ?? 1;
   const forwardingDelay = config.pipelineDelayActivationForwarding ? 2 : 1;
-  const micro = config.numPipelineMicrobatches;
-  const problems: string[] = [];
-  const count = (name: string, n: number) => {
-    if (!isCount(n)) problems.push(`${name} must be a whole number of at least 1, got ${n}`);
-  };
-  count("numStages", numStages);
-  count("numPipelineMicrobatches", micro);
-  count("numPipelineRepeats", numRepeats);
-  count("numLayersPerStage", numLayersPerStage);
-  if (problems.length === 0) {
-    if (micro % numStages !== 0) {
-      problems.push(
-        `numPipelineMicrobatches ${micro} is not a multiple of the ${numStages} stages (${micro} / ${numStages} = ${micro / numStages}): use ${Math.ceil(micro / numStages) * numStages}`,
-      );
-    }
-    if (axisSize !== undefined && numStages % axisSize !== 0) {
-      problems.push(
-        `${numStages} stages do not spread over the ${axisSize} devices of mesh axis "${stageAxisName}" (${numStages} / ${axisSize} = ${numStages / axisSize}): use a multiple of ${axisSize}`,
-      );
-    }
-    if (numRepeats > 1 && micro < numStages * forwardingDelay) {
-      problems.push(
-        `${micro} microbatches are too few to go round ${numStages} stages ${numRepeats} times${
-          forwardingDelay > 1 ? " with delayed forwarding" : ""
-        }: the first comes back after ${numStages} x ${forwardingDelay} = ${numStages * forwardingDelay} iterations, use at least that many`,
-      );
-    }
-    if (numLayers !== undefined && numLayers !== numStages * numRepeats * numLayersPerStage) {
-      problems.push(
-        `numLayers ${numLayers} is not stages x repeats x layers per stage (${numStages} x ${numRepeats} x ${numLayersPerStage} = ${numStages * numRepeats * numLayersPerStage})`,
-      );
-    }
-  }
-  if (mesh) problems.push(...unknownAxes(mesh, config));
-  report(problems);
-  return {
+  const settings: PipelineSettings = {
     config,
     mesh,
     numStages,
-    numMicrobatches: micro,
-    numRepeats,
+    numMicrobatches: config.numPipelineMicrobatches ?? numStages * forwardingDelay,
+    numRepeats:
+      config.numPipelineRepeats ??
+      (numLayers === undefined ? 1 : Math.max(1, Math.ceil(numLayers / (numStages * numLayersPerStage)))),
     forwardingDelay,
     stageAxisName,
     fsdpAxisNames: config.fsdpAxisNames ?? ["fsdp", "fsdp_transpose"],
     activationNames: config.activationNames ?? ["activation_batch", "activation_length", "activation_embed"],
   };
+  report([
+    ...layersProblems(config.layers),
+    ...countProblems(settings),
+    ...meshProblems(settings),
+    ...(config.logicalAxisRules ? rulesProblems(settings, config.logicalAxisRules) : []),
+    ...(config.pipelineFsdpAgOnce && config.pipelineFsdpAgPerRepeat
+      ? ["pipelineFsdpAgOnce and pipelineFsdpAgPerRepeat exclude each other: choose one"]
+      : []),
+  ]);
+  return settings;
 }
 
-const axesOf = (entry: SpecEntry): readonly string[] =>
+function layersProblems(layers: unknown): string[] {
+  if (isModule(layers)) return [];
+  const made = definitionOf(layers);
+  if (!made) return [`layers must be a module, got ${typeof layers}`];
+  return [`layers is the class ${made.name}: give an instance, ${made.name}({ parent: null })`];
+}
+
+const isCount = (n: number) => Number.isInteger(n) && n >= 1;
+
+function countProblems(settings: PipelineSettings): string[] {
+  const { config, numStages, numRepeats, forwardingDelay, numMicrobatches: micro } = settings;
+  const { numLayers, numLayersPerStage = 1 } = config;
+  const counts = {
+    numStages,
+    numPipelineMicrobatches: micro,
+    numPipelineRepeats: numRepeats,
+    numLayersPerStage,
+  };
+  const wrong = Object.entries(counts).filter(([, n]) => !isCount(n));
+  if (wrong.length > 0) {
+    return wrong.map(([name, n]) => `${name} must be a whole number of at least 1, got ${n}`);
+  }
+  const problems: string[] = [];
+  if (micro % numStages !== 0) {
+    problems.push(
+      `numPipelineMicrobatches ${micro} is not a multiple of the ${numStages} stages (${micro} / ${numStages} = ${micro / numStages}): use ${Math.ceil(micro / numStages) * numStages}`,
+    );
+  }
+  if (numRepeats > 1 && micro < numStages * forwardingDelay) {
+    problems.push(
+      `${micro} microbatches are too few to go round ${numStages} stages ${numRepeats} times${
+        forwardingDelay > 1 ? " with delayed forwarding" : ""
+      }: the first comes back after ${numStages} x ${forwardingDelay} = ${numStages * forwardingDelay} iterations, use at least that many`,
+    );
+  }
+  if (numLayers !== undefined && numLayers !== numStages * numRepeats * numLayersPerStage) {
+    problems.push(
+      `numLayers ${numLayers} is not stages x repeats x layers per stage (${numStages} x ${numRepeats} x ${numLayersPerStage} = ${numStages * numRepeats * numLayersPerStage})`,
+    );
+  }
+  return problems;
+}
+
+function meshProblems({ mesh, stageAxisName, numStages }: PipelineSettings): string[] {
+  if (!mesh) return [];
+  const size = axisSizeIn(mesh, stageAxisName);
+  if (size === undefined) {
+    return [
+      `${mesh} has no axis "${stageAxisName}" for the stages: add it to the mesh (size 1 will do), or name another with stageAxisName`,
+    ];
+  }
+  if (!isCount(numStages) || numStages % size === 0) return [];
+  return [
+    `${numStages} stages do not spread over the ${size} devices of mesh axis "${stageAxisName}" (${numStages} / ${size} = ${numStages / size}): use a multiple of ${size}`,
+  ];
+}
+
+/** The mesh axes that an entry of a spec names. */
+export const axesOf = (entry: SpecEntry): readonly string[] =>
   typeof entry === "string" ? [entry] : Array.isArray(entry) ? entry : [];
 
-function unknownAxes(mesh: Mesh, { logicalAxisRules = [] }: CircularPipelineConfig): string[] {
-  return logicalAxisRules.flatMap(([name, entry]) =>
+/** What is wrong with rules for a pipeline's mesh: axes that it lacks, and stages that they do not split. */
+export function rulesProblems({ mesh, stageAxisName }: PipelineSettings, rules: LogicalRules): string[] {
+  if (!mesh) return [];
+  const unknown = rules.flatMap(([name, entry]) =>
     axesOf(entry)
       .filter((axis) => axisSizeIn(mesh, axis) === undefined)
       .map((axis) => `the rule for "${name}" names axis "${axis}", which is not in ${mesh}`),
   );
+  if (unknown.length > 0 || rules.length === 0 || (axisSizeIn(mesh, stageAxisName) ?? 1) === 1)
+    return unknown;
+  const reaches = (name: string) =>
+    logicalToMeshAxes([name], rules).entries.some((entry) => axesOf(entry).includes(stageAxisName));
+  return ["activation_stage", "layers"]
+    .filter((name) => !reaches(name))
+    .map(
+      (name) =>
+        `no rule splits "${name}" over "${stageAxisName}", the axis of the stages: add ["${name}", "${stageAxisName}"]`,
+    );
 }
 
 /** The rules of the configuration or around the call; by default only stages and the batch are split. */
@@ -148,55 +203,15 @@ export function rulesOf({ config, mesh, stageAxisName, fsdpAxisNames }: Pipeline
   const around = config.logicalAxisRules ?? getLogicalAxisRules();
   if (around.length > 0 || !mesh) return around;
   const batch = ["data", ...fsdpAxisNames].filter((axis) => axisSizeIn(mesh, axis) !== undefined);
-  const stage = axisSizeIn(mesh, stageAxisName) === undefined ? null : stageAxisName;
   return [
-    ["activation_stage", stage],
-    ["layers", stage],
+    ["activation_stage", stageAxisName],
+    ["layers", stageAxisName],
     ["activation_batch", batch],
   ];
 }
 
-/** The arguments of a call, as far as they can be wrong. */
-interface CallShapes {
-  readonly inputs: Tensor;
-  readonly segmentIds: Tensor | null;
-  readonly positions: Tensor | null;
-}
-
-/** Reports everything about a call's arguments that does not fit the pipeline, all at once. */
-export function checkCall(settings: PipelineSettings, { inputs, segmentIds, positions }: CallShapes): void {
-  const { numMicrobatches, mesh } = settings;
-  const problems: string[] = [];
-  const [batch] = inputs.shape;
-  if (batch === undefined) {
-    problems.push("the inputs have no dim 0 to split into microbatches");
-  } else if (batch % numMicrobatches !== 0) {
-    problems.push(
-      `batch ${batch} does not split into ${numMicrobatches} microbatches (${batch} / ${numMicrobatches} = ${batch / numMicrobatches}): use a batch that is a multiple of ${numMicrobatches}`,
-    );
-  } else if (mesh) {
-    const size = batch / numMicrobatches;
-    const rule = rulesOf(settings).find(([name]) => name === settings.activationNames[0]);
-    const axes = axesOf(rule?.[1] ?? null);
-    const parts = axes.reduce((n, axis) => n * (axisSizeIn(mesh, axis) ?? 1), 1);
-    if (size % parts !== 0) {
-      problems.push(
-        `microbatches of ${size} (${batch} / ${numMicrobatches}) do not split over ${axes.map((a) => `"${a}"`).join(", ")} (${size} / ${parts} = ${size / parts}): use a batch that is a multiple of ${numMicrobatches * parts}`,
-      );
-    }
-  }
-  for (const [name, ids] of [
-    ["segmentIds", segmentIds],
-    ["positions", positions],
-  ] as const) {
-    if (ids && ids.shape[0] !== batch) {
-      problems.push(`${name} [${ids.shape}] must have the batch of the inputs, ${batch}, in dim 0`);
-    }
-  }
-  report(problems);
-}
-
-function report(problems: readonly string[]): void {
+/** Throws one error that lists all problems, unless there are none. */
+export function report(problems: readonly string[]): void {
   if (problems.length === 0) return;
   const list = problems.length === 1 ? ` ${problems[0]}` : problems.map((text) => `\n  ${text}`).join("");
   throw new ValueError(`[CircularPipeline]${list}`);

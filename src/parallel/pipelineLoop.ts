@@ -1,18 +1,18 @@
-import { axisSizeIn } from "../ir/mesh.js";
 import type { RematPolicy } from "../ir/ops.js";
 import { at, range, type Shape } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
-import { isBoxed, logicalToMesh, Partitioned, type Variables, withLogicalConstraint } from "../nn/index.js";
+import { logicalToMesh, withLogicalConstraint } from "../nn/index.js";
 import * as np from "../numpy/index.js";
 import { P, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../spmd/mesh/sharding.js";
 import { withShardingConstraint } from "../spmd/run/constraint.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
-import * as tree from "../trace/tree.js";
 import { checkpointPolicies } from "../transforms/remat.js";
 import { vmap } from "../transforms/vmap.js";
+import { checkSpecs, requireSpecs } from "./pipelineChecks.js";
 import { type CircularPipelineConfig, type PipelineSettings, readConfig, rulesOf } from "./pipelineConfig.js";
+import { eachWeight, mapSpecs, type SpecTree, weightsWithoutBoxes, withoutAxes } from "./pipelineSpecs.js";
 
 /** The buffers that iterations pass on, each with a dim for the stages in front. */
 export interface PipelineBuffers {
@@ -32,11 +32,6 @@ export interface PipelineBuffers {
 export interface LoopState extends PipelineBuffers {
   readonly loopIteration: number | Tensor;
 }
-
-/** A tree with a spec for every weight. */
-export type SpecTree = unknown;
-
-const isSpec = (node: unknown) => node instanceof PartitionSpec;
 
 /**
  * The schedule and the buffers of a circular pipeline, as functions of whole tensors. When dim 0 of the buffers
@@ -127,31 +122,25 @@ export class PipelineLoop {
   };
 
   /**
-   * Splits a dim over the stage axis, in addition to how a spec splits the others.
+   * Splits a dim over the stage axis, in addition to how a spec splits the others; along the fsdp axes it is whole.
    *
    * @param physicalPartitionSpec the mesh axes of the stage's weight without its dim for the rounds, or null to
    * leave the other dims open
-   * @param isStageWeight whether x is the weight of one round, which is needed whole along the fsdp axes; else
-   * it has a dim for the rounds in front
+   * @param isStageWeight whether x is the weight of one round; else it has a dim for the rounds in front, which
+   * stays open
    */
   readonly shardDimByStages = (
     x: Tensor,
     dim: number,
     physicalPartitionSpec: PartitionSpec | null,
     isStageWeight = false,
-  ): Tensor => {
-    const { mesh } = this.settings;
-    if (!mesh) return x;
-    const entries: SpecEntry[] = x.shape.map(() => P.UNCONSTRAINED);
-    if (physicalPartitionSpec) {
-      const isGathered = isStageWeight || this.settings.config.pipelineFsdpAgOnce === true;
-      const spec = isGathered ? this.withoutFsdp(physicalPartitionSpec) : physicalPartitionSpec;
-      const offset = isStageWeight ? 0 : 1;
-      for (let d = dim + 1; d < x.ndim; d++) entries[d] = spec.entries[d - offset] ?? null;
-    }
-    entries[dim] = this.stageEntry();
-    return withShardingConstraint(x, new NamedSharding(mesh, new PartitionSpec(entries)));
-  };
+  ): Tensor =>
+    this.splitOverStages(
+      x,
+      dim,
+      physicalPartitionSpec && withoutAxes(physicalPartitionSpec, this.settings.fsdpAxisNames),
+      isStageWeight,
+    );
 
   /** The microbatch and the round of every stage in an iteration, both i32[stages]; waiting stages count as at 0. */
   readonly getMicrobatchAndRepeatIds = (
@@ -179,7 +168,12 @@ export class PipelineLoop {
     const inStage = repeatDimInWeights - (repeatDimInWeights > stagesDimInWeights ? 1 : 0);
     const gatherOne = (own: Tensor, id: Tensor) => lax.dynamicIndexInDim(own, id, inStage, false);
     const ids = this.shardDimByStages(repeatIds, 0, null);
-    const all = this.shardDimByStages(weights, stagesDimInWeights, physicalPartitionSpec);
+    // Only the slice of a round is needed whole along the fsdp axes: weights that are split are so until it is taken.
+    const { pipelineFsdpAgOnce, pipelineFsdpAgPerRepeat } = this.settings.config;
+    const all =
+      pipelineFsdpAgOnce || pipelineFsdpAgPerRepeat
+        ? this.shardDimByStages(weights, stagesDimInWeights, physicalPartitionSpec)
+        : this.splitOverStages(weights, stagesDimInWeights, physicalPartitionSpec, false);
     const taken = vmap(gatherOne, { inAxes: [stagesDimInWeights, 0] })(all, ids);
     return this.shardDimByStages(taken, 0, physicalPartitionSpec, true);
   };
@@ -249,9 +243,7 @@ export class PipelineLoop {
   ): T =>
     this.settings.numRepeats > 1
       ? this.getCurrentRepeatFromStages(pipelineWeights, loopIteration, physicalPartitionSpec)
-      : this.eachWeight(pipelineWeights, physicalPartitionSpec, (w, spec) =>
-          this.shardDimByStages(w, 0, spec, true),
-        );
+      : pipelineWeights;
 
   /** From weights [repeats, stages, …] every stage takes those of its round: a tree of tensors [stages, …]. */
   readonly getCurrentRepeatFromStages = <T>(
@@ -260,7 +252,7 @@ export class PipelineLoop {
     physicalPartitionSpec: SpecTree = null,
   ): T => {
     const [, repeatIds] = this.getMicrobatchAndRepeatIds(loopIteration);
-    return this.eachWeight(weights, physicalPartitionSpec, (w, spec) =>
+    return eachWeight(weights, physicalPartitionSpec, (w, spec) =>
       this.vmapParallelGather(w, spec, repeatIds, 0, 1),
     );
   };
@@ -274,21 +266,32 @@ export class PipelineLoop {
   };
 
   /** Specs without the dim of the rounds. */
-  readonly getLogicalSpecRepeatsRemoved = <T>(fullLogical: T): T =>
-    mapSpecs(
+  static getLogicalSpecRepeatsRemoved<T>(fullLogical: T): T {
+    return mapSpecs(
       fullLogical,
-      (spec) => new PartitionSpec(spec.entries.filter((name) => name !== "circular_repeats")),
+      ({ entries }) => new PartitionSpec(entries.filter((name) => name !== "circular_repeats")),
     );
+  }
+
+  /** The same as the static function, for those who hold a pipeline. */
+  readonly getLogicalSpecRepeatsRemoved = PipelineLoop.getLogicalSpecRepeatsRemoved;
 
   /** The weights, whole along the fsdp axes and split as before along the others. */
   readonly allGatherOverFsdp = <T>(variables: T, logicalPartitionSpec: SpecTree): T => {
-    const { mesh } = this.settings;
-    if (!mesh || logicalPartitionSpec === null || logicalPartitionSpec === undefined) return variables;
-    const physical = this.physicalSpec(logicalPartitionSpec);
-    return this.eachWeight(variables, physical, (w, spec) =>
-      spec ? withShardingConstraint(w, new NamedSharding(mesh, this.withoutFsdp(spec))) : w,
+    const { mesh, fsdpAxisNames } = this.settings;
+    requireSpecs(logicalPartitionSpec);
+    const plain = weightsWithoutBoxes(variables);
+    checkSpecs(plain, logicalPartitionSpec);
+    if (!mesh) return plain;
+    return eachWeight(plain, this.physicalSpec(logicalPartitionSpec), (w, spec) =>
+      spec ? withShardingConstraint(w, new NamedSharding(mesh, withoutAxes(spec, fsdpAxisNames))) : w,
     );
   };
+
+  /** The weights of one round, [stages, …], whole along the fsdp axes. */
+  gatherStageWeights<T>(weights: T, physicalPartitionSpec: SpecTree): T {
+    return eachWeight(weights, physicalPartitionSpec, (w, spec) => this.shardDimByStages(w, 0, spec, true));
+  }
 
   /** Specs of logical names as specs of mesh axes, by the pipeline's rules. */
   physicalSpec<T>(logical: T): T {
@@ -313,65 +316,27 @@ export class PipelineLoop {
     });
   }
 
-  /** The axis of the stages, or null when the mesh has none. */
+  /** The axis of the stages, or null without a mesh. */
   stageEntry(): string | null {
-    const { mesh, stageAxisName } = this.settings;
-    return mesh && axisSizeIn(mesh, stageAxisName) !== undefined ? stageAxisName : null;
+    return this.settings.mesh ? this.settings.stageAxisName : null;
   }
 
-  private withoutFsdp({ entries }: PartitionSpec): PartitionSpec {
-    const { fsdpAxisNames } = this.settings;
-    return new PartitionSpec(
-      entries.map((entry): SpecEntry => {
-        if (typeof entry === "string") return fsdpAxisNames.includes(entry) ? null : entry;
-        return Array.isArray(entry) ? entry.filter((axis) => !fsdpAxisNames.includes(axis)) : entry;
-      }),
-    );
+  /** Splits a dim over the stage axis and the others as a spec says; those before a round's dim stay open. */
+  private splitOverStages(
+    x: Tensor,
+    dim: number,
+    spec: PartitionSpec | null,
+    isStageWeight: boolean,
+  ): Tensor {
+    const { mesh } = this.settings;
+    if (!mesh) return x;
+    const entries = x.shape.map((_, d): SpecEntry => {
+      if (d === dim) return this.stageEntry();
+      if (!spec || (!isStageWeight && d < dim)) return P.UNCONSTRAINED;
+      return spec.entries[isStageWeight ? d : d - 1] ?? null;
+    });
+    return withShardingConstraint(x, new NamedSharding(mesh, new PartitionSpec(entries)));
   }
-
-  /** Maps the weights of a tree, taken out of their boxes, each with its spec. */
-  private eachWeight<T>(
-    weights: T,
-    specs: SpecTree,
-    fn: (weight: Tensor, spec: PartitionSpec | null) => Tensor,
-  ): T {
-    const { leaves, structure } = tree.flatten(weightsWithoutBoxes(weights));
-    const list = specs === null || specs === undefined ? [] : tree.leaves(specs, isSpec);
-    return tree.unflatten<T>(
-      structure,
-      leaves.map((leaf, i) => {
-        const spec = list[i];
-        return fn(leaf as Tensor, spec instanceof PartitionSpec ? spec : null);
-      }),
-    );
-  }
-}
-
-/** Values taken out of their boxes as they are, without the constraint that `unbox` puts on them. */
-export function weightsWithoutBoxes<T>(weights: T): T {
-  const { leaves, structure } = tree.flatten(weights, isBoxed);
-  return tree.unflatten<T>(
-    structure,
-    leaves.map((leaf) => (leaf instanceof Partitioned ? leaf.value : isBoxed(leaf) ? leaf.unbox() : leaf)),
-  );
-}
-
-/** The names that boxes give the dims of weights, or null when there are no boxes. */
-export function specsOfBoxes(weights: Variables): SpecTree {
-  const { leaves, structure } = tree.flatten(weights, isBoxed);
-  if (!leaves.some((leaf) => leaf instanceof Partitioned)) return null;
-  return tree.unflatten(
-    structure,
-    leaves.map((leaf) => (leaf instanceof Partitioned ? leaf.getPartitionSpec() : new PartitionSpec([]))),
-  );
-}
-
-function mapSpecs<T>(specs: T, fn: (spec: PartitionSpec) => PartitionSpec): T {
-  const { leaves, structure } = tree.flatten(specs, isSpec);
-  return tree.unflatten<T>(
-    structure,
-    leaves.map((leaf) => (leaf instanceof PartitionSpec ? fn(leaf) : leaf)),
-  );
 }
 
 /** i mod n, never negative. */

@@ -1,5 +1,6 @@
 import type { Program } from "../ir/program.js";
 import type { TensorType } from "../ir/shape.js";
+import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 
@@ -30,7 +31,7 @@ export function makeProgram<A extends readonly unknown[]>(
  */
 export function evalShape<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-): (...args: A) => tree.MapTree<R, unknown, TensorType> {
+): (...args: A) => tree.MapTree<R, Tensor | number | boolean, TensorType> {
   return (...args) => {
     const { tensors, structure } = flattenArgs(args, "evalShape");
     const types = tensors.map(({ type }) => type);
