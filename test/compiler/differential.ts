@@ -1,25 +1,13 @@
 import { type CompileProgramOptions, compileProgram } from "../../src/compiler/compile.js";
 import type { CompiledProgram } from "../../src/compiler/steps.js";
-import { interpretSpmd } from "../../src/engines/reference/interpret.js";
-import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
-import type { DType } from "../../src/ir/dtype.js";
+import { type HostTensor, hostTensor } from "../../src/engines/reference/tensor.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";
 import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range } from "../../src/ir/shape.js";
+import { oracleFor } from "../support/agreement.js";
 import { Random, randomData } from "./randomProgram.js";
 import { simulate } from "./simulate.js";
-
-const tolerances: { readonly [D in DType]: number } = {
-  float32: 2e-4,
-  // Values of other types are converted to it.
-  float64: 2e-4,
-  bfloat16: 0.06,
-  float16: 0.02,
-  int32: 0,
-  uint32: 0,
-  bool: 0,
-};
 
 /** Runs a program on the reference engine and compiled, and says where the results differ. */
 export function findDifference(
@@ -27,7 +15,7 @@ export function findDifference(
   inputs: readonly (readonly HostTensor[])[],
   options: CompileProgramOptions,
 ): string | undefined {
-  const expected = interpretSpmd(program, options.mesh, inputs);
+  const oracle = oracleFor(program, options.mesh, inputs);
   let compiled: CompiledProgram;
   try {
     compiled = compileProgram(program, options);
@@ -39,37 +27,11 @@ export function findDifference(
     inputs.map((row) => row.map((tensor) => tensor.data)),
     axesSize(options.mesh.axes),
   );
-  for (const [i, row] of expected.entries()) {
-    for (const [device, tensor] of row.entries()) {
-      const data = at(at(actual, i), device);
-      const got = numbersOf({ type: tensor.type, data });
-      const want = numbersOf(tensor);
-      const bad = firstDifference(want, got, tolerances[tensor.type.dtype]);
-      if (bad !== undefined) {
-        return `output ${i} on device ${device}, element ${bad}: ${at(got, bad)} instead of ${at(want, bad)}\n${printProgram(program)}`;
-      }
+  for (const [i, row] of oracle.expected.entries()) {
+    for (const [device, { type }] of row.entries()) {
+      const difference = oracle.difference(i, device, { type, data: at(at(actual, i), device) });
+      if (difference) return `output ${i} on device ${device}: ${difference}\n${printProgram(program)}`;
     }
-  }
-  return undefined;
-}
-
-function firstDifference(
-  want: readonly number[],
-  got: readonly number[],
-  tolerance: number,
-): number | undefined {
-  const finite = want.filter((x) => Number.isFinite(x));
-  const scale = Math.max(1, ...finite.map(Math.abs).filter((x) => x < 1e15));
-  for (const [k, x] of want.entries()) {
-    const y = at(got, k);
-    if (Object.is(x, y) || x === y || (Number.isNaN(x) && Number.isNaN(y))) continue;
-    if (tolerance === 0) return k;
-    // Near overflow and near poles the last bits decide everything.
-    if (Math.abs(x) > 1e4 || Math.abs(y) > 1e4) {
-      if (Math.abs(x - y) <= 0.1 * Math.abs(x) || Math.abs(x) > 1e12 || Number.isNaN(x) || Number.isNaN(y))
-        continue;
-    }
-    if (!(Math.abs(x - y) <= tolerance * scale)) return k;
   }
   return undefined;
 }

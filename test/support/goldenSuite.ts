@@ -52,6 +52,10 @@ export function describeGoldens(name: string, open: (numDevices: number) => Engi
     .filter((file) => file.endsWith(".json"))
     .map((file) => file.slice(0, -".json".length));
 
+  test(`every file of reference values has an area that checks it on the ${name} engine`, () => {
+    expect(names.filter((file) => !isArea(file))).toEqual([]);
+  });
+
   describe.each(names.filter(isArea))(`%s agrees on the ${name} engine:`, (area) => {
     test.each(goldens(area))("$name", { timeout: 120_000 }, async (golden) => {
       const before = engine().numRuns();

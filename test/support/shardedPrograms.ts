@@ -4,7 +4,7 @@
  */
 import fc from "fast-check";
 import { expect } from "vitest";
-import { interpret, interpretSpmd } from "../../src/engines/reference/interpret.js";
+import { interpretSpmd } from "../../src/engines/reference/interpret.js";
 import { type HostTensor, hostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { isFloat } from "../../src/ir/dtype.js";
 import {
@@ -34,6 +34,7 @@ import { scan } from "../../src/transforms/scan.js";
 import { simplify } from "../../src/transforms/simplify.js";
 import { vmap } from "../../src/transforms/vmap.js";
 import { foriLoop } from "../../src/transforms/whileLoop.js";
+import { findDifference, oracleFor } from "./agreement.js";
 import { randomNumbers } from "./vmapChecks.js";
 
 /** The block of a tensor that the device at a position of the mesh holds. */
@@ -76,19 +77,6 @@ export function randomInputs(types: readonly TensorType[], seed: number): HostTe
   );
 }
 
-function expectNear(actual: HostTensor, expected: HostTensor, what: string): void {
-  expect(actual.type, what).toEqual(expected.type);
-  const tolerance = actual.type.dtype === "float64" ? 1e-9 : 1e-4;
-  const wanted = numbersOf(expected);
-  numbersOf(actual).forEach((value, i) => {
-    const want = at(wanted, i);
-    if (Object.is(value, want) || value === want) return;
-    expect(Math.abs(value - want), `${what}, element ${i}`).toBeLessThanOrEqual(
-      tolerance * Math.max(1, Math.abs(want)),
-    );
-  });
-}
-
 /** Expects devices that hold the same block to hold the same bits: loops may end by them, and copies must not part. */
 function expectEqualCopies(lanes: readonly HostTensor[], spec: Spec, mesh: MeshShape, what: string): void {
   const others = mesh.axes.map(({ name }) => name).filter((name) => !spec.flat().includes(name));
@@ -119,12 +107,18 @@ export function expectSharded(
   const simple = verify(simplify(verify(parts.program, "perDevice")), "perDevice");
   const positions = range(axesSize(mesh.axes));
   const blocks = ins.map((x, i) => positions.map((p) => blockOf(x, at(parts.inSpecs, i), mesh, p)));
-  const expected = interpret(program, ins);
+  const whole = oracleFor(
+    program,
+    { axes: [] },
+    ins.map((x) => [x]),
+  );
   for (const perDevice of [parts.program, simple]) {
     interpretSpmd(perDevice, mesh, blocks).forEach((lanes, i) => {
       lanes.forEach((lane, p) => {
-        const want = blockOf(at(expected, i), at(parts.outSpecs, i), mesh, p);
-        expectNear(lane, want, `output ${i} on device ${p}`);
+        const own = (x: HostTensor) => blockOf(x, at(parts.outSpecs, i), mesh, p);
+        const want = own(at(at(whole.expected, i), 0));
+        const difference = findDifference(lane, want, () => whole.samples(i, 0).map(own));
+        expect(difference, `output ${i} on device ${p}`).toBeUndefined();
       });
       expectEqualCopies(lanes, at(parts.outSpecs, i), mesh, `output ${i}`);
     });

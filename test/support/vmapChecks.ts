@@ -9,6 +9,7 @@ import { verify } from "../../src/ir/verify.js";
 import { traceFlat } from "../../src/trace/builder.js";
 import type { Tensor } from "../../src/trace/tensor.js";
 import { vmapProgram } from "../../src/transforms/vmap.js";
+import { oracleFor } from "./agreement.js";
 import { deviceAxis, type TensorOperand } from "./opCases.js";
 
 /** Numbers from 0 to 1 that are the same in every run. */
@@ -35,15 +36,11 @@ function stack(tensors: readonly HostTensor[]): HostTensor {
   return hostTensor(dtype, [tensors.length, ...shape], tensors.flatMap(numbersOf));
 }
 
-/** Expects the same type and, up to rounding, the same elements. */
-export function expectSame(actual: HostTensor, expected: HostTensor): void {
-  expect(actual.type).toEqual(expected.type);
-  const wanted = numbersOf(expected);
-  numbersOf(actual).forEach((value, i) => {
-    const want = at(wanted, i);
-    if (Object.is(value, want) || value === want) return;
-    expect(Math.abs(value - want)).toBeLessThanOrEqual(1e-5 * Math.max(1, Math.abs(want)));
-  });
+/** Element `b` of a batch along dim 0. */
+function elementOf({ type, data }: HostTensor, b: number): HostTensor {
+  const shape = type.shape.slice(1);
+  const size = sizeOf(shape);
+  return { type: tensorType(type.dtype, shape), data: data.slice(b * size, (b + 1) * size) };
 }
 
 const batchSize = 3;
@@ -71,18 +68,17 @@ export function expectLikeLoop(
     devices.map((own) => (batchedInputs[i] ? stack(own) : at(own, 0))),
   );
   const actual = interpretSpmd(result.program, mesh, whole);
-  const single = range(size).map((b) =>
-    interpretSpmd(
+  range(size).forEach((b) => {
+    const single = oracleFor(
       program,
       mesh,
       values.map((devices) => devices.map((own) => at(own, b))),
-    ),
-  );
-  actual.forEach((devices, out) => {
-    devices.forEach((value, device) => {
-      const each = single.map((outs) => at(at(outs, out), device));
-      if (result.batchedOutputs[out]) expectSame(value, stack(each));
-      else for (const expected of each) expectSame(value, expected);
+    );
+    actual.forEach((devices, out) => {
+      devices.forEach((value, device) => {
+        const own = result.batchedOutputs[out] ? elementOf(value, b) : value;
+        expect(single.difference(out, device, own), `output ${out}, element ${b}`).toBeUndefined();
+      });
     });
   });
   return result.program;
@@ -122,7 +118,7 @@ export function expectLikeDevices(
     shared.set(rest(device), known);
     return known;
   });
-  const expected = at(interpretSpmd(verify(program), { axes }, [blocks]), 0);
+  const oracle = oracleFor(verify(program), { axes }, [blocks]);
 
   const result = vmapProgram(program, { size, axisName: mapped, batchedInputs: [!sharedInput] });
   verify(result.program);
@@ -135,9 +131,11 @@ export function expectLikeDevices(
   });
   const actual = at(interpretSpmd(result.program, { axes: others }, [whole]), 0);
   groups.forEach((group, other) => {
-    const each = group.map((device) => at(expected, device));
-    if (result.batchedOutputs[0]) expectSame(at(actual, other), stack(each));
-    else for (const block of each) expectSame(at(actual, other), block);
+    group.forEach((device, b) => {
+      const value = at(actual, other);
+      const own = result.batchedOutputs[0] ? elementOf(value, b) : value;
+      expect(oracle.difference(0, device, own), `device ${device}`).toBeUndefined();
+    });
   });
   return result.program;
 }

@@ -43,7 +43,7 @@ function erfSeries(a: number): number {
 
 function erfcFraction(a: number): number {
   let fraction = a;
-  for (let n = 60; n >= 1; n--) fraction = a + n / 2 / fraction;
+  for (let n = Math.ceil(8 + 180 / (a * a)); n >= 1; n--) fraction = a + n / 2 / fraction;
   return Math.exp(-a * a) / (Math.sqrt(Math.PI) * fraction);
 }
 
@@ -56,7 +56,7 @@ function inverseErrorFunction(x: number): number {
   if (w < 0.2) y = (a * Math.sqrt(Math.PI)) / 2;
   for (let step = 0; step < 30; step++) {
     // The residual from the complement keeps its digits where erf is close to 1.
-    const residual = a > 0.9 && y > 1 ? 1 - a - complement(y) : errorFunction(y) - a;
+    const residual = a > 0.5 ? 1 - a - complement(y) : errorFunction(y) - a;
     const slope = (2 / Math.sqrt(Math.PI)) * Math.exp(-y * y);
     const newton = residual / slope;
     const delta = newton / (1 + y * newton);
@@ -66,6 +66,7 @@ function inverseErrorFunction(x: number): number {
   return Math.sign(x) * y;
 }
 
+/** From 1 on the subtraction would lose digits that the fraction keeps. */
 function complement(y: number): number {
-  return y < 2.5 ? 1 - erfSeries(y) : erfcFraction(y);
+  return y < 1 ? 1 - erfSeries(y) : erfcFraction(y);
 }

@@ -28,7 +28,8 @@ const evalRules: { readonly [K in OpName]: EvalRule<K> } = {
   ...spmdRules,
 };
 
-function evaluate<K extends OpName>(
+/** What one equation computes: its operands on all lanes to its results, whose types are `types`. */
+export function evaluate<K extends OpName>(
   op: K,
   ins: readonly Lanes[],
   params: OpParams[K],

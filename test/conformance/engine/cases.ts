@@ -1,5 +1,5 @@
 import { type HostTensor, hostTensor } from "../../../src/engines/reference/tensor.js";
-import { byteSize, type DType, isFloat } from "../../../src/ir/dtype.js";
+import { type DType, isFloat } from "../../../src/ir/dtype.js";
 import { inferTypes } from "../../../src/ir/infer.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
 import type { OpName, OpParams } from "../../../src/ir/ops.js";
@@ -14,8 +14,6 @@ export interface EngineCase {
   readonly mesh: MeshShape;
   /** For every input one block per mesh position. */
   readonly inputs: readonly (readonly HostTensor[])[];
-  /** Largest difference, relative to the magnitude of the expected value or 1; 0 means equal bits. */
-  readonly tolerance: number;
 }
 
 /** A mesh without axes: one device. */
@@ -51,22 +49,6 @@ export function sample(dtype: DType, shape: Shape, fill: Fill, seed: number): Ho
   return hostTensor(dtype, shape, numbers);
 }
 
-/** The difference that rounding alone may make in results of this type. */
-export function roundingOf(dtype: DType): number {
-  switch (dtype) {
-    case "float64":
-      return 1e-13;
-    case "float32":
-      return 2e-6;
-    case "float16":
-      return 2 ** -9;
-    case "bfloat16":
-      return 2 ** -6;
-    default:
-      return 0;
-  }
-}
-
 /** An operand: a tensor, or a scalar that stays a literal. */
 export type Operand = HostTensor | Literal;
 
@@ -75,14 +57,12 @@ export function opCase<K extends OpName>(
   op: K,
   operands: readonly Operand[],
   params: OpParams[K],
-  tolerance?: number,
 ): EngineCase {
   return spmdCase(
     op,
     oneDevice,
     operands.map((operand) => ("kind" in operand ? operand : [operand])),
     params,
-    tolerance,
   );
 }
 
@@ -92,7 +72,6 @@ export function spmdCase<K extends OpName>(
   mesh: MeshShape,
   operands: readonly (Literal | readonly HostTensor[])[],
   params: OpParams[K],
-  tolerance?: number,
 ): EngineCase {
   const inputs: (readonly HostTensor[])[] = [];
   const ins = operands.map((operand): Atom => {
@@ -109,7 +88,6 @@ export function spmdCase<K extends OpName>(
     outputs: outs,
   });
   const types = [...ins, ...outs].map(({ type }) => type);
-  const rounding = Math.max(...types.map(({ dtype }) => (byteSize(dtype) > 0 ? roundingOf(dtype) : 0)));
   const shapes = types.map(({ dtype, shape }) => `${dtype}[${shape}]`).join(" ");
-  return { name: `${op} ${shapes}`, program, mesh, inputs, tolerance: tolerance ?? rounding };
+  return { name: `${op} ${shapes}`, program, mesh, inputs };
 }

@@ -1,7 +1,8 @@
-import { type DType, isFloat, limits } from "../../../src/ir/dtype.js";
+import { type DType, isFloat } from "../../../src/ir/dtype.js";
 import { type Shape, sameNumbers } from "../../../src/ir/shape.js";
 import { Tensor } from "../../../src/trace/tensor.js";
 import { flattenWithPath } from "../../../src/trace/tree.js";
+import { unitOfLastPlace } from "../../support/floatBits.js";
 import { HostArray } from "./cases.js";
 
 /** A result that is not what it should be. */
@@ -159,12 +160,6 @@ function boundOf(
     atol,
     ulps === 0 ? 0 : ulps * unitOfLastPlace(expected, ulpType ?? dtype),
   );
-}
-
-/** The distance between neighbouring numbers of a type around a value. */
-export function unitOfLastPlace(value: number, dtype: DType): number {
-  const smallestNormal = dtype === "float16" ? 2 ** -14 : dtype === "float64" ? 2 ** -1022 : 2 ** -126;
-  return limits(dtype).epsilon * 2 ** Math.floor(Math.log2(Math.max(Math.abs(value), smallestNormal)));
 }
 
 function indices(index: number, shape: Shape): number[] {

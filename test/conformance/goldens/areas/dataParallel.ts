@@ -12,9 +12,10 @@ import {
 import * as random from "../../../../src/random/index.js";
 import type { Tensor } from "../../../../src/trace/tensor.js";
 import { valueAndGrad } from "../../../../src/transforms/grad.js";
+import { unitOfLastPlace } from "../../../support/floatBits.js";
 import type { GoldenCase } from "../cases.js";
 import { type AreaRunner, byName, expectAll } from "../check.js";
-import { agreement, expectClose, expectTreeClose, type Tolerance, unitOfLastPlace } from "../compare.js";
+import { agreement, expectClose, expectTreeClose, type Tolerance } from "../compare.js";
 import { MLP, numbersIn } from "../models.js";
 import { expectNames, firstAxis, meshOf, onMesh, withBoxes } from "../onMesh.js";
 
