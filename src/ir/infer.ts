@@ -2,7 +2,8 @@ import { byteSize, type DType, isFloat, isInteger } from "./dtype.js";
 import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
 import { inferControl } from "./inferControl.js";
 import { axesSize, type MeshAxis } from "./mesh.js";
-import type { BinaryOp, OpName, OpParams, UnaryOp } from "./ops.js";
+import { type BinaryOp, type Domain, opFacts, type UnaryOp } from "./opFacts.js";
+import type { OpName, OpParams } from "./ops.js";
 import {
   at,
   formatType,
@@ -90,30 +91,28 @@ function commonDType(ins: readonly Operand[]): DType {
   return dtype;
 }
 
-type Kinds = "float" | "number" | "integer" | "bits" | "signed" | "any";
-
-const accepts: { readonly [K in Kinds]: (dtype: DType) => boolean } = {
+const accepts: { readonly [D in Domain]: (dtype: DType) => boolean } = {
   float: isFloat,
   number: (d) => isFloat(d) || isInteger(d),
   integer: isInteger,
   bits: (d) => isInteger(d) || d === "bool",
-  signed: (d) => isFloat(d) || d === "int32" || d === "uint32",
   any: () => true,
 };
 
-function require(dtype: DType, kinds: Kinds): void {
-  if (!accepts[kinds](dtype)) {
-    const wanted = kinds === "bits" ? "integers or bool" : kinds === "integer" ? "integers" : `${kinds}s`;
+function require(dtype: DType, domain: Domain): void {
+  if (!accepts[domain](dtype)) {
+    const wanted = domain === "bits" ? "integers or bool" : `${domain}s`;
     throw broken.dtype(`works on ${wanted}, not on ${dtype}`);
   }
 }
 
-/** Same type in as out, for operands of the given kinds. */
-function elementwise<K extends UnaryOp | BinaryOp>(arity: number, kinds: Kinds): TypeRule<K> {
+/** Same type in as out, for operands of the types that the op is defined for. */
+function elementwise<K extends UnaryOp | BinaryOp>(op: K): TypeRule<K> {
+  const { family, on } = opFacts[op];
   return (ins) => {
-    count(ins, arity);
+    count(ins, family === "unary" ? 1 : 2);
     const dtype = commonDType(ins);
-    require(dtype, kinds);
+    require(dtype, on);
     return [tensorType(dtype, commonShape(ins))];
   };
 }
@@ -141,11 +140,11 @@ function checkShape(shape: Shape): void {
 }
 
 const reduce =
-  (kinds: Kinds) =>
+  (domain: Domain) =>
   (ins: readonly Operand[], { dims }: { readonly dims: readonly number[] }): TensorType[] => {
     count(ins, 1);
     const { dtype, shape } = typeOf(ins, 0);
-    require(dtype, kinds);
+    require(dtype, domain);
     checkDims(dims, shape.length);
     return [
       tensorType(
@@ -195,10 +194,10 @@ function gatherShape(
 }
 
 const reduceAcross =
-  (kinds: Kinds) =>
+  (domain: Domain) =>
   (ins: readonly Operand[]): TensorType[] => {
     count(ins, 1);
-    require(typeOf(ins, 0).dtype, kinds);
+    require(typeOf(ins, 0).dtype, domain);
     return sameAsOperand(ins);
   };
 
@@ -224,26 +223,26 @@ function dividedBy(axes: readonly MeshAxis[], dim: number): (n: number) => numbe
 }
 
 const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
-  neg: elementwise(1, "signed"),
-  exp: elementwise(1, "float"),
-  expm1: elementwise(1, "float"),
-  log: elementwise(1, "float"),
-  log1p: elementwise(1, "float"),
-  tanh: elementwise(1, "float"),
-  sin: elementwise(1, "float"),
-  cos: elementwise(1, "float"),
-  sqrt: elementwise(1, "float"),
-  rsqrt: elementwise(1, "float"),
-  cbrt: elementwise(1, "float"),
-  abs: elementwise(1, "signed"),
-  sign: elementwise(1, "signed"),
-  floor: elementwise(1, "float"),
-  ceil: elementwise(1, "float"),
-  round: elementwise(1, "float"),
-  erf: elementwise(1, "float"),
-  erfInv: elementwise(1, "float"),
-  logistic: elementwise(1, "float"),
-  not: elementwise(1, "bits"),
+  neg: elementwise("neg"),
+  exp: elementwise("exp"),
+  expm1: elementwise("expm1"),
+  log: elementwise("log"),
+  log1p: elementwise("log1p"),
+  tanh: elementwise("tanh"),
+  sin: elementwise("sin"),
+  cos: elementwise("cos"),
+  sqrt: elementwise("sqrt"),
+  rsqrt: elementwise("rsqrt"),
+  cbrt: elementwise("cbrt"),
+  abs: elementwise("abs"),
+  sign: elementwise("sign"),
+  floor: elementwise("floor"),
+  ceil: elementwise("ceil"),
+  round: elementwise("round"),
+  erf: elementwise("erf"),
+  erfInv: elementwise("erfInv"),
+  logistic: elementwise("logistic"),
+  not: elementwise("not"),
   isFinite: (ins) => {
     count(ins, 1);
     require(typeOf(ins, 0).dtype, "float");
@@ -263,21 +262,21 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     }
     return [tensorType(dtype, typeOf(ins, 0).shape)];
   },
-  add: elementwise(2, "number"),
-  sub: elementwise(2, "number"),
-  mul: elementwise(2, "number"),
-  div: elementwise(2, "number"),
-  rem: elementwise(2, "number"),
-  pow: elementwise(2, "number"),
-  max: elementwise(2, "any"),
-  min: elementwise(2, "any"),
-  and: elementwise(2, "bits"),
-  or: elementwise(2, "bits"),
-  xor: elementwise(2, "bits"),
-  shl: elementwise(2, "integer"),
-  shrLogical: elementwise(2, "integer"),
-  shrArithmetic: elementwise(2, "integer"),
-  atan2: elementwise(2, "float"),
+  add: elementwise("add"),
+  sub: elementwise("sub"),
+  mul: elementwise("mul"),
+  div: elementwise("div"),
+  rem: elementwise("rem"),
+  pow: elementwise("pow"),
+  max: elementwise("max"),
+  min: elementwise("min"),
+  and: elementwise("and"),
+  or: elementwise("or"),
+  xor: elementwise("xor"),
+  shl: elementwise("shl"),
+  shrLogical: elementwise("shrLogical"),
+  shrArithmetic: elementwise("shrArithmetic"),
+  atan2: elementwise("atan2"),
   compare: (ins) => {
     count(ins, 2);
     commonDType(ins);

@@ -232,105 +232,13 @@ export type OpName = keyof OpParams;
 /** A total table: one entry for every op, so that a new op makes the compiler list every rule it owes. */
 export type OpTable<Rule extends { readonly [K in OpName]: unknown }> = { readonly [K in OpName]: Rule[K] };
 
-/** Elementwise ops of one operand whose result has the operand's type. */
-export const unaryOps = [
-  "neg",
-  "exp",
-  "expm1",
-  "log",
-  "log1p",
-  "tanh",
-  "sin",
-  "cos",
-  "sqrt",
-  "rsqrt",
-  "cbrt",
-  "abs",
-  "sign",
-  "floor",
-  "ceil",
-  "round",
-  "erf",
-  "erfInv",
-  "logistic",
-  "not",
-] as const satisfies readonly OpName[];
+/** The names of an op's parameters that are programs, or lists of programs. */
+type ProgramParam<K extends OpName> = {
+  [P in keyof OpParams[K]]: OpParams[K][P] extends Program | readonly Program[] ? P : never;
+}[keyof OpParams[K]];
 
-/** Elementwise ops of two operands of one type whose result has that type. */
-export const binaryOps = [
-  "add",
-  "sub",
-  "mul",
-  "div",
-  "rem",
-  "pow",
-  "max",
-  "min",
-  "and",
-  "or",
-  "xor",
-  "shl",
-  "shrLogical",
-  "shrArithmetic",
-  "atan2",
-] as const satisfies readonly OpName[];
+/** Ops that carry programs inside. */
+export type ProgramOp = { [K in OpName]: [ProgramParam<K>] extends [never] ? never : K }[OpName];
 
-/** Every op that works on each element by itself. */
-export const elementwiseOps = [
-  ...unaryOps,
-  ...binaryOps,
-  "isFinite",
-  "convert",
-  "bitcast",
-  "compare",
-  "select",
-  "clamp",
-  "threefry2x32",
-  "name",
-  "stopGradient",
-] as const satisfies readonly OpName[];
-
-/** Ops that only move elements to other places. */
-export const movementOps = [
-  "broadcastInDim",
-  "reshape",
-  "transpose",
-  "reverse",
-  "slice",
-  "pad",
-  "concatenate",
-  "dynamicSlice",
-  "dynamicUpdateSlice",
-] as const satisfies readonly OpName[];
-
-/** Ops that reduce whole dimensions. */
-export const reduceOps = ["reduceSum", "reduceMax", "reduceMin"] as const satisfies readonly OpName[];
-
-/** Ops that talk to other devices. */
-export const collectiveOps = [
-  "psum",
-  "pmax",
-  "pmin",
-  "allGather",
-  "psumScatter",
-  "ppermute",
-  "allToAll",
-] as const satisfies readonly OpName[];
-
-export type UnaryOp = (typeof unaryOps)[number];
-export type BinaryOp = (typeof binaryOps)[number];
-export type ElementwiseOp = (typeof elementwiseOps)[number];
-export type CollectiveOp = (typeof collectiveOps)[number];
-
-/** Whether the op works on each element by itself. */
-export function isElementwise(op: OpName): op is ElementwiseOp {
-  return elementwiseSet.has(op);
-}
-
-/** Whether the op talks to other devices. */
-export function isCollective(op: OpName): op is CollectiveOp {
-  return collectiveSet.has(op);
-}
-
-const elementwiseSet: ReadonlySet<OpName> = new Set(elementwiseOps);
-const collectiveSet: ReadonlySet<OpName> = new Set(collectiveOps);
+/** Ops that name axes of a mesh, so that devices may see different results of equal operands. */
+export type AxisOp = { [K in OpName]: OpParams[K] extends Collective ? K : never }[OpName];

@@ -1,5 +1,5 @@
 import { type DType, roundTo } from "./dtype.js";
-import type { OpName, OpParams } from "./ops.js";
+import type { OpName, OpParams, ProgramOp } from "./ops.js";
 import type { TensorType } from "./shape.js";
 
 /** A value inside a program, defined once: by the program's inputs or by one equation. */
@@ -37,6 +37,15 @@ export type Eqn<K extends OpName = OpName> = {
   };
 }[K];
 
+/** The parts of an equation whose op is one of K, for those who look its rule up in a table of ops. */
+export interface EqnParts<K extends OpName> {
+  readonly op: K;
+  readonly ins: readonly Atom[];
+  readonly outs: readonly Var[];
+  readonly params: OpParams[K];
+  readonly source?: SourceLocation | undefined;
+}
+
 /** A function of tensors as data: equations in an order in which every value is defined before it is used. */
 export interface Program {
   readonly inputs: readonly Var[];
@@ -67,59 +76,51 @@ export function makeEqn<K extends OpName>(
   return { op, ins, outs, params, source };
 }
 
-/** The programs an equation carries inside, with the names they have in its parameters. */
-export function innerPrograms(eqn: Eqn): readonly (readonly [name: string, program: Program])[] {
-  switch (eqn.op) {
-    case "scan":
-    case "remat":
-    case "shardMap":
-      return [["body", eqn.params.body]];
-    case "while":
-      return [
-        ["condition", eqn.params.condition],
-        ["body", eqn.params.body],
-      ];
-    case "cond":
-      return eqn.params.branches.map((branch, i) => [`branch ${i}`, branch] as const);
-    case "customVjp":
-      return [
-        ["body", eqn.params.body],
-        ["forward", eqn.params.forward],
-        ["backward", eqn.params.backward],
-      ];
-    default:
-      return [];
-  }
+/** What becomes of a program inside an equation; the name is the one it has in the parameters. */
+type Change = (program: Program, name: string) => Program;
+
+/** The parameters of every op that carries programs inside, with each of them changed. */
+const changeBodies: { readonly [K in ProgramOp]: (params: OpParams[K], change: Change) => OpParams[K] } = {
+  scan: (p, change) => ({ ...p, body: change(p.body, "body") }),
+  while: (p, change) => ({
+    ...p,
+    condition: change(p.condition, "condition"),
+    body: change(p.body, "body"),
+  }),
+  cond: ({ branches }, change) => ({ branches: branches.map((p, i) => change(p, `branch ${i}`)) }),
+  remat: (p, change) => ({ ...p, body: change(p.body, "body") }),
+  customVjp: (p, change) => ({
+    ...p,
+    body: change(p.body, "body"),
+    forward: change(p.forward, "forward"),
+    backward: change(p.backward, "backward"),
+  }),
+  shardMap: (p, change) => ({ ...p, body: change(p.body, "body") }),
+};
+
+/** Whether the equation carries programs inside. */
+export function hasPrograms(eqn: Eqn): eqn is Eqn<ProgramOp> {
+  return Object.hasOwn(changeBodies, eqn.op);
 }
 
 /** The same equation with its inner programs replaced, in the order of {@link innerPrograms}. */
-export function mapInnerPrograms(eqn: Eqn, change: (program: Program, name: string) => Program): Eqn {
-  switch (eqn.op) {
-    case "scan":
-      return { ...eqn, params: { ...eqn.params, body: change(eqn.params.body, "body") } };
-    case "remat":
-      return { ...eqn, params: { ...eqn.params, body: change(eqn.params.body, "body") } };
-    case "shardMap":
-      return { ...eqn, params: { ...eqn.params, body: change(eqn.params.body, "body") } };
-    case "while": {
-      const condition = change(eqn.params.condition, "condition");
-      return { ...eqn, params: { ...eqn.params, condition, body: change(eqn.params.body, "body") } };
-    }
-    case "cond": {
-      const branches = eqn.params.branches.map((branch, i) => change(branch, `branch ${i}`));
-      return { ...eqn, params: { branches } };
-    }
-    case "customVjp": {
-      const body = change(eqn.params.body, "body");
-      const forward = change(eqn.params.forward, "forward");
-      return {
-        ...eqn,
-        params: { ...eqn.params, body, forward, backward: change(eqn.params.backward, "backward") },
-      };
-    }
-    default:
-      return eqn;
-  }
+export function mapInnerPrograms(eqn: Eqn, change: Change): Eqn {
+  return hasPrograms(eqn) ? withChangedBodies(eqn, change) : eqn;
+}
+
+function withChangedBodies<K extends ProgramOp>(eqn: Eqn<K>, change: Change): Eqn<K> {
+  const { op, ins, outs, params, source }: EqnParts<K> = eqn;
+  return makeEqn(op, ins, outs, changeBodies[op](params, change), source);
+}
+
+/** The programs an equation carries inside, with the names they have in its parameters. */
+export function innerPrograms(eqn: Eqn): readonly (readonly [name: string, program: Program])[] {
+  const found: (readonly [string, Program])[] = [];
+  mapInnerPrograms(eqn, (program, name) => {
+    found.push([name, program]);
+    return program;
+  });
+  return found;
 }
 
 /** Calls `visit` for every equation of the program and of the programs inside it. */

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { GoldenLayer } from "../../test/conformance/goldens/areas/circularPipeline.js";
 import { hostEngine } from "../engines/default.js";
 import { grad, jit, Mesh, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
-import { isCollective } from "../ir/ops.js";
+import { isCollective } from "../ir/opFacts.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
 import * as nn from "../nn/index.js";

@@ -5,7 +5,8 @@
  */
 import { type DType, isFloat } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
-import type { BinaryOp, CompareDirection, OpParams, UnaryOp } from "../ir/ops.js";
+import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
+import type { CompareDirection, OpParams } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { bind, bind1 } from "./builder.js";
 import type { Place } from "./place.js";

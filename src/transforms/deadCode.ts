@@ -1,4 +1,6 @@
-import type { Atom, Eqn, Program } from "../ir/program.js";
+import { liveEqns } from "../ir/liveness.js";
+import type { OpName, ProgramOp } from "../ir/ops.js";
+import { type Eqn, hasPrograms, type Program } from "../ir/program.js";
 import { at } from "../ir/shape.js";
 
 /** The program without equations whose results nobody reads, and without unread results of inner programs. */
@@ -17,85 +19,86 @@ interface Trimmed {
 
 /** Keeps all inputs in place; `read` tells which are used. */
 function trim(program: Program, wanted: readonly boolean[]): Trimmed {
-  const live = new Set<number>();
-  const mark = (atom: Atom) => {
-    if (atom.kind === "var") live.add(atom.id);
-  };
-  const outputs = program.outputs.filter((_, i) => wanted[i]);
-  outputs.forEach(mark);
-  const kept: Eqn[] = [];
-  for (let i = program.eqns.length - 1; i >= 0; i--) {
-    const eqn = at(program.eqns, i);
-    const used = eqn.outs.map((out) => live.has(out.id));
-    if (!used.includes(true)) continue;
-    const trimmed = trimEqn(eqn, used);
-    trimmed.ins.forEach(mark);
-    kept.push(trimmed);
-  }
-  const reduced = { inputs: program.inputs, eqns: kept.reverse(), outputs };
-  return { program: reduced, read: program.inputs.map((input) => live.has(input.id)) };
+  const outputs = pick(program.outputs, wanted);
+  const { eqns, isRead } = liveEqns(program, outputs, (eqn, used) =>
+    used.includes(true) ? trimEqn(eqn, used) : undefined,
+  );
+  return { program: { inputs: program.inputs, eqns, outputs }, read: program.inputs.map(isRead) };
 }
 
 const pick = <T>(list: readonly T[], keep: readonly boolean[]): T[] => list.filter((_, i) => keep[i]);
 
+/** What is left of an equation when only some of its results are read. */
+type Trim<K extends OpName> = (eqn: Eqn<K>, used: readonly boolean[]) => Eqn<K>;
+
+/** Ops with parts that can go; all others compute their results together. */
+const trims: { readonly [K in ProgramOp | "optimizationBarrier"]: Trim<K> } = {
+  scan: trimScan,
+  while: (eqn) => {
+    const { condition, body } = eqn.params;
+    return {
+      ...eqn,
+      params: { ...eqn.params, condition: removeDeadCode(condition), body: removeDeadCode(body) },
+    };
+  },
+  cond: (eqn, used) => {
+    const branches = eqn.params.branches.map((branch) => trim(branch, used));
+    const read = eqn.ins.slice(1).map((_, i) => branches.some((branch) => branch.read[i]));
+    return {
+      ...eqn,
+      ins: [at(eqn.ins, 0), ...pick(eqn.ins.slice(1), read)],
+      outs: pick(eqn.outs, used),
+      params: {
+        branches: branches.map(({ program }) => ({ ...program, inputs: pick(program.inputs, read) })),
+      },
+    };
+  },
+  remat: (eqn, used) => {
+    const { program, read } = trim(eqn.params.body, used);
+    const body = { ...program, inputs: pick(program.inputs, read) };
+    return {
+      ...eqn,
+      ins: pick(eqn.ins, read),
+      outs: pick(eqn.outs, used),
+      params: { ...eqn.params, body },
+    };
+  },
+  // The three programs agree on operands, results and residuals.
+  customVjp: (eqn) => eqn,
+  shardMap: (eqn, used) => {
+    const { program, read } = trim(eqn.params.body, used);
+    return {
+      ...eqn,
+      ins: pick(eqn.ins, read),
+      outs: pick(eqn.outs, used),
+      params: {
+        ...eqn.params,
+        body: { ...program, inputs: pick(program.inputs, read) },
+        inSpecs: pick(eqn.params.inSpecs, read),
+        outSpecs: pick(eqn.params.outSpecs, used),
+      },
+    };
+  },
+  optimizationBarrier: (eqn, used) => ({
+    ...eqn,
+    ins: pick(eqn.ins, used),
+    outs: pick(eqn.outs, used),
+  }),
+};
+
 function trimEqn(eqn: Eqn, used: readonly boolean[]): Eqn {
-  switch (eqn.op) {
-    case "scan":
-      return trimScan(eqn, used);
-    case "cond": {
-      const branches = eqn.params.branches.map((branch) => trim(branch, used));
-      const read = eqn.ins.slice(1).map((_, i) => branches.some((branch) => branch.read[i]));
-      return {
-        ...eqn,
-        ins: [at(eqn.ins, 0), ...pick(eqn.ins.slice(1), read)],
-        outs: pick(eqn.outs, used),
-        params: {
-          branches: branches.map(({ program }) => ({ ...program, inputs: pick(program.inputs, read) })),
-        },
-      };
-    }
-    case "remat": {
-      const { program, read } = trim(eqn.params.body, used);
-      const body = { ...program, inputs: pick(program.inputs, read) };
-      return {
-        ...eqn,
-        ins: pick(eqn.ins, read),
-        outs: pick(eqn.outs, used),
-        params: { ...eqn.params, body },
-      };
-    }
-    case "shardMap": {
-      const { program, read } = trim(eqn.params.body, used);
-      return {
-        ...eqn,
-        ins: pick(eqn.ins, read),
-        outs: pick(eqn.outs, used),
-        params: {
-          ...eqn.params,
-          body: { ...program, inputs: pick(program.inputs, read) },
-          inSpecs: pick(eqn.params.inSpecs, read),
-          outSpecs: pick(eqn.params.outSpecs, used),
-        },
-      };
-    }
-    case "while": {
-      const everything = (p: Program) =>
-        trim(
-          p,
-          p.outputs.map(() => true),
-        ).program;
-      const { condition, body } = eqn.params;
-      return { ...eqn, params: { ...eqn.params, condition: everything(condition), body: everything(body) } };
-    }
-    case "optimizationBarrier":
-      return { ...eqn, ins: pick(eqn.ins, used), outs: pick(eqn.outs, used) };
-    default:
-      return eqn;
-  }
+  if (hasPrograms(eqn) || eqn.op === "optimizationBarrier") return trimParts(eqn, used);
+  return eqn;
+}
+
+function trimParts<K extends keyof typeof trims>(eqn: Eqn<K>, used: readonly boolean[]): Eqn<K> {
+  const { op }: { readonly op: K } = eqn;
+  const rule: Trim<K> = trims[op];
+  return rule(eqn, used);
 }
 
 /** A carry is needed when its end is read, or when a needed output of the body reads it. */
-function trimScan(eqn: Eqn<"scan">, used: readonly boolean[]): Eqn {
+function trimScan(eqn: Eqn<"scan">, used: readonly boolean[]): Eqn<"scan"> {
   const { numConsts, numCarry, body } = eqn.params;
   const wanted = [...used];
   let trimmed = trim(body, wanted);

@@ -1,5 +1,5 @@
 import { type DType, isInteger, roundTo } from "../ir/dtype.js";
-import { isElementwise } from "../ir/ops.js";
+import { isElementwise } from "../ir/opFacts.js";
 import { type Atom, type Eqn, type Literal, newLiteral } from "../ir/program.js";
 import { at, range, sameNumbers } from "../ir/shape.js";
 

@@ -1,5 +1,5 @@
-import { isCollective, type OpName } from "../ir/ops.js";
-import { type Atom, type Eqn, innerPrograms, mapInnerPrograms, type Program } from "../ir/program.js";
+import { factsOf } from "../ir/opFacts.js";
+import { type Atom, type Eqn, mapInnerPrograms, type Program } from "../ir/program.js";
 import { removeDeadCode } from "./deadCode.js";
 import { identity } from "./identities.js";
 
@@ -43,11 +43,9 @@ function mergeEquations(program: Program): Program {
   return { inputs: program.inputs, eqns, outputs: program.outputs.map(resolve) };
 }
 
-const neverMerged: ReadonlySet<OpName> = new Set(["optimizationBarrier", "name"]);
-
 /** A text that is equal for equations that compute the same. */
 function mergeKey(eqn: Eqn): string | undefined {
-  if (neverMerged.has(eqn.op) || isCollective(eqn.op) || innerPrograms(eqn).length > 0) return undefined;
+  if (!factsOf(eqn.op).merges) return undefined;
   const ins = eqn.ins.map((a) =>
     a.kind === "var" ? `%${a.id}` : `${Object.is(a.value, -0) ? "-0" : a.value}:${a.type.dtype}`,
   );

@@ -1,4 +1,4 @@
-import type { OpName } from "../ir/ops.js";
+import { factsOf } from "../ir/opFacts.js";
 import type { Atom, Eqn, Program, Var } from "../ir/program.js";
 
 /** A joint program cut where its late inputs come in. */
@@ -10,9 +10,6 @@ export interface Split {
   /** The values of the forward part that the backward part reads, in the order of its inputs. */
   readonly residuals: readonly Var[];
 }
-
-/** Cheap to make again from something smaller, so not worth keeping. */
-const remade: ReadonlySet<OpName> = new Set(["iota", "broadcastInDim"]);
 
 /**
  * Cuts a program into the part that needs only the first `numEarly` inputs and the rest.
@@ -40,7 +37,7 @@ export function split(joint: Program, numEarly: number, numEarlyOutputs: number)
   const need = (atom: Atom): void => {
     if (atom.kind !== "var" || late.has(atom.id)) return;
     const eqn = definition.get(atom.id);
-    if (!eqn || !remade.has(eqn.op)) {
+    if (!eqn || !factsOf(eqn.op).remade) {
       residuals.set(atom.id, atom);
       return;
     }

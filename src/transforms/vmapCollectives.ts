@@ -1,5 +1,6 @@
 import { axesCoordinates, axesSize, type MeshAxis } from "../ir/mesh.js";
-import type { CollectiveOp, OpParams } from "../ir/ops.js";
+import type { CollectiveOp } from "../ir/opFacts.js";
+import type { OpParams } from "../ir/ops.js";
 import { at, range } from "../ir/shape.js";
 import { bind1 } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";

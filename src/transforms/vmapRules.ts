@@ -1,4 +1,5 @@
-import type { OpName, OpParams, reduceOps } from "../ir/ops.js";
+import type { ReduceOp } from "../ir/opFacts.js";
+import type { OpName, OpParams } from "../ir/ops.js";
 import { at } from "../ir/shape.js";
 import { bind, bind1 } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -43,7 +44,7 @@ function shifted<K extends OpName>(
 
 const next = (dim: number): number => dim + 1;
 
-const reduce: VmapRule<(typeof reduceOps)[number]> = shifted(({ dims }) => ({ dims: dims.map(next) }));
+const reduce: VmapRule<ReduceOp> = shifted(({ dims }) => ({ dims: dims.map(next) }));
 
 /** A padding value that differs within the batch is chosen wherever a padded mask shows no element. */
 function pad(ins: readonly Batched[], params: OpParams["pad"], context: BatchContext): Batched[] {

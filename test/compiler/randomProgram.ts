@@ -1,7 +1,8 @@
 import { type DType, dtypes, isFloat, isInteger } from "../../src/ir/dtype.js";
 import { inferTypes } from "../../src/ir/infer.js";
 import type { MeshAxis } from "../../src/ir/mesh.js";
-import { binaryOps, type CompareDirection, type OpName, type OpParams, unaryOps } from "../../src/ir/ops.js";
+import { opsOf } from "../../src/ir/opFacts.js";
+import type { CompareDirection, OpName, OpParams } from "../../src/ir/ops.js";
 import {
   type Atom,
   type Eqn,
@@ -120,7 +121,7 @@ class Maker {
 
 type StepMaker = (m: Maker, x: Var) => void;
 
-const FLOAT_UNARY = new Set<string>(unaryOps.filter((op) => op !== "not"));
+const FLOAT_UNARY = new Set<string>(opsOf("unary").filter((op) => op !== "not"));
 const JUMPY = new Set<string>(["floor", "ceil", "round", "sign", "rem"]);
 /** Ops with poles, ends or infinite slopes, where the last bits of an operand decide everything. */
 const STEEP = new Set<string>([
@@ -149,7 +150,7 @@ function simple(weight: number, maker: StepMaker): void {
 
 simple(6, (m, x) => {
   const { dtype } = x.type;
-  const ops = unaryOps.filter((op) => {
+  const ops = opsOf("unary").filter((op) => {
     if (dtype === "bool") return op === "not";
     if (isInteger(dtype)) return INT_UNARY.has(op);
     return FLOAT_UNARY.has(op) && (!STEEP.has(op) || m.isExact(x));
@@ -162,7 +163,7 @@ simple(6, (m, x) => {
 
 simple(10, (m, x) => {
   const { dtype } = x.type;
-  const ops = binaryOps.filter((op) => {
+  const ops = opsOf("binary").filter((op) => {
     const isBits = op === "and" || op === "or" || op === "xor";
     const isShift = op === "shl" || op === "shrLogical" || op === "shrArithmetic";
     if (dtype === "bool") return isBits || op === "max" || op === "min";

@@ -1,5 +1,5 @@
 import { byteSize } from "../../ir/dtype.js";
-import { isElementwise } from "../../ir/ops.js";
+import { isElementwise } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import { align, type Dim, type DimList, expand, freshMap, type IndexMap } from "./dims.js";

@@ -1,6 +1,7 @@
 import type { DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
-import type { CompareDirection, ElementwiseOp } from "../../ir/ops.js";
+import type { ElementwiseOp } from "../../ir/opFacts.js";
+import type { CompareDirection } from "../../ir/ops.js";
 import { at } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
 import * as math from "../wasm/math.js";

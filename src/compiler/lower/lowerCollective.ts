@@ -1,5 +1,5 @@
 import { axesSize, deviceGroups } from "../../ir/mesh.js";
-import type { CollectiveOp } from "../../ir/ops.js";
+import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { Eqn } from "../../ir/program.js";
 import { at, sizeOf } from "../../ir/shape.js";
 import { bytesOf, refOf } from "../plan/buffers.js";

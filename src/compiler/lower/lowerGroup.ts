@@ -1,5 +1,5 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
-import { type ElementwiseOp, isElementwise } from "../../ir/ops.js";
+import { type ElementwiseOp, isElementwise } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import { type Dim, type DimList, expand } from "../fuse/dims.js";

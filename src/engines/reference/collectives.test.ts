@@ -3,7 +3,8 @@ import { applyOpSpmd, buildProgram } from "../../../test/support/interpreting.js
 import type { DType } from "../../ir/dtype.js";
 import { AxisError, ValueError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
-import type { CollectiveOp, OpParams } from "../../ir/ops.js";
+import type { CollectiveOp } from "../../ir/opFacts.js";
+import type { OpParams } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
 import { at, range, type Shape, sizeOf, tensorType } from "../../ir/shape.js";
 import { interpretSpmd } from "./interpret.js";

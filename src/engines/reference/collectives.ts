@@ -1,7 +1,8 @@
 import type { DType } from "../../ir/dtype.js";
 import { AxisError, ValueError } from "../../ir/errors.js";
 import { axisSizeIn, deviceGroups, formatMesh, type MeshAxis, positionAlong } from "../../ir/mesh.js";
-import type { CollectiveOp, OpName, OpParams } from "../../ir/ops.js";
+import type { CollectiveOp } from "../../ir/opFacts.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
 import { at, range, type TensorType } from "../../ir/shape.js";
 import { maxFold, minFold, sumFold } from "./reductions.js";
 import type { Context, EvalRule } from "./rule.js";

@@ -2,7 +2,8 @@
 import { describe, expect, test } from "vitest";
 import { applyOp } from "../../../test/support/interpreting.js";
 import type { DType } from "../../ir/dtype.js";
-import type { BinaryOp, CompareDirection, UnaryOp } from "../../ir/ops.js";
+import type { BinaryOp, UnaryOp } from "../../ir/opFacts.js";
+import type { CompareDirection } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";

@@ -1,5 +1,6 @@
 import { type DType, isFloat, isInteger, limits, roundHalfEven, viewHost } from "../../ir/dtype.js";
-import type { CompareDirection, ElementwiseOp, OpName } from "../../ir/ops.js";
+import type { ElementwiseOp } from "../../ir/opFacts.js";
+import type { CompareDirection, OpName } from "../../ir/ops.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
 import {
   erf,

@@ -1,5 +1,6 @@
 import { allocateHost } from "../../ir/dtype.js";
-import type { movementOps, OpParams } from "../../ir/ops.js";
+import type { MovementOp } from "../../ir/opFacts.js";
+import type { OpParams } from "../../ir/ops.js";
 import { at, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../../ir/shape.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
 import {
@@ -68,10 +69,10 @@ function dynamicUpdateSlice(x: HostTensor, update: HostTensor, starts: readonly 
   return { type: x.type, data };
 }
 
-type MovementOp = (typeof movementOps)[number] | "iota";
+type MadeOp = MovementOp | "iota";
 
 /** The meaning of the ops that make and move elements; none of them looks at a value. */
-export const movementRules: { readonly [K in MovementOp]: EvalRule<K> } = {
+export const movementRules: { readonly [K in MadeOp]: EvalRule<K> } = {
   iota: onEveryLane((_ins, params, types) => [iota(params, at(types, 0))]),
   broadcastInDim: onEveryLane((ins, params) => [broadcastInDim(at(ins, 0), params)]),
   reshape: onEveryLane((ins, _params, types) => [{ type: at(types, 0), data: at(ins, 0).data }]),

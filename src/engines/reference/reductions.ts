@@ -1,5 +1,6 @@
 import { type DType, isFloat, isInteger, limits } from "../../ir/dtype.js";
-import type { OpParams, reduceOps } from "../../ir/ops.js";
+import type { ReduceOp } from "../../ir/opFacts.js";
+import type { OpParams } from "../../ir/ops.js";
 import { at, inversePermutation, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
 import { transposed } from "./strided.js";
@@ -95,7 +96,7 @@ function cumsum(x: HostTensor, { dim, reverse }: OpParams["cumsum"]): HostTensor
   return transposed(encode(rowsType, result), inversePermutation(order));
 }
 
-const reduction = (fold: (dtype: DType) => Fold): EvalRule<(typeof reduceOps)[number]> =>
+const reduction = (fold: (dtype: DType) => Fold): EvalRule<ReduceOp> =>
   onEveryLane((ins, { dims }, types) => {
     const x = at(ins, 0);
     return [reduce(x, dims, fold(x.type.dtype), at(types, 0))];
@@ -104,7 +105,7 @@ const reduction = (fold: (dtype: DType) => Fold): EvalRule<(typeof reduceOps)[nu
 const extreme = (beats: (x: number, best: number) => boolean): EvalRule<"argmax" | "argmin"> =>
   onEveryLane((ins, { dim }, types) => [indexOfExtreme(at(ins, 0), dim, beats, at(types, 0))]);
 
-type ReductionOp = (typeof reduceOps)[number] | "argmax" | "argmin" | "cumsum";
+type ReductionOp = ReduceOp | "argmax" | "argmin" | "cumsum";
 
 /** The meaning of the ops that take many elements together. */
 export const reductionRules: { readonly [K in ReductionOp]: EvalRule<K> } = {

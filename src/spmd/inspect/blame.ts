@@ -1,5 +1,5 @@
 import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
-import { isCollective } from "../../ir/ops.js";
+import { isCollectiveEqn } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
 import { type Layout, status } from "./watch.js";
@@ -174,7 +174,7 @@ class Search {
     if (!made) return this.causesOfInput(variable, frame, position);
     const { eqn, result } = made;
     const operands = eqn.ins.map((atom): Read => ({ atom, frame, position }));
-    if (isCollective(eqn.op) && "axes" in eqn.params) {
+    if (isCollectiveEqn(eqn)) {
       const axes = eqn.params.axes.map(({ name }) => name);
       return this.groupOf(position, axes).flatMap((other) =>
         operands.map((read) => ({ ...read, position: other })),

@@ -1,7 +1,7 @@
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
-import { type CollectiveOp, isCollective, isElementwise } from "../../ir/ops.js";
+import { type CollectiveOp, flopsOf, isCollectiveEqn, opFacts } from "../../ir/opFacts.js";
 import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
-import { at, sizeOf } from "../../ir/shape.js";
+import { at } from "../../ir/shape.js";
 import { simplify } from "../../transforms/simplify.js";
 import { bytesOf } from "../partition/propagate.js";
 import { type JitOptions, perDevice } from "../run/call.js";
@@ -104,8 +104,9 @@ class Tally {
 
   private addEqn(eqn: Eqn, times: number): void {
     this.flops += flopsOf(eqn) * times;
-    if ("axes" in eqn.params && isCollective(eqn.op)) {
-      this.addCollective(eqn.op, eqn.params.axes, sentBytes(eqn, axesSize(eqn.params.axes)), times);
+    if (isCollectiveEqn(eqn)) {
+      const { axes } = eqn.params;
+      this.addCollective(eqn.op, axes, opFacts[eqn.op].sends(total(eqn.ins), axesSize(axes)), times);
     }
     if (eqn.op === "while") this.hasOpenLoops = true;
     if (eqn.op === "cond") {
@@ -142,49 +143,6 @@ class Tally {
       count: cost.count + (known?.count ?? 0),
       bytes: cost.bytes + (known?.bytes ?? 0),
     });
-  }
-}
-
-function flopsOf(eqn: Eqn): number {
-  const results = eqn.outs.reduce((n, { type }) => n + sizeOf(type.shape), 0);
-  switch (eqn.op) {
-    case "dotGeneral": {
-      const { shape } = at(eqn.ins, 0).type;
-      return 2 * results * eqn.params.lhsContract.reduce((n, d) => n * at(shape, d), 1);
-    }
-    case "name":
-    case "stopGradient":
-    case "bitcast":
-      return 0;
-    case "reduceSum":
-    case "reduceMax":
-    case "reduceMin":
-    case "argmax":
-    case "argmin":
-    case "cumsum":
-      return sizeOf(at(eqn.ins, 0).type.shape);
-    case "scatter":
-      return eqn.params.combine === "add" ? sizeOf(at(eqn.ins, 2).type.shape) : 0;
-    default:
-      return isElementwise(eqn.op) ? results : 0;
-  }
-}
-
-/** The bytes that a device sends when n devices carry out a collective in the usual rings. */
-function sentBytes(eqn: Eqn, n: number): number {
-  const bytes = total(eqn.ins);
-  switch (eqn.op) {
-    case "psum":
-    case "pmax":
-    case "pmin":
-      return (2 * bytes * (n - 1)) / n;
-    case "allGather":
-      return bytes * (n - 1);
-    case "psumScatter":
-    case "allToAll":
-      return (bytes * (n - 1)) / n;
-    default:
-      return bytes;
   }
 }
 

@@ -1,7 +1,8 @@
-import { byteSize, isFloat } from "../../ir/dtype.js";
+import { isFloat } from "../../ir/dtype.js";
 import type { MeshAxis } from "../../ir/mesh.js";
+import { linearOperand } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
-import { at, range } from "../../ir/shape.js";
+import { at } from "../../ir/shape.js";
 import { countUses } from "./joinSums.js";
 import { type Varying, varyingOutputs } from "./replication.js";
 
@@ -124,37 +125,7 @@ function linearStep(
     const value = made?.op === "broadcastInDim" ? at(made.ins, 0) : atom;
     return value.kind === "literal" && value.value === 0;
   };
-  const through = (i: number) => ({
-    operand: at(eqn.ins, i),
-    others: range(eqn.ins.length)
-      .filter((other) => other !== i)
-      .map((other) => at(eqn.ins, other)),
-  });
-  switch (eqn.op) {
-    case "reshape":
-    case "transpose":
-    case "neg":
-    case "reduceSum":
-    case "broadcastInDim":
-    case "slice":
-    case "reverse":
-      return through(0);
-    case "convert": {
-      const [from, to] = [at(eqn.ins, 0).type.dtype, eqn.params.dtype];
-      // In the wider type a sum over devices is rounded less.
-      return isFloat(from) && isFloat(to) && byteSize(from) < byteSize(to) ? through(0) : undefined;
-    }
-    case "add": {
-      const zero = eqn.ins.findIndex(isZero);
-      return zero < 0 ? undefined : through(1 - zero);
-    }
-    case "pad":
-      return isZero(at(eqn.ins, 1)) ? through(0) : undefined;
-    case "scatter":
-      return eqn.params.combine === "add" && isZero(at(eqn.ins, 0)) ? through(2) : undefined;
-    case "dynamicUpdateSlice":
-      return isZero(at(eqn.ins, 0)) ? through(1) : undefined;
-    default:
-      return undefined;
-  }
+  const linear = linearOperand(eqn, isZero);
+  if (linear === undefined) return undefined;
+  return { operand: at(eqn.ins, linear), others: eqn.ins.filter((_, i) => i !== linear) };
 }

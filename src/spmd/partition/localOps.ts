@@ -1,5 +1,7 @@
 import { type DimAxes, type MeshShape, type Spec, splitCount } from "../../ir/mesh.js";
-import type { Eqn } from "../../ir/program.js";
+import type { ElementwiseOp } from "../../ir/opFacts.js";
+import type { AxisOp, OpName, ProgramOp } from "../../ir/ops.js";
+import type { Eqn, EqnParts } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -16,32 +18,75 @@ export interface LocalContext {
   readonly resultSpecs: readonly Spec[];
 }
 
-/** Emits an equation on blocks: sizes in its parameters become those of the blocks, positions get offsets. */
-export function emitLocal(eqn: Eqn, ins: readonly Tensor[], context: LocalContext): Tensor[] {
-  const outShape = () => localShape(at(eqn.outs, 0).type.shape, at(context.resultSpecs, 0), context.mesh);
-  switch (eqn.op) {
-    case "broadcastInDim":
-      return bind("broadcastInDim", ins, { ...eqn.params, shape: outShape() });
-    case "reshape":
-      return bind("reshape", ins, { shape: outShape() });
-    case "slice": {
-      const x = at(ins, 0);
-      const limits = eqn.params.limits.map((limit, d) =>
-        at(eqn.ins, 0).type.shape[d] === limit ? at(x.shape, d) : limit,
-      );
-      return bind("slice", ins, { ...eqn.params, limits });
-    }
-    case "dynamicSlice":
-      return bind("dynamicSlice", ins, { sizes: outShape() });
-    case "iota":
-      return [iota(eqn, outShape(), context)];
-    case "gather":
-      return [gather(eqn, ins, context)];
-    case "scatter":
-      return [scatter(eqn, ins, context)];
-    default:
-      return bind(eqn.op, ins, eqn.params);
-  }
+/** An equation on blocks of its operands. */
+type Rule<K extends OpName> = (
+  eqn: Eqn<K>,
+  ins: readonly Tensor[],
+  context: LocalContext,
+) => readonly Tensor[];
+
+/** The ops that the partitioner asks for blocks of: it opens those with programs inside itself. */
+export type LocalOp = Exclude<OpName, ProgramOp>;
+
+/** Nothing in the parameters is a size or a position of a dim that is split. */
+function same<K extends OpName>(eqn: Eqn<K>, ins: readonly Tensor[]): Tensor[] {
+  const { op, params }: EqnParts<K> = eqn;
+  return bind(op, ins, params);
+}
+
+/** Sizes in the parameters become those of the blocks, positions get offsets. Elementwise ops have neither. */
+const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K> } = {
+  optimizationBarrier: same,
+  iota: (eqn, _ins, context) => [iota(eqn, outShape(eqn, context), context)],
+  broadcastInDim: (eqn, ins, context) =>
+    bind("broadcastInDim", ins, { ...eqn.params, shape: outShape(eqn, context) }),
+  reshape: (eqn, ins, context) => bind("reshape", ins, { shape: outShape(eqn, context) }),
+  transpose: same,
+  reverse: same,
+  slice: (eqn, ins) => {
+    const [whole, block] = [at(eqn.ins, 0).type.shape, at(ins, 0).shape];
+    const limits = eqn.params.limits.map((limit, d) => (whole[d] === limit ? at(block, d) : limit));
+    return bind("slice", ins, { ...eqn.params, limits });
+  },
+  pad: same,
+  concatenate: same,
+  dynamicSlice: (eqn, ins, context) => bind("dynamicSlice", ins, { sizes: outShape(eqn, context) }),
+  dynamicUpdateSlice: same,
+  gather: (eqn, ins, context) => [gather(eqn, ins, context)],
+  scatter: (eqn, ins, context) => [scatter(eqn, ins, context)],
+  reduceSum: same,
+  reduceMax: same,
+  reduceMin: same,
+  argmax: same,
+  argmin: same,
+  cumsum: same,
+  sort: same,
+  dotGeneral: same,
+  shardingConstraint: same,
+};
+
+type RuledOp = keyof typeof rules;
+
+const isRuled = (eqn: Eqn): eqn is Eqn<RuledOp> => Object.hasOwn(rules, eqn.op);
+
+/** Emits an equation on blocks. */
+export function emitLocal(
+  eqn: Eqn<LocalOp>,
+  ins: readonly Tensor[],
+  context: LocalContext,
+): readonly Tensor[] {
+  return isRuled(eqn) ? applyRule(eqn, ins, context) : same(eqn, ins);
+}
+
+function applyRule<K extends RuledOp>(eqn: Eqn<K>, ins: readonly Tensor[], context: LocalContext) {
+  const { op }: { readonly op: K } = eqn;
+  const rule: Rule<K> = rules[op];
+  return rule(eqn, ins, context);
+}
+
+/** The shape of this device's block of the result. */
+function outShape({ outs }: Eqn, { resultSpecs, mesh }: LocalContext): number[] {
+  return localShape(at(outs, 0).type.shape, at(resultSpecs, 0), mesh);
 }
 
 function localShape(shape: readonly number[], spec: Spec, mesh: MeshShape): number[] {

@@ -22,7 +22,7 @@ import {
   withShardingConstraint,
 } from "../../index.js";
 import type { Spec } from "../../ir/mesh.js";
-import { isCollective } from "../../ir/ops.js";
+import { isCollective } from "../../ir/opFacts.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";

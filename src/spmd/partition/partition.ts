@@ -1,4 +1,4 @@
-import { ShardingError } from "../../ir/errors.js";
+import { InternalError, ShardingError } from "../../ir/errors.js";
 import {
   axisSizeIn,
   blockShape,
@@ -19,7 +19,7 @@ import { deferSums } from "./deferSums.js";
 import { factorRule } from "./factors.js";
 import { inlineCalls } from "./inlineCalls.js";
 import { joinSums } from "./joinSums.js";
-import { emitLocal } from "./localOps.js";
+import { emitLocal, type LocalOp } from "./localOps.js";
 import { ownConstants } from "./ownConstants.js";
 import {
   assignAxes,
@@ -287,6 +287,9 @@ class Partitioner {
         const blocks = ops.optimizationBarrier(ins.map(({ block }) => block));
         return blocks.map((block, i) => ({ kind: "blocks", block, spec: at(ins, i).spec }));
       }
+      case "remat":
+      case "customVjp":
+        throw new InternalError(`[partition] ${eqn.op} must be inlined before`);
       default:
         return this.local(eqn, ins);
     }
@@ -304,7 +307,7 @@ class Partitioner {
   }
 
   /** An op on blocks: operands are brought to shardings that agree, partial results are combined. */
-  private local(eqn: Eqn, ins: readonly Blocks[]): Blocks[] {
+  private local(eqn: Eqn<LocalOp>, ins: readonly Blocks[]): Blocks[] {
     const { mesh } = this;
     const rule = factorRule(eqn);
     const wishes = [

@@ -1,4 +1,5 @@
 import type { MeshAxis } from "../../ir/mesh.js";
+import type { AxisOp, OpName, ProgramOp } from "../../ir/ops.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 
@@ -39,63 +40,73 @@ export function varyingOutputs(
   return program.outputs.map(read);
 }
 
+/** Along which axes the results of an equation may vary, given those of its operands. */
+type Rule<K extends OpName> = (eqn: Eqn<K>, ins: readonly Varying[], visit: Visit) => readonly Varying[];
+
+/** All devices along the axes end up with the same. */
+const equal = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [without(union(...ins), params.axes)];
+
+/** Every device along the axes has a share of its own. */
+const own = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [union(...ins, named(params.axes))];
+
+/** The body itself. */
+const called: Rule<"remat" | "customVjp"> = ({ params }, ins, visit) =>
+  varyingOutputs(params.body, ins, visit);
+
+/** The ops that devices may tell apart, or whose results depend on some of the operands only. */
+const rules: { readonly [K in AxisOp | ProgramOp | "optimizationBarrier"]: Rule<K> } = {
+  psum: equal,
+  pmax: equal,
+  pmin: equal,
+  allGather: equal,
+  psumScatter: own,
+  ppermute: own,
+  allToAll: own,
+  axisIndex: own,
+  optimizationBarrier: (_, ins) => ins,
+  scan: ({ params: { body, numConsts, numCarry } }, ins, visit) => {
+    const [consts, carries] = [ins.slice(0, numConsts), ins.slice(numConsts, numConsts + numCarry)];
+    const xs = ins.slice(numConsts + numCarry);
+    return untilStable(carries, (carry) => varyingOutputs(body, [...consts, ...carry, ...xs], visit));
+  },
+  while: ({ params: { condition, body, numConditionConsts, numBodyConsts } }, ins, visit) => {
+    const [conditionIns, bodyIns] = [ins.slice(0, numConditionConsts), ins.slice(numConditionConsts)];
+    return untilStable(bodyIns.slice(numBodyConsts), (carry) => {
+      const verdict = at(varyingOutputs(condition, [...conditionIns, ...carry], visit), 0);
+      const outs = varyingOutputs(body, [...bodyIns.slice(0, numBodyConsts), ...carry], visit);
+      return outs.map((out) => union(out, verdict));
+    });
+  },
+  cond: ({ params, outs }, [index = none, ...operands], visit) => {
+    const results = params.branches.map((branch) => varyingOutputs(branch, operands, visit));
+    return outs.map((_, i) => union(index, ...results.map((result) => at(result, i))));
+  },
+  remat: called,
+  customVjp: called,
+  shardMap: ({ params: { manual, inSpecs, outSpecs, body } }, ins, visit) => {
+    const split = ins.map((varying, i) => union(varying, new Set(at(inSpecs, i).flat())));
+    return varyingOutputs(body, split, visit).map(
+      (varying, i) =>
+        new Set([...varying].filter((a) => !manual.includes(a) || at(outSpecs, i).flat().includes(a))),
+    );
+  },
+};
+
+type RuledOp = keyof typeof rules;
+
+const isRuled = (eqn: Eqn): eqn is Eqn<RuledOp> => Object.hasOwn(rules, eqn.op);
+
+/** Equal operands give equal results on every device, unless a rule says otherwise. */
 function varyingOf(eqn: Eqn, ins: readonly Varying[], visit: Visit): readonly Varying[] {
+  if (isRuled(eqn)) return applyRule(eqn, ins, visit);
   const all = union(...ins);
-  switch (eqn.op) {
-    case "psum":
-    case "pmax":
-    case "pmin":
-    case "allGather":
-      return [without(all, eqn.params.axes)];
-    case "psumScatter":
-    case "ppermute":
-    case "allToAll":
-    case "axisIndex":
-      return [union(all, named(eqn.params.axes))];
-    case "optimizationBarrier":
-      return ins;
-    case "scan": {
-      const { body, numConsts, numCarry } = eqn.params;
-      return untilStable(ins.slice(numConsts, numConsts + numCarry), (carry) =>
-        varyingOutputs(
-          body,
-          [...ins.slice(0, numConsts), ...carry, ...ins.slice(numConsts + numCarry)],
-          visit,
-        ),
-      );
-    }
-    case "while": {
-      const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
-      const [conditionIns, bodyIns] = [ins.slice(0, numConditionConsts), ins.slice(numConditionConsts)];
-      return untilStable(bodyIns.slice(numBodyConsts), (carry) => {
-        const verdict = at(varyingOutputs(condition, [...conditionIns, ...carry], visit), 0);
-        const outs = varyingOutputs(body, [...bodyIns.slice(0, numBodyConsts), ...carry], visit);
-        return outs.map((out) => union(out, verdict));
-      });
-    }
-    case "cond": {
-      const [index = none, ...operands] = ins;
-      const results = eqn.params.branches.map((branch) => varyingOutputs(branch, operands, visit));
-      return eqn.outs.map((_, i) => union(index, ...results.map((result) => at(result, i))));
-    }
-    case "remat":
-    case "customVjp":
-      return varyingOutputs(eqn.params.body, ins, visit);
-    case "shardMap": {
-      const { manual, inSpecs, outSpecs, body } = eqn.params;
-      const inner = varyingOutputs(
-        body,
-        ins.map((varying, i) => union(varying, new Set(at(inSpecs, i).flat()))),
-        visit,
-      );
-      return inner.map(
-        (varying, i) =>
-          new Set([...varying].filter((a) => !manual.includes(a) || at(outSpecs, i).flat().includes(a))),
-      );
-    }
-    default:
-      return eqn.outs.map(() => all);
-  }
+  return eqn.outs.map(() => all);
+}
+
+function applyRule<K extends RuledOp>(eqn: Eqn<K>, ins: readonly Varying[], visit: Visit) {
+  const { op }: { readonly op: K } = eqn;
+  const rule: Rule<K> = rules[op];
+  return rule(eqn, ins, visit);
 }
 
 /** Grows the carry's axes until another iteration adds none. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Mesh, np } from "../../index.js";
-import type { CollectiveOp } from "../../ir/ops.js";
+import type { CollectiveOp } from "../../ir/opFacts.js";
 import { adamw } from "../../optim/index.js";
 import type { ModelConfig } from "../models/config.js";
 import { createTraining } from "./training.js";

@@ -2,7 +2,8 @@ import { type HostTensor, hostTensor } from "../../../src/engines/reference/tens
 import { type DType, isFloat } from "../../../src/ir/dtype.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
 import { axesSize } from "../../../src/ir/mesh.js";
-import type { CollectiveOp, OpName, OpTable, UnaryOp } from "../../../src/ir/ops.js";
+import type { CollectiveOp, UnaryOp } from "../../../src/ir/opFacts.js";
+import type { OpName, OpTable } from "../../../src/ir/ops.js";
 import { newLiteral } from "../../../src/ir/program.js";
 import { range, type Shape, tensorType } from "../../../src/ir/shape.js";
 import { buildProgram } from "../../support/interpreting.js";

@@ -1,0 +1,37 @@
+import type { Atom, Eqn, Program } from "./program.js";
+import { at } from "./shape.js";
+
+/** What is left of a program when what nobody reads is gone, and which of its values are read. */
+export interface Live {
+  readonly eqns: readonly Eqn[];
+  readonly isRead: (value: { readonly id: number }) => boolean;
+}
+
+/**
+ * Walks from some outputs back to what they need.
+ *
+ * @param keep told which results of an equation are read, gives what is to stay of it, if anything
+ */
+export function liveEqns(
+  program: Program,
+  outputs: readonly Atom[],
+  keep: (eqn: Eqn, used: readonly boolean[]) => Eqn | undefined,
+): Live {
+  const live = new Set<number>();
+  const mark = (atom: Atom) => {
+    if (atom.kind === "var") live.add(atom.id);
+  };
+  outputs.forEach(mark);
+  const kept: Eqn[] = [];
+  for (let i = program.eqns.length - 1; i >= 0; i--) {
+    const eqn = at(program.eqns, i);
+    const rest = keep(
+      eqn,
+      eqn.outs.map((out) => live.has(out.id)),
+    );
+    if (!rest) continue;
+    rest.ins.forEach(mark);
+    kept.push(rest);
+  }
+  return { eqns: kept.reverse(), isRead: ({ id }) => live.has(id) };
+}
