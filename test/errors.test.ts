@@ -294,6 +294,7 @@ describe("trees that do not fit", () => {
     ],
     [
       "inAxes for other arguments",
+      // @ts-expect-error one dim too many
       () => vmap((v: Tensor) => v, { inAxes: [0, 0] })(x),
       TreeError,
       "tree",

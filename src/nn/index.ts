@@ -123,6 +123,7 @@ export {
   getSharding,
   type ParamInitializer,
   Partitioned,
+  type ShardingTree,
   withPartitioning,
 } from "./partitioned.js";
 export { type ModuleRematOptions, remat } from "./remat.js";

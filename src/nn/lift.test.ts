@@ -135,6 +135,7 @@ describe("nn.scan", () => {
     ).toThrow("[nn.scan] the mapped dims must have one size:\n  0 has 2 along dim 0\n  length is 3");
     expect(() =>
       nn
+        // @ts-expect-error more entries than arguments
         .scan(Step, { ...params, inAxes: [0, 1] })()
         .init(key, x, x),
     ).toThrow("inAxes has 2 entries");

@@ -22,6 +22,11 @@ export interface MethodsOption {
   readonly methods?: readonly string[];
 }
 
+/** What tells functions from module classes, which are functions of a configuration. */
+export interface NoModuleClass {
+  readonly moduleName?: never;
+}
+
 /** A function of arguments, with the scopes that it uses. */
 export type LiftedCall = (
   scopes: readonly Scope[],

@@ -14,6 +14,14 @@ export function leadingModules(args: readonly unknown[]): [modules: unknown[], r
   return [args.slice(0, count), args.slice(count)];
 }
 
+/** The arguments after the modules in front, which are no part of what a transform maps. */
+export type AfterModules<A> = A extends readonly [
+  Readonly<Record<"init" | "apply" | "with", unknown>>,
+  ...infer Rest,
+]
+  ? AfterModules<Rest>
+  : A;
+
 /** The arguments of a lifted call, of which only some leaves take part in the transform. */
 export interface LiftedArguments {
   /** The leaves that take part. */

@@ -80,19 +80,19 @@ const isSpec = (node: unknown) => node instanceof PartitionSpec;
 
 /** {@link logicalToMeshAxes} for every spec of a tree, such as that of {@link getPartitionSpec}. */
 export function logicalToMesh<T>(specs: T, rules: LogicalRules = current): T {
-  return mapSpecs(specs, (spec) => logicalToMeshAxes(spec.entries, rules)) as T;
+  return mapSpecs<T, T>(specs, (spec) => logicalToMeshAxes(spec.entries, rules));
 }
 
 /** {@link logicalToMesh} on a mesh: a tree of {@link NamedSharding}. */
-export function logicalToMeshSharding<R = unknown>(
-  specs: unknown,
+export function logicalToMeshSharding<T>(
+  specs: T,
   mesh: Mesh,
   rules: LogicalRules = current,
-): R {
-  return mapSpecs(specs, (spec) => new NamedSharding(mesh, logicalToMeshAxes(spec.entries, rules))) as R;
+): tree.MapTree<T, PartitionSpec, NamedSharding> {
+  return mapSpecs(specs, (spec) => new NamedSharding(mesh, logicalToMeshAxes(spec.entries, rules)));
 }
 
-function mapSpecs(specs: unknown, fn: (spec: PartitionSpec) => unknown): unknown {
+function mapSpecs<T, R>(specs: T, fn: (spec: PartitionSpec) => unknown): R {
   const { leaves, structure } = tree.flatten(specs, isSpec);
   return tree.unflatten(
     structure,

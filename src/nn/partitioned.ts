@@ -1,10 +1,11 @@
 import type { DType } from "../ir/dtype.js";
-import { isTyped, type Shape } from "../ir/shape.js";
+import { isTyped, type Shape, type TensorType } from "../ir/shape.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
 import { PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../spmd/mesh/sharding.js";
 import { currentMesh, withShardingConstraint } from "../spmd/run/constraint.js";
 import { boundAxes } from "../trace/axes.js";
+import type { Whole } from "../trace/prefix.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { ModuleError } from "./errors.js";
@@ -144,16 +145,25 @@ export function withPartitioning(
  * The spec of every variable of a tree: that of its box, or `P()` where there is none. The leaves may be
  * tensors or the types that `evalShape` returns.
  */
-export function getPartitionSpec<R = unknown>(variables: unknown): R {
-  return mapSpecs((spec) => spec, variables) as R;
+export function getPartitionSpec<T>(variables: T): ShardingTree<T, PartitionSpec> {
+  return mapSpecs((spec) => spec, variables);
 }
 
 /** {@link getPartitionSpec} on a mesh: a tree of {@link NamedSharding}. */
-export function getSharding<R = unknown>(variables: unknown, mesh: Mesh): R {
-  return mapSpecs((spec) => new NamedSharding(mesh, spec), variables) as R;
+export function getSharding<T>(variables: T, mesh: Mesh): ShardingTree<T, NamedSharding> {
+  return mapSpecs((spec) => new NamedSharding(mesh, spec), variables);
 }
 
-function mapSpecs(fn: (spec: PartitionSpec) => unknown, variables: unknown): unknown {
+/** The type of a tree of variables after every tensor, and every box of one, became an `S`. */
+export type ShardingTree<T, S> = unknown extends T
+  ? unknown
+  : T extends AxisMetadata<unknown> | TensorType | Whole
+    ? S
+    : T extends null | undefined
+      ? T
+      : { readonly [K in keyof T]: ShardingTree<T[K], S> };
+
+function mapSpecs<T, S>(fn: (spec: PartitionSpec) => S, variables: T): ShardingTree<T, S> {
   const { leaves, structure } = tree.flatten(variables, (node) => isBoxed(node) || isTyped(node));
   return tree.unflatten(
     structure,

@@ -2,6 +2,7 @@ import type { Atom, Program } from "../ir/program.js";
 import { at, normalizeDim } from "../ir/shape.js";
 import { callProgram } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
+import type { Prefix } from "../trace/prefix.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
@@ -16,14 +17,21 @@ import {
   liftScopes,
   liftTarget,
   type MethodsOption,
+  type NoModuleClass,
   type VariableGroup,
 } from "./lift.js";
-import { leadingModules, mappedArguments, sharedSize, splitKeys } from "./liftArguments.js";
+import {
+  type AfterModules,
+  leadingModules,
+  mappedArguments,
+  sharedSize,
+  splitKeys,
+} from "./liftArguments.js";
 import { addAxis, type MetadataParams, removeAxis } from "./metadata.js";
-import type { AnyFunction, ModuleClass } from "./module.js";
+import type { AnyFunction, ArgsOf, ModuleClass, ResultOf } from "./module.js";
 
-/** Options of {@link scan}. */
-export interface ModuleScanOptions extends MethodsOption {
+/** Options of {@link scan} for a module or function with the arguments `A` and the result `R`. */
+export interface ModuleScanOptions<A = unknown, R = unknown> extends MethodsOption {
   /** Collections of which every iteration has variables of its own, stacked along the given dim. */
   readonly variableAxes?: Readonly<Record<string, number>>;
   /** Collections that all iterations share; they may not depend on what the loop computes. */
@@ -36,9 +44,9 @@ export interface ModuleScanOptions extends MethodsOption {
    * The dim of each argument after the carry to scan over: one number for all, or a list with an entry for
    * each; `null` for one that every iteration gets as a whole.
    */
-  readonly inAxes?: unknown;
+  readonly inAxes?: Prefix<Slices<AfterModules<A>>, number | null>;
   /** Where the results of the iterations are stacked; `null` for a result that does not depend on the iteration. */
-  readonly outAxes?: unknown;
+  readonly outAxes?: Prefix<Stacked<R>, number | null>;
   /** The number of iterations, needed only when no argument is scanned over. */
   readonly length?: number;
   /** Whether to go from the last slice to the first. */
@@ -51,6 +59,12 @@ export interface ModuleScanOptions extends MethodsOption {
    */
   readonly checkConstancyInvariants?: boolean;
 }
+
+/** The arguments of a step after its carry. */
+type Slices<A> = A extends readonly [unknown, ...infer Rest] ? Rest : unknown;
+
+/** The second of the two results of a step, which are the carry and what is stacked. */
+type Stacked<R> = R extends readonly [unknown, infer Y] ? Y : unknown;
 
 /**
  * A module that is called again and again, as a loop: `(carry, ...slices) => [carry, result]`. The last carry
@@ -66,11 +80,11 @@ export interface ModuleScanOptions extends MethodsOption {
  */
 export function scan<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,
-  options: ModuleScanOptions,
+  options: ModuleScanOptions<ArgsOf<F>, ResultOf<F>>,
 ): ModuleClass<C, F, M>;
 export function scan<A extends readonly unknown[], R>(
-  target: (...args: A) => R,
-  options: ModuleScanOptions,
+  target: ((...args: A) => R) & NoModuleClass,
+  options: ModuleScanOptions<A, R>,
 ): (...args: A) => R;
 export function scan(target: unknown, options: ModuleScanOptions): unknown {
   const { methods } = options;

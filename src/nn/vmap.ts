@@ -1,4 +1,5 @@
 import { normalizeDim } from "../ir/shape.js";
+import type { Prefix } from "../trace/prefix.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { vmap as vmapFunction } from "../transforms/vmap.js";
@@ -9,14 +10,21 @@ import {
   liftScopes,
   liftTarget,
   type MethodsOption,
+  type NoModuleClass,
   type VariableGroup,
 } from "./lift.js";
-import { leadingModules, mappedArguments, sharedSize, splitKeys } from "./liftArguments.js";
+import {
+  type AfterModules,
+  leadingModules,
+  mappedArguments,
+  sharedSize,
+  splitKeys,
+} from "./liftArguments.js";
 import { addAxis, type MetadataParams, removeAxis } from "./metadata.js";
-import type { AnyFunction, ModuleClass } from "./module.js";
+import type { AnyFunction, ArgsOf, ModuleClass, ResultOf } from "./module.js";
 
-/** Options of {@link vmap}. */
-export interface ModuleVmapOptions extends MethodsOption {
+/** How a module is mapped, whatever its arguments and results are. */
+interface LiftedVmapOptions extends MethodsOption {
   /**
    * The collections that the module gets: with a dim, every element of the batch has variables of its own,
    * which are stacked along it; with `null` all share them.
@@ -24,9 +32,7 @@ export interface ModuleVmapOptions extends MethodsOption {
   readonly variableAxes?: Readonly<Record<string, number | null>>;
   /** The keys that the module gets: with `true` every element has keys of its own. */
   readonly splitRngs?: Readonly<Record<string, boolean>>;
-  /** The dim of each argument to map over: one number for all, or a list with an entry for each; `null` for none. */
   readonly inAxes?: unknown;
-  /** Where the mapped dim stands in the results; 0 by default. */
   readonly outAxes?: unknown;
   /** The number of elements, needed only when neither arguments nor variables tell. */
   readonly axisSize?: number;
@@ -36,6 +42,14 @@ export interface ModuleVmapOptions extends MethodsOption {
   readonly spmdAxisName?: string | readonly string[];
   /** What boxes of variables are told about the mapped dim, such as its name. */
   readonly metadataParams?: MetadataParams;
+}
+
+/** Options of {@link vmap} for a module or function with the arguments `A` and the result `R`. */
+export interface ModuleVmapOptions<A = unknown, R = unknown> extends LiftedVmapOptions {
+  /** The dim of each argument to map over: one number for all, or a list with an entry for each; `null` for none. */
+  readonly inAxes?: Prefix<AfterModules<A>, number | null>;
+  /** Where the mapped dim stands in the results; 0 by default. */
+  readonly outAxes?: Prefix<R, number | null>;
 }
 
 /**
@@ -50,19 +64,19 @@ export interface ModuleVmapOptions extends MethodsOption {
  */
 export function vmap<C extends object, F extends AnyFunction, M>(
   target: ModuleClass<C, F, M>,
-  options: ModuleVmapOptions,
+  options: ModuleVmapOptions<ArgsOf<F>, ResultOf<F>>,
 ): ModuleClass<C, F, M>;
 export function vmap<A extends readonly unknown[], R>(
-  target: (...args: A) => R,
-  options: ModuleVmapOptions,
+  target: ((...args: A) => R) & NoModuleClass,
+  options: ModuleVmapOptions<A, R>,
 ): (...args: A) => R;
-export function vmap(target: unknown, options: ModuleVmapOptions): unknown {
+export function vmap(target: unknown, options: LiftedVmapOptions): unknown {
   const { methods } = options;
   const call = vmapCall(options);
   return liftTarget(target, { name: "Vmap", caller: "nn.vmap", call, ...(methods ? { methods } : {}) });
 }
 
-function vmapCall(options: ModuleVmapOptions): LiftedCall {
+function vmapCall(options: LiftedVmapOptions): LiftedCall {
   const { variableAxes = {}, splitRngs = {}, inAxes = 0, outAxes = 0, metadataParams = {} } = options;
   const collections = Object.keys(variableAxes);
   const axes = Object.values(variableAxes);

@@ -27,17 +27,17 @@ function checkCount(n: number, caller: string, what: string): void {
  * leaves its device when the batch is split over several.
  *
  * ```ts
- * const lossAndGrads = accumulateGradients(valueAndGrad(loss), 4);
+ * const lossAndGrads = microbatch(valueAndGrad(loss), 4);
  * const [value, grads] = lossAndGrads(params, batch);
  * ```
  *
  * @param fn a function of parameters and a batch that returns a tree of tensors, such as `valueAndGrad(loss)`
  */
-export function accumulateGradients<P, B, R>(
+export function microbatch<P, B, R>(
   fn: (params: P, batch: B) => R,
   numMicrobatches: number,
 ): (params: P, batch: B) => R {
-  checkCount(numMicrobatches, "accumulateGradients", "the number of microbatches");
+  checkCount(numMicrobatches, "microbatch", "the number of microbatches");
   if (numMicrobatches === 1) return fn;
   return (params, batch) => {
     const parts = tree.mapWithPath<B, unknown, unknown>(
@@ -64,14 +64,12 @@ function emptySums<P, B, R>(fn: (params: P, batch: B) => R, params: P, batch: B)
 /** Rows as [microbatch, row]: each microbatch has rows of every part of the batch. */
 function dealRows(x: unknown, path: string, parts: number): Tensor {
   if (!(x instanceof Tensor) || x.ndim === 0) {
-    throw new ShapeError(
-      `[accumulateGradients] the batch leaf at "${path}" has no dim to split: ${String(x)}`,
-    );
+    throw new ShapeError(`[microbatch] the batch leaf at "${path}" has no dim to split: ${String(x)}`);
   }
   const [n = 0, ...inner] = x.shape;
   if (n % parts !== 0) {
     throw new ShapeError(
-      `[accumulateGradients] the batch leaf at "${path}" of ${n} rows does not split into ${parts} microbatches (${n} / ${parts} = ${n / parts}): use a batch that is a multiple of ${parts}`,
+      `[microbatch] the batch leaf at "${path}" of ${n} rows does not split into ${parts} microbatches (${n} / ${parts} = ${n / parts}): use a batch that is a multiple of ${parts}`,
     );
   }
   return swapaxes(reshape(x, [n / parts, parts, ...inner]), 0, 1);

@@ -1,5 +1,5 @@
 /** Optimisers as pure functions on trees, with optax's meaning. */
-export { accumulateGradients, type MultiStepsState, multiSteps } from "./accumulate.js";
+export { type MultiStepsState, microbatch, multiSteps } from "./accumulate.js";
 export { clipByGlobalNorm, globalNorm } from "./clipping.js";
 export { decayMask, type Mask, maskByPath, masked } from "./masks.js";
 export {

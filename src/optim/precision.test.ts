@@ -2,7 +2,6 @@ import { jit, Mesh, np, P, shardMap, type Tensor, valueAndGrad } from "shardwise
 import { describe, expect, test } from "vitest";
 import { Partitioned } from "../nn/partitioned.js";
 import {
-  accumulateGradients,
   allFinite,
   applyIfFinite,
   applyUpdates,
@@ -10,6 +9,7 @@ import {
   computeIn,
   dynamicLossScale,
   masterWeights,
+  microbatch,
   roundedMaster,
   sgd,
 } from "./index.js";
@@ -99,14 +99,14 @@ describe("dynamicLossScale", () => {
   });
 });
 
-describe("accumulateGradients", () => {
+describe("microbatch", () => {
   const loss = (params: { w: Tensor }, batch: { x: Tensor }) => params.w.mul(batch.x).tanh().mean();
   const params = { w: np.array([0.5, -1]) };
   const batch = { x: np.arange(16).reshape(8, 2).div(10) };
 
   test.each([2, 4, 8])("of %i microbatches equals the whole batch", async (numMicrobatches) => {
     const [value, grads] = valueAndGrad(loss)(params, batch);
-    const [sum, mean] = jit(accumulateGradients(valueAndGrad(loss), numMicrobatches))(params, batch);
+    const [sum, mean] = jit(microbatch(valueAndGrad(loss), numMicrobatches))(params, batch);
     expect(await sum.item()).toBeCloseTo(await value.item(), 6);
     const [got, want] = [await mean.w.data(), await grads.w.data()];
     got.forEach((g, i) => {
@@ -117,17 +117,17 @@ describe("accumulateGradients", () => {
   test("adds up 16-bit gradients in float32, and gives parts rows of the whole batch", async () => {
     const narrow = (params: Tensor, x: Tensor) => [params.mul(x.sum()), x];
     const x = np.array([256, 1, 1, 1, 256, 1, 1, 1]).astype("bfloat16");
-    const [sum, rows] = jit(accumulateGradients(narrow, 4))(np.array(1, "bfloat16"), x);
+    const [sum, rows] = jit(microbatch(narrow, 4))(np.array(1, "bfloat16"), x);
     // 512 + 2 + 2 + 2, of which bfloat16 would keep 512.
     expect([sum?.dtype, await sum?.item()]).toEqual(["float32", 518 / 4]);
     expect([...((await rows?.data()) ?? [])]).toEqual([259 / 4, 259 / 4]);
   });
 
   test("says why a batch does not split", () => {
-    expect(() => accumulateGradients(valueAndGrad(loss), 3)(params, batch)).toThrow(
+    expect(() => microbatch(valueAndGrad(loss), 3)(params, batch)).toThrow(
       'the batch leaf at "x" of 8 rows does not split into 3 microbatches',
     );
-    expect(() => accumulateGradients(valueAndGrad(loss), 0)).toThrow("at least 1, got 0");
+    expect(() => microbatch(valueAndGrad(loss), 0)).toThrow("at least 1, got 0");
   });
 });
 

@@ -273,7 +273,7 @@ describe("the program of a device is a pipeline", () => {
     const options = {
       mesh,
       inShardings: [{ params: { layers: pipeline.physicalSpec(logical).params } }, P("fsdp")],
-    };
+    } as const;
     const iterations = pipeline.totalIterations;
     return {
       fn,

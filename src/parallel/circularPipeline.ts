@@ -211,7 +211,7 @@ export function CircularPipeline(config: CircularPipelineConfig & ModuleOptions)
   const getWeightSharding = (...args: Parameters<PipelineFunction>): SpecTree => {
     const keys = { params: random.key(0), dropout: random.key(0) };
     const variables = evalShape(() => pipeline.init(keys, ...args))();
-    const specs = getPartitionSpec<Record<string, Record<string, unknown>>>(variables);
+    const specs = getPartitionSpec(variables);
     return Object.fromEntries(Object.entries(specs).map(([name, values]) => [name, values.layers]));
   };
   const { name = "", layers, mesh, rematPolicy } = config;

@@ -1,15 +1,16 @@
 import { getPartitionSpec } from "../nn/index.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
-import { P } from "../spmd/mesh/partitionSpec.js";
+import { P, type PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { jit } from "../spmd/run/jit.js";
 import { shardMap } from "../spmd/run/shardMap.js";
+import type { Prefix } from "../trace/prefix.js";
 import { evalShape } from "../transforms/makeProgram.js";
 
-/** Options of {@link initSharded}. */
-export interface InitShardedOptions {
+/** Options of {@link initSharded} for a function with the arguments `A`. */
+export interface InitShardedOptions<A = unknown> {
   readonly mesh: Mesh;
   /** How the arguments are split, as for `shardMap`; whole on every device by default. */
-  readonly inSpecs?: unknown;
+  readonly inSpecs?: Prefix<A, PartitionSpec | null | undefined>;
 }
 
 /**
@@ -24,11 +25,13 @@ export interface InitShardedOptions {
  */
 export function initSharded<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  { mesh, inSpecs = P() }: InitShardedOptions,
+  { mesh, inSpecs = P() }: InitShardedOptions<A>,
 ): (...args: A) => R {
   const options = { mesh, inSpecs, checkReplication: false };
   return (...args) => {
     const types = evalShape(shardMap(fn, { ...options, outSpecs: P() }))(...args);
-    return jit(shardMap(fn, { ...options, outSpecs: getPartitionSpec(types) }))(...args);
+    // The tree of specs has the form of the result, which the compiler cannot follow through types of types.
+    const specs: unknown = getPartitionSpec(types);
+    return jit(shardMap(fn, { ...options, outSpecs: specs as Prefix<R, PartitionSpec> }))(...args);
   };
 }

@@ -1,4 +1,5 @@
 import { TreeError } from "../ir/errors.js";
+import type { Whole } from "./prefix.js";
 
 /** The shape of a tree without its leaves. Objects list their keys sorted, as JAX does, so that orders agree. */
 export type Structure =
@@ -248,13 +249,15 @@ export function mapWithPath<T, L, R = L>(
 }
 
 /** The type of a tree after its leaves of type `L` became `R`. */
-export type MapTree<T, L, R> = L extends R ? (R extends L ? T : MappedTree<T, L, R>) : MappedTree<T, L, R>;
+export type MapTree<T, L, R> = [L, R] extends [R, L] ? T : MappedTree<T, L, R>;
 
 type MappedTree<T, L, R> = T extends L
   ? R
-  : T extends readonly unknown[] | Record<string, unknown>
-    ? { [K in keyof T]: MappedTree<T[K], L, R> }
-    : T;
+  : T extends Whole
+    ? T
+    : T extends object
+      ? { [K in keyof T]: MappedTree<T[K], L, R> }
+      : T;
 
 /**
  * Repeats the leaves of a prefix tree so that there is one for every leaf of the full tree:

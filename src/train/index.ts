@@ -65,10 +65,6 @@ export {
 export { type RunConfig, readRunConfig, runSchema } from "./run/config.js";
 export { type RunOptions, type RunOutcome, trainRun } from "./run/trainer.js";
 export { DivergedError } from "./step/health.js";
-export {
-  createTraining,
-  type LanguageModelState,
-  type StepMetrics,
-  type Training,
-  type TrainingOptions,
-} from "./step/training.js";
+export type { LanguageModelState, StepMetrics } from "./step/state.js";
+export type { TrainingOptions } from "./step/stepFunctions.js";
+export { createTraining, type Training } from "./step/training.js";

@@ -215,6 +215,7 @@ describe("vmap refuses", () => {
     expect(() => vmap(total, { outAxes: 1 })(x)).toThrow(
       /outAxes 1 is out of range for the result \(1 dims\)/,
     );
+    // @ts-expect-error a dim is a number
     expect(() => vmap(first, { inAxes: "rows" })(x)).toThrow(ValueError);
   });
 

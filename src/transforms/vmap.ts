@@ -6,6 +6,7 @@ import { at, formatType, type TensorType, tensorType } from "../ir/shape.js";
 import { withAxes } from "../trace/axes.js";
 import { atSource, bind, callProgram, isTracing, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
+import type { Prefix } from "../trace/prefix.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import { broadcastPrefix, flattenWithPath, type Structure, unflatten } from "../trace/tree.js";
@@ -22,15 +23,15 @@ import {
 } from "./vmapContext.js";
 import { vmapRules } from "./vmapRules.js";
 
-/** How {@link vmap} maps a function. */
-export interface VmapOptions {
+/** How {@link vmap} maps a function with the arguments `A` and the result `R`. */
+export interface VmapOptions<A = unknown, R = unknown> {
   /**
    * The dim of each argument to map over: one number for all, or a prefix of the tree of arguments with one
    * entry per argument. `null` leaves an argument whole; negative dims count from the end. Default 0.
    */
-  readonly inAxes?: unknown;
+  readonly inAxes?: Prefix<A, number | null>;
   /** Where the mapped dim stands in the results: a prefix of the result's tree, `null` for results that are the same for all. Default 0. */
-  readonly outAxes?: unknown;
+  readonly outAxes?: Prefix<R, number | null>;
   /** The name under which collectives inside the function speak of the mapped dim. */
   readonly axisName?: string;
   /** The size of the mapped dim, needed only when no argument is mapped. */
@@ -59,7 +60,7 @@ export interface VmapProgramOptions {
  */
 export function vmap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  options: VmapOptions = {},
+  options: VmapOptions<A, R> = {},
 ): (...args: A) => R {
   const { inAxes = 0, outAxes = 0, axisName, axisSize, spmdAxisName } = options;
   return (...args) => {

@@ -87,13 +87,13 @@ describe("the code of the page", () => {
   });
 });
 
-const options = { mesh, inShardings: [tensorParallel, P("data")], outShardings: tensorParallel };
+const options = { mesh, inShardings: [tensorParallel, P("data")], outShardings: tensorParallel } as const;
 const split = {
   mesh,
   inShardings: [tensorParallel, P("data", "model")],
   outShardings: P("data", "model"),
   overlap: ["model"],
-};
+} as const;
 
 describePage("sharding.md", import.meta.url, {
   explained: () => `${explainSharding(grad(loss), options)(params, x)}`,

@@ -14,7 +14,6 @@ import {
   splittingAxes,
 } from "../../train/run/setup.js";
 import { abstractTensor, abstractTree } from "../../train/step/abstractTensor.js";
-import type { LanguageModelState } from "../../train/step/training.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,
@@ -76,8 +75,7 @@ function describeConfig(config: RunConfig): string {
   // The reference engine has as many devices as anyone wants, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
-  const types = training.types as LanguageModelState;
-  const shardings = training.shardings as LanguageModelState;
+  const { types, shardings } = training;
   const { batch, sequence } = config.data;
   const tokens = abstractTensor({ dtype: "int32", shape: [batch, sequence + 1] });
   const cost = training.cost(abstractTree(types), tokens);

@@ -70,9 +70,9 @@ export class CostReport {
  *
  * @param options those of `jit`
  */
-export function costAnalysis<A extends readonly unknown[]>(
-  fn: (...args: A) => unknown,
-  options: JitOptions = {},
+export function costAnalysis<A extends readonly unknown[], R, S extends number = never>(
+  fn: (...args: A) => R,
+  options: JitOptions<A, R, S> = {},
 ): (...args: A) => CostReport {
   return (...args) => {
     const { program, donated } = perDevice(fn, args, options);

@@ -74,7 +74,7 @@ describe("explainSharding", () => {
 
   test("prints how arguments and results are split", () => {
     const f = ({ w, b }: { w: Tensor; b: Tensor }, y: Tensor) => np.matmul(y, w).add(b);
-    const shardings = [{ w: P(null, "model"), b: P("model") }, P("data")];
+    const shardings = [{ w: P(null, "model"), b: P("model") }, P("data")] as const;
     const report = explainSharding(f, { mesh, inShardings: shardings })(
       { w: np.zeros([8, 4]), b: np.zeros([4]) },
       x,

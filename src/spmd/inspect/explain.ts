@@ -66,9 +66,9 @@ export class ShardingReport {
  *
  * @param options those of `jit`
  */
-export function explainSharding<A extends readonly unknown[]>(
-  fn: (...args: A) => unknown,
-  options: JitOptions = {},
+export function explainSharding<A extends readonly unknown[], R, S extends number = never>(
+  fn: (...args: A) => R,
+  options: JitOptions<A, R, S> = {},
 ): (...args: A) => ShardingReport {
   return (...args) => new ShardingReport(perDevice(fn, args, options));
 }

@@ -66,7 +66,7 @@ for (const [name, engine] of Object.entries(engines)) {
     test("names the device whose rows are bad, not those that a sum brings it to", async () => {
       const loss = (w: Tensor, x: Tensor) => np.mean(np.exp(np.matmul(x, w)));
       const x = rows([1, 1], [1, 1], [1, 1], [1, 200]);
-      const options = { mesh: two, inShardings: [P(), P("data")] };
+      const options = { mesh: two, inShardings: [P(), P("data")] } as const;
       const found = await findNonFinite(valueAndGrad(loss), options)(np.ones([2, 3]), x);
       expect(found).toMatchObject({ op: "exp", device: 1 });
       expect(found?.type.shape).toEqual([2, 3]);
@@ -229,7 +229,7 @@ for (const [name, engine] of Object.entries(engines)) {
 
     test("names an argument that is bad itself, and where it is bad", async () => {
       const f = ({ w, b }: { w: Tensor; b: Tensor }, x: Tensor) => np.matmul(x, w).add(b);
-      const sharding = { mesh: two, inShardings: [P(), P("data")] };
+      const sharding = { mesh: two, inShardings: [P(), P("data")] } as const;
       const params = { w: np.ones([2, 2]), b: np.array([0, Number.NaN]) };
       const bias = await findNonFinite(f, sharding)(params, rows([1, 2], [3, 4]));
       expect(bias).toMatchObject({ argument: "argument 0/b", value: "NaN", device: 0 });

@@ -78,9 +78,9 @@ function iterationsOf({ outer }: Frame): number[] {
  *
  * @param options those of `jit`
  */
-export function findNonFinite<A extends readonly unknown[]>(
-  fn: (...args: A) => unknown,
-  options: JitOptions = {},
+export function findNonFinite<A extends readonly unknown[], R, S extends number = never>(
+  fn: (...args: A) => R,
+  options: JitOptions<A, R, S> = {},
 ): (...args: A) => Promise<NonFinite | undefined> {
   return async (...args) => {
     const parts = perDevice(fn, args, options);

@@ -2,6 +2,7 @@ import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, positionAlong, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
 import { samePlace } from "../../trace/place.js";
+import type { Prefix } from "../../trace/prefix.js";
 import {
   blockOffsets,
   bytesPerDevice,
@@ -85,7 +86,7 @@ export function addressableShards(tensor: Tensor): Shard[] {
  *
  * @param sharding one sharding for all leaves, or a tree of them that is a prefix of `values`
  */
-export async function devicePut<T>(values: T, sharding: unknown): Promise<T> {
+export async function devicePut<T>(values: T, sharding: Prefix<T, NamedSharding>): Promise<T> {
   const { structure } = tree.flatten(values);
   const shardings = tree.broadcastPrefix(
     sharding,

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { costAnalysis, jit, lax, Mesh, np, P, random, type Tensor } from "../../index.js";
 
 const mesh = Mesh.create({ data: 2 });
-const options = { mesh, inShardings: [P(null, null, "data"), P(null, "data")], outShardings: P() };
+const options = { mesh, inShardings: [P(null, null, "data"), P(null, "data")], outShardings: P() } as const;
 /** Three layers of weights' gradients x · y for each of four microbatches: [microbatch, layer, row, feature]. */
 const x = random.normal(random.key(0), [4, 3, 8, 2]);
 const y = random.normal(random.key(1), [4, 8, 5]);

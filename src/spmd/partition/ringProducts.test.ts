@@ -175,7 +175,7 @@ describe("jit with overlap", () => {
     const [out, sums] = lax.scan(layer, batch, kernels);
     return out.mul(out).sum().add(sums.sum());
   };
-  const options = { mesh, inShardings: [shard(null, null, "model"), shard("data", "model")] };
+  const options = { mesh, inShardings: [shard(null, null, "model"), shard("data", "model")] } as const;
 
   test("gives the same gradients, through loops, with hops instead of gathers", async () => {
     const gradient = grad(loss);

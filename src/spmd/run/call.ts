@@ -3,6 +3,7 @@ import { formatMesh, type Spec } from "../../ir/mesh.js";
 import type { Program } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
 import type { Place } from "../../trace/place.js";
+import type { Prefix } from "../../trace/prefix.js";
 import { onDevice } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
@@ -14,17 +15,17 @@ import { NamedSharding } from "../mesh/sharding.js";
 import { type PartitionedProgram, partition } from "../partition/partition.js";
 import { specsOn, targetOf, unsplit } from "./execute.js";
 
-/** Options of {@link jit}. */
-export interface JitOptions {
+/** How a function is called, whatever its arguments and results are. */
+export interface CallOptions {
   /** Arguments that are not tensors but part of the program, such as strings or sizes. */
   readonly staticArgnums?: number | readonly number[];
   /** Arguments whose memory the results may reuse; they must not be used again. */
   readonly donate?: number | readonly number[];
   /** The mesh to run on; by default the one that the function's shard maps or its arguments name. */
   readonly mesh?: Mesh;
-  /** How the arguments are split: a prefix tree of specs or shardings; by default as they are. */
+  /** How the arguments are split. */
   readonly inShardings?: unknown;
-  /** How the results are split; by default as the partitioner finds best. */
+  /** How the results are split. */
   readonly outShardings?: unknown;
   /**
    * Mesh axes along which communication is hidden behind computation: what is gathered for a matrix product, or
@@ -34,6 +35,42 @@ export interface JitOptions {
   /** A name for messages and traces; by default the function's. */
   readonly name?: string;
 }
+
+/**
+ * Options of {@link jit} for a function with the arguments `A` and the result `R`, of which the arguments at the
+ * positions `S` are static.
+ */
+export interface JitOptions<A = unknown, R = unknown, S extends number = number> extends CallOptions {
+  readonly staticArgnums?: S | readonly S[];
+  /**
+   * How the arguments are split: one spec or sharding for all, or a list with a prefix tree of them for each that is
+   * not static; `null`, and by default, as they are.
+   */
+  readonly inShardings?: Prefix<TensorArgs<A, S>, ShardingLike>;
+  /** How the results are split; `null`, and by default, as the partitioner finds best. */
+  readonly outShardings?: Prefix<R, ShardingLike>;
+}
+
+/** What says how a tensor is split, or that nothing is said. */
+export type ShardingLike = PartitionSpec | NamedSharding | null | undefined;
+
+/** The arguments at other positions than `S`; `unknown` where the positions are not known to the compiler. */
+export type TensorArgs<A, S extends number> = [S] extends [never]
+  ? A
+  : number extends S
+    ? unknown
+    : Without<A, S>;
+
+type Without<
+  A,
+  S extends number,
+  Passed extends readonly unknown[] = [],
+  Kept extends readonly unknown[] = [],
+> = A extends readonly []
+  ? Kept
+  : A extends readonly [infer First, ...infer Rest]
+    ? Without<Rest, S, [...Passed, First], Passed["length"] extends S ? Kept : [...Kept, First]>
+    : unknown;
 
 /** The arguments of a call: which of them hold tensors, and those tensors. */
 export interface CallArgs extends FlatArgs {
@@ -61,12 +98,12 @@ export interface Lowering {
 }
 
 /** The name of a function in messages. */
-export function nameOf(fn: { readonly name: string }, { name }: JitOptions): string {
+export function nameOf(fn: { readonly name: string }, { name }: CallOptions): string {
   return name ?? (fn.name || "function");
 }
 
 /** Takes the arguments of a call apart. */
-export function callArgs(args: readonly unknown[], options: JitOptions, name: string): CallArgs {
+export function callArgs(args: readonly unknown[], options: CallOptions, name: string): CallArgs {
   const statics = numbers(options.staticArgnums);
   const donate = numbers(options.donate);
   const dynamic = range(args.length).filter((i) => !statics.includes(i));
@@ -104,7 +141,7 @@ export function lowerCall(
   { program, captures, place, outStructure }: TracedCall,
   inputs: readonly Tensor[],
   structure: tree.Structure,
-  options: JitOptions,
+  options: CallOptions,
   name: string,
 ): Lowering {
   const chosen = meshOfOptions(options)?.place ?? place ?? targetOf(inputs);
@@ -126,7 +163,7 @@ export function lowerCall(
   };
 }
 
-function overlapAxes({ overlap = [] }: JitOptions, mesh: Mesh, name: string): readonly string[] {
+function overlapAxes({ overlap = [] }: CallOptions, mesh: Mesh, name: string): readonly string[] {
   const unknown = overlap.find((axis) => !mesh.axisNames.includes(axis));
   if (unknown === undefined) return overlap;
   throw new ShardingError(
@@ -152,7 +189,7 @@ export interface PerDevice extends PartitionedProgram {
 export function perDevice<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   args: A,
-  options: JitOptions,
+  options: CallOptions,
 ): PerDevice {
   const name = nameOf(fn, options);
   const flat = callArgs(args, options, name);
@@ -181,7 +218,7 @@ export function perDevice<A extends readonly unknown[]>(
 const isSharding = (node: unknown) => node instanceof PartitionSpec || node instanceof NamedSharding;
 
 /** The mesh that options name, themselves or in a sharding. */
-export function meshOfOptions({ mesh, inShardings, outShardings }: JitOptions): Mesh | undefined {
+export function meshOfOptions({ mesh, inShardings, outShardings }: CallOptions): Mesh | undefined {
   return mesh ?? meshIn(inShardings) ?? meshIn(outShardings);
 }
 

@@ -1,6 +1,7 @@
 import { ShardingError } from "../../ir/errors.js";
 import { meshShape } from "../../ir/mesh.js";
 import * as ops from "../../trace/ops.js";
+import type { Prefix } from "../../trace/prefix.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
@@ -35,7 +36,10 @@ const isSharding = (node: unknown) =>
  * @param shardings a spec or sharding for all tensors of the tree, or a prefix tree of them; bare specs need a
  * surrounding {@link withMesh}
  */
-export function withShardingConstraint<T>(values: T, shardings: unknown): T {
+export function withShardingConstraint<T>(
+  values: T,
+  shardings: Prefix<T, PartitionSpec | NamedSharding | null | undefined>,
+): T {
   const entries = tree.flattenWithPath(values);
   const { structure } = tree.flatten(values);
   const leaves = tree.broadcastPrefix(shardings, structure, "withShardingConstraint", isSharding);

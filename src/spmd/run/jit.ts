@@ -7,6 +7,7 @@ import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import {
+  type CallOptions,
   callArgs,
   type JitOptions,
   lowerCall,
@@ -35,9 +36,9 @@ interface Entry extends TracedCall {
  * const step = jit((params: Params, batch: Batch) => …, { donate: 0 });
  * ```
  */
-export function jit<A extends readonly unknown[], R>(
+export function jit<A extends readonly unknown[], R, S extends number = never>(
   fn: (...args: A) => R,
-  options: JitOptions = {},
+  options: JitOptions<A, R, S> = {},
 ): (...args: A) => R {
   const name = nameOf(fn, options);
   const statics = numbers(options.staticArgnums);
@@ -87,7 +88,7 @@ function constrained(
   tensors: readonly Tensor[],
   shardings: unknown,
   structure: tree.Structure,
-  options: JitOptions,
+  options: CallOptions,
   name: string,
 ): readonly Tensor[] {
   const mesh = meshOfOptions(options);

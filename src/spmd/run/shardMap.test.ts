@@ -26,6 +26,7 @@ import {
 } from "../../index.js";
 import { range } from "../../ir/shape.js";
 import type { PartitionSpec, SpecEntry } from "../mesh/partitionSpec.js";
+import type { ShardMapOptions } from "./shardMap.js";
 
 const seed = Number(process.env.SEED ?? 1);
 const numRuns = Number(process.env.RUNS ?? 40);
@@ -264,7 +265,7 @@ describe("misuse of shardMap is caught while tracing", () => {
     fn: (v: Tensor) => unknown = (v) => v,
   ) => {
     const all = { mesh: line, inSpecs: P("i"), outSpecs: P("i"), ...options };
-    return () => shardMap(fn, all)(x);
+    return () => shardMap(fn, all as ShardMapOptions<[v: Tensor]>)(x);
   };
 
   const cases: readonly (readonly [

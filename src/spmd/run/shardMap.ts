@@ -4,19 +4,20 @@ import { at, formatType } from "../../ir/shape.js";
 import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
 import { onePlace } from "../../trace/place.js";
+import type { Prefix } from "../../trace/prefix.js";
 import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { type Mesh, unknownAxis } from "../mesh/mesh.js";
 import { PartitionSpec, replicatedSpec, resolveSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
 import { varyingOutputs } from "../partition/replication.js";
 
-/** Options of {@link shardMap}. */
-export interface ShardMapOptions {
+/** Options of {@link shardMap} for a function with the arguments `A` and the result `R`. */
+export interface ShardMapOptions<A = unknown, R = unknown> {
   readonly mesh: Mesh;
-  /** How the arguments are split: a spec for all, or a list with a (prefix tree of) specs for each. */
-  readonly inSpecs: unknown;
+  /** How the arguments are split: a spec for all, or a list with a (prefix tree of) specs for each; `null` for whole. */
+  readonly inSpecs: Prefix<A, PartitionSpec | null | undefined>;
   /** How the blocks that the function returns are put together: a prefix tree of specs. */
-  readonly outSpecs: unknown;
+  readonly outSpecs: Prefix<R, PartitionSpec | null | undefined>;
   /** Whether to refuse results that are declared equal along an axis although they may differ; on by default. */
   readonly checkReplication?: boolean;
   /** The mesh axes that the function handles itself; all by default. The others stay with the partitioner. */
@@ -35,7 +36,7 @@ const isSpec = (node: unknown) => node instanceof PartitionSpec;
  */
 export function shardMap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  { mesh, inSpecs, outSpecs, checkReplication = true, axisNames }: ShardMapOptions,
+  { mesh, inSpecs, outSpecs, checkReplication = true, axisNames }: ShardMapOptions<A, R>,
 ): (...args: A) => R {
   const manual = axisNames ?? mesh.axisNames;
   for (const name of manual) {

@@ -12,8 +12,9 @@ import { open } from "node:fs/promises";
 import { join } from "node:path";
 import { ValueError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
-import { range } from "../../ir/shape.js";
+import { range, type TensorType } from "../../ir/shape.js";
 import { Tensor } from "../../trace/tensor.js";
+import type * as tree from "../../trace/tree.js";
 import {
   type Json,
   loadTree,
@@ -81,10 +82,10 @@ export class Checkpoint {
    * returns. Tensors go where the options say, else where those of the target lie.
    *
    * ```ts
-   * const state = await checkpoint.restore(evalShape(initState, key), { mesh });
+   * const state = await checkpoint.restore(evalShape(initState)(key), { mesh });
    * ```
    */
-  async restore<T>(target: T, options: RestoreOptions = {}): Promise<T> {
+  async restore<T>(target: T, options: RestoreOptions<T> = {}): Promise<tree.MapTree<T, TensorType, Tensor>> {
     const wanted = namedLeaves(target, "restore");
     const stored = new Map(this.manifest.leaves.map((leaf) => [leaf.path, leaf]));
     checkAgainst(wanted, stored, this.folder, { allowExtra: false });

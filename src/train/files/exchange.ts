@@ -1,3 +1,6 @@
+import type { TensorType } from "../../ir/shape.js";
+import type { Tensor } from "../../trace/tensor.js";
+import type * as tree from "../../trace/tree.js";
 import { readSafetensors, readSafetensorsHeader, storedTypes, writeSafetensors } from "./safetensors.js";
 import { checkAgainst, download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
@@ -30,8 +33,8 @@ export async function exportSafetensors(
 export async function importSafetensors<T>(
   path: string,
   target: T,
-  { separator, ...options }: ExchangeOptions & RestoreOptions = {},
-): Promise<T> {
+  { separator, ...options }: ExchangeOptions & RestoreOptions<T> = {},
+): Promise<tree.MapTree<T, TensorType, Tensor>> {
   const wanted = namedLeaves(target, "importSafetensors");
   const { tensors } = await readSafetensorsHeader(path);
   const names = new Map(Object.entries(storedTypes).map(([dtype, type]) => [type as string, dtype]));

@@ -6,6 +6,7 @@ import { getSharding } from "../../nn/partitioned.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { resolveSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding, placementOn } from "../../spmd/mesh/sharding.js";
+import type { Prefix } from "../../trace/prefix.js";
 import { place } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -42,10 +43,10 @@ export function download(leaf: NamedLeaf, caller: string): Promise<HostData> {
   return leaf.leaf.storage(caller).download(caller);
 }
 
-/** Where restored tensors go. */
-export interface RestoreOptions {
+/** Where restored tensors go, for a target of type `T`. */
+export interface RestoreOptions<T = unknown> {
   /** A prefix tree of shardings; leaves that it leaves out go where `mesh` or the target says. */
-  readonly shardings?: unknown;
+  readonly shardings?: Prefix<T, NamedSharding | null | undefined>;
   /** Puts every leaf on this mesh: as its box (`nn.Partitioned`) says, and whole without one. */
   readonly mesh?: Mesh;
 }
@@ -83,8 +84,8 @@ export async function rebuild<T>(
   target: T,
   wanted: readonly NamedLeaf[],
   read: (leaf: NamedLeaf) => Promise<HostData>,
-  { shardings, mesh }: RestoreOptions,
-): Promise<T> {
+  { shardings, mesh }: RestoreOptions<T>,
+): Promise<tree.MapTree<T, TensorType, Tensor>> {
   const structure = tree.structure(target, isTyped);
   const isSharding = (node: unknown) => node instanceof NamedSharding;
   const given = tree.broadcastPrefix(shardings ?? null, structure, "restore", isSharding);
@@ -102,5 +103,5 @@ export async function rebuild<T>(
       tensors.push(Tensor.fromHost(leaf.type, data));
     }
   }
-  return tree.unflatten<T>(structure, tensors);
+  return tree.unflatten(structure, tensors);
 }

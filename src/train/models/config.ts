@@ -28,25 +28,43 @@ export interface ModelConfig {
   readonly cacheLength?: number;
 }
 
+/** What is wrong with a configuration. */
+export interface Violation {
+  /** The fields whose values do not fit, such as `model.numHeads`. */
+  readonly fields: readonly string[];
+  /** The sentence that says so, and what to do. */
+  readonly text: string;
+}
+
+/** The fields that say how many there are of something. */
+const counts = ["vocabSize", "width", "numLayers", "numHeads", "numKvHeads", "mlpWidth"] as const;
+
+type Count = (typeof counts)[number];
+
 /** The parts of a model configuration whose sizes do not fit together, as sentences; none when all do. */
-export function modelViolations(config: ModelConfig): string[] {
-  const violations: string[] = [];
-  const positive = ["vocabSize", "width", "numLayers", "numHeads", "numKvHeads", "mlpWidth"] as const;
-  for (const field of positive) {
+export function modelViolations(config: ModelConfig): Violation[] {
+  const violations: Violation[] = [];
+  for (const field of counts) {
     const value = config[field];
     if (!Number.isInteger(value) || value < 1)
-      violations.push(`model.${field} is ${value}: use a whole number of at least 1`);
+      violations.push({
+        fields: [`model.${field}`],
+        text: `model.${field} is ${value}: use a whole number of at least 1`,
+      });
   }
   if (violations.length > 0) return violations;
-  const multiple = (field: string, value: number, of: number, what: string) => {
+  const multiple = (field: Count, factor: number, other: Count, what: string) => {
+    const value = config[field];
+    const of = factor * config[other];
     if (value % of === 0) return;
     const below = Math.max(of, Math.floor(value / of) * of);
-    violations.push(
-      `model.${field} is ${value}, not a multiple of ${what} ${of}: use ${below} or ${Math.ceil(value / of) * of}`,
-    );
+    violations.push({
+      fields: [`model.${field}`, `model.${other}`],
+      text: `model.${field} is ${value}, not a multiple of ${what} ${of}: use ${below} or ${Math.ceil(value / of) * of}`,
+    });
   };
   const inner = config.kind === "llama" ? "width" : "mlpWidth";
-  multiple(inner, config[inner], 2 * config.numHeads, "twice numHeads =");
-  multiple("numHeads", config.numHeads, config.numKvHeads, "numKvHeads =");
+  multiple(inner, 2, "numHeads", "twice numHeads =");
+  multiple("numHeads", 1, "numKvHeads", "numKvHeads =");
   return violations;
 }

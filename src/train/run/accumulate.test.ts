@@ -4,7 +4,7 @@ import { devicePut, Mesh, np, random, type Tensor, tree } from "../../index.js";
 import { chain, clipByGlobalNorm, momentum } from "../../optim/index.js";
 import { toCanonical } from "../models/canonical.js";
 import { abstractTensor, abstractTree } from "../step/abstractTensor.js";
-import { createTraining, type LanguageModelState } from "../step/training.js";
+import { createTraining } from "../step/training.js";
 import { numParameters } from "./setup.js";
 import { onHost } from "./state.js";
 
@@ -67,7 +67,7 @@ describe("a batch in parts", () => {
 
   const costs = (axes: Readonly<Record<string, number>>, accumulate: number) => {
     const training = trainingOn(axes, accumulate);
-    const types = training.types as LanguageModelState;
+    const { types } = training;
     return training.cost(abstractTree(types), abstractTensor({ dtype: "int32", shape: [batch, length + 1] }));
   };
 

@@ -1,6 +1,6 @@
 import { availableParallelism } from "node:os";
 import { isObject } from "../files/json.js";
-import { type ModelConfig, modelViolations } from "../models/config.js";
+import { type ModelConfig, modelViolations, type Violation } from "../models/config.js";
 import {
   type Config,
   choice,
@@ -104,9 +104,8 @@ export function readRunConfig(
   const others = axes.length > 0 && !axes.includes("mesh.data") ? [{ path: "mesh.data", value: 1 }] : [];
   const { config, violations, unread } = readConfig(runSchema, json, [...settings, ...others]);
   // What a field that could not be read has to do with others is not known yet.
-  const names = unread.map((path) => path.replace(/^(mesh|model|pipeline)\./, ""));
-  const isKnown = (line: string) => !names.some((name) => new RegExp(`\\b${name}\\b`).test(line));
-  return { config, violations: [...violations, ...crossViolations(config).filter(isKnown)], unread };
+  const known = crossViolations(config).filter(({ fields }) => !fields.some((path) => unread.includes(path)));
+  return { config, violations: [...violations, ...known.map(({ text }) => text)], unread };
 }
 
 /** Vocabularies are filled up to a multiple of this, so that they split over any usual number of devices. */
@@ -117,41 +116,59 @@ export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfi
   return { ...model, vocabSize: Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
 }
 
-function crossViolations(config: RunConfig): string[] {
+/** Into how many parts a field makes something split. */
+interface Way {
+  readonly field: string;
+  readonly ways: number;
+  /** What the field is called in messages, when not by its path. */
+  readonly what?: string;
+}
+
+function crossViolations(config: RunConfig): Violation[] {
   const { model, mesh, pipeline, data, optimizer } = config;
   const violations = modelViolations(modelConfig(config, 256));
-  const multiple = (path: string, value: number, of: number, why: string) => {
+  const multiple = (path: string, value: number, by: readonly Way[]) => {
+    const of = by.reduce((product, { ways }) => product * ways, 1);
     if (value % of === 0) return;
     const near = [Math.floor(value / of), Math.ceil(value / of)].filter((n) => n > 0).map((n) => n * of);
-    violations.push(
-      `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${near.join(" or ")}`,
-    );
+    const why = by.map(({ field, what = field }) => what).join(" x ");
+    violations.push({
+      fields: [path, ...by.map(({ field }) => field)],
+      text: `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${near.join(" or ")}`,
+    });
   };
-  const splits = [
-    { what: "data", ways: mesh.data },
-    { what: "fsdp", ways: mesh.fsdp },
-    ...(optimizer.accumulate > 1 ? [{ what: "accumulate", ways: optimizer.accumulate }] : []),
-    ...(mesh.pipe > 1 ? [{ what: "microbatches", ways: pipeline.microbatches }] : []),
-  ];
-  const ways = splits.reduce((product, split) => product * split.ways, 1);
-  multiple("data.batch", data.batch, ways, splits.map(({ what }) => what).join(" x "));
-  multiple("model.numHeads", model.numHeads, mesh.model, "mesh.model");
-  multiple("model.numKvHeads", model.numKvHeads, mesh.model, "mesh.model");
-  multiple("model.mlpWidth", model.mlpWidth, mesh.model, "mesh.model");
-  multiple("model.width", model.width, mesh.fsdp, "mesh.fsdp");
-  if (config.tensor === "async") multiple("model.width", model.width, mesh.model, "mesh.model, tensor async");
-  if (vocabMultiple % mesh.model !== 0)
-    violations.push(
-      `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
-    );
+  const byModel = [{ field: "mesh.model", ways: mesh.model }];
+  multiple("data.batch", data.batch, [
+    { field: "mesh.data", what: "data", ways: mesh.data },
+    { field: "mesh.fsdp", what: "fsdp", ways: mesh.fsdp },
+    ...(optimizer.accumulate > 1
+      ? [{ field: "optimizer.accumulate", what: "accumulate", ways: optimizer.accumulate }]
+      : []),
+    ...(mesh.pipe > 1
+      ? [{ field: "pipeline.microbatches", what: "microbatches", ways: pipeline.microbatches }]
+      : []),
+  ]);
+  multiple("model.numHeads", model.numHeads, byModel);
+  multiple("model.numKvHeads", model.numKvHeads, byModel);
+  multiple("model.mlpWidth", model.mlpWidth, byModel);
+  multiple("model.width", model.width, [{ field: "mesh.fsdp", ways: mesh.fsdp }]);
+  if (config.tensor === "async") {
+    const what = "mesh.model, tensor async";
+    multiple("model.width", model.width, [{ field: "mesh.model", what, ways: mesh.model }]);
+  }
+  if (vocabMultiple % mesh.model !== 0) {
+    violations.push({
+      fields: ["mesh.model"],
+      text: `mesh.model is ${mesh.model}, which does not divide the vocabulary, a multiple of ${vocabMultiple}: use 1, 2, 3, 4, 6 or 8`,
+    });
+  }
   if (mesh.pipe > 1) {
-    multiple(
-      "model.numLayers",
-      model.numLayers,
-      mesh.pipe * pipeline.repeats,
-      "mesh.pipe x pipeline.repeats",
-    );
-    multiple("pipeline.microbatches", pipeline.microbatches, mesh.pipe, "mesh.pipe");
+    const byPipe = { field: "mesh.pipe", ways: mesh.pipe };
+    multiple("model.numLayers", model.numLayers, [
+      byPipe,
+      { field: "pipeline.repeats", ways: pipeline.repeats },
+    ]);
+    multiple("pipeline.microbatches", pipeline.microbatches, [byPipe]);
   }
   return violations;
 }

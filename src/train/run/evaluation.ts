@@ -2,7 +2,8 @@ import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import { type Batch, openBatches } from "../data/batches.js";
 import type { TokenSource } from "../data/tokenShards.js";
-import type { LanguageModelState, Training } from "../step/training.js";
+import type { LanguageModelState } from "../step/state.js";
+import type { Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
 
 /** How many batches are taken at most, unless more are asked for. */

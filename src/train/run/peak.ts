@@ -7,15 +7,14 @@ import { jit } from "../../spmd/run/jit.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { namedLeaves } from "../files/treeFiles.js";
 import { recordWork } from "../report/stepTrace.js";
-import type { LanguageModelState } from "../step/training.js";
+import type { Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
 
 /**
  * The floating-point operations that one step needs on all devices: six for each weight and token, and the
  * products of attention; what is computed again or beside them does not count.
  */
-export function stepFlops(types: unknown, { model, data }: RunConfig): number {
-  const { params } = types as LanguageModelState;
+export function stepFlops({ params }: Pick<Training["types"], "params">, { model, data }: RunConfig): number {
   const weights = namedLeaves(params, "stepFlops")
     .filter(({ path }) => model.tieEmbeddings || !path.endsWith("embed/embedding"))
     .reduce((sum, { type }) => sum + sizeOf(type.shape), 0);

@@ -21,7 +21,7 @@ import {
 import { formatCount } from "../report/progress.js";
 import { type EvaluationRecord, type RunReport, reportHtml, type StepRecord } from "../report/report.js";
 import { devicesOf, type StepTrace, sharesOfWork, writeTrace } from "../report/stepTrace.js";
-import type { LanguageModelState, Training } from "../step/training.js";
+import type { Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
 import { numParameters, splittingAxes } from "./setup.js";
 
@@ -58,9 +58,8 @@ export function stateMemory(
   { types, shardings }: Training,
   mesh: Mesh,
 ): { readonly what: string; readonly bytesPerDevice: number }[] {
-  const [all, where] = [types as LanguageModelState, shardings as LanguageModelState];
   const total = (part: "params" | "optimizer") =>
-    placesOf(all[part], where[part], mesh).reduce((sum, place) => sum + place.bytesPerDevice, 0);
+    placesOf(types[part], shardings[part], mesh).reduce((sum, place) => sum + place.bytesPerDevice, 0);
   return [
     { what: "parameters", bytesPerDevice: total("params") },
     { what: "optimiser", bytesPerDevice: total("optimizer") },
@@ -120,7 +119,7 @@ export async function writeRunReport(path: string, input: ReportInput): Promise<
 
 function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput): RunReport {
   const { steps, evaluations, sample } = told;
-  const [types, shardings] = [training.types as LanguageModelState, training.shardings as LanguageModelState];
+  const { types, shardings } = training;
   const parameters = placesOf(types.params, shardings.params, mesh);
   const axes = splittingAxes(mesh.axes);
   const speeds = steps.map((s) => s.tokensPerSecond).sort((a, b) => a - b);

@@ -2,7 +2,8 @@ import type { Checkpoint, Checkpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { reasonOf } from "../files/fileError.js";
 import { diverged, firstBadLeaf } from "../step/health.js";
-import type { LanguageModelState, Training } from "../step/training.js";
+import type { LanguageModelState } from "../step/state.js";
+import type { Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
 import { saveRun } from "./state.js";
 

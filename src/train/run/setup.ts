@@ -6,7 +6,7 @@ import { sizeOf } from "../../ir/shape.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import { namedLeaves } from "../files/treeFiles.js";
-import { createTraining, type LanguageModelState, type Training } from "../step/training.js";
+import { createTraining, type Training } from "../step/training.js";
 import { modelConfig, type RunConfig } from "./config.js";
 import { runOptimizer } from "./optimizer.js";
 
@@ -47,7 +47,6 @@ export function expectedVocabulary({ data }: RunConfig): number {
 }
 
 /** The number of parameters of a state, given its types. */
-export function numParameters(types: unknown): number {
-  const { params } = types as LanguageModelState;
+export function numParameters({ params }: Pick<Training["types"], "params">): number {
   return namedLeaves(params, "numParameters").reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
 }

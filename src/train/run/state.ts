@@ -6,7 +6,8 @@ import * as tree from "../../trace/tree.js";
 import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { fromCanonical, toCanonical } from "../models/canonical.js";
-import type { LanguageModelState, Training } from "../step/training.js";
+import type { LanguageModelState } from "../step/state.js";
+import type { Training } from "../step/training.js";
 import { type RunConfig, readRunConfig, runSchema } from "./config.js";
 import { fieldsOf } from "./schema.js";
 
@@ -35,8 +36,7 @@ export async function onHost<T>(values: T): Promise<T> {
 
 /** The state that a checkpoint holds, on the mesh of a training. */
 export async function restoreRun(checkpoint: Checkpoint, training: Training): Promise<LanguageModelState> {
-  const types = training.types as LanguageModelState;
-  const { layout, shardings } = training;
+  const { types, layout, shardings } = training;
   if (!layout) return checkpoint.restore(types, { shardings });
   const whole = await checkpoint.restore(toCanonical(types, layout));
   return devicePut(fromCanonical(whole, layout), shardings);
@@ -54,14 +54,33 @@ export function storedConfig(checkpoint: Checkpoint): RunConfig {
 }
 
 /** Fields in which a run that is taken up again may differ from the checkpoint: where it runs and what it tells. */
-const free =
-  /^(mesh|pipeline)\.|^(tensor|steps|out|checkpointEvery|keep|evalEvery|sample)$|^model\.remat$|^optimizer\.accumulate$/;
+const free: readonly (
+  | keyof RunConfig
+  | `model.${keyof RunConfig["model"]}`
+  | `optimizer.${keyof RunConfig["optimizer"]}`
+)[] = [
+  "mesh",
+  "pipeline",
+  "tensor",
+  "steps",
+  "out",
+  "checkpointEvery",
+  "keep",
+  "evalEvery",
+  "sample",
+  "model.remat",
+  "optimizer.accumulate",
+];
+
+function isFree(path: string): boolean {
+  return free.some((name) => path === name || path.startsWith(`${name}.`));
+}
 
 /** Throws unless a run can go on from a checkpoint; all fields that differ are listed. */
 export function checkResumable(config: RunConfig, checkpoint: Checkpoint): void {
   const before = storedConfig(checkpoint);
   const differing = [...fieldsOf(runSchema).keys()]
-    .filter((path) => !free.test(path))
+    .filter((path) => !isFree(path))
     .filter((path) => JSON.stringify(valueAt(config, path)) !== JSON.stringify(valueAt(before, path)));
   if (differing.length === 0) return;
   const list = differing.map(

@@ -24,7 +24,8 @@ import {
   problemOf,
   type StepValues,
 } from "../step/health.js";
-import type { LanguageModelState, StepMetrics, Training } from "../step/training.js";
+import type { LanguageModelState, StepMetrics } from "../step/state.js";
+import type { Training } from "../step/training.js";
 import { modelConfig, type RunConfig } from "./config.js";
 import { openRunData, type RunData } from "./data.js";
 import { endRun, type RunEnding } from "./ending.js";

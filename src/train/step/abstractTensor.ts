@@ -32,9 +32,9 @@ export function abstractTensor(type: TensorType): Tensor {
 }
 
 /** Abstract tensors in place of the types of a tree. */
-export function abstractTree<T>(types: T): T {
+export function abstractTree<T>(types: T): tree.MapTree<T, TensorType, Tensor> {
   const { leaves, structure } = tree.flatten(types, isTyped);
-  return tree.unflatten<T>(
+  return tree.unflatten(
     structure,
     leaves.map((leaf) => (isTyped(leaf) ? abstractTensor({ dtype: leaf.dtype, shape: leaf.shape }) : leaf)),
   );

@@ -9,7 +9,8 @@ import type { RunConfig } from "../run/config.js";
 import { checkpointFolder } from "../run/setup.js";
 import { type RunOptions, trainRun } from "../run/trainer.js";
 import { DivergedError, diverged } from "./health.js";
-import { createTraining, type LanguageModelState } from "./training.js";
+import type { LanguageModelState } from "./state.js";
+import { createTraining } from "./training.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

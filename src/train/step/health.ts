@@ -3,7 +3,9 @@ import { ShardwiseError } from "../../ir/errors.js";
 import { addressableShards } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import type { LanguageModelState, Training } from "./training.js";
+import type { LanguageModelState } from "./state.js";
+import { leastLossScale } from "./stepFunctions.js";
+import type { Training } from "./training.js";
 
 /** A loss that is not a number or has run away; the process ends with code 1. */
 export class DivergedError extends ShardwiseError {
@@ -26,9 +28,6 @@ export interface StepValues {
   /** What the loss was multiplied by, where it is scaled. */
   readonly lossScale?: number;
 }
-
-/** The least loss scale: where gradients overflow without any scaling, skipping steps does not help. */
-export const leastLossScale = 1;
 
 /**
  * Whether a step left everything but the loss scale as it was, because scaled gradients overflowed. The loss is

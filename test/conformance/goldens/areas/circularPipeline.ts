@@ -97,7 +97,7 @@ async function runWhole(golden: GoldenCase, target: Mesh, mesh: Mesh | undefined
     return { value, y, gradVariables, gradX };
   };
   const shardings = mesh && {
-    inShardings: [weightShardings(golden, pipeline), batch(mesh), batch(mesh)],
+    inShardings: [weightShardings(golden, pipeline), batch(mesh), batch(mesh)] as const,
   };
   const variables = golden.tree("variables") as nn.Variables;
   const got = jit(step, { mesh: target, ...shardings })(variables, x, golden.tensor("t"));
@@ -120,7 +120,7 @@ function valueAgreement(golden: GoldenCase): Tolerance {
 const batch = (mesh: Mesh) => P(["data", "fsdp"].filter((axis) => mesh.axisNames.includes(axis)));
 
 /** The specs of the weights: stages over their axis, and their dims as the rules say. */
-function weightShardings(golden: GoldenCase, pipeline: CircularPipelineInstance): unknown {
+function weightShardings(golden: GoldenCase, pipeline: CircularPipelineInstance): nn.Variables {
   const { x, segmentIds, positions } = argumentsOf(golden);
   const logical = pipeline.getWeightSharding(x, segmentIds, positions) as Readonly<Record<string, unknown>>;
   const physical = pipeline.physicalSpec(logical);

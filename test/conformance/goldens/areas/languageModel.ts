@@ -4,11 +4,8 @@ import * as tree from "../../../../src/trace/tree.js";
 import type { ModelConfig } from "../../../../src/train/models/config.js";
 import { type RunConfig, readRunConfig } from "../../../../src/train/run/config.js";
 import { runOptimizer } from "../../../../src/train/run/optimizer.js";
-import {
-  createTraining,
-  type LanguageModelState,
-  type Training,
-} from "../../../../src/train/step/training.js";
+import type { LanguageModelState } from "../../../../src/train/step/state.js";
+import { createTraining, type Training } from "../../../../src/train/step/training.js";
 import { type GoldenCase, isRecord } from "../cases.js";
 import { type AreaRunner, expectAll } from "../check.js";
 import { expectClose, expectTreeClose, Mismatch } from "../compare.js";

@@ -1,0 +1,201 @@
+import { ValueError } from "../../ir/errors.js";
+import { type LogicalRules, logicalAxisRules } from "../../nn/logicalPartitioning.js";
+import type { Variables } from "../../nn/scope.js";
+import * as np from "../../numpy/index.js";
+import {
+  applyIfFinite,
+  castFloats,
+  dynamicLossScale,
+  type GradientTransformation,
+  globalNorm,
+  type LossScale,
+  type LossScaleOptions,
+  microbatch,
+} from "../../optim/index.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { withMesh } from "../../spmd/run/constraint.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { valueAndGrad } from "../../transforms/grad.js";
+import { fromCanonical, type LayerLayout, toCanonical } from "../models/canonical.js";
+import type { ModelConfig } from "../models/config.js";
+import { LanguageModel } from "../models/languageModel.js";
+import { crossEntropy } from "../models/loss.js";
+import { languageModelRules, type TensorParallelism } from "../models/names.js";
+import { pipelinedLayers } from "../models/pipelined.js";
+import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
+import type { LanguageModelState, StepMetrics } from "./state.js";
+
+/** The least loss scale: where gradients overflow without any scaling, skipping steps does not help. */
+export const leastLossScale = 1;
+
+/** What the training of a language model on a mesh needs. */
+export interface TrainingOptions {
+  readonly model: ModelConfig;
+  readonly optimizer: GradientTransformation;
+  readonly mesh: Mesh;
+  /** The weight of the z-loss; 0 by default. */
+  readonly zLoss?: number;
+  /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
+  readonly tensor?: TensorParallelism;
+  /** How a batch goes through the stages when the mesh's axis `pipe` is larger than 1. */
+  readonly pipeline?: { readonly microbatches: number; readonly repeats: number };
+  /** Into how many parts a batch is split, which run one after the other; 1 by default. */
+  readonly accumulate?: number;
+  /** The type that parameters are kept in. The optimiser of narrow ones keeps float32 copies. */
+  readonly paramDtype?: ParamDtype;
+  /** How the loss is scaled when something is computed or kept in float16. */
+  readonly lossScale?: LossScaleOptions;
+}
+
+/** The gradients of a batch, with the losses they belong to. */
+interface Gradients {
+  readonly loss: Tensor;
+  readonly entropy: Tensor;
+  readonly grads: Variables;
+  readonly gradientNorm: Tensor;
+}
+
+/** The training of a language model as functions of whole tensors, which are compiled for its mesh. */
+export interface StepFunctions {
+  /** The state before the first step. */
+  create(key: Tensor): LanguageModelState;
+  gradients(state: LanguageModelState, tokens: Tensor): Gradients;
+  /** @param wasGood whether no step before went wrong; where one did, nothing changes */
+  step(state: LanguageModelState, tokens: Tensor, wasGood: Tensor): [LanguageModelState, StepMetrics];
+  /** The mean cross-entropy of tokens. */
+  evaluate(state: LanguageModelState, tokens: Tensor): Tensor;
+  logits(state: LanguageModelState, tokens: Tensor): Tensor;
+  /** How the model's names of dims follow the axes of the mesh. */
+  readonly rules: LogicalRules;
+  /** How the layers are spread over stages; undefined without a pipeline. */
+  readonly layout: LayerLayout | undefined;
+}
+
+/** A loss scale, and the scale below which it does not go. */
+interface Scaling extends LossScale {
+  readonly least: number;
+}
+
+/** The functions of a training: the model, its losses, their gradients and the optimiser put together. */
+export function stepFunctions(options: TrainingOptions): StepFunctions {
+  const { model, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 }, accumulate = 1 } = options;
+  const { paramDtype = "float32" } = options;
+  const rules = languageModelRules(options.tensor ?? "sync");
+  const layout = layerLayout(model.numLayers, mesh.shape.pipe ?? 1, pipeline.repeats);
+  const inTurn = LanguageModel(model);
+  const network = layout
+    ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, pipeline.microbatches, layout) })
+    : inTurn;
+  const optimizer = parameterUpdates(options.optimizer, paramDtype);
+  const scaling = scalingOf(options);
+  const inContext =
+    <A extends readonly unknown[], R>(fn: (...args: A) => R) =>
+    (...args: A): R =>
+      withMesh(mesh, () => logicalAxisRules(rules, () => fn(...args)));
+
+  const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
+  const losses = (params: Variables, tokens: Tensor) => {
+    const length = (tokens.shape[1] ?? 1) - 1;
+    const logits = network.apply(params, ops.sliceDim(tokens, 1, 0, length));
+    return crossEntropy(logits, ops.sliceDim(tokens, 1, 1, length + 1), zLoss);
+  };
+  const gradients = inContext(gradientsOf(losses, accumulate, scaling));
+  return {
+    create: inContext((key: Tensor) => {
+      // The same parameters on every mesh: they are made in their order and then spread.
+      const params = fromCanonical(inTurn.init(key, example), layout);
+      return {
+        params: castFloats(params, paramDtype),
+        optimizer: optimizer.init(params),
+        step: np.zeros([], { dtype: "int32" }),
+        ...(scaling ? { lossScale: scaling.init() } : {}),
+      };
+    }),
+    gradients,
+    step: inContext(updateWith(gradients, optimizer, scaling)),
+    evaluate: inContext((state: LanguageModelState, tokens: Tensor) => {
+      const measure = (params: Variables, rows: Tensor) => losses(params, rows).crossEntropy;
+      return microbatch(measure, accumulate)(state.params, tokens);
+    }),
+    logits: inContext((state: LanguageModelState, tokens: Tensor) =>
+      inTurn.apply(toCanonical(state.params, layout), tokens),
+    ),
+    rules,
+    layout,
+  };
+}
+
+/** The loss is scaled when something is computed or kept in float16. */
+function scalingOf({ model, paramDtype, lossScale }: TrainingOptions): Scaling | undefined {
+  if (model.dtype !== "float16" && paramDtype !== "float16") return undefined;
+  return { ...dynamicLossScale(lossScale), least: lossScale?.min ?? leastLossScale };
+}
+
+/** The gradients of a batch, part by part, of the loss itself however it was scaled. */
+function gradientsOf(
+  losses: (params: Variables, tokens: Tensor) => { readonly loss: Tensor; readonly crossEntropy: Tensor },
+  numParts: number,
+  scaling: Scaling | undefined,
+): StepFunctions["gradients"] {
+  return ({ params: current, lossScale }, tokens) => {
+    const differentiate = valueAndGrad(
+      (params: Variables, rows: Tensor) => {
+        const { loss, crossEntropy: entropy } = losses(params, rows);
+        return [scaling && lossScale ? scaling.scale(lossScale, loss) : loss, [loss, entropy]] as const;
+      },
+      { hasAux: true },
+    );
+    const [[, [loss, entropy]], scaled] = microbatch(differentiate, numParts)(current, tokens);
+    const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
+    return { loss, entropy, grads, gradientNorm: globalNorm(grads) };
+  };
+}
+
+/** One update; a step whose numbers are not finite, and every one after it, leaves the state as it was. */
+function updateWith(
+  gradients: StepFunctions["gradients"],
+  optimizer: ReturnType<typeof parameterUpdates>,
+  scaling: Scaling | undefined,
+): StepFunctions["step"] {
+  return (state, tokens, wasGood) => {
+    const { lossScale } = state;
+    const { loss, entropy, grads, gradientNorm } = gradients(state, tokens);
+    const [params, remembered] = optimizer.update(grads, state.optimizer, state.params);
+    const changed = { params, optimizer: remembered, step: state.step.add(1) };
+    const squares = tree.leaves(grads).map((g) => np.sum(np.square((g as Tensor).astype("float32"))));
+    const metrics = {
+      loss,
+      crossEntropy: entropy,
+      gradientNorm,
+      gradientSquares: np.stack(squares),
+      numUpdates: state.step,
+    };
+    const finite = np.logicalAnd(np.isfinite(gradientNorm), np.isfinite(loss));
+    const before = { params: state.params, optimizer: state.optimizer, step: state.step };
+    const next = applyIfFinite(np.logicalAnd(finite, wasGood), changed, before);
+    if (!scaling || !lossScale) return [next, { ...metrics, isGood: np.logicalAnd(finite, wasGood) }];
+    const nextScale = applyIfFinite(wasGood, scaling.update(lossScale, finite), lossScale);
+    const mayHelp = np.logicalAnd(np.greater(lossScale.scale, scaling.least), np.isfinite(loss));
+    const isGood = np.logicalAnd(wasGood, np.logicalOr(finite, mayHelp));
+    return [
+      { ...next, lossScale: nextScale },
+      { ...metrics, lossScale: lossScale.scale, isGood },
+    ];
+  };
+}
+
+/** How layers are spread over the stages of a pipeline; undefined when there is only one. */
+export function layerLayout(
+  numLayers: number,
+  numStages: number,
+  numRepeats: number,
+): LayerLayout | undefined {
+  if (numStages === 1) return undefined;
+  const layersPerStage = numLayers / (numStages * numRepeats);
+  if (Number.isInteger(layersPerStage)) return { numStages, numRepeats, layersPerStage };
+  throw new ValueError(
+    `[createTraining] ${numLayers} layers do not spread over ${numStages} stages and ${numRepeats} repeats (${numLayers} / ${numStages * numRepeats} = ${layersPerStage})`,
+  );
+}

@@ -1,0 +1,168 @@
+import { describe, expectTypeOf, test } from "vitest";
+import type { Prefix, TensorType } from "../src/index.js";
+import {
+  costAnalysis,
+  devicePut,
+  evalShape,
+  jit,
+  Mesh,
+  NamedSharding,
+  np,
+  P,
+  type PartitionSpec,
+  shardMap,
+  Tensor,
+  vmap,
+  withShardingConstraint,
+} from "../src/index.js";
+import * as nn from "../src/nn/index.js";
+import { initSharded } from "../src/parallel/index.js";
+
+// What is refused here is refused by the type checker; the calls themselves do nothing before they get arguments.
+
+interface Params {
+  readonly w: Tensor;
+  readonly layers: readonly [Tensor, { readonly bias: Tensor }];
+}
+
+const mesh = Mesh.create({ data: 1 });
+const step = (params: Params, x: Tensor): [Params, Tensor] => [params, x];
+
+describe("a prefix of a tree", () => {
+  type Specs = Prefix<Params, PartitionSpec>;
+
+  test("is a leaf for everything, or a tree that ends earlier", () => {
+    expectTypeOf<PartitionSpec>().toExtend<Specs>();
+    expectTypeOf<{ w: PartitionSpec; layers: PartitionSpec }>().toExtend<Specs>();
+    expectTypeOf<{ w: PartitionSpec; layers: [PartitionSpec, PartitionSpec] }>().toExtend<Specs>();
+    expectTypeOf<{ w: PartitionSpec; layers: [PartitionSpec, { bias: PartitionSpec }] }>().toExtend<Specs>();
+  });
+
+  test("has no other form, no missing part and no leaf of another kind", () => {
+    expectTypeOf<{ w: PartitionSpec }>().not.toExtend<Specs>();
+    expectTypeOf<{ w: PartitionSpec; layers: [PartitionSpec] }>().not.toExtend<Specs>();
+    expectTypeOf<{ w: PartitionSpec; layers: { bias: PartitionSpec } }>().not.toExtend<Specs>();
+    expectTypeOf<{ w: [PartitionSpec]; layers: PartitionSpec }>().not.toExtend<Specs>();
+    expectTypeOf<string>().not.toExtend<Specs>();
+    expectTypeOf<null>().not.toExtend<Specs>();
+    expectTypeOf<null>().toExtend<Prefix<Params, PartitionSpec | null>>();
+  });
+
+  test("is anything where nothing is known of the tree", () => {
+    expectTypeOf<Prefix<unknown, number>>().toBeUnknown();
+    expectTypeOf<{ state: string }>().toExtend<Prefix<{ state: unknown }, number>>();
+    expectTypeOf<{ params: { Dense_0: PartitionSpec } }>().toExtend<Prefix<nn.Variables, PartitionSpec>>();
+  });
+
+  test("can be passed on by code that does not know the tree", () => {
+    const onMesh = <A extends readonly unknown[], R>(
+      fn: (...args: A) => R,
+      inSpecs: Prefix<A, PartitionSpec | null | undefined>,
+    ) => shardMap(fn, { mesh, inSpecs, outSpecs: P() });
+    onMesh(step, [P(), P("data")]);
+    // @ts-expect-error the third argument does not exist
+    onMesh(step, [P(), P("data"), P()]);
+  });
+});
+
+describe("the arguments of a function decide what its options may say", () => {
+  test("of jit", () => {
+    jit(step, { inShardings: [{ w: P("data"), layers: P() }, null], outShardings: [P(), P("data")] });
+    jit(step, { inShardings: P(), outShardings: new NamedSharding(mesh, P()) });
+    // @ts-expect-error a name that the tree does not have
+    jit(step, { inShardings: [{ w: P(), layer: P() }, P()] });
+    // @ts-expect-error one entry for two arguments
+    jit(step, { inShardings: [P()] });
+    // @ts-expect-error an axis is not a spec
+    jit(step, { outShardings: "data" });
+    // @ts-expect-error the result is a pair
+    costAnalysis(step, { outShardings: [P(), P(), P()] });
+  });
+
+  test("of jit, in which static arguments have no sharding", () => {
+    const scaled = (x: Tensor, by: "one" | "two", y: Tensor) => x.add(y).mul(by === "one" ? 1 : 2);
+    jit(scaled, { staticArgnums: 1, inShardings: [P("data"), P()] });
+    jit(scaled, { staticArgnums: [1, 2], inShardings: [P("data")] });
+    // @ts-expect-error only two arguments are tensors
+    jit(scaled, { staticArgnums: 1, inShardings: [P("data"), null, P()] });
+    const positions: number[] = [1];
+    jit(scaled, { staticArgnums: positions, inShardings: [P("data"), P()] });
+  });
+
+  test("of shardMap and initSharded", () => {
+    shardMap(step, {
+      mesh,
+      inSpecs: [P(), P("data")],
+      outSpecs: [{ w: P(), layers: [P(), null] }, P("data")],
+    });
+    // @ts-expect-error a sharding is not a spec
+    shardMap(step, { mesh, inSpecs: new NamedSharding(mesh, P()), outSpecs: P() });
+    // @ts-expect-error the bias is deeper
+    shardMap(step, { mesh, inSpecs: P(), outSpecs: [{ w: P(), layers: { bias: P() } }, P()] });
+    initSharded(step, { mesh, inSpecs: [P(), P("data")] });
+    // @ts-expect-error one entry for two arguments
+    initSharded(step, { mesh, inSpecs: [P("data")] });
+  });
+
+  test("of vmap", () => {
+    vmap(step, { inAxes: [{ w: 0, layers: null }, 1], outAxes: [null, 0] });
+    // @ts-expect-error a dim is a number
+    vmap(step, { inAxes: ["rows", 0] });
+    // @ts-expect-error a tensor has no parts
+    vmap(step, { inAxes: [0, [0]] });
+  });
+
+  test("of values that are placed", () => {
+    const params: Params = { w: np.ones([2]), layers: [np.ones([2]), { bias: np.ones([2]) }] };
+    const sharding = new NamedSharding(mesh, P());
+    withShardingConstraint(params, { w: sharding, layers: null });
+    void devicePut(params, { w: sharding, layers: [sharding, sharding] });
+    // @ts-expect-error a part is missing
+    const missing = () => withShardingConstraint(params, { w: sharding });
+    // @ts-expect-error every tensor needs a place
+    const nowhere = () => devicePut(params, { w: sharding, layers: null });
+    expectTypeOf(missing).toBeFunction();
+    expectTypeOf(nowhere).toBeFunction();
+  });
+});
+
+describe("lifted transforms map what comes after modules and the carry", () => {
+  const Layer = nn.module(
+    "Layer",
+    () =>
+      (carry: Tensor, x: Tensor, mask: Tensor): [Tensor, { y: Tensor }] => [carry.add(mask), { y: x }],
+  );
+  const layer = Layer();
+
+  test("of module classes", () => {
+    nn.vmap(Layer, { inAxes: [0, 0, null], outAxes: [0, { y: 1 }] });
+    nn.scan(Layer, { inAxes: [0, null], outAxes: { y: 1 } });
+    // @ts-expect-error the carry is not scanned over
+    nn.scan(Layer, { inAxes: [0, 0, null] });
+    // @ts-expect-error the result has no part z
+    nn.vmap(Layer, { outAxes: [0, { z: 1 }] });
+  });
+
+  test("of functions of modules", () => {
+    const call = (module: typeof layer, carry: Tensor, x: Tensor) => module(carry, x, x);
+    nn.vmap(call, { inAxes: [0, 0] });
+    nn.scan(call, { inAxes: [0] });
+    // @ts-expect-error a module is not mapped
+    nn.vmap(call, { inAxes: [null, 0, 0] });
+  });
+});
+
+describe("trees keep their form", () => {
+  test("when tensors become types, specs or shardings", () => {
+    const types = evalShape(step)(
+      { w: np.ones([2]), layers: [np.ones([2]), { bias: np.ones([2]) }] },
+      np.ones([1]),
+    );
+    expectTypeOf(types[0].layers[1].bias).toEqualTypeOf<TensorType>();
+    const specs = nn.getPartitionSpec(types);
+    expectTypeOf(specs[0].layers[1].bias).toEqualTypeOf<PartitionSpec>();
+    expectTypeOf(nn.logicalToMeshSharding(specs, mesh)[1]).toEqualTypeOf<NamedSharding>();
+    const boxed = { kernel: new nn.Partitioned(Tensor.scalar(1, "float32"), []) };
+    expectTypeOf(nn.getSharding(boxed, mesh).kernel).toEqualTypeOf<NamedSharding>();
+  });
+});
