@@ -1,5 +1,7 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import { chooseEngine } from "../engines/default.js";
+import { engineNames } from "../engines/table.js";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
 import { reasonOf } from "../train/files/fileError.js";
 import { isObject } from "../train/files/json.js";
@@ -7,7 +9,7 @@ import { type RunConfig, readRunConfig, runSchema } from "../train/run/config.js
 import { fieldsOf, readConfig } from "../train/run/schema.js";
 import { checkpointFolder } from "../train/run/setup.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
-import type { Command } from "./command.js";
+import type { Command, OptionHelp } from "./command.js";
 
 /** Takes the arguments of a command apart; everything that is wrong with them is reported at once. */
 export function argumentsOf(
@@ -23,6 +25,18 @@ export function argumentsOf(
   if (parsed.problems.length === 0) return parsed;
   const { violations } = readConfig(runSchema, {}, parsed.settings);
   throw new UsageError([...parsed.problems, ...violations].join("\n"));
+}
+
+/** The option that says what runs the programs of a command. */
+export const engineOption: OptionHelp = {
+  name: "engine",
+  help: `what computes: ${engineNames.join(", ")}, or the package or path of an engine; threads by default`,
+};
+
+/** Makes the engine that `--engine` names, or else `SHARDWISE_ENGINE`, the one that this process uses. */
+export async function useEngine(args: Arguments): Promise<void> {
+  const name = args.options.get("engine");
+  await chooseEngine(typeof name === "string" ? name : undefined);
 }
 
 /** Throws when there are more arguments than a command knows what to do with. */

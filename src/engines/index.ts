@@ -16,6 +16,7 @@ export { printProgram } from "../ir/print.js";
 export { type Atom, type Eqn, forEachEqn, type Literal, type Program, type Var } from "../ir/program.js";
 export { formatType, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
 export { verify } from "../ir/verify.js";
+export { checkHostData } from "./checks.js";
 export { DeviceFailedError, EngineLoadError, type FailurePlace, OutOfMemoryError } from "./errors.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";

@@ -3,14 +3,22 @@ import { evaluateOn } from "../../train/run/evaluation.js";
 import { runMesh, runTrainingFunctions } from "../../train/run/setup.js";
 import { checkResumable, restoreRun, storedConfig } from "../../train/run/state.js";
 import { type Command, exitCodes } from "../command.js";
-import { argumentsOf, atMost, configOf, findCheckpoint, integerOption } from "../runArguments.js";
+import {
+  argumentsOf,
+  atMost,
+  configOf,
+  engineOption,
+  findCheckpoint,
+  integerOption,
+  useEngine,
+} from "../runArguments.js";
 
 /** Measures the loss of a checkpoint. */
 export const evaluate: Command = {
   name: "eval",
   summary: "measure the loss of a trained model",
   usage: "<run or checkpoint folder> [options]",
-  options: [{ name: "batches", help: "how many batches to take at most; 16 by default" }],
+  options: [{ name: "batches", help: "how many batches to take at most; 16 by default" }, engineOption],
   takesFields: true,
   examples: [
     "shardwise eval runs/default",
@@ -19,6 +27,7 @@ export const evaluate: Command = {
   run: async (args) => {
     const parsed = argumentsOf(args, evaluate);
     atMost(parsed, 1, "eval");
+    await useEngine(parsed);
     const batches = integerOption(parsed, "batches", 16, 1);
     const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "eval");
     const config = configOf(checkpoint.manifest.config, parsed);

@@ -4,7 +4,15 @@ import { modelConfig } from "../../train/run/config.js";
 import { storedTokenizer } from "../../train/run/data.js";
 import { storedConfig } from "../../train/run/state.js";
 import { type Command, exitCodes } from "../command.js";
-import { argumentsOf, atMost, findCheckpoint, integerOption, numberOption } from "../runArguments.js";
+import {
+  argumentsOf,
+  atMost,
+  engineOption,
+  findCheckpoint,
+  integerOption,
+  numberOption,
+  useEngine,
+} from "../runArguments.js";
 
 /** Samples text from a checkpoint. */
 export const generate: Command = {
@@ -17,6 +25,7 @@ export const generate: Command = {
     { name: "temperature", help: "below 1 keeps to likely tokens, 0 takes the likeliest; 0.8 by default" },
     { name: "top-k", help: "draw from this many likeliest tokens only; 0, the default, for all" },
     { name: "seed", help: "another number gives another text; 0 by default" },
+    engineOption,
   ],
   takesFields: false,
   examples: [
@@ -26,6 +35,7 @@ export const generate: Command = {
   run: async (args) => {
     const parsed = argumentsOf(args, generate);
     atMost(parsed, 1, "generate");
+    await useEngine(parsed);
     const options = {
       length: integerOption(parsed, "length", 200, 0),
       temperature: numberOption(parsed, "temperature", 0.8, 0),

@@ -9,9 +9,11 @@ import {
   argumentsOf,
   atMost,
   configOf,
+  engineOption,
   findCheckpoint,
   isRunFolder,
   readConfigFile,
+  useEngine,
 } from "../runArguments.js";
 
 /** Records what every device does during one step. */
@@ -19,12 +21,13 @@ export const trace: Command = {
   name: "trace",
   summary: "record what every device does during one step",
   usage: "[config.json | run or checkpoint folder] [options]",
-  options: [{ name: "output", help: "the file to write; trace.json by default" }],
+  options: [{ name: "output", help: "the file to write; trace.json by default" }, engineOption],
   takesFields: true,
   examples: ["shardwise trace --mesh pipe=2", "shardwise trace my.json --output step.json"],
   run: async (args) => {
     const parsed = argumentsOf(args, trace);
     atMost(parsed, 1, "trace");
+    await useEngine(parsed);
     const [what] = parsed.positional;
     const json =
       what === undefined
@@ -55,7 +58,7 @@ export const trace: Command = {
     if (work.length === 0) {
       throw new ShardwiseError(
         "config",
-        `[trace] the engine "${mesh.engine.name}" records nothing: unset SHARDWISE_ENGINE to use worker threads`,
+        `[trace] the engine "${mesh.engine.name}" records nothing: use --engine threads`,
       );
     }
     writeStepTrace(output, recorded, "one training step", { training, config, mesh });

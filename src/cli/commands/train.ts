@@ -7,14 +7,25 @@ import { checkpointFolder } from "../../train/run/setup.js";
 import { type RunOutcome, trainRun } from "../../train/run/trainer.js";
 import type { Arguments } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
-import { argumentsOf, atMost, configOf, mergeConfigs, readConfigFile } from "../runArguments.js";
+import {
+  argumentsOf,
+  atMost,
+  configOf,
+  engineOption,
+  mergeConfigs,
+  readConfigFile,
+  useEngine,
+} from "../runArguments.js";
 
 /** Trains a model. */
 export const train: Command = {
   name: "train",
   summary: "train a model",
   usage: "[config.json] [options]",
-  options: [{ name: "resume", help: "go on from the newest checkpoint in the run's folder (--out)" }],
+  options: [
+    { name: "resume", help: "go on from the newest checkpoint in the run's folder (--out)" },
+    engineOption,
+  ],
   takesFields: true,
   examples: [
     "shardwise train",
@@ -25,6 +36,7 @@ export const train: Command = {
   run: async (args) => {
     const parsed = argumentsOf(args, train, ["resume"]);
     atMost(parsed, 1, "train");
+    await useEngine(parsed);
     const resume = parsed.options.has("resume");
     const config = await resolveConfig(parsed, resume);
     const stop = new AbortController();

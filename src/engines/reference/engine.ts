@@ -1,10 +1,11 @@
 import { allocateHost, type HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
-import { DisposedError, ShapeError, ValueError } from "../../ir/errors.js";
+import { DisposedError, ValueError } from "../../ir/errors.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
 import type { Program } from "../../ir/program.js";
-import { at, formatType, sizeOf, type TensorType } from "../../ir/shape.js";
+import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
+import { checkHostData } from "../checks.js";
 import { interpretSpmd } from "./interpret.js";
 import type { HostTensor } from "./tensor.js";
 
@@ -101,13 +102,7 @@ class ReferenceEngine implements Engine {
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
     this.checkOpen("upload");
     this.checkDevice("upload", device);
-    const expected = allocateHost(type.dtype, 0).constructor;
-    if (data.length !== sizeOf(type.shape) || data.constructor !== expected) {
-      throw new ShapeError(
-        `[upload] ${formatType(type)} needs a ${expected.name} of ${sizeOf(type.shape)} elements, ` +
-          `not a ${data.constructor.name} of ${data.length}`,
-      );
-    }
+    checkHostData(type, data, "upload");
     return new ReferenceBuffer(this, device, { type, data: data.slice() });
   }
 

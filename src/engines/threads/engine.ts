@@ -2,13 +2,14 @@ import { availableParallelism, totalmem } from "node:os";
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
-import { allocateHost, byteSize, type HostData, viewHost } from "../../ir/dtype.js";
+import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
-import { ShapeError, ValueError } from "../../ir/errors.js";
+import { ValueError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
 import { at, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
+import { checkHostData } from "../checks.js";
 import type { FailurePlace } from "../errors.js";
 import { type Blas, findBlas } from "./blas.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
@@ -149,13 +150,7 @@ export class ThreadsEngine implements Engine {
   }
 
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
-    const expected = allocateHost(type.dtype, 0).constructor;
-    if (data.length !== sizeOf(type.shape) || data.constructor !== expected) {
-      throw new ShapeError(
-        `[upload] ${formatType(type)} needs a ${expected.name} of ${sizeOf(type.shape)} elements, ` +
-          `not a ${data.constructor.name} of ${data.length}`,
-      );
-    }
+    checkHostData(type, data, "upload");
     const memory = this.memoryOf(device, "upload");
     if (this.pool.failure) throw this.pool.failure;
     const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);

@@ -1,21 +1,15 @@
 /**
  * Checks a folder of reference values:
  *
- *   npm run conformance -- DIR [--engine NAME] [--area AREA]
+ *   npm run conformance -- DIR [--engine NAME|PACKAGE|PATH] [--area AREA]
  */
 import { parseArgs } from "node:util";
 import "../../../src/index.js";
-import { createReferenceEngine, createThreadsEngine } from "../../../src/engines/index.js";
-import type { Engine } from "../../../src/ir/engine.js";
+import { engineNames, importEngine, openEngine } from "../../../src/engines/index.js";
 import { ShardwiseError } from "../../../src/ir/errors.js";
 import { runConformance } from "./run.js";
 
-const engines: Readonly<Record<string, (numDevices: number) => Engine>> = {
-  reference: (numDevices) => createReferenceEngine({ numDevices }),
-  threads: (numDevices) => createThreadsEngine({ numDevices }),
-};
-
-const usage = `usage: npm run conformance -- DIR [--engine ${Object.keys(engines).join("|")}] [--area AREA]`;
+const usage = `usage: npm run conformance -- DIR [--engine ${engineNames.join("|")}|PACKAGE|PATH] [--area AREA]`;
 
 async function main(): Promise<number> {
   const { values, positionals } = parseArgs({
@@ -23,13 +17,19 @@ async function main(): Promise<number> {
     options: { engine: { type: "string", default: "threads" }, area: { type: "string" } },
   });
   const [folder, ...more] = positionals;
-  const openEngine = Object.hasOwn(engines, values.engine) ? engines[values.engine] : undefined;
-  if (folder === undefined || more.length > 0 || !openEngine) {
+  if (folder === undefined || more.length > 0) {
     console.error(usage);
     return 2;
   }
+  const { engine, area } = values;
+  await importEngine(engine);
   const print = (line: string) => console.log(line);
-  const { passed, failed } = await runConformance({ folder, openEngine, area: values.area, print });
+  const { passed, failed } = await runConformance({
+    folder,
+    openEngine: (numDevices) => openEngine(engine, { numDevices }),
+    area,
+    print,
+  });
   return failed > 0 || passed === 0 ? 1 : 0;
 }
 

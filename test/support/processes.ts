@@ -1,0 +1,236 @@
+/**
+ * Several processes that share the devices of one engine, played in one: each gets an engine that holds its own
+ * devices only and meets the others in every run of a program on devices of several of them, as those of an MPI job.
+ */
+import { createReferenceEngine } from "../../src/engines/reference/engine.js";
+import type { HostData } from "../../src/ir/dtype.js";
+import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../src/ir/engine.js";
+import { DisposedError, ValueError } from "../../src/ir/errors.js";
+import { printProgram } from "../../src/ir/print.js";
+import type { Program } from "../../src/ir/program.js";
+import { at, range, type TensorType } from "../../src/ir/shape.js";
+
+/** A block that its process can name at once and read when all others have come as far. */
+class PendingBuffer implements DeviceBuffer {
+  settled: DeviceBuffer | undefined;
+  gone = false;
+
+  constructor(
+    readonly owner: Engine,
+    readonly type: TensorType,
+    readonly device: number,
+    readonly value: Promise<DeviceBuffer>,
+  ) {
+    value.then(
+      (buffer) => {
+        this.settled = buffer;
+      },
+      () => {},
+    );
+  }
+}
+
+/** One run of a program, which begins when the last of its processes is there. */
+interface Meeting {
+  readonly what: string;
+  /** For every process its inputs; undefined until it comes. */
+  readonly inputs: Map<number, readonly (readonly Promise<DeviceBuffer>[])[]>;
+  readonly outputs: Promise<DeviceBuffer[][]>;
+  readonly begin: (outputs: Promise<DeviceBuffer[][]>) => void;
+}
+
+/** Opens the engines of `count` processes with `numDevices` devices each; the devices of a process are neighbours. */
+export function openProcesses(count: number, numDevices: number): Engine[] {
+  const world = new World(count, numDevices);
+  return range(count).map((index) => new ProcessEngine(world, index));
+}
+
+class World {
+  readonly engine: Engine;
+  private readonly meetings = new Map<string, Meeting[]>();
+  private readonly arrivals = new Map<string, number>();
+
+  constructor(
+    readonly count: number,
+    readonly perProcess: number,
+  ) {
+    this.engine = createReferenceEngine({ numDevices: count * perProcess });
+  }
+
+  processOf(device: number): number {
+    return Math.floor(device / this.perProcess);
+  }
+
+  /** Brings one process's inputs to the next run on some devices; all processes must come with the same program. */
+  meet(
+    process: number,
+    program: Program,
+    options: CompileOptions,
+    inputs: readonly (readonly Promise<DeviceBuffer>[])[],
+  ): Promise<DeviceBuffer[][]> {
+    const where = options.devices.join();
+    const members = [...new Set(options.devices.map((device) => this.processOf(device)))];
+    const turn = this.arrivals.get(`${process} on ${where}`) ?? 0;
+    this.arrivals.set(`${process} on ${where}`, turn + 1);
+    const queue = this.meetings.get(where) ?? [];
+    this.meetings.set(where, queue);
+    const what = `${options.name ?? ""} ${printProgram(program)}`;
+    const meeting = queue[turn] ?? newMeeting(what);
+    queue[turn] = meeting;
+    meeting.inputs.set(process, inputs);
+    if (meeting.what !== what) {
+      meeting.begin(
+        Promise.reject(new Error(`run ${turn} is not the same everywhere: ${meeting.what} / ${what}`)),
+      );
+    } else if (meeting.inputs.size === members.length) meeting.begin(this.run(meeting, program, options));
+    return meeting.outputs;
+  }
+
+  private async run(
+    { inputs }: Meeting,
+    program: Program,
+    options: CompileOptions,
+  ): Promise<DeviceBuffer[][]> {
+    const next = new Map([...inputs.keys()].map((process) => [process, 0]));
+    const order = options.devices.map((device) => {
+      const process = this.processOf(device);
+      const index = next.get(process) ?? 0;
+      next.set(process, index + 1);
+      return { process, index };
+    });
+    const rows = program.inputs.map((_, i) =>
+      Promise.all(order.map(({ process, index }) => at(at(inputs.get(process) ?? [], i), index))),
+    );
+    // Buffers are given back by their processes, so the run itself does not donate any.
+    const executable = this.engine.compile(program, { ...options, donated: [] });
+    return executable.execute(await Promise.all(rows));
+  }
+}
+
+function newMeeting(what: string): Meeting {
+  const { promise, resolve } = withResolver<DeviceBuffer[][]>();
+  promise.catch(() => {});
+  return { what, inputs: new Map(), outputs: promise, begin: resolve };
+}
+
+function withResolver<T>(): { promise: Promise<T>; resolve: (value: Promise<T>) => void } {
+  let resolve: (value: Promise<T>) => void = () => {};
+  const promise = new Promise<T>((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
+}
+
+class ProcessEngine implements Engine {
+  readonly name = "processes";
+  readonly numDevices: number;
+  readonly process: Engine["process"];
+  isOpen = true;
+
+  constructor(
+    private readonly world: World,
+    index: number,
+  ) {
+    this.numDevices = world.count * world.perProcess;
+    this.process = { index, count: world.count };
+  }
+
+  isAddressable(device: number): boolean {
+    return this.world.engine.isAddressable(device) && this.world.processOf(device) === this.process.index;
+  }
+
+  compile(program: Program, options: CompileOptions): Executable {
+    this.checkOpen("compile");
+    this.world.engine.compile(program, options).release();
+    const here = options.devices.filter((device) => this.isAddressable(device));
+    let released = false;
+    const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
+      this.checkOpen("execute");
+      if (released) throw new DisposedError("[execute] the program was released");
+      if (inputs.length !== program.inputs.length) throw new ValueError(`[execute] ${inputs.length} inputs`);
+      const own = inputs.map((row) => row.map((buffer) => this.own(buffer, "execute")));
+      for (const row of own) {
+        const devices = row.map(({ device }) => device);
+        if (devices.join() !== here.join())
+          throw new ValueError(`[execute] on devices ${devices}, not ${here}`);
+      }
+      const values = own.map((row) => row.map(({ value }) => value));
+      const outputs = this.world.meet(this.process.index, program, options, values);
+      for (const buffer of own.filter((_, i) => options.donated?.[i]).flat()) buffer.gone = true;
+      return program.outputs.map(({ type }, o) =>
+        here.map((device) => {
+          const position = options.devices.indexOf(device);
+          return new PendingBuffer(
+            this,
+            type,
+            device,
+            outputs.then((rows) => at(at(rows, o), position)),
+          );
+        }),
+      );
+    };
+    return {
+      execute,
+      release: () => {
+        released = true;
+      },
+    };
+  }
+
+  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
+    this.checkHere(device, "upload");
+    return new PendingBuffer(
+      this,
+      type,
+      device,
+      Promise.resolve(this.world.engine.upload(type, data, device)),
+    );
+  }
+
+  async download(buffer: DeviceBuffer): Promise<HostData> {
+    return this.world.engine.download(await this.own(buffer, "download").value);
+  }
+
+  async ready(buffer: DeviceBuffer): Promise<void> {
+    await this.own(buffer, "ready").value;
+  }
+
+  peek(buffer: DeviceBuffer): HostData | undefined {
+    const { settled } = this.own(buffer, "peek");
+    return settled && this.world.engine.peek(settled);
+  }
+
+  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
+    this.checkHere(device, "transfer");
+    const { type, value } = this.own(buffer, "transfer");
+    const copy = value.then((source) => this.world.engine.transfer(source, device));
+    return new PendingBuffer(this, type, device, copy);
+  }
+
+  release(buffer: DeviceBuffer): void {
+    if (this.isOpen) this.own(buffer, "release").gone = true;
+  }
+
+  async close(): Promise<void> {
+    this.isOpen = false;
+  }
+
+  private own(buffer: DeviceBuffer, caller: string): PendingBuffer {
+    this.checkOpen(caller);
+    if (!(buffer instanceof PendingBuffer) || buffer.owner !== this) {
+      throw new ValueError(`[${caller}] the buffer belongs to another engine`);
+    }
+    if (buffer.gone) throw new DisposedError(`[${caller}] the buffer was released or donated`);
+    return buffer;
+  }
+
+  private checkOpen(caller: string): void {
+    if (!this.isOpen) throw new DisposedError(`[${caller}] the engine is closed`);
+  }
+
+  private checkHere(device: number, caller: string): void {
+    this.checkOpen(caller);
+    if (this.isAddressable(device)) return;
+    throw new ValueError(`[${caller}] device ${device} is not in process ${this.process.index}`);
+  }
+}
