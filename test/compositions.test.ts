@@ -6,6 +6,7 @@ import { makeProgram, simplify, Tensor, verify } from "../src/index.js";
 import type { Program } from "../src/ir/program.js";
 import { at } from "../src/ir/shape.js";
 import { expectNumericGradients } from "./support/gradientChecks.js";
+import { expectNear } from "./support/near.js";
 import {
   around,
   bodyFunction,
@@ -46,13 +47,8 @@ function valuesOf(program: Program, ins: readonly HostTensor[]): number[] {
   return numbersOf(at(interpret(program, ins), 0));
 }
 
-function expectClose(actual: readonly number[], expected: readonly number[]): void {
-  expect(actual.length).toBe(expected.length);
-  actual.forEach((value, i) => {
-    const want = at(expected, i);
-    expect(Math.abs(value - want)).toBeLessThanOrEqual(1e-9 * Math.max(1, Math.abs(want)));
-  });
-}
+const expectClose = (actual: readonly number[], expected: readonly number[]): void =>
+  expectNear(actual, expected, 1e-9);
 
 describe(`random functions under random transforms (seed ${seed})`, () => {
   test.each(Object.keys(layers))("%s changes no values of a function", (name) => {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { GoldenLayer } from "../../test/conformance/goldens/areas/circularPipeline.js";
+import { expectNear } from "../../test/support/near.js";
 import { hostEngine } from "../engines/default.js";
 import { grad, jit, Mesh, np, P, random, Tensor, tree, valueAndGrad } from "../index.js";
 import { isCollective } from "../ir/opFacts.js";
@@ -53,15 +54,13 @@ function sequential(
   }, x);
 }
 
-async function expectNear(actual: Tensor, expected: Tensor, tolerance: number, what: string): Promise<void> {
-  const [got, want] = [await actual.data(), await expected.data()];
-  expect(got.length, what).toBe(want.length);
-  const scale = Math.max(1, ...Array.from(want, Math.abs));
-  for (let i = 0; i < want.length; i++) {
-    expect(Math.abs((got[i] ?? Number.NaN) - (want[i] ?? 0)), `${what}, element ${i}`).toBeLessThanOrEqual(
-      tolerance * scale,
-    );
-  }
+async function expectTensorNear(
+  actual: Tensor,
+  expected: Tensor,
+  tolerance: number,
+  what: string,
+): Promise<void> {
+  expectNear(await actual.data(), await expected.data(), tolerance, what);
 }
 
 /** Compares value and gradients of a pipeline with those of its layers one after the other. */
@@ -92,10 +91,10 @@ async function expectSequential(
   const [[, wantY], wantGrads] = jit(
     both((v, a) => sequential(v, a, { stages, repeats }, segmentIds, positions)),
   )(variables, x);
-  await expectNear(y, wantY, 1e-5, "the value");
+  await expectTensorNear(y, wantY, 1e-5, "the value");
   const expected = tree.leaves(wantGrads) as Tensor[];
   for (const [i, { path, leaf }] of tree.flattenWithPath(grads).entries()) {
-    await expectNear(leaf as Tensor, at(expected, i), 1e-4, `the gradient ${path}`);
+    await expectTensorNear(leaf as Tensor, at(expected, i), 1e-4, `the gradient ${path}`);
   }
 }
 
@@ -222,7 +221,7 @@ describe("a circular pipeline equals its layers one after the other", () => {
       );
       want = at(Stage().apply({ params: own }, want) as [Tensor, null], 0) as Tensor;
     }
-    await expectNear(pipeline.apply(variables, x), want, 1e-5, "the value");
+    await expectTensorNear(pipeline.apply(variables, x), want, 1e-5, "the value");
   });
 
   test("every stage and iteration drops other elements", async () => {
@@ -550,7 +549,7 @@ describe("the parts of a circular pipeline", () => {
     const rows = range(2).map((i) =>
       layer.apply(at(one, i), np.take(x, np.array(i).astype("int32"), 0), null, null),
     );
-    await expectNear(y, np.stack(rows), 1e-6, "the stages");
+    await expectTensorNear(y, np.stack(rows), 1e-6, "the stages");
   });
 
   test("runOneIteration is one step of the whole", async () => {
@@ -563,7 +562,7 @@ describe("the parts of a circular pipeline", () => {
       state = pipeline.runOneIteration(state, { pipelineWeights: weights, layers });
     }
     const y = np.reshape(pipeline.permuteOutputMicroPerStageDim(state.stateIo), [4, embed]);
-    await expectNear(y, pipeline.apply(variables, np.reshape(x, [4, embed])), 1e-6, "the value");
+    await expectTensorNear(y, pipeline.apply(variables, np.reshape(x, [4, embed])), 1e-6, "the value");
   });
 
   test("getPipelineRematPolicy keeps the inputs of iterations, unless the policy stands alone", () => {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { isNear } from "../../test/support/near.js";
 import { tripled } from "../../test/support/opCases.js";
 import { asTensor } from "../../test/support/vmapChecks.js";
 import { makeProgram, Tensor } from "../index.js";
@@ -189,7 +190,7 @@ describe("vmap and gradients", () => {
 });
 
 function close(a: ArrayLike<number>, b: ArrayLike<number>): boolean {
-  return a.length === b.length && range(a.length).every((i) => Math.abs((a[i] ?? 0) - (b[i] ?? 0)) < 1e-4);
+  return a.length === b.length && range(a.length).every((i) => isNear(Number(a[i]), Number(b[i]), 1e-4));
 }
 
 describe("vmap refuses", () => {
