@@ -1,4 +1,6 @@
+import { createCollector } from "./engines/collector.js";
 import { hostEngine, sharedEngine } from "./engines/default.js";
+import { provideCollector } from "./ir/reclaim.js";
 import "./numpy/methods.js";
 import { createRuntime } from "./spmd/run/execute.js";
 import "./spmd/mesh/methods.js";
@@ -7,6 +9,7 @@ import { installRuntime } from "./trace/runtime.js";
 
 installRuntime(createRuntime(hostEngine));
 provideDefaultEngine(sharedEngine);
+provideCollector(createCollector());
 
 export { engineInfo } from "./engines/default.js";
 export type { DType } from "./ir/dtype.js";
@@ -35,6 +38,7 @@ export * as np from "./numpy/index.js";
 export * as random from "./random/index.js";
 export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspect/cost.js";
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/inspect/explain.js";
+export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memory.js";
 export { findNonFinite, type NonFinite } from "./spmd/inspect/nonFinite.js";
 export { Mesh } from "./spmd/mesh/mesh.js";
 export { P, PartitionSpec } from "./spmd/mesh/partitionSpec.js";

@@ -25,6 +25,7 @@ const names = [
     "costAnalysis",
     "customGradient",
     "customVjp",
+    "deviceMemoryStats",
     "evalShape",
     "explainSharding",
     "findNonFinite",

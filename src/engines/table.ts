@@ -128,6 +128,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   release: "function",
   close: "function",
   isOpen: "boolean?",
+  selfCollecting: "boolean?",
   info: "function?",
   memoryUsage: "function?",
   tracer: "object?",

@@ -63,6 +63,8 @@ export interface Engine {
 
   /** Whether it still runs programs: it was not closed and no device failed. An engine that cannot tell is open. */
   readonly isOpen?: boolean;
+  /** Whether the memory of buffers that nothing refers to is collected by itself, as arrays of the host are. */
+  readonly selfCollecting?: boolean;
   /** What it runs on. */
   info?(): EngineInfo;
   /** How many bytes of an addressable device's memory are taken. */

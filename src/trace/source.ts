@@ -6,6 +6,9 @@ const libraryRoot = new URL("../", import.meta.url).href.replace(/^file:\/\//, "
 /** Parts of the library that say how something is computed, but not what for. */
 const plumbing = /^(ir|trace|transforms|spmd|lax|numpy|random|nn|optim|parallel)\//;
 
+/** How many callers are looked at. */
+const depth = 30;
+
 let currentModule: string | undefined;
 
 /** Runs `fn` so that equations recorded meanwhile carry the path of a module. */
@@ -19,42 +22,88 @@ export function inModule<T>(path: string, fn: () => T): T {
   }
 }
 
-class Captured implements SourceLocation {
-  readonly module = currentModule;
-  private readonly stack: Error;
+/**
+ * Where the user's code is now. It is a text at once: an `Error` that is kept keeps the functions of its frames,
+ * and with them everything they close over, for as long as the program lives.
+ */
+export function captureSource(): SourceLocation {
+  return { text: userFrame(), module: currentModule };
+}
 
-  constructor() {
-    const limit = Error.stackTraceLimit;
-    Error.stackTraceLimit = 30;
-    this.stack = new Error();
+/** A caller: the file it is in, and whether it only awaits. */
+interface Frame {
+  readonly file: string;
+  readonly awaits: boolean;
+}
+
+/** The caller that stands for the user: the library's own models and losses do where there is no other code. */
+function chooseFrame<F extends Frame>(frames: readonly F[]): F | undefined {
+  const places = frames.filter(({ file }) => file !== "" && !file.startsWith("node:"));
+  return (
+    places.find((frame) => !isLibrary(frame) && !frame.awaits) ??
+    places.find((frame) => isLibrary(frame) && !isPlumbing(frame)) ??
+    places.find((frame) => !isLibrary(frame))
+  );
+}
+
+function isLibrary({ file }: Frame): boolean {
+  return file.includes(libraryRoot) && !file.includes(".test.");
+}
+
+function isPlumbing({ file }: Frame): boolean {
+  return plumbing.test(file.slice(file.indexOf(libraryRoot) + libraryRoot.length));
+}
+
+function userFrame(): string {
+  const limit = Error.stackTraceLimit;
+  Error.stackTraceLimit = depth;
+  try {
+    // Only the runtime itself maps all frames back to the sources they were compiled from.
+    const line = process.sourceMapsEnabled ? frameOfText() : frameOfCallSites();
+    return (
+      line
+        ?.trim()
+        .replace(/^at\s+/, "")
+        .replace("file://", "") ?? "unknown source"
+    );
+  } finally {
     Error.stackTraceLimit = limit;
   }
+}
 
-  get text(): string {
-    const frames = (this.stack.stack ?? "").split("\n").slice(1);
-    const places = frames.filter((line) => /:\d+:\d+/.test(line) && !line.includes("node:"));
-    // The library's own models and losses stand for the user's code where there is none; a caller that awaits comes last.
-    const frame =
-      places.find((line) => !isLibrary(line) && !isAwaiting(line)) ??
-      places.find((line) => isLibrary(line) && !isPlumbing(line)) ??
-      places.find((line) => !isLibrary(line));
-    return frame?.replace(/^\s*at\s+/, "").replace("file://", "") ?? "unknown source";
+/** The user's frame from the formatted stack. */
+function frameOfText(): string | undefined {
+  const lines = (new Error().stack ?? "").split("\n").slice(1);
+  const frames = lines.map((line) => ({
+    line,
+    file: /:\d+:\d+/.test(line) && !line.includes("node:") ? line : "",
+    awaits: /^\s*at async /.test(line),
+  }));
+  return chooseFrame(frames)?.line;
+}
+
+/** The user's frame from the callers as objects, of which only one is made a text. */
+function frameOfCallSites(): string | undefined {
+  const { prepareStackTrace } = Error;
+  const holder: { stack?: unknown } = {};
+  Error.prepareStackTrace = (error, sites) => {
+    const frames = sites.map((site) => ({ site, file: fileOf(site), awaits: site.isAsync() }));
+    const frame = chooseFrame(frames);
+    if (frame === undefined) return undefined;
+    if (prepareStackTrace === undefined) return String(frame.site);
+    // Tools that compile sources as they are loaded tell lines of their own through this hook.
+    return String(prepareStackTrace(error, [frame.site]))
+      .split("\n")
+      .at(-1);
+  };
+  try {
+    Error.captureStackTrace(holder);
+    return typeof holder.stack === "string" ? holder.stack : undefined;
+  } finally {
+    Error.prepareStackTrace = prepareStackTrace;
   }
 }
 
-function isLibrary(frame: string): boolean {
-  return frame.includes(libraryRoot) && !frame.includes(".test.");
-}
-
-function isPlumbing(frame: string): boolean {
-  return plumbing.test(frame.slice(frame.indexOf(libraryRoot) + libraryRoot.length));
-}
-
-function isAwaiting(frame: string): boolean {
-  return /^\s*at async /.test(frame);
-}
-
-/** Remembers where the user's code is now; formatting happens only when the text is asked for. */
-export function captureSource(): SourceLocation {
-  return new Captured();
+function fileOf(site: NodeJS.CallSite): string {
+  return site.getFileName() ?? "";
 }

@@ -10,6 +10,7 @@ import {
   type Spec,
   splitCount,
 } from "../ir/mesh.js";
+import { type Watch, watch } from "../ir/reclaim.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
 import { addressablePositions, isFullyAddressable, type Place } from "./place.js";
 
@@ -35,6 +36,9 @@ export class Storage {
   readonly placement: Placement;
   readonly type: TensorType;
   private buffers: readonly DeviceBuffer[] | undefined;
+  private watched: Watch | undefined;
+  private pins = 0;
+  private abandoned = false;
 
   constructor(placement: Placement, type: TensorType, buffers: readonly DeviceBuffer[]) {
     if (buffers.length !== placement.positions.length) {
@@ -62,16 +66,44 @@ export class Storage {
     return this.buffers;
   }
 
+  /** Gives the memory back when `holder` is unreachable, unless the engine's buffers are collected by themselves. */
+  heldBy(holder: object): void {
+    if (this.placement.engine.selfCollecting) return;
+    this.watched = watch(holder, () => {
+      this.abandoned = true;
+      if (this.pins === 0) this.release();
+    });
+  }
+
+  /** Runs `use` while the memory stays although its holder may be found unreachable meanwhile. */
+  static pinned<T>(storages: readonly Storage[], use: () => T): T {
+    for (const storage of storages) storage.pins++;
+    try {
+      return use();
+    } finally {
+      for (const storage of storages) {
+        storage.pins--;
+        if (storage.abandoned && storage.pins === 0) storage.release();
+      }
+    }
+  }
+
   /** Gives the memory back to the engine; later calls do nothing. */
   release(): void {
     const buffers = this.buffers;
-    this.buffers = undefined;
+    this.forget();
     if (buffers) for (const buffer of buffers) this.placement.engine.release(buffer);
   }
 
   /** Forgets the buffers without giving them back, because somebody else owns them now. */
   surrender(): void {
+    this.forget();
+  }
+
+  private forget(): void {
     this.buffers = undefined;
+    this.watched?.forget();
+    this.watched = undefined;
   }
 
   /** One buffer of every different block, with the mesh position where it lies; throws if some are not here. */

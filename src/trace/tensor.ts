@@ -18,8 +18,6 @@ export type Nested = number | boolean | Nested[];
 /** The elements of a tensor as users see them: bfloat16 and float16 are widened. */
 export type TensorData = ReturnType<typeof decode>;
 
-const collected = new FinalizationRegistry<Storage>((storage) => storage.release());
-
 /**
  * A multi-dimensional array. While a function is traced its tensors are placeholders; otherwise they hold
  * memory on an engine's devices, which is given back by the garbage collector, by `dispose()` or by `using`.
@@ -54,7 +52,7 @@ export class Tensor {
   /** @internal */
   static stored(storage: Storage): Tensor {
     const tensor = new Tensor(storage.type, { kind: "array", storage });
-    collected.register(tensor, storage, tensor);
+    storage.heldBy(tensor);
     return tensor;
   }
 
@@ -133,7 +131,6 @@ export class Tensor {
   /** Gives the memory back now instead of when the tensor is collected. */
   dispose(): void {
     if (this.node.kind !== "array") return;
-    collected.unregister(this);
     this.node.storage.release();
   }
 

@@ -260,6 +260,20 @@ type MappedTree<T, L, R> = T extends L
       : T;
 
 /**
+ * Gives back the memory of all tensors in a tree now instead of when they are collected.
+ *
+ * @param except a tree whose tensors are kept
+ */
+export function dispose(tree: unknown, except?: unknown): void {
+  const kept = new Set(leaves(except));
+  for (const leaf of leaves(tree)) if (isDisposable(leaf) && !kept.has(leaf)) leaf[Symbol.dispose]();
+}
+
+function isDisposable(leaf: unknown): leaf is Disposable {
+  return typeof leaf === "object" && leaf !== null && Symbol.dispose in leaf;
+}
+
+/**
  * Repeats the leaves of a prefix tree so that there is one for every leaf of the full tree:
  * `broadcastPrefix(0, [x, y])` is `[0, 0]`.
  *

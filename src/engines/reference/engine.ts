@@ -54,6 +54,7 @@ class ReferenceBuffer implements DeviceBuffer {
 class ReferenceEngine implements Engine {
   readonly name = "reference";
   readonly process = { index: 0, count: 1 };
+  readonly selfCollecting = true;
   private closed = false;
 
   constructor(readonly numDevices: number) {}

@@ -37,8 +37,8 @@ export const WORD = {
   waitsFor: 3 * LINE + 4,
 } as const;
 
-/** What a device does. */
-export const STATE = { starting: 0, idle: 1, running: 2, waiting: 3 } as const;
+/** What a device does; its worker says `gone` when it ends. */
+export const STATE = { starting: 0, idle: 1, running: 2, waiting: 3, gone: 4 } as const;
 
 /** What a sleeping device waits for: a peer in a collective, a command, or a peer that finishes a command. */
 export const SLEEP = { awake: 0, forPeer: 1, forCommand: 2, forCompletion: 3 } as const;

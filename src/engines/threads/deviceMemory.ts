@@ -1,3 +1,4 @@
+import { HighWaterMark } from "../../ir/reclaim.js";
 import { formatBytes, OutOfMemoryError } from "../errors.js";
 import { type Block, Heap } from "./heap.js";
 import type { Region } from "./peers.js";
@@ -13,23 +14,33 @@ export interface Allocation {
   dropped: boolean;
 }
 
+/** How much of its memory a device may use before the tensors that nothing reaches are looked for, at most. */
+const EASY_BYTES = 256 * 1024 * 1024;
+
 /**
  * The memory of one device as the main thread manages it: scratch for collectives at the bottom, buffers and
  * loaded programs in a heap, and on top of them the arena, which all programs of the device share because they
  * run one after the other.
+ *
+ * Tensors that a program has dropped are given back when the mark is reached and before anything is refused, so
+ * that what they take is at most as much as what is in use.
  */
 export class DeviceMemory {
   readonly scratch: number;
   private readonly heap: Heap;
   private readonly arenas: number[] = [];
+  private readonly mark: HighWaterMark;
 
+  /** @param relieve gives back what can be given back, waiting for the devices if it must */
   constructor(
     private readonly device: number,
     private readonly region: Region,
     scratchBytes: number,
+    private readonly relieve: () => void,
   ) {
     this.scratch = region.start;
     this.heap = new Heap(region.start + scratchBytes, region.end);
+    this.mark = new HighWaterMark(Math.min(EASY_BYTES, this.heap.capacity / 4));
   }
 
   /** How many bytes buffers and loaded programs take, and how many they could. */
@@ -39,13 +50,15 @@ export class DeviceMemory {
 
   /** Takes memory that commands may use from now on, or throws saying what was needed and what there was. */
   allocate(bytes: number, caller: string, what: () => string): Allocation {
-    const block = this.heap.allocate(bytes);
+    this.mark.check(() => this.heap.used);
+    const block = this.heap.allocate(bytes) ?? this.relieved(() => this.heap.allocate(bytes));
     if (block === undefined) throw this.outOfMemory(bytes, caller, what());
     return { block, lastUse: 0, readers: 0, dropped: false };
   }
 
   /** Takes memory that no command after `completed` touches, if there is any. */
   allocateQuiet(bytes: number, completed: number): Allocation | undefined {
+    this.mark.check(() => this.heap.used);
     const block = this.heap.allocate(bytes, completed);
     return block && { block, lastUse: 0, readers: 0, dropped: false };
   }
@@ -66,7 +79,8 @@ export class DeviceMemory {
   /** Makes room for a program's arena and returns where it begins. */
   reserveArena(bytes: number, caller: string): number {
     const size = Math.ceil(bytes / 64) * 64;
-    if (size > this.arenaBytes && !this.heap.moveEnd(this.region.end - size)) {
+    const grow = () => size <= this.arenaBytes || this.heap.moveEnd(this.region.end - size);
+    if (!grow() && !this.relieved(grow)) {
       throw this.outOfMemory(size, caller, "its intermediate values");
     }
     this.arenas.push(size);
@@ -79,6 +93,11 @@ export class DeviceMemory {
     const i = this.arenas.indexOf(size);
     if (i >= 0) this.arenas.splice(i, 1);
     this.heap.moveEnd(this.region.end - this.arenaBytes);
+  }
+
+  private relieved<T>(attempt: () => T): T {
+    this.relieve();
+    return attempt();
   }
 
   private get arenaBytes(): number {

@@ -7,6 +7,7 @@ import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
+import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { at, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
@@ -63,6 +64,9 @@ let moveModule: WebAssembly.Module | undefined;
 
 const DEFAULT_DEADLINE_MS = 120_000;
 
+/** So many programs may be loaded before those that nothing can run any more are looked for. */
+const EASY_PROGRAMS = 128;
+
 /**
  * Opens an engine whose devices are worker threads of this process: compiled code, shared memory.
  *
@@ -93,6 +97,9 @@ export class ThreadsEngine implements Engine {
   private readonly features: WasmFeatures;
   private readonly crowded: boolean;
   private readonly blas: Blas | undefined;
+  /** Programs take memory of the workers that is not counted, so that their number has a mark of its own. */
+  private readonly programMark = new HighWaterMark(EASY_PROGRAMS);
+  private numUnloading = 0;
   private closed = false;
   private traces: readonly Float64Array[] | undefined;
 
@@ -111,7 +118,7 @@ export class ThreadsEngine implements Engine {
     this.layout = createMemories(numDevices, chooseMemory(options), SCRATCH_BYTES, test.layout);
     this.bytes = this.layout.memories.map((memory) => new Uint8Array(memory.buffer));
     this.memories = this.layout.regions.map(
-      (region, device) => new DeviceMemory(device, region, SCRATCH_BYTES),
+      (region, device) => new DeviceMemory(device, region, SCRATCH_BYTES, () => this.relieve()),
     );
     moveModule ??= compileWasmModule(buildMoveModule());
     this.pool = new WorkerPool({
@@ -144,6 +151,7 @@ export class ThreadsEngine implements Engine {
   load(compiled: CompiledProgram, options: CompileOptions): Executable {
     const { pool, memories } = this;
     const { features, numDevices, crowded } = this;
+    this.programMark.check(() => this.programs.size - this.numUnloading);
     const loaded = loadProgram(compiled, options, { pool, memories, numDevices, features, crowded });
     this.programs.set(loaded.id, loaded);
     return new ThreadsExecutable(loaded, options, pool, memories, () => this.unload(loaded));
@@ -153,6 +161,7 @@ export class ThreadsEngine implements Engine {
     checkHostData(type, data, "upload");
     const memory = this.memoryOf(device, "upload");
     if (this.pool.failure) throw this.pool.failure;
+    this.pool.keepUp();
     const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
     const quiet = memory.allocateQuiet(data.byteLength, this.pool.completed(device));
     if (quiet !== undefined) {
@@ -206,8 +215,8 @@ export class ThreadsEngine implements Engine {
     } else {
       // The other device's commands are in no order with those of the source, so the source has to stay.
       source.allocation.readers++;
-      const end = () => this.memoryOf(source.device, "transfer").endRead(source.allocation);
-      pool.whenCompleted(device, command).then(end, end);
+      const memory = this.memoryOf(source.device, "transfer");
+      pool.afterwards([{ device, command }], () => memory.endRead(source.allocation));
     }
     return new ThreadsBuffer(source.type, device, target, command, pool);
   }
@@ -312,9 +321,17 @@ export class ThreadsEngine implements Engine {
 
   private unload(loaded: LoadedProgram): void {
     if (this.pool.failure) return;
-    void unloadProgram(loaded, this.pool, this.memories, COMMAND.unload)
-      .catch(() => {})
-      .then(() => this.programs.delete(loaded.id));
+    this.numUnloading++;
+    unloadProgram(loaded, this.pool, this.memories, () => {
+      this.numUnloading--;
+      this.programs.delete(loaded.id);
+    });
+  }
+
+  /** Gives back what unreachable tensors and programs take, and what the devices do not need any more. */
+  private relieve(): void {
+    reclaim();
+    if (!this.pool.failure) this.pool.drain();
   }
 }
 

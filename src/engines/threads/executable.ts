@@ -44,6 +44,7 @@ export class ThreadsExecutable implements Executable {
     if (this.pool.failure) throw this.pool.failure;
     if (this.released)
       throw new DisposedError(`[${this.caller}] this program was released: compile it again`);
+    this.pool.keepUp();
     const { devices, compiled } = this.program;
     const launches: Launch[] = [];
     try {

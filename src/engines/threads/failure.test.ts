@@ -75,6 +75,26 @@ describe("a device that fails", () => {
     },
   );
 
+  test.each([
+    ["throw", /its worker has ended/],
+    ["exit", /its worker has ended/],
+    ["hang", /it made no progress for 1500 ms/],
+  ] as const)(
+    "by %s also ends a loop that never lets the main thread go",
+    { timeout: 15_000 },
+    (kind, reason) => {
+      const engine = open({ faults: [{ device: 1, kind, program: "train", step: 1 }] }, 1500);
+      const run = engine.load(program, { mesh, devices: range(3) });
+      const inputs = range(3).map((device) => engine.upload(type, new Float32Array(5000), device));
+      const loop = () => {
+        for (let i = 0; i < 1000; i++)
+          for (const buffer of run.execute([inputs]).flat()) engine.release(buffer);
+      };
+      expect(loop).toThrow(reason);
+      expect(loop).toThrow(DeviceFailedError);
+    },
+  );
+
   test("leaves what was computed before readable, and another engine can be opened", async () => {
     const engine = open({ faults: [{ device: 2, kind: "throw", program: "train", step: 0 }] });
     const kept = engine.upload(type, new Float32Array(5000).fill(7), 2);

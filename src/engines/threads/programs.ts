@@ -8,7 +8,7 @@ import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
 import { newCollectiveWords } from "./collectiveGroup.js";
 import { planStaging } from "./collectives.js";
-import { MAX_COMMAND_WORDS } from "./commands.js";
+import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import { roundUp } from "./heap.js";
 import { forEachStep } from "./messages.js";
@@ -124,19 +124,22 @@ export function loadProgram(
 }
 
 /** Makes the devices forget a program and gives its memory back. */
-export async function unloadProgram(
+export function unloadProgram(
   loaded: LoadedProgram,
   pool: WorkerPool,
   memories: readonly DeviceMemory[],
-  command: number,
-): Promise<void> {
-  const sent = loaded.devices.map((device) => pool.send(device, [command, loaded.id]));
+  whenGone: () => void,
+): void {
+  const { devices } = loaded;
+  const sent = devices.map((device) => ({ device, command: pool.send(device, [COMMAND.unload, loaded.id]) }));
   // Peers may read a device's staging memory until they have finished too.
-  await Promise.all(loaded.devices.map((device, i) => pool.whenCompleted(device, at(sent, i))));
-  loaded.devices.forEach((device, i) => {
-    const memory = at(memories, device);
-    memory.release(at(loaded.allocations, i));
-    memory.releaseArena(loaded.compiled.arenaBytes);
+  pool.afterwards(sent, () => {
+    devices.forEach((device, i) => {
+      const memory = at(memories, device);
+      memory.release(at(loaded.allocations, i));
+      memory.releaseArena(loaded.compiled.arenaBytes);
+    });
+    whenGone();
   });
 }
 

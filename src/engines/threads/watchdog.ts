@@ -44,7 +44,8 @@ export class Watchdog {
     this.timer = undefined;
   }
 
-  private look(devices: readonly Watched[]): void {
+  /** Looks once whether the devices get on. */
+  look(devices: readonly Watched[]): void {
     const now = performance.now();
     const state = (device: number) => Atomics.load(this.control, deviceBase(device) + WORD.state);
     const working: number[] = [];

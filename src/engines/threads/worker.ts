@@ -3,10 +3,10 @@ import { runHostStep } from "../../compiler/kernel/hostKernels.js";
 import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
+import { deviceBase, reportEvent, STATE, WORD } from "./control.js";
 import { runDevice } from "./deviceLoop.js";
 import type { Fault } from "./faults.js";
 import { GemmPreparer } from "./gemm.js";
-
 import type { WorkerMessage, WorkerSetup } from "./messages.js";
 import { SCRATCH } from "./scratch.js";
 
@@ -19,6 +19,12 @@ const gemms = new GemmPreparer(
   setup.blasPath,
   setup.scratch + SCRATCH.gemm,
 );
+
+// A main thread that waits without its event loop would not hear of the end of this thread otherwise.
+process.on("exit", () => {
+  Atomics.store(setup.control, deviceBase(setup.device) + WORD.state, STATE.gone);
+  reportEvent(setup.control);
+});
 
 runDevice(setup, {
   receive() {

@@ -10,6 +10,12 @@ import { Watchdog } from "./watchdog.js";
 /** How long closing waits for a thread that does not end, because it is stuck in native code. */
 const CLOSE_PATIENCE_MS = 5000;
 
+/** How far a device may be behind the main thread, in commands. */
+const MAX_BEHIND = 256;
+
+/** How long the main thread sleeps at most before it looks after the devices again. */
+const LOOK_MS = 20;
+
 /** What the pool gives every worker besides its own words. */
 export type SharedSetup = Omit<WorkerSetup, "device" | "control" | "commands" | "scratch">;
 
@@ -32,6 +38,18 @@ interface Waiter {
   readonly reject: (error: unknown) => void;
 }
 
+/** A command of a device. */
+interface Sent {
+  readonly device: number;
+  readonly command: number;
+}
+
+/** Something to do when commands are finished. */
+interface Sequel {
+  readonly commands: readonly Sent[];
+  readonly action: () => void;
+}
+
 /** One device as the main thread sees it. */
 interface Member {
   readonly worker: Worker;
@@ -46,8 +64,9 @@ interface Member {
 
 /**
  * The workers of an engine: sends them commands, knows which ones they have finished, and ends everything with
- * one error when a worker fails. The main thread never blocks: it sleeps in `Atomics.waitAsync` while there is
- * work, and the workers keep the process alive only then.
+ * one error when a worker fails. The main thread sleeps in `Atomics.waitAsync` while there is work, and the workers
+ * keep the process alive only then. It blocks only where going on would take ever more memory: when it is hundreds
+ * of commands ahead of a device ({@link keepUp}), or before it refuses memory ({@link drain}).
  */
 export class WorkerPool {
   private readonly control: Int32Array;
@@ -55,6 +74,7 @@ export class WorkerPool {
   private readonly watchdog: Watchdog;
   private busy = false;
   private ended: ShardwiseError | undefined;
+  private sequels: Sequel[] = [];
 
   constructor(private readonly options: PoolOptions) {
     this.control = newControl(options.numDevices);
@@ -107,6 +127,37 @@ export class WorkerPool {
     return new Promise((resolve, reject) => {
       at(this.members, device).waiters.push({ command, resolve, reject });
     });
+  }
+
+  /** Does something when all these commands are finished; never, if they never will be. */
+  afterwards(commands: readonly Sent[], action: () => void): void {
+    this.sequels.push({ commands, action });
+    this.becomeBusy();
+  }
+
+  /** Waits until no device is far behind, so that a loop that never lets go of its task cannot queue without end. */
+  keepUp(): void {
+    const isBehind = (member: Member, device: number) => member.sent - this.completed(device) >= MAX_BEHIND;
+    if (this.members.some(isBehind)) this.block(() => !this.members.some(isBehind));
+  }
+
+  /** Waits until the devices have finished everything, so that what they used can be given back. */
+  drain(): void {
+    this.block(() => this.members.every((member, device) => this.completed(device) === member.sent));
+  }
+
+  private block(isDone: () => boolean): void {
+    while (!this.ended) {
+      const seen = Atomics.load(this.control, EVENTS);
+      this.collect();
+      if (isDone()) return;
+      Atomics.wait(this.control, EVENTS, seen, LOOK_MS);
+      // Neither timers nor events of workers arrive while the main thread is here.
+      this.watchdog.look(this.members);
+      const gone = this.members.findIndex((_, device) => this.stateOf(device) === STATE.gone);
+      if (gone >= 0) this.fail(gone, "its worker has ended");
+    }
+    throw this.ended;
   }
 
   /** Stops all workers; what is still running ends with an error. */
@@ -199,14 +250,24 @@ export class WorkerPool {
       member.waiters = member.waiters.filter(({ command }) => command > completed);
       for (const { resolve } of settled) resolve();
     });
+    this.followUp();
     return pending;
+  }
+
+  private followUp(): void {
+    if (this.sequels.length === 0) return;
+    const isFinished = ({ device, command }: Sent) => this.completed(device) >= command;
+    const due = this.sequels.filter(({ commands }) => commands.every(isFinished));
+    if (due.length === 0) return;
+    this.sequels = this.sequels.filter((sequel) => !due.includes(sequel));
+    for (const { action } of due) action();
   }
 
   private fail(device: number, reason: string, cause?: unknown): void {
     if (this.ended) return;
     const base = deviceBase(device);
     const program = Atomics.load(this.control, base + WORD.program);
-    const starting = Atomics.load(this.control, base + WORD.state) === STATE.starting;
+    const starting = this.stateOf(device) === STATE.starting;
     const place =
       program === 0
         ? { device }
@@ -215,10 +276,15 @@ export class WorkerPool {
     this.end(new DeviceFailedError(place, what, cause === undefined ? undefined : { cause }));
   }
 
+  private stateOf(device: number): number {
+    return Atomics.load(this.control, deviceBase(device) + WORD.state);
+  }
+
   private end(error: ShardwiseError): void {
     if (this.ended) return;
     this.collect();
     this.ended = error;
+    this.sequels = [];
     abortAll(this.control, this.members.length);
     Atomics.notify(this.control, EVENTS);
     if (this.busy) this.becomeIdle();

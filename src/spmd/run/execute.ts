@@ -3,6 +3,7 @@ import { ShardingError } from "../../ir/errors.js";
 import { blockShape, formatMesh, formatSpec, type Spec } from "../../ir/mesh.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
+import { watch } from "../../ir/reclaim.js";
 import { at, type TensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -15,6 +16,7 @@ import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
 import { reshard } from "../partition/reshard.js";
+import { Recent } from "./recent.js";
 
 /** A program ready to run, with the places its inputs must have and its outputs will have. */
 export interface Compiled {
@@ -34,12 +36,11 @@ export interface CompileRequest extends PartitionRequest {
   readonly name?: string;
 }
 
-const collected = new FinalizationRegistry<Executable>((executable) => executable.release());
-
 /** Partitions a program for its target and compiles it there; the garbage collector lets go of it. */
 export function compile(program: Program, request: CompileRequest): Compiled {
   const compiled = compileFor(program, request);
-  collected.register(compiled, compiled.executable);
+  const { executable } = compiled;
+  if (!request.target.engine.selfCollecting) watch(compiled, () => executable.release());
   return compiled;
 }
 
@@ -69,6 +70,10 @@ export function unsplit(program: Program): PartitionedProgram {
 /** Runs a compiled program; donated inputs lose their memory to it. */
 export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
   const storages = inputs.map((tensor) => tensor.storage("jit"));
+  return Storage.pinned(storages, () => runOn(compiled, storages));
+}
+
+function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
   const placed = storages.map((storage, i) => moveTo(storage, at(compiled.inPlacements, i)));
   const results = compiled.executable.execute(placed.map((storage) => storage.read("jit")));
   storages.forEach((storage, i) => {
@@ -106,7 +111,7 @@ function reshardInPlace(storage: Storage, to: Placement): Storage {
   const from = storage.placement.spec;
   const blockType = { dtype: storage.type.dtype, shape: blockShape(storage.type.shape, from, mesh) };
   const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
-  const executable = cached(engine, `reshard ${placeKey(to)} ${printProgram(program)}`, () =>
+  const executable = keptBy(engine).moves.get(`${placeKey(to)} ${printProgram(program)}`, () =>
     engine.compile(program, { mesh, devices, name: "reshard" }),
   );
   return new Storage(to, storage.type, at(executable.execute([storage.read("reshard")]), 0));
@@ -175,17 +180,24 @@ export function placeKey({ mesh, devices }: Place): string {
   return `${formatMesh(mesh)}@${devices.join()}`;
 }
 
-const executables = new WeakMap<Engine, Map<string, Executable>>();
+/** So many small programs are kept for each engine: those of eager ops, and those that move tensors. */
+const mostKept = 1024;
 
-function cached(engine: Engine, key: string, make: () => Executable): Executable {
-  const known = executables.get(engine) ?? new Map<string, Executable>();
-  executables.set(engine, known);
-  const executable = known.get(key) ?? make();
-  known.set(key, executable);
-  return executable;
+interface Kept {
+  readonly ops: Recent<Compiled>;
+  readonly moves: Recent<Executable>;
 }
 
-const eager = new WeakMap<Engine, Map<string, Compiled>>();
+const keptPrograms = new WeakMap<Engine, Kept>();
+
+function keptBy(engine: Engine): Kept {
+  const kept = keptPrograms.get(engine) ?? {
+    ops: new Recent<Compiled>(mostKept, ({ executable }) => executable.release()),
+    moves: new Recent<Executable>(mostKept, (executable) => executable.release()),
+  };
+  keptPrograms.set(engine, kept);
+  return kept;
+}
 
 /** The runtime behind the array API outside of `jit`: every op is a small program of its own. */
 export function createRuntime(hostEngine: Engine): Runtime {
@@ -196,12 +208,9 @@ export function createRuntime(hostEngine: Engine): Runtime {
       const target = place ?? targetOf(inputs) ?? host;
       if (target === host) return run(compile(program, { target }), inputs);
       const inSpecs = specsOn(target, inputs);
-      const known = eager.get(target.engine) ?? new Map<string, Compiled>();
-      eager.set(target.engine, known);
       const key = `${placeKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))} ${printProgram(program)}`;
-      const compiled =
-        known.get(key) ?? compile(program, { target, inSpecs, name: program.eqns[0]?.op ?? "copy" });
-      known.set(key, compiled);
+      const name = program.eqns[0]?.op ?? "copy";
+      const compiled = keptBy(target.engine).ops.get(key, () => compile(program, { target, inSpecs, name }));
       return run(compiled, inputs);
     },
   };

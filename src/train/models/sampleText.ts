@@ -8,8 +8,8 @@ import { devicePut, NamedSharding } from "../../spmd/mesh/sharding.js";
 import { jit } from "../../spmd/run/jit.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
 import type { Tokenizer } from "../data/tokenizer.js";
-import { disposeTree } from "../files/disposeTree.js";
 import type { ModelConfig } from "./config.js";
 import { type GenerateOptions, generate } from "./generate.js";
 import { LanguageModel } from "./languageModel.js";
@@ -38,7 +38,7 @@ export async function sampleText(of: Sampled, options: GenerateOptions): Promise
   } finally {
     reader.forget();
     // Those that lie there already are the caller's.
-    disposeTree(params, of.params);
+    tree.dispose(params, of.params);
   }
 }
 
@@ -92,7 +92,7 @@ class Reader {
 
   /** Begins anew. */
   forget(): void {
-    disposeTree(this.cache);
+    tree.dispose(this.cache);
     this.cache = undefined;
     this.known = [];
   }

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { disposeTree } from "../files/disposeTree.js";
+import * as tree from "../../trace/tree.js";
 import { toCanonical } from "../models/canonical.js";
 import { sampleText } from "../models/sampleText.js";
 import type { RunReport } from "../report/report.js";
@@ -80,7 +80,7 @@ async function writeFiles(
     await after[1].loss.ready();
     return after;
   });
-  disposeTree([warm, recorded.result, tokens]);
+  tree.dispose([warm, recorded.result, tokens]);
   const trace = join(config.out, "trace.json");
   const isRecorded = recorded.work.length > 0;
   if (isRecorded) writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh });

@@ -5,10 +5,10 @@ import type { Engine } from "../../ir/engine.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
 import { type Batches, openBatches } from "../data/batches.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
-import { disposeTree } from "../files/disposeTree.js";
 import { FileError, reasonOf, systemCode } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
 import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
@@ -216,7 +216,7 @@ class Run {
     const isClosing = isDone && this.options.finish !== false;
     const { sample, files } =
       isClosing && !this.stopRequested ? await this.end(state) : { sample: "", files: {} };
-    disposeTree(state);
+    tree.dispose(state);
     return {
       status: isDone && !(isClosing && this.stopRequested) ? "finished" : "stopped",
       step,
@@ -365,7 +365,7 @@ async function readValues(metrics: StepMetrics): Promise<StepValues> {
     metrics.numUpdates.item(),
     metrics.lossScale?.item(),
   ]);
-  disposeTree(metrics);
+  tree.dispose(metrics);
   const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates };
   return lossScale === undefined ? told : { ...told, lossScale };
 }

@@ -1,0 +1,36 @@
+import { setFlagsFromString } from "node:v8";
+import { createContext, runInNewContext, Script } from "node:vm";
+import type { Collector } from "../ir/reclaim.js";
+
+/**
+ * Node's garbage collector on demand.
+ *
+ * A weak reference keeps its target until the microtasks of the current task are done. A context with a queue of
+ * microtasks of its own ends such a stretch whenever a script has run in it, in the middle of any task.
+ */
+export function createCollector(): Collector {
+  const context = createContext({}, { microtaskMode: "afterEvaluate" });
+  const nothing = new Script("0");
+  let collect: (() => void) | undefined;
+  return {
+    letGo: () => {
+      nothing.runInContext(context);
+    },
+    collect: () => {
+      collect ??= exposedCollect();
+      collect();
+    },
+  };
+}
+
+function exposedCollect(): () => void {
+  if (typeof globalThis.gc === "function") return globalThis.gc;
+  // The flag only adds a function to contexts made while it is set.
+  setFlagsFromString("--expose-gc");
+  try {
+    const collect: unknown = runInNewContext("gc");
+    return typeof collect === "function" ? () => void collect() : () => {};
+  } finally {
+    setFlagsFromString("--no-expose-gc");
+  }
+}

@@ -1,0 +1,105 @@
+/**
+ * Memory that belongs to objects which nothing can reach any more is given back in two ways: some time after the
+ * garbage collector has found them, as everywhere in JavaScript, and at once when memory is short. The second is
+ * what makes ordinary loops run for ever: device memory does not make the garbage collector run, and a loop that
+ * never leaves its task (without `await`, or awaiting only what is ready) never sees a finalisation callback.
+ */
+
+/** Something that gives memory back when its holder is unreachable. */
+export interface Watch {
+  /** Ends the watch, because the memory was given back otherwise. */
+  forget(): void;
+}
+
+interface Entry extends Watch {
+  readonly holder: WeakRef<object>;
+  readonly release: () => void;
+}
+
+const entries = new Set<Entry>();
+
+/** So many holders may be watched before the unreachable ones among them are looked for, however small they are. */
+const leastHolders = 16_384;
+
+const finalised = new FinalizationRegistry<Entry>((entry) => releaseOne(entry));
+
+/** Calls `release` once when `holder` has become unreachable; `release` itself must not refer to the holder. */
+export function watch(holder: object, release: () => void): Watch {
+  const entry: Entry = {
+    holder: new WeakRef(holder),
+    release,
+    forget() {
+      entries.delete(entry);
+      finalised.unregister(entry);
+    },
+  };
+  holders.check(() => entries.size);
+  entries.add(entry);
+  finalised.register(holder, entry, entry);
+  return entry;
+}
+
+function releaseOne(entry: Entry): void {
+  if (!entries.delete(entry)) return;
+  finalised.unregister(entry);
+  entry.release();
+}
+
+/** What runs the garbage collector at once. */
+export interface Collector {
+  /** Lets go of objects that the runtime keeps until the current task ends because a weak reference was made. */
+  letGo(): void;
+  /** Finds everything that is unreachable now. */
+  collect(): void;
+}
+
+let collector: Collector | undefined;
+let reclaiming = false;
+
+/** Provides what the runtime has for collecting on demand; without it only finalisation callbacks give back. */
+export function provideCollector(provided: Collector): void {
+  collector = provided;
+}
+
+/** Gives back now what unreachable objects hold; returns how many there were. */
+export function reclaim(): number {
+  if (collector === undefined || reclaiming) return 0;
+  reclaiming = true;
+  try {
+    collector.letGo();
+    collector.collect();
+    let released = 0;
+    for (const entry of entries) {
+      if (entry.holder.deref() !== undefined) continue;
+      releaseOne(entry);
+      released++;
+    }
+    // Looking at the others has made the runtime keep them until the task ends.
+    collector.letGo();
+    return released;
+  } finally {
+    reclaiming = false;
+  }
+}
+
+/**
+ * A mark that tells when to reclaim: at twice of what was live the last time, so that what is retained is at most
+ * twice what is live and the collector's work is paid for by as much allocation.
+ */
+export class HighWaterMark {
+  private mark: number;
+
+  /** @param least what may be in use before anything is reclaimed */
+  constructor(private readonly least: number) {
+    this.mark = least;
+  }
+
+  /** Reclaims if `used()` has reached the mark. */
+  check(used: () => number): void {
+    if (used() < this.mark) return;
+    reclaim();
+    this.mark = Math.max(this.least, 2 * used());
+  }
+}
+
+const holders = new HighWaterMark(leastHolders);

@@ -1,0 +1,31 @@
+import { range } from "../../ir/shape.js";
+import { defaultEngine, type Mesh } from "../mesh/mesh.js";
+
+/** What the memory of one device holds, in bytes. */
+export interface DeviceMemoryStats {
+  /** The engine's number of the device. */
+  readonly device: number;
+  /** What tensors and loaded programs take, those included that were dropped and not looked for yet. */
+  readonly bytesInUse: number;
+  /** What is set aside for the intermediate values of programs. */
+  readonly bytesReserved: number;
+  /** How much there is for both. */
+  readonly bytesLimit: number;
+}
+
+/**
+ * How much of their memory devices use: those of a mesh, or all that the process's shared engine has here. Empty
+ * where tensors lie in JavaScript's own memory, as on the reference engine.
+ */
+export function deviceMemoryStats(mesh?: Mesh): DeviceMemoryStats[] {
+  const engine = mesh?.engine ?? defaultEngine(1);
+  if (engine.memoryUsage === undefined) return [];
+  const devices = mesh?.deviceIds ?? range(engine.numDevices);
+  const here = devices.filter((device) => engine.isAddressable(device));
+  return here.flatMap((device) => {
+    const usage = engine.memoryUsage?.(device);
+    if (usage === undefined) return [];
+    const { used, capacity, arena } = usage;
+    return { device, bytesInUse: used, bytesReserved: arena, bytesLimit: capacity + arena };
+  });
+}
