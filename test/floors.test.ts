@@ -43,9 +43,9 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     gemm: ["wasm"],
     kernel: ["steps.ts", "identities.ts", "wasm"],
     normalise: ["identities.ts"],
-    fuse: [],
-    plan: ["steps.ts", "wasm", "kernel", "fuse"],
-    lower: ["steps.ts", "identities.ts", "wasm", "kernel", "normalise", "fuse", "plan"],
+    fuse: ["lowering.ts"],
+    plan: ["steps.ts", "lowering.ts", "wasm", "kernel", "fuse"],
+    lower: ["steps.ts", "identities.ts", "lowering.ts", "wasm", "kernel", "normalise", "fuse", "plan"],
   },
   train: {
     files: [],

@@ -1,12 +1,15 @@
 import type { DType } from "../ir/dtype.js";
+import type { ReduceOp } from "../ir/opFacts.js";
 
 /** How a reduction or a collective combines two elements. */
 export type Combine = "sum" | "max" | "min";
 
-/** The combination that a reduction op applies. */
-export function combineOf(op: "reduceSum" | "reduceMax" | "reduceMin"): Combine {
-  return op === "reduceSum" ? "sum" : op === "reduceMax" ? "max" : "min";
-}
+/** The combination that every reduction applies. */
+export const combineOf: { readonly [K in ReduceOp]: Combine } = {
+  reduceSum: "sum",
+  reduceMax: "max",
+  reduceMin: "min",
+};
 
 /** The value that a combination leaves unchanged. */
 export function identityOf(combine: Combine, dtype: DType): number {
@@ -25,6 +28,6 @@ export function identityOf(combine: Combine, dtype: DType): number {
 }
 
 /** The result of reducing no elements. */
-export function reductionIdentity(op: "reduceSum" | "reduceMax" | "reduceMin", dtype: DType): number {
-  return identityOf(combineOf(op), dtype);
+export function reductionIdentity(op: ReduceOp, dtype: DType): number {
+  return identityOf(combineOf[op], dtype);
 }

@@ -54,6 +54,8 @@ export interface OpFacts<K extends OpName> {
 /** What is known besides of an op that works on each element by itself. */
 interface ElementwiseFacts<K extends OpName> extends OpFacts<K> {
   readonly price: Price;
+  /** Whether a result is exact in a narrow type whenever the operands are. */
+  readonly exact: boolean;
 }
 
 /** What is known besides of an op whose operands and result have one type. */
@@ -105,9 +107,9 @@ const whereAdded = (eqn: Eqn<"scatter">, isZero: IsZero) =>
   eqn.params.combine === "add" ? where(0, 2)(eqn, isZero) : undefined;
 
 const plain = { flops: none, linear: never, merges: true, remade: false } as const;
-const unary = { ...plain, family: "unary", flops: perResult } as const;
-const binary = { ...plain, family: "binary", flops: perResult } as const;
-const elementwise = { ...plain, family: "elementwise", flops: perResult } as const;
+const unary = { ...plain, family: "unary", flops: perResult, exact: false } as const;
+const binary = { ...plain, family: "binary", flops: perResult, exact: false } as const;
+const elementwise = { ...plain, family: "elementwise", flops: perResult, exact: false } as const;
 const movement = { ...plain, family: "movement" } as const;
 const indexing = { ...plain, family: "indexing" } as const;
 const reduction = { ...plain, family: "reduction", flops: perOperand } as const;
@@ -123,7 +125,7 @@ const toOne = (bytes: number) => bytes;
 
 /** What is true of every op, whoever computes it. */
 export const opFacts = {
-  neg: { ...unary, on: "number", price: "trivial", linear: always },
+  neg: { ...unary, on: "number", price: "trivial", exact: true, linear: always },
   exp: { ...unary, on: "float", price: "long" },
   expm1: { ...unary, on: "float", price: "long" },
   log: { ...unary, on: "float", price: "long" },
@@ -134,11 +136,11 @@ export const opFacts = {
   sqrt: { ...unary, on: "float", price: "short" },
   rsqrt: { ...unary, on: "float", price: "short" },
   cbrt: { ...unary, on: "float", price: "long" },
-  abs: { ...unary, on: "number", price: "trivial" },
-  sign: { ...unary, on: "number", price: "short" },
-  floor: { ...unary, on: "float", price: "short" },
-  ceil: { ...unary, on: "float", price: "short" },
-  round: { ...unary, on: "float", price: "short" },
+  abs: { ...unary, on: "number", price: "trivial", exact: true },
+  sign: { ...unary, on: "number", price: "short", exact: true },
+  floor: { ...unary, on: "float", price: "short", exact: true },
+  ceil: { ...unary, on: "float", price: "short", exact: true },
+  round: { ...unary, on: "float", price: "short", exact: true },
   erf: { ...unary, on: "float", price: "long" },
   erfInv: { ...unary, on: "float", price: "heavy" },
   logistic: { ...unary, on: "float", price: "long" },
@@ -150,8 +152,8 @@ export const opFacts = {
   div: { ...binary, on: "number", price: "long" },
   rem: { ...binary, on: "number", price: "heavy" },
   pow: { ...binary, on: "number", price: "heavy" },
-  max: { ...binary, on: "any", price: "trivial" },
-  min: { ...binary, on: "any", price: "trivial" },
+  max: { ...binary, on: "any", price: "trivial", exact: true },
+  min: { ...binary, on: "any", price: "trivial", exact: true },
   and: { ...binary, on: "bits", price: "trivial" },
   or: { ...binary, on: "bits", price: "trivial" },
   xor: { ...binary, on: "bits", price: "trivial" },
@@ -162,9 +164,9 @@ export const opFacts = {
 
   isFinite: { ...elementwise, price: "short" },
   convert: { ...elementwise, price: "trivial", linear: whereWider },
-  bitcast: { ...elementwise, price: "short", flops: none },
+  bitcast: { ...elementwise, price: "short", exact: true, flops: none },
   compare: { ...elementwise, price: "trivial" },
-  select: { ...elementwise, price: "trivial" },
+  select: { ...elementwise, price: "trivial", exact: true },
   clamp: { ...elementwise, price: "short" },
   threefry2x32: { ...elementwise, price: "heavy" },
   name: { ...elementwise, price: "short", flops: none, merges: false },

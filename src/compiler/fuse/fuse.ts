@@ -1,15 +1,18 @@
 import { byteSize } from "../../ir/dtype.js";
-import { isElementwise } from "../../ir/opFacts.js";
+import { InternalError } from "../../ir/errors.js";
+import { isElementwiseEqn, isReduction, opFacts, type ReduceOp } from "../../ir/opFacts.js";
+import type { OpName } from "../../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
+import { type FusedOp, isFused, isGone, isView, type StepOp, type ViewOp } from "../lowering.js";
 import { align, type Dim, type DimList, expand, freshMap, type IndexMap } from "./dims.js";
-import { AFTER_GROUP, backward, Group, isView, type Knowledge } from "./group.js";
+import { AFTER_GROUP, backward, Group, type Knowledge, keepsLoops, type Member } from "./group.js";
 import { Reachability } from "./reachability.js";
 
 /** Something that becomes one or a few steps: a fused kernel, or an equation of its own. */
 export type Unit =
   | { readonly kind: "group"; readonly group: Group }
-  | { readonly kind: "eqn"; readonly eqn: Eqn };
+  | { readonly kind: "eqn"; readonly eqn: Eqn<StepOp> };
 
 /** A program divided into units, in an order in which each comes after what it reads. */
 export interface FusedProgram {
@@ -27,16 +30,6 @@ export function fuse(program: Program): FusedProgram {
   return new Fuser(program).run();
 }
 
-const expensive: ReadonlySet<string> = new Set([
-  "threefry2x32",
-  "erfInv",
-  "pow",
-  "rem",
-  "sin",
-  "cos",
-  "atan2",
-]);
-
 /** Operands of so many elements are worth reading once instead of twice. */
 const LARGE_OPERAND = 4096;
 
@@ -46,29 +39,17 @@ const MAX_SIBLINGS = 32;
 /** So many operands fit comfortably into one kernel. */
 const MAX_READS = 24;
 
-/** Ops that take less time than reading their result from memory. */
-const cheap: ReadonlySet<string> = new Set([
-  "neg",
-  "abs",
-  "add",
-  "sub",
-  "mul",
-  "max",
-  "min",
-  "and",
-  "or",
-  "xor",
-  "not",
-  "compare",
-  "select",
-  "convert",
-]);
-
 /** So many ops are computed again at most to save a read. */
 const MAX_INLINED = 4;
 
-function isFusible(eqn: Eqn): boolean {
-  return isElementwise(eqn.op) || eqn.op === "reduceSum" || eqn.op === "reduceMax" || eqn.op === "reduceMin";
+/** Whether an equation reads its operands from memory, since they cannot be in the registers of its kernel. */
+function readsMemory(eqn: Eqn): boolean {
+  return !isView(eqn) && (!isFused(eqn) || eqn.op === "gather");
+}
+
+/** Whether a value takes less time than reading it from memory. */
+function isCheap(eqn: Eqn): boolean {
+  return isElementwiseEqn(eqn) && opFacts[eqn.op].price === "trivial";
 }
 
 class Fuser {
@@ -93,7 +74,7 @@ class Fuser {
       pin(sources.get(atom.id));
     };
     for (const eqn of this.program.eqns) if (isView(eqn)) sources.set(at(eqn.outs, 0).id, at(eqn.ins, 0));
-    for (const eqn of this.program.eqns) if (!isFusible(eqn) && !isView(eqn)) eqn.ins.forEach(pin);
+    for (const eqn of this.program.eqns) if (readsMemory(eqn)) eqn.ins.forEach(pin);
     this.program.outputs.forEach(pin);
   }
 
@@ -103,8 +84,7 @@ class Fuser {
       for (const out of eqn.outs) this.definitions.set(out.id, eqn);
       if (this.isFree(eqn)) for (const out of eqn.outs) this.free.add(out.id);
       else if (isView(eqn)) this.view(eqn);
-      else if (isElementwise(eqn.op) || eqn.op === "gather") this.elementwise(eqn);
-      else if (eqn.op === "reduceSum" || eqn.op === "reduceMax" || eqn.op === "reduceMin") this.reduce(eqn);
+      else if (isFused(eqn)) this.fused(eqn);
       else this.single(eqn);
     }
     for (const output of this.program.outputs) this.demand(output);
@@ -118,9 +98,13 @@ class Fuser {
   private isFree(eqn: Eqn): boolean {
     if (eqn.op === "iota") return true;
     const fromFree = (a: Atom) => a.kind === "literal" || this.free.has(a.id);
-    if (eqn.op === "broadcastInDim" || eqn.op === "transpose" || eqn.op === "reshape")
-      return eqn.ins.every(fromFree);
-    return isElementwise(eqn.op) && !expensive.has(eqn.op) && eqn.ins.every(fromFree);
+    const isQuick = isElementwiseEqn(eqn) && opFacts[eqn.op].price !== "heavy";
+    return (isQuick || (isView(eqn) && keepsLoops(eqn))) && eqn.ins.every(fromFree);
+  }
+
+  private fused(eqn: Eqn<FusedOp>): void {
+    if (isReduction(eqn)) this.reduce(eqn);
+    else if (eqn.op !== "iota") this.elementwise(eqn);
   }
 
   /** A view needs memory to look at: free operands that no view of the free kind covers are written. */
@@ -164,7 +148,8 @@ class Fuser {
     return found?.kind === "group" ? found.group : undefined;
   }
 
-  private single(eqn: Eqn): void {
+  private single(eqn: Eqn<Exclude<OpName, FusedOp | ViewOp>>): void {
+    if (isGone(eqn)) throw new InternalError(`[compile] ${eqn.op} must be gone from a per-device program`);
     for (const atom of eqn.ins) this.demand(atom);
     const unit = this.add({ kind: "eqn", eqn });
     for (const out of eqn.outs) this.unitOf.set(out.id, unit);
@@ -186,7 +171,7 @@ class Fuser {
     return [...units].sort((a, b) => b - a);
   }
 
-  private elementwise(eqn: Eqn): void {
+  private elementwise(eqn: Exclude<Member, Eqn<ReduceOp>>): void {
     const shape = at(eqn.outs, 0).type.shape;
     if (eqn.op === "gather") for (const atom of eqn.ins) this.demand(atom);
     const place = (group: Group): DimList[] | undefined => {
@@ -238,14 +223,14 @@ class Fuser {
     return this.free.has(atom.id) && !this.materialised.has(atom.id);
   }
 
-  private join(unit: number, group: Group, eqn: Eqn, map: readonly DimList[], late = false): void {
+  private join(unit: number, group: Group, eqn: Member, map: readonly DimList[], late = false): void {
     for (const atom of this.outsideOperands(group, eqn)) {
-      if (isElementwise(eqn.op) && this.inline(atom, map, unit, group, MAX_INLINED)) continue;
+      if (isElementwiseEqn(eqn) && this.inline(atom, map, unit, group, MAX_INLINED)) continue;
       this.read(atom, unit, group);
-      if (eqn.op !== "gather")
-        group.readMaps.set(atom.id, group.operandMaps.get(eqn as Eqn<"reduceSum">) ?? map);
+      const along = isReduction(eqn) ? group.operandMaps.get(eqn) : map;
+      if (eqn.op !== "gather") group.readMaps.set(atom.id, along ?? map);
     }
-    if (isElementwise(eqn.op)) {
+    if (isElementwiseEqn(eqn)) {
       for (const atom of eqn.ins) {
         if (atom.kind === "var" && this.isExpanded(atom)) this.expandFree(atom, map, unit, group, false);
       }
@@ -270,7 +255,7 @@ class Fuser {
     if (group.inlined.has(value.id)) return true;
     const eqn = this.definitions.get(value.id);
     const producer = this.producer(value);
-    if (!eqn || !cheap.has(eqn.op) || producer === undefined || !this.groupAt(producer)) return false;
+    if (!eqn || !isCheap(eqn) || producer === undefined || !this.groupAt(producer)) return false;
     if (this.pinned.has(value.id) || budget === 0 || group.reads.has(value.id)) return false;
     if (this.groupAt(producer)?.late.has(value.id)) return false;
     const operands = eqn.ins.filter((atom): atom is Var => atom.kind === "var");
@@ -403,7 +388,7 @@ class Fuser {
     return true;
   }
 
-  private reduce(eqn: Eqn<"reduceSum" | "reduceMax" | "reduceMin">): void {
+  private reduce(eqn: Eqn<ReduceOp>): void {
     const x = at(eqn.ins, 0);
     const { shape } = x.type;
     for (const unit of this.candidates(eqn)) {
@@ -419,12 +404,7 @@ class Fuser {
     this.reduceIn(this.add({ kind: "group", group }), group, eqn, map);
   }
 
-  private reduceIn(
-    unit: number,
-    group: Group,
-    eqn: Eqn<"reduceSum" | "reduceMax" | "reduceMin">,
-    map: readonly DimList[],
-  ): boolean {
+  private reduceIn(unit: number, group: Group, eqn: Eqn<ReduceOp>, map: readonly DimList[]): boolean {
     const { dims } = eqn.params;
     const reduced = expand(dims.flatMap((d) => at(map, d)));
     const own = map.flatMap((list) => expand(list));

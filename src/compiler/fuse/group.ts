@@ -1,17 +1,11 @@
-import type { OpName, OpParams } from "../../ir/ops.js";
+import type { ReduceOp } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
-import { at, range } from "../../ir/shape.js";
+import { at, inversePermutation, range } from "../../ir/shape.js";
+import { type FusedOp, isView, type ViewOp } from "../lowering.js";
 import { align, type Dim, type DimList, distribute, expand, type IndexMap, sameLoops } from "./dims.js";
 
-/** An equation that is only another way to look at its operand. */
-export type ViewEqn = Eqn<"broadcastInDim" | "reshape" | "transpose" | "reverse" | "slice">;
-
-/** Whether the equation is only another way to look at its operand. */
-export function isView(eqn: Eqn): eqn is ViewEqn {
-  return viewOps.has(eqn.op);
-}
-
-const viewOps: ReadonlySet<OpName> = new Set(["broadcastInDim", "reshape", "transpose", "reverse", "slice"]);
+/** An equation that runs in a group: everything fused but iota, which every kernel computes for itself. */
+export type Member = Eqn<Exclude<FusedOp, "iota">>;
 
 /** A value that a group computes but cannot read: the sums of all rows are complete only at its end. */
 export const AFTER_GROUP = Symbol("after the group");
@@ -21,13 +15,13 @@ export type Knowledge = IndexMap | undefined | typeof AFTER_GROUP;
 
 /** Equations that run as one kernel over common loops. */
 export class Group {
-  readonly members: Eqn[] = [];
+  readonly members: Member[] = [];
   /** The values that members compute, with their loops. */
   readonly maps = new Map<number, DimList[]>();
   /** The results of reductions that are complete only when the whole kernel has run. */
   readonly late = new Map<number, DimList[]>();
   /** The loops of the operands of reductions. */
-  readonly operandMaps = new Map<Eqn<"reduceSum" | "reduceMax" | "reduceMin">, readonly DimList[]>();
+  readonly operandMaps = new Map<Eqn<ReduceOp>, readonly DimList[]>();
   /** The loops that reductions inside the rows run over. */
   inner: DimList | undefined;
   /** Values from outside, by id. */
@@ -100,52 +94,56 @@ function complete(lists: readonly (DimList | undefined)[]): DimList[] | undefine
   return lists.map((list) => list ?? []);
 }
 
-/** The loops of a view's result, given those of its operand. */
-export function forward(eqn: ViewEqn, source: IndexMap): IndexMap | undefined {
-  switch (eqn.op) {
-    case "transpose":
-      return eqn.params.permutation.map((p) => source[p]);
-    case "broadcastInDim":
-      return forwardBroadcast(eqn.params, source, at(eqn.ins, 0).type.shape);
-    case "reshape": {
-      if (source.some((list) => list === undefined)) return undefined;
-      return distribute(
-        source.flatMap((list) => list ?? []),
-        eqn.params.shape,
-      );
-    }
-    default:
-      return undefined;
-  }
+/** How the loops of a view's result and of its operand tell each other. */
+interface LoopRule<K extends ViewOp> {
+  readonly forward: (eqn: Eqn<K>, source: IndexMap) => IndexMap | undefined;
+  readonly backward: (eqn: Eqn<K>, result: readonly DimList[]) => DimList[] | undefined;
 }
 
-function forwardBroadcast(
-  { shape, dims }: OpParams["broadcastInDim"],
-  source: IndexMap,
-  from: readonly number[],
-): IndexMap {
-  const result: (DimList | undefined)[] = shape.map((n) => (n === 1 ? [] : undefined));
-  dims.forEach((d, i) => {
-    if (from[i] === shape[d]) result[d] = source[i];
-  });
-  return result;
+/** The views that can be looked through in registers; the others leave elements out or turn them around. */
+const loopRules: { readonly [K in ViewOp]: LoopRule<K> | undefined } = {
+  transpose: {
+    forward: ({ params }, source) => params.permutation.map((p) => source[p]),
+    backward: ({ params }, result) => inversePermutation(params.permutation).map((p) => at(result, p)),
+  },
+  broadcastInDim: {
+    forward: ({ params: { shape, dims }, ins }, source) => {
+      const from = at(ins, 0).type.shape;
+      const result: (DimList | undefined)[] = shape.map((n) => (n === 1 ? [] : undefined));
+      dims.forEach((d, i) => {
+        if (from[i] === shape[d]) result[d] = source[i];
+      });
+      return result;
+    },
+    backward: ({ params: { dims }, ins }, result) =>
+      at(ins, 0).type.shape.map((n, i) => (n === 1 ? [] : at(result, at(dims, i)))),
+  },
+  reshape: {
+    forward: ({ params }, source) => {
+      const known = source.flatMap((list) => (list ? [list] : []));
+      return known.length === source.length ? distribute(known.flat(), params.shape) : undefined;
+    },
+    backward: ({ ins }, result) => distribute(result.flat(), at(ins, 0).type.shape),
+  },
+  reverse: undefined,
+  slice: undefined,
+};
+
+/** Whether a view has all elements of its operand in the order of some loops. */
+export function keepsLoops(eqn: Eqn<ViewOp>): boolean {
+  return loopRules[eqn.op] !== undefined;
+}
+
+/** The loops of a view's result, given those of its operand. */
+export function forward<K extends ViewOp>(eqn: Eqn<K>, source: IndexMap): IndexMap | undefined {
+  const { op }: { readonly op: K } = eqn;
+  const rule: LoopRule<K> | undefined = loopRules[op];
+  return rule?.forward(eqn, source);
 }
 
 /** The loops of a view's operand, given those of its result. */
-export function backward(eqn: ViewEqn, result: readonly DimList[]): DimList[] | undefined {
-  switch (eqn.op) {
-    case "transpose": {
-      const source: DimList[] = [];
-      eqn.params.permutation.forEach((p, i) => {
-        source[p] = at(result, i);
-      });
-      return source;
-    }
-    case "broadcastInDim":
-      return at(eqn.ins, 0).type.shape.map((n, i) => (n === 1 ? [] : at(result, at(eqn.params.dims, i))));
-    case "reshape":
-      return distribute(result.flat(), at(eqn.ins, 0).type.shape);
-    default:
-      return undefined;
-  }
+export function backward<K extends ViewOp>(eqn: Eqn<K>, result: readonly DimList[]): DimList[] | undefined {
+  const { op }: { readonly op: K } = eqn;
+  const rule: LoopRule<K> | undefined = loopRules[op];
+  return rule?.backward(eqn, result);
 }

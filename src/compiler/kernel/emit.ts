@@ -8,10 +8,10 @@ import {
   prepareProgram,
 } from "../wasm/emitInterleaved.js";
 import { InnerLoop } from "./innerLoop.js";
+import { combineInstruction } from "./lanes.js";
 import { emitSplat, emitStoreOne, type LaneCount } from "./memory.js";
 import type { KernelPlan, Section } from "./phases.js";
 import type { Access, Indirection, KernelNode, KernelStore } from "./spec.js";
-import { combineInstruction } from "./vectorOps.js";
 
 /** The data types of a kernel's arguments, the scratch rows of its spilled values included. */
 export function kernelArgs(plan: KernelPlan): DType[] {

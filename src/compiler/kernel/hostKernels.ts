@@ -5,7 +5,7 @@ import type { HostKernel, HostStep } from "../steps.js";
 /** Runs a host step; the address table lies in the memory at `tableAddress`. */
 export function runHostStep(step: HostStep, tableAddress: number, memory: ArrayBufferLike): void {
   const table = new Uint32Array(memory, tableAddress);
-  const addresses = step.places.map(({ slot, offset }) => at([(table[slot] ?? 0) + offset], 0));
+  const addresses = step.places.map(({ slot, offset }) => (table[slot] ?? 0) + offset);
   const { kernel } = step;
   if (kernel.kind === "sort") sort(kernel, addresses, memory);
   else if (kernel.kind === "argmax" || kernel.kind === "argmin") indexOfExtreme(kernel, addresses, memory);

@@ -4,10 +4,10 @@ import { identityOf } from "../identities.js";
 import type { FunctionBody, Local } from "../wasm/assembler.js";
 import { chooseUnroll, emitInterleaved, type PreparedProgram } from "../wasm/emitInterleaved.js";
 import { float32Bits } from "../wasm/vectorProgram.js";
+import { combineInstruction } from "./lanes.js";
 import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./memory.js";
 import type { KernelPlan, Section } from "./phases.js";
 import type { Access, Indirection, KernelNode, KernelStore } from "./spec.js";
-import { combineInstruction } from "./vectorOps.js";
 
 /** How a vector loop steps: whole vectors or single elements. */
 type Mode = "vector" | "single";
@@ -374,8 +374,8 @@ export class InnerLoop {
 
 function identityWords(dtype: DType, value: number): readonly [number, number, number, number] {
   if (dtype === "float64") {
-    const words = new Uint32Array(new Float64Array([value]).buffer);
-    return [at([...words], 0), at([...words], 1), at([...words], 0), at([...words], 1)];
+    const [low = 0, high = 0] = new Uint32Array(new Float64Array([value]).buffer);
+    return [low, high, low, high];
   }
   const word =
     dtype === "bool"

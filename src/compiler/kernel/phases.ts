@@ -1,4 +1,5 @@
 import type { DType } from "../../ir/dtype.js";
+import { opFacts, type Price } from "../../ir/opFacts.js";
 import { at, range } from "../../ir/shape.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import * as math from "../wasm/math.js";
@@ -45,24 +46,8 @@ export interface KernelPlan {
   readonly spills: readonly number[];
 }
 
-const expensiveOps: ReadonlySet<string> = new Set([
-  "exp",
-  "expm1",
-  "log",
-  "log1p",
-  "tanh",
-  "sin",
-  "cos",
-  "cbrt",
-  "erf",
-  "erfInv",
-  "logistic",
-  "rem",
-  "pow",
-  "atan2",
-  "threefry2x32",
-  "div",
-]);
+/** Roughly how many instructions an op takes. */
+const instructions: { readonly [P in Price]: number } = { trivial: 1, short: 1, long: 6, heavy: 6 };
 
 /** Finds out which values belong to a row and which to its elements, and in which phase each is known. */
 export function planKernel(spec: KernelSpec, features: WasmFeatures): KernelPlan {
@@ -197,7 +182,7 @@ function costOf(spec: KernelSpec, inner: readonly boolean[], i: number): number 
     seen.add(k);
     const node = at(spec.nodes, k);
     if (node.kind !== "op") return node.kind === "load" && node.index ? 4 : 1;
-    const own = expensiveOps.has(node.call.op) ? 6 : 1;
+    const own = instructions[opFacts[node.call.op].price];
     return own + node.args.reduce((sum, arg) => sum + visit(arg), 0);
   };
   return at(spec.nodes, i).kind === "op" ? visit(i) : 0;

@@ -1,29 +1,24 @@
 import type { DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
-import type { ElementwiseOp } from "../../ir/opFacts.js";
+import { type BinaryOp, type ElementwiseOp, type OpsOf, opFacts, type UnaryOp } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
 import { at } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
 import * as math from "../wasm/math.js";
 import type { VectorOp } from "../wasm/opcodes.js";
 import type { HostFunction, Vec, VecBuilder } from "../wasm/vectorProgram.js";
-
-/**
- * How elements live in vector registers: float32, bfloat16 and float16 as float32 lanes (16-bit floats already
- * rounded), integers as 32-bit lanes, bool as masks, float64 as two lanes. A kernel that touches float64 works
- * on two elements at a time, and its 32-bit values use lanes 0 and 1.
- */
-type Lane = "float" | "double" | "signed" | "unsigned" | "mask";
-
-const lanes: { readonly [D in DType]: Lane } = {
-  float32: "float",
-  bfloat16: "float",
-  float16: "float",
-  float64: "double",
-  int32: "signed",
-  uint32: "unsigned",
-  bool: "mask",
-};
+import {
+  bitcast,
+  combinations,
+  combineInstruction,
+  compare,
+  convert,
+  doubleMask,
+  type Lane,
+  type LanesOf,
+  lanes,
+  wordMask,
+} from "./lanes.js";
 
 /** An elementwise op as the kernels see it: its name, and the parameters that matter. */
 export interface VectorOpCall {
@@ -38,331 +33,177 @@ export interface VectorOpCall {
 
 /** Emits an elementwise op on registers; gives one register per result. */
 export function emitVectorOp(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]): readonly Vec[] {
-  if (call.op === "threefry2x32") {
-    return math.threefry2x32(b, [at(args, 0), at(args, 1)], [at(args, 2), at(args, 3)]);
-  }
-  return [roundTo(b, emitUnrounded(b, call, args), call)];
+  const results = emitUnrounded(b, call, args);
+  return opFacts[call.op].exact ? results : results.map((x) => roundTo(b, x, call.to));
 }
 
-/** Ops whose results are exact in a 16-bit type when the operands are. */
-const exactOps: ReadonlySet<ElementwiseOp> = new Set([
-  "neg",
-  "abs",
-  "sign",
-  "floor",
-  "ceil",
-  "round",
-  "max",
-  "min",
-  "select",
-  "bitcast",
-]);
-
-function roundTo(b: VecBuilder, x: Vec, { op, to }: VectorOpCall): Vec {
-  if (exactOps.has(op)) return x;
+function roundTo(b: VecBuilder, x: Vec, to: DType): Vec {
   if (to === "bfloat16") return math.fromBfloat16(b, math.toBfloat16(b, x));
   if (to === "float16") return math.fromFloat16(b, math.toFloat16(b, x));
   return x;
 }
 
-function emitUnrounded(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]): Vec {
-  if (call.op === "exp" && call.isBelowZero && lanes[call.from] === "float") {
-    return math.expBelowZero(b, at(args, 0));
-  }
-  const { op, from, to } = call;
-  const [x, y] = [at(args, 0), args[1] ?? at(args, 0)];
-  switch (op) {
-    case "convert":
-      return convert(b, x, lanes[from], lanes[to]);
-    case "bitcast":
-      return bitcast(b, x, from, to);
-    case "select": {
-      const mask = to === "float64" ? doubleMask(b, x) : x;
-      return b.select(mask, y, at(args, 2));
-    }
-    case "compare":
-      return compare(b, call.direction ?? "eq", x, y, lanes[from]);
-    case "name":
-    case "stopGradient":
-      return x;
-    case "clamp":
-      return combine(b, "min", combine(b, "max", y, x, to), at(args, 2), to);
-    case "max":
-    case "min":
-      return combine(b, op, x, y, to);
-    default:
-      break;
-  }
-  switch (lanes[from]) {
-    case "float":
-      return floatOp(b, op, x, y);
-    case "double":
-      return doubleOp(b, op, x, y);
-    case "signed":
-    case "unsigned":
-      return integerOp(b, op, x, y, lanes[from] === "signed" ? "signed" : "unsigned");
-    case "mask":
-      return maskOp(b, op, x, y);
-  }
-}
+/** An op on registers of one kind of lanes; ops of one operand leave the second alone. */
+type Emit = (b: VecBuilder, x: Vec, y: Vec, call: VectorOpCall) => Vec;
 
-function missing(op: string, lane: string): never {
-  throw new InternalError(`[emitVectorOp] ${op} has no meaning on ${lane} lanes`);
-}
+const instruction =
+  (op: VectorOp): Emit =>
+  (b, x) =>
+    b.op(op, x);
+const instructionOfTwo =
+  (op: VectorOp): Emit =>
+  (b, x, y) =>
+    b.op(op, x, y);
+const host =
+  (name: HostFunction): Emit =>
+  (b, x) =>
+    b.host(name, "f64", x);
+const hostOfTwo =
+  (name: HostFunction): Emit =>
+  (b, x, y) =>
+    b.host(name, "f64", x, y);
 
-const floatFunctions = {
-  exp: math.exp,
-  expm1: math.expm1,
-  log: math.log,
-  log1p: math.log1p,
-  tanh: math.tanh,
-  sin: math.sin,
-  cos: math.cos,
-  sqrt: math.sqrt,
-  rsqrt: math.rsqrt,
-  cbrt: math.cbrt,
-  sign: math.sign,
-  floor: math.floor,
-  ceil: math.ceil,
-  erf: math.erf,
-  erfInv: math.erfInv,
-  logistic: math.logistic,
-  isFinite: math.isFinite,
+/** The same on integers with and without a sign. */
+const both = (emit: Emit) => ({ signed: emit, unsigned: emit });
+
+/** On integers, where the sign matters. */
+const integers = (op: (b: VecBuilder, x: Vec, y: Vec, kind: math.Signedness) => Vec) => ({
+  signed: (b: VecBuilder, x: Vec, y: Vec) => op(b, x, y, "signed"),
+  unsigned: (b: VecBuilder, x: Vec, y: Vec) => op(b, x, y, "unsigned"),
+});
+
+const bitwise = (op: "and" | "or" | "xor") => {
+  const emit: Emit = (b, x, y) => b[op](x, y);
+  return { ...both(emit), mask: emit };
 };
 
-const floatFunctionsOfTwo = { rem: math.rem, pow: math.pow, atan2: math.atan2 };
+const shift = (op: "shl" | "shrLogical" | "shrArithmetic") => both((b, x, y) => math.shiftLanes(b, op, x, y));
 
-function floatOp(b: VecBuilder, op: ElementwiseOp, x: Vec, y: Vec): Vec {
-  switch (op) {
-    case "neg":
-      return b.neg(x);
-    case "abs":
-      return b.abs(x);
-    case "add":
-      return b.add(x, y);
-    case "sub":
-      return b.sub(x, y);
-    case "mul":
-      return b.mul(x, y);
-    case "div":
-      return b.div(x, y);
-    case "round":
-      return math.roundEven(b, x);
-    case "exp":
-    case "expm1":
-    case "log":
-    case "log1p":
-    case "tanh":
-    case "sin":
-    case "cos":
-    case "sqrt":
-    case "rsqrt":
-    case "cbrt":
-    case "sign":
-    case "floor":
-    case "ceil":
-    case "erf":
-    case "erfInv":
-    case "logistic":
-    case "isFinite":
-      return floatFunctions[op](b, x);
-    case "rem":
-    case "pow":
-    case "atan2":
-      return floatFunctionsOfTwo[op](b, x, y);
-    default:
-      return missing(op, "float");
-  }
-}
+const extreme = (how: Combine): { readonly [L in Lane]: Emit } => ({
+  float: instructionOfTwo(combinations[how].float),
+  double: instructionOfTwo(combinations[how].double),
+  signed: instructionOfTwo(combinations[how].signed),
+  unsigned: instructionOfTwo(combinations[how].unsigned),
+  mask: instructionOfTwo(combinations[how].mask),
+});
 
-function doubleOp(b: VecBuilder, op: ElementwiseOp, x: Vec, y: Vec): Vec {
-  switch (op) {
-    case "neg":
-      return b.op("f64x2.neg", x);
-    case "abs":
-      return b.op("f64x2.abs", x);
-    case "add":
-      return b.op("f64x2.add", x, y);
-    case "sub":
-      return b.op("f64x2.sub", x, y);
-    case "mul":
-      return b.op("f64x2.mul", x, y);
-    case "div":
-      return b.op("f64x2.div", x, y);
-    case "sqrt":
-      return b.op("f64x2.sqrt", x);
-    case "rsqrt":
-      return b.op("f64x2.div", b.f64(1), b.op("f64x2.sqrt", x));
-    case "floor":
-      return b.op("f64x2.floor", x);
-    case "ceil":
-      return b.op("f64x2.ceil", x);
-    case "round":
-      return b.op("f64x2.nearest", x);
-    case "sign": {
-      const one = b.or(b.and(x, b.i64(0x80000000, 0)), b.f64(1));
-      return b.select(b.op("f64x2.gt", b.op("f64x2.abs", x), b.f64(0)), one, x);
-    }
-    case "isFinite":
-      return wordMask(b, b.op("f64x2.lt", b.op("f64x2.abs", x), b.f64(Number.POSITIVE_INFINITY)));
-    case "exp":
-    case "expm1":
-    case "log":
-    case "log1p":
-    case "tanh":
-    case "sin":
-    case "cos":
-    case "cbrt":
-    case "erf":
-    case "erfInv":
-    case "logistic":
-      return b.host(op satisfies HostFunction, "f64", x);
-    case "rem":
-    case "pow":
-    case "atan2":
-      return b.host(op satisfies HostFunction, "f64", x, y);
-    default:
-      return missing(op, "double");
-  }
-}
+const signOfDouble: Emit = (b, x) => {
+  const one = b.or(b.and(x, b.i64(0x80000000, 0)), b.f64(1));
+  return b.select(b.op("f64x2.gt", b.op("f64x2.abs", x), b.f64(0)), one, x);
+};
+const signOfInteger: Emit = (b, x) => b.or(b.and(b.op("i32x4.gt_s", x, b.i32(0)), b.i32(1)), b.isar(x, 31));
 
-function integerOp(b: VecBuilder, op: ElementwiseOp, x: Vec, y: Vec, kind: math.Signedness): Vec {
-  switch (op) {
-    case "neg":
-      return b.op("i32x4.neg", x);
-    case "abs":
-      return kind === "signed" ? b.op("i32x4.abs", x) : x;
-    case "sign": {
-      const positive = b.and(b.op(kind === "signed" ? "i32x4.gt_s" : "i32x4.ne", x, b.i32(0)), b.i32(1));
-      return kind === "signed" ? b.or(positive, b.isar(x, 31)) : positive;
-    }
-    case "not":
-      return b.op("v128.not", x);
-    case "add":
-      return b.iadd(x, y);
-    case "sub":
-      return b.isub(x, y);
-    case "mul":
-      return b.op("i32x4.mul", x, y);
-    case "div":
-      return math.divideInteger(b, x, y, kind);
-    case "rem":
-      return math.remainderInteger(b, x, y, kind);
-    case "pow":
-      return math.powerInteger(b, x, y, kind);
-    case "and":
-    case "or":
-    case "xor":
-      return b[op](x, y);
-    case "shl":
-    case "shrLogical":
-    case "shrArithmetic":
-      return math.shiftLanes(b, op, x, y);
-    default:
-      return missing(op, kind);
-  }
-}
-
-function maskOp(b: VecBuilder, op: ElementwiseOp, x: Vec, y: Vec): Vec {
-  switch (op) {
-    case "not":
-      return b.op("v128.not", x);
-    case "and":
-    case "or":
-    case "xor":
-      return b[op](x, y);
-    default:
-      return missing(op, "mask");
-  }
-}
-
-/** The larger, the smaller or the sum of two registers. */
-function combine(b: VecBuilder, how: Combine, x: Vec, y: Vec, dtype: DType): Vec {
-  return b.op(combineInstruction(how, dtype), x, y);
-}
-
-/** The one instruction that combines two registers of a data type; reductions are made of these. */
-export function combineInstruction(how: Combine, dtype: DType): VectorOp {
-  switch (lanes[dtype]) {
-    case "float":
-      return how === "sum" ? "f32x4.add" : `f32x4.${how}`;
-    case "double":
-      return how === "sum" ? "f64x2.add" : `f64x2.${how}`;
-    case "signed":
-      return how === "sum" ? "i32x4.add" : `i32x4.${how}_s`;
-    case "unsigned":
-      return how === "sum" ? "i32x4.add" : `i32x4.${how}_u`;
-    case "mask":
-      return how === "min" ? "v128.and" : "v128.or";
-  }
-}
-
-const integerComparisons: {
-  readonly [D in CompareDirection]: readonly [signed: VectorOp, unsigned: VectorOp];
+/** Every op whose operands and result have one type, on each kind of lanes that its domain has. */
+const uniformOps: {
+  readonly [K in UnaryOp | BinaryOp]: { readonly [L in LanesOf<(typeof opFacts)[K]["on"]>]: Emit };
 } = {
-  eq: ["i32x4.eq", "i32x4.eq"],
-  ne: ["i32x4.ne", "i32x4.ne"],
-  lt: ["i32x4.lt_s", "i32x4.lt_u"],
-  le: ["i32x4.le_s", "i32x4.le_u"],
-  gt: ["i32x4.gt_s", "i32x4.gt_u"],
-  ge: ["i32x4.ge_s", "i32x4.ge_u"],
+  neg: {
+    float: (b, x) => b.neg(x),
+    double: instruction("f64x2.neg"),
+    ...both(instruction("i32x4.neg")),
+  },
+  exp: {
+    float: (b, x, _, { isBelowZero }) => (isBelowZero ? math.expBelowZero(b, x) : math.exp(b, x)),
+    double: host("exp"),
+  },
+  expm1: { float: math.expm1, double: host("expm1") },
+  log: { float: math.log, double: host("log") },
+  log1p: { float: math.log1p, double: host("log1p") },
+  tanh: { float: math.tanh, double: host("tanh") },
+  sin: { float: math.sin, double: host("sin") },
+  cos: { float: math.cos, double: host("cos") },
+  sqrt: { float: math.sqrt, double: instruction("f64x2.sqrt") },
+  rsqrt: { float: math.rsqrt, double: (b, x) => b.op("f64x2.div", b.f64(1), b.op("f64x2.sqrt", x)) },
+  cbrt: { float: math.cbrt, double: host("cbrt") },
+  abs: {
+    float: (b, x) => b.abs(x),
+    double: instruction("f64x2.abs"),
+    signed: instruction("i32x4.abs"),
+    unsigned: (_, x) => x,
+  },
+  sign: {
+    float: math.sign,
+    double: signOfDouble,
+    signed: signOfInteger,
+    unsigned: (b, x) => b.and(b.op("i32x4.ne", x, b.i32(0)), b.i32(1)),
+  },
+  floor: { float: math.floor, double: instruction("f64x2.floor") },
+  ceil: { float: math.ceil, double: instruction("f64x2.ceil") },
+  round: { float: math.roundEven, double: instruction("f64x2.nearest") },
+  erf: { float: math.erf, double: host("erf") },
+  erfInv: { float: math.erfInv, double: host("erfInv") },
+  logistic: { float: math.logistic, double: host("logistic") },
+  not: { ...both(instruction("v128.not")), mask: instruction("v128.not") },
+  add: {
+    float: (b, x, y) => b.add(x, y),
+    double: instructionOfTwo("f64x2.add"),
+    ...both((b, x, y) => b.iadd(x, y)),
+  },
+  sub: {
+    float: (b, x, y) => b.sub(x, y),
+    double: instructionOfTwo("f64x2.sub"),
+    ...both((b, x, y) => b.isub(x, y)),
+  },
+  mul: {
+    float: (b, x, y) => b.mul(x, y),
+    double: instructionOfTwo("f64x2.mul"),
+    ...both(instructionOfTwo("i32x4.mul")),
+  },
+  div: {
+    float: (b, x, y) => b.div(x, y),
+    double: instructionOfTwo("f64x2.div"),
+    ...integers(math.divideInteger),
+  },
+  rem: { float: math.rem, double: hostOfTwo("rem"), ...integers(math.remainderInteger) },
+  pow: { float: math.pow, double: hostOfTwo("pow"), ...integers(math.powerInteger) },
+  max: extreme("max"),
+  min: extreme("min"),
+  and: bitwise("and"),
+  or: bitwise("or"),
+  xor: bitwise("xor"),
+  shl: shift("shl"),
+  shrLogical: shift("shrLogical"),
+  shrArithmetic: shift("shrArithmetic"),
+  atan2: { float: math.atan2, double: hostOfTwo("atan2") },
 };
 
-function compare(b: VecBuilder, direction: CompareDirection, x: Vec, y: Vec, lane: Lane): Vec {
-  const [signed, unsigned] = integerComparisons[direction];
-  switch (lane) {
-    case "float":
-      return b.op(`f32x4.${direction}`, x, y);
-    case "double":
-      return wordMask(b, b.op(`f64x2.${direction}`, x, y));
-    case "signed":
-      return b.op(signed, x, y);
-    case "unsigned":
-      return b.op(unsigned, x, y);
-    case "mask":
-      // A set mask reads as −1, so false < true holds for unsigned lanes.
-      return b.op(unsigned, x, y);
-  }
-}
+type Expand = (b: VecBuilder, args: readonly Vec[], call: VectorOpCall) => readonly Vec[];
 
-/** The mask of two float64 lanes as a mask of the 32-bit lanes 0 and 1. */
-function wordMask(b: VecBuilder, mask: Vec): Vec {
-  return b.shuffle(mask, mask, [0, 2, 0, 2]);
-}
+const unchanged: Expand = (_, args) => [at(args, 0)];
 
-/** The mask of the 32-bit lanes 0 and 1 as a mask of two float64 lanes. */
-function doubleMask(b: VecBuilder, mask: Vec): Vec {
-  return b.shuffle(mask, mask, [0, 0, 1, 1]);
-}
+/** The other elementwise ops, whose operands and results have types of their own. */
+const otherOps: { readonly [K in OpsOf<"elementwise">]: Expand } = {
+  isFinite: (b, args, { from }) => {
+    const x = at(args, 0);
+    if (lanes[from] === "float") return [math.isFinite(b, x)];
+    return [wordMask(b, b.op("f64x2.lt", b.op("f64x2.abs", x), b.f64(Number.POSITIVE_INFINITY)))];
+  },
+  convert: (b, args, { from, to }) => [convert(b, at(args, 0), lanes[from], lanes[to])],
+  bitcast: (b, args, { from, to }) => [bitcast(b, at(args, 0), from, to)],
+  compare: (b, args, { direction = "eq", from }) => [
+    compare(b, direction, at(args, 0), at(args, 1), lanes[from]),
+  ],
+  select: (b, args, { to }) => {
+    const mask = to === "float64" ? doubleMask(b, at(args, 0)) : at(args, 0);
+    return [b.select(mask, at(args, 1), at(args, 2))];
+  },
+  clamp: (b, args, { to }) => {
+    const raised = b.op(combineInstruction("max", to), at(args, 1), at(args, 0));
+    return [b.op(combineInstruction("min", to), raised, at(args, 2))];
+  },
+  threefry2x32: (b, args) => math.threefry2x32(b, [at(args, 0), at(args, 1)], [at(args, 2), at(args, 3)]),
+  name: unchanged,
+  stopGradient: unchanged,
+};
 
-function convert(b: VecBuilder, x: Vec, from: Lane, to: Lane): Vec {
-  if (from === to) return x;
-  switch (to) {
-    case "float":
-      if (from === "double") return b.op("f32x4.demote_f64x2_zero", x);
-      if (from === "mask") return math.maskToFloat(b, x);
-      return b.op(from === "signed" ? "f32x4.convert_i32x4_s" : "f32x4.convert_i32x4_u", x);
-    case "double":
-      if (from === "float") return b.op("f64x2.promote_low_f32x4", x);
-      if (from === "mask") return b.op("f64x2.convert_low_i32x4_s", math.maskToInteger(b, x));
-      return b.op(from === "signed" ? "f64x2.convert_low_i32x4_s" : "f64x2.convert_low_i32x4_u", x);
-    case "signed":
-    case "unsigned": {
-      const suffix = to === "signed" ? "s" : "u";
-      if (from === "float") return b.op(`i32x4.trunc_sat_f32x4_${suffix}`, x);
-      if (from === "double") return b.op(`i32x4.trunc_sat_f64x2_${suffix}_zero`, x);
-      return from === "mask" ? math.maskToInteger(b, x) : x;
-    }
-    case "mask":
-      if (from === "float") return math.floatToMask(b, x);
-      if (from === "double") return wordMask(b, b.op("f64x2.ne", x, b.f64(0)));
-      return math.integerToMask(b, x);
-  }
-}
+const isOther = (op: ElementwiseOp): op is OpsOf<"elementwise"> => opFacts[op].family === "elementwise";
 
-/** Reads the bits of one type as another; in registers 16-bit floats are wider than their bits. */
-function bitcast(b: VecBuilder, x: Vec, from: DType, to: DType): Vec {
-  if (from === "bfloat16" && to === "float16") return math.fromFloat16(b, math.toBfloat16(b, x));
-  if (from === "float16" && to === "bfloat16") return math.fromBfloat16(b, math.toFloat16(b, x));
-  return x;
+function emitUnrounded(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]): readonly Vec[] {
+  const { op, from } = call;
+  if (isOther(op)) return otherOps[op](b, args, call);
+  const perLane: { readonly [L in Lane]?: Emit } = uniformOps[op];
+  const emit = perLane[lanes[from]];
+  if (!emit) throw new InternalError(`[emitVectorOp] ${op} has no meaning on ${from}`);
+  const x = at(args, 0);
+  return [emit(b, x, args[1] ?? x, call)];
 }

@@ -3,8 +3,8 @@ import { InternalError } from "../../ir/errors.js";
 import type { Atom, Eqn, Program, SourceLocation, Var } from "../../ir/program.js";
 import { at, inversePermutation, sizeOf } from "../../ir/shape.js";
 import { type FusedProgram, fuse } from "../fuse/fuse.js";
-import { isView } from "../fuse/group.js";
 import type { KernelSpec } from "../kernel/spec.js";
+import { isView } from "../lowering.js";
 import {
   applyView,
   type Buffer,

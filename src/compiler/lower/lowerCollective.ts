@@ -1,7 +1,9 @@
 import { axesSize, deviceGroups } from "../../ir/mesh.js";
 import type { CollectiveOp } from "../../ir/opFacts.js";
-import type { Eqn } from "../../ir/program.js";
-import { at, sizeOf } from "../../ir/shape.js";
+import type { OpParams } from "../../ir/ops.js";
+import type { Eqn, EqnParts } from "../../ir/program.js";
+import { at, type Shape, sizeOf } from "../../ir/shape.js";
+import type { Combine } from "../identities.js";
 import { bytesOf, refOf } from "../plan/buffers.js";
 import type { PlannedCollective } from "../plan/plannedSteps.js";
 import type { Frame } from "./frame.js";
@@ -24,7 +26,6 @@ export function lowerCollective(frame: Frame, eqn: Eqn<CollectiveOp>): void {
   const names = axes.map((axis) => axis.name);
   const collective: PlannedCollective = {
     ...layout(eqn),
-    combine: eqn.op === "pmax" ? "max" : eqn.op === "pmin" ? "min" : "sum",
     dtype: x.type.dtype,
     axes,
     groups: deviceGroups(frame.compilation.mesh, names),
@@ -38,28 +39,36 @@ export function lowerCollective(frame: Frame, eqn: Eqn<CollectiveOp>): void {
   frame.steps.push({ op: "start", collective, info }, { op: "done", collective, info });
 }
 
-function layout(eqn: Eqn<CollectiveOp>): Pick<PlannedCollective, "kind" | "outer" | "inner"> {
-  const { shape } = at(eqn.ins, 0).type;
-  switch (eqn.op) {
-    case "allGather":
-      return {
-        kind: "allGather",
-        outer: sizeOf(shape.slice(0, eqn.params.dim)),
-        inner: sizeOf(shape.slice(eqn.params.dim)),
-      };
-    case "psumScatter": {
-      const size = axesSize(eqn.params.axes);
-      return {
-        kind: "reduceScatter",
-        outer: sizeOf(shape.slice(0, eqn.params.dim)),
-        inner: sizeOf(shape.slice(eqn.params.dim)) / size,
-      };
-    }
-    case "allToAll":
-      return { kind: "allToAll", outer: 1, inner: sizeOf(shape.slice(1)) };
-    case "ppermute":
-      return { kind: "permute", outer: 1, inner: sizeOf(shape) };
-    default:
-      return { kind: "allReduce", outer: 1, inner: sizeOf(shape) };
-  }
+/** What a collective moves: how it combines, and how often and how much of the operand lies in one piece. */
+type Layout = Pick<PlannedCollective, "kind" | "combine" | "outer" | "inner">;
+type LayoutRule<K extends CollectiveOp> = (params: OpParams[K], shape: Shape) => Layout;
+
+const allReduce =
+  (combine: Combine): LayoutRule<"psum" | "pmax" | "pmin"> =>
+  (_, shape) => ({ kind: "allReduce", combine, outer: 1, inner: sizeOf(shape) });
+
+const layouts: { readonly [K in CollectiveOp]: LayoutRule<K> } = {
+  psum: allReduce("sum"),
+  pmax: allReduce("max"),
+  pmin: allReduce("min"),
+  allGather: ({ dim }, shape) => ({
+    kind: "allGather",
+    combine: "sum",
+    outer: sizeOf(shape.slice(0, dim)),
+    inner: sizeOf(shape.slice(dim)),
+  }),
+  psumScatter: ({ dim, axes }, shape) => ({
+    kind: "reduceScatter",
+    combine: "sum",
+    outer: sizeOf(shape.slice(0, dim)),
+    inner: sizeOf(shape.slice(dim)) / axesSize(axes),
+  }),
+  ppermute: (_, shape) => ({ kind: "permute", combine: "sum", outer: 1, inner: sizeOf(shape) }),
+  allToAll: (_, shape) => ({ kind: "allToAll", combine: "sum", outer: 1, inner: sizeOf(shape.slice(1)) }),
+};
+
+function layout<K extends CollectiveOp>(eqn: Eqn<K>): Layout {
+  const { op, params, ins }: EqnParts<K> = eqn;
+  const rule: LayoutRule<K> = layouts[op];
+  return rule(params, at(ins, 0).type.shape);
 }

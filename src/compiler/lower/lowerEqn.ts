@@ -1,9 +1,9 @@
 import { byteSize } from "../../ir/dtype.js";
-import { InternalError } from "../../ir/errors.js";
 import { deviceGroups, positionAlong } from "../../ir/mesh.js";
 import type { Eqn } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import type { KernelSpec } from "../kernel/spec.js";
+import type { StepOp } from "../lowering.js";
 import { blockView, bytesOf, joinedBlock, refOf, type View } from "../plan/buffers.js";
 import type { HostKernel } from "../steps.js";
 import type { Frame } from "./frame.js";
@@ -12,57 +12,39 @@ import { lowerCond, lowerScan, lowerWhile } from "./lowerControl.js";
 import { lowerDot } from "./lowerDot.js";
 import { gatherLayout } from "./lowerGroup.js";
 
+/** Emits the steps of an equation. */
+type Lower<K extends StepOp> = (frame: Frame, eqn: Eqn<K>) => void;
+
+/** The steps of every op that is not fused with others. */
+const lowers: { readonly [K in StepOp]: Lower<K> } = {
+  pad,
+  concatenate,
+  dynamicSlice,
+  dynamicUpdateSlice,
+  scatter,
+  argmax: host,
+  argmin: host,
+  cumsum: host,
+  sort: host,
+  dotGeneral: lowerDot,
+  scan: lowerScan,
+  while: lowerWhile,
+  cond: lowerCond,
+  psum: lowerCollective,
+  pmax: lowerCollective,
+  pmin: lowerCollective,
+  allGather: lowerCollective,
+  psumScatter: lowerCollective,
+  ppermute: lowerCollective,
+  allToAll: lowerCollective,
+  axisIndex,
+};
+
 /** Emits the steps of an equation that is not fused with others. */
-export function lowerEqn(frame: Frame, eqn: Eqn): void {
-  switch (eqn.op) {
-    case "dotGeneral":
-      lowerDot(frame, eqn);
-      return;
-    case "concatenate":
-      concatenate(frame, eqn);
-      return;
-    case "pad":
-      pad(frame, eqn);
-      return;
-    case "dynamicSlice":
-      dynamicSlice(frame, eqn);
-      return;
-    case "dynamicUpdateSlice":
-      dynamicUpdateSlice(frame, eqn);
-      return;
-    case "scatter":
-      scatter(frame, eqn);
-      return;
-    case "sort":
-    case "argmax":
-    case "argmin":
-    case "cumsum":
-      host(frame, eqn);
-      return;
-    case "scan":
-      lowerScan(frame, eqn);
-      return;
-    case "while":
-      lowerWhile(frame, eqn);
-      return;
-    case "cond":
-      lowerCond(frame, eqn);
-      return;
-    case "psum":
-    case "pmax":
-    case "pmin":
-    case "allGather":
-    case "psumScatter":
-    case "ppermute":
-    case "allToAll":
-      lowerCollective(frame, eqn);
-      return;
-    case "axisIndex":
-      axisIndex(frame, eqn);
-      return;
-    default:
-      throw new InternalError(`[compile] ${eqn.op} must be gone from a per-device program`);
-  }
+export function lowerEqn<K extends StepOp>(frame: Frame, eqn: Eqn<K>): void {
+  const { op }: { readonly op: K } = eqn;
+  const lower: Lower<K> = lowers[op];
+  lower(frame, eqn);
 }
 
 function concatenate(frame: Frame, eqn: Eqn<"concatenate">): void {

@@ -1,13 +1,15 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
-import { type ElementwiseOp, isElementwise } from "../../ir/opFacts.js";
+import { InternalError } from "../../ir/errors.js";
+import { type ElementwiseOp, isElementwiseEqn, isReduction, type ReduceOp } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import { type Dim, type DimList, expand } from "../fuse/dims.js";
-import { backward, type Group, isView } from "../fuse/group.js";
+import { backward, type Group, type Member } from "../fuse/group.js";
 import { type Combine, combineOf, identityOf } from "../identities.js";
 import { exactKey } from "../kernel/exactKey.js";
 import type { Access, KernelNode, KernelSpec, KernelStore } from "../kernel/spec.js";
 import type { VectorOpCall } from "../kernel/vectorOps.js";
+import { isView } from "../lowering.js";
 import type { View } from "../plan/buffers.js";
 import type { Frame } from "./frame.js";
 
@@ -69,43 +71,33 @@ class GroupLowering {
     frame.kernel(spec, this.args, [...this.reads], [...this.writes], info, this.aliases(spec));
   }
 
-  private member(eqn: Eqn): void {
-    switch (eqn.op) {
-      case "reduceSum":
-      case "reduceMax":
-      case "reduceMin":
-        this.reduce(eqn);
-        return;
-      case "gather":
-        this.gather(eqn as Eqn<"gather">);
-        return;
-      default:
-        if (!isElementwise(eqn.op)) throw new Error(`[lowerGroup] ${eqn.op} is not fused`);
-        this.elementwise(eqn, eqn.op);
-    }
+  private member(eqn: Member): void {
+    if (isReduction(eqn)) this.reduce(eqn);
+    else if (eqn.op === "gather") this.gather(eqn);
+    else this.elementwise(eqn);
   }
 
   private mapOf(value: Var): readonly DimList[] {
     const map = this.group.maps.get(value.id) ?? this.group.late.get(value.id);
-    if (!map) throw new Error("[lowerGroup] a member has no loops");
+    if (!map) throw new InternalError("[lowerGroup] a member has no loops");
     return map;
   }
 
-  private elementwise(eqn: Eqn, op: ElementwiseOp): void {
+  private elementwise(eqn: Eqn<ElementwiseOp>): void {
     const map = this.mapOf(at(eqn.outs, 0));
     const args = eqn.ins.map((atom) => this.operand(atom, map));
     eqn.outs.forEach((out, result) => {
-      this.members.set(out.id, this.node(opNode(eqn, op, args, out.type.dtype, result)));
+      this.members.set(out.id, this.node(opNode(eqn, args, out.type.dtype, result)));
       if (this.frame.escaping.has(out.id)) this.storeValue(out, map);
     });
   }
 
-  private reduce(eqn: Eqn<"reduceSum" | "reduceMax" | "reduceMin">): void {
+  private reduce(eqn: Eqn<ReduceOp>): void {
     const out = at(eqn.outs, 0);
-    const map = at([this.group.operandMaps.get(eqn) ?? []], 0);
+    const map = this.group.operandMaps.get(eqn) ?? [];
     const arg = this.operand(at(eqn.ins, 0), map);
     const reduced = new Set(expand(eqn.params.dims.flatMap((d) => at(map, d))));
-    const combine = combineOf(eqn.op);
+    const combine = combineOf[eqn.op];
     const { dtype } = out.type;
     const overInner = this.inner.size > 0 && [...this.inner].every((dim) => reduced.has(dim));
     const node = overInner ? this.node({ kind: "reduce", dtype, combine, arg }) : arg;
@@ -165,7 +157,7 @@ class GroupLowering {
   /** The node of a free value along the given loops. */
   private expanded(value: Var, map: readonly DimList[]): number {
     const eqn = this.frame.fused.definitions.get(value.id);
-    if (!eqn) throw new Error("[lowerGroup] a free value has no definition");
+    if (!eqn) throw new InternalError("[lowerGroup] a free value has no definition");
     if (eqn.op === "iota") {
       const coefficients = this.strides(
         value.type.shape,
@@ -179,17 +171,17 @@ class GroupLowering {
       const sourceMap = backward(eqn, map);
       return sourceMap ? this.operand(source, sourceMap) : this.load(value, map);
     }
-    if (!isElementwise(eqn.op)) throw new Error(`[lowerGroup] ${eqn.op} is not free`);
+    if (!isElementwiseEqn(eqn)) throw new InternalError(`[lowerGroup] ${eqn.op} is not free`);
     const args = eqn.ins.map((atom) => this.operand(atom, map));
     const result = eqn.outs.findIndex((out) => out.id === value.id);
-    return this.node(opNode(eqn, eqn.op, args, value.type.dtype, result));
+    return this.node(opNode(eqn, args, value.type.dtype, result));
   }
 
   private storeValue(value: Var, map: readonly DimList[], combine?: Combine): void {
     const view = combine ? this.frame.temporary(value) : this.frame.target(value);
     this.frame.define(value, view);
     const access = this.access(view, map, this.writes);
-    const node = at([this.members.get(value.id) ?? 0], 0);
+    const node = this.members.get(value.id) ?? 0;
     this.stores.push({ node, access, ...(combine && { combine }) });
     if (!combine) return;
     this.reads.add(access.arg);
@@ -230,7 +222,7 @@ class GroupLowering {
       for (const dim of expand(at(map, d)).reverse()) {
         const position = this.position.get(dim);
         if (position === undefined)
-          throw new Error("[lowerGroup] a value runs along a loop outside its group");
+          throw new InternalError("[lowerGroup] a value runs along a loop outside its group");
         result[position] = step;
         step *= dim.size;
       }
@@ -298,13 +290,8 @@ function canonicalStore(plan: Plan, store: KernelStore): Access {
   ).access;
 }
 
-function opNode(
-  eqn: Eqn,
-  op: ElementwiseOp,
-  args: readonly number[],
-  dtype: DType,
-  result: number,
-): KernelNode {
+function opNode(eqn: Eqn<ElementwiseOp>, args: readonly number[], dtype: DType, result: number): KernelNode {
+  const { op } = eqn;
   const from = at(eqn.ins, op === "select" ? 1 : 0).type.dtype;
   const direction = eqn.op === "compare" ? eqn.params.direction : undefined;
   const call: VectorOpCall = { op, from, to: dtype, ...(direction && { direction }) };

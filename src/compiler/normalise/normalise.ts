@@ -1,20 +1,24 @@
 import { isFloat } from "../../ir/dtype.js";
-import type { OpName, OpParams } from "../../ir/ops.js";
+import { InternalError } from "../../ir/errors.js";
+import { liveEqns } from "../../ir/liveness.js";
+import { axesSize } from "../../ir/mesh.js";
+import { type BinaryOp, isCollective, type ReduceOp, type UnaryOp } from "../../ir/opFacts.js";
+import type { OpName } from "../../ir/ops.js";
 import {
   type Atom,
   type Eqn,
-  type Literal,
-  makeEqn,
+  hasPrograms,
+  innerPrograms,
   mapInnerPrograms,
   newLiteral,
   newVar,
   type Program,
-  type SourceLocation,
-  type Var,
 } from "../../ir/program.js";
-import { at, range, type Shape, sizeOf, tensorType } from "../../ir/shape.js";
+import { at, range, sameNumbers, sizeOf, tensorType } from "../../ir/shape.js";
 import { reductionIdentity } from "../identities.js";
+import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
+import { Rewriter } from "./rewriter.js";
 
 /**
  * Brings a per-device program into the small language that the later passes understand:
@@ -28,325 +32,213 @@ import { joinPads } from "./joinPads.js";
  * * what nothing needs is dropped.
  */
 export function normalise(program: Program): Program {
-  return dropUnused(joinPads(new Rewriter().program(program)));
+  return dropUnused(joinPads(new Rewriter(rewriteEqn).program(program)));
 }
 
 /** Keeps the equations whose results are needed; collectives stay, since other devices wait for them. */
 function dropUnused(program: Program): Program {
-  const needed = new Set<number>();
-  const need = (atom: Atom) => {
-    if (atom.kind === "var") needed.add(atom.id);
-  };
-  program.outputs.forEach(need);
-  const kept: Eqn[] = [];
-  for (let i = program.eqns.length - 1; i >= 0; i--) {
-    const eqn = at(program.eqns, i);
-    if (!eqn.outs.some((out) => needed.has(out.id)) && !communicates(eqn)) continue;
-    eqn.ins.forEach(need);
-    kept.push(eqn);
-  }
-  return { ...program, eqns: kept.reverse() };
+  const { eqns } = liveEqns(program, program.outputs, (eqn, used) =>
+    used.includes(true) || communicates(eqn) ? eqn : undefined,
+  );
+  return { ...program, eqns };
 }
 
 function communicates(eqn: Eqn): boolean {
-  switch (eqn.op) {
-    case "psum":
-    case "pmax":
-    case "pmin":
-    case "allGather":
-    case "psumScatter":
-    case "ppermute":
-    case "allToAll":
-      return true;
-    case "scan":
-      return eqn.params.body.eqns.some(communicates);
-    case "while":
-      return [...eqn.params.condition.eqns, ...eqn.params.body.eqns].some(communicates);
-    case "cond":
-      return eqn.params.branches.some((branch) => branch.eqns.some(communicates));
-    default:
-      return false;
+  return isCollective(eqn.op) || innerPrograms(eqn).some(([, { eqns }]) => eqns.some(communicates));
+}
+
+/** What becomes of an equation. */
+type Rewrite<K extends OpName> = (r: Rewriter, eqn: Eqn<K>) => void;
+
+const keep: Rewrite<OpName> = (r, eqn) => r.keep(eqn);
+
+const passOn: Rewrite<OpName> = (r, { ins, outs }) => {
+  outs.forEach((out, i) => {
+    r.replace(out, at(ins, i));
+  });
+};
+
+const openCall: Rewrite<"remat" | "customVjp"> = (r, { params, ins, outs }) => {
+  r.inline(params.body, ins, outs);
+};
+
+const normaliseBodies: Rewrite<OpName> = (r, eqn) => r.keep(mapInnerPrograms(eqn, normalise));
+
+const unlessSameType: Rewrite<"convert" | "bitcast"> = (r, eqn) => {
+  const [x, out] = [at(eqn.ins, 0), at(eqn.outs, 0)];
+  if (x.type.dtype === eqn.params.dtype) r.replace(out, x);
+  else r.keep(eqn);
+};
+
+const unlessSameShape: Rewrite<"reshape" | "broadcastInDim"> = (r, eqn) => {
+  const [x, out] = [at(eqn.ins, 0), at(eqn.outs, 0)];
+  if (x.kind === "literal" && eqn.op === "reshape") r.splat(x, out);
+  else if (x.kind === "var" && sameNumbers(x.type.shape, out.type.shape)) r.replace(out, x);
+  else r.keep(eqn);
+};
+
+/** The partitioner leaves none of these in the program of a device. */
+const unknown: Rewrite<OpName> = (_, { op }) => {
+  throw new InternalError(`[compile] ${op} must be gone from a per-device program`);
+};
+
+/** Ops of one element type are understood as they are; this is what becomes of all others. */
+const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K> } = {
+  isFinite: keep,
+  convert: unlessSameType,
+  bitcast: unlessSameType,
+  compare: keep,
+  select: keep,
+  clamp: (r, { ins, outs }) => {
+    const [low, x, high, out] = [at(ins, 0), at(ins, 1), at(ins, 2), at(outs, 0)];
+    r.emit("min", [r.make("max", [x, low], out.type, {}), high], [out], {});
+  },
+  threefry2x32: keep,
+  name: passOn,
+  stopGradient: passOn,
+  optimizationBarrier: passOn,
+
+  iota: keep,
+  broadcastInDim: unlessSameShape,
+  reshape: unlessSameShape,
+  transpose: (r, eqn) => {
+    if (eqn.params.permutation.every((p, i) => p === i)) r.replace(at(eqn.outs, 0), at(eqn.ins, 0));
+    else r.keep(eqn);
+  },
+  reverse: keep,
+  slice: keep,
+  pad: keep,
+  concatenate: keep,
+  dynamicSlice: keep,
+  dynamicUpdateSlice: keep,
+  gather: keep,
+  scatter,
+
+  reduceSum: reduce,
+  reduceMax: reduce,
+  reduceMin: reduce,
+  argmax: keep,
+  argmin: keep,
+  cumsum,
+  sort: keep,
+  dotGeneral: dot,
+
+  scan: normaliseBodies,
+  while: normaliseBodies,
+  cond: normaliseBodies,
+  remat: openCall,
+  customVjp: openCall,
+
+  psum: keep,
+  pmax: keep,
+  pmin: keep,
+  allGather: keep,
+  psumScatter: keep,
+  ppermute: keep,
+  allToAll,
+  axisIndex: keep,
+
+  shardMap: unknown,
+  shardingConstraint: unknown,
+};
+
+type RewrittenOp = keyof typeof rewrites;
+
+const isRewritten = (eqn: Eqn): eqn is Eqn<RewrittenOp> => Object.hasOwn(rewrites, eqn.op);
+
+function rewriteEqn(r: Rewriter, eqn: Eqn): void {
+  const isLocal = !("axes" in eqn.params) && !hasPrograms(eqn) && eqn.outs.length > 0;
+  if (isLocal && eqn.outs.every(({ type }) => sizeOf(type.shape) === 0)) {
+    for (const out of eqn.outs) r.splat(newLiteral(0, out.type.dtype), out);
+  } else if (isRewritten(eqn)) {
+    rewrite(r, eqn);
+  } else {
+    r.keep(eqn);
   }
 }
 
-class Rewriter {
-  private eqns: Eqn[] = [];
-  private values = new Map<number, Atom>();
-  private source: SourceLocation | undefined;
+function rewrite<K extends RewrittenOp>(r: Rewriter, eqn: Eqn<K>): void {
+  const { op }: { readonly op: K } = eqn;
+  const rule: Rewrite<K> = rewrites[op];
+  rule(r, eqn);
+}
 
-  program(program: Program): Program {
-    for (const eqn of program.eqns) this.eqn(eqn);
-    return { inputs: program.inputs, eqns: this.eqns, outputs: program.outputs.map((a) => this.atom(a)) };
-  }
+const isNarrow = ({ type: { dtype } }: Atom): boolean => dtype === "bfloat16" || dtype === "float16";
 
-  private inner(program: Program): Program {
-    return normalise(program);
-  }
-
-  private atom(atom: Atom): Atom {
-    return atom.kind === "var" ? (this.values.get(atom.id) ?? atom) : atom;
-  }
-
-  private emit<K extends OpName>(
-    op: K,
-    ins: readonly Atom[],
-    outs: readonly Var[],
-    params: OpParams[K],
-  ): void {
-    this.eqns.push(makeEqn(op, ins, outs, params, this.source) as Eqn);
-  }
-
-  /** Emits an op with one result of the given type and gives the result. */
-  private make<K extends OpName>(
-    op: K,
-    ins: readonly Atom[],
-    type: { readonly dtype: Var["type"]["dtype"]; readonly shape: Shape },
-    params: OpParams[K],
-  ): Var {
-    const out = newVar(type);
-    this.emit(op, ins, [out], params);
-    return out;
-  }
-
-  private replace(out: Var, by: Atom): void {
-    this.values.set(out.id, by);
-  }
-
-  private splat(literal: Literal, shape: Shape, out?: Var): Var {
-    const target = out ?? newVar(tensorType(literal.type.dtype, shape));
-    this.emit("broadcastInDim", [literal], [target], { shape, dims: [] });
-    return target;
-  }
-
-  private convert(x: Atom, dtype: Var["type"]["dtype"]): Var {
-    return this.make("convert", [x], tensorType(dtype, x.type.shape), { dtype });
-  }
-
-  /** Inlines a body: its inputs become the operands, its outputs the results. */
-  private inline(body: Program, ins: readonly Atom[], outs: readonly Var[]): void {
-    const outer = this.values;
-    const source = this.source;
-    this.values = new Map(outer);
-    body.inputs.forEach((input, i) => {
-      this.values.set(input.id, at(ins, i));
-    });
-    // The same body can be inlined twice, so its values get fresh names.
-    for (const eqn of body.eqns) {
-      const fresh = eqn.outs.map((out) => newVar(out.type));
-      this.eqn({ ...eqn, outs: fresh } as Eqn);
-      eqn.outs.forEach((out, i) => {
-        this.values.set(out.id, this.atom(at(fresh, i)));
-      });
-    }
-    const results = body.outputs.map((a) => this.atom(a));
-    this.values = outer;
-    this.source = source;
-    outs.forEach((out, i) => {
-      this.replace(out, at(results, i));
-    });
-  }
-
-  private eqn(original: Eqn): void {
-    this.source = original.source ?? this.source;
-    const eqn = { ...original, ins: original.ins.map((a) => this.atom(a)) } as Eqn;
-    const out = eqn.outs[0];
-    if (!("axes" in eqn.params) && eqn.outs.length > 0 && !hasBody(eqn)) {
-      if (eqn.outs.every((o) => sizeOf(o.type.shape) === 0)) {
-        for (const o of eqn.outs) this.splat(newLiteral(0, o.type.dtype), o.type.shape, o);
-        return;
-      }
-    }
-    switch (eqn.op) {
-      case "name":
-      case "stopGradient":
-      case "optimizationBarrier":
-        eqn.outs.forEach((o, i) => {
-          this.replaceOrSplat(o, at(eqn.ins, i));
-        });
-        return;
-      case "remat":
-      case "customVjp":
-        this.inline(eqn.params.body, eqn.ins, eqn.outs);
-        return;
-      case "scan":
-      case "while":
-      case "cond":
-        this.eqns.push(mapInnerPrograms(eqn, (body) => this.inner(body)));
-        return;
-      case "convert":
-      case "bitcast":
-        if (out && at(eqn.ins, 0).type.dtype === eqn.params.dtype) this.replaceOrSplat(out, at(eqn.ins, 0));
-        else this.eqns.push(eqn);
-        return;
-      case "transpose":
-        if (out && eqn.params.permutation.every((p, i) => p === i)) this.replace(out, at(eqn.ins, 0));
-        else this.eqns.push(eqn);
-        return;
-      case "reshape":
-      case "broadcastInDim": {
-        const [x] = eqn.ins;
-        if (out && x?.kind === "var" && x.type.shape.join() === out.type.shape.join()) this.replace(out, x);
-        else if (out && eqn.op === "reshape" && x?.kind === "literal") this.splat(x, out.type.shape, out);
-        else this.eqns.push(eqn);
-        return;
-      }
-      case "clamp":
-        if (out) this.clamp(eqn as Eqn<"clamp">, out);
-        return;
-      case "reduceSum":
-      case "reduceMax":
-      case "reduceMin":
-        if (out) this.reduce(eqn as Eqn<"reduceSum">, out);
-        return;
-      case "cumsum":
-        if (out) this.cumsum(eqn as Eqn<"cumsum">, out);
-        return;
-      case "scatter":
-        if (out) this.scatter(eqn as Eqn<"scatter">, out);
-        return;
-      case "dotGeneral":
-        if (out) this.dot(eqn as Eqn<"dotGeneral">, out);
-        return;
-      case "allToAll":
-        if (out) this.allToAll(eqn as Eqn<"allToAll">, out);
-        return;
-      default:
-        this.eqns.push(eqn);
-    }
-  }
-
-  private replaceOrSplat(out: Var, by: Atom): void {
-    if (by.kind === "literal" && out.type.shape.length > 0) this.splat(by, out.type.shape, out);
-    else this.replace(out, by);
-  }
-
-  private clamp(eqn: Eqn<"clamp">, out: Var): void {
-    const [low, x, high] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.ins, 2)];
-    const raised = this.make("max", [x, low], out.type, {});
-    this.emit("min", [raised, high], [out], {});
-  }
-
-  private reduce(eqn: Eqn<"reduceSum">, out: Var): void {
-    const x = at(eqn.ins, 0);
-    const op = eqn.op;
-    const { dtype, shape } = x.type;
-    const dims = eqn.params.dims.filter((d) => shape[d] !== 1);
-    if (sizeOf(shape) === 0) {
-      this.splat(newLiteral(reductionIdentity(op, dtype), dtype), out.type.shape, out);
-    } else if (dims.length === 0) {
-      if (shape.length === out.type.shape.length) this.replaceOrSplat(out, x);
-      else this.emit("reshape", [x], [out], { shape: out.type.shape });
-    } else if (dtype === "bfloat16" || dtype === "float16") {
-      const wide = this.convert(x, "float32");
-      const sum = this.make(op, [wide], tensorType("float32", out.type.shape), { dims: eqn.params.dims });
-      this.emit("convert", [sum], [out], { dtype });
-    } else {
-      this.emit(op, [x], [out], { dims: eqn.params.dims });
-    }
-  }
-
-  private cumsum(eqn: Eqn<"cumsum">, out: Var): void {
-    const x = at(eqn.ins, 0);
-    const { dtype, shape } = x.type;
-    if (dtype !== "bfloat16" && dtype !== "float16") {
-      this.eqns.push(eqn);
-      return;
-    }
-    const wide = this.convert(x, "float32");
-    const sums = this.make("cumsum", [wide], tensorType("float32", shape), eqn.params);
-    this.emit("convert", [sums], [out], { dtype });
-  }
-
-  private scatter(eqn: Eqn<"scatter">, out: Var): void {
-    const [x, indices, updates] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.ins, 2)];
-    const { dtype, shape } = x.type;
-    if (eqn.params.combine === "set" || (dtype !== "bfloat16" && dtype !== "float16")) {
-      this.eqns.push(eqn);
-      return;
-    }
-    const ins = [this.convert(x, "float32"), indices, this.convert(updates, "float32")];
-    const sums = this.make("scatter", ins, tensorType("float32", shape), eqn.params);
-    this.emit("convert", [sums], [out], { dtype });
-  }
-
-  private dot(eqn: Eqn<"dotGeneral">, out: Var): void {
-    const [x, y] = [at(eqn.ins, 0), at(eqn.ins, 1)];
-    const { lhsContract, dtype } = eqn.params;
-    const operand = x.type.dtype;
-    if (lhsContract.some((d) => x.type.shape[d] === 0)) {
-      this.splat(newLiteral(0, dtype), out.type.shape, out);
-      return;
-    }
-    // The product is formed in a type that holds it: 16-bit floats in float32, integers exactly.
-    const work = operand === "bfloat16" || operand === "float16" ? "float32" : operand;
-    const wide = isFloat(dtype) && isFloat(work) && dtype === "float64" ? "float64" : work;
-    const [a, b] = [x, y].map((v) => (v.type.dtype === wide ? v : this.convert(v, wide))) as [Atom, Atom];
-    const target = wide === dtype ? out : newVar(tensorType(wide, out.type.shape));
-    if (isFloat(wide)) this.emit("dotGeneral", [a, b], [target], { ...eqn.params, dtype: wide });
-    else this.integerDot(a, b, eqn.params, target);
-    if (target !== out) this.emit("convert", [target], [out], { dtype });
-  }
-
-  /** A product of integers as a broadcast product and its sum over the contracted dims. */
-  private integerDot(x: Atom, y: Atom, p: OpParams["dotGeneral"], out: Var): void {
-    const free = (v: Atom, used: readonly number[]) =>
-      range(v.type.shape.length).filter((d) => !used.includes(d));
-    const lhsFree = free(x, [...p.lhsBatch, ...p.lhsContract]);
-    const rhsFree = free(y, [...p.rhsBatch, ...p.rhsContract]);
-    const size = (v: Atom, dims: readonly number[]) => dims.map((d) => at(v.type.shape, d));
-    const shape = [
-      ...size(x, p.lhsBatch),
-      ...size(x, lhsFree),
-      ...size(y, rhsFree),
-      ...size(x, p.lhsContract),
-    ];
-    const batch = range(p.lhsBatch.length);
-    const left = range(lhsFree.length).map((i) => batch.length + i);
-    const right = range(rhsFree.length).map((i) => batch.length + left.length + i);
-    const contract = range(p.lhsContract.length).map((i) => batch.length + left.length + right.length + i);
-    const spread = (v: Atom, order: readonly number[], dims: readonly number[]): Var => {
-      const dtype = v.type.dtype;
-      const turned = this.make("transpose", [v], tensorType(dtype, size(v, order)), { permutation: order });
-      return this.make("broadcastInDim", [turned], tensorType(dtype, shape), { shape, dims });
-    };
-    const a = spread(x, [...p.lhsBatch, ...lhsFree, ...p.lhsContract], [...batch, ...left, ...contract]);
-    const b = spread(y, [...p.rhsBatch, ...rhsFree, ...p.rhsContract], [...batch, ...right, ...contract]);
-    const product = this.make("mul", [a, b], tensorType(x.type.dtype, shape), {});
-    if (contract.length === 0) this.replace(out, product);
-    else this.emit("reduceSum", [product], [out], { dims: contract });
-  }
-
-  /** Splits to `[devices, …block]`, exchanges along dim 0, and puts what arrives along the other dim. */
-  private allToAll(eqn: Eqn<"allToAll">, out: Var): void {
-    const x = at(eqn.ins, 0);
-    const { axes, splitDim, concatDim } = eqn.params;
-    const devices = axes.reduce((n, axis) => n * axis.size, 1);
-    const { dtype, shape } = x.type;
-    const rank = shape.length;
-    const split = shape.flatMap((n, d) => (d === splitDim ? [devices, n / devices] : [n]));
-    const parts = this.make("reshape", [x], tensorType(dtype, split), { shape: split });
-    const first = [splitDim, ...range(rank + 1).filter((d) => d !== splitDim)];
-    const blocks = first.map((d) => at(split, d));
-    const sent = this.make("transpose", [parts], tensorType(dtype, blocks), { permutation: first });
-    const arrived = this.make("allToAll", [sent], tensorType(dtype, blocks), {
-      axes,
-      splitDim: 0,
-      concatDim: 0,
-    });
-    // The device dim goes right before the dim it is concatenated to.
-    const order = range(rank).flatMap((d) => (d === concatDim ? [0, d + 1] : [d + 1]));
-    const placed = order.map((d) => at(blocks, d));
-    const moved = this.make("transpose", [arrived], tensorType(dtype, placed), { permutation: order });
-    this.emit("reshape", [moved], [out], { shape: out.type.shape });
+function reduce(r: Rewriter, { op, ins, outs, params }: Eqn<ReduceOp>): void {
+  const [x, out] = [at(ins, 0), at(outs, 0)];
+  const { dtype, shape } = x.type;
+  if (sizeOf(shape) === 0) {
+    r.splat(newLiteral(reductionIdentity(op, dtype), dtype), out);
+  } else if (params.dims.every((d) => shape[d] === 1)) {
+    if (shape.length === out.type.shape.length) r.replace(out, x);
+    else r.emit("reshape", [x], [out], { shape: out.type.shape });
+  } else if (isNarrow(x)) {
+    const wide = r.convert(x, "float32");
+    const sum = r.make(op, [wide], tensorType("float32", out.type.shape), params);
+    r.emit("convert", [sum], [out], { dtype });
+  } else {
+    r.emit(op, [x], [out], params);
   }
 }
 
-function hasBody(eqn: Eqn): boolean {
-  return (
-    eqn.op === "scan" ||
-    eqn.op === "while" ||
-    eqn.op === "cond" ||
-    eqn.op === "remat" ||
-    eqn.op === "customVjp"
+function cumsum(r: Rewriter, eqn: Eqn<"cumsum">): void {
+  const [x, out] = [at(eqn.ins, 0), at(eqn.outs, 0)];
+  const { dtype, shape } = x.type;
+  if (!isNarrow(x)) {
+    r.keep(eqn);
+    return;
+  }
+  const wide = r.convert(x, "float32");
+  const sums = r.make("cumsum", [wide], tensorType("float32", shape), eqn.params);
+  r.emit("convert", [sums], [out], { dtype });
+}
+
+function scatter(r: Rewriter, eqn: Eqn<"scatter">): void {
+  const [x, indices, updates] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.ins, 2)];
+  const out = at(eqn.outs, 0);
+  const { dtype, shape } = x.type;
+  if (eqn.params.combine === "set" || !isNarrow(x)) {
+    r.keep(eqn);
+    return;
+  }
+  const ins = [r.convert(x, "float32"), indices, r.convert(updates, "float32")];
+  const sums = r.make("scatter", ins, tensorType("float32", shape), eqn.params);
+  r.emit("convert", [sums], [out], { dtype });
+}
+
+function dot(r: Rewriter, { ins, outs, params }: Eqn<"dotGeneral">): void {
+  const [x, y, out] = [at(ins, 0), at(ins, 1), at(outs, 0)];
+  const { lhsContract, dtype } = params;
+  if (lhsContract.some((d) => x.type.shape[d] === 0)) {
+    r.splat(newLiteral(0, dtype), out);
+    return;
+  }
+  // The product is formed in a type that holds it: 16-bit floats in float32, integers exactly.
+  const work = isNarrow(x) ? "float32" : x.type.dtype;
+  const wide = isFloat(work) && dtype === "float64" ? "float64" : work;
+  const widened = (v: Atom) => (v.type.dtype === wide ? v : r.convert(v, wide));
+  const [a, b] = [widened(x), widened(y)];
+  const target = wide === dtype ? out : newVar(tensorType(wide, out.type.shape));
+  if (isFloat(wide)) r.emit("dotGeneral", [a, b], [target], { ...params, dtype: wide });
+  else integerDot(r, a, b, params, target);
+  if (target !== out) r.emit("convert", [target], [out], { dtype });
+}
+
+/** Splits to `[devices, …block]`, exchanges along dim 0, and puts what arrives along the other dim. */
+function allToAll(r: Rewriter, { ins, outs, params }: Eqn<"allToAll">): void {
+  const [x, out] = [at(ins, 0), at(outs, 0)];
+  const { axes, splitDim, concatDim } = params;
+  const devices = axesSize(axes);
+  const { shape } = x.type;
+  const rank = shape.length;
+  const parts = r.reshape(
+    x,
+    shape.flatMap((n, d) => (d === splitDim ? [devices, n / devices] : [n])),
   );
+  const sent = r.transpose(parts, [splitDim, ...range(rank + 1).filter((d) => d !== splitDim)]);
+  const arrived = r.make("allToAll", [sent], sent.type, { axes, splitDim: 0, concatDim: 0 });
+  // The device dim goes right before the dim it is concatenated to.
+  const order = range(rank).flatMap((d) => (d === concatDim ? [0, d + 1] : [d + 1]));
+  r.emit("reshape", [r.transpose(arrived, order)], [out], { shape: out.type.shape });
 }

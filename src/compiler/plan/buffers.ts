@@ -1,7 +1,8 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
-import type { Eqn } from "../../ir/program.js";
+import type { OpParams } from "../../ir/ops.js";
+import type { Eqn, EqnParts } from "../../ir/program.js";
 import { at, range, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../../ir/shape.js";
-import type { ViewEqn } from "../fuse/group.js";
+import type { ViewOp } from "../lowering.js";
 
 /** Where a buffer lies. */
 export type BufferKind =
@@ -74,32 +75,41 @@ export function isDense(view: View): boolean {
   return true;
 }
 
-/** The view that a view op makes of another; undefined when the elements do not lie at regular distances. */
-export function applyView(eqn: ViewEqn, source: View): View | undefined {
-  const { shape } = at(eqn.outs, 0).type;
-  switch (eqn.op) {
-    case "transpose":
-      return { ...source, shape, strides: eqn.params.permutation.map((p) => at(source.strides, p)) };
-    case "broadcastInDim": {
-      const strides = shape.map(() => 0);
-      eqn.params.dims.forEach((d, i) => {
-        if (source.shape[i] !== 1) strides[d] = at(source.strides, i);
-      });
-      return { ...source, shape, strides };
-    }
-    case "slice": {
-      const { starts, strides: steps } = eqn.params;
-      const offset = starts.reduce((sum, start, d) => sum + start * at(source.strides, d), source.offset);
-      return { ...source, shape, offset, strides: source.strides.map((s, d) => s * at(steps, d)) };
-    }
-    case "reverse": {
-      const { dims } = eqn.params;
-      const offset = dims.reduce((sum, d) => sum + (at(shape, d) - 1) * at(source.strides, d), source.offset);
-      return { ...source, offset, strides: source.strides.map((s, d) => (dims.includes(d) ? -s : s)) };
-    }
-    case "reshape":
-      return reshapeView(source, shape);
-  }
+/** The view that an op makes of another; undefined when the elements do not lie at regular distances. */
+type ViewRule<K extends ViewOp> = (params: OpParams[K], source: View, shape: Shape) => View | undefined;
+
+const viewRules: { readonly [K in ViewOp]: ViewRule<K> } = {
+  transpose: ({ permutation }, source, shape) => ({
+    ...source,
+    shape,
+    strides: permutation.map((p) => at(source.strides, p)),
+  }),
+  broadcastInDim: ({ dims }, source, shape) => {
+    const strides = shape.map(() => 0);
+    dims.forEach((d, i) => {
+      if (source.shape[i] !== 1) strides[d] = at(source.strides, i);
+    });
+    return { ...source, shape, strides };
+  },
+  slice: ({ starts, strides: steps }, source, shape) => ({
+    ...source,
+    shape,
+    offset: starts.reduce((sum, start, d) => sum + start * at(source.strides, d), source.offset),
+    strides: source.strides.map((s, d) => s * at(steps, d)),
+  }),
+  reverse: ({ dims }, source, shape) => ({
+    ...source,
+    offset: dims.reduce((sum, d) => sum + (at(shape, d) - 1) * at(source.strides, d), source.offset),
+    strides: source.strides.map((s, d) => (dims.includes(d) ? -s : s)),
+  }),
+  reshape: (_, source, shape) => reshapeView(source, shape),
+};
+
+/** The view that an equation makes of another; undefined when the elements do not lie at regular distances. */
+export function applyView<K extends ViewOp>(eqn: Eqn<K>, source: View): View | undefined {
+  const { op, params, outs }: EqnParts<K> = eqn;
+  const rule: ViewRule<K> = viewRules[op];
+  return rule(params, source, at(outs, 0).type.shape);
 }
 
 /** The same elements in another shape; undefined when a new dim would have no regular distance. */

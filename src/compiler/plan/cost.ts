@@ -1,4 +1,5 @@
 import { byteSize } from "../../ir/dtype.js";
+import { opFacts } from "../../ir/opFacts.js";
 import { at } from "../../ir/shape.js";
 import type { CollectiveSpec, ProgramCost, ProgramInput, ProgramOutput, Step, StepInfo } from "../steps.js";
 
@@ -31,18 +32,15 @@ export function costOf(
   return { ...total, peakBytes: arenaBytes + sum(inputs) + sum(fresh) };
 }
 
-/** What one device sends in a bandwidth-optimal algorithm. */
+/** What one device sends, as the facts of an op of the same kind say. */
+const sends: { readonly [K in CollectiveSpec["kind"]]: (bytes: number, n: number) => number } = {
+  allReduce: opFacts.psum.sends,
+  allGather: opFacts.allGather.sends,
+  reduceScatter: opFacts.psumScatter.sends,
+  allToAll: opFacts.allToAll.sends,
+  permute: opFacts.ppermute.sends,
+};
+
 function sentBytes({ kind, elements, dtype, size }: CollectiveSpec): number {
-  const bytes = elements * byteSize(dtype);
-  switch (kind) {
-    case "allReduce":
-      return (2 * bytes * (size - 1)) / size;
-    case "allGather":
-      return bytes * (size - 1);
-    case "reduceScatter":
-    case "allToAll":
-      return (bytes * (size - 1)) / size;
-    case "permute":
-      return bytes;
-  }
+  return sends[kind](elements * byteSize(dtype), size);
 }

@@ -1,5 +1,4 @@
 import type { Program } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
 import type { CollectiveSpec, CompiledProgram, Place, SlotBase, Step } from "../steps.js";
 import { type Buffer, bytesOf, type Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
@@ -206,7 +205,7 @@ class Finaliser {
         };
       case "start":
       case "done":
-        return { op: step.op, collective: this.collective(step.collective), info: at([info], 0) };
+        return { op: step.op, collective: this.collective(step.collective), info };
     }
   }
 }

@@ -1,0 +1,125 @@
+import type { OpName } from "../ir/ops.js";
+import type { Eqn } from "../ir/program.js";
+
+/**
+ * What the compiler makes of an op: it is `fused` with others into a kernel, only another `view` of memory, a
+ * `step` of its own, `control` around the steps of programs, a `collective` that starts and ends, or `gone`, since
+ * other ops say the same.
+ */
+export type Lowering = "fused" | "view" | "step" | "control" | "collective" | "gone";
+
+/** How every op is lowered. */
+export const lowerings = {
+  neg: "fused",
+  exp: "fused",
+  expm1: "fused",
+  log: "fused",
+  log1p: "fused",
+  tanh: "fused",
+  sin: "fused",
+  cos: "fused",
+  sqrt: "fused",
+  rsqrt: "fused",
+  cbrt: "fused",
+  abs: "fused",
+  sign: "fused",
+  floor: "fused",
+  ceil: "fused",
+  round: "fused",
+  erf: "fused",
+  erfInv: "fused",
+  logistic: "fused",
+  not: "fused",
+  add: "fused",
+  sub: "fused",
+  mul: "fused",
+  div: "fused",
+  rem: "fused",
+  pow: "fused",
+  max: "fused",
+  min: "fused",
+  and: "fused",
+  or: "fused",
+  xor: "fused",
+  shl: "fused",
+  shrLogical: "fused",
+  shrArithmetic: "fused",
+  atan2: "fused",
+  isFinite: "fused",
+  convert: "fused",
+  bitcast: "fused",
+  compare: "fused",
+  select: "fused",
+  threefry2x32: "fused",
+  clamp: "gone",
+  name: "gone",
+  stopGradient: "gone",
+  optimizationBarrier: "gone",
+
+  iota: "fused",
+  broadcastInDim: "view",
+  reshape: "view",
+  transpose: "view",
+  reverse: "view",
+  slice: "view",
+  pad: "step",
+  concatenate: "step",
+  dynamicSlice: "step",
+  dynamicUpdateSlice: "step",
+  gather: "fused",
+  scatter: "step",
+
+  reduceSum: "fused",
+  reduceMax: "fused",
+  reduceMin: "fused",
+  argmax: "step",
+  argmin: "step",
+  cumsum: "step",
+  sort: "step",
+  dotGeneral: "step",
+
+  scan: "control",
+  while: "control",
+  cond: "control",
+  remat: "gone",
+  customVjp: "gone",
+
+  psum: "collective",
+  pmax: "collective",
+  pmin: "collective",
+  allGather: "collective",
+  psumScatter: "collective",
+  ppermute: "collective",
+  allToAll: "collective",
+  axisIndex: "step",
+
+  shardMap: "gone",
+  shardingConstraint: "gone",
+} as const satisfies { readonly [K in OpName]: Lowering };
+
+/** The ops that are lowered in one of some ways. */
+export type LoweredAs<L extends Lowering> = {
+  [K in keyof typeof lowerings]: (typeof lowerings)[K] extends L ? K : never;
+}[keyof typeof lowerings];
+
+/** Ops that run in a kernel with others. */
+export type FusedOp = LoweredAs<"fused">;
+/** Ops that are only another way to look at their operand. */
+export type ViewOp = LoweredAs<"view">;
+/** Ops that become steps of their own. */
+export type StepOp = LoweredAs<"step" | "control" | "collective">;
+
+/** Whether the equation runs in a kernel with others. */
+export function isFused(eqn: Eqn): eqn is Eqn<FusedOp> {
+  return lowerings[eqn.op] === "fused";
+}
+
+/** Whether the equation is only another way to look at its operand. */
+export function isView(eqn: Eqn): eqn is Eqn<ViewOp> {
+  return lowerings[eqn.op] === "view";
+}
+
+/** Whether the equation must be gone before steps are made. */
+export function isGone(eqn: Eqn): eqn is Eqn<LoweredAs<"gone">> {
+  return lowerings[eqn.op] === "gone";
+}

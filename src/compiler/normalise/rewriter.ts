@@ -1,0 +1,106 @@
+import type { DType } from "../../ir/dtype.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
+import {
+  type Atom,
+  type Eqn,
+  type Literal,
+  makeEqn,
+  newVar,
+  type Program,
+  type SourceLocation,
+  type Var,
+} from "../../ir/program.js";
+import { at, type Shape, type TensorType, tensorType } from "../../ir/shape.js";
+
+/** Writes a program anew: every equation is handed to a rule, which emits others or replaces its results. */
+export class Rewriter {
+  private readonly eqns: Eqn[] = [];
+  private values = new Map<number, Atom>();
+  private source: SourceLocation | undefined;
+
+  /** @param rule what becomes of an equation whose operands are rewritten already */
+  constructor(private readonly rule: (rewriter: Rewriter, eqn: Eqn) => void) {}
+
+  /** The program with its equations rewritten. */
+  program(program: Program): Program {
+    for (const eqn of program.eqns) this.eqn(eqn);
+    return { inputs: program.inputs, eqns: this.eqns, outputs: program.outputs.map((a) => this.atom(a)) };
+  }
+
+  private eqn(eqn: Eqn): void {
+    this.source = eqn.source ?? this.source;
+    this.rule(this, { ...eqn, ins: eqn.ins.map((a) => this.atom(a)) });
+  }
+
+  private atom(atom: Atom): Atom {
+    return atom.kind === "var" ? (this.values.get(atom.id) ?? atom) : atom;
+  }
+
+  /** Keeps an equation as it is. */
+  keep(eqn: Eqn): void {
+    this.eqns.push(eqn);
+  }
+
+  /** Emits an equation with the given results. */
+  emit<K extends OpName>(op: K, ins: readonly Atom[], outs: readonly Var[], params: OpParams[K]): void {
+    this.eqns.push(makeEqn<OpName>(op, ins, outs, params, this.source));
+  }
+
+  /** Emits an op with one result of the given type and gives the result. */
+  make<K extends OpName>(op: K, ins: readonly Atom[], type: TensorType, params: OpParams[K]): Var {
+    const out = newVar(type);
+    this.emit(op, ins, [out], params);
+    return out;
+  }
+
+  /** Lets a value that is there already stand for a result; a literal is spread to the result's shape. */
+  replace(out: Var, by: Atom): void {
+    if (by.kind === "literal" && out.type.shape.length > 0) this.splat(by, out);
+    else this.values.set(out.id, by);
+  }
+
+  /** Makes all elements of a result the same. */
+  splat(literal: Literal, out: Var): void {
+    this.emit("broadcastInDim", [literal], [out], { shape: out.type.shape, dims: [] });
+  }
+
+  /** The value in another data type. */
+  convert(x: Atom, dtype: DType): Var {
+    return this.make("convert", [x], tensorType(dtype, x.type.shape), { dtype });
+  }
+
+  /** The value in another shape. */
+  reshape(x: Atom, shape: Shape): Var {
+    return this.make("reshape", [x], tensorType(x.type.dtype, shape), { shape });
+  }
+
+  /** The value with its dims in another order. */
+  transpose(x: Atom, permutation: readonly number[]): Var {
+    const shape = permutation.map((d) => at(x.type.shape, d));
+    return this.make("transpose", [x], tensorType(x.type.dtype, shape), { permutation });
+  }
+
+  /** Inlines a body: its inputs become the operands, its outputs the results. */
+  inline(body: Program, ins: readonly Atom[], outs: readonly Var[]): void {
+    const outer = this.values;
+    const source = this.source;
+    this.values = new Map(outer);
+    body.inputs.forEach((input, i) => {
+      this.values.set(input.id, at(ins, i));
+    });
+    // The same body can be inlined twice, so its values get fresh names.
+    for (const eqn of body.eqns) {
+      const fresh = eqn.outs.map((out) => newVar(out.type));
+      this.eqn({ ...eqn, outs: fresh });
+      eqn.outs.forEach((out, i) => {
+        this.values.set(out.id, this.atom(at(fresh, i)));
+      });
+    }
+    const results = body.outputs.map((a) => this.atom(a));
+    this.values = outer;
+    this.source = source;
+    outs.forEach((out, i) => {
+      this.values.set(out.id, at(results, i));
+    });
+  }
+}
