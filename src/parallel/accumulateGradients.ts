@@ -9,8 +9,15 @@ import * as tree from "../trace/tree.js";
 import { valueAndGrad } from "../transforms/grad.js";
 import { scan } from "../transforms/scan.js";
 
-/** The loss of a minibatch with whatever is summed beside it, such as counts. */
-export type MinibatchLoss<P, B, M> = (params: P, minibatch: B, rng: Tensor) => [loss: Tensor, metrics: M];
+/**
+ * The loss of a minibatch with whatever is summed beside it, such as counts, and the variables that the model
+ * changed, such as statistics of its activations, if there are any.
+ */
+export type MinibatchLoss<P, B, M, V = null> = (
+  params: P,
+  minibatch: B,
+  rng: Tensor,
+) => [loss: Tensor, metrics: M] | [loss: Tensor, metrics: M, variables: V];
 
 /** Options of {@link accumulateGradients}. */
 export interface AccumulateOptions {
@@ -22,45 +29,55 @@ export interface AccumulateOptions {
 
 /**
  * Gradients of a batch in the memory of a minibatch: the gradients of minibatches are averaged, their metrics
- * added up. Each minibatch has a random key of its own.
+ * added up, the variables that they changed stacked along a new dim 0. Each minibatch has a random key of its own.
  *
  * ```ts
  * const [grads, metrics] = accumulateGradients(loss, state.params, batch, rng, { numMinibatches: 4 });
  * ```
  */
-export function accumulateGradients<P, B, M>(
-  lossFn: MinibatchLoss<P, B, M>,
+export function accumulateGradients<P, B, M, V = null>(
+  lossFn: MinibatchLoss<P, B, M, V>,
   params: P,
   batch: B,
   rng: Tensor,
   { numMinibatches, useScan = false }: AccumulateOptions,
-): [grads: P, metrics: M] {
+): [grads: P, metrics: M, variables: V | null] {
   const minibatches = splitBatch(batch, numMinibatches);
   const keys = split(rng, numMinibatches);
-  const step = (minibatch: B, key: Tensor): [P, M] => {
-    const [[, metrics], grads] = valueAndGrad(lossFn, { hasAux: true })(params, minibatch, key);
-    return [grads, metrics];
+  const loss = (own: P, minibatch: B, key: Tensor): [Tensor, [M, V | null]] => {
+    const [value, metrics, variables = null] = lossFn(own, minibatch, key);
+    return [value, [metrics, variables]];
+  };
+  const step = (minibatch: B, key: Tensor): [sums: [P, M], variables: V | null] => {
+    const [[, [metrics, variables]], grads] = valueAndGrad(loss, { hasAux: true })(params, minibatch, key);
+    return [[grads, metrics], variables];
   };
   const slice = (i: number): [B, Tensor] =>
     rowsOf([minibatches, keys], (x) => lax.indexInDim(x, i, 0, false));
-  const first = step(...slice(0));
   const add = (sums: [P, M], terms: [P, M]): [P, M] => mapTensors((a, b) => np.add(a, b), sums, terms);
-  let sums = first;
+  const [first, firstVariables] = step(...slice(0));
+  const asRow = (variables: V | null) => rowsOf(variables, (x) => np.expandDims(x, 0));
+  const append = (rows: V | null, more: V | null) => mapTensors((a, b) => np.concatenate([a, b]), rows, more);
+  let [sums, rows] = [first, asRow(firstVariables)];
   if (useScan) {
     const rest = rowsOf([minibatches, keys] as [B, Tensor], (x) => lax.sliceInDim(x, 1, numMinibatches));
-    [sums] = scan(
-      (carry: [P, M], [minibatch, key]: [B, Tensor]): [[P, M], null] => [
-        add(carry, step(minibatch, key)),
-        null,
-      ],
+    const [all, others] = scan(
+      (carry: [P, M], [minibatch, key]: [B, Tensor]): [[P, M], V | null] => {
+        const [terms, variables] = step(minibatch, key);
+        return [add(carry, terms), variables];
+      },
       first,
       rest,
     );
+    [sums, rows] = [all, append(rows, others)];
   } else {
-    for (const i of range(numMinibatches).slice(1)) sums = add(sums, step(...slice(i)));
+    for (const i of range(numMinibatches).slice(1)) {
+      const [terms, variables] = step(...slice(i));
+      [sums, rows] = [add(sums, terms), append(rows, asRow(variables))];
+    }
   }
   const [grads, metrics] = sums;
-  return [mapTensors((g) => np.divide(g, numMinibatches), grads), metrics];
+  return [mapTensors((g) => np.divide(g, numMinibatches), grads), metrics, rows];
 }
 
 function splitBatch<B>(batch: B, numMinibatches: number): B {

@@ -59,7 +59,8 @@ export function asyncGatherBidirectional<T>(
  */
 export function asyncGatherSplit<T>(x: T, axisName: string): T[] {
   ringSize(axisName, "asyncGatherSplit");
-  const [first, second] = halves(x, "asyncGatherSplit");
+  checkEven(x, "asyncGatherSplit");
+  const [first, second] = halves(x);
   return [...asyncGather(first, axisName), ...asyncGather(second, axisName, { shiftUp: false })];
 }
 
@@ -85,11 +86,14 @@ export function asyncScatter<T>(
   );
 }
 
-/** {@link asyncScatter} with both directions in use: the first half of the features travels up, the second down. */
+/**
+ * {@link asyncScatter} with both directions in use: the first half of the features travels up, the second down;
+ * of an odd number the second half has one more.
+ */
 export function asyncScatterSplit<T>(xs: readonly RingPart<T>[], axisName: string): T {
   checkParts(xs, axisName, "asyncScatterSplit");
   const [up, down] = ringSum(
-    xs.map((x) => () => halves(partOf(x), "asyncScatterSplit")),
+    xs.map((x) => () => halves(partOf(x))),
     ([first, second]) => [lax.pshift(first, axisName, 1), lax.pshift(second, axisName, -1)],
   );
   return mapTensors((a, b) => np.concatenate([a, b], -1), up, down);
@@ -120,8 +124,8 @@ function checkParts(xs: readonly unknown[], axisName: string, caller: string): v
   }
 }
 
-/** The two halves of the last dim of every leaf. */
-function halves<T>(x: T, caller: string): [T, T] {
+/** Gathered halves are pieces of one list, which must all be alike. */
+function checkEven(x: unknown, caller: string): void {
   for (const { path, leaf } of tree.flattenWithPath(x)) {
     const shape = (leaf as Tensor).shape;
     const features = shape.at(-1);
@@ -132,12 +136,26 @@ function halves<T>(x: T, caller: string): [T, T] {
       );
     }
   }
-  const half = (index: number) =>
+}
+
+/** The two halves of the last dim of every leaf; of an odd size the second has one more. */
+function halves<T>(x: T): [T, T] {
+  const cutAt = (from: (middle: number) => number, to: (middle: number, size: number) => number) =>
     mapTensors((leaf) => {
-      const size = (leaf.shape.at(-1) ?? 0) / 2;
-      return ops.sliceDim(leaf, leaf.ndim - 1, index * size, (index + 1) * size);
+      const size = leaf.shape.at(-1) ?? 0;
+      const middle = Math.floor(size / 2);
+      return ops.sliceDim(leaf, leaf.ndim - 1, from(middle), to(middle, size));
     }, x);
-  return [half(0), half(1)];
+  return [
+    cutAt(
+      () => 0,
+      (middle) => middle,
+    ),
+    cutAt(
+      (middle) => middle,
+      (_, size) => size,
+    ),
+  ];
 }
 
 function addTrees<T>(a: T, b: T): T {

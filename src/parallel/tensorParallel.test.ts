@@ -271,11 +271,6 @@ describe("misuse", () => {
       '[asyncGatherSplit] the last dim of "h" [2,3] does not split into two halves (3 / 2 = 1.5): use an even number of features',
     ],
     [
-      "odd features in a split scatter",
-      () => asyncScatterSplit([x, x, x, x], "tp"),
-      "[asyncScatterSplit] the last dim of the input [2,3] does not split into two halves (3 / 2 = 1.5)",
-    ],
-    [
       "too few parts",
       () => asyncScatter([x, x, x], "tp"),
       '[asyncScatter] got 3 parts for the 4 devices of axis "tp": give one part for each device',

@@ -119,14 +119,14 @@ export interface TPDenseCommon {
   readonly kernelInitAdjustment?: number;
   /** Whether there is a bias; true by default. */
   readonly useBias?: boolean;
+  /** The name of the dense layer, `module` by default; the small layers of {@link TPAsyncDense} are `shard_0`, … */
+  readonly denseName?: string;
 }
 
 /** Configuration of {@link TPDense}. */
 export interface TPDenseConfig extends TPDenseCommon {
   /** Whether the layer around takes care of gathering the inputs or summing the outputs; false by default. */
   readonly skipCommunication?: boolean;
-  /** The name of the dense layer; `module` by default. */
-  readonly denseName?: string;
 }
 
 /**

@@ -37,6 +37,21 @@ describe("accumulateGradients", () => {
     await expectClose(sum, np.add(each[0] ?? 0, each[1] ?? 0));
   });
 
+  test.each([false, true])(
+    "stacks the variables that minibatches change, with useScan %s",
+    async (useScan) => {
+      const changing = (own: typeof params, part: typeof batch): [Tensor, null, { mean: Tensor }] => [
+        loss(own, part)[0],
+        null,
+        { mean: np.mean(part.x, 0) },
+      ];
+      const options = { numMinibatches: 4, useScan };
+      const [, , variables] = accumulateGradients(changing, params, batch, random.key(0), options);
+      await expectTreeClose(variables, { mean: np.mean(np.reshape(batch.x, [4, 2, 3]), 1) });
+      expect(run(2, useScan)[2]).toBe(null);
+    },
+  );
+
   test("refuses a batch that does not split", () => {
     expect(() => run(3, true)).toThrow(
       '[accumulateGradients] the batch at "t" [8,2] does not split into 3 minibatches (8 / 3 = 2.6666666666666665)',

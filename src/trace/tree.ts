@@ -229,16 +229,41 @@ export function map<T, L, R = L>(
   return mapWithPath<T, L, R>((_path, value, ...rest) => fn(value, ...rest), tree, ...others);
 }
 
+/**
+ * Like {@link map}; what `isLeaf` says is a leaf too, such as `null` or a whole branch.
+ *
+ * ```ts
+ * tree.mapUntil((node) => node === null, (x: Tensor | null) => x ?? zero, params)
+ * ```
+ */
+export function mapUntil<T, L, R = L>(
+  isLeaf: IsLeaf,
+  fn: (leaf: L, ...others: L[]) => R,
+  tree: T,
+  ...others: readonly unknown[]
+): MapTree<T, L, R> {
+  return mapEntries<T, L, R>((_path, value, ...rest) => fn(value, ...rest), tree, others, isLeaf);
+}
+
 /** Like {@link map}; the function is also given the path of the leaf. */
 export function mapWithPath<T, L, R = L>(
   fn: (path: string, leaf: L, ...others: L[]) => R,
   tree: T,
   ...others: readonly unknown[]
 ): MapTree<T, L, R> {
-  const entries = flattenWithPath(tree);
-  const own = structure(tree);
+  return mapEntries(fn, tree, others, undefined);
+}
+
+function mapEntries<T, L, R>(
+  fn: (path: string, leaf: L, ...others: L[]) => R,
+  tree: T,
+  others: readonly unknown[],
+  isLeaf: IsLeaf | undefined,
+): MapTree<T, L, R> {
+  const entries = flattenWithPath(tree, isLeaf);
+  const own = structure(tree, isLeaf);
   const columns = others.map((other, i) => {
-    const flat = flatten(other);
+    const flat = flatten(other, isLeaf);
     checkSameStructure(own, flat.structure, "tree.map", "the first tree", `tree ${i + 2}`);
     return flat.leaves;
   });

@@ -7,7 +7,13 @@ import type { Tensor } from "../trace/tensor.js";
 import { type FlatArgs, flattenArgs, leafTensor, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { shareCaptures } from "./closure.js";
-import { split } from "./split.js";
+import { split, typesOf } from "./split.js";
+
+/**
+ * How deep a function is replaced by its rule where the rule calls the function itself: the rule of the rule's
+ * call serves the second derivative, and so on; below that the plain function stands.
+ */
+const deepestRule = 3;
 
 /** The two halves of a derivative. */
 export interface CustomRule<A extends readonly unknown[], R, S> {
@@ -31,7 +37,8 @@ export function customVjp<A extends readonly unknown[], R, S>(
   fn: (...args: A) => R,
   rule: CustomRule<A, R, S>,
 ): (...args: A) => R {
-  return (...args) => {
+  let depth = 0;
+  const withRule = (...args: A): R => {
     const flat = flattenArgs(args, "customVjp");
     const types = flat.tensors.map(({ type }) => type);
     const body = traceTree(fn as (...args: never[]) => unknown, flat.structure, types, "customVjp");
@@ -57,6 +64,7 @@ export function customVjp<A extends readonly unknown[], R, S>(
     );
     const outTypes = forward.program.outputs.map(({ type }) => type);
     const numOuts = tree.numLeaves(result);
+    checkForward(typesOf(body.program.outputs), outTypes.slice(0, numOuts));
     const backward = traceFlat(
       (leaves) => {
         const numResiduals = outTypes.length - numOuts;
@@ -68,6 +76,24 @@ export function customVjp<A extends readonly unknown[], R, S>(
     );
     return bindRule(flat, body.outStructure, [body, forward, backward], outTypes.length - numOuts);
   };
+  return (...args) => {
+    if (depth >= deepestRule) return fn(...args);
+    depth++;
+    try {
+      return withRule(...args);
+    } finally {
+      depth--;
+    }
+  };
+}
+
+function checkForward(wanted: readonly TensorType[], given: readonly TensorType[]): void {
+  const wrong = wanted.findIndex((type, i) => !sameType(type, at(given, i)));
+  if (wrong < 0) return;
+  const where = wanted.length === 1 ? "" : ` in leaf ${wrong}`;
+  throw new ShapeError(
+    `[customVjp] the function returns ${formatType(at(wanted, wrong))}${where} but forward returns ${formatType(at(given, wrong))}: forward must return the function's own result beside the residuals`,
+  );
 }
 
 /**

@@ -13,7 +13,7 @@ import { type Split, split } from "./split.js";
 
 /** Options of {@link grad} and {@link valueAndGrad}. */
 export interface GradOptions<N extends number | readonly number[] = number | readonly number[]> {
-  /** The argument, or arguments, to differentiate by; the first by default. */
+  /** The argument, or arguments, to differentiate by; the first by default. Negative numbers count from the end. */
   readonly argnums?: N;
   /** Whether the function returns `[loss, aux]`, of which only the loss is differentiated. */
   readonly hasAux?: boolean;
@@ -21,10 +21,26 @@ export interface GradOptions<N extends number | readonly number[] = number | rea
 
 /** The gradients by the chosen arguments: a tree like the argument, or a list of such trees. */
 export type GradsOf<A extends readonly unknown[], N> = N extends number
-  ? A[N]
+  ? ArgumentAt<A, N>
   : N extends readonly number[]
-    ? { [I in keyof N]: N[I] extends number ? A[N[I]] : never }
+    ? { [I in keyof N]: N[I] extends number ? ArgumentAt<A, N[I]> : never }
     : never;
+
+/** The type of an argument; a negative number counts from the end. */
+type ArgumentAt<
+  A extends readonly unknown[],
+  N extends number,
+> = `${N}` extends `-${infer Back extends number}` ? FromEnd<A, Back> : A[N];
+
+type FromEnd<
+  A extends readonly unknown[],
+  Back extends number,
+  Passed extends readonly unknown[] = [],
+> = A extends readonly [...infer Before, infer Last]
+  ? [...Passed, Last]["length"] extends Back
+    ? Last
+    : FromEnd<Before, Back, [...Passed, Last]>
+  : A[number];
 
 /**
  * The gradient of a function that returns a scalar.
@@ -57,14 +73,8 @@ function differentiate<A extends readonly unknown[]>(
   { argnums = 0, hasAux = false }: GradOptions,
   caller: string,
 ): { value: unknown; grads: unknown } {
-  const chosen = typeof argnums === "number" ? [argnums] : argnums;
-  for (const n of chosen) {
-    if (!(Number.isInteger(n) && n >= 0 && n < args.length)) {
-      throw new TreeError(
-        `[${caller}] argnums ${n} names no argument: the function was called with ${args.length}`,
-      );
-    }
-  }
+  const given = typeof argnums === "number" ? [argnums] : argnums;
+  const chosen = argumentPositions(given, args.length, caller);
   const flat = flattenArgs(args, caller);
   const counts = args.map((arg) => tree.leaves(arg).length);
   const wanted = counts.flatMap((n, i) => Array.from({ length: n }, () => chosen.includes(i)));
@@ -138,13 +148,23 @@ function checkScalar(program: Program, structure: tree.Structure, hasAux: boolea
   }
 }
 
+/** The positions of arguments, of which negative ones count from the end. */
+function argumentPositions(argnums: readonly number[], count: number, caller: string): number[] {
+  return argnums.map((n) => {
+    if (Number.isInteger(n) && n >= -count && n < count) return n < 0 ? n + count : n;
+    throw new TreeError(
+      `[${caller}] argnums ${n} names no argument: the function was called with ${count}, use ${-count} to ${count - 1}`,
+    );
+  });
+}
+
 /** Options of {@link vjp}. */
 export interface VjpOptions {
   /** Whether the function returns `[outs, aux]`, of which only the first is differentiated. */
   readonly hasAux?: boolean;
 }
 
-/** Maps a tree of cotangents like the results to trees like the arguments. */
+/** Maps a tree of cotangents like the results, with `null` for zeros, to trees like the arguments. */
 export type Pullback<A extends readonly unknown[], R> = (cotangents: R) => { -readonly [I in keyof A]: A[I] };
 
 /**
@@ -189,7 +209,7 @@ export function vjp<A extends readonly unknown[]>(
     ? pullInTrace(traced.program, inputs, active, activeOut)
     : pullInParts(traced, inputs, active, activeOut);
   const pullback = (cotangents: unknown) => {
-    const given = flattenArgs(cotangents, "vjp");
+    const given = flattenArgs(withZeros(cotangents, structure, traced.program), "vjp");
     tree.checkSameStructure(structure, given.structure, "vjp", "the results", "the cotangents");
     given.tensors.forEach((ct, i) => {
       const want = at(traced.program.outputs, i).type;
@@ -207,6 +227,20 @@ export function vjp<A extends readonly unknown[]>(
   const value = tree.unflatten(structure, outs.slice(0, numOuts));
   if (!hasAux || traced.outStructure.kind !== "array") return [value, pullback];
   return [value, pullback, tree.unflatten(at(traced.outStructure.children, 1), outs.slice(numOuts))];
+}
+
+/** Cotangents with zeros where the tree has `null` in place of a leaf or a branch. */
+function withZeros(cotangents: unknown, structure: tree.Structure, program: Program): unknown {
+  const given = tree.structure(cotangents);
+  if (tree.sameStructure(given, structure)) return cotangents;
+  const spread = tree.broadcastPrefix(cotangents, structure, "vjp");
+  // A tensor stands for one leaf only.
+  if (spread.filter((ct) => ct !== null && ct !== undefined).length !== tree.numLeaves(given))
+    return cotangents;
+  return tree.unflatten(
+    structure,
+    spread.map((ct, i) => ct ?? ops.zeros(at(program.outputs, i).type)),
+  );
 }
 
 interface Pulled {

@@ -12,6 +12,7 @@ import type { Cotangent, Linearized, LinearizeRule, LinearizeTools, Saved } from
 import { isSaveable } from "./rematPolicy.js";
 import { simplify } from "./simplify.js";
 import { cut, dependsOnlyOn, inputIndex, type Split, split, typesOf } from "./split.js";
+import { programNamesAxis } from "./vmapContext.js";
 
 const pick = <T>(list: readonly T[], keep: readonly boolean[]): T[] => list.filter((_, i) => keep[i]);
 const count = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
@@ -250,16 +251,21 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active) =
 };
 
 /**
- * Residuals stay on their devices, stacked along dim 0 over the whole mesh. An output that is not split over
+ * Residuals stay on their devices, stacked along dim 0 over the axes in use. An output that is not split over
  * an axis hands each device along it an equal share of its cotangent; an input that is not split gets the sum.
  */
 export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, tools) => {
   const { mesh, manual, body, inSpecs, outSpecs } = params;
   const activeOut = tools.outputActivity(body, active);
   const { forward, backward, residuals } = vjpBody(body, active, activeOut, tools);
-  const everywhere: Spec = [manual];
-  const unmapped = (spec: Spec) =>
-    mesh.axes.filter(({ name }) => manual.includes(name) && !spec.flat().includes(name));
+  // Along the other axes all devices do the same, so nothing has to be shared out or summed over them.
+  const used = mesh.axes.filter(
+    ({ name }) =>
+      manual.includes(name) &&
+      ([...inSpecs, ...outSpecs].some((spec) => spec.flat().includes(name)) || programNamesAxis(body, name)),
+  );
+  const everywhere: Spec = [used.map(({ name }) => name)];
+  const unmapped = (spec: Spec) => used.filter(({ name }) => !spec.flat().includes(name));
   const kept = residuals.filter((residual) => inputIndex(forward, residual) < 0);
 
   const { program: forwardBody } = traceFlat((args) => {

@@ -130,13 +130,31 @@ function whileAny(
   return outs.slice(1).map(batched);
 }
 
+/** Which elements of a batch choose a branch; indices outside of the branches mean the first and the last. */
+function isBranch(index: Tensor, branch: number, count: number): Tensor {
+  if (branch === 0) return ops.compare("le", index, 0);
+  return branch === count - 1 ? ops.compare("ge", index, branch) : ops.compare("eq", index, branch);
+}
+
+/**
+ * The operands of a branch, whose cotangents are zero for elements that did not choose it: the derivative there
+ * may be infinite, and nothing times infinity is not zero.
+ */
+function ownOperands(operands: readonly Batched[], chosen: Tensor, context: BatchContext): Tensor[] {
+  return operands.map((value) => {
+    if (!isFloat(value.tensor.dtype)) return value.tensor;
+    const x = materialize(value, context);
+    return selectElements(chosen, x, ops.stopGradient(x));
+  });
+}
+
 /** An index that differs within the batch: all branches are computed, each element takes the one it chose. */
 function cond(
   [index, ...operands]: readonly [Batched, ...Batched[]],
   { branches }: OpParams["cond"],
   context: BatchContext,
 ): Batched[] {
-  const flags = flagsOf(operands);
+  const flags = operands.map((value) => value.batched || (index.batched && isFloat(value.tensor.dtype)));
   const natural = branches.map((branch) => batchProgram(branch, flags, context).batchedOutputs);
   const wanted = natural.reduce(either).map((flag) => flag || index.batched);
   const programs = branches.map((branch) => batchProgram(branch, flags, context, wanted).program);
@@ -144,7 +162,9 @@ function cond(
   if (!index.batched) {
     return withFlags(bind("cond", [index.tensor, ...ins], { branches: programs }), wanted);
   }
-  const results = programs.map((program) => inline(program, ins));
+  const results = programs.map((program, b) =>
+    inline(program, ownOperands(operands, isBranch(index.tensor, b, branches.length), context)),
+  );
   const chosen = results.reduceRight((later, result, i) => {
     const isChosen = ops.compare("le", index.tensor, i);
     return later.map((other, out) => selectElements(isChosen, at(result, out), other));

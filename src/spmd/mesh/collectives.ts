@@ -21,12 +21,16 @@ function onLeaves<T>(values: T, caller: string, fn: (x: Tensor) => Tensor): T {
 
 /**
  * The sum over the devices along axes, on all of them. A plain number is summed at trace time, so
- * `psum(1, "data")` is the axis size as a number. Sum forward, sum backward.
+ * `psum(1, "data")` is the axis size as a number; of bools it counts those that are true. Sum forward, sum
+ * backward.
  */
 export function psum<T>(values: T, axes: AxisNames): T {
   const found = lookUpAxes(axes, "psum");
   if (typeof values === "number") return (values * axesSize(found)) as T;
-  return onLeaves(values, "psum", (x) => ops.psum(x, found));
+  return onLeaves(values, "psum", (x) => {
+    const terms = x.dtype === "bool" ? ops.convert(x, "int32") : x;
+    return ops.psum(terms, found);
+  });
 }
 
 /** The mean over the devices along axes, on all of them. */

@@ -36,6 +36,16 @@ export class PartitionSpec {
     return list;
   }
 
+  /** Whether another spec has the same entries; `P("a")` and `P(["a"])` do, `P("a")` and `P("a", null)` do not. */
+  equals(other: PartitionSpec): boolean {
+    const [own, others] = [this.dims(0), other.dims(0)];
+    const same = (a: DimConstraint, b: DimConstraint | undefined) =>
+      a === "unconstrained" || b === "unconstrained" || b === undefined
+        ? a === b
+        : a.length === b.length && a.every((axis, i) => axis === b[i]);
+    return own.length === others.length && own.every((axes, d) => same(axes, others[d]));
+  }
+
   toString(): string {
     return formatSpec(this.dims(0));
   }

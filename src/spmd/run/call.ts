@@ -17,9 +17,9 @@ import { specsOn, targetOf, unsplit } from "./execute.js";
 
 /** How a function is called, whatever its arguments and results are. */
 export interface CallOptions {
-  /** Arguments that are not tensors but part of the program, such as strings or sizes. */
+  /** Arguments that are not tensors but part of the program, such as strings or sizes; −1 is the last one. */
   readonly staticArgnums?: number | readonly number[];
-  /** Arguments whose memory the results may reuse; they must not be used again. */
+  /** Arguments whose memory the results may reuse; they must not be used again. −1 is the last one. */
   readonly donate?: number | readonly number[];
   /** The mesh to run on; by default the one that the function's shard maps or its arguments name. */
   readonly mesh?: Mesh;
@@ -104,8 +104,8 @@ export function nameOf(fn: { readonly name: string }, { name }: CallOptions): st
 
 /** Takes the arguments of a call apart. */
 export function callArgs(args: readonly unknown[], options: CallOptions, name: string): CallArgs {
-  const statics = numbers(options.staticArgnums);
-  const donate = numbers(options.donate);
+  const statics = positions(options.staticArgnums, args.length);
+  const donate = positions(options.donate, args.length);
   const dynamic = range(args.length).filter((i) => !statics.includes(i));
   const flat = flattenArgs(
     dynamic.map((i) => args[i]),
@@ -251,9 +251,10 @@ export function resolveAll(
   });
 }
 
-/** Argument numbers as a list. */
-export function numbers(list: number | readonly number[] | undefined): readonly number[] {
-  return list === undefined ? [] : typeof list === "number" ? [list] : list;
+/** Argument numbers as a list of positions; negative ones count from the end. */
+export function positions(list: number | readonly number[] | undefined, count: number): readonly number[] {
+  const given = list === undefined ? [] : typeof list === "number" ? [list] : list;
+  return given.map((n) => (n < 0 ? n + count : n));
 }
 
 function childOf(structure: tree.Structure, i: number): tree.Structure {

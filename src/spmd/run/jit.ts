@@ -13,7 +13,7 @@ import {
   lowerCall,
   meshOfOptions,
   nameOf,
-  numbers,
+  positions,
   resolveAll,
   type TracedCall,
   traceCall,
@@ -41,7 +41,6 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => R {
   const name = nameOf(fn, options);
-  const statics = numbers(options.staticArgnums);
   const entries = new Map<string, Entry>();
 
   return (...args: A): R => {
@@ -53,7 +52,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
       boundAxes().map((axis) => `${axis.name}=${axis.size}`),
       // Constraints in the function are those of the surrounding mesh.
       mesh ? targetKey(mesh.place) : "",
-      ...statics.map((i) => staticKey(args[i])),
+      ...positions(options.staticArgnums, args.length).map((i) => staticKey(args[i])),
     ].join(" | ");
     let entry = entries.get(key);
     if (!entry) {

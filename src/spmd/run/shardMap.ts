@@ -1,5 +1,5 @@
 import { ShardingError } from "../../ir/errors.js";
-import { blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
+import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
 import { at, formatType } from "../../ir/shape.js";
 import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
@@ -131,7 +131,10 @@ function checkReplicated(
   );
   const wrong = varying.flatMap((axes, i) => {
     const spec = at(outSpecs, i);
-    const hidden = [...axes].filter((name) => !spec.flat().includes(name) && mesh.axisSize(name) > 1);
+    // Along the axis of a vmap around the shard map results may differ: it is no axis of the mesh.
+    const hidden = [...axes].filter(
+      (name) => !spec.flat().includes(name) && (axisSizeIn(mesh, name) ?? 1) > 1,
+    );
     if (hidden.length === 0) return [];
     return [
       `  result leaf ${i} with ${toPartitionSpec(spec)} may differ along ${hidden.map((a) => `"${a}"`).join(", ")}`,
