@@ -113,7 +113,9 @@ describe("the shared engine", () => {
       ["--import", hooks, "--input-type=module", "-e", script],
       { cwd: folder.path, env: { ...process.env, SHARDWISE_ENGINE: "my-engine" }, encoding: "utf8" },
     );
-    expect({ stdout, stderr }).toEqual({ stdout: "counted\n", stderr: "" });
+    expect(stdout).toBe("counted\n");
+    // Node 22.12 calls its require() of ES modules experimental, whoever uses it.
+    if (!process.version.startsWith("v22.12.")) expect(stderr).toBe("");
   });
 });
 
