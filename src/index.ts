@@ -22,6 +22,7 @@ export {
   GradientError,
   InternalError,
   NotAddressableError,
+  ParseError,
   ShapeError,
   ShardingError,
   ShardwiseError,
@@ -29,6 +30,7 @@ export {
   TreeError,
   ValueError,
 } from "./ir/errors.js";
+export { parseProgram } from "./ir/parse.js";
 export { printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";
 export type { Shape, TensorType } from "./ir/shape.js";

@@ -7,7 +7,7 @@ import * as shardwise from "../src/index.js";
  */
 const names = [
   ...["AxisError", "DTypeError", "DimError", "DisposedError", "GradientError", "InternalError"],
-  ...["NotAddressableError"],
+  ...["NotAddressableError", "ParseError"],
   ...["ShapeError", "ShardingError", "ShardwiseError", "TracerError", "TreeError", "ValueError"],
   ...["lax", "np", "random", "tree"],
   ...["Mesh", "NamedSharding", "P", "PartitionSpec", "Tensor"],
@@ -35,6 +35,7 @@ const names = [
   ],
   ...[
     "makeProgram",
+    "parseProgram",
     "printProgram",
     "remat",
     "shardMap",

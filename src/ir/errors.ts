@@ -18,6 +18,7 @@ export type ErrorCode =
   | "device-failed"
   | "out-of-memory"
   | "file"
+  | "parse"
   | "internal";
 
 /**
@@ -111,6 +112,20 @@ export class GradientError extends ShardwiseError {
 export class ShardingError extends ShardwiseError {
   constructor(message: string, code: "sharding" | "replication" = "sharding") {
     super(code, message);
+  }
+}
+
+/** A text does not follow the grammar of what it should be, or says what cannot be. */
+export class ParseError extends ShardwiseError {
+  /** The line of the text, counted from 1. */
+  readonly line: number;
+  /** The place in the line, counted from 1. */
+  readonly column: number;
+
+  constructor(caller: string, line: number, column: number, message: string) {
+    super("parse", `[${caller}] line ${line}, column ${column}: ${message}`);
+    this.line = line;
+    this.column = column;
   }
 }
 

@@ -109,7 +109,10 @@ export function formatSpec(spec: readonly DimConstraint[]): string {
   return `P(${spec.map(entry).join(", ")})`;
 }
 
-/** The printed form of a mesh, such as `{data: 2, model: 4}`. */
+/** The printed form of a mesh, such as `{data: 2, model: 4}`; axis names that are no words stand in quotes. */
 export function formatMesh(mesh: MeshShape): string {
-  return `{${mesh.axes.map((axis) => `${axis.name}: ${axis.size}`).join(", ")}}`;
+  const name = (axis: MeshAxis) => (isWord.test(axis.name) ? axis.name : JSON.stringify(axis.name));
+  return `{${mesh.axes.map((axis) => `${name(axis)}: ${axis.size}`).join(", ")}}`;
 }
+
+const isWord = /^[A-Za-z_$][\w$]*$/;

@@ -1,14 +1,5 @@
-import {
-  axesSize,
-  type DimConstraint,
-  formatMesh,
-  formatSpec,
-  type MeshAxis,
-  type MeshShape,
-  type Spec,
-} from "./mesh.js";
-import type { RematPolicy } from "./ops.js";
-import { type Atom, type Eqn, innerPrograms, type Program, type Var } from "./program.js";
+import { opForm } from "./forms.js";
+import { type Atom, type Eqn, innerPrograms, type Literal, type Program, type Var } from "./program.js";
 import { formatType } from "./shape.js";
 
 /**
@@ -20,26 +11,28 @@ import { formatType } from "./shape.js";
  *   return %2
  * }
  * ```
+ *
+ * The text holds all of the program but the source lines of its equations; `parseProgram` reads it back.
  */
 export function printProgram(program: Program): string {
-  return lines(program, new Names(), "").join("\n");
+  return lines(program, { next: 0 }, "").join("\n");
 }
 
 /** One equation as a line of {@link printProgram}, for messages. */
 export function printEqn(eqn: Eqn): string {
-  return eqnLines(eqn, new Names(), "").join("\n");
+  return eqnLines(eqn, new Names({ next: 0 }), "").join("\n");
 }
 
+/** The names of one program's values; the numbers go on through the programs inside it. */
 class Names {
   private readonly numbers = new Map<number, number>();
 
+  constructor(readonly counter: { next: number }) {}
+
   of(variable: Var): string {
-    let n = this.numbers.get(variable.id);
-    if (n === undefined) {
-      n = this.numbers.size;
-      this.numbers.set(variable.id, n);
-    }
-    return `%${n}`;
+    const number = this.numbers.get(variable.id) ?? this.counter.next++;
+    this.numbers.set(variable.id, number);
+    return `%${number}`;
   }
 
   typed(variable: Var): string {
@@ -47,11 +40,12 @@ class Names {
   }
 
   atom(atom: Atom): string {
-    return atom.kind === "var" ? this.of(atom) : formatLiteral(atom.value, atom.type.dtype);
+    return atom.kind === "var" ? this.of(atom) : formatLiteral(atom);
   }
 }
 
-function formatLiteral(value: number, dtype: string): string {
+/** A constant with a mark of its type: `2` is an int32, `2u` a uint32, `2.0` a float32, `2.0:bfloat16` another float. */
+function formatLiteral({ value, type: { dtype } }: Literal): string {
   if (dtype === "bool") return value ? "true" : "false";
   const text = Object.is(value, -0) ? "-0" : String(value);
   if (dtype === "int32") return text;
@@ -60,99 +54,26 @@ function formatLiteral(value: number, dtype: string): string {
   return dtype === "float32" ? float : `${float}:${dtype}`;
 }
 
-function lines(program: Program, names: Names, indent: string): string[] {
+function lines(program: Program, counter: { next: number }, indent: string): string[] {
+  const names = new Names(counter);
   const inner = `${indent}  `;
   const inputs = program.inputs.map((v) => names.typed(v)).join(", ");
   const body = program.eqns.flatMap((eqn) => eqnLines(eqn, names, inner));
   const outputs = program.outputs.map((a) => names.atom(a)).join(", ");
-  return [`(${inputs}) {`, ...body, `${inner}return ${outputs}`, `${indent}}`];
+  return [`(${inputs}) {`, ...body, `${inner}return ${outputs}`.trimEnd(), `${indent}}`];
 }
 
 function eqnLines(eqn: Eqn, names: Names, indent: string): string[] {
   const ins = eqn.ins.map((a) => ` ${names.atom(a)}`).join("");
-  const params = formatParams(eqn);
+  const params = opForm<Eqn["op"]>(eqn.op).print(eqn.params, eqn.ins).join(", ");
   const bodies = innerPrograms(eqn);
   const outs = eqn.outs.map((v) => names.typed(v)).join(", ");
   const head = `${indent}${outs}${outs ? " = " : ""}${eqn.op}${ins}${params ? ` {${params}}` : ""}`;
-  if (bodies.length === 0) return [head];
-  const blocks = bodies.map(([name, program]) => {
-    const [first, ...rest] = lines(program, names, indent);
-    return [bodies.length === 1 ? `${first}` : `${name} ${first}`, ...rest];
-  });
-  const text = [`${head} ${blocks[0]?.[0]}`, ...(blocks[0]?.slice(1) ?? [])];
-  for (const [first, ...rest] of blocks.slice(1)) {
-    text[text.length - 1] += ` ${first}`;
+  const text = [head];
+  for (const [name, program] of bodies) {
+    const [first, ...rest] = lines(program, names.counter, indent);
+    text[text.length - 1] += bodies.length === 1 ? ` ${first}` : ` ${name} ${first}`;
     text.push(...rest);
   }
   return text;
-}
-
-function formatParams(eqn: Eqn): string {
-  switch (eqn.op) {
-    case "dotGeneral": {
-      const { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype } = eqn.params;
-      const parts = [`contract: [${lhsContract}]x[${rhsContract}]`];
-      if (lhsBatch.length > 0) parts.push(`batch: [${lhsBatch}]x[${rhsBatch}]`);
-      if (eqn.ins.some((a) => a.type.dtype !== dtype)) parts.push(`dtype: ${dtype}`);
-      return parts.join(", ");
-    }
-    case "shardMap": {
-      const { mesh, manual, inSpecs, outSpecs } = eqn.params;
-      const partial = manual.length < mesh.axes.length ? `, manual: [${manual}]` : "";
-      return `mesh: ${formatMesh(mesh)}${partial}, in: ${formatSpecs(inSpecs)}, out: ${formatSpecs(outSpecs)}`;
-    }
-    default:
-      return Object.entries(eqn.params)
-        .filter(([name]) => !isBody(eqn, name))
-        .map(([name, value]) => `${name}: ${formatValue(name, value)}`)
-        .join(", ");
-  }
-}
-
-function isBody(eqn: Eqn, name: string): boolean {
-  return name === "branches" || innerPrograms(eqn).some(([body]) => body === name);
-}
-
-function formatSpecs(specs: readonly Spec[]): string {
-  return `[${specs.map(formatSpec).join(", ")}]`;
-}
-
-type ParamValue = OpValue | readonly OpValue[];
-type OpValue =
-  | string
-  | number
-  | boolean
-  | MeshShape
-  | RematPolicy
-  | MeshAxis
-  | DimConstraint
-  | readonly [number, number]
-  | object;
-
-function formatValue(name: string, value: ParamValue): string {
-  if (name === "axes") {
-    const axes = value as readonly MeshAxis[];
-    return `[${axes.map((axis) => axis.name)}]x${axesSize(axes)}`;
-  }
-  if (name === "mesh") return formatMesh(value as MeshShape);
-  if (name === "spec") return formatSpec(value as readonly DimConstraint[]);
-  if (name === "policy") return formatPolicy(value as RematPolicy);
-  if (name === "name") return JSON.stringify(value);
-  if (name === "permutation" && Array.isArray(value) && Array.isArray(value[0])) {
-    return `[${(value as [number, number][]).map(([s, t]) => `${s}→${t}`).join(" ")}]`;
-  }
-  return Array.isArray(value) ? `[${value}]` : String(value);
-}
-
-/** The printed form of a remat policy. */
-export function formatPolicy(policy: RematPolicy): string {
-  switch (policy.kind) {
-    case "names":
-    case "exceptNames":
-      return `${policy.kind}(${policy.names.join(", ")})`;
-    case "either":
-      return policy.policies.map(formatPolicy).join(" | ");
-    default:
-      return policy.kind;
-  }
 }

@@ -1,14 +1,44 @@
+import { isFloat, sumType } from "./dtype.js";
 import { InternalError } from "./errors.js";
 import { inferTypes } from "./infer.js";
+import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program } from "./program.js";
-import { formatType, sameType } from "./shape.js";
+import { at, formatType, sameType } from "./shape.js";
 
 /**
- * How far a program has come: `global` programs may hold shard maps and sharding constraints, `perDevice`
- * programs are what an engine compiles.
+ * How far a program has come:
+ *
+ * - `traced`: what tracing and transforms make, over whole tensors; any op.
+ * - `partitioned`: what every device runs and an engine compiles. Both views of a mesh have become collectives, and
+ *   calls, whose work is done with the last transform, stand as their bodies: no `shardMap`, `shardingConstraint`,
+ *   `remat`, `customVjp`.
+ * - `lowered`: the small language of the compiler's later passes. Besides, no identities (`name`, `stopGradient`,
+ *   `optimizationBarrier`) and no `clamp`; 16-bit floats are summed and multiplied in a wider type, integers are
+ *   not multiplied as matrices, and `allToAll` works along dim 0.
  */
-export type Stage = "global" | "perDevice";
+export type Stage = "traced" | "partitioned" | "lowered";
+
+const goneWhenPartitioned = [
+  "shardMap",
+  "shardingConstraint",
+  "remat",
+  "customVjp",
+] as const satisfies readonly OpName[];
+const goneWhenLowered = [
+  ...goneWhenPartitioned,
+  "name",
+  "stopGradient",
+  "optimizationBarrier",
+  "clamp",
+] as const satisfies readonly OpName[];
+
+/** The ops that a program of each stage must not hold. */
+const gone: { readonly [S in Stage]: ReadonlySet<OpName> } = {
+  traced: new Set(),
+  partitioned: new Set(goneWhenPartitioned),
+  lowered: new Set(goneWhenLowered),
+};
 
 /**
  * Checks that the program is well formed: every value defined once and before its use, every equation's
@@ -16,7 +46,7 @@ export type Stage = "global" | "perDevice";
  *
  * @returns the program itself, so that a call can stand around any transform
  */
-export function verify(program: Program, stage: Stage = "global"): Program {
+export function verify(program: Program, stage: Stage = "traced"): Program {
   check(program, stage, program);
   return program;
 }
@@ -26,28 +56,47 @@ function check(program: Program, stage: Stage, whole: Program): void {
   const fail = (message: string): never => {
     throw new InternalError(`[verify] ${message}\nin the ${stage} program\n${printProgram(whole)}`);
   };
-  const define = (id: number, what: string) => {
-    if (defined.has(id)) fail(`${what} defines a value a second time`);
+  const define = (id: number, eqn?: Eqn) => {
+    if (defined.has(id)) fail(`${eqn ? printEqn(eqn) : "an input"} defines a value a second time`);
     defined.add(id);
   };
-  const use = (atom: Atom, what: string) => {
-    if (atom.kind === "var" && !defined.has(atom.id)) fail(`${what} reads a value before it is defined`);
+  const use = (atom: Atom, eqn?: Eqn) => {
+    if (atom.kind === "literal" || defined.has(atom.id)) return;
+    fail(`${eqn ? printEqn(eqn) : "return"} reads a value before it is defined`);
   };
-  for (const input of program.inputs) define(input.id, "an input");
+  for (const input of program.inputs) define(input.id);
   for (const eqn of program.eqns) {
-    const text = printEqn(eqn);
-    for (const atom of eqn.ins) use(atom, text);
+    for (const atom of eqn.ins) use(atom, eqn);
     checkStage(eqn, stage, fail);
     checkTypes(eqn, fail);
-    for (const [, inner] of innerPrograms(eqn)) check(inner, eqn.op === "shardMap" ? "global" : stage, whole);
-    for (const out of eqn.outs) define(out.id, text);
+    for (const [, inner] of innerPrograms(eqn)) check(inner, stage, whole);
+    for (const out of eqn.outs) define(out.id, eqn);
   }
-  for (const output of program.outputs) use(output, "return");
+  for (const output of program.outputs) use(output);
 }
 
 function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): void {
-  if (stage === "perDevice" && (eqn.op === "shardMap" || eqn.op === "shardingConstraint")) {
-    fail(`${eqn.op} must be gone from a per-device program`);
+  if (gone[stage].has(eqn.op)) fail(`${eqn.op} must be gone from a ${stage} program`);
+  if (stage !== "lowered") return;
+  switch (eqn.op) {
+    case "dotGeneral":
+    case "reduceSum":
+    case "reduceMax":
+    case "reduceMin":
+    case "cumsum": {
+      const { dtype } = at(eqn.ins, 0).type;
+      const isExactProduct = eqn.op === "dotGeneral" && !isFloat(dtype);
+      if (sumType(dtype) !== dtype || isExactProduct) {
+        fail(`${eqn.op} of ${dtype} must be gone from a lowered program`);
+      }
+      return;
+    }
+    case "allToAll":
+      if (eqn.params.splitDim !== 0 || eqn.params.concatDim !== 0) {
+        fail(`${printEqn(eqn)} must work along dim 0 in a lowered program`);
+      }
+      return;
+    default:
   }
 }
 

@@ -1,6 +1,7 @@
 import { TracerError } from "../ir/errors.js";
 import { inferTypes } from "../ir/infer.js";
 import type { OpName, OpParams } from "../ir/ops.js";
+import { afterPass } from "../ir/passes.js";
 import {
   type Atom,
   type Eqn,
@@ -101,9 +102,16 @@ export function isTracing(): boolean {
 /**
  * Runs `fn` on placeholders of the given types and records what it does. A place that it names is also where
  * the surrounding trace must run.
+ *
+ * @param pass who traces, in words, for the message when the program turns out wrong
  */
-export function traceFlat(fn: (args: Tensor[]) => readonly Tensor[], types: readonly TensorType[]): Traced {
+export function traceFlat(
+  fn: (args: Tensor[]) => readonly Tensor[],
+  types: readonly TensorType[],
+  pass = "trace",
+): Traced {
   const traced = record(new Builder(), fn, types);
+  afterPass(pass, traced.program, "traced");
   stack.at(-1)?.runsOn(traced.place);
   return traced;
 }

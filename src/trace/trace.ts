@@ -40,18 +40,22 @@ export function traceTree(
   caller: string,
 ): TracedTree {
   let outStructure: Structure | undefined;
-  const traced = traceFlat((leaves) => {
-    const args = unflatten<never[]>(structure, leaves);
-    const out = fn(...args);
-    if (out instanceof Promise) {
-      throw new TreeError(
-        `[${caller}] the function is async; a function of tensors must return its results at once`,
-      );
-    }
-    const flat = flattenArgs(out, caller);
-    outStructure = flat.structure;
-    return flat.tensors;
-  }, types);
+  const traced = traceFlat(
+    (leaves) => {
+      const args = unflatten<never[]>(structure, leaves);
+      const out = fn(...args);
+      if (out instanceof Promise) {
+        throw new TreeError(
+          `[${caller}] the function is async; a function of tensors must return its results at once`,
+        );
+      }
+      const flat = flattenArgs(out, caller);
+      outStructure = flat.structure;
+      return flat.tensors;
+    },
+    types,
+    caller,
+  );
   if (!outStructure) throw new TreeError(`[${caller}] the function was not called`);
   return { ...traced, outStructure };
 }

@@ -73,6 +73,7 @@ export function customVjp<A extends readonly unknown[], R, S>(
         return floatCotangents(args, flat, rule.backward(kept, cotangent), "customVjp");
       },
       [...outTypes.slice(numOuts), ...outTypes.slice(0, numOuts)],
+      "customVjp",
     );
     return bindRule(flat, body.outStructure, [body, forward, backward], outTypes.length - numOuts);
   };
@@ -111,11 +112,15 @@ export function customGradient<A extends readonly unknown[], R>(
     const types = flat.tensors.map(({ type }) => type);
     const call = (leaves: readonly Tensor[]) => fn(...tree.unflatten<A>(flat.structure, leaves));
     let outStructure: tree.Structure | undefined;
-    const body = traceFlat((leaves) => {
-      const out = flattenArgs(call(leaves)[0], "customGradient");
-      outStructure = out.structure;
-      return out.tensors;
-    }, types);
+    const body = traceFlat(
+      (leaves) => {
+        const out = flattenArgs(call(leaves)[0], "customGradient");
+        outStructure = out.structure;
+        return out.tensors;
+      },
+      types,
+      "customGradient",
+    );
     const structure = outStructure ?? tree.structure(null);
     const outTypes = body.program.outputs.map(({ type }) => type);
     const joint = traceFlat(
@@ -126,6 +131,7 @@ export function customGradient<A extends readonly unknown[], R>(
         return [...outs, ...floatCotangents(args, flat, pullback(cotangent), "customGradient")];
       },
       [...types, ...outTypes],
+      "customGradient",
     );
     const early = joint.captures.length + types.length;
     const { forward, backward, residuals } = split(joint.program, early, outTypes.length);

@@ -1,14 +1,13 @@
 import { liveEqns } from "../ir/liveness.js";
 import type { OpName, ProgramOp } from "../ir/ops.js";
+import { afterPass } from "../ir/passes.js";
 import { type Eqn, hasPrograms, type Program } from "../ir/program.js";
 import { at } from "../ir/shape.js";
 
 /** The program without equations whose results nobody reads, and without unread results of inner programs. */
 export function removeDeadCode(program: Program): Program {
-  return trim(
-    program,
-    program.outputs.map(() => true),
-  ).program;
+  const wanted = program.outputs.map(() => true);
+  return afterPass("removeDeadCode", trim(program, wanted).program, "traced");
 }
 
 /** A program reduced to some of its outputs, and which of its inputs it still reads. */

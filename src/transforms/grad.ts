@@ -94,6 +94,7 @@ function differentiate<A extends readonly unknown[]>(
       return [...outs, ...grads.filter((_, i) => wanted[i])];
     },
     traced.program.inputs.map(({ type }) => type),
+    `vjp in ${caller}`,
   );
   const inputs = [...traced.captures, ...flat.tensors];
   const results = callProgram(simplify(program), inputs, traced.place);
@@ -299,6 +300,7 @@ export function vjpProgram(
       return [...outs, ...pull(args.slice(numIns))];
     },
     [...program.inputs.map(({ type }) => type), ...outTypes],
+    "vjp",
   );
   return split(simplify(joint), numIns, program.outputs.length);
 }

@@ -1,4 +1,5 @@
 import { factsOf } from "../ir/opFacts.js";
+import { afterPass } from "../ir/passes.js";
 import { type Atom, type Eqn, mapInnerPrograms, type Program } from "../ir/program.js";
 import { removeDeadCode } from "./deadCode.js";
 import { identity } from "./identities.js";
@@ -8,7 +9,7 @@ import { identity } from "./identities.js";
  * the same to the last bit.
  */
 export function simplify(program: Program): Program {
-  return removeDeadCode(mergeEquations(program));
+  return removeDeadCode(afterPass("simplify", mergeEquations(program), "traced"));
 }
 
 /** Replaces equations that compute what is known already, here and in inner programs. */

@@ -1,4 +1,5 @@
 import { factsOf } from "../ir/opFacts.js";
+import { afterPass } from "../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../ir/program.js";
 
 /** A joint program cut where its late inputs come in. */
@@ -48,17 +49,19 @@ export function split(joint: Program, numEarly: number, numEarlyOutputs: number)
   for (const eqn of backwardEqns) eqn.ins.forEach(need);
   lateOutputs.forEach(need);
   const list = [...residuals.values()];
+  const forward = {
+    inputs: joint.inputs.slice(0, numEarly),
+    eqns: forwardEqns,
+    outputs: joint.outputs.slice(0, numEarlyOutputs),
+  };
+  const backward = {
+    inputs: [...list, ...joint.inputs.slice(numEarly)],
+    eqns: [...forwardEqns.filter((eqn) => again.has(eqn)), ...backwardEqns],
+    outputs: lateOutputs,
+  };
   return {
-    forward: {
-      inputs: joint.inputs.slice(0, numEarly),
-      eqns: forwardEqns,
-      outputs: joint.outputs.slice(0, numEarlyOutputs),
-    },
-    backward: {
-      inputs: [...list, ...joint.inputs.slice(numEarly)],
-      eqns: [...forwardEqns.filter((eqn) => again.has(eqn)), ...backwardEqns],
-      outputs: lateOutputs,
-    },
+    forward: afterPass("split, forward", forward, "traced"),
+    backward: afterPass("split, backward", backward, "traced"),
     residuals: list,
   };
 }

@@ -45,6 +45,7 @@ function vjpBody(
       return [...outs, ...pick(grads, activeIn)];
     },
     [...typesOf(body.inputs), ...outTypes],
+    "vjp of a body",
   );
   return split(simplify(program), numIns, body.outputs.length);
 }
@@ -105,6 +106,7 @@ export const scanRule: LinearizeRule<"scan"> = (ins, params, active, tools) => {
         return [...sums.map((sum, i) => ops.add(sum, at(ctConsts, i))), ...rest];
       },
       [...typesOf(invariants), ...typesOf(carryIn), ...xsIn.map(slice)],
+      "vjp of scan",
     );
     const grads = bind("scan", [...invariants, ...carryIn, ...xsIn], {
       body: simplify(program),
@@ -146,13 +148,17 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
   const parts = branches.map((branch) => vjpBody(branch, activeIn, activeOut, tools));
   const kept = parts.map(({ forward, residuals }) => residuals.filter((r) => inputIndex(forward, r) < 0));
   const forwardBranches = parts.map(({ forward }, b) => {
-    const { program } = traceFlat((args) => {
-      const withResiduals = { ...forward, outputs: [...forward.outputs, ...at(kept, b)] };
-      const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
-      const ones = (list: readonly Var[]) => list.map(({ type }) => ops.full(type.shape, 1, type.dtype));
-      const all = kept.map((list, i) => (i === b ? own : ones(list)));
-      return [...outs, ...all.flat()];
-    }, typesOf(operands));
+    const { program } = traceFlat(
+      (args) => {
+        const withResiduals = { ...forward, outputs: [...forward.outputs, ...at(kept, b)] };
+        const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
+        const ones = (list: readonly Var[]) => list.map(({ type }) => ops.full(type.shape, 1, type.dtype));
+        const all = kept.map((list, i) => (i === b ? own : ones(list)));
+        return [...outs, ...all.flat()];
+      },
+      typesOf(operands),
+      "vjp of cond",
+    );
     return simplify(program);
   });
   const results = bind("cond", ins, { branches: forwardBranches });
@@ -164,20 +170,24 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
     );
     const backwardIns = [...operands, ...residuals, ...cts];
     const backwardBranches = parts.map(({ forward, backward, residuals: wanted }, b) => {
-      const { program } = traceFlat((args) => {
-        const [ops_ = [], res = [], outCts = []] = cut(args, operands.length, residuals.length);
-        const own = at(cut(res, ...kept.map((list) => list.length)), b).values();
-        const values = wanted.map((residual) => {
-          const input = inputIndex(forward, residual);
-          return input >= 0
-            ? at(ops_, input)
-            : at(
-                [own.next().value].filter((t) => t !== undefined),
-                0,
-              );
-        });
-        return inline(backward, [...values, ...outCts]);
-      }, typesOf(backwardIns));
+      const { program } = traceFlat(
+        (args) => {
+          const [ops_ = [], res = [], outCts = []] = cut(args, operands.length, residuals.length);
+          const own = at(cut(res, ...kept.map((list) => list.length)), b).values();
+          const values = wanted.map((residual) => {
+            const input = inputIndex(forward, residual);
+            return input >= 0
+              ? at(ops_, input)
+              : at(
+                  [own.next().value].filter((t) => t !== undefined),
+                  0,
+                );
+          });
+          return inline(backward, [...values, ...outCts]);
+        },
+        typesOf(backwardIns),
+        "vjp of cond",
+      );
       return program;
     });
     const grads = bind("cond", [at(ins, 0), ...backwardIns], { branches: backwardBranches });
@@ -268,11 +278,15 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, too
   const unmapped = (spec: Spec) => used.filter(({ name }) => !spec.flat().includes(name));
   const kept = residuals.filter((residual) => inputIndex(forward, residual) < 0);
 
-  const { program: forwardBody } = traceFlat((args) => {
-    const withResiduals = { ...forward, outputs: [...forward.outputs, ...kept] };
-    const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
-    return [...outs, ...own.map((x) => (x.ndim === 0 ? ops.reshape(x, [1]) : x))];
-  }, typesOf(body.inputs));
+  const { program: forwardBody } = traceFlat(
+    (args) => {
+      const withResiduals = { ...forward, outputs: [...forward.outputs, ...kept] };
+      const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
+      return [...outs, ...own.map((x) => (x.ndim === 0 ? ops.reshape(x, [1]) : x))];
+    },
+    typesOf(body.inputs),
+    "vjp of shardMap",
+  );
   const stackedSpec = (rank: number): Spec => [...everywhere, ...range(Math.max(rank, 1) - 1).map(() => [])];
   const keptSpecs = kept.map(({ type }) => stackedSpec(type.shape.length));
   const results = bind("shardMap", ins, {
@@ -295,25 +309,29 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, too
       ...kept.map(({ type }) => (type.shape.length === 0 ? { dtype: type.dtype, shape: [1] } : type)),
       ...pick(typesOf(body.outputs), activeOut),
     ];
-    const { program } = traceFlat((args) => {
-      const [given = [], own = [], outCts = []] = cut(args, operands.length, kept.length);
-      const nextGiven = given.values();
-      const nextOwn = own.values();
-      const values = residuals.map((residual) => {
-        const source = inputIndex(forward, residual) >= 0 ? nextGiven : nextOwn;
-        const value = at(
-          [source.next().value].filter((t) => t !== undefined),
-          0,
-        );
-        return ops.reshape(value, residual.type.shape);
-      });
-      const shares = outCts.map((ct, i) => {
-        const copies = unmapped(at(activeSpecs, i)).reduce((n, { size }) => n * size, 1);
-        return copies === 1 ? ct : ops.mul(ct, 1 / copies);
-      });
-      const grads = inline(backward, [...values, ...shares]);
-      return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i))));
-    }, blockTypes);
+    const { program } = traceFlat(
+      (args) => {
+        const [given = [], own = [], outCts = []] = cut(args, operands.length, kept.length);
+        const nextGiven = given.values();
+        const nextOwn = own.values();
+        const values = residuals.map((residual) => {
+          const source = inputIndex(forward, residual) >= 0 ? nextGiven : nextOwn;
+          const value = at(
+            [source.next().value].filter((t) => t !== undefined),
+            0,
+          );
+          return ops.reshape(value, residual.type.shape);
+        });
+        const shares = outCts.map((ct, i) => {
+          const copies = unmapped(at(activeSpecs, i)).reduce((n, { size }) => n * size, 1);
+          return copies === 1 ? ct : ops.mul(ct, 1 / copies);
+        });
+        const grads = inline(backward, [...values, ...shares]);
+        return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i))));
+      },
+      blockTypes,
+      "vjp of shardMap",
+    );
     const grads = bind(
       "shardMap",
       [...operands.map(({ tensor }) => tensor), ...stacked, ...pick(cts, activeOut)],

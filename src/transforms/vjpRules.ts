@@ -112,8 +112,8 @@ const padPull: Pull<"pad"> = ({ ct, ins, params: { low, high, interior } }) => {
   const dx = () => {
     const none = low.map(() => 0);
     const cropped = ops.pad(ct, Tensor.scalar(0, ct.dtype), {
-      low: low.map((n) => -n),
-      high: high.map((n) => -n),
+      low: low.map((n) => 0 - n),
+      high: high.map((n) => 0 - n),
       interior: none,
     });
     return x.size === 0

@@ -89,6 +89,7 @@ export function vmap<A extends readonly unknown[], R>(
       traceFlat(
         apply,
         ins.map(({ type }) => type),
+        "vmap",
       ).program;
     return unflatten<R>(outStructure, isTracing() ? apply(ins) : callProgram(whole(), ins, place));
   };

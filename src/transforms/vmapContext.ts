@@ -100,11 +100,15 @@ export function batchProgram(
 ): BatchedProgram {
   let batchedOutputs: boolean[] = [];
   const types = program.inputs.map(({ type }, i) => (batchedInputs[i] ? batchedType(type, context) : type));
-  const traced = traceFlat((ins) => {
-    const values = context.evaluate(program, withFlags(ins, batchedInputs), context);
-    batchedOutputs = values.map((value, i) => value.batched || wanted[i] === true);
-    return values.map((value, i) => (batchedOutputs[i] ? materialize(value, context) : value.tensor));
-  }, types);
+  const traced = traceFlat(
+    (ins) => {
+      const values = context.evaluate(program, withFlags(ins, batchedInputs), context);
+      batchedOutputs = values.map((value, i) => value.batched || wanted[i] === true);
+      return values.map((value, i) => (batchedOutputs[i] ? materialize(value, context) : value.tensor));
+    },
+    types,
+    "vmap",
+  );
   return { program: traced.program, batchedOutputs };
 }
 

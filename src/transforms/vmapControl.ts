@@ -106,7 +106,11 @@ function whileAny(
   const active = goesOn(conditionConsts, start);
   const typesOf = (tensors: readonly Tensor[]): TensorType[] => tensors.map(({ type }) => type);
 
-  const anyActive = traceFlat((args) => [ops.reduceMax(at(args, 0), [0])], typesOf([active, ...start]));
+  const anyActive = traceFlat(
+    (args) => [ops.reduceMax(at(args, 0), [0])],
+    typesOf([active, ...start]),
+    "vmap of while",
+  );
   const step = traceFlat(
     (args) => {
       const innerConsts = withFlags(args.slice(0, consts.length), flagsOf(consts));
@@ -120,6 +124,7 @@ function whileAny(
       return [goesOn(innerConsts.slice(0, conditionConsts.length), after), ...after];
     },
     typesOf([...tensorsOf(consts), active, ...start]),
+    "vmap of while",
   );
   const outs = bind("while", [...tensorsOf(consts), active, ...start], {
     condition: anyActive.program,
@@ -202,6 +207,7 @@ function customVjp(ins: readonly Batched[], params: OpParams["customVjp"], conte
         return isBatched || cotangent.batched ? sumOverBatch(cotangent, context) : cotangent.tensor;
       }),
     backward.inputs.map(({ type }, i) => (backwardFlags[i] ? batchedType(type, context) : type)),
+    "vmap of customVjp",
   );
   const outs = bind("customVjp", tensorsOf(operands), {
     ...params,

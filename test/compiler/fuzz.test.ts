@@ -18,7 +18,7 @@ describe("compiled programs agree with the reference engine", () => {
   test("random programs of all data types", () => {
     for (const seed of range(count).map((i) => first + i)) {
       const program = randomProgram({ seed, numEqns: 4 + (seed % 20) });
-      verify(program, "perDevice");
+      verify(program, "partitioned");
       const donated = program.inputs.map((_, i) => (seed + i) % 3 === 0);
       const difference = findDifference(program, randomInputs(program, mesh, seed), {
         mesh,
@@ -33,7 +33,7 @@ describe("compiled programs agree with the reference engine", () => {
     const types: DType[] = ["float32", "int32", "bool"];
     for (const seed of range(count).map((i) => first + 100_000 + i)) {
       const program = randomProgram({ seed, numEqns: 10 + (seed % 30), types });
-      verify(program, "perDevice");
+      verify(program, "partitioned");
       const difference = findDifference(program, randomInputs(program, mesh, seed), { mesh, features });
       expect(difference, `seed ${seed}`).toBeUndefined();
     }
@@ -46,7 +46,7 @@ describe("compiled programs agree with the reference engine", () => {
     ];
     for (const seed of range(count / 2).map((i) => first + 200_000 + i)) {
       const program = randomProgram({ seed, numEqns: 4 + (seed % 16), axes });
-      verify(program, "perDevice");
+      verify(program, "partitioned");
       const inputs = randomInputs(program, { axes }, seed);
       const difference = findDifference(program, inputs, { mesh: { axes } });
       expect(difference, `seed ${seed}`).toBeUndefined();

@@ -104,7 +104,7 @@ export function expectSharded(
   ),
 ): PartitionedProgram {
   const parts = partition(verify(program), mesh, fixed);
-  const simple = verify(simplify(verify(parts.program, "perDevice")), "perDevice");
+  const simple = verify(simplify(verify(parts.program, "partitioned")), "partitioned");
   const positions = range(axesSize(mesh.axes));
   const blocks = ins.map((x, i) => positions.map((p) => blockOf(x, at(parts.inSpecs, i), mesh, p)));
   const whole = oracleFor(

@@ -4,6 +4,7 @@ import { liveEqns } from "../../ir/liveness.js";
 import { axesSize } from "../../ir/mesh.js";
 import { type BinaryOp, isCollective, type ReduceOp, type UnaryOp } from "../../ir/opFacts.js";
 import type { OpName } from "../../ir/ops.js";
+import { afterPass } from "../../ir/passes.js";
 import {
   type Atom,
   type Eqn,
@@ -23,7 +24,7 @@ import { Rewriter } from "./rewriter.js";
 /**
  * Brings a per-device program into the small language that the later passes understand:
  *
- * * `remat`, `customVjp`, `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
+ * * `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
  * * 16-bit floats are reduced, scanned and multiplied in float32;
  * * integer matrix products are products and sums;
  * * sums of padded blocks that tile a tensor are concatenations;
@@ -32,7 +33,9 @@ import { Rewriter } from "./rewriter.js";
  * * what nothing needs is dropped.
  */
 export function normalise(program: Program): Program {
-  return dropUnused(joinPads(new Rewriter(rewriteEqn).program(program)));
+  const rewritten = afterPass("normalise", new Rewriter(rewriteEqn).program(program), "lowered");
+  const joined = afterPass("joinPads", joinPads(rewritten), "lowered");
+  return afterPass("dropUnused", dropUnused(joined), "lowered");
 }
 
 /** Keeps the equations whose results are needed; collectives stay, since other devices wait for them. */
@@ -56,10 +59,6 @@ const passOn: Rewrite<OpName> = (r, { ins, outs }) => {
   outs.forEach((out, i) => {
     r.replace(out, at(ins, i));
   });
-};
-
-const openCall: Rewrite<"remat" | "customVjp"> = (r, { params, ins, outs }) => {
-  r.inline(params.body, ins, outs);
 };
 
 const normaliseBodies: Rewrite<OpName> = (r, eqn) => r.keep(mapInnerPrograms(eqn, normalise));
@@ -126,8 +125,8 @@ const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K
   scan: normaliseBodies,
   while: normaliseBodies,
   cond: normaliseBodies,
-  remat: openCall,
-  customVjp: openCall,
+  remat: unknown,
+  customVjp: unknown,
 
   psum: keep,
   pmax: keep,

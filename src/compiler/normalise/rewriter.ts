@@ -79,28 +79,4 @@ export class Rewriter {
     const shape = permutation.map((d) => at(x.type.shape, d));
     return this.make("transpose", [x], tensorType(x.type.dtype, shape), { permutation });
   }
-
-  /** Inlines a body: its inputs become the operands, its outputs the results. */
-  inline(body: Program, ins: readonly Atom[], outs: readonly Var[]): void {
-    const outer = this.values;
-    const source = this.source;
-    this.values = new Map(outer);
-    body.inputs.forEach((input, i) => {
-      this.values.set(input.id, at(ins, i));
-    });
-    // The same body can be inlined twice, so its values get fresh names.
-    for (const eqn of body.eqns) {
-      const fresh = eqn.outs.map((out) => newVar(out.type));
-      this.eqn({ ...eqn, outs: fresh });
-      eqn.outs.forEach((out, i) => {
-        this.values.set(out.id, this.atom(at(fresh, i)));
-      });
-    }
-    const results = body.outputs.map((a) => this.atom(a));
-    this.values = outer;
-    this.source = source;
-    outs.forEach((out, i) => {
-      this.values.set(out.id, at(results, i));
-    });
-  }
 }

@@ -70,7 +70,7 @@ class ReferenceEngine implements Engine {
   compile(program: Program, options: CompileOptions): Executable {
     const { mesh, devices, donated = [], name = "program" } = options;
     this.checkOpen("compile");
-    verify(program, "perDevice");
+    verify(program, "partitioned");
     const numPositions = axesSize(mesh.axes);
     if (devices.length !== numPositions) {
       throw new ValueError(

@@ -143,7 +143,7 @@ export class ThreadsEngine implements Engine {
   }
 
   compile(program: Program, options: CompileOptions): Executable {
-    verify(program, "perDevice");
+    verify(program, "partitioned");
     return this.load(compileProgram(program, { ...options, features: this.features }), options);
   }
 

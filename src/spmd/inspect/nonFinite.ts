@@ -1,6 +1,5 @@
 import type { OpName } from "../../ir/ops.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { inlineCalls } from "../partition/inlineCalls.js";
 import { type JitOptions, nameOf, type PerDevice, perDevice } from "../run/call.js";
 import { run } from "../run/execute.js";
 import { type Culprit, type Frame, findCulprit } from "./blame.js";
@@ -86,7 +85,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
     const parts = perDevice(fn, args, options);
     const { inputs, inSpecs, target } = parts;
     const { engine, devices, mesh } = target;
-    const { program, layout } = watch(inlineCalls(parts.program));
+    const { program, layout } = watch(parts.program);
     if (layout.size === 0) return undefined;
     const executable = engine.compile(program, {
       mesh,

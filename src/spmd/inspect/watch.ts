@@ -83,14 +83,18 @@ function watchLevel(
 ): Watched {
   const level = new Level();
   const types = program.inputs.map(({ type }) => type);
-  const traced = traceFlat((tensors) => {
-    const values = new Environment(program.inputs, tensors);
-    program.inputs.forEach((input, i) => {
-      if (isOwn(i)) level.watch(input, at(tensors, i));
-    });
-    for (const eqn of program.eqns) atSource(eqn.source, () => level.apply(eqn, values));
-    return results(values.read(program.outputs), level.statuses());
-  }, types);
+  const traced = traceFlat(
+    (tensors) => {
+      const values = new Environment(program.inputs, tensors);
+      program.inputs.forEach((input, i) => {
+        if (isOwn(i)) level.watch(input, at(tensors, i));
+      });
+      for (const eqn of program.eqns) atSource(eqn.source, () => level.apply(eqn, values));
+      return results(values.read(program.outputs), level.statuses());
+    },
+    types,
+    "watch",
+  );
   return { program: traced.program, layout: { program, ...level.places } };
 }
 
@@ -200,6 +204,7 @@ class Level {
         ];
       },
       [...body.inputs, ...extra].map(({ type }) => type),
+      "watch",
     );
     const starts = [int(0), int(-1), ops.zeros({ dtype: "int32", shape: [size] })];
     const outs = bind("while", [...ins, ...starts], {

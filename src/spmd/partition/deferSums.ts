@@ -1,6 +1,7 @@
 import { isFloat } from "../../ir/dtype.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { linearOperand } from "../../ir/opFacts.js";
+import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { countUses } from "./joinSums.js";
@@ -44,7 +45,8 @@ export function deferSums(body: Program, carries: readonly number[], varying: re
       dropped.set(loop, here.set(at(sum.outs, 0).id, at(sum.ins, 0)));
     }
   });
-  return { body: sums.size === 0 ? body : withoutSums(body, undefined, dropped), sums };
+  if (sums.size === 0) return { body, sums };
+  return { body: afterPass("deferSums", withoutSums(body, undefined, dropped), "partitioned"), sums };
 }
 
 /** The body of a loop while sums are looked for in it. */

@@ -9,6 +9,7 @@ import {
   sameSpec,
 } from "../../ir/mesh.js";
 import type { OpParams } from "../../ir/ops.js";
+import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at, formatType, range, type TensorType } from "../../ir/shape.js";
 import { atSource, bind, traceFlat } from "../../trace/builder.js";
@@ -85,7 +86,8 @@ export function partition(
   whole: MeshShape,
   fixed: PartitionRequest = {},
 ): PartitionedProgram {
-  const program = ownConstants(inlineCalls(original));
+  const inlined = afterPass("inlineCalls", inlineCalls(original), "traced");
+  const program = afterPass("ownConstants", ownConstants(inlined), "traced");
   const mesh = busyMesh(whole);
   const shardings = new Shardings();
   const fix = (atoms: readonly Atom[], specs: readonly (Spec | undefined)[] | undefined) =>
@@ -108,8 +110,9 @@ export function partition(
       return given ? specOn(mesh, given) : { atLeast: shardings.get(atom) };
     }),
   );
+  const ringed = ringProducts(removeDeadCode(result), inSpecs, fixed.overlap ?? []);
   return {
-    program: ringProducts(removeDeadCode(result), inSpecs, fixed.overlap ?? []),
+    program: afterPass("partition", ringed, "partitioned"),
     inSpecs,
     outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
     gathers: partitioner.gathers,
@@ -157,18 +160,23 @@ class Partitioner {
   ): { readonly program: Program; readonly outSpecs: readonly Spec[] } {
     const types = program.inputs.map(({ type }, i) => this.blockType(type, at(inSpecs, i)));
     let outSpecs: readonly Spec[] = [];
-    const traced = traceFlat((blocks) => {
-      const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
-      const outs = this.evaluate(program, ins);
-      outSpecs = outs.map(({ spec }, i) => {
-        const chosen = choose(at(wanted, i), spec);
-        return at(program.outputs, i).type.shape.map((_, d) => chosen[d] ?? []);
-      });
-      return outs.map((value, i) =>
-        this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
-      );
-    }, types);
-    return { program: joinSums(removeDeadCode(traced.program)), outSpecs };
+    const traced = traceFlat(
+      (blocks) => {
+        const ins = blocks.map((block, i): Blocks => ({ kind: "blocks", block, spec: at(inSpecs, i) }));
+        const outs = this.evaluate(program, ins);
+        outSpecs = outs.map(({ spec }, i) => {
+          const chosen = choose(at(wanted, i), spec);
+          return at(program.outputs, i).type.shape.map((_, d) => chosen[d] ?? []);
+        });
+        return outs.map((value, i) =>
+          this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
+        );
+      },
+      types,
+      "partition",
+    );
+    const joined = joinSums(removeDeadCode(traced.program));
+    return { program: afterPass("joinSums", joined, "partitioned"), outSpecs };
   }
 
   private blockType(type: TensorType, spec: Spec): TensorType {

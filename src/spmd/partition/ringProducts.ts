@@ -1,5 +1,6 @@
 import { isFloat, sumType } from "../../ir/dtype.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
+import { afterPass } from "../../ir/passes.js";
 import { type Atom, type Eqn, mapInnerPrograms, type Program } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
 import { atSource, Environment, rebind, traceFlat } from "../../trace/builder.js";
@@ -30,7 +31,7 @@ export function ringProducts(program: Program, inSpecs: readonly Spec[], names: 
   varyingOutputs(program, inputs, (eqn, ins) => operands.set(eqn, ins));
   const varies: Varies = (dot, side, axis) =>
     operands.get(dot)?.[side === "lhs" ? 0 : 1]?.has(axis.name) === true;
-  return removeDeadCode(rewrite(program, new Set(names), varies));
+  return removeDeadCode(afterPass("ringProducts", rewrite(program, new Set(names), varies), "partitioned"));
 }
 
 type Dot = Eqn<"dotGeneral">;
@@ -115,6 +116,7 @@ function rewrite(program: Program, names: ReadonlySet<string>, varies: Varies): 
       return environment.read(program.outputs);
     },
     program.inputs.map(({ type }) => type),
+    "ringProducts",
   );
   return result;
 }

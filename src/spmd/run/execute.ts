@@ -1,6 +1,7 @@
 import type { Engine, Executable } from "../../ir/engine.js";
 import { ShardingError } from "../../ir/errors.js";
 import { blockShape, formatMesh, formatSpec, type Spec } from "../../ir/mesh.js";
+import { afterPass } from "../../ir/passes.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
 import { watch } from "../../ir/reclaim.js";
@@ -14,6 +15,7 @@ import { Tensor } from "../../trace/tensor.js";
 import { meshAt } from "../mesh/mesh.js";
 import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
+import { inlineCalls } from "../partition/inlineCalls.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
 import { reshard } from "../partition/reshard.js";
 import { Recent } from "./recent.js";
@@ -61,8 +63,9 @@ function compileFor(program: Program, request: CompileRequest): Compiled {
   };
 }
 
-/** A program for a single device in the form of a partitioned one. */
-export function unsplit(program: Program): PartitionedProgram {
+/** A program for a single device in the form of a partitioned one: nothing is split, calls are gone as well. */
+export function unsplit(original: Program): PartitionedProgram {
+  const program = afterPass("inlineCalls", inlineCalls(original), "partitioned");
   const whole = (atoms: Program["outputs"]) => atoms.map(({ type }) => replicatedSpec(type.shape.length));
   return { program, inSpecs: whole(program.inputs), outSpecs: whole(program.outputs), gathers: [] };
 }

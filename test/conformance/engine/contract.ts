@@ -143,8 +143,20 @@ export function describeContract(open: (numDevices: number) => Engine): void {
     test("a program that is not per-device is refused", () => {
       const engine = newEngine();
       const params = { mesh: pair, manual: ["x"], inSpecs: [[[]]], outSpecs: [[[]]], body: double };
-      const program = buildProgram([type], (emit, x) => emit("shardMap", [x], params));
-      expect(() => engine.compile(program, { mesh: single, devices: [0] })).toThrow(/shardMap must be gone/);
+      const halves = { body: double, forward: double, backward: double, numCaptures: 0, numResiduals: 0 };
+      const programs = {
+        shardMap: buildProgram([type], (emit, x) => emit("shardMap", [x], params)),
+        shardingConstraint: buildProgram([type], (emit, x) =>
+          emit("shardingConstraint", [x], { mesh: pair, spec: [["x"]] }),
+        ),
+        remat: buildProgram([type], (emit, x) =>
+          emit("remat", [x], { body: double, policy: { kind: "nothing" } }),
+        ),
+        customVjp: buildProgram([type], (emit, x) => emit("customVjp", [x], halves)),
+      };
+      for (const [op, program] of Object.entries(programs)) {
+        expect(() => engine.compile(program, { mesh: single, devices: [0] })).toThrow(`${op} must be gone`);
+      }
     });
 
     test("a released program is not run again; what it was running finishes", async () => {

@@ -1,0 +1,65 @@
+import { printEqn } from "./print.js";
+import { type Atom, type Eqn, innerPrograms, type Program, type Var } from "./program.js";
+import { sameType } from "./shape.js";
+
+/**
+ * Where two programs first differ, in words, or undefined when they are the same but for the identities of their
+ * values and the source lines of their equations.
+ */
+export function findDifference(a: Program, b: Program): string | undefined {
+  const twins = new Map<number, number>();
+  const defines = (left: readonly Var[], right: readonly Var[]) =>
+    left.length === right.length &&
+    left.every((variable, i) => {
+      const twin = right[i];
+      if (!twin || !sameType(variable.type, twin.type)) return false;
+      twins.set(variable.id, twin.id);
+      return true;
+    });
+  const reads = (left: readonly Atom[], right: readonly Atom[]) =>
+    left.length === right.length && left.every((atom, i) => sameAtom(atom, right[i], twins));
+  if (!defines(a.inputs, b.inputs)) return "the inputs differ";
+  if (a.eqns.length !== b.eqns.length) return `${a.eqns.length} and ${b.eqns.length} equations`;
+  for (const [i, eqn] of a.eqns.entries()) {
+    const other = b.eqns[i];
+    if (!other || eqn.op !== other.op || !reads(eqn.ins, other.ins)) return `operands of ${printEqn(eqn)}`;
+    const inside = findInside(eqn, other);
+    if (inside !== undefined) return inside;
+    if (!defines(eqn.outs, other.outs)) return `results of ${printEqn(eqn)}`;
+  }
+  return reads(a.outputs, b.outputs) ? undefined : "the outputs differ";
+}
+
+function sameAtom(a: Atom, b: Atom | undefined, twins: ReadonlyMap<number, number>): boolean {
+  if (!b || !sameType(a.type, b.type)) return false;
+  if (a.kind === "literal") return b.kind === "literal" && Object.is(a.value, b.value);
+  return b.kind === "var" && twins.get(a.id) === b.id;
+}
+
+function findInside(a: Eqn, b: Eqn): string | undefined {
+  const [left, right] = [innerPrograms(a), innerPrograms(b)];
+  const isProgram = new Set<unknown>([...left, ...right].map(([, program]) => program));
+  const same = (x: unknown, y: unknown) => samePlain(x, y, (value) => isProgram.has(value));
+  if (left.length !== right.length || !same(a.params, b.params)) return `parameters of ${printEqn(a)}`;
+  for (const [i, [, program]] of left.entries()) {
+    const other = right[i];
+    const inside = other && findDifference(program, other[1]);
+    if (inside !== undefined) return inside;
+  }
+  return undefined;
+}
+
+/** Whether two values are the same plain data: lists, records, strings, numbers and booleans, nothing else. */
+function samePlain(a: unknown, b: unknown, skip: (value: unknown) => boolean): boolean {
+  if (skip(a) && skip(b)) return true;
+  if (Array.isArray(a)) {
+    return Array.isArray(b) && a.length === b.length && a.every((item, i) => samePlain(item, b[i], skip));
+  }
+  if (typeof a !== "object" || a === null) return Object.is(a, b);
+  if (typeof b !== "object" || b === null) return false;
+  if (Object.getPrototypeOf(a) !== Object.prototype || Object.getPrototypeOf(b) !== Object.prototype)
+    return false;
+  const [left, right] = [new Map(Object.entries(a)), new Map(Object.entries(b))];
+  if (left.size !== right.size) return false;
+  return [...left].every(([key, value]) => right.has(key) && samePlain(value, right.get(key), skip));
+}

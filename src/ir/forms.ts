@@ -1,0 +1,372 @@
+import { type DType, dtypes, isDType } from "./dtype.js";
+import {
+  type DimConstraint,
+  formatMesh,
+  formatSpec,
+  type MeshAxis,
+  type MeshShape,
+  type Spec,
+} from "./mesh.js";
+import type { CompareDirection, OpName, OpParams, RematPolicy } from "./ops.js";
+import type { Atom, Program } from "./program.js";
+import type { Scanner } from "./scanner.js";
+
+/** How a parameter stands in a printed program, in both directions. */
+export interface Form<T> {
+  print(value: T): string;
+  parse(scanner: Scanner): T;
+}
+
+type ProgramNames<K extends OpName> = {
+  [P in keyof OpParams[K]]: OpParams[K][P] extends Program | readonly Program[] ? P : never;
+}[keyof OpParams[K]];
+
+type Values<K extends OpName> = Omit<OpParams[K], ProgramNames<K>>;
+
+/** How an equation's parameters stand in a printed program. */
+export interface OpForm<K extends OpName> {
+  /** What stands in braces behind the operands, `name: value` each; nothing stands there for an empty list. */
+  print(params: Values<K>, ins: readonly Atom[]): readonly string[];
+  /** Reads what {@link print} wrote, without the braces. */
+  parse(scanner: Scanner, ins: readonly Atom[]): Values<K>;
+  /** The parameters that are programs, one or a list of them, which stand behind the braces. */
+  readonly programs: { readonly [P in ProgramNames<K>]: "one" | "list" };
+}
+
+const count: Form<number> = { print: String, parse: (scanner) => scanner.integer("a whole number") };
+
+const flag: Form<boolean> = {
+  print: String,
+  parse: (scanner) =>
+    scanner.eat("true") ? true : scanner.eat("false") ? false : scanner.fail("true or false"),
+};
+
+const text: Form<string> = {
+  print: (value) => JSON.stringify(value),
+  parse: (scanner) => scanner.string("a name"),
+};
+
+const dtype: Form<DType> = {
+  print: String,
+  parse(scanner) {
+    const start = scanner.here;
+    const name = scanner.word("a data type");
+    return isDType(name) ? name : scanner.failAt(start, `a data type (${dtypes.join(", ")})`);
+  },
+};
+
+function oneOf<T extends string>(names: { readonly [N in T]: true }): Form<T> {
+  const isOne = (name: string): name is T => Object.hasOwn(names, name);
+  return {
+    print: String,
+    parse(scanner) {
+      const what = Object.keys(names).join(" or ");
+      const start = scanner.here;
+      const name = scanner.word(what);
+      return isOne(name) ? name : scanner.failAt(start, what);
+    },
+  };
+}
+
+function list<T>(form: Form<T>, separator = ","): Form<readonly T[]> {
+  return {
+    print: (values) => `[${values.map((value) => form.print(value)).join(separator)}]`,
+    parse: (scanner) => scanner.list("[", "]", () => form.parse(scanner)),
+  };
+}
+
+const counts = list(count);
+
+/** An axis name: a bare word where it is one. */
+function axisName(scanner: Scanner): string {
+  return scanner.sees('"') ? scanner.string("an axis name") : scanner.word("an axis name");
+}
+
+const axes: Form<readonly MeshAxis[]> = {
+  print: (value) => formatMesh({ axes: value }),
+  parse: (scanner) =>
+    scanner.list("{", "}", () => {
+      const name = axisName(scanner);
+      scanner.expect(":");
+      return { name, size: scanner.integer("the size of the axis") };
+    }),
+};
+
+const mesh: Form<MeshShape> = {
+  print: formatMesh,
+  parse: (scanner) => ({ axes: axes.parse(scanner) }),
+};
+
+const constraint: Form<readonly DimConstraint[]> = {
+  print: formatSpec,
+  parse(scanner) {
+    scanner.expect("P");
+    return scanner.list("(", ")", (): DimConstraint => {
+      if (scanner.eat("UNCONSTRAINED")) return "unconstrained";
+      if (scanner.eat("null")) return [];
+      const axis = () => scanner.string("the name of an axis");
+      if (scanner.sees("[")) return scanner.list("[", "]", axis);
+      return scanner.sees('"') ? [axis()] : scanner.fail("an axis, a list of axes, null or UNCONSTRAINED");
+    });
+  },
+};
+
+const spec: Form<Spec> = {
+  print: formatSpec,
+  parse(scanner) {
+    const start = scanner.here;
+    const dims = constraint.parse(scanner).map((dim) => (dim === "unconstrained" ? undefined : dim));
+    return dims.every((dim) => dim !== undefined)
+      ? dims
+      : scanner.failAt(start, "a spec without UNCONSTRAINED");
+  },
+};
+
+const specs = list(spec, ", ");
+
+const hops: Form<readonly (readonly [number, number])[]> = {
+  print: (pairs) => `[${pairs.map(([source, target]) => `${source}→${target}`).join(", ")}]`,
+  parse: (scanner) =>
+    scanner.list("[", "]", () => {
+      const source = count.parse(scanner);
+      scanner.expect("→");
+      return [source, count.parse(scanner)] as const;
+    }),
+};
+
+/** Policies hold policies; more of them in each other than this are no policy but an attack. */
+const MAX_POLICIES = 64;
+
+const policy: Form<RematPolicy> = {
+  print(value) {
+    switch (value.kind) {
+      case "names":
+      case "exceptNames":
+        return `${value.kind}(${value.names.map(text.print).join(", ")})`;
+      case "either":
+        return `either(${value.policies.map(policy.print).join(", ")})`;
+      default:
+        return value.kind;
+    }
+  },
+  parse: (scanner) => parsePolicy(scanner, 0),
+};
+
+const policyKind = oneOf<RematPolicy["kind"]>({
+  nothing: true,
+  everything: true,
+  dots: true,
+  dotsWithNoBatchDims: true,
+  names: true,
+  exceptNames: true,
+  either: true,
+});
+
+function parsePolicy(scanner: Scanner, depth: number): RematPolicy {
+  if (depth > MAX_POLICIES) scanner.fail(`at most ${MAX_POLICIES} policies in each other`);
+  const kind = policyKind.parse(scanner);
+  switch (kind) {
+    case "names":
+    case "exceptNames":
+      return { kind, names: scanner.list("(", ")", () => text.parse(scanner)) };
+    case "either":
+      return { kind, policies: scanner.list("(", ")", () => parsePolicy(scanner, depth + 1)) };
+    default:
+      return { kind };
+  }
+}
+
+/** Reads the name of a parameter. */
+function field(scanner: Scanner, name: string): void {
+  if (!scanner.eat(`${name}:`)) scanner.fail(`the parameter "${name}:"`);
+}
+
+type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]: Form<Values<K>[P]> };
+
+/** The form of an op whose parameters stand by their names, in the order given here. */
+function fields<K extends OpName>(
+  forms: ValueForms<K>,
+  programs: { readonly [P in ProgramNames<K>]: "one" | "list" },
+): OpForm<K> {
+  const entries = Object.entries<Form<unknown>>(forms);
+  return {
+    print(params) {
+      const values = new Map<string, unknown>(Object.entries(params));
+      return entries.map(([name, form]) => `${name}: ${form.print(values.get(name))}`);
+    },
+    parse(scanner) {
+      const values = entries.map(([name, form], i) => {
+        if (i > 0) scanner.expect(",");
+        field(scanner, name);
+        return [name, form.parse(scanner)];
+      });
+      // The table's type has a form for every parameter.
+      return Object.fromEntries(values) as Values<K>;
+    },
+    programs,
+  };
+}
+
+const dotGeneral: OpForm<"dotGeneral"> = {
+  print({ lhsContract, rhsContract, lhsBatch, rhsBatch, dtype: result }, ins) {
+    const pair = (lhs: readonly number[], rhs: readonly number[]) =>
+      `${counts.print(lhs)}x${counts.print(rhs)}`;
+    const isBatched = lhsBatch.length > 0 || rhsBatch.length > 0;
+    return [
+      `contract: ${pair(lhsContract, rhsContract)}`,
+      ...(isBatched ? [`batch: ${pair(lhsBatch, rhsBatch)}`] : []),
+      ...(ins.every(({ type }) => type.dtype === result) ? [] : [`dtype: ${result}`]),
+    ];
+  },
+  parse(scanner, ins) {
+    const pair = () => {
+      const lhs = counts.parse(scanner);
+      scanner.expect("x");
+      return [lhs, counts.parse(scanner)] as const;
+    };
+    field(scanner, "contract");
+    const [lhsContract, rhsContract] = pair();
+    let [lhsBatch, rhsBatch]: (readonly number[])[] = [[], []];
+    let more = scanner.eat(",");
+    if (more && scanner.eat("batch:")) {
+      [lhsBatch, rhsBatch] = pair();
+      more = scanner.eat(",");
+    }
+    if (more) field(scanner, "dtype");
+    const given = more ? dtype.parse(scanner) : ins[0]?.type.dtype;
+    const result = given ?? scanner.fail("two operands before the parameters");
+    return { lhsContract, rhsContract, lhsBatch: lhsBatch ?? [], rhsBatch: rhsBatch ?? [], dtype: result };
+  },
+  programs: {},
+};
+
+const shardMap: OpForm<"shardMap"> = {
+  print({ mesh: whole, manual, inSpecs, outSpecs }) {
+    const isAll =
+      manual.length === whole.axes.length && manual.every((name, i) => name === whole.axes[i]?.name);
+    return [
+      `mesh: ${mesh.print(whole)}`,
+      ...(isAll ? [] : [`manual: ${list(text, ", ").print(manual)}`]),
+      `in: ${specs.print(inSpecs)}`,
+      `out: ${specs.print(outSpecs)}`,
+    ];
+  },
+  parse(scanner) {
+    field(scanner, "mesh");
+    const whole = mesh.parse(scanner);
+    scanner.expect(",");
+    let manual: readonly string[] = whole.axes.map(({ name }) => name);
+    if (scanner.eat("manual:")) {
+      manual = list(text).parse(scanner);
+      scanner.expect(",");
+    }
+    field(scanner, "in");
+    const inSpecs = specs.parse(scanner);
+    scanner.expect(",");
+    field(scanner, "out");
+    return { mesh: whole, manual, inSpecs, outSpecs: specs.parse(scanner) };
+  },
+  programs: { body: "one" },
+};
+
+const direction = oneOf<CompareDirection>({ eq: true, ne: true, lt: true, le: true, gt: true, ge: true });
+const combine = oneOf<OpParams["scatter"]["combine"]>({ add: true, set: true });
+
+const none = fields<"neg">({}, {});
+
+/** How the parameters of every op are printed and read. */
+const opForms: { readonly [K in OpName]: OpForm<K> } = {
+  neg: none,
+  exp: none,
+  expm1: none,
+  log: none,
+  log1p: none,
+  tanh: none,
+  sin: none,
+  cos: none,
+  sqrt: none,
+  rsqrt: none,
+  cbrt: none,
+  abs: none,
+  sign: none,
+  floor: none,
+  ceil: none,
+  round: none,
+  erf: none,
+  erfInv: none,
+  logistic: none,
+  not: none,
+  isFinite: none,
+  convert: fields({ dtype }, {}),
+  bitcast: fields({ dtype }, {}),
+  add: none,
+  sub: none,
+  mul: none,
+  div: none,
+  rem: none,
+  pow: none,
+  max: none,
+  min: none,
+  and: none,
+  or: none,
+  xor: none,
+  shl: none,
+  shrLogical: none,
+  shrArithmetic: none,
+  atan2: none,
+  compare: fields({ direction }, {}),
+  select: none,
+  clamp: none,
+  threefry2x32: none,
+  name: fields({ name: text }, {}),
+  stopGradient: none,
+  optimizationBarrier: none,
+  iota: fields({ dtype, shape: counts, dim: count }, {}),
+  broadcastInDim: fields({ shape: counts, dims: counts }, {}),
+  reshape: fields({ shape: counts }, {}),
+  transpose: fields({ permutation: counts }, {}),
+  reverse: fields({ dims: counts }, {}),
+  slice: fields({ starts: counts, limits: counts, strides: counts }, {}),
+  pad: fields({ low: counts, high: counts, interior: counts }, {}),
+  concatenate: fields({ dim: count }, {}),
+  dynamicSlice: fields({ sizes: counts }, {}),
+  dynamicUpdateSlice: none,
+  gather: fields({ dim: count, batchDims: count }, {}),
+  scatter: fields({ dim: count, batchDims: count, combine }, {}),
+  reduceSum: fields({ dims: counts }, {}),
+  reduceMax: fields({ dims: counts }, {}),
+  reduceMin: fields({ dims: counts }, {}),
+  argmax: fields({ dim: count }, {}),
+  argmin: fields({ dim: count }, {}),
+  cumsum: fields({ dim: count, reverse: flag }, {}),
+  sort: fields({ dim: count, numKeys: count }, {}),
+  dotGeneral,
+  scan: fields({ length: count, reverse: flag, numConsts: count, numCarry: count }, { body: "one" }),
+  while: fields({ numConditionConsts: count, numBodyConsts: count }, { condition: "one", body: "one" }),
+  cond: fields({}, { branches: "list" }),
+  remat: fields({ policy }, { body: "one" }),
+  customVjp: fields(
+    { numCaptures: count, numResiduals: count },
+    { body: "one", forward: "one", backward: "one" },
+  ),
+  psum: fields({ axes }, {}),
+  pmax: fields({ axes }, {}),
+  pmin: fields({ axes }, {}),
+  allGather: fields({ axes, dim: count }, {}),
+  psumScatter: fields({ axes, dim: count }, {}),
+  ppermute: fields({ axes, permutation: hops }, {}),
+  allToAll: fields({ axes, splitDim: count, concatDim: count }, {}),
+  axisIndex: fields({ axes }, {}),
+  shardMap,
+  shardingConstraint: fields({ mesh, spec: constraint }, {}),
+};
+
+/** How an op's parameters are printed and read. */
+export function opForm<K extends OpName>(op: K): OpForm<K> {
+  return opForms[op];
+}
+
+/** Whether a word is the name of an op. */
+export function isOpName(name: string): name is OpName {
+  return Object.hasOwn(opForms, name);
+}

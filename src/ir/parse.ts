@@ -1,0 +1,234 @@
+import { type DType, dtypes, isDType, isFloat, shortName } from "./dtype.js";
+import { ShardwiseError } from "./errors.js";
+import { isOpName, type OpForm, opForm } from "./forms.js";
+import { inferTypes } from "./infer.js";
+import type { OpName, OpParams } from "./ops.js";
+import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
+import { Scanner } from "./scanner.js";
+import { at, formatType, sameType, type TensorType } from "./shape.js";
+
+/** How deep programs may lie in each other: deeper ones than a reader's stack can follow are refused. */
+const MAX_DEPTH = 200;
+
+/**
+ * The program that a text of `printProgram` stands for, with new values and without source lines. It is checked
+ * as it is read: every value defined before its use and once, every equation's results of the types that its
+ * op's rule gives.
+ *
+ * ```ts
+ * const program = parseProgram(readFileSync("step.txt", "utf8"));
+ * ```
+ *
+ * @throws ParseError with the line and column of what is wrong and what was expected there
+ */
+export function parseProgram(text: string): Program {
+  const parser = new Parser(new Scanner(text, "parseProgram"));
+  return parser.whole();
+}
+
+const byShortName = new Map(dtypes.map((dtype): [string, DType] => [shortName(dtype), dtype]));
+
+/** What operands begin with; programs behind them begin with a bracket or their name. */
+const atomStarts = ["%", "-", "true", "false", "NaN", "Infinity", ..."0123456789"];
+
+class Parser {
+  private depth = 0;
+
+  constructor(private readonly scanner: Scanner) {}
+
+  whole(): Program {
+    this.scanner.skipBlank();
+    const program = this.program();
+    this.scanner.endOfText();
+    return program;
+  }
+
+  private program(): Program {
+    const { scanner } = this;
+    if (++this.depth > MAX_DEPTH) scanner.fail(`at most ${MAX_DEPTH} programs in each other`);
+    const values = new Values(scanner);
+    const inputs = scanner.list("(", ")", () => values.define(...this.declaration()));
+    scanner.expect("{");
+    scanner.endOfLine();
+    const eqns: Eqn[] = [];
+    while (!scanner.eat("return")) {
+      eqns.push(this.eqn(values));
+    }
+    const outputs = scanner.sees("\n") || scanner.sees("\r\n") ? [] : this.outputs(values);
+    scanner.endOfLine();
+    scanner.expect("}");
+    this.depth--;
+    return { inputs, eqns, outputs };
+  }
+
+  private outputs(values: Values): Atom[] {
+    const outputs = [this.atom(values)];
+    while (this.scanner.eat(",")) outputs.push(this.atom(values));
+    return outputs;
+  }
+
+  private eqn(values: Values): Eqn {
+    const { scanner } = this;
+    const start = scanner.here;
+    const declared: [number, number, TensorType][] = [];
+    if (scanner.sees("%")) {
+      do declared.push(this.declaration());
+      while (scanner.eat(","));
+      scanner.expect("=");
+    }
+    const opStart = scanner.here;
+    const op = scanner.word('an equation such as "%2:f32[4] = tanh %1", or "return"');
+    if (!isOpName(op)) return scanner.failAt(opStart, "the name of an op");
+    const ins: Atom[] = [];
+    while (this.seesAtom()) ins.push(this.atom(values));
+    const params = this.params(opForm<OpName>(op), ins);
+    scanner.endOfLine();
+    this.checkTypes(
+      op,
+      ins,
+      params,
+      declared.map(([, , type]) => type),
+      start,
+    );
+    const outs = declared.map((declaration) => values.define(...declaration));
+    return makeEqn<OpName>(op, ins, outs, params);
+  }
+
+  /** A value with its type, as it is defined: `%2:f32[4,8]`. */
+  private declaration(): [position: number, number: number, type: TensorType] {
+    const { scanner } = this;
+    const position = scanner.here;
+    const number = this.valueNumber();
+    scanner.expect(":");
+    const start = scanner.here;
+    const dtype = byShortName.get(scanner.word("a type such as f32[4,8]"));
+    if (!dtype)
+      return scanner.failAt(start, `a type such as f32[4,8] (${[...byShortName.keys()].join(", ")})`);
+    const shape = scanner.list("[", "]", () => {
+      const sizeStart = scanner.here;
+      const size = scanner.integer("the size of a dim");
+      return size >= 0 ? size : scanner.failAt(sizeStart, "a size of at least 0");
+    });
+    return [position, number, { dtype, shape }];
+  }
+
+  private valueNumber(): number {
+    if (!this.scanner.eat("%")) this.scanner.fail("a value such as %0");
+    return this.scanner.integer("the number of a value");
+  }
+
+  private seesAtom(): boolean {
+    return atomStarts.some((token) => this.scanner.sees(token));
+  }
+
+  private atom(values: Values): Atom {
+    const { scanner } = this;
+    if (scanner.sees("%")) {
+      const start = scanner.here;
+      return values.read(this.valueNumber(), start);
+    }
+    if (scanner.eat("true")) return newLiteral(true, "bool");
+    if (scanner.eat("false")) return newLiteral(false, "bool");
+    const start = scanner.here;
+    const digits = scanner.number();
+    if (digits === undefined) return scanner.fail("a value such as %0 or a constant such as 1.0");
+    const dtype = this.literalType(digits, start);
+    const value = Number(digits);
+    const literal = newLiteral(value, dtype);
+    if (isFloat(dtype) || Object.is(literal.value, value)) return literal;
+    throw scanner.error(start, `${digits} is no ${dtype}`);
+  }
+
+  /** The type of a constant, which its form tells: `2`, `2u`, `2.0`, `2.0:bfloat16`. */
+  private literalType(digits: string, start: number): DType {
+    const { scanner } = this;
+    if (/^-?\d+$/.test(digits)) return scanner.eat("u") ? "uint32" : "int32";
+    if (!scanner.eat(":")) return "float32";
+    const dtype = scanner.word("a float type");
+    return isDType(dtype) && isFloat(dtype) ? dtype : scanner.failAt(start, "a constant of a float type");
+  }
+
+  private params<K extends OpName>(form: OpForm<K>, ins: readonly Atom[]): OpParams[K] {
+    const { scanner } = this;
+    const isBraced = scanner.eat("{");
+    const values = form.parse(scanner, ins);
+    if (isBraced) scanner.expect("}");
+    // A form has its values and its programs, which together are the parameters.
+    return { ...values, ...this.blocks(form.programs) } as OpParams[K];
+  }
+
+  private blocks(programs: Readonly<Record<string, "one" | "list">>): Record<string, Program | Program[]> {
+    const { scanner } = this;
+    const entries = Object.entries(programs);
+    const blocks: Record<string, Program | Program[]> = {};
+    for (const [name, kind] of entries) {
+      if (kind === "list") {
+        blocks[name] = this.branches();
+        continue;
+      }
+      if (entries.length > 1) scanner.expect(`${name} `);
+      blocks[name] = this.program();
+    }
+    return blocks;
+  }
+
+  private branches(): Program[] {
+    const { scanner } = this;
+    if (scanner.sees("(")) return [this.program()];
+    const branches: Program[] = [];
+    while (scanner.eat(`branch ${branches.length} `)) branches.push(this.program());
+    return branches;
+  }
+
+  private checkTypes<K extends OpName>(
+    op: K,
+    ins: readonly Atom[],
+    params: OpParams[K],
+    declared: readonly TensorType[],
+    start: number,
+  ): void {
+    const inferred = this.infer(op, ins, params, start);
+    if (inferred.length !== declared.length) {
+      throw this.scanner.error(start, `${op} has ${inferred.length} results, here are ${declared.length}`);
+    }
+    declared.forEach((type, i) => {
+      if (sameType(type, at(inferred, i))) return;
+      const is = formatType(at(inferred, i));
+      throw this.scanner.error(start, `result ${i} of ${op} is ${is}, here it is ${formatType(type)}`);
+    });
+  }
+
+  private infer<K extends OpName>(
+    op: K,
+    ins: readonly Atom[],
+    params: OpParams[K],
+    start: number,
+  ): TensorType[] {
+    try {
+      return inferTypes(op, ins, params);
+    } catch (error) {
+      if (error instanceof ShardwiseError) throw this.scanner.error(start, error.message);
+      throw error;
+    }
+  }
+}
+
+/** The values of one program by their numbers; programs inside it have their own. */
+class Values {
+  private readonly values = new Map<number, Var>();
+
+  constructor(private readonly scanner: Scanner) {}
+
+  define(position: number, number: number, type: TensorType): Var {
+    if (this.values.has(number)) throw this.scanner.error(position, `%${number} is defined a second time`);
+    const variable = newVar(type);
+    this.values.set(number, variable);
+    return variable;
+  }
+
+  read(number: number, position: number): Var {
+    const variable = this.values.get(number);
+    if (!variable) throw this.scanner.error(position, `%${number} is used before it is defined`);
+    return variable;
+  }
+}

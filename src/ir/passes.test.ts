@@ -1,0 +1,131 @@
+import { describe, expect, test } from "vitest";
+import { buildProgram } from "../../test/support/interpreting.js";
+import { InternalError } from "./errors.js";
+import type { OpName, OpParams } from "./ops.js";
+import { afterPass, checkPass } from "./passes.js";
+import { makeEqn, newVar, type Program } from "./program.js";
+import { at } from "./shape.js";
+import { type Stage, verify } from "./verify.js";
+
+const type = { dtype: "float32", shape: [2] } as const;
+const right = buildProgram([type], (emit, x) => emit("tanh", emit("neg", [x], {}), {}));
+const double = buildProgram([type], (emit, x) => emit("add", [x, x], {}));
+
+/** Passes that break a program, each in its own way, and what is said of it. */
+const broken: readonly (readonly [name: string, pass: (program: Program) => Program, message: string])[] = [
+  [
+    "forgets",
+    ({ eqns, ...rest }) => ({ ...rest, eqns: eqns.slice(1) }),
+    "reads a value before it is defined",
+  ],
+  [
+    "repeats",
+    ({ eqns, ...rest }) => ({ ...rest, eqns: [...eqns, ...eqns] }),
+    "defines a value a second time",
+  ],
+  [
+    "loses",
+    (program) => ({ ...program, outputs: [newVar(type)] }),
+    "return reads a value before it is defined",
+  ],
+  [
+    "mistypes",
+    ({ inputs, eqns }) => {
+      const out = newVar({ dtype: "int32", shape: [2] });
+      return { inputs, eqns: [...eqns, makeEqn("exp", inputs, [out], {})], outputs: [out] };
+    },
+    "result 0 should be f32[2]",
+  ],
+  [
+    "smuggles",
+    ({ inputs }) => {
+      // Something that is more than its data, as a mesh of real devices would be.
+      class Devices {
+        readonly axes = [];
+      }
+      const out = newVar(type);
+      const params = { mesh: new Devices(), spec: [[]] };
+      return { inputs, eqns: [makeEqn("shardingConstraint", inputs, [out], params)], outputs: [out] };
+    },
+    "it is read back differently (parameters of ",
+  ],
+];
+
+describe("with passes checked, as under the tests", () => {
+  test.each(broken)("a pass that %s is named where it broke the program", (name, pass, message) => {
+    const run = () => afterPass(name, pass(right), "traced");
+    expect(run).toThrow(InternalError);
+    expect(run).toThrow(`the pass "${name}" made a wrong program: `);
+    expect(run).toThrow(message);
+  });
+
+  test("a right program goes through as it is", () => {
+    expect(afterPass("keep", right, "lowered")).toBe(right);
+  });
+});
+
+describe("a stage", () => {
+  const mesh = { axes: [{ name: "x", size: 2 }] };
+  const one = <K extends OpName>(
+    op: K,
+    params: OpParams[K],
+    dtype: "float32" | "bfloat16" | "int32" = "float32",
+  ) => buildProgram([{ dtype, shape: [2] }], (emit, x) => emit(op, op === "clamp" ? [x, x, x] : [x], params));
+  const halves = { body: double, forward: double, backward: double, numCaptures: 0, numResiduals: 0 };
+  const product = { lhsContract: [0], rhsContract: [0], lhsBatch: [], rhsBatch: [] };
+  const dot = (dtype: "float32" | "bfloat16" | "int32") =>
+    buildProgram([{ dtype, shape: [2] }], (emit, x) => emit("dotGeneral", [x, x], { ...product, dtype }));
+  const inLoop = (body: Program) =>
+    buildProgram([type], (emit, x) =>
+      emit("scan", [x], { body, length: 2, reverse: false, numConsts: 0, numCarry: 1 }),
+    );
+
+  /** Programs with the stages that accept them. */
+  const accepted: readonly (readonly [what: string, program: Program, stages: readonly Stage[]])[] = [
+    ["tanh", right, ["traced", "partitioned", "lowered"]],
+    [
+      "shardMap",
+      one("shardMap", { mesh, manual: ["x"], inSpecs: [[[]]], outSpecs: [[[]]], body: double }),
+      ["traced"],
+    ],
+    ["shardingConstraint", one("shardingConstraint", { mesh, spec: [["x"]] }), ["traced"]],
+    ["remat", one("remat", { body: double, policy: { kind: "nothing" } }), ["traced"]],
+    ["customVjp", one("customVjp", halves), ["traced"]],
+    ["remat in a loop", inLoop(one("remat", { body: double, policy: { kind: "nothing" } })), ["traced"]],
+    ["name", one("name", { name: "a" }), ["traced", "partitioned"]],
+    ["stopGradient", one("stopGradient", {}), ["traced", "partitioned"]],
+    ["optimizationBarrier", one("optimizationBarrier", {}), ["traced", "partitioned"]],
+    ["clamp", one("clamp", {}), ["traced", "partitioned"]],
+    ["a sum of bfloat16", one("reduceSum", { dims: [0] }, "bfloat16"), ["traced", "partitioned"]],
+    ["a sum of float32", one("reduceSum", { dims: [0] }), ["traced", "partitioned", "lowered"]],
+    [
+      "running sums of bfloat16",
+      one("cumsum", { dim: 0, reverse: false }, "bfloat16"),
+      ["traced", "partitioned"],
+    ],
+    ["a product of bfloat16", dot("bfloat16"), ["traced", "partitioned"]],
+    ["a product of int32", dot("int32"), ["traced", "partitioned"]],
+    ["a product of float32", dot("float32"), ["traced", "partitioned", "lowered"]],
+  ];
+
+  const stages: readonly Stage[] = ["traced", "partitioned", "lowered"];
+
+  test.each(accepted)("accepts or refuses %s", (_, program, expected) => {
+    const found = stages.filter((stage) => {
+      try {
+        return verify(program, stage) === program;
+      } catch (error) {
+        expect(String(error)).toContain("must be gone from a ");
+        return false;
+      }
+    });
+    expect(found).toEqual(expected);
+  });
+
+  test("is named by the check of a pass", () => {
+    const [, program] = at(accepted, 3);
+    expect(() => checkPass("partition", program, "partitioned")).toThrow(
+      'the pass "partition" made a wrong program: [verify] remat must be gone from a partitioned program',
+    );
+  });
+});
