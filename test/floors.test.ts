@@ -41,6 +41,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
   compiler: {
     wasm: [],
     gemm: ["wasm"],
+    native: [],
     kernel: ["steps.ts", "identities.ts", "wasm"],
     normalise: ["identities.ts"],
     fuse: ["lowering.ts"],

@@ -1,9 +1,8 @@
-import { createRequire } from "node:module";
 import { isMainThread } from "node:worker_threads";
 import type { Gemm } from "../../compiler/gemm/wasmGemm.js";
 import { ShardwiseError } from "../../ir/errors.js";
+import { type Koffi, loadKoffi } from "./koffi.js";
 
-type Koffi = typeof import("koffi");
 type Library = import("koffi").LibraryHandle;
 
 /**
@@ -160,20 +159,6 @@ export function nativeAddress(memory: WebAssembly.Memory): number {
 /** Lets go of a memory whose native address is no longer used. */
 export function releaseNativeAddress(memory: WebAssembly.Memory): void {
   roots.delete(memory);
-}
-
-let loadedKoffi: { readonly koffi: Koffi | undefined } | undefined;
-
-/** The FFI, or nothing on platforms it has no binary for. */
-function loadKoffi(): Koffi | undefined {
-  if (loadedKoffi === undefined) {
-    try {
-      loadedKoffi = { koffi: createRequire(import.meta.url)("koffi") as Koffi };
-    } catch {
-      loadedKoffi = { koffi: undefined };
-    }
-  }
-  return loadedKoffi.koffi;
 }
 
 function setEnvironment(candidate: Candidate): void {

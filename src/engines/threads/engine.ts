@@ -12,12 +12,12 @@ import { at, formatType, range, sizeOf, type TensorType } from "../../ir/shape.j
 import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import type { FailurePlace } from "../errors.js";
-import { type Blas, findBlas } from "./blas.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
 import { COMMAND } from "./commands.js";
 import { DeviceMemory } from "./deviceMemory.js";
 import { ThreadsExecutable } from "./executable.js";
 import type { Fault } from "./faults.js";
+import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
 import { buildMoveModule } from "./moveKernels.js";
 import { createMemories, MAX_DEVICE_BYTES, type MemoryLayout, sharedLimit } from "./peers.js";
 import { type LoadedProgram, loadProgram, unloadProgram } from "./programs.js";
@@ -38,8 +38,11 @@ export interface ThreadsEngineOptions {
   readonly memoryBytes?: number;
   /** For how long a device may compute without beginning a new step before it counts as failed; 120 000 ms. */
   readonly deadlineMs?: number;
-  /** Whether matrix products may use a BLAS library of the system; true. */
-  readonly blas?: boolean;
+  /**
+   * Who multiplies matrices: machine code of our own, a BLAS library of the system, or WebAssembly. By default what
+   * the environment variable `SHARDWISE_GEMM` says, else the first of them that there is.
+   */
+  readonly gemm?: GemmKind;
 }
 
 /** What a threads engine runs on. */
@@ -48,6 +51,7 @@ export interface ThreadsEngineInfo extends EngineInfo {
   readonly memoryBytes: number;
   /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
   readonly memoryLayout: "shared" | "separate";
+  /** Who multiplies matrices, for example `native AVX-512`. */
   readonly gemm: string;
   /** What the host's WebAssembly can do. */
   readonly wasm: WasmFeatures;
@@ -96,7 +100,7 @@ export class ThreadsEngine implements Engine {
   private readonly programs = new Map<number, LoadedProgram>();
   private readonly features: WasmFeatures;
   private readonly crowded: boolean;
-  private readonly blas: Blas | undefined;
+  private readonly gemm: GemmChoice;
   /** Programs take memory of the workers that is not counted, so that their number has a mark of its own. */
   private readonly programMark = new HighWaterMark(EASY_PROGRAMS);
   private numUnloading = 0;
@@ -114,7 +118,7 @@ export class ThreadsEngine implements Engine {
     this.crowded = numDevices > availableParallelism();
     enableRelaxedSimd();
     this.features = detectFeatures();
-    this.blas = options.blas === false ? undefined : findBlas();
+    this.gemm = chooseGemm(options.gemm);
     this.layout = createMemories(numDevices, chooseMemory(options), SCRATCH_BYTES, test.layout);
     this.bytes = this.layout.memories.map((memory) => new Uint8Array(memory.buffer));
     this.memories = this.layout.regions.map(
@@ -131,7 +135,7 @@ export class ThreadsEngine implements Engine {
         layout: this.layout,
         moveModule,
         crowded: this.crowded,
-        blasPath: this.blas?.path,
+        gemm: this.gemm,
         timeOrigin: performance.timeOrigin,
         faults: test.faults ?? [],
       },
@@ -247,7 +251,7 @@ export class ThreadsEngine implements Engine {
       numDevices: this.numDevices,
       memoryBytes: region.end - region.start - SCRATCH_BYTES,
       memoryLayout: this.layout.kind,
-      gemm: describeGemm(this.blas, this.features),
+      gemm: describeGemm(this.gemm, this.features),
       wasm: this.features,
       numCores: availableParallelism(),
     };
@@ -350,7 +354,8 @@ function chooseMemory({ numDevices, memoryBytes }: ThreadsEngineOptions): number
   return memoryBytes;
 }
 
-function describeGemm(blas: Blas | undefined, features: WasmFeatures): string {
-  if (blas !== undefined) return `${blas.name} (${blas.path})`;
+function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
+  if (choice.kind === "native") return `native ${choice.set}`;
+  if (choice.kind === "blas") return `${choice.name} (${choice.path})`;
   return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
 }

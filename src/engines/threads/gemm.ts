@@ -1,38 +1,85 @@
 import { tileFor } from "../../compiler/gemm/tile.js";
 import { createWasmGemm, type Gemm, type WasmGemm } from "../../compiler/gemm/wasmGemm.js";
+import { extentBytes } from "../../compiler/native/gemmPlan.js";
 import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import { BLAS_CROSSOVER, type Blas, findBlas, nativeAddress } from "./blas.js";
+import { BLAS_CROSSOVER, type Blas, findBlas, nativeAddress, releaseNativeAddress } from "./blas.js";
+import type { GemmChoice } from "./gemmChoice.js";
+import { CodeMemory } from "./native/codeMemory.js";
+import { NativeGemm } from "./native/nativeGemm.js";
 
 /** A matrix product of a program, ready to be called with the addresses of A, B and C. */
 export type PreparedGemm = (a: number, b: number, c: number) => void;
 
 /**
- * The matrix products of one device: the system's BLAS where it was found and the product is large enough for
- * its calls to pay, else our WebAssembly kernel.
+ * The matrix products of one device, by whom the main thread chose: our machine code, the system's BLAS for
+ * products large enough for its calls to pay, or our WebAssembly kernel.
  */
 export class GemmPreparer {
   private blas: { readonly library: Blas; readonly base: number } | undefined;
+  private native: { readonly gemm: NativeGemm; readonly code: CodeMemory; readonly base: number } | undefined;
   private wasm: WasmGemm | undefined;
 
-  /**
-   * @param blasPath the library that the main thread found
-   * @param scratch where the WebAssembly kernel packs its operands
-   */
+  /** @param scratch where the WebAssembly kernel packs its operands */
   constructor(
     private readonly memory: WebAssembly.Memory,
-    private readonly blasPath: string | undefined,
+    private readonly choice: GemmChoice,
     private readonly scratch: number,
   ) {}
 
   /** Makes a product ready; `module` holds the WebAssembly kernel. */
   prepare(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm {
     const { m, n, k, transposeA, transposeB, lda, ldb, ldc, alpha, beta } = step;
-    if (m === 0 || n === 0) return () => {};
+    if (m === 0 || n === 0 || step.batch.some(({ count }) => count === 0)) return () => {};
+    // Empty sums are too rare for machine code of their own.
+    if (this.choice.kind === "native" && k > 0) return this.prepareNative(step);
     const [gemm, base] = this.choose(step, module);
     const one: PreparedGemm = (a, b, c) =>
       gemm(transposeA, transposeB, m, n, k, alpha, base + a, lda, base + b, ldb, beta, base + c, ldc);
     return step.batch.reduceRight(repeat, one);
+  }
+
+  /** Gives back what lies outside of JavaScript; nothing that was prepared may be called any more. */
+  release(): void {
+    this.native?.code.release();
+    this.native = undefined;
+    releaseNativeAddress(this.memory);
+  }
+
+  /** One call for the innermost batch dims that can be walked with one stride; the others are loops here. */
+  private prepareNative(step: GemmStep): PreparedGemm {
+    this.native ??= this.openNative();
+    const { gemm, base } = this.native;
+    const outer = joinBatches(step.batch);
+    const inner = outer.pop();
+    const product = gemm.prepare(step.dtype === "float32" ? 4 : 8, step, inner);
+    const one: PreparedGemm = (a, b, c) => product(base + a, base + b, base + c);
+    return this.checked(step, outer.reduceRight(repeat, one));
+  }
+
+  /** Machine code would crash or write over something else, so addresses are compared with the memory's end. */
+  private checked(step: GemmStep, product: PreparedGemm): PreparedGemm {
+    const end = this.memory.buffer.byteLength;
+    const extent = stepExtents(step);
+    const [lastA, lastB, lastC] = [end - extent.a, end - extent.b, end - extent.c];
+    return (a, b, c) => {
+      if (a > lastA || b > lastB || c > lastC || a < 0 || b < 0 || c < 0) {
+        throw new InternalError(
+          `[threads] a product of ${extent.a}, ${extent.b} and ${extent.c} bytes at ${a}, ${b} and ${c} leaves a memory of ${end} bytes`,
+        );
+      }
+      product(a, b, c);
+    };
+  }
+
+  private openNative(): { gemm: NativeGemm; code: CodeMemory; base: number } {
+    const code = CodeMemory.open();
+    if (typeof code === "string" || this.choice.kind !== "native") {
+      throw new InternalError(
+        `[threads] machine code worked on the main thread but not here: ${String(code)}`,
+      );
+    }
+    return { gemm: new NativeGemm(code, this.choice.set), code, base: nativeAddress(this.memory) };
   }
 
   private choose(
@@ -40,8 +87,8 @@ export class GemmPreparer {
     module: WebAssembly.Module | undefined,
   ): readonly [gemm: Gemm, base: number] {
     const kind = dtype === "float32" ? "sgemm" : "dgemm";
-    if (this.blasPath !== undefined && m * n * k > BLAS_CROSSOVER) {
-      this.blas ??= openBlas(this.blasPath, this.memory);
+    if (this.choice.kind === "blas" && m * n * k > BLAS_CROSSOVER) {
+      this.blas ??= openBlas(this.choice.path, this.memory);
       return [this.blas.library[kind], this.blas.base];
     }
     if (module === undefined)
@@ -63,5 +110,36 @@ function openBlas(path: string, memory: WebAssembly.Memory): { library: Blas; ba
 function repeat(inner: PreparedGemm, { count, strideA, strideB, strideC }: GemmBatch): PreparedGemm {
   return (a, b, c) => {
     for (let i = 0; i < count; i++) inner(a + i * strideA, b + i * strideB, c + i * strideC);
+  };
+}
+
+/** Neighbouring batch dims become one where a single stride walks both. */
+export function joinBatches(batch: readonly GemmBatch[]): GemmBatch[] {
+  const joined: GemmBatch[] = [];
+  for (const inner of batch) {
+    const outer = joined.at(-1);
+    const isWalk =
+      outer !== undefined &&
+      outer.strideA === inner.count * inner.strideA &&
+      outer.strideB === inner.count * inner.strideB &&
+      outer.strideC === inner.count * inner.strideC;
+    if (isWalk) joined[joined.length - 1] = { ...inner, count: outer.count * inner.count };
+    else joined.push(inner);
+  }
+  return joined;
+}
+
+/** The bytes from the first element of each matrix to behind the last of the whole batch. */
+function stepExtents(step: GemmStep): { readonly a: number; readonly b: number; readonly c: number } {
+  const { m, n, k, transposeA, transposeB, lda, ldb, ldc, batch, dtype } = step;
+  const size = dtype === "float32" ? 4 : 8;
+  const walked = (stride: (one: GemmBatch) => number) =>
+    batch.reduce((sum, one) => sum + (one.count - 1) * stride(one), 0);
+  const [rowsA, columnsA] = transposeA ? [k, m] : [m, k];
+  const [rowsB, columnsB] = transposeB ? [n, k] : [k, n];
+  return {
+    a: extentBytes(size, rowsA, columnsA, lda) + walked(({ strideA }) => strideA),
+    b: extentBytes(size, rowsB, columnsB, ldb) + walked(({ strideB }) => strideB),
+    c: extentBytes(size, m, n, ldc) + walked(({ strideC }) => strideC),
   };
 }

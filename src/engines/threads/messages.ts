@@ -1,5 +1,6 @@
 import type { CollectiveSpec, CompiledProgram, SlotBase, Step } from "../../compiler/steps.js";
 import type { Fault } from "./faults.js";
+import type { GemmChoice } from "./gemmChoice.js";
 import type { MemoryLayout } from "./peers.js";
 
 /** What a worker is started with. */
@@ -13,8 +14,8 @@ export interface WorkerSetup {
   readonly scratch: number;
   /** Whether there are more workers than cores. */
   readonly crowded: boolean;
-  /** The BLAS library for matrix products, if there is one. */
-  readonly blasPath: string | undefined;
+  /** Who multiplies matrices. */
+  readonly gemm: GemmChoice;
   /** The main thread's `performance.timeOrigin`, to which trace times refer. */
   readonly timeOrigin: number;
   readonly faults: readonly Fault[];
@@ -26,7 +27,7 @@ export interface LoadMessage {
   readonly id: number;
   readonly name: string;
   readonly modules: readonly { readonly module: WebAssembly.Module; readonly exports: readonly string[] }[];
-  /** The kernel for matrix products that BLAS does not do, when the program has any. */
+  /** The kernel for matrix products that nobody else does, when the program has any. */
   readonly gemmModule: WebAssembly.Module | undefined;
   readonly steps: readonly Step[];
   readonly slots: readonly SlotBase[];

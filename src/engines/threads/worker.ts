@@ -16,7 +16,7 @@ const clockOffset = performance.timeOrigin - setup.timeOrigin;
 
 const gemms = new GemmPreparer(
   at(setup.layout.memories, setup.device),
-  setup.blasPath,
+  setup.gemm,
   setup.scratch + SCRATCH.gemm,
 );
 
@@ -43,6 +43,7 @@ runDevice(setup, {
     return fault === undefined ? action : () => fail(fault);
   },
 });
+gemms.release();
 // Nothing listens any more; an open port would keep the thread.
 port.close();
 

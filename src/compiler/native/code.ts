@@ -1,0 +1,81 @@
+import { InternalError } from "../../ir/errors.js";
+
+/** A place in code that jumps and loads can name before it is known. */
+export type Label = number & { readonly __label: never };
+
+/** Changes a written instruction once the distance from its field to the label is known. */
+type Patch = (bytes: number[], at: number, distance: number) => void;
+
+/**
+ * Machine code as it is written: bytes, labels, and on request a listing that GNU `as` turns into the same
+ * bytes, which is how the tests check every encoding.
+ */
+export class CodeWriter {
+  protected readonly bytes: number[] = [];
+  private readonly places: (number | undefined)[] = [];
+  private readonly fixups: { readonly at: number; readonly label: Label; readonly patch: Patch }[] = [];
+
+  /** @param listing gets one line for each instruction, label and piece of data */
+  constructor(private readonly listing?: string[]) {}
+
+  /** The number of bytes written so far. */
+  get offset(): number {
+    return this.bytes.length;
+  }
+
+  /** A label to be placed later. */
+  label(): Label {
+    this.places.push(undefined);
+    return (this.places.length - 1) as Label;
+  }
+
+  /** Says that a label means the next instruction. */
+  place(label: Label): this {
+    this.places[label] = this.offset;
+    this.list(() => `${labelName(label)}:`);
+    return this;
+  }
+
+  /** A label for the next instruction. */
+  here(): Label {
+    const label = this.label();
+    this.place(label);
+    return label;
+  }
+
+  /** Writes data as it is. */
+  data(values: Iterable<number>): this {
+    const bytes = [...values];
+    this.bytes.push(...bytes);
+    this.list(() => `.byte ${bytes.join(", ")}`);
+    return this;
+  }
+
+  /** The finished code; every label must be placed. */
+  finish(): Uint8Array<ArrayBuffer> {
+    for (const { at, label, patch } of this.fixups) {
+      const place = this.places[label];
+      if (place === undefined) throw new InternalError(`[CodeWriter] label ${label} is used but not placed`);
+      patch(this.bytes, at, place - at);
+    }
+    return Uint8Array.from(this.bytes);
+  }
+
+  protected list(line: () => string): void {
+    this.listing?.push(line());
+  }
+
+  protected refer(label: Label, patch: Patch): void {
+    this.fixups.push({ at: this.offset, label, patch });
+  }
+}
+
+/** What a label is called in listings. */
+export function labelName(label: Label): string {
+  return `L${label}`;
+}
+
+/** The bytes of a 32-bit number, lowest first. */
+export function littleEndian32(value: number): number[] {
+  return [value & 255, (value >> 8) & 255, (value >> 16) & 255, (value >> 24) & 255];
+}

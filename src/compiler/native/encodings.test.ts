@@ -1,0 +1,180 @@
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { writeFeatureProbe } from "../../engines/threads/native/cpu.js";
+import { A64, d, q, sp, x } from "./a64.js";
+import { a64Gemm } from "./a64Gemm.js";
+import type { FactorLayout, GemmKernel, GemmTarget } from "./gemmTarget.js";
+import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec, X64 } from "./x64.js";
+import { x64Gemm } from "./x64Gemm.js";
+
+/** Kernels of a target that reach every instruction and every kind of edge. */
+function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
+  const { rows, columns, size, lanes } = target;
+  const widths = [1, 2, 3, lanes, lanes + 1, columns - 1, columns].filter((w) => w <= columns);
+  const layouts: readonly (readonly [FactorLayout, FactorLayout])[] = [
+    ["packed", "packed"],
+    ...(target.direct.a > 0
+      ? ([
+          [{ row: 1020, step: size }, "packed"],
+          [
+            { row: size, step: 128 },
+            { row: size, step: 1024 },
+          ],
+        ] as const)
+      : []),
+  ];
+  const scales = [
+    { alpha: 1, beta: 0 },
+    { alpha: 0.5, beta: 1 },
+    { alpha: 1, beta: 3 },
+  ];
+  return [
+    ...widths.map((width) => ({ kind: "packRows", from: "a", width }) as const),
+    ...widths.map((height) => ({ kind: "packColumns", from: "b", height }) as const),
+    ...[1, rows - 1, rows].flatMap((height) =>
+      widths.flatMap((width) =>
+        layouts.flatMap(([a, b]) =>
+          scales.map((scale) => ({ kind: "multiply", height, width, a, b, ...scale }) as const),
+        ),
+      ),
+    ),
+  ];
+}
+
+/** The bytes that GNU `as` makes of listings, one after the other, each from a multiple of 64 on. */
+function assemble(prefix: string, header: string, listings: readonly (readonly string[])[]): Buffer {
+  const folder = mkdtempSync(join(tmpdir(), "encodings-"));
+  try {
+    const text = listings.map((lines, i) =>
+      lines.map((line) => line.replace(/\bL(\d+)\b/g, `L${i}_$1`)).join("\n"),
+    );
+    writeFileSync(join(folder, "a.s"), `${header}\n${text.join("\n.balign 64, 0\n")}\n`);
+    execFileSync(`${prefix}as`, ["-o", join(folder, "a.o"), join(folder, "a.s")]);
+    execFileSync(`${prefix}objcopy`, ["-O", "binary", "-j", ".text", join(folder, "a.o"), join(folder, "a")]);
+    return readFileSync(join(folder, "a"));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+function hasAssembler(prefix: string): boolean {
+  try {
+    execFileSync(`${prefix}as`, ["--version"], { stdio: "ignore" });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+interface Piece {
+  readonly name: string;
+  readonly write: (listing: string[]) => Uint8Array;
+}
+
+function piecesOf(targets: readonly GemmTarget[], others: readonly Piece[]): readonly Piece[] {
+  return [
+    ...others,
+    ...targets.flatMap((target) => [
+      { name: `${target.name} runner`, write: (listing: string[]) => target.runner(listing) },
+      ...kernelsOf(target).map((kernel) => ({
+        name: `${target.name}, ${target.size} bytes: ${JSON.stringify(kernel)}`,
+        write: (listing: string[]) => target.kernel(kernel, listing),
+      })),
+    ]),
+  ];
+}
+
+/** Compares all pieces at once, since starting the assembler takes longer than what it does. */
+function compare(prefix: string, header: string, pieces: readonly Piece[]): number {
+  const listings: string[][] = [];
+  const codes = pieces.map(({ write }) => {
+    const listing: string[] = [];
+    listings.push(listing);
+    return write(listing);
+  });
+  const theirs = assemble(prefix, header, listings);
+  let at = 0;
+  codes.forEach((code, i) => {
+    const expected = theirs.subarray(at, at + code.length);
+    if (!expected.equals(code)) {
+      const first = code.findIndex((byte, j) => byte !== expected[j]);
+      expect.fail(`${pieces[i]?.name}: byte ${first} differs\n${hex(code, first)}\n${hex(expected, first)}`);
+    }
+    at += Math.ceil(code.length / 64) * 64;
+  });
+  return new Set(listings.flat().filter((line) => !line.endsWith(":") && !line.startsWith("."))).size;
+}
+
+function hex(bytes: Uint8Array, from: number): string {
+  return Buffer.from(bytes.subarray(from, from + 16)).toString("hex");
+}
+
+const x64Targets = ([256, 512] as const).flatMap((bits) => [x64Gemm(bits, 4), x64Gemm(bits, 8)]);
+const probe: Piece = {
+  name: "feature probe",
+  write: (listing) => writeFeatureProbe(new X64(listing)).finish(),
+};
+const x64Prefix = process.arch === "x64" ? "" : "x86_64-linux-gnu-";
+const a64Prefix = process.arch === "arm64" ? "" : "aarch64-linux-gnu-";
+
+// Where binutils for a target are missing the comparison is skipped; the bytes below are checked everywhere.
+describe("machine code", () => {
+  it.skipIf(!hasAssembler(x64Prefix))("for x86-64 is what GNU as makes of its listing", () => {
+    const count = compare(x64Prefix, ".intel_syntax noprefix", piecesOf(x64Targets, [probe]));
+    expect(count).toBeGreaterThan(1000);
+  });
+
+  it.skipIf(!hasAssembler(a64Prefix))("for AArch64 is what GNU as makes of its listing", () => {
+    expect(compare(a64Prefix, "", piecesOf([a64Gemm(4), a64Gemm(8)], []))).toBeGreaterThan(200);
+  });
+});
+
+describe("the x86-64 assembler", () => {
+  const bytes = (write: (code: X64) => X64) => hex(write(new X64()).finish(), 0);
+
+  it("uses the shortest form of addresses", () => {
+    expect(bytes((c) => c.mov(rax, mem(rbx)))).toBe("488b03");
+    expect(bytes((c) => c.mov(rax, mem(rbp)))).toBe("488b4500");
+    expect(bytes((c) => c.mov(rax, mem(rsp, 8)))).toBe("488b442408");
+    expect(bytes((c) => c.mov(mem(r13, 1024), rax))).toBe("49898500040000");
+    expect(bytes((c) => c.lea(rax, mem(r12, 0, rbx, 4)))).toBe("498d049c");
+  });
+
+  it("prefixes vectors with VEX, and with EVEX where that is needed", () => {
+    expect(bytes((c) => c.vfmadd231ps(vec(256, 1), vec(256, 2), vec(256, 3)))).toBe("c4e26db8cb");
+    expect(bytes((c) => c.vfmadd231ps(vec(512, 1), vec(512, 30), vec(512, 28)))).toBe("62920d40b8cc");
+    expect(bytes((c) => c.vmovupd(mem(rax, 128), vec(512, 17), { mask: 1 }))).toBe("62e1fd49114802");
+  });
+
+  it("finds labels before and behind", () => {
+    const code = new X64();
+    const behind = code.label();
+    const before = code.here();
+    code.vmovups(vec(256, 0), ripTo(behind)).jmp(before).place(behind).data([1]);
+    expect(hex(code.finish(), 0)).toBe("c5fc100505000000e9f3ffffff01");
+  });
+
+  it("does not finish with a label that is nowhere", () => {
+    const code = new X64();
+    code.jmp(code.label());
+    expect(() => code.finish()).toThrow(/not placed/);
+  });
+});
+
+describe("the AArch64 assembler", () => {
+  const bytes = (write: (code: A64) => A64) => hex(write(new A64()).finish(), 0);
+
+  it("writes what the manual says", () => {
+    expect(bytes((c) => c.fmlaLane("4s", q(8), q(2), q(1), 3))).toBe("4818a14f");
+    expect(bytes((c) => c.ldr(q(3), x(5), 48))).toBe("a30cc03d");
+    expect(bytes((c) => c.stp(d(8), d(9), sp, 64))).toBe("e827046d");
+  });
+
+  it("refuses numbers that do not fit their field", () => {
+    expect(() => new A64().ldr(q(0), x(0), 8)).toThrow(/0\.5/);
+    expect(() => new A64().add(x(0), x(0), 4096)).toThrow(/4096/);
+  });
+});

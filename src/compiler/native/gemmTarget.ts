@@ -1,0 +1,90 @@
+/** One of the factors of a product. */
+export type Factor = "a" | "b";
+
+/**
+ * How a kernel finds the elements of a factor: packed by another kernel before, or where they lie, with these
+ * distances in bytes from row to row of A (columns of B are neighbours) and from step to step along k.
+ */
+export type FactorLayout = "packed" | { readonly row: number; readonly step: number };
+
+/** Copies panels that lie side by side: `target[k][pitch(width)] = source[k][width]` for each. */
+export interface PackRowsKernel {
+  readonly kind: "packRows";
+  readonly from: Factor;
+  readonly width: number;
+}
+
+/** Transposes strips that lie below each other: `target[k][pitch(height)] = source[height][k]` for each. */
+export interface PackColumnsKernel {
+  readonly kind: "packColumns";
+  readonly from: Factor;
+  readonly height: number;
+}
+
+/** Multiplies strips of A, `height` rows each, with panels of B, `width` columns each: `C = alpha · A · B + beta · C`. */
+export interface MultiplyKernel {
+  readonly kind: "multiply";
+  readonly height: number;
+  readonly width: number;
+  readonly a: FactorLayout;
+  readonly b: FactorLayout;
+  readonly alpha: number;
+  readonly beta: number;
+}
+
+/** A function of machine code. */
+export type GemmKernel = PackRowsKernel | PackColumnsKernel | MultiplyKernel;
+
+/** A call of a kernel that packs; the source is an offset into its factor, the target an address. */
+export interface PackTask {
+  readonly kind: "pack";
+  readonly kernel: PackRowsKernel | PackColumnsKernel;
+  readonly args: readonly [source: number, stride: number, target: number, k: number, count: number];
+}
+
+/** A call of a kernel that multiplies; packed factors are addresses, everything else offsets into its matrix. */
+export interface MultiplyTask {
+  readonly kind: "multiply";
+  readonly kernel: MultiplyKernel;
+  readonly args: readonly [
+    ...[a: number, b: number, c: number, cStride: number],
+    ...[k: number, strips: number, panels: number],
+  ];
+}
+
+/** A call of a kernel; distances are in bytes. */
+export type GemmTask = PackTask | MultiplyTask;
+
+/** Bytes of a task record: the address of a function and up to seven arguments. */
+export const RECORD_BYTES = 64;
+
+/** The kernels of an instruction set for one type of element, and the sizes they like. */
+export interface GemmTarget {
+  /** The instruction set as users know it, for example `AVX-512`. */
+  readonly name: string;
+  /** Bytes of an element: float32 or float64. */
+  readonly size: 4 | 8;
+  /** Elements of a vector; packed rows are padded to whole vectors. */
+  readonly lanes: number;
+  /** Rows and columns of C that stay in registers. */
+  readonly rows: number;
+  readonly columns: number;
+  /** How much is packed at a time: a strip of A stays in the L1 cache, a block of B in L2, one of A in L3. */
+  readonly block: { readonly rows: number; readonly columns: number; readonly depth: number };
+  /** The longest rows, in bytes, of factors that are multiplied where they lie. */
+  readonly direct: { readonly a: number; readonly transposedA: number; readonly b: number };
+  /** The code of a kernel; a listing gets what GNU `as` makes the same bytes of. */
+  kernel(kernel: GemmKernel, listing?: string[]): Uint8Array<ArrayBuffer>;
+  /**
+   * The code of `(program, a, b, c)`: runs the task records of a program on the matrices at these addresses.
+   *
+   * A program is a record with a number of products and the bytes from one to the next of A, of B and of C,
+   * then the records of one product, then a record of zeros.
+   */
+  runner(listing?: string[]): Uint8Array<ArrayBuffer>;
+}
+
+/** Bytes of a packed row of `extent` elements. */
+export function pitchBytes({ lanes, size }: GemmTarget, extent: number): number {
+  return Math.ceil(extent / lanes) * lanes * size;
+}

@@ -1,0 +1,78 @@
+import type { GemmKernel, GemmTarget } from "./gemmTarget.js";
+import { RECORD_BYTES } from "./gemmTarget.js";
+import { mem, r8, r9, r10, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp, X64 } from "./x64.js";
+import { writeMultiply } from "./x64Multiply.js";
+import { writePackColumns, writePackRows } from "./x64Packing.js";
+import { Vectors } from "./x64Vectors.js";
+
+/** The kernels for x86-64 with vectors of 256 bits (AVX2 and FMA) or of 512 bits (AVX-512F). */
+export function x64Gemm(bits: 256 | 512, size: 4 | 8): GemmTarget {
+  const v = new Vectors(bits, size);
+  const isWide = bits === 512;
+  return {
+    name: isWide ? "AVX-512" : "AVX2",
+    size,
+    lanes: v.lanes,
+    // Of 32 or 16 registers four are left for two vectors of B and two elements of A.
+    rows: isWide ? 14 : 6,
+    columns: 2 * v.lanes,
+    block: isWide
+      ? { rows: 2044, columns: 480, depth: 1536 / size }
+      : { rows: 2046, columns: 192, depth: 1280 / size },
+    // Rows that are 1 KiB or more apart share so few lines of the L1 cache that a column of A does not fit.
+    direct: { a: 1024, transposedA: 512, b: 1024 },
+    kernel(kernel: GemmKernel, listing?: string[]) {
+      const x = new X64(listing);
+      writeKernel(x, v, kernel);
+      return x.finish();
+    },
+    runner: (listing?: string[]) => writeRunner(new X64(listing)).finish(),
+  };
+}
+
+function writeKernel(x: X64, v: Vectors, kernel: GemmKernel): void {
+  switch (kernel.kind) {
+    case "packRows":
+      writePackRows(x, v, kernel);
+      break;
+    case "packColumns":
+      writePackColumns(x, v, kernel);
+      break;
+    case "multiply":
+      writeMultiply(x, v, kernel);
+      break;
+  }
+}
+
+/** Kernels get their arguments in these registers and may change all but r15 and rsp. */
+const ARGUMENTS = [rdi, rsi, rdx, rcx, r8, r9, r10];
+
+function writeRunner(x: X64): X64 {
+  const [program, a, b, c, record] = [rdi, rsi, rdx, rcx, r15];
+  const saved = [rbx, rbp, r12, r13, r14, r15];
+  for (const register of saved) x.push(register);
+  // The frame: where A, B and C of the running product are, how many products are left, the program.
+  const frameBytes = 40;
+  const [left, start] = [mem(rsp, 24), mem(rsp, 32)];
+  x.sub(rsp, frameBytes).mov(mem(rsp, 0), a).mov(mem(rsp, 8), b).mov(mem(rsp, 16), c);
+  x.mov(rax, mem(program)).mov(left, rax).mov(start, program);
+  const product = x.here();
+  const done = x.label();
+  x.mov(record, start);
+  const task = x.here();
+  x.add(record, RECORD_BYTES).mov(rax, mem(record)).test(rax, rax).j("e", done);
+  ARGUMENTS.forEach((register, i) => {
+    x.mov(register, mem(record, 8 + 8 * i));
+  });
+  x.call(rax).jmp(task);
+  x.place(done).mov(program, start);
+  for (const i of [0, 1, 2]) {
+    x.mov(rax, mem(rsp, 8 * i))
+      .add(rax, mem(program, 8 + 8 * i))
+      .mov(mem(rsp, 8 * i), rax);
+  }
+  x.mov(rax, left).dec(rax).mov(left, rax).j("ne", product);
+  x.vzeroupper().add(rsp, frameBytes);
+  for (const register of saved.toReversed()) x.pop(register);
+  return x.ret();
+}

@@ -1,0 +1,68 @@
+import { ShardwiseError } from "../../ir/errors.js";
+import { findBlas } from "./blas.js";
+import { nativeGemmHere } from "./native/available.js";
+import type { InstructionSet } from "./native/nativeGemm.js";
+
+/** Who can multiply matrices: machine code of our own, a BLAS library of the system, or WebAssembly. */
+export type GemmKind = "native" | "blas" | "wasm";
+
+/** Who multiplies the matrices of an engine. */
+export type GemmChoice =
+  | { readonly kind: "native"; readonly set: InstructionSet }
+  | { readonly kind: "blas"; readonly name: string; readonly path: string }
+  | { readonly kind: "wasm" };
+
+/** What `SHARDWISE_GEMM` can say: who multiplies and, for machine code, with which instructions. */
+const SETTINGS: { readonly [setting: string]: { readonly kind: GemmKind; readonly set?: InstructionSet } } = {
+  native: { kind: "native" },
+  "native-avx512": { kind: "native", set: "AVX-512" },
+  "native-avx2": { kind: "native", set: "AVX2" },
+  "native-neon": { kind: "native", set: "NEON" },
+  blas: { kind: "blas" },
+  wasm: { kind: "wasm" },
+};
+
+/**
+ * Decides who multiplies: whom `asked` or `SHARDWISE_GEMM` names, else the BLAS that `SHARDWISE_BLAS` names, else
+ * machine code where it can be loaded and passes its test, else a BLAS of the system, else WebAssembly. Call it on
+ * the main thread, as `findBlas`.
+ */
+export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
+  const setting = asked ?? process.env.SHARDWISE_GEMM;
+  if (setting) return askedGemm(setting);
+  const { SHARDWISE_BLAS } = process.env;
+  if (SHARDWISE_BLAS && SHARDWISE_BLAS !== "none") return blasGemm() ?? { kind: "wasm" };
+  const native = nativeGemmHere();
+  if ("set" in native) return { kind: "native", set: native.set };
+  return blasGemm() ?? { kind: "wasm" };
+}
+
+function askedGemm(setting: string): GemmChoice {
+  const wanted = SETTINGS[setting];
+  if (wanted === undefined) {
+    throw new ShardwiseError(
+      "config",
+      `SHARDWISE_GEMM is "${setting}": use one of ${Object.keys(SETTINGS).join(", ")}, or leave it out`,
+    );
+  }
+  if (wanted.kind === "wasm") return { kind: "wasm" };
+  if (wanted.kind === "blas") {
+    const blas = blasGemm();
+    if (blas !== undefined) return blas;
+    throw new ShardwiseError(
+      "config",
+      `[createThreadsEngine] matrix products by "blas": no BLAS library was found; install one (on Debian libopenblas0-pthread), give its path as SHARDWISE_BLAS, or leave the choice out`,
+    );
+  }
+  const native = nativeGemmHere(wanted.set);
+  if ("set" in native) return { kind: "native", set: native.set };
+  throw new ShardwiseError(
+    "config",
+    `[createThreadsEngine] matrix products by "${setting}": ${native.unavailable}; use "blas" or "wasm", or leave the choice out`,
+  );
+}
+
+function blasGemm(): GemmChoice | undefined {
+  const blas = findBlas();
+  return blas && { kind: "blas", name: blas.name, path: blas.path };
+}

@@ -1,0 +1,153 @@
+import { afterAll, describe, expect, it } from "vitest";
+import { type GuardedMemory, mapGuarded } from "../../../../test/support/guardedMemory.js";
+import type { Product } from "../../../compiler/native/gemmPlan.js";
+import { nativeGemmHere } from "./available.js";
+import { CodeMemory } from "./codeMemory.js";
+import { INSTRUCTION_SETS, NativeGemm } from "./nativeGemm.js";
+
+const memory = CodeMemory.open();
+const sets = INSTRUCTION_SETS.filter((set) => "set" in nativeGemmHere(set));
+const numProducts = Number(process.env.FUZZ_PRODUCTS ?? 40);
+const seed = Number(process.env.SEED ?? 1);
+
+/** Numbers from 0 to 1, the same for a seed. */
+function randomSource(start: number): () => number {
+  let state = start;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let x = Math.imul(state ^ (state >>> 15), 1 | state);
+    x ^= x + Math.imul(x ^ (x >>> 7), 61 | x);
+    return ((x ^ (x >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+type Elements = Float32Array | Float64Array;
+
+/** A matrix against one of the guards of a memory: its elements, padding of rows included, and its address. */
+function place(guarded: GuardedMemory, size: 4 | 8, length: number, atEnd: boolean): [Elements, number] {
+  const offset = atEnd ? guarded.bytes.byteLength - length * size : 0;
+  const ArrayType = size === 4 ? Float32Array : Float64Array;
+  return [new ArrayType(guarded.bytes, offset, length), guarded.start + offset];
+}
+
+/** Says what is wrong with a product, judged by what the roundings of its sums explain. */
+function faultsOf(
+  size: 4 | 8,
+  product: Product,
+  a: Elements,
+  b: Elements,
+  old: Elements,
+  c: Elements,
+): string {
+  const { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = product;
+  const epsilon = size === 4 ? 2 ** -24 : 2 ** -53;
+  for (let i = 0; i < m; i++) {
+    for (let j = 0; j < ldc && i * ldc + j < c.length; j++) {
+      const [got, before] = [c[i * ldc + j] ?? 0, old[i * ldc + j] ?? 0];
+      if (j >= n) {
+        if (!Object.is(got, before)) return `padding at ${i}, ${j} became ${got}`;
+        continue;
+      }
+      let sum = 0;
+      let magnitude = 0;
+      for (let l = 0; l < k; l++) {
+        const term =
+          (a[transposeA ? l * lda + i : i * lda + l] ?? 0) * (b[transposeB ? j * ldb + l : l * ldb + j] ?? 0);
+        sum += term;
+        magnitude += Math.abs(term);
+      }
+      const kept = beta === 0 ? 0 : beta * before;
+      const want = alpha * sum + kept;
+      const bound = 2 * (k + 4) * epsilon * (Math.abs(alpha) * magnitude + Math.abs(kept));
+      const isRight = Number.isFinite(want) ? Math.abs(got - want) <= bound : Object.is(got, want);
+      if (!isRight) return `element ${i}, ${j} is ${got}, not ${want}`;
+    }
+  }
+  return "";
+}
+
+function randomProduct(random: () => number): Product {
+  const upTo = (most: number) => 1 + Math.floor(random() * most);
+  const pick = <T>(...values: readonly [T, ...T[]]): T => values[upTo(values.length) - 1] ?? values[0];
+  const extent = () => upTo(pick(4, 20, 70, 150, 300));
+  const [m, n, k] = [extent(), extent(), extent()];
+  const [transposeA, transposeB] = [pick(true, false), pick(true, false)];
+  const pad = () => pick(0, 0, 1, 5, 300);
+  const [lda, ldb, ldc] = [(transposeA ? m : k) + pad(), (transposeB ? k : n) + pad(), n + pad()];
+  return {
+    ...{ transposeA, transposeB, m, n, k, lda, ldb, ldc },
+    ...{ alpha: pick(1, 1, 0.125, -2), beta: pick(0, 1, 0.5) },
+  };
+}
+
+describe.skipIf(typeof memory === "string")("code memory", () => {
+  it("gives its mappings back", () => {
+    const opened = CodeMemory.open();
+    if (typeof opened === "string") return;
+    expect(opened.load([Uint8Array.of(0xc3), Uint8Array.of(0xc3)]).map((at) => at % 64)).toEqual([0, 0]);
+    expect(opened.scratch(100) % 2 ** 21).toBe(0);
+    opened.release();
+  });
+});
+
+describe.skipIf(typeof memory === "string").each(sets)("products with %s", (set) => {
+  if (typeof memory === "string") return;
+  const gemm = new NativeGemm(memory, set);
+  const guarded = [0, 1, 2].map(() => mapGuarded(300 * 700 * 8));
+  afterAll(() => {
+    for (const one of guarded) one.release();
+  });
+
+  it.each([4, 8] as const)("of %s bytes are right and stay inside their matrices", (size) => {
+    const random = randomSource(seed * 1000 + size);
+    for (let i = 0; i < numProducts; i++) {
+      const product = randomProduct(random);
+      const { transposeA, transposeB, m, n, k, lda, ldb, ldc, beta } = product;
+      const lengths = [
+        ((transposeA ? k : m) - 1) * lda + (transposeA ? m : k),
+        ((transposeB ? n : k) - 1) * ldb + (transposeB ? k : n),
+        (m - 1) * ldc + n,
+      ];
+      const atEnd = random() < 0.7;
+      const [a, b, c] = lengths.map((length, j) => {
+        const guard = guarded[j];
+        if (guard === undefined) throw new Error("three matrices");
+        return place(guard, size, length, atEnd);
+      });
+      if (a === undefined || b === undefined || c === undefined) throw new Error("three matrices");
+      for (const [elements] of [a, b, c]) {
+        for (let e = 0; e < elements.length; e++) elements[e] = 2 * random() - 1;
+      }
+      if (random() < 0.3) a[0][Math.floor(random() * a[0].length)] = random() < 0.5 ? Number.NaN : -Infinity;
+      if (random() < 0.3) b[0][Math.floor(random() * b[0].length)] = Infinity;
+      if (beta === 0) c[0].fill(Number.NaN);
+      const old = c[0].slice();
+      gemm.prepare(size, product)(a[1], b[1], c[1]);
+      const faults = faultsOf(size, product, a[0], b[0], old, c[0]);
+      if (faults !== "")
+        expect.fail(`${faults} (${set}, product ${i} of seed ${seed}: ${JSON.stringify(product)})`);
+    }
+  });
+
+  it("run in batches whose operands are apart or the same", () => {
+    const floats = new Float32Array(new SharedArrayBuffer(4 * 64));
+    floats.set([1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 1]);
+    const at = memory.addressOf(floats.buffer as SharedArrayBuffer);
+    const shape = { transposeA: false, transposeB: false, m: 2, n: 2, k: 2, lda: 2, ldb: 2, ldc: 2 };
+    const batch = { count: 2, strideA: 16, strideB: 0, strideC: 32 };
+    gemm.prepare(4, { ...shape, alpha: 2, beta: 0 }, batch)(at, at + 32, at + 64);
+    expect([...floats.slice(16, 28)]).toEqual([2, 4, 6, 8, 0, 0, 0, 0, 10, 12, 14, 16]);
+  });
+
+  it("of no elements are refused", () => {
+    const shape = { transposeA: false, transposeB: false, m: 1, n: 1, k: 0, lda: 1, ldb: 1, ldc: 1 };
+    expect(() => gemm.prepare(4, { ...shape, alpha: 1, beta: 0 })).toThrow(/1×1×0/);
+  });
+});
+
+it("only what the machine has is offered", () => {
+  const foreign = process.arch === "arm64" ? "AVX2" : "NEON";
+  expect(nativeGemmHere(foreign)).toEqual({
+    unavailable: expect.stringMatching(/no (AVX2|NEON)|Linux|koffi/),
+  });
+});

@@ -1,0 +1,133 @@
+import { a64Gemm } from "../../../compiler/native/a64Gemm.js";
+import {
+  assertInBounds,
+  type PackingSpace,
+  type Product,
+  packingBytes,
+  planProduct,
+} from "../../../compiler/native/gemmPlan.js";
+import { type GemmKernel, type GemmTarget, RECORD_BYTES } from "../../../compiler/native/gemmTarget.js";
+import { x64Gemm } from "../../../compiler/native/x64Gemm.js";
+import type { GemmBatch } from "../../../compiler/steps.js";
+import { InternalError } from "../../../ir/errors.js";
+import type { CodeMemory, NativeFunction } from "./codeMemory.js";
+
+/** The instruction sets there are kernels for. */
+export const INSTRUCTION_SETS = ["AVX-512", "AVX2", "NEON"] as const;
+
+/** An instruction set there are kernels for. */
+export type InstructionSet = (typeof INSTRUCTION_SETS)[number];
+
+/** The kernels of an instruction set for elements of 4 or 8 bytes. */
+export function targetFor(set: InstructionSet, size: 4 | 8): GemmTarget {
+  switch (set) {
+    case "AVX-512":
+      return x64Gemm(512, size);
+    case "AVX2":
+      return x64Gemm(256, size);
+    case "NEON":
+      return a64Gemm(size);
+  }
+}
+
+/** A product on native addresses. */
+export type NativeProduct = (a: number, b: number, c: number) => void;
+
+/**
+ * Matrix products in machine code, made for their shapes when they are prepared. One thread uses an instance: its
+ * products share the memory that operands are packed into.
+ */
+export class NativeGemm {
+  private readonly families = new Map<4 | 8, KernelFamily>();
+  private space: PackingSpace | undefined;
+  private readonly run: NativeFunction;
+
+  constructor(
+    private readonly memory: CodeMemory,
+    private readonly set: InstructionSet,
+  ) {
+    const [at = 0] = memory.load([targetFor(set, 4).runner()]);
+    this.run = memory.bind(at, 4);
+  }
+
+  /**
+   * Makes a product ready, `batch.count` of it with one call.
+   *
+   * @returns a function of the native addresses of A, B and C; whoever calls it answers for what lies there
+   */
+  prepare(size: 4 | 8, product: Product, batch: GemmBatch = SINGLE): NativeProduct {
+    const { m, n, k } = product;
+    if (Math.min(m, n, k, batch.count) < 1) {
+      throw new InternalError(
+        `[NativeGemm] ${batch.count} products of ${m}×${n}×${k}: all must be at least 1`,
+      );
+    }
+    const family = this.family(size);
+    const space = this.packingSpace();
+    const tasks = planProduct(family.target, product, space);
+    assertInBounds(family.target, product, space, tasks);
+    const functions = family.addresses(tasks.map(({ kernel }) => kernel));
+    const words = RECORD_BYTES / 8;
+    const records = new BigInt64Array(new SharedArrayBuffer((tasks.length + 2) * RECORD_BYTES));
+    const write = (record: number, values: readonly number[]) => {
+      records.set(values.map(BigInt), record * words);
+    };
+    write(0, [batch.count, batch.strideA, batch.strideB, batch.strideC]);
+    tasks.forEach(({ args }, i) => {
+      write(i + 1, [functions[i] ?? 0, ...args]);
+    });
+    const { run } = this;
+    const program = this.memory.addressOf(records.buffer);
+    // The address keeps nothing alive, so the function holds the records themselves.
+    return Object.assign((a: number, b: number, c: number) => run(program, a, b, c), { records });
+  }
+
+  private family(size: 4 | 8): KernelFamily {
+    let family = this.families.get(size);
+    if (family === undefined) {
+      family = new KernelFamily(this.memory, targetFor(this.set, size));
+      this.families.set(size, family);
+    }
+    return family;
+  }
+
+  /** Products run one after the other, so they all pack into the same memory. */
+  private packingSpace(): PackingSpace {
+    if (this.space === undefined) {
+      const [single, double] = [packingBytes(targetFor(this.set, 4)), packingBytes(targetFor(this.set, 8))];
+      const a = Math.ceil(Math.max(single.a, double.a) / 4096) * 4096;
+      const at = this.memory.scratch(a + Math.max(single.b, double.b));
+      this.space = { a: at, b: at + a };
+    }
+    return this.space;
+  }
+}
+
+const SINGLE: GemmBatch = { count: 1, strideA: 0, strideB: 0, strideC: 0 };
+
+/** The kernels of one target that are loaded so far. */
+class KernelFamily {
+  private readonly loaded = new Map<string, number>();
+
+  constructor(
+    private readonly memory: CodeMemory,
+    readonly target: GemmTarget,
+  ) {}
+
+  /** The addresses of kernels; those that are new are made and loaded together. */
+  addresses(kernels: readonly GemmKernel[]): readonly number[] {
+    const fresh = new Map<string, Uint8Array>();
+    const keys = kernels.map((kernel) => JSON.stringify(kernel));
+    kernels.forEach((kernel, i) => {
+      const key = keys[i] ?? "";
+      if (!this.loaded.has(key) && !fresh.has(key)) fresh.set(key, this.target.kernel(kernel));
+    });
+    if (fresh.size > 0) {
+      const addresses = this.memory.load([...fresh.values()]);
+      [...fresh.keys()].forEach((key, i) => {
+        this.loaded.set(key, addresses[i] ?? 0);
+      });
+    }
+    return keys.map((key) => this.loaded.get(key) ?? 0);
+  }
+}
