@@ -34,7 +34,7 @@ export { parseProgram } from "./ir/parse.js";
 export { printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";
 export type { Shape, TensorType } from "./ir/shape.js";
-export { verify } from "./ir/verify.js";
+export { type Stage, verify } from "./ir/verify.js";
 export * as lax from "./lax/index.js";
 export * as np from "./numpy/index.js";
 export * as random from "./random/index.js";
@@ -42,18 +42,33 @@ export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspe
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/inspect/explain.js";
 export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memory.js";
 export { findNonFinite, type NonFinite } from "./spmd/inspect/nonFinite.js";
-export { Mesh } from "./spmd/mesh/mesh.js";
-export { P, PartitionSpec } from "./spmd/mesh/partitionSpec.js";
-export { addressableShards, devicePut, NamedSharding, visualizeSharding } from "./spmd/mesh/sharding.js";
+export { type Device, Mesh, type MeshOptions } from "./spmd/mesh/mesh.js";
+export { P, PartitionSpec, type SpecEntry } from "./spmd/mesh/partitionSpec.js";
+export {
+  addressableShards,
+  devicePut,
+  NamedSharding,
+  type Shard,
+  visualizeSharding,
+} from "./spmd/mesh/sharding.js";
+export type { ShardingLike } from "./spmd/run/call.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
 export { type JitOptions, jit } from "./spmd/run/jit.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
 export type { Prefix } from "./trace/prefix.js";
-export { Tensor } from "./trace/tensor.js";
+export { Tensor, type TensorData } from "./trace/tensor.js";
 export * as tree from "./trace/tree.js";
-export { customGradient, customVjp } from "./transforms/customVjp.js";
-export { grad, jvp, valueAndGrad, vjp } from "./transforms/grad.js";
+export { type CustomRule, customGradient, customVjp } from "./transforms/customVjp.js";
+export {
+  type GradOptions,
+  grad,
+  jvp,
+  type Pullback,
+  type VjpOptions,
+  valueAndGrad,
+  vjp,
+} from "./transforms/grad.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";
-export { checkpointName, checkpointPolicies, remat } from "./transforms/remat.js";
+export { checkpointName, checkpointPolicies, type RematOptions, remat } from "./transforms/remat.js";
 export { simplify } from "./transforms/simplify.js";
 export { type VmapOptions, vmap } from "./transforms/vmap.js";

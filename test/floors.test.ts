@@ -80,6 +80,16 @@ function resolveSpecifier(from: string, specifier: string): string | undefined {
   return undefined;
 }
 
+const parsed = new Map<string, ts.SourceFile>();
+
+/** The syntax of a source, which several checks look at. */
+function parse(path: string, text: string): ts.SourceFile {
+  const key = `${path}\n${text}`;
+  const source = parsed.get(key) ?? ts.createSourceFile(path, text, ts.ScriptTarget.ES2023);
+  parsed.set(key, source);
+  return source;
+}
+
 function importsOf(path: string, text: string): Import[] {
   const found: Import[] = [];
   const add = (node: ts.Node | undefined, typeOnly: boolean) => {
@@ -100,7 +110,42 @@ function importsOf(path: string, text: string): Import[] {
     }
     ts.forEachChild(node, visit);
   };
-  visit(ts.createSourceFile(path, text, ts.ScriptTarget.ES2023));
+  visit(parse(path, text));
+  return found;
+}
+
+/** What a function may have at most, from its first line to its last. */
+const mostLines = 60;
+
+/** Functions of the compiler that are longer. */
+const longer: ReadonlySet<string> = new Set([
+  "src/compiler/gemm/microKernel.ts: writeMicroKernel",
+  "src/compiler/gemm/packing.ts: writeInterleave",
+  "src/compiler/gemm/wasmGemm.ts: createWasmGemm",
+  "src/compiler/kernel/phases.ts: planKernel",
+  "src/compiler/normalise/normalise.ts: eqn",
+  "src/compiler/plan/finalise.ts: step",
+  "src/compiler/wasm/emitInterleaved.ts: emitCopies",
+]);
+
+/** One sentence for each function that is too long. */
+function findLongFunctions(sources: Sources): string[] {
+  const found: string[] = [];
+  for (const [path, text] of sources) {
+    const source = parse(path, text);
+    const lineAt = (position: number) => source.getLineAndCharacterOfPosition(position).line;
+    const visit = (node: ts.Node, owner: ts.Node): void => {
+      if (ts.isFunctionLike(node) && "body" in node && node.body) {
+        const lines = lineAt(node.end) - lineAt(node.getStart(source)) + 1;
+        const name = (ts.isVariableDeclaration(owner) ? owner : node).name?.getText(source) ?? "a function";
+        const where = `${path}: ${name}`;
+        if (lines > mostLines && !longer.has(where))
+          found.push(`${where} has ${lines} lines: find the seam, ${mostLines} are the most`);
+      }
+      ts.forEachChild(node, (child) => visit(child, node));
+    };
+    visit(source, source);
+  }
   return found;
 }
 
@@ -206,8 +251,23 @@ describe("the sources", () => {
     expect(findFloorViolations(sources)).toEqual([]);
   });
 
+  test("have no function over 60 lines", () => {
+    expect(findLongFunctions(sources)).toEqual([]);
+  });
+
   test("have no import cycle between files", () => {
     expect(findCycles(sources)).toEqual([]);
+  });
+});
+
+describe("the check of lengths", () => {
+  test("counts a function from its first line to its last", () => {
+    const body = (lines: number) => "  work();\n".repeat(lines);
+    const of = (text: string) => findLongFunctions(new Map([["src/ir/a.ts", text]]));
+    expect(of(`const f = () => {\n${body(59)}};`)).toEqual([
+      "src/ir/a.ts: f has 61 lines: find the seam, 60 are the most",
+    ]);
+    expect(of(`/** Says why. */\nfunction f() {\n${body(58)}}`)).toEqual([]);
   });
 });
 

@@ -1,52 +1,110 @@
-import { expect, test } from "vitest";
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+import { describe, expect, test } from "vitest";
+import * as engines from "../src/engines/index.js";
 import * as shardwise from "../src/index.js";
+import * as nn from "../src/nn/index.js";
+import * as optim from "../src/optim/index.js";
+import * as parallel from "../src/parallel/index.js";
+import * as random from "../src/random/index.js";
+import * as train from "../src/train/index.js";
+
+const at = (path: string) => fileURLToPath(new URL(path, import.meta.url));
+const read = (path: string) => readFileSync(at(path), "utf8");
+
+/** The entry points of the package: what each `import` loads, and where its names are listed. */
+const entries: Readonly<Record<string, { readonly loaded: object; readonly source: string }>> = {
+  ".": { loaded: shardwise, source: "src/index.ts" },
+  "./nn": { loaded: nn, source: "src/nn/index.ts" },
+  "./parallel": { loaded: parallel, source: "src/parallel/index.ts" },
+  "./optim": { loaded: optim, source: "src/optim/index.ts" },
+  "./engines": { loaded: engines, source: "src/engines/index.ts" },
+  "./train": { loaded: train, source: "src/train/index.ts" },
+  "./random": { loaded: random, source: "src/random/index.ts" },
+};
+
+interface Names {
+  readonly values: readonly string[];
+  readonly types: readonly string[];
+}
+
+/** The names that a source exports one by one. */
+function exportsOf(text: string): Names {
+  const [values, types]: [string[], string[]] = [[], []];
+  for (const node of ts.createSourceFile("index.ts", text, ts.ScriptTarget.ES2023).statements) {
+    if (ts.isExportDeclaration(node)) {
+      const clause = node.exportClause;
+      if (!clause) throw new Error(`names are exported one by one: ${node.getText()}`);
+      const names = ts.isNamespaceExport(clause) ? [clause] : clause.elements;
+      for (const name of names) {
+        const typeOnly = node.isTypeOnly || (ts.isExportSpecifier(name) && name.isTypeOnly);
+        (typeOnly ? types : values).push(name.name.text);
+      }
+    } else if (ts.canHaveModifiers(node) && ts.getModifiers(node)?.some(isExport)) {
+      const isType = ts.isInterfaceDeclaration(node) || ts.isTypeAliasDeclaration(node);
+      (isType ? types : values).push(...declaredNames(node));
+    }
+  }
+  return { values: values.sort(), types: types.sort() };
+}
+
+const isExport = ({ kind }: ts.ModifierLike) => kind === ts.SyntaxKind.ExportKeyword;
+
+function declaredNames(node: ts.Node): string[] {
+  const named: readonly ts.Node[] = ts.isVariableStatement(node) ? node.declarationList.declarations : [node];
+  return named.flatMap((one) => {
+    const { name } = one as ts.NamedDeclaration;
+    return name && ts.isIdentifier(name) ? [name.text] : [];
+  });
+}
 
 /**
- * The names that `import … from "shardwise"` offers, types aside. A new name is added here on purpose; a missing
- * one breaks somebody's program.
+ * The names of all entry points, frozen in a file: a new name is added there on purpose (`UPDATE=1` writes it), a
+ * missing one breaks somebody's program.
  */
-const names = [
-  ...["AxisError", "DTypeError", "DimError", "DisposedError", "GradientError", "InternalError"],
-  ...["NotAddressableError", "ParseError"],
-  ...["ShapeError", "ShardingError", "ShardwiseError", "TracerError", "TreeError", "ValueError"],
-  ...["lax", "np", "random", "tree"],
-  ...["Mesh", "NamedSharding", "P", "PartitionSpec", "Tensor"],
-  ...[
-    "addressableShards",
-    "devicePut",
-    "engineInfo",
-    "visualizeSharding",
-    "withMesh",
-    "withShardingConstraint",
-  ],
-  ...[
-    "checkpointName",
-    "checkpointPolicies",
-    "costAnalysis",
-    "customGradient",
-    "customVjp",
-    "deviceMemoryStats",
-    "evalShape",
-    "explainSharding",
-    "findNonFinite",
-    "grad",
-    "jit",
-    "jvp",
-  ],
-  ...[
-    "makeProgram",
-    "parseProgram",
-    "printProgram",
-    "remat",
-    "shardMap",
-    "simplify",
-    "valueAndGrad",
-    "verify",
-    "vjp",
-    "vmap",
-  ],
-];
+const frozenFile = "./publicApi.json";
+const current = Object.fromEntries(
+  Object.entries(entries).map(([entry, { source }]) => [entry, exportsOf(read(`../${source}`))]),
+);
+if (process.env.UPDATE) writeFileSync(at(frozenFile), `${JSON.stringify(current, undefined, 2)}\n`);
 
-test("the package exports these names and no others", () => {
-  expect(Object.keys(shardwise).sort()).toEqual([...names].sort());
+describe.each(Object.entries(entries))("the entry point %s", (entry, { loaded }) => {
+  test("exports the names that are frozen and no others", () => {
+    expect(current[entry]).toEqual(JSON.parse(read(frozenFile))[entry]);
+  });
+
+  test("loads the names that its source lists", () => {
+    expect(Object.keys(loaded).sort()).toEqual(current[entry]?.values);
+  });
+});
+
+describe("the package", () => {
+  const manifest = JSON.parse(read("../package.json"));
+
+  test("has the same entry points in its exports and in its reference", () => {
+    const folders = Object.keys(entries);
+    expect(Object.keys(manifest.exports)).toEqual([...folders, "./package.json"]);
+    for (const [entry, { source }] of Object.entries(entries)) {
+      const built = source.replace(/^src/, "./dist").replace(/\.ts$/, "");
+      expect(manifest.exports[entry]).toEqual({ types: `${built}.d.ts`, default: `${built}.js` });
+    }
+    const documented: readonly string[] = manifest.typedocOptions.entryPoints;
+    expect([...documented].sort()).toEqual(
+      Object.values(entries)
+        .map(({ source }) => source)
+        .sort(),
+    );
+  });
+
+  test("is packed from sources and what is built of them, without tests", () => {
+    expect(manifest.files).toEqual(["dist", "src", "!**/*.test.ts", "CHANGELOG.md"]);
+    const built = ts.readConfigFile(at("../tsconfig.build.json"), (path) =>
+      readFileSync(path, "utf8"),
+    ).config;
+    const { fileNames } = ts.parseJsonConfigFileContent(built, ts.sys, at(".."));
+    const outside = fileNames.filter((path) => !path.includes("/src/") || path.endsWith(".test.ts"));
+    expect(fileNames.length).toBeGreaterThan(200);
+    expect(outside).toEqual([]);
+  });
 });

@@ -1,9 +1,9 @@
 import { isFloat } from "../ir/dtype.js";
-import { GradientError } from "../ir/errors.js";
-import type { Spec } from "../ir/mesh.js";
+import { GradientError, InternalError } from "../ir/errors.js";
+import { axesSize, type MeshAxis, type Spec } from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
 import type { Program, Var } from "../ir/program.js";
-import { at, formatType, range, type TensorType } from "../ir/shape.js";
+import { at, formatType, type TensorType } from "../ir/shape.js";
 import { bind, Environment, inline, rebind, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -56,22 +56,10 @@ export const scanRule: LinearizeRule<"scan"> = (ins, params, active, tools) => {
   const [constActive = [], initActive = [], xsActive = []] = cut(active, numConsts, numCarry);
   const [carryActive, yActive] = carryActivity(params, [constActive, initActive, xsActive], tools);
   const activeIn = [...constActive, ...carryActive, ...xsActive];
-  const { forward, backward, residuals } = vjpBody(body, activeIn, [...carryActive, ...yActive], tools);
-
-  const constVars = forward.inputs.slice(0, numConsts);
-  const isInvariant = dependsOnlyOn(forward, constVars);
-  const sources = residuals.map((residual) => {
-    const input = inputIndex(forward, residual);
-    if (input >= numConsts + numCarry) return "scanned" as const;
-    return isInvariant(residual) ? ("invariant" as const) : ("stacked" as const);
-  });
-  const of = (source: (typeof sources)[number]) => residuals.filter((_, i) => sources[i] === source);
-  const stackedBody = { ...forward, outputs: [...forward.outputs, ...of("stacked")] };
-  const invariants = inline(
-    removeDeadCode({ inputs: constVars, eqns: forward.eqns, outputs: of("invariant") }),
-    ins.slice(0, numConsts),
-  );
-  const scanned = of("scanned").map((residual) => at(ins, inputIndex(forward, residual)));
+  const parts = vjpBody(body, activeIn, [...carryActive, ...yActive], tools);
+  const { forward, backward } = parts;
+  const kept = keepResiduals(parts, ins, params);
+  const stackedBody = { ...forward, outputs: [...forward.outputs, ...kept.stacked] };
   const results = bind("scan", ins, { ...params, body: removeDeadCode(stackedBody) });
   const [outs = [], stacked = []] = cut(results, body.outputs.length);
 
@@ -80,31 +68,13 @@ export const scanRule: LinearizeRule<"scan"> = (ins, params, active, tools) => {
       cotangents.map((ct, i) => orZeros(ct, at(outs, i).type)),
       numCarry,
     );
+    const { invariants, scanned } = kept;
     const accumulators = pick(ins.slice(0, numConsts), constActive).map(({ type }) => ops.zeros(type));
     const carryIn = [...accumulators, ...pick(carryCts, carryActive)];
     const xsIn = [...scanned, ...stacked, ...pick(yCts, yActive)];
     const slice = ({ type }: Tensor): TensorType => ({ dtype: type.dtype, shape: type.shape.slice(1) });
     const { program } = traceFlat(
-      (args) => {
-        const [inv = [], sums = [], ctCarry = [], sc = [], st = [], ctYs = []] = cut(
-          args,
-          invariants.length,
-          accumulators.length,
-          count(carryActive),
-          scanned.length,
-          stacked.length,
-        );
-        const pools = { invariant: inv.values(), scanned: sc.values(), stacked: st.values() };
-        const kept = sources.map((source) =>
-          at(
-            [pools[source].next().value].filter((t) => t !== undefined),
-            0,
-          ),
-        );
-        const grads = inline(backward, [...kept, ...ctCarry, ...ctYs]);
-        const [ctConsts = [], rest = []] = cut(grads, sums.length);
-        return [...sums.map((sum, i) => ops.add(sum, at(ctConsts, i))), ...rest];
-      },
+      stepBack(backward, kept, accumulators.length, count(carryActive)),
       [...typesOf(invariants), ...typesOf(carryIn), ...xsIn.map(slice)],
       "vjp of scan",
     );
@@ -120,6 +90,72 @@ export const scanRule: LinearizeRule<"scan"> = (ins, params, active, tools) => {
   };
   return { outs, pullback };
 };
+
+/** What the way back through a loop needs, and where it finds it. */
+interface KeptResiduals {
+  /** For every residual, whether it is the same in all steps, a slice of what is scanned over, or stacked. */
+  readonly sources: readonly ("invariant" | "scanned" | "stacked")[];
+  readonly invariants: readonly Tensor[];
+  readonly scanned: readonly Tensor[];
+  /** The values of a step that the way forward stacks. */
+  readonly stacked: Split["residuals"];
+}
+
+function keepResiduals(
+  { forward, residuals }: Split,
+  ins: readonly Tensor[],
+  { numConsts, numCarry }: OpParams["scan"],
+): KeptResiduals {
+  const constVars = forward.inputs.slice(0, numConsts);
+  const isInvariant = dependsOnlyOn(forward, constVars);
+  const sources = residuals.map((residual) => {
+    const input = inputIndex(forward, residual);
+    if (input >= numConsts + numCarry) return "scanned" as const;
+    return isInvariant(residual) ? ("invariant" as const) : ("stacked" as const);
+  });
+  const of = (source: (typeof sources)[number]) => residuals.filter((_, i) => sources[i] === source);
+  const once = removeDeadCode({ inputs: constVars, eqns: forward.eqns, outputs: of("invariant") });
+  return {
+    sources,
+    invariants: inline(once, ins.slice(0, numConsts)),
+    scanned: of("scanned").map((residual) => at(ins, inputIndex(forward, residual))),
+    stacked: of("stacked"),
+  };
+}
+
+/**
+ * One step on the way back: (…invariants, …sums of the constants' cotangents, …cotangents of the carry, …scanned,
+ * …stacked, …cotangents of the results) → (…sums, …cotangents of the carry and of what is scanned over).
+ */
+function stepBack(
+  backward: Program,
+  { sources, invariants, scanned, stacked }: KeptResiduals,
+  numSums: number,
+  numCarry: number,
+): (args: readonly Tensor[]) => Tensor[] {
+  return (args) => {
+    const [inv = [], sums = [], ctCarry = [], sc = [], st = [], ctYs = []] = cut(
+      args,
+      invariants.length,
+      numSums,
+      numCarry,
+      scanned.length,
+      stacked.length,
+    );
+    const pools = { invariant: inv.values(), scanned: sc.values(), stacked: st.values() };
+    const kept = sources.map((source) => nextOf(pools[source]));
+    const grads = inline(backward, [...kept, ...ctCarry, ...ctYs]);
+    const [ctConsts = [], rest = []] = cut(grads, sums.length);
+    return [...sums.map((sum, i) => ops.add(sum, at(ctConsts, i))), ...rest];
+  };
+}
+
+/** The next of values that were counted before. */
+function nextOf(values: Iterator<Tensor>): Tensor {
+  const next = values.next();
+  if (next.done) throw new InternalError("[vjp] there are fewer residuals than were kept");
+  return next.value;
+}
 
 /** A carry is active when it starts so or becomes so after some iterations. */
 function carryActivity(
@@ -267,28 +303,16 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active) =
 export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, tools) => {
   const { mesh, manual, body, inSpecs, outSpecs } = params;
   const activeOut = tools.outputActivity(body, active);
-  const { forward, backward, residuals } = vjpBody(body, active, activeOut, tools);
-  // Along the other axes all devices do the same, so nothing has to be shared out or summed over them.
-  const used = mesh.axes.filter(
-    ({ name }) =>
-      manual.includes(name) &&
-      ([...inSpecs, ...outSpecs].some((spec) => spec.flat().includes(name)) || programNamesAxis(body, name)),
-  );
-  const everywhere: Spec = [used.map(({ name }) => name)];
+  const parts = vjpBody(body, active, activeOut, tools);
+  const { forward, backward, residuals } = parts;
+  const used = axesInUse(params);
   const unmapped = (spec: Spec) => used.filter(({ name }) => !spec.flat().includes(name));
   const kept = residuals.filter((residual) => inputIndex(forward, residual) < 0);
 
-  const { program: forwardBody } = traceFlat(
-    (args) => {
-      const withResiduals = { ...forward, outputs: [...forward.outputs, ...kept] };
-      const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
-      return [...outs, ...own.map((x) => (x.ndim === 0 ? ops.reshape(x, [1]) : x))];
-    },
-    typesOf(body.inputs),
-    "vjp of shardMap",
-  );
-  const stackedSpec = (rank: number): Spec => [...everywhere, ...range(Math.max(rank, 1) - 1).map(() => [])];
-  const keptSpecs = kept.map(({ type }) => stackedSpec(type.shape.length));
+  const keeping = keepOnDevices(forward, kept);
+  const { program: forwardBody } = traceFlat(keeping, typesOf(body.inputs), "vjp of shardMap");
+  const names = used.map(({ name }) => name);
+  const keptSpecs = kept.map(({ type }): Spec => [names, ...type.shape.slice(1).map(() => [])]);
   const results = bind("shardMap", ins, {
     ...params,
     body: simplify(forwardBody),
@@ -309,41 +333,59 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, too
       ...kept.map(({ type }) => (type.shape.length === 0 ? { dtype: type.dtype, shape: [1] } : type)),
       ...pick(typesOf(body.outputs), activeOut),
     ];
-    const { program } = traceFlat(
-      (args) => {
-        const [given = [], own = [], outCts = []] = cut(args, operands.length, kept.length);
-        const nextGiven = given.values();
-        const nextOwn = own.values();
-        const values = residuals.map((residual) => {
-          const source = inputIndex(forward, residual) >= 0 ? nextGiven : nextOwn;
-          const value = at(
-            [source.next().value].filter((t) => t !== undefined),
-            0,
-          );
-          return ops.reshape(value, residual.type.shape);
-        });
-        const shares = outCts.map((ct, i) => {
-          const copies = unmapped(at(activeSpecs, i)).reduce((n, { size }) => n * size, 1);
-          return copies === 1 ? ct : ops.mul(ct, 1 / copies);
-        });
-        const grads = inline(backward, [...values, ...shares]);
-        return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i))));
-      },
-      blockTypes,
-      "vjp of shardMap",
-    );
-    const grads = bind(
-      "shardMap",
-      [...operands.map(({ tensor }) => tensor), ...stacked, ...pick(cts, activeOut)],
-      {
-        mesh,
-        manual,
-        body: simplify(program),
-        inSpecs: [...operands.map(({ spec }) => spec), ...keptSpecs, ...activeSpecs],
-        outSpecs: wantedSpecs,
-      },
-    );
+    const blocksBack = (args: readonly Tensor[]) => {
+      const [given = [], own = [], outCts = []] = cut(args, operands.length, kept.length);
+      const values = valuesOfResiduals(parts, given, own);
+      const shares = outCts.map((ct, i) => {
+        const copies = axesSize(unmapped(at(activeSpecs, i)));
+        return copies === 1 ? ct : ops.mul(ct, 1 / copies);
+      });
+      const grads = inline(backward, [...values, ...shares]);
+      return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i))));
+    };
+    const { program } = traceFlat(blocksBack, blockTypes, "vjp of shardMap");
+    const given = [...operands.map(({ tensor }) => tensor), ...stacked, ...pick(cts, activeOut)];
+    const grads = bind("shardMap", given, {
+      mesh,
+      manual,
+      body: simplify(program),
+      inSpecs: [...operands.map(({ spec }) => spec), ...keptSpecs, ...activeSpecs],
+      outSpecs: wantedSpecs,
+    });
     return scatterBack(grads, active);
   };
   return { outs, pullback };
 };
+
+/**
+ * The axes that a shard map's specs or body name. Along the others all devices do the same, so nothing has to be
+ * shared out or summed over them.
+ */
+function axesInUse({ mesh, manual, inSpecs, outSpecs, body }: OpParams["shardMap"]): readonly MeshAxis[] {
+  const split = new Set([...inSpecs, ...outSpecs].flatMap((spec) => spec.flat()));
+  return mesh.axes.filter(
+    ({ name }) => manual.includes(name) && (split.has(name) || programNamesAxis(body, name)),
+  );
+}
+
+/** The way forward through a shard map's body, which also returns what is kept, with a dim to stack it along. */
+function keepOnDevices(forward: Program, kept: readonly Var[]): (args: readonly Tensor[]) => Tensor[] {
+  const withResiduals = { ...forward, outputs: [...forward.outputs, ...kept] };
+  return (args) => {
+    const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
+    return [...outs, ...own.map((x) => (x.ndim === 0 ? ops.reshape(x, [1]) : x))];
+  };
+}
+
+/** The residuals of a shard map's body: some are blocks of its inputs, a device has the others of its own. */
+function valuesOfResiduals(
+  { forward, residuals }: Split,
+  given: readonly Tensor[],
+  own: readonly Tensor[],
+): Tensor[] {
+  const [nextGiven, nextOwn] = [given.values(), own.values()];
+  return residuals.map((residual) => {
+    const value = nextOf(inputIndex(forward, residual) >= 0 ? nextGiven : nextOwn);
+    return ops.reshape(value, residual.type.shape);
+  });
+}

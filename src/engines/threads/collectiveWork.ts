@@ -48,18 +48,8 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHo
       };
       return { ...everybody, own };
     }
-    case "allGather": {
-      const own = (sources: readonly number[], target: number) => {
-        for (let i = 0; i < size; i++) {
-          // Each member begins with its own block, so that they do not all read the same one.
-          const from = (me + i) % size;
-          const [peer, source] = [members[from] ?? 0, sources[from] ?? 0];
-          if (spec.outer === 1) peers.pull(target + from * inner, peer, source, inner);
-          else peers.pullRows(target + from * inner, peer, source, inner, spec.outer, size * inner, inner);
-        }
-      };
-      return { ...everybody, own };
-    }
+    case "allGather":
+      return { ...everybody, own: gatherBlocks(inner, spec.outer, link, host) };
     case "permute": {
       const pair = spec.permutation.find(([, to]) => to === me);
       const reads = others.filter((i) => i === pair?.[0]);
@@ -80,6 +70,21 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHo
       return { ...everybody, own };
     }
   }
+}
+
+/** Puts the blocks of all members side by side, in `outer` rows of `inner` bytes each. */
+function gatherBlocks(inner: number, outer: number, link: Link, { peers }: CollectiveHost): Work["own"] {
+  const { members, me } = link;
+  const size = members.length;
+  return (sources, target) => {
+    for (let i = 0; i < size; i++) {
+      // Each member begins with its own block, so that they do not all read the same one.
+      const from = (me + i) % size;
+      const [peer, source] = [members[from] ?? 0, sources[from] ?? 0];
+      if (outer === 1) peers.pull(target + from * inner, peer, source, inner);
+      else peers.pullRows(target + from * inner, peer, source, inner, outer, size * inner, inner);
+    }
+  };
 }
 
 /** Combines `bytes` bytes at `offset` of all sources into the target, in the order of the group. */

@@ -66,29 +66,13 @@ export function loadProgram(
   const staging = planStaging(compiled.collectives, crowded);
   const constantsBytes = roundUp(compiled.constants.byteLength);
   const tableBytes = roundUp(4 * compiled.slots.length);
-  const allocations: Allocation[] = [];
-  const arenas: number[] = [];
-  try {
-    for (const device of devices) {
-      const memory = at(memories, device);
-      const bytes = constantsBytes + tableBytes + staging.bytes;
-      allocations.push(memory.allocate(bytes, caller, () => "its constants and tables"));
-      arenas.push(memory.reserveArena(compiled.arenaBytes, caller));
-    }
-  } catch (error) {
-    allocations.forEach((allocation, i) => {
-      at(memories, at(devices, i)).release(allocation);
-    });
-    arenas.forEach((_, i) => {
-      at(memories, at(devices, i)).releaseArena(compiled.arenaBytes);
-    });
-    throw error;
-  }
-  const steps: LoadedStep[] = [];
-  forEachStep(compiled.steps, (step) => {
-    const info = compiled.infos[step.info];
-    steps.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
-  });
+  const { allocations, arenas } = makeRoom(
+    devices.map((device) => at(memories, device)),
+    constantsBytes + tableBytes + staging.bytes,
+    compiled.arenaBytes,
+    caller,
+  );
+  const steps = describeSteps(compiled);
   if (steps.some(({ kind }) => kind === "gemm")) {
     gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
   }
@@ -121,6 +105,41 @@ export function loadProgram(
     });
   });
   return { id, name, compiled, devices, steps, allocations };
+}
+
+function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
+  const described: LoadedStep[] = [];
+  forEachStep(steps, (step) => {
+    const info = infos[step.info];
+    described.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
+  });
+  return described;
+}
+
+/** Memory for constants and tables, and for intermediate values, on every device or on none. */
+function makeRoom(
+  memories: readonly DeviceMemory[],
+  bytes: number,
+  arenaBytes: number,
+  caller: string,
+): { readonly allocations: readonly Allocation[]; readonly arenas: readonly number[] } {
+  const allocations: Allocation[] = [];
+  const arenas: number[] = [];
+  try {
+    for (const memory of memories) {
+      allocations.push(memory.allocate(bytes, caller, () => "its constants and tables"));
+      arenas.push(memory.reserveArena(arenaBytes, caller));
+    }
+  } catch (error) {
+    allocations.forEach((allocation, i) => {
+      at(memories, i).release(allocation);
+    });
+    arenas.forEach((_, i) => {
+      at(memories, i).releaseArena(arenaBytes);
+    });
+    throw error;
+  }
+  return { allocations, arenas };
 }
 
 /** Makes the devices forget a program and gives its memory back. */

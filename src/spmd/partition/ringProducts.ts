@@ -53,57 +53,12 @@ interface Ring extends Split {
 }
 
 function rewrite(program: Program, names: ReadonlySet<string>, varies: Varies): Program {
-  const axisOf = (axes: readonly MeshAxis[]) => {
-    const [axis] = axes;
-    return axes.length === 1 && axis && names.has(axis.name) ? axis : undefined;
-  };
   const productsOf = sumsOfProducts(program);
-  const factors = program.eqns.flatMap((dot) =>
-    dot.op === "dotGeneral" ? sides.map((side, i) => ({ dot, side, atom: at(dot.ins, i) })) : [],
-  );
-  const comesApart = (dot: Dot, side: Side, { axis, dim }: Split) =>
-    partners(dot, side, dim).result !== undefined || varies(dot, side === "lhs" ? "rhs" : "lhs", axis);
   const { program: result } = traceFlat(
     (args) => {
       const environment = new Environment(program.inputs, args);
       const tensorOf = (atom: Atom) => at(environment.read([atom]), 0);
-      const rings = new Map<number, Ring>();
-      const ringOf = (atom: Atom) => (atom.kind === "var" ? rings.get(atom.id) : undefined);
-
-      const change = (eqn: Eqn): Tensor | undefined => {
-        switch (eqn.op) {
-          case "allGather": {
-            const axis = axisOf(eqn.params.axes);
-            const out = at(eqn.outs, 0);
-            const split = axis && { axis, dim: eqn.params.dim };
-            const isOut = (atom: Atom) => atom.kind === "var" && atom.id === out.id;
-            if (!split || !factors.some(({ dot, side, atom }) => isOut(atom) && comesApart(dot, side, split)))
-              return undefined;
-            const ring = gatherInRing(tensorOf(at(eqn.ins, 0)), split);
-            rings.set(out.id, ring);
-            // For those who need the whole.
-            return joined(ring, ring.blocks, ring.dim);
-          }
-          case "dotGeneral": {
-            const [left, right] = sides.map((side, i) => {
-              const ring = ringOf(at(eqn.ins, i));
-              return ring && comesApart(eqn, side, ring) ? ring : undefined;
-            });
-            if (left) return multiplyBlocks(eqn, "lhs", left, tensorOf(at(eqn.ins, 1)));
-            return right && multiplyBlocks(eqn, "rhs", right, tensorOf(at(eqn.ins, 0)));
-          }
-          case "psumScatter": {
-            const axis = axisOf(eqn.params.axes);
-            const products = productsOf(at(eqn.ins, 0));
-            if (!axis || products.length === 0) return undefined;
-            const terms = products.map((dot) => ({ dot, ins: dot.ins.map(tensorOf) }));
-            return scatterInRing(terms, axis, eqn.params.dim);
-          }
-          default:
-            return undefined;
-        }
-      };
-
+      const change = ringRules({ program, names, varies, productsOf, tensorOf });
       for (const eqn of program.eqns) {
         const changed = atSource(eqn.source, () => change(eqn));
         if (changed) environment.define(eqn.outs, [changed]);
@@ -119,6 +74,64 @@ function rewrite(program: Program, names: ReadonlySet<string>, varies: Varies): 
     "ringProducts",
   );
   return result;
+}
+
+/** What is known of a program while it is rewritten. */
+interface Rewriting {
+  readonly program: Program;
+  readonly names: ReadonlySet<string>;
+  readonly varies: Varies;
+  readonly productsOf: (atom: Atom) => readonly Dot[];
+  /** The value that stands for one of the program in the new one. */
+  readonly tensorOf: (atom: Atom) => Tensor;
+}
+
+/** What becomes of an equation, in the order of the program; undefined for one that stays as it is. */
+function ringRules({ program, names, varies, productsOf, tensorOf }: Rewriting) {
+  const axisOf = (axes: readonly MeshAxis[]) => {
+    const [axis] = axes;
+    return axes.length === 1 && axis && names.has(axis.name) ? axis : undefined;
+  };
+  const factors = program.eqns.flatMap((dot) =>
+    dot.op === "dotGeneral" ? sides.map((side, i) => ({ dot, side, atom: at(dot.ins, i) })) : [],
+  );
+  const comesApart = (dot: Dot, side: Side, { axis, dim }: Split) =>
+    partners(dot, side, dim).result !== undefined || varies(dot, side === "lhs" ? "rhs" : "lhs", axis);
+  const rings = new Map<number, Ring>();
+  const ringOf = (atom: Atom) => (atom.kind === "var" ? rings.get(atom.id) : undefined);
+  return (eqn: Eqn): Tensor | undefined => {
+    switch (eqn.op) {
+      case "allGather": {
+        const axis = axisOf(eqn.params.axes);
+        const out = at(eqn.outs, 0);
+        const split = axis && { axis, dim: eqn.params.dim };
+        const isOut = (atom: Atom) => atom.kind === "var" && atom.id === out.id;
+        if (!split || !factors.some(({ dot, side, atom }) => isOut(atom) && comesApart(dot, side, split)))
+          return undefined;
+        const ring = gatherInRing(tensorOf(at(eqn.ins, 0)), split);
+        rings.set(out.id, ring);
+        // For those who need the whole.
+        return joined(ring, ring.blocks, ring.dim);
+      }
+      case "dotGeneral": {
+        const [left, right] = sides.map((side, i) => {
+          const ring = ringOf(at(eqn.ins, i));
+          return ring && comesApart(eqn, side, ring) ? ring : undefined;
+        });
+        if (left) return multiplyBlocks(eqn, "lhs", left, tensorOf(at(eqn.ins, 1)));
+        return right && multiplyBlocks(eqn, "rhs", right, tensorOf(at(eqn.ins, 0)));
+      }
+      case "psumScatter": {
+        const axis = axisOf(eqn.params.axes);
+        const products = productsOf(at(eqn.ins, 0));
+        if (!axis || products.length === 0) return undefined;
+        const terms = products.map((dot) => ({ dot, ins: dot.ins.map(tensorOf) }));
+        return scatterInRing(terms, axis, eqn.params.dim);
+      }
+      default:
+        return undefined;
+    }
+  };
 }
 
 /** Tells the products whose sum a value is, if it is one that nobody else reads. */

@@ -58,28 +58,16 @@ function countWords(text: string | Iterable<string>, cuts: readonly Cut[]): [str
 }
 
 function learnMerges(words: readonly Word[], vocab: string[], vocabSize: number, minFrequency: number) {
-  const counts = new Map<number, number>();
-  const places = new Map<number, Set<number>>();
-  const change = (left: number, right: number, by: number, word: number) => {
-    const pair = left * maxVocabSize + right;
-    counts.set(pair, (counts.get(pair) ?? 0) + by);
-    if (by <= 0) return;
-    const where = places.get(pair);
-    if (where) where.add(word);
-    else places.set(pair, new Set([word]));
-  };
-  words.forEach(({ symbols, count }, w) => {
-    for (let i = 0; i + 1 < symbols.length; i++) change(at(symbols, i), at(symbols, i + 1), count, w);
-  });
+  const pairs = new PairCounts(words);
   const queue = new PairQueue();
-  for (const [pair, count] of counts) queue.push(pair, count);
+  for (const [pair, count] of pairs.counts) queue.push(pair, count);
   // Tokens with the same text are one token, whichever pair they were joined from.
   const tokens = new Map(vocab.map((token, id) => [token, id]));
   const merges: [number, number, number][] = [];
   while (vocab.length < vocabSize) {
     const top = queue.pop();
     if (!top) break;
-    const current = counts.get(top.pair) ?? 0;
+    const current = pairs.counts.get(top.pair) ?? 0;
     if (current !== top.count) {
       // The count was lowered since; the pair waits for its turn again.
       queue.push(top.pair, current);
@@ -95,39 +83,70 @@ function learnMerges(words: readonly Word[], vocab: string[], vocabSize: number,
       tokens.set(text, joined);
     }
     merges.push([left, right, joined]);
-    const raised = new Set<number>();
-    for (const w of places.get(top.pair) ?? []) {
-      const word = at(words, w);
-      const { symbols, count } = word;
-      const result: number[] = [];
-      for (let i = 0; i < symbols.length; i++) {
-        const symbol = at(symbols, i);
-        if (symbol !== left || symbols[i + 1] !== right) {
-          result.push(symbol);
-          continue;
-        }
-        const before = result.at(-1);
-        if (before !== undefined) {
-          change(before, left, -count, w);
-          change(before, joined, count, w);
-          raised.add(before * maxVocabSize + joined);
-        }
-        const after = symbols[i + 2];
-        if (after !== undefined) {
-          change(right, after, -count, w);
-          change(joined, after, count, w);
-          raised.add(joined * maxVocabSize + after);
-        }
-        result.push(joined);
-        i++;
-      }
-      word.symbols = result;
-    }
-    counts.delete(top.pair);
-    places.delete(top.pair);
-    for (const pair of raised) queue.push(pair, counts.get(pair) ?? 0);
+    for (const pair of pairs.join(left, right, joined)) queue.push(pair, pairs.counts.get(pair) ?? 0);
   }
   return merges;
+}
+
+/** How often every pair of tokens stands in the words, and in which. */
+class PairCounts {
+  readonly counts = new Map<number, number>();
+  private readonly places = new Map<number, Set<number>>();
+  private readonly words: readonly Word[];
+
+  constructor(words: readonly Word[]) {
+    this.words = words;
+    words.forEach(({ symbols, count }, w) => {
+      for (let i = 0; i + 1 < symbols.length; i++) this.change(at(symbols, i), at(symbols, i + 1), count, w);
+    });
+  }
+
+  /** Makes one token of a pair wherever it stands. @returns the pairs that became more frequent */
+  join(left: number, right: number, joined: number): ReadonlySet<number> {
+    const pair = left * maxVocabSize + right;
+    const raised = new Set<number>();
+    for (const w of this.places.get(pair) ?? []) this.joinIn(w, left, right, joined, raised);
+    this.counts.delete(pair);
+    this.places.delete(pair);
+    return raised;
+  }
+
+  private joinIn(w: number, left: number, right: number, joined: number, raised: Set<number>): void {
+    const word = at(this.words, w);
+    const { symbols, count } = word;
+    const result: number[] = [];
+    for (let i = 0; i < symbols.length; i++) {
+      const symbol = at(symbols, i);
+      if (symbol !== left || symbols[i + 1] !== right) {
+        result.push(symbol);
+        continue;
+      }
+      const before = result.at(-1);
+      if (before !== undefined) {
+        this.change(before, left, -count, w);
+        this.change(before, joined, count, w);
+        raised.add(before * maxVocabSize + joined);
+      }
+      const after = symbols[i + 2];
+      if (after !== undefined) {
+        this.change(right, after, -count, w);
+        this.change(joined, after, count, w);
+        raised.add(joined * maxVocabSize + after);
+      }
+      result.push(joined);
+      i++;
+    }
+    word.symbols = result;
+  }
+
+  private change(left: number, right: number, by: number, word: number): void {
+    const pair = left * maxVocabSize + right;
+    this.counts.set(pair, (this.counts.get(pair) ?? 0) + by);
+    if (by <= 0) return;
+    const where = this.places.get(pair);
+    if (where) where.add(word);
+    else this.places.set(pair, new Set([word]));
+  }
 }
 
 /** Pairs by count, the most frequent first, then by their tokens. */

@@ -110,87 +110,85 @@ const CausalConv = module("CausalConv", ({ taps, isCached }: CausalConvConfig) =
   return terms.reduce((sum, term) => sum.add(term), bias.astype(x.dtype));
 });
 
+/** A projection to the inner features of a block. */
+function upProjection(name: string, x: Tensor, { mlpWidth, dtype }: ModelConfig): Tensor {
+  const kernelInit = weight(["embed", "mlp"]);
+  const up = Dense({ name, features: mlpWidth, useBias: false, dtype, kernelInit })(x);
+  return activation(up, "batch", "length", "activationMlp");
+}
+
+/** Projects the features of every head by themselves, so that heads can lie on different devices. */
+function perHead(name: string, from: Tensor, { mlpWidth, numHeads, dtype }: ModelConfig): Tensor {
+  const [batch = 0, length = 0] = from.shape;
+  const headSize = mlpWidth / numHeads;
+  const grouped = activation(
+    from.reshape([batch, length, numHeads, headSize]),
+    "batch",
+    "length",
+    "activationHeads",
+    null,
+  );
+  const kernel = param(name, weight(["heads", "headSize", null]), [numHeads, headSize, headSize]);
+  return np.einsum("blhi,hio->bhlo", grouped, kernel.astype(dtype)).astype("float32");
+}
+
+/** The gates of all heads, each of which looks at all of them; at first it does not depend on them. */
+function gates(name: string, all: Tensor, biasInit: ParamInitializer): Tensor {
+  const made = DenseGeneral({
+    name,
+    features: all.shape[1] ?? 1,
+    axis: [1, 3],
+    dtype: "float32",
+    kernelInit: weight(["heads", "headSize", null], initializers.zeros),
+    biasInit: weight(["heads"], biasInit),
+  })(all);
+  return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
+}
+
+/** What the heads remember, [batch, head, length, feature], normalised and side by side. */
+function joinHeads(memory: Tensor, { mlpWidth, dtype, normEpsilon }: ModelConfig): Tensor {
+  const [batch = 0, numHeads = 0, length = 0, headSize = 0] = memory.shape;
+  const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
+  // Squares of small values vanish in float16, so the norm is taken in float32.
+  const centred = memory.sub(np.mean(memory, -1, { keepdims: true }));
+  const variance = np.mean(centred.mul(centred), -1, { keepdims: true });
+  const normalized = centred.div(np.sqrt(variance.add(normEpsilon)));
+  return np
+    .swapaxes(normalized.astype(dtype), 1, 2)
+    .mul(scale.astype(dtype))
+    .reshape([batch, length, mlpWidth]);
+}
+
 /** A pre-norm block with the matrix memory between an up-projection and a gated down-projection. */
 export const MlstmBlock = module(
   "Block",
   (config: ModelConfig) =>
     (x: Tensor, _positions: Tensor): Tensor => {
-      const { mlpWidth, numHeads, width, dtype } = config;
-      const [batch = 0, length = 0] = x.shape;
-      const headSize = mlpWidth / numHeads;
+      const { mlpWidth, width, dtype, normEpsilon } = config;
       const isCached = config.cacheLength !== undefined;
-      const norm = RMSNorm({
-        name: "norm",
-        epsilon: config.normEpsilon,
-        dtype,
-        scaleInit: weight(["norm"], initializers.ones),
-      });
-      const normed = whole(norm(x));
-      const up = (name: string) =>
-        activation(
-          Dense({ name, features: mlpWidth, useBias: false, dtype, kernelInit: weight(["embed", "mlp"]) })(
-            normed,
-          ),
-          "batch",
-          "length",
-          "activationMlp",
-        );
-      const [inner, gate] = [up("up"), up("gate")];
+      const scaleInit = weight(["norm"], initializers.ones);
+      const normed = whole(RMSNorm({ name: "norm", epsilon: normEpsilon, dtype, scaleInit })(x));
+      const inner = upProjection("up", normed, config);
+      const gate = upProjection("gate", normed, config);
       const mixed = silu(CausalConv({ taps: 4, isCached, name: "conv" })(inner));
-      // Every head projects its own features, so that heads can lie on different devices.
-      const perHead = (name: string, from: Tensor) => {
-        const grouped = activation(
-          from.reshape([batch, length, numHeads, headSize]),
-          "batch",
-          "length",
-          "activationHeads",
-          null,
-        );
-        const kernel = param(name, weight(["heads", "headSize", null]), [numHeads, headSize, headSize]);
-        return np.einsum("blhi,hio->bhlo", grouped, kernel.astype(dtype));
-      };
-      const query = perHead("query", mixed).astype("float32");
-      const key = perHead("key", mixed).astype("float32");
-      const value = perHead("value", inner).astype("float32");
+      const query = perHead("query", mixed, config);
+      const key = perHead("key", mixed, config);
+      const value = perHead("value", inner, config);
       const all = np.concatenate([query, key, value], -1);
-      // A gate looks at all heads; at first it does not depend on them, and heads forget at different speeds. Input
-      // gates begin nearly closed: sums of weights that are small beside the stabiliser do not divide by almost 0.
-      const gates = (name: string, biasInit: ParamInitializer) => {
-        const made = DenseGeneral({
-          name,
-          features: numHeads,
-          axis: [1, 3],
-          dtype: "float32",
-          kernelInit: weight(["heads", "headSize", null], initializers.zeros),
-          biasInit: weight(["heads"], biasInit),
-        })(all);
-        return np.swapaxes(activation(made, "batch", "length", "activationHeads"), 1, 2);
-      };
       const memory = (isCached ? nextOfMatrixMemory : matrixMemory)({
         query,
         key,
         value,
-        inputGate: gates("inputGate", initializers.constant(-10)),
-        forgetGate: gates("forgetGate", (_key, [count = 1]) => np.linspace(3, 6, count)),
+        // Input gates begin nearly closed: sums of weights that are small beside the stabiliser do not divide by almost 0.
+        inputGate: gates("inputGate", all, initializers.constant(-10)),
+        // Heads forget at different speeds.
+        forgetGate: gates("forgetGate", all, (_key, [count = 1]) => np.linspace(3, 6, count)),
       });
-      const scale = param("outNorm", weight(["heads", "headSize"], initializers.ones), [numHeads, headSize]);
-      // Squares of small values vanish in float16, so the norm is taken in float32.
-      const centred = memory.sub(np.mean(memory, -1, { keepdims: true }));
-      const variance = np.mean(centred.mul(centred), -1, { keepdims: true });
-      const normalized = centred.div(np.sqrt(variance.add(config.normEpsilon)));
-      const heads = np
-        .swapaxes(normalized.astype(dtype), 1, 2)
-        .mul(scale.astype(dtype))
-        .reshape([batch, length, mlpWidth]);
+      const heads = joinHeads(memory, config);
       const skip = param("skip", weight(["mlp"], initializers.ones), [mlpWidth]);
       const out = heads.add(mixed.mul(skip.astype(dtype))).mul(silu(gate));
-      const down = Dense({
-        name: "down",
-        features: width,
-        useBias: false,
-        dtype,
-        kernelInit: weight(["mlp", "embed"]),
-      })(out);
+      const kernelInit = weight(["mlp", "embed"]);
+      const down = Dense({ name: "down", features: width, useBias: false, dtype, kernelInit })(out);
       return activation(x.add(down), "batch", "length", "activationEmbed");
     },
 );

@@ -68,14 +68,7 @@ export function startProgress(options: ProgressOptions): Progress {
   // The first step also compiles, so that the second one replaces it.
   const blend = (mean: number | undefined, value: number) =>
     mean === undefined || numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
-  const draw = () => {
-    const { columns = 80 } = stream;
-    const parts = line.split("  ");
-    // Where there is no space for all, the time left says more than the speeds.
-    while (parts.length > 3 && parts.join("  ").length >= columns) parts.splice(-2, 1);
-    const fitting = parts.join("  ");
-    stream.write(`\r\x1b[2K${fitting.length >= columns ? `${fitting.slice(0, columns - 2)}…` : fitting}`);
-  };
+  const draw = () => stream.write(`\r\x1b[2K${fitting(line, stream.columns ?? 80)}`);
   return {
     update: ({ step, loss, tokens, shareOfPeak }) => {
       const time = now();
@@ -113,6 +106,15 @@ export function startProgress(options: ProgressOptions): Progress {
       line = "";
     },
   };
+}
+
+/** As much of a line as fits into the columns of a terminal. */
+function fitting(line: string, columns: number): string {
+  const parts = line.split("  ");
+  // Where there is no space for all, the time left says more than the speeds.
+  while (parts.length > 3 && parts.join("  ").length >= columns) parts.splice(-2, 1);
+  const short = parts.join("  ");
+  return short.length >= columns ? `${short.slice(0, columns - 2)}…` : short;
 }
 
 function bar(share: number): string {

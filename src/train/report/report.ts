@@ -85,93 +85,90 @@ const memoryColours = ["var(--gemm)", "var(--collective)", "var(--copy)", "var(-
 
 /** A self-contained page about a run: loss, speed, what the devices did, where everything lies. */
 export function reportHtml(report: RunReport): string {
-  const { steps, evaluations } = report;
-  const section = (title: string, note: string, body: string) =>
-    `<section><h2>${escapeHtml(title)}</h2><p>${escapeHtml(note)}</p>${body}</section>`;
   const facts = report.facts
     .map(([name, value]) => `<div><b>${escapeHtml(value)}</b><span>${escapeHtml(name)}</span></div>`)
     .join("");
-  const loss = lineChart(
-    [
-      { name: "training", colour: "var(--loss)", points: steps.map((s) => [s.step, s.loss] as const) },
-      {
-        name: "validation",
-        colour: "var(--eval)",
-        points: evaluations.map((e) => [e.step, e.loss] as const),
-      },
-    ],
-    { x: "step", y: "loss (nats per token)" },
-  );
-  const speed = lineChart(
-    [
-      {
-        name: "tokens per second",
-        colour: "var(--speed)",
-        points: steps.map((s) => [s.step, s.tokensPerSecond] as const),
-      },
-    ],
-    { x: "step", y: "tokens / s" },
-  );
-  const rows = report.timeline.map(({ device, spans }) => ({ name: `device ${device}`, spans }));
   const parts = [
-    section("Loss", "Every step, and the validation loss where it was measured.", loss),
-    section("Throughput", "Tokens per second over all devices.", speed),
-    section(
-      "One step, device by device",
-      "Bars are what a device did, gaps are idle time. Point at a bar to see its operations.",
-      `${timelineLegend}${timeline(rows, "ms")}${sharesTable(report.shares)}`,
-    ),
-    report.pipeline
-      ? section(
-          "Pipeline schedule",
-          "Which microbatch each stage works on: as planned, with iterations of equal length, and as a step was recorded.",
-          pipelineChart(report.pipeline.plan, report.pipeline.measured),
-        )
-      : "",
-    section(
-      "Parameters",
-      "How every parameter is split over the mesh.",
-      table(
-        ["parameter", "shape", "split over", "size", "on each device"],
-        report.parameters.map((p) => [
-          p.path,
-          p.shape,
-          p.spec,
-          { bytes: p.bytes },
-          { bytes: p.bytesPerDevice },
-        ]),
-      ),
-    ),
-    section("Memory of each device", "What every device holds during a step.", memorySection(report.memory)),
-    section(
-      "Communication of a step",
-      "Collectives that one device takes part in, and the bytes it sends.",
-      report.collectives.length > 0
-        ? table(
-            ["collective", "axis", "count", "sent each time", "sent in all"],
-            report.collectives.map((c) => [
-              c.kind,
-              c.axis,
-              c.count,
-              { bytes: c.bytes / c.count },
-              { bytes: c.bytes },
-            ]),
-          )
-        : '<p class="empty">none: everything runs on one device</p>',
-    ),
-    report.sample
-      ? section(
-          "A sample",
-          "What the model writes at the end of the run.",
-          `<pre>${escapeHtml(report.sample)}</pre>`,
-        )
-      : "",
+    ...courseOfRun(report),
+    ...stepSections(report),
+    ...stateSections(report),
+    ...sampleOf(report),
   ];
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escapeHtml(report.title)}</title><style>${style}</style></head>
 <body><header><h1>${escapeHtml(report.title)}</h1><div class="facts">${facts}</div></header>${parts.join("")}</body></html>
 `;
+}
+
+function section(title: string, note: string, body: string): string {
+  return `<section><h2>${escapeHtml(title)}</h2><p>${escapeHtml(note)}</p>${body}</section>`;
+}
+
+/** How loss and speed went from step to step. */
+function courseOfRun({ steps, evaluations }: RunReport): string[] {
+  const training = steps.map((s) => [s.step, s.loss] as const);
+  const validation = evaluations.map((e) => [e.step, e.loss] as const);
+  const speeds = steps.map((s) => [s.step, s.tokensPerSecond] as const);
+  const loss = lineChart(
+    [
+      { name: "training", colour: "var(--loss)", points: training },
+      { name: "validation", colour: "var(--eval)", points: validation },
+    ],
+    { x: "step", y: "loss (nats per token)" },
+  );
+  const speed = lineChart([{ name: "tokens per second", colour: "var(--speed)", points: speeds }], {
+    x: "step",
+    y: "tokens / s",
+  });
+  return [
+    section("Loss", "Every step, and the validation loss where it was measured.", loss),
+    section("Throughput", "Tokens per second over all devices.", speed),
+  ];
+}
+
+/** What the devices did in one step. */
+function stepSections({ timeline: devices, shares, pipeline }: RunReport): string[] {
+  const rows = devices.map(({ device, spans }) => ({ name: `device ${device}`, spans }));
+  const step = section(
+    "One step, device by device",
+    "Bars are what a device did, gaps are idle time. Point at a bar to see its operations.",
+    `${timelineLegend}${timeline(rows, "ms")}${sharesTable(shares)}`,
+  );
+  if (!pipeline) return [step];
+  const schedule = section(
+    "Pipeline schedule",
+    "Which microbatch each stage works on: as planned, with iterations of equal length, and as a step was recorded.",
+    pipelineChart(pipeline.plan, pipeline.measured),
+  );
+  return [step, schedule];
+}
+
+/** Where parameters lie, what devices hold, and what they send. */
+function stateSections({ parameters, memory, collectives }: RunReport): string[] {
+  const places = table(
+    ["parameter", "shape", "split over", "size", "on each device"],
+    parameters.map((p) => [p.path, p.shape, p.spec, { bytes: p.bytes }, { bytes: p.bytesPerDevice }]),
+  );
+  const sent = table(
+    ["collective", "axis", "count", "sent each time", "sent in all"],
+    collectives.map((c) => [c.kind, c.axis, c.count, { bytes: c.bytes / c.count }, { bytes: c.bytes }]),
+  );
+  return [
+    section("Parameters", "How every parameter is split over the mesh.", places),
+    section("Memory of each device", "What every device holds during a step.", memorySection(memory)),
+    section(
+      "Communication of a step",
+      "Collectives that one device takes part in, and the bytes it sends.",
+      collectives.length > 0 ? sent : '<p class="empty">none: everything runs on one device</p>',
+    ),
+  ];
+}
+
+function sampleOf({ sample }: RunReport): string[] {
+  if (!sample) return [];
+  const text = `<pre>${escapeHtml(sample)}</pre>`;
+  return [section("A sample", "What the model writes at the end of the run.", text)];
 }
 
 const timelineLegend = legend([
