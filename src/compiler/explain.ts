@@ -1,5 +1,6 @@
 import { at, formatType, range } from "../ir/shape.js";
 import type { CompiledProgram, KernelStep, Place, Step } from "./steps.js";
+import { forEachStep, namedLists } from "./stepTree.js";
 
 /**
  * A compiled program as text: its steps with what each computes and costs, then the boundary and the memory.
@@ -30,26 +31,9 @@ export function explainProgram(program: CompiledProgram): string {
 }
 
 function countSteps(steps: readonly Step[]): number {
-  return steps.reduce(
-    (n, step) => n + 1 + innerLists(step).reduce((m, [, list]) => m + countSteps(list), 0),
-    0,
-  );
-}
-
-function innerLists(step: Step): readonly (readonly [string, readonly Step[]])[] {
-  switch (step.op) {
-    case "loop":
-      return [["body", step.body]];
-    case "while":
-      return [
-        ["condition", step.condition],
-        ["body", step.body],
-      ];
-    case "cond":
-      return step.branches.map((branch, i) => [`branch ${i}`, branch] as const);
-    default:
-      return [];
-  }
+  let count = 0;
+  forEachStep(steps, () => count++);
+  return count;
 }
 
 function stepLines(program: CompiledProgram, steps: readonly Step[], indent: string): string[] {
@@ -59,7 +43,7 @@ function stepLines(program: CompiledProgram, steps: readonly Step[], indent: str
     const line = [describe(program, step), info.ops.join(" "), ...cost]
       .filter((text) => text !== "")
       .join("  ");
-    const inner = innerLists(step);
+    const inner = namedLists(step);
     return [
       `${indent}${line}`,
       ...inner.flatMap(([name, list]) => [
@@ -178,7 +162,7 @@ function arenaPlaces(program: CompiledProgram, step: Step): Set<number> {
     const base = at(program.slots, slot);
     if (base.kind === "arena") found.add(base.offset);
   }
-  for (const [, list] of innerLists(step)) {
+  for (const [, list] of namedLists(step)) {
     for (const inner of list) for (const offset of arenaPlaces(program, inner)) found.add(offset);
   }
   return found;

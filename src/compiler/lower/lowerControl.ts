@@ -3,7 +3,8 @@ import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { type Buffer, denseView, refOf, type View } from "../plan/buffers.js";
 import { sharablePairs } from "../plan/memoryPlan.js";
-import { accesses, innerSteps, type PlannedLoop, type PlannedStep } from "../plan/plannedSteps.js";
+import { accesses, type PlannedLoop, type PlannedStep } from "../plan/plannedSteps.js";
+import { innerSteps } from "../stepTree.js";
 import type { Frame } from "./frame.js";
 
 /** A value that a loop carries from one iteration to the next. */

@@ -1,6 +1,7 @@
 import { ALIGNMENT } from "../steps.js";
+import { innerSteps } from "../stepTree.js";
 import type { Buffer, Ref } from "./buffers.js";
-import { accesses, innerSteps, type PlannedCollective, type PlannedStep } from "./plannedSteps.js";
+import { accesses, type PlannedCollective, type PlannedStep } from "./plannedSteps.js";
 
 /** Where every buffer of the arena lies. */
 export interface MemoryPlan {

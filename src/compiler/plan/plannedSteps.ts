@@ -131,17 +131,3 @@ export function accesses(step: PlannedStep): { readonly reads: Buffer[]; readonl
       return { reads: [step.collective.source.buffer], writes: [step.collective.target.buffer] };
   }
 }
-
-/** The lists of steps inside a step. */
-export function innerSteps(step: PlannedStep): readonly (readonly PlannedStep[])[] {
-  switch (step.op) {
-    case "loop":
-      return [step.body];
-    case "while":
-      return [step.condition, step.body];
-    case "cond":
-      return step.branches;
-    default:
-      return [];
-  }
-}

@@ -1,7 +1,8 @@
 import { at } from "../../ir/shape.js";
 import type { StepInfo } from "../steps.js";
+import { innerSteps } from "../stepTree.js";
 import type { Buffer } from "./buffers.js";
-import { accesses, innerSteps, type PlannedStep } from "./plannedSteps.js";
+import { accesses, type PlannedStep } from "./plannedSteps.js";
 
 /** Rates of a slow core, which only have to tell long steps from short ones. */
 const FLOPS_PER_SECOND = 20e9;

@@ -68,25 +68,3 @@ export interface TraceMessage {
 
 /** What the main thread leaves in a worker's port for a `message` command. */
 export type WorkerMessage = LoadMessage | UploadMessage | TraceMessage;
-
-/** Calls `visit` for every step in the order in which steps are numbered: a step, then the steps inside it. */
-export function forEachStep(steps: readonly Step[], visit: (step: Step) => void): void {
-  for (const step of steps) {
-    visit(step);
-    for (const inner of innerSteps(step)) forEachStep(inner, visit);
-  }
-}
-
-/** The step lists inside a step, in the order of their numbers. */
-export function innerSteps(step: Step): readonly (readonly Step[])[] {
-  switch (step.op) {
-    case "loop":
-      return [step.body];
-    case "while":
-      return [step.condition, step.body];
-    case "cond":
-      return step.branches;
-    default:
-      return [];
-  }
-}

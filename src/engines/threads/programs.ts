@@ -1,6 +1,7 @@
 import { tileFor } from "../../compiler/gemm/tile.js";
 import { buildGemmModule } from "../../compiler/gemm/wasmGemm.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
+import { forEachStep } from "../../compiler/stepTree.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
@@ -11,7 +12,6 @@ import { planStaging } from "./collectives.js";
 import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import { roundUp } from "./heap.js";
-import { forEachStep } from "./messages.js";
 import { compileWasmModule } from "./v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
