@@ -4,6 +4,7 @@
  * another library's on the same work, measured in the same run.
  */
 import { collectives } from "./collectives.js";
+import { communication } from "./communication.js";
 import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
 import { matmul } from "./matmul.js";
@@ -14,6 +15,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   matmul,
   kernels,
   collectives,
+  communication,
   pipeline,
   lm,
 };

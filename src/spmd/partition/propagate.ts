@@ -10,6 +10,8 @@ import { movedDim } from "./segments.js";
 interface Relation {
   readonly factors: readonly Factor[];
   readonly members: readonly Member[];
+  /** Whether the result repeats an operand along dims that this does not have. */
+  readonly grows?: boolean;
 }
 
 interface Member {
@@ -68,12 +70,14 @@ export class Shardings {
 
 /**
  * Spreads known shardings over a program, forwards and backwards: first through ops that need no
- * communication, then through reductions and contractions. What the user fixed stays.
+ * communication, then through reductions and contractions, and at last through broadcasts, whose small operand
+ * must not decide how the large tensors beside it are split. What the user fixed stays.
  */
 export function propagate(program: Program, mesh: MeshShape, shardings: Shardings): void {
   const all = relations(program, mesh);
-  const local = all.filter(({ factors }) => factors.every(({ kind }) => kind === "parallel"));
-  for (const list of [local, all]) spreadAll(list, mesh, shardings);
+  const isLocal = ({ factors }: Relation) => factors.every(({ kind }) => kind === "parallel");
+  const even = all.filter((relation) => !relation.grows || !isLocal(relation));
+  for (const list of [even.filter(isLocal), even, all]) spreadAll(list, mesh, shardings);
   shardings.trim(mesh);
 }
 
@@ -224,9 +228,12 @@ function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
     default: {
       const rule = alongRows(eqn, factorRule(eqn));
       const member = (value: Atom, dims: DimFactors): Member => ({ value, type: value.type, dims });
+      const lacks = (dims: DimFactors) =>
+        rule.results.flat(2).some((factor) => !dims.flat().includes(factor));
       return [
         {
           factors: rule.factors,
+          grows: rule.operands.some((dims) => dims.length > 0 && lacks(dims)),
           members: [
             ...eqn.ins.map((atom, i) => member(atom, at(rule.operands, i))),
             ...eqn.outs.map((atom, i) => member(atom, at(rule.results, i))),

@@ -1,0 +1,19 @@
+import { describe, expect, test } from "vitest";
+import { communicationPrograms } from "../../../test/support/communicationPrograms.js";
+import { expectSharded } from "../../../test/support/shardedPrograms.js";
+import { sizeOf } from "../../ir/shape.js";
+import { simplify } from "../../transforms/simplify.js";
+import { CostReport } from "../inspect/cost.js";
+
+/** Programs of more elements are only counted: the interpreter would take too long for them. */
+const mostElements = 20_000;
+
+describe("no device sends more than it does for the program that XLA makes", () => {
+  test.each(communicationPrograms)("$name", ({ mesh, most, perDevice }) => {
+    const { program, whole, inSpecs, outSpecs } = perDevice();
+    const cost = new CostReport(simplify(program));
+    expect(cost.bytesMoved(), `${cost}`).toBeLessThanOrEqual(most);
+    const elements = whole.inputs.reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
+    if (elements < mostElements && cost.flops < 1e6) expectSharded(whole, mesh, { inSpecs, outSpecs });
+  });
+});
