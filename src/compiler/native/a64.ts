@@ -51,13 +51,13 @@ export class A64 extends CodeWriter {
   /** Loads, then moves the base on. */
   ldrPost(to: Register, base: Register, by: number): this {
     const word = TRANSFER[to.kind].ldrPost | (field(by, 256) << 12) | (base.id << 5) | to.id;
-    return this.word(`ldr ${name(to)}, [${name(base)}], #${by}`, word);
+    return this.word(() => `ldr ${name(to)}, [${name(base)}], #${by}`, word);
   }
 
   /** Loads 128 bits from a label of the same code. */
   ldrLiteral(to: Register, from: Label): this {
     this.refer(from, patchField19);
-    return this.word(`ldr ${name(to)}, ${labelName(from)}`, 0x9c000000 | to.id);
+    return this.word(() => `ldr ${name(to)}, ${labelName(from)}`, 0x9c000000 | to.id);
   }
 
   ldp(first: Register, second: Register, base: Register, offset: number): this {
@@ -70,17 +70,17 @@ export class A64 extends CodeWriter {
 
   /** Loads the third of four lanes. */
   ld1Lane2(to: Register, base: Register): this {
-    return this.word(`ld1 {v${to.id}.s}[2], [${name(base)}]`, 0x4d408000 | (base.id << 5) | to.id);
+    return this.word(() => `ld1 {v${to.id}.s}[2], [${name(base)}]`, 0x4d408000 | (base.id << 5) | to.id);
   }
 
   /** Stores the third of four lanes. */
   st1Lane2(from: Register, base: Register): this {
-    return this.word(`st1 {v${from.id}.s}[2], [${name(base)}]`, 0x4d008000 | (base.id << 5) | from.id);
+    return this.word(() => `st1 {v${from.id}.s}[2], [${name(base)}]`, 0x4d008000 | (base.id << 5) | from.id);
   }
 
   /** Asks for the memory at an address, to be written soon. */
   prfmStore(base: Register): this {
-    return this.word(`prfm pstl1keep, [${name(base)}]`, 0xf9800010 | (base.id << 5));
+    return this.word(() => `prfm pstl1keep, [${name(base)}]`, 0xf9800010 | (base.id << 5));
   }
 
   /** to += a · lane of b. */
@@ -89,7 +89,7 @@ export class A64 extends CodeWriter {
       lanes === "4s"
         ? [0x4f801000 | ((lane & 1) << 21) | ((lane >> 1) << 11), "s"]
         : [0x4fc01000 | (lane << 11), "d"];
-    const text = `fmla v${to.id}.${lanes}, v${a.id}.${lanes}, v${b.id}.${element}[${lane}]`;
+    const text = () => `fmla v${to.id}.${lanes}, v${a.id}.${lanes}, v${b.id}.${element}[${lane}]`;
     return this.word(text, base | (b.id << 16) | (a.id << 5) | to.id);
   }
 
@@ -116,21 +116,21 @@ export class A64 extends CodeWriter {
 
   /** Makes a vector register zero. */
   movi0(to: Register): this {
-    return this.word(`movi v${to.id}.2d, #0`, 0x6f00e400 | to.id);
+    return this.word(() => `movi v${to.id}.2d, #0`, 0x6f00e400 | to.id);
   }
 
   mov(to: Register, from: Register): this {
-    return this.word(`mov ${name(to)}, ${name(from)}`, 0xaa0003e0 | (from.id << 16) | to.id);
+    return this.word(() => `mov ${name(to)}, ${name(from)}`, 0xaa0003e0 | (from.id << 16) | to.id);
   }
 
   /** to = a number below 65536. */
   movz(to: Register, value: number): this {
-    return this.word(`mov ${name(to)}, #${value}`, 0xd2800000 | (unsigned(value, 65536) << 5) | to.id);
+    return this.word(() => `mov ${name(to)}, #${value}`, 0xd2800000 | (unsigned(value, 65536) << 5) | to.id);
   }
 
   add(to: Register, a: Register, b: Register | number): this {
     if (typeof b !== "number") {
-      const text = `add ${name(to)}, ${name(a)}, ${name(b)}`;
+      const text = () => `add ${name(to)}, ${name(a)}, ${name(b)}`;
       return this.word(text, 0x8b000000 | (b.id << 16) | (a.id << 5) | to.id);
     }
     return this.immediate("add", 0x91000000, to, a, b);
@@ -152,44 +152,44 @@ export class A64 extends CodeWriter {
 
   /** to = a · b + c. */
   madd(to: Register, a: Register, b: Register, c: Register): this {
-    const text = `madd ${[to, a, b, c].map(name).join(", ")}`;
+    const text = () => `madd ${[to, a, b, c].map(name).join(", ")}`;
     return this.word(text, 0x9b000000 | (b.id << 16) | (c.id << 10) | (a.id << 5) | to.id);
   }
 
   /** to = a · b. */
   mul(to: Register, a: Register, b: Register): this {
     return this.word(
-      `mul ${[to, a, b].map(name).join(", ")}`,
+      () => `mul ${[to, a, b].map(name).join(", ")}`,
       0x9b007c00 | (b.id << 16) | (a.id << 5) | to.id,
     );
   }
 
   b(label: Label): this {
     this.refer(label, (bytes, at, distance) => patchWord(bytes, at, (distance / 4) & 0x3ffffff));
-    return this.word(`b ${labelName(label)}`, 0x14000000);
+    return this.word(() => `b ${labelName(label)}`, 0x14000000);
   }
 
   /** Branches when the condition holds. */
   bCond(condition: keyof typeof CONDITIONS, label: Label): this {
     this.refer(label, patchField19);
-    return this.word(`b.${condition} ${labelName(label)}`, 0x54000000 | CONDITIONS[condition]);
+    return this.word(() => `b.${condition} ${labelName(label)}`, 0x54000000 | CONDITIONS[condition]);
   }
 
   cbz(register: Register, label: Label): this {
     this.refer(label, patchField19);
-    return this.word(`cbz ${name(register)}, ${labelName(label)}`, 0xb4000000 | register.id);
+    return this.word(() => `cbz ${name(register)}, ${labelName(label)}`, 0xb4000000 | register.id);
   }
 
   blr(register: Register): this {
-    return this.word(`blr ${name(register)}`, 0xd63f0000 | (register.id << 5));
+    return this.word(() => `blr ${name(register)}`, 0xd63f0000 | (register.id << 5));
   }
 
   ret(): this {
-    return this.word("ret", 0xd65f03c0);
+    return this.word(() => "ret", 0xd65f03c0);
   }
 
-  private word(text: string, word: number): this {
-    this.list(() => text);
+  private word(text: () => string, word: number): this {
+    this.list(text);
     this.bytes.push(...littleEndian32(word));
     return this;
   }
@@ -197,7 +197,7 @@ export class A64 extends CodeWriter {
   private transfer(op: "ldr" | "str", register: Register, base: Register, offset: number): this {
     const { bytes, [op]: opcode } = TRANSFER[register.kind];
     const word = opcode | (unsigned(offset / bytes, 4096) << 10) | (base.id << 5) | register.id;
-    return this.word(`${op} ${name(register)}, [${name(base)}, #${offset}]`, word);
+    return this.word(() => `${op} ${name(register)}, [${name(base)}, #${offset}]`, word);
   }
 
   private pair(
@@ -209,17 +209,17 @@ export class A64 extends CodeWriter {
     offset: number,
   ): this {
     const word = opcode | (unsigned(offset / 8, 64) << 15) | (second.id << 10) | (base.id << 5) | first.id;
-    return this.word(`${op} ${name(first)}, ${name(second)}, [${name(base)}, #${offset}]`, word);
+    return this.word(() => `${op} ${name(first)}, ${name(second)}, [${name(base)}, #${offset}]`, word);
   }
 
   private vector(op: string, lanes: Lanes, opcode: number, to: Register, a: Register, b: Register): this {
-    const operands = [to, a, b].map(({ id }) => `v${id}.${lanes}`).join(", ");
-    return this.word(`${op} ${operands}`, opcode | (b.id << 16) | (a.id << 5) | to.id);
+    const operands = () => [to, a, b].map(({ id }) => `v${id}.${lanes}`).join(", ");
+    return this.word(() => `${op} ${operands()}`, opcode | (b.id << 16) | (a.id << 5) | to.id);
   }
 
   private immediate(op: string, opcode: number, to: Register, a: Register, value: number): this {
     const word = opcode | (unsigned(value, 4096) << 10) | (a.id << 5) | to.id;
-    return this.word(`${op} ${name(to)}, ${name(a)}, #${value}`, word);
+    return this.word(() => `${op} ${name(to)}, ${name(a)}, #${value}`, word);
   }
 }
 

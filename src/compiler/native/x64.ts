@@ -105,10 +105,13 @@ export class X64 extends CodeWriter {
   mov(to: Gpr | Mem, from: Gpr | Mem | number): this {
     if (typeof from === "number") {
       if (to.kind !== "gpr" || to.bits !== 32) throw new InternalError("[X64] mov of a number needs 32 bits");
-      return this.instruction(`mov ${to.name}, ${from >>> 0}`, () => {
-        this.rex(0, 0, to);
-        this.bytes.push(0xb8 | (to.id & 7), ...littleEndian32(from));
-      });
+      return this.instruction(
+        () => `mov ${to.name}, ${from >>> 0}`,
+        () => {
+          this.rex(0, 0, to);
+          this.bytes.push(0xb8 | (to.id & 7), ...littleEndian32(from));
+        },
+      );
     }
     if (from.kind === "gpr") return this.general("mov", 0x89, from, to, true);
     if (to.kind !== "gpr") throw new InternalError("[X64] mov from memory to memory");
@@ -152,19 +155,25 @@ export class X64 extends CodeWriter {
 
   /** to = from · factor. */
   imul(to: Gpr, from: Gpr, factor: number): this {
-    return this.instruction(`imul ${to.name}, ${from.name}, ${factor}`, () => {
-      this.rex(1, to.id, from);
-      const small = fitsByte(factor);
-      this.bytes.push(small ? 0x6b : 0x69, 0xc0 | ((to.id & 7) << 3) | (from.id & 7));
-      this.bytes.push(...(small ? [factor & 255] : littleEndian32(factor)));
-    });
+    return this.instruction(
+      () => `imul ${to.name}, ${from.name}, ${factor}`,
+      () => {
+        this.rex(1, to.id, from);
+        const small = fitsByte(factor);
+        this.bytes.push(small ? 0x6b : 0x69, 0xc0 | ((to.id & 7) << 3) | (from.id & 7));
+        this.bytes.push(...(small ? [factor & 255] : littleEndian32(factor)));
+      },
+    );
   }
 
   dec(register: Gpr): this {
-    return this.instruction(`dec ${register.name}`, () => {
-      this.rex(1, 0, register);
-      this.bytes.push(0xff, 0xc8 | (register.id & 7));
-    });
+    return this.instruction(
+      () => `dec ${register.name}`,
+      () => {
+        this.rex(1, 0, register);
+        this.bytes.push(0xff, 0xc8 | (register.id & 7));
+      },
+    );
   }
 
   push(register: Gpr): this {
@@ -176,45 +185,66 @@ export class X64 extends CodeWriter {
   }
 
   call(register: Gpr): this {
-    return this.instruction(`call ${register.name}`, () => {
-      this.rex(0, 0, register);
-      this.bytes.push(0xff, 0xd0 | (register.id & 7));
-    });
+    return this.instruction(
+      () => `call ${register.name}`,
+      () => {
+        this.rex(0, 0, register);
+        this.bytes.push(0xff, 0xd0 | (register.id & 7));
+      },
+    );
   }
 
   ret(): this {
-    return this.instruction("ret", () => this.bytes.push(0xc3));
+    return this.instruction(
+      () => "ret",
+      () => this.bytes.push(0xc3),
+    );
   }
 
   jmp(label: Label): this {
-    return this.instruction(`{disp32} jmp ${labelName(label)}`, () => {
-      this.bytes.push(0xe9);
-      this.distance(label);
-    });
+    return this.instruction(
+      () => `{disp32} jmp ${labelName(label)}`,
+      () => {
+        this.bytes.push(0xe9);
+        this.distance(label);
+      },
+    );
   }
 
   /** Jumps when the condition holds. */
   j(condition: keyof typeof CONDITIONS, label: Label): this {
-    return this.instruction(`{disp32} j${condition} ${labelName(label)}`, () => {
-      this.bytes.push(0x0f, 0x80 | CONDITIONS[condition]);
-      this.distance(label);
-    });
+    return this.instruction(
+      () => `{disp32} j${condition} ${labelName(label)}`,
+      () => {
+        this.bytes.push(0x0f, 0x80 | CONDITIONS[condition]);
+        this.distance(label);
+      },
+    );
   }
 
   cpuid(): this {
-    return this.instruction("cpuid", () => this.bytes.push(0x0f, 0xa2));
+    return this.instruction(
+      () => "cpuid",
+      () => this.bytes.push(0x0f, 0xa2),
+    );
   }
 
   xgetbv(): this {
-    return this.instruction("xgetbv", () => this.bytes.push(0x0f, 0x01, 0xd0));
+    return this.instruction(
+      () => "xgetbv",
+      () => this.bytes.push(0x0f, 0x01, 0xd0),
+    );
   }
 
   prefetcht0(at: Mem): this {
-    return this.instruction(`prefetcht0 ${memText(at)}`, () => {
-      this.rex(0, 0, at);
-      this.bytes.push(0x0f, 0x18);
-      this.modRm(1, at, 1);
-    });
+    return this.instruction(
+      () => `prefetcht0 ${memText(at)}`,
+      () => {
+        this.rex(0, 0, at);
+        this.bytes.push(0x0f, 0x18);
+        this.modRm(1, at, 1);
+      },
+    );
   }
 
   /** Fills up with instructions that do nothing until the offset is a multiple of `bytes`. */
@@ -225,14 +255,18 @@ export class X64 extends CodeWriter {
   }
 
   vzeroupper(): this {
-    return this.instruction("vzeroupper", () => this.bytes.push(0xc5, 0xf8, 0x77));
+    return this.instruction(
+      () => "vzeroupper",
+      () => this.bytes.push(0xc5, 0xf8, 0x77),
+    );
   }
 
   /** Sets mask register `k` to the lowest 16 bits. */
   kmovw(k: number, from: Gpr): this {
     if (from.id > 7) throw new InternalError("[X64] kmovw takes one of the first eight registers");
-    return this.instruction(`kmovw k${k}, ${from.name}`, () =>
-      this.bytes.push(0xc5, 0xf8, 0x92, 0xc0 | (k << 3) | from.id),
+    return this.instruction(
+      () => `kmovw k${k}, ${from.name}`,
+      () => this.bytes.push(0xc5, 0xf8, 0x92, 0xc0 | (k << 3) | from.id),
     );
   }
 
@@ -338,8 +372,8 @@ export class X64 extends CodeWriter {
     return this.maskedMove("vmaskmovpd", 0x2d, to, mask, from);
   }
 
-  private instruction(text: string, write: () => void): this {
-    this.list(() => text);
+  private instruction(text: () => string, write: () => void): this {
+    this.list(text);
     write();
     return this;
   }
@@ -357,9 +391,11 @@ export class X64 extends CodeWriter {
   }
 
   private general(name: string, opcode: number, reg: Gpr, rm: Gpr | Mem, rmFirst: boolean): this {
-    const other = rm.kind === "gpr" ? rm.name : memText(rm);
-    const [first, second] = rmFirst ? [other, reg.name] : [reg.name, other];
-    return this.instruction(`${name} ${first}, ${second}`, () => {
+    const text = () => {
+      const other = rm.kind === "gpr" ? rm.name : memText(rm);
+      return rmFirst ? `${name} ${other}, ${reg.name}` : `${name} ${reg.name}, ${other}`;
+    };
+    return this.instruction(text, () => {
       this.rex(reg.bits === 64 ? 1 : 0, reg.id, rm);
       this.bytes.push(opcode);
       if (rm.kind === "gpr") this.bytes.push(0xc0 | ((reg.id & 7) << 3) | (rm.id & 7));
@@ -368,19 +404,25 @@ export class X64 extends CodeWriter {
   }
 
   private immediate(name: string, extension: number, to: Gpr, value: number): this {
-    return this.instruction(`${name} ${to.name}, ${value}`, () => {
-      this.rex(to.bits === 64 ? 1 : 0, 0, to);
-      if (fitsByte(value)) this.bytes.push(0x83, 0xc0 | (extension << 3) | (to.id & 7), value & 255);
-      else if (to.id === 0) this.bytes.push(extension * 8 + 5, ...littleEndian32(value));
-      else this.bytes.push(0x81, 0xc0 | (extension << 3) | (to.id & 7), ...littleEndian32(value));
-    });
+    return this.instruction(
+      () => `${name} ${to.name}, ${value}`,
+      () => {
+        this.rex(to.bits === 64 ? 1 : 0, 0, to);
+        if (fitsByte(value)) this.bytes.push(0x83, 0xc0 | (extension << 3) | (to.id & 7), value & 255);
+        else if (to.id === 0) this.bytes.push(extension * 8 + 5, ...littleEndian32(value));
+        else this.bytes.push(0x81, 0xc0 | (extension << 3) | (to.id & 7), ...littleEndian32(value));
+      },
+    );
   }
 
   private short(name: string, opcode: number, register: Gpr): this {
-    return this.instruction(`${name} ${register.name}`, () => {
-      this.rex(0, 0, register);
-      this.bytes.push(opcode | (register.id & 7));
-    });
+    return this.instruction(
+      () => `${name} ${register.name}`,
+      () => {
+        this.rex(0, 0, register);
+        this.bytes.push(opcode | (register.id & 7));
+      },
+    );
   }
 
   /** ModRM, SIB and displacement of a place; one-byte displacements count in `unit` bytes. */
@@ -414,22 +456,25 @@ export class X64 extends CodeWriter {
     const isShorter =
       to.kind === "vector" && from.kind === "vector" && to.id < 8 && from.id > 7 && from.id < 16;
     if (isShorter && to.bits < 512) {
-      return this.instruction(`${name} ${vectorText(to)}, ${vectorText(from)}`, () =>
-        this.encode(store, from, undefined, to),
+      return this.instruction(
+        () => `${name} ${vectorText(to)}, ${vectorText(from)}`,
+        () => this.encode(store, from, undefined, to),
       );
     }
     if (to.kind === "vector") return this.vector(name, load, to, undefined, from, masking);
     if (from.kind !== "vector") throw new InternalError(`[X64] ${name} from memory to memory`);
-    return this.instruction(`${name} ${memText(to)}${maskText(masking)}, ${vectorText(from)}`, () =>
-      this.encode(store, from, undefined, to, masking),
+    return this.instruction(
+      () => `${name} ${memText(to)}${maskText(masking)}, ${vectorText(from)}`,
+      () => this.encode(store, from, undefined, to, masking),
     );
   }
 
   private maskedMove(name: string, opcode: number, to: Vector | Mem, mask: Vector, from: Vector | Mem): this {
     if (to.kind === "vector") return this.vector(name, { map: 2, pp: 1, opcode, w: [0, 0] }, to, mask, from);
     if (from.kind !== "vector") throw new InternalError(`[X64] ${name} from memory to memory`);
-    return this.instruction(`${name} ${memText(to)}, ${vectorText(mask)}, ${vectorText(from)}`, () =>
-      this.encode({ map: 2, pp: 1, opcode: opcode + 2, w: [0, 0] }, from, mask, to),
+    return this.instruction(
+      () => `${name} ${memText(to)}, ${vectorText(mask)}, ${vectorText(from)}`,
+      () => this.encode({ map: 2, pp: 1, opcode: opcode + 2, w: [0, 0] }, from, mask, to),
     );
   }
 
@@ -441,11 +486,14 @@ export class X64 extends CodeWriter {
     b: Vector | Mem,
     masking?: Masking,
   ): this {
-    const operands = [`${vectorText(to)}${maskText(masking)}`];
-    if (a !== undefined) operands.push(vectorText(a));
-    operands.push(b.kind === "vector" ? vectorText(b) : memText(b));
-    if (encoding.immediate !== undefined) operands.push(String(encoding.immediate));
-    return this.instruction(`${name} ${operands.join(", ")}`, () => this.encode(encoding, to, a, b, masking));
+    const text = () => {
+      const operands = [`${vectorText(to)}${maskText(masking)}`];
+      if (a !== undefined) operands.push(vectorText(a));
+      operands.push(b.kind === "vector" ? vectorText(b) : memText(b));
+      if (encoding.immediate !== undefined) operands.push(String(encoding.immediate));
+      return `${name} ${operands.join(", ")}`;
+    };
+    return this.instruction(text, () => this.encode(encoding, to, a, b, masking));
   }
 
   private encode(
@@ -455,7 +503,7 @@ export class X64 extends CodeWriter {
     rm: Vector | Mem,
     masking?: Masking,
   ): void {
-    const isHigh = [reg, second, rm].some((o) => o?.kind === "vector" && o.id > 15);
+    const isHigh = reg.id > 15 || (second?.id ?? 0) > 15 || (rm.kind === "vector" && rm.id > 15);
     if (reg.bits === 512 || isHigh || masking !== undefined) this.evex(encoding, reg, second, rm, masking);
     else this.vex(encoding, reg, second, rm);
     if (encoding.immediate !== undefined) this.bytes.push(encoding.immediate);

@@ -1,6 +1,7 @@
 import { isMainThread } from "node:worker_threads";
 import type { Gemm } from "../../compiler/gemm/wasmGemm.js";
 import { ShardwiseError } from "../../ir/errors.js";
+import { withBetterCore } from "./blasCore.js";
 import { type Koffi, loadKoffi } from "./koffi.js";
 
 type Library = import("koffi").LibraryHandle;
@@ -125,15 +126,26 @@ export function findBlas(choice: string | undefined = process.env.SHARDWISE_BLAS
       `[findBlas] SHARDWISE_BLAS=${choice} is no library with a working cblas_sgemm: give the full path of a BLAS, or "none"`,
     );
   }
+  return systemBlas(koffi).next().value;
+}
+
+/** Every BLAS of the system, one of each kind. */
+export function findAllBlas(): readonly Blas[] {
+  const koffi = loadKoffi();
+  return koffi === undefined ? [] : [...systemBlas(koffi)];
+}
+
+function* systemBlas(koffi: Koffi): Generator<Blas, undefined> {
   for (const candidate of candidates(process.platform)) {
     setEnvironment(candidate);
     for (const path of candidate.paths) {
       const library = tryLoad(koffi, path);
       const found = library && openBlas(koffi, library, path, candidate);
-      if (found) return found;
+      if (found === undefined) continue;
+      yield found;
+      break;
     }
   }
-  return undefined;
 }
 
 const roots = new Set<WebAssembly.Memory>();
@@ -167,11 +179,15 @@ function setEnvironment(candidate: Candidate): void {
 }
 
 function tryLoad(koffi: Koffi, path: string): Library | undefined {
-  try {
-    return koffi.load(path);
-  } catch {
-    return undefined;
-  }
+  const load = () => {
+    try {
+      return koffi.load(path);
+    } catch {
+      return undefined;
+    }
+  };
+  const library = load();
+  return library && withBetterCore(library, load);
 }
 
 function identify(library: Library, kinds: readonly Candidate[]): Candidate {

@@ -2,31 +2,26 @@ import type { Product } from "../../../compiler/native/gemmPlan.js";
 import type { CodeMemory } from "./codeMemory.js";
 import { type InstructionSet, NativeGemm } from "./nativeGemm.js";
 
-/** Shapes that reach every kind of kernel: factors in place and packed, edges, several steps along k. */
-const SHAPES = [
-  [1, 1, 1],
-  [15, 33, 7],
-  [29, 70, 19],
-  [20, 40, 400],
-] as const;
+/** Rows that are this much longer than they need be make a plan pack its factors. */
+const LONG = 261;
 
-/** Rows of the larger shapes are this much longer, so that factors are packed. */
-const LONG_ROW = 261;
+/** Products that together reach every kind of kernel: factors in place and packed, edges, several steps along k. */
+const PRODUCTS = [
+  { m: 15, n: 33, k: 7, transposeA: false, transposeB: false, pad: 0, beta: 0 },
+  { m: 14, n: 5, k: 19, transposeA: true, transposeB: true, pad: 0, beta: 1 },
+  { m: 17, n: 40, k: 21, transposeA: true, transposeB: false, pad: LONG, beta: 1 },
+  { m: 9, n: 18, k: 390, transposeA: false, transposeB: true, pad: 0, beta: 0 },
+];
 
 /** Whether every element of some products is right. */
 export function multipliesRight(memory: CodeMemory, set: InstructionSet): boolean {
   const gemm = new NativeGemm(memory, set);
   return ([4, 8] as const).every((size) =>
-    SHAPES.every(([m, n, k]) =>
-      [false, true].every((transposeA) =>
-        [false, true].every((transposeB) => {
-          const pad = m > 20 ? LONG_ROW : 0;
-          const [lda, ldb, ldc] = [(transposeA ? m : k) + pad, (transposeB ? k : n) + pad, n + 1];
-          const shape = { transposeA, transposeB, m, n, k, lda, ldb, ldc };
-          return isRight(memory, gemm, size, { ...shape, alpha: -0.5, beta: transposeA ? 1 : 0 });
-        }),
-      ),
-    ),
+    PRODUCTS.every(({ pad, ...product }) => {
+      const { m, n, k, transposeA, transposeB } = product;
+      const [lda, ldb, ldc] = [(transposeA ? m : k) + pad, (transposeB ? k : n) + pad, n + 1];
+      return isRight(memory, gemm, size, { ...product, lda, ldb, ldc, alpha: -0.5 });
+    }),
   );
 }
 
