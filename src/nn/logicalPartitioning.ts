@@ -1,7 +1,7 @@
 import type { DType } from "../ir/dtype.js";
 import type { Shape } from "../ir/shape.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
-import { PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { axesOf, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../spmd/mesh/sharding.js";
 import { currentMesh } from "../spmd/run/constraint.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -38,11 +38,6 @@ export function logicalAxisRules<T>(rules: LogicalRules, fn: () => T): T {
 /** The rules of the surrounding {@link logicalAxisRules}. */
 export function getLogicalAxisRules(): LogicalRules {
   return current;
-}
-
-function axesOf(entry: SpecEntry | undefined): readonly string[] {
-  if (entry === undefined || entry === null || typeof entry === "symbol") return [];
-  return typeof entry === "string" ? [entry] : entry;
 }
 
 /** The mesh axes of each dim; `undefined` for a name without a rule that applies. */

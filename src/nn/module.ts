@@ -149,14 +149,16 @@ export function module<
   return moduleClass({ name, methods: { ...methods, [mainMethod]: define } });
 }
 
-/** Makes the class of a definition; the caller states its types. */
-export function moduleClass<C extends object, F extends AnyFunction, M>(
-  definition: Definition,
-): ModuleClass<C, F, M> {
-  const create = (config: C & ModuleOptions) => newInstance(definition, config ?? {});
-  const made = Object.assign(create, { moduleName: definition.name }) as unknown as ModuleClass<C, F, M>;
+/**
+ * Makes the class of a definition. The caller states its type, which TypeScript cannot find: the methods of a
+ * definition are known by name only, and a class with type parameters of its own, such as `Sequential`, is no
+ * {@link ModuleClass}.
+ */
+export function moduleClass<K extends { readonly moduleName: string }>(definition: Definition): K {
+  const create = (config: object & ModuleOptions = {}) => newInstance(definition, config);
+  const made: { readonly moduleName: string } = Object.assign(create, { moduleName: definition.name });
   definitions.set(made, definition);
-  return made;
+  return made as K;
 }
 
 /** The definition of a module class, or `undefined` for anything else. */
@@ -188,12 +190,12 @@ function newInstance(definition: Definition, config: object & ModuleOptions): Mo
     (...args: readonly unknown[]) =>
       callInPlace(instance, method, args);
   const methods = Object.keys(definition.methods).filter((name) => name !== mainMethod);
-  const instance = Object.assign(
+  const instance: ModuleInstance = Object.assign(
     call(mainMethod),
     Object.fromEntries(methods.map((name) => [name, call(name)])),
     configured(() => instance, {}),
-    { with: (options: CallOptions) => configured(() => instance, options) },
-  ) as unknown as ModuleInstance;
+    { with: <O extends CallOptions>(options: O) => configured(() => instance, options) },
+  );
   instances.set(instance, { definition, config, scope });
   return instance;
 }
@@ -278,10 +280,7 @@ export function modulesIn(config: unknown, prefix = ""): { name: string; instanc
   );
 }
 
-function configured(
-  instance: () => ModuleInstance,
-  options: CallOptions,
-): Configured<AnyFunction, CallOptions> {
+function configured<F, O extends CallOptions>(instance: () => ModuleInstance, options: O): Configured<F, O> {
   const { rngs, mutable = false, method = mainMethod, captureIntermediates = false } = options;
   const keepsAll = captureIntermediates === true;
   const capture: CaptureFilter | undefined = keepsAll
@@ -313,7 +312,7 @@ function configured(
     return changing === false ? result : [result, finish(top, instance())];
   };
   const init = (keys: Rngs, ...args: readonly unknown[]) => initWithOutput(keys, ...args)[1];
-  return { init, initWithOutput, apply } as Configured<AnyFunction, CallOptions>;
+  return { init, initWithOutput, apply } as Configured<F, O>;
 }
 
 function runTop(instance: object, top: Scope, method: string, args: readonly unknown[]): unknown {

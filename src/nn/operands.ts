@@ -36,7 +36,8 @@ export function promote<T extends readonly (Tensor | undefined)[]>(
   caller: string,
 ): T {
   const common = computeType(operands, dtype, caller);
-  return operands.map((x) => x && ops.convert(x, common)) as unknown as T;
+  const promoted: readonly (Tensor | undefined)[] = operands.map((x) => x && ops.convert(x, common));
+  return promoted as T;
 }
 
 /** A setting that is given once, in the configuration or at the call. */

@@ -4,7 +4,8 @@ import {
   type ArgsOf,
   type ModuleInstance,
   type ModuleOptions,
-  module,
+  mainMethod,
+  moduleClass,
   type ResultOf,
 } from "./module.js";
 
@@ -39,9 +40,14 @@ export interface SequentialClass {
  * const model = nn.Sequential({ layers: [nn.Dense({ features: 8 }), nn.relu, nn.Dense({ features: 2 })] });
  * ```
  */
-export const Sequential = module("Sequential", ({ layers }: SequentialConfig) => {
+export const Sequential = moduleClass<SequentialClass>({
+  name: "Sequential",
+  methods: { [mainMethod]: callInOrder },
+});
+
+function callInOrder({ layers }: SequentialConfig): (...args: readonly unknown[]) => unknown {
   if (layers.length === 0) throw new ModuleError("argument", "[Sequential] has no layers");
-  return (...args: readonly unknown[]): unknown => {
+  return (...args) => {
     let next = args;
     let result: unknown;
     for (const layer of layers) {
@@ -50,4 +56,4 @@ export const Sequential = module("Sequential", ({ layers }: SequentialConfig) =>
     }
     return result;
   };
-}) as unknown as SequentialClass;
+}

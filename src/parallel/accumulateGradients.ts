@@ -52,15 +52,17 @@ export function accumulateGradients<P, B, M, V = null>(
     const [[, [metrics, variables]], grads] = valueAndGrad(loss, { hasAux: true })(params, minibatch, key);
     return [[grads, metrics], variables];
   };
-  const slice = (i: number): [B, Tensor] =>
-    rowsOf([minibatches, keys], (x) => lax.indexInDim(x, i, 0, false));
-  const add = (sums: [P, M], terms: [P, M]): [P, M] => mapTensors((a, b) => np.add(a, b), sums, terms);
+  const parts: [B, Tensor] = [minibatches, keys];
+  const slice = (i: number) => tree.map((x: Tensor) => lax.indexInDim(x, i, 0, false), parts);
+  const add = (sums: [P, M], terms: [P, M]): [P, M] =>
+    tree.map((a: Tensor, b: Tensor) => np.add(a, b), sums, terms);
   const [first, firstVariables] = step(...slice(0));
-  const asRow = (variables: V | null) => rowsOf(variables, (x) => np.expandDims(x, 0));
-  const append = (rows: V | null, more: V | null) => mapTensors((a, b) => np.concatenate([a, b]), rows, more);
+  const asRow = (variables: V | null) => tree.map((x: Tensor) => np.expandDims(x, 0), variables);
+  const append = (rows: V | null, more: V | null) =>
+    tree.map((a: Tensor, b: Tensor) => np.concatenate([a, b]), rows, more);
   let [sums, rows] = [first, asRow(firstVariables)];
   if (useScan) {
-    const rest = rowsOf([minibatches, keys] as [B, Tensor], (x) => lax.sliceInDim(x, 1, numMinibatches));
+    const rest = tree.map((x: Tensor) => lax.sliceInDim(x, 1, numMinibatches), parts);
     const [all, others] = scan(
       (carry: [P, M], [minibatch, key]: [B, Tensor]): [[P, M], V | null] => {
         const [terms, variables] = step(minibatch, key);
@@ -77,7 +79,7 @@ export function accumulateGradients<P, B, M, V = null>(
     }
   }
   const [grads, metrics] = sums;
-  return [mapTensors((g) => np.divide(g, numMinibatches), grads), metrics, rows];
+  return [tree.map((g: Tensor) => np.divide(g, numMinibatches), grads), metrics, rows];
 }
 
 function splitBatch<B>(batch: B, numMinibatches: number): B {
@@ -97,12 +99,4 @@ function splitBatch<B>(batch: B, numMinibatches: number): B {
     }
     return np.reshape(x, [numMinibatches, n / numMinibatches, ...rest]);
   }, batch) as B;
-}
-
-function rowsOf<T>(values: T, fn: (x: Tensor) => Tensor): T {
-  return mapTensors(fn, values);
-}
-
-function mapTensors<T>(fn: (a: Tensor, b: Tensor) => Tensor, first: T, second: T = first): T {
-  return tree.map<T, Tensor, Tensor>((a, b = a) => fn(a, b), first, second) as T;
 }

@@ -5,9 +5,10 @@ import * as lax from "../lax/index.js";
 import { type DimNames, Partitioned } from "../nn/index.js";
 import * as np from "../numpy/index.js";
 import { foldIn } from "../random/index.js";
+import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import { lookUpAxes } from "../trace/axes.js";
 import type { Tensor } from "../trace/tensor.js";
-import { axesOf, boxed, dimSplitBy, mapParams } from "./params.js";
+import { boxed, dimSplitBy, mapParams } from "./params.js";
 
 /** A random key that differs along an axis: the device's position is folded into it. */
 export function foldRngOverAxis(key: Tensor, axisName: string | readonly string[]): Tensor {

@@ -228,7 +228,7 @@ export function CircularPipeline(config: CircularPipelineConfig & ModuleOptions)
   // A module is a function, whose own name cannot be assigned to.
   Object.defineProperty(pipeline, "name", { value: name });
   const fields = { config, layers, mesh, rematPolicy };
-  return Object.assign(pipeline, parts, methods, fields) as unknown as CircularPipelineInstance;
+  return Object.assign(pipeline, parts, methods, fields);
 }
 
 CircularPipeline.getLogicalSpecRepeatsRemoved = CircularPipelineParts.getLogicalSpecRepeatsRemoved;

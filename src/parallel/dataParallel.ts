@@ -11,13 +11,14 @@ import {
   modulePath,
   Partitioned,
 } from "../nn/index.js";
+import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { customGradient } from "../transforms/customVjp.js";
 import { splitArrayOverMesh } from "./arrays.js";
 import { logger } from "./logger.js";
-import { axesOf, boxed, dimSplitBy, formatNames, mapParams, type OpenParam } from "./params.js";
+import { boxed, dimSplitBy, formatNames, mapParams, type OpenParam } from "./params.js";
 
 /** Parameters with at most this many elements stay whole unless said otherwise. */
 export const defaultMinWeightSize = 2 ** 18;

@@ -1,6 +1,6 @@
 import { ValueError } from "../ir/errors.js";
 import { type DimNames, isBoxed, Partitioned } from "../nn/index.js";
-import type { SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 
@@ -31,12 +31,6 @@ function openParam(leaf: unknown, path: string, caller: string): OpenParam {
   throw new ValueError(
     `[${caller}] the leaf at "${path}" is no parameter: expected a tensor or nn.Partitioned, found ${String(leaf)}`,
   );
-}
-
-/** The axes that split one dim, outermost first. */
-export function axesOf(entry: SpecEntry | undefined): readonly string[] {
-  if (entry === null || entry === undefined || typeof entry === "symbol") return [];
-  return typeof entry === "string" ? [entry] : entry;
 }
 
 /** The dim that an axis splits, or -1. */

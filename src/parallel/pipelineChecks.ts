@@ -2,10 +2,10 @@ import { axisSizeIn } from "../ir/mesh.js";
 import { formatType, isTyped, type TensorType } from "../ir/shape.js";
 import { getLogicalAxisRules, type ModuleInstance } from "../nn/index.js";
 import { nameOfModule } from "../nn/module.js";
-import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
+import { axesOf, PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { axesOf, type PipelineSettings, report, rulesOf, rulesProblems } from "./pipelineConfig.js";
+import { type PipelineSettings, report, rulesOf, rulesProblems } from "./pipelineConfig.js";
 import { isSpec, type SpecTree } from "./pipelineSpecs.js";
 
 /** The arguments of a call, as far as they can be wrong. */

@@ -9,7 +9,7 @@ import {
 } from "../nn/index.js";
 import { definitionOf, isModule } from "../nn/module.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
-import type { SpecEntry } from "../spmd/mesh/partitionSpec.js";
+import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /**
@@ -173,10 +173,6 @@ function meshProblems({ mesh, stageAxisName, numStages }: PipelineSettings): str
     `${numStages} stages do not spread over the ${size} devices of mesh axis "${stageAxisName}" (${numStages} / ${size} = ${numStages / size}): use a multiple of ${size}`,
   ];
 }
-
-/** The mesh axes that an entry of a spec names. */
-export const axesOf = (entry: SpecEntry): readonly string[] =>
-  typeof entry === "string" ? [entry] : Array.isArray(entry) ? entry : [];
 
 /** What is wrong with rules for a pipeline's mesh: axes that it lacks, and stages that they do not split. */
 export function rulesProblems({ mesh, stageAxisName }: PipelineSettings, rules: LogicalRules): string[] {

@@ -3,13 +3,8 @@ import { axesSize } from "../ir/mesh.js";
 import { formatType, sameType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { scopeOrNone } from "../nn/context.js";
-import {
-  isModule,
-  type ModuleInstance,
-  type ModuleOptions,
-  module,
-  scan as scanModule,
-} from "../nn/index.js";
+import { isModule, type ModuleInstance, type ModuleOptions, scan as scanModule } from "../nn/index.js";
+import { mainMethod, moduleClass } from "../nn/module.js";
 import * as np from "../numpy/index.js";
 import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
@@ -49,11 +44,11 @@ export function executePipelineStep<T, A extends readonly unknown[]>(
   const isFirst = np.equal(index, 0);
   const isLast = np.equal(index, numStages - 1);
   const result = stage(
-    mapTensors((microbatch, sent) => np.where(isFirst, microbatch, sent), input, state),
+    tree.map((microbatch: Tensor, sent: Tensor) => np.where(isFirst, microbatch, sent), input, state),
     ...args,
   );
   checkStage(state, result);
-  const output = mapTensors((y) => np.where(isLast, y, np.zerosLike(y)), result);
+  const output = tree.map((y: Tensor) => np.where(isLast, y, np.zerosLike(y)), result);
   return [lax.pshift(result, modelAxisName), output];
 }
 
@@ -89,16 +84,16 @@ export function executePipeline<T, A extends readonly unknown[]>(
 ): T {
   const numStages = axesSize(lookUpAxes(modelAxisName, "executePipeline"));
   const length = numMicrobatches + numStages - 1;
-  const microbatches = mapTensors(
-    (leaf) => splitBatch(leaf, numMicrobatches),
+  const microbatches = tree.map(
+    (leaf: Tensor) => splitBatch(leaf, numMicrobatches),
     checkBatch(x, numMicrobatches),
   );
   // The first stage has nothing to do in the last iterations, where the others finish.
-  const inputs = mapTensors(
-    (leaf) => np.concatenate([leaf, np.zeros([numStages - 1, ...leaf.shape.slice(1)], leaf.dtype)]),
+  const inputs = tree.map(
+    (leaf: Tensor) => np.concatenate([leaf, np.zeros([numStages - 1, ...leaf.shape.slice(1)], leaf.dtype)]),
     microbatches,
   );
-  const first = mapTensors((leaf) => np.zeros(leaf.shape.slice(1), leaf.dtype), microbatches);
+  const first = tree.map((leaf: Tensor) => np.zeros(leaf.shape.slice(1), leaf.dtype), microbatches);
   const step = (current: Stage<T, A>, state: T, input: T): [T, T] =>
     executePipelineStep(current, state, input, { modelAxisName }, ...args);
   const [, outputs] = needsLift(stage)
@@ -108,7 +103,7 @@ export function executePipeline<T, A extends readonly unknown[]>(
         length,
       })(stage, first, inputs)
     : scan((state: T, input: T) => step(stage, state, input), first, inputs, { length });
-  return mapTensors((leaf) => {
+  return tree.map((leaf: Tensor) => {
     const results = ops.sliceDim(leaf, 0, numStages - 1, length);
     return np.reshape(results, [-1, ...results.shape.slice(2)]);
   }, outputs);
@@ -163,10 +158,6 @@ function checkStage(input: unknown, result: unknown): void {
   });
 }
 
-function mapTensors<T>(fn: (x: Tensor, y: Tensor) => Tensor, a: T, b: T = a): T {
-  return tree.map<T, Tensor, Tensor>((x, y = x) => fn(x, y), a, b) as T;
-}
-
 /** Configuration of {@link PipelineModule}. */
 export interface PipelineConfig<T, A extends readonly unknown[]> extends PipelineOptions {
   /** Makes the stage of a device, usually a `ModelParallelismWrapper` around the layers of a stage. */
@@ -192,9 +183,12 @@ export interface PipelineModuleClass {
  * });
  * ```
  */
-export const PipelineModule = module(
-  "PipelineModule",
-  ({ moduleFn, ...options }: PipelineConfig<unknown, readonly unknown[]>) =>
-    (x: unknown, ...args: readonly unknown[]): unknown =>
-      executePipeline(moduleFn(), x, options, ...args),
-) as unknown as PipelineModuleClass;
+export const PipelineModule = moduleClass<PipelineModuleClass>({
+  name: "PipelineModule",
+  methods: {
+    [mainMethod]:
+      ({ moduleFn, ...options }: PipelineConfig<unknown, readonly unknown[]>) =>
+      (x: unknown, ...args: readonly unknown[]): unknown =>
+        executePipeline(moduleFn(), x, options, ...args),
+  },
+});

@@ -10,6 +10,7 @@ import * as np from "../numpy/index.js";
 import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
+import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 
 /** Which way a ring turns. */
@@ -96,7 +97,7 @@ export function asyncScatterSplit<T>(xs: readonly RingPart<T>[], axisName: strin
     xs.map((x) => () => halves(partOf(x))),
     ([first, second]) => [lax.pshift(first, axisName, 1), lax.pshift(second, axisName, -1)],
   );
-  return mapTensors((a, b) => np.concatenate([a, b], -1), up, down);
+  return tree.map((a: Tensor, b: Tensor) => np.concatenate([a, b], -1), up, down);
 }
 
 function partOf<T>(part: RingPart<T>): T {
@@ -127,7 +128,7 @@ function checkParts(xs: readonly unknown[], axisName: string, caller: string): v
 /** Gathered halves are pieces of one list, which must all be alike. */
 function checkEven(x: unknown, caller: string): void {
   for (const { path, leaf } of tree.flattenWithPath(x)) {
-    const shape = (leaf as Tensor).shape;
+    const { shape } = leafTensor(leaf, caller, path);
     const features = shape.at(-1);
     if (features === undefined || features % 2 !== 0) {
       const sum = features === undefined ? "it has no dim" : `${features} / 2 = ${features / 2}`;
@@ -141,7 +142,7 @@ function checkEven(x: unknown, caller: string): void {
 /** The two halves of the last dim of every leaf; of an odd size the second has one more. */
 function halves<T>(x: T): [T, T] {
   const cutAt = (from: (middle: number) => number, to: (middle: number, size: number) => number) =>
-    mapTensors((leaf) => {
+    tree.map((leaf: Tensor) => {
       const size = leaf.shape.at(-1) ?? 0;
       const middle = Math.floor(size / 2);
       return ops.sliceDim(leaf, leaf.ndim - 1, from(middle), to(middle, size));
@@ -159,9 +160,5 @@ function halves<T>(x: T): [T, T] {
 }
 
 function addTrees<T>(a: T, b: T): T {
-  return mapTensors((x, y) => np.add(x, y), a, b);
-}
-
-function mapTensors<T>(fn: (x: Tensor, y: Tensor) => Tensor, a: T, b: T = a): T {
-  return tree.map<T, Tensor, Tensor>((x, y = x) => fn(x, y), a, b) as T;
+  return tree.map((x: Tensor, y: Tensor) => np.add(x, y), a, b);
 }

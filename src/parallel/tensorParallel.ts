@@ -14,6 +14,7 @@ import {
   module,
   type ParamInitializer,
 } from "../nn/index.js";
+import { mainMethod, moduleClass } from "../nn/module.js";
 import * as np from "../numpy/index.js";
 import { lookUpAxes } from "../trace/axes.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -55,26 +56,28 @@ export interface ModelParallelismWrapperClass {
  * });
  * ```
  */
-export const ModelParallelismWrapper = module(
-  "ModelParallelismWrapper",
-  (config: ModelParallelismConfig<LooseFunction, object>) => {
-    const { modelAxisName, moduleFn, maskExceptModelIdx, splitRngs = true, moduleKwargs = {} } = config;
-    return (...args: readonly unknown[]): unknown => {
-      const size = axesSize(lookUpAxes(modelAxisName, "ModelParallelismWrapper"));
-      checkMask(maskExceptModelIdx, modelAxisName, size);
-      if (isInitializing() && splitRngs) {
-        mapRngs((key, name) => (name === "params" ? foldRngOverAxis(key, modelAxisName) : key));
-      }
-      const call: LooseFunction = (...inner) => moduleFn({ ...moduleKwargs, name: "sharded" })(...inner);
-      const mapped = mapVariables(call, "params", {
-        transInFn: (variables) => unstackParams(variables, modelAxisName),
-        transOutFn: (variables) => stackParams(variables, modelAxisName, { maskExcept: maskExceptModelIdx }),
-        mutable: true,
-      });
-      return mapped(...args);
-    };
-  },
-) as unknown as ModelParallelismWrapperClass;
+export const ModelParallelismWrapper = moduleClass<ModelParallelismWrapperClass>({
+  name: "ModelParallelismWrapper",
+  methods: { [mainMethod]: callSharded },
+});
+
+function callSharded(config: ModelParallelismConfig<LooseFunction, object>): LooseFunction {
+  const { modelAxisName, moduleFn, maskExceptModelIdx, splitRngs = true, moduleKwargs = {} } = config;
+  return (...args) => {
+    const size = axesSize(lookUpAxes(modelAxisName, "ModelParallelismWrapper"));
+    checkMask(maskExceptModelIdx, modelAxisName, size);
+    if (isInitializing() && splitRngs) {
+      mapRngs((key, name) => (name === "params" ? foldRngOverAxis(key, modelAxisName) : key));
+    }
+    const call: LooseFunction = (...inner) => moduleFn({ ...moduleKwargs, name: "sharded" })(...inner);
+    const mapped = mapVariables(call, "params", {
+      transInFn: (variables) => unstackParams(variables, modelAxisName),
+      transOutFn: (variables) => stackParams(variables, modelAxisName, { maskExcept: maskExceptModelIdx }),
+      mutable: true,
+    });
+    return mapped(...args);
+  };
+}
 
 function checkMask(index: number | undefined, axisName: string, size: number): void {
   if (index === undefined || (Number.isInteger(index) && index >= 0 && index < size)) return;

@@ -65,7 +65,7 @@ export class TrainState<P = unknown, S = unknown, F = unknown> implements TrainS
   applyGradients(grads: P): TrainState<P, S, F> {
     const [updates, optState] = this.optimizer.update(grads, this.optState, this.params);
     const add = (p: Tensor, u: Tensor) => np.astype(np.add(p, u), p.dtype);
-    const params = tree.map<P, Tensor, Tensor>(add, this.params, updates) as P;
+    const params = tree.map(add, this.params, updates);
     return this.replace({ params, optState, step: np.add(this.step, 1) });
   }
 

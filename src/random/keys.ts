@@ -133,8 +133,10 @@ export function atOnce<A extends readonly Tensor[]>(ins: readonly [...A], fn: (.
   const { program, captures } = traceFlat(
     (args) => {
       const rest = args.values();
-      const all = ins.map((tensor) => (isConstant(tensor) ? tensor : (rest.next().value ?? tensor)));
-      return [fn(...(all as unknown as A))];
+      const all: readonly Tensor[] = ins.map((tensor) =>
+        isConstant(tensor) ? tensor : (rest.next().value ?? tensor),
+      );
+      return [fn(...(all as A))];
     },
     operands.map(({ type }) => type),
   );

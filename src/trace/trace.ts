@@ -33,8 +33,8 @@ export function leafTensor(leaf: unknown, caller: string, path: string): Tensor 
 }
 
 /** Traces a function of trees for arguments of the given types. */
-export function traceTree(
-  fn: (...args: never[]) => unknown,
+export function traceTree<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
   structure: Structure,
   types: readonly TensorType[],
   caller: string,
@@ -42,7 +42,7 @@ export function traceTree(
   let outStructure: Structure | undefined;
   const traced = traceFlat(
     (leaves) => {
-      const args = unflatten<never[]>(structure, leaves);
+      const args = unflatten<A>(structure, leaves);
       const out = fn(...args);
       if (out instanceof Promise) {
         throw new TreeError(

@@ -44,7 +44,7 @@ export function registerClass<T extends object, C extends readonly unknown[]>(
   registered.set(type.prototype, {
     name: type.name,
     children: (node) => how.children(node as T),
-    rebuild: (node, children) => how.rebuild(node as T, children as unknown as C),
+    rebuild: (node, children) => how.rebuild(node as T, children as C),
     describe: (node) => how.describe(node as T),
   });
 }

@@ -58,9 +58,7 @@ function choose<A extends readonly unknown[], R>(
 ): R {
   const flat = flattenArgs(operands, caller);
   const types = flat.tensors.map(({ type }) => type);
-  const traced = branches.map((branch) =>
-    traceTree(branch as (...args: never[]) => unknown, flat.structure, types, caller),
-  );
+  const traced = branches.map((branch) => traceTree(branch, flat.structure, types, caller));
   const first = at(traced, 0);
   traced.forEach((other, i) => {
     checkSameResults(first, other, i, caller);

@@ -41,13 +41,8 @@ export function customVjp<A extends readonly unknown[], R, S>(
   const withRule = (...args: A): R => {
     const flat = flattenArgs(args, "customVjp");
     const types = flat.tensors.map(({ type }) => type);
-    const body = traceTree(fn as (...args: never[]) => unknown, flat.structure, types, "customVjp");
-    const forward = traceTree(
-      rule.forward as (...args: never[]) => unknown,
-      flat.structure,
-      types,
-      "customVjp forward",
-    );
+    const body = traceTree(fn, flat.structure, types, "customVjp");
+    const forward = traceTree(rule.forward, flat.structure, types, "customVjp forward");
     const { outStructure } = forward;
     if (outStructure.kind !== "array" || outStructure.children.length !== 2) {
       throw new TreeError(

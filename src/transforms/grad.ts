@@ -80,7 +80,7 @@ function differentiate<A extends readonly unknown[]>(
   const wanted = counts.flatMap((n, i) => Array.from({ length: n }, () => chosen.includes(i)));
   checkFloats(args, chosen, caller);
   const types = flat.tensors.map(({ type }) => type);
-  const traced = traceTree(fn as (...args: never[]) => unknown, flat.structure, types, caller);
+  const traced = traceTree(fn, flat.structure, types, caller);
   checkScalar(traced.program, traced.outStructure, hasAux, caller);
   const numCaptures = traced.captures.length;
   const active = [...traced.captures.map(() => false), ...wanted];
@@ -193,7 +193,7 @@ export function vjp<A extends readonly unknown[]>(
 ): [unknown, (cotangents: unknown) => unknown, unknown?] {
   const flat = flattenArgs(primals, "vjp");
   const types = flat.tensors.map(({ type }) => type);
-  const traced = traceTree(fn as (...args: never[]) => unknown, flat.structure, types, "vjp");
+  const traced = traceTree(fn, flat.structure, types, "vjp");
   if (hasAux && !(traced.outStructure.kind === "array" && traced.outStructure.children.length === 2)) {
     throw new TreeError("[vjp] with hasAux the function must return [outs, aux]");
   }
@@ -314,9 +314,9 @@ export function jvp<A extends readonly unknown[], R>(
   primals: readonly [...A],
   tangents: readonly [...A],
 ): [R, R] {
-  const value = fn(...(primals as unknown as A));
-  const zeros = tree.map((leaf: Tensor) => ops.zeros(leaf.type), value) as R;
-  const [, transposed] = vjp((cotangents: R) => vjp(fn, primals)[1](cotangents), [zeros]);
-  const [tangent] = transposed(tangents as unknown as { -readonly [I in keyof A]: A[I] });
-  return [value, tangent as R];
+  const value = fn(...primals);
+  const zeros = tree.map((leaf: Tensor) => ops.zeros(leaf.type), value);
+  const [, transposed] = vjp((cotangents: R): readonly unknown[] => vjp(fn, primals)[1](cotangents), [zeros]);
+  const [tangent] = transposed(tangents);
+  return [value, tangent];
 }

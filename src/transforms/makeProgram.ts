@@ -20,7 +20,7 @@ export function makeProgram<A extends readonly unknown[]>(
   return (...args) => {
     const { tensors, structure } = flattenArgs(args, "makeProgram");
     const types = tensors.map(({ type }) => type);
-    return traceTree(fn as (...args: never[]) => unknown, structure, types, "makeProgram").program;
+    return traceTree(fn, structure, types, "makeProgram").program;
   };
 }
 
@@ -35,7 +35,7 @@ export function evalShape<A extends readonly unknown[], R>(
   return (...args) => {
     const { tensors, structure } = flattenArgs(args, "evalShape");
     const types = tensors.map(({ type }) => type);
-    const traced = traceTree(fn as (...args: never[]) => unknown, structure, types, "evalShape");
+    const traced = traceTree(fn, structure, types, "evalShape");
     return tree.unflatten(
       traced.outStructure,
       traced.program.outputs.map(({ type }) => type),

@@ -38,7 +38,7 @@ export function remat<A extends readonly unknown[], R>(
   return (...args) => {
     const { tensors, structure } = flattenArgs(args, "remat");
     const types = tensors.map(({ type }) => type);
-    const traced = traceTree(fn as (...args: never[]) => unknown, structure, types, "remat");
+    const traced = traceTree(fn, structure, types, "remat");
     const { program: body, captures, place } = traced;
     const results = bind("remat", [...captures, ...tensors], { body, policy }, place);
     return tree.unflatten<R>(traced.outStructure, results);

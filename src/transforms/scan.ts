@@ -37,12 +37,7 @@ export function scan<C, X, Y>(
   const sliceTypes = scanned.tensors.map(({ type }) => ({ dtype: type.dtype, shape: type.shape.slice(1) }));
   const carryTypes = carry.tensors.map(({ type }) => type);
   const structure: tree.Structure = { kind: "array", children: [carry.structure, scanned.structure] };
-  const traced = traceTree(
-    fn as (...args: never[]) => unknown,
-    structure,
-    [...carryTypes, ...sliceTypes],
-    "scan",
-  );
+  const traced = traceTree(fn, structure, [...carryTypes, ...sliceTypes], "scan");
   const yStructure = checkCarry(
     traced.outStructure,
     carry.structure,

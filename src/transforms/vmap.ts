@@ -69,7 +69,7 @@ export function vmap<A extends readonly unknown[], R>(
     const size = commonSize(mapped, axisSize);
     const traced = withAxes(axisName === undefined ? [] : [{ name: axisName, size }], () =>
       traceTree(
-        fn as (...args: never[]) => unknown,
+        fn,
         structure,
         mapped.map(({ tensor, dim }) => elementType(tensor.type, dim)),
         "vmap",

@@ -16,7 +16,7 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
   const carry = flattenArgs(init, "whileLoop");
   const types = carry.tensors.map(({ type }) => type);
   const structure: tree.Structure = { kind: "array", children: [carry.structure] };
-  const test = traceTree(condition as (...args: never[]) => unknown, structure, types, "whileLoop");
+  const test = traceTree(condition, structure, types, "whileLoop");
   const [verdict] = test.program.outputs;
   if (
     test.program.outputs.length !== 1 ||
@@ -26,7 +26,7 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
     const got = test.program.outputs.map(({ type }) => formatType(type)).join(", ");
     throw new DTypeError(`[whileLoop] the condition must return one bool scalar, it returned ${got}`);
   }
-  const step = traceTree(body as (...args: never[]) => unknown, structure, types, "whileLoop");
+  const step = traceTree(body, structure, types, "whileLoop");
   tree.checkSameStructure(
     carry.structure,
     step.outStructure,

@@ -17,6 +17,12 @@ export const UNCONSTRAINED: unique symbol = Symbol("UNCONSTRAINED");
 /** What {@link P} takes for one dim: no axis, one axis, several (outermost first), or unconstrained. */
 export type SpecEntry = null | string | readonly string[] | typeof UNCONSTRAINED;
 
+/** The axes that an entry names, outermost first; none where it says nothing. */
+export function axesOf(entry: SpecEntry | undefined): readonly string[] {
+  if (entry === null || entry === undefined || entry === UNCONSTRAINED) return [];
+  return typeof entry === "string" ? [entry] : entry;
+}
+
 /** Which mesh axes split which dim of a tensor; dims beyond the entries are whole on every device. */
 export class PartitionSpec {
   readonly entries: readonly SpecEntry[];
@@ -27,11 +33,9 @@ export class PartitionSpec {
 
   /** One entry a dim, each as a list of axes. */
   dims(rank: number): readonly DimConstraint[] {
-    const list = this.entries.map((entry): DimConstraint => {
-      if (entry === UNCONSTRAINED) return "unconstrained";
-      if (entry === null) return [];
-      return typeof entry === "string" ? [entry] : entry;
-    });
+    const list = this.entries.map(
+      (entry): DimConstraint => (entry === UNCONSTRAINED ? "unconstrained" : axesOf(entry)),
+    );
     while (list.length < rank) list.push([]);
     return list;
   }

@@ -125,11 +125,9 @@ export function traceCall<A extends readonly unknown[]>(
   name: string,
 ): TracedCall {
   const call = (...values: unknown[]) => {
-    const all: unknown[] = [...args];
-    dynamic.forEach((argument, i) => {
-      all[argument] = values[i];
-    });
-    return fn(...(all as unknown as A));
+    const given = new Map(dynamic.map((argument, i) => [argument, values[i]]));
+    const all: readonly unknown[] = args.map((arg, i) => (given.has(i) ? given.get(i) : arg));
+    return fn(...(all as A));
   };
   const types = tensors.map(({ type }) => type);
   const traced = traceTree(call, structure, types, name);

@@ -58,9 +58,7 @@ export function shardMap<A extends readonly unknown[], R>(
       shape: blockShape(type.shape, at(specs, i), mesh),
     }));
     const axes = mesh.axes.filter(({ name }) => manual.includes(name));
-    const traced = withAxes(axes, () =>
-      traceTree(fn as (...args: never[]) => unknown, flat.structure, types, "shardMap"),
-    );
+    const traced = withAxes(axes, () => traceTree(fn, flat.structure, types, "shardMap"));
     const captured = traced.captures.map((tensor) => replicatedSpec(tensor.ndim));
     const allIn = [...captured, ...specs];
     const allOut = resolveOutputs(traced, outSpecs, mesh, manual);
