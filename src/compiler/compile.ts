@@ -3,10 +3,11 @@ import type { Program } from "../ir/program.js";
 import { at } from "../ir/shape.js";
 import { Frame } from "./lower/frame.js";
 import { normalise } from "./normalise/normalise.js";
-import { bytesOf, denseView } from "./plan/buffers.js";
+import { type Buffer, bytesOf, denseView } from "./plan/buffers.js";
 import { Compilation } from "./plan/compilation.js";
 import { finalise } from "./plan/finalise.js";
 import { planMemory } from "./plan/memoryPlan.js";
+import type { PlannedStep } from "./plan/plannedSteps.js";
 import { scheduleCollectives } from "./plan/schedule.js";
 import type { CompiledProgram } from "./steps.js";
 import { BASELINE_FEATURES, type WasmFeatures } from "./wasm/features.js";
@@ -23,8 +24,18 @@ export interface CompileProgramOptions {
   readonly features?: WasmFeatures | undefined;
 }
 
-/** Compiles a per-device program into a step list with a static memory plan. */
-export function compileProgram(program: Program, options: CompileProgramOptions): CompiledProgram {
+/** A program as steps over buffers, in the order of the program, before anything is scheduled or has a place. */
+export interface LoweredProgram {
+  readonly compilation: Compilation;
+  readonly steps: readonly PlannedStep[];
+  /** The buffers of the program's inputs. */
+  readonly inputs: readonly Buffer[];
+  /** The buffers of the program's outputs. */
+  readonly outputs: readonly Buffer[];
+}
+
+/** Normalises and fuses a per-device program and lowers its units to steps: the first half of the compiler. */
+export function lowerProgram(program: Program, options: CompileProgramOptions): LoweredProgram {
   const compilation = new Compilation(options.mesh, options.features ?? BASELINE_FEATURES);
   const frame = new Frame(compilation, normalise(program), 0);
   const inputs = program.inputs.map((input, index) => {
@@ -38,8 +49,13 @@ export function compileProgram(program: Program, options: CompileProgramOptions)
     frame.place(atom, denseView(buffer, at(program.outputs, index).type));
     return buffer;
   });
-  const donated = options.donated ?? [];
-  const steps = scheduleCollectives(frame.steps, compilation.infos);
-  const plan = planMemory(steps, inputs, outputs, donated);
-  return finalise(options.name ?? "program", program, compilation, steps, plan);
+  return { compilation, steps: frame.steps, inputs, outputs };
+}
+
+/** Compiles a per-device program into a step list with a static memory plan. */
+export function compileProgram(program: Program, options: CompileProgramOptions): CompiledProgram {
+  const { compilation, steps, inputs, outputs } = lowerProgram(program, options);
+  const scheduled = scheduleCollectives(steps, compilation.infos);
+  const plan = planMemory(scheduled, inputs, outputs, options.donated ?? []);
+  return finalise(options.name ?? "program", program, compilation, scheduled, plan);
 }

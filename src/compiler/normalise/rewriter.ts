@@ -75,7 +75,8 @@ export class Rewriter {
   }
 
   /** The value with its dims in another order. */
-  transpose(x: Atom, permutation: readonly number[]): Var {
+  transpose(x: Atom, permutation: readonly number[]): Atom {
+    if (permutation.every((p, i) => p === i)) return x;
     const shape = permutation.map((d) => at(x.type.shape, d));
     return this.make("transpose", [x], tensorType(x.type.dtype, shape), { permutation });
   }
