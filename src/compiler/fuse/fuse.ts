@@ -1,3 +1,11 @@
+/**
+ * Afterwards every equation belongs to exactly one unit, a fused kernel or a step of its own; only views and
+ * free values belong to none, since whoever reads them looks through them. Units stand in an order in which
+ * each needs only what lies before it, so that no group waits for something that waits for the group.
+ *
+ * Unchanged is the program itself: fusion says what runs together, not what is computed.
+ */
+
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { isElementwiseEqn, isReduction, opFacts, type ReduceOp } from "../../ir/opFacts.js";

@@ -1,3 +1,10 @@
+/**
+ * Afterwards a group knows for each of its values along which of its loops every dim runs, through all views
+ * of it; no two dims of one value run along the same loop.
+ *
+ * Unchanged are the equations: a group lists them, it never rewrites one.
+ */
+
 import type { ReduceOp } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, inversePermutation, range } from "../../ir/shape.js";

@@ -1,3 +1,10 @@
+/**
+ * Afterwards, at any time, the sets hold every unit that a unit waits for, directly or not, under the name of
+ * what it has become part of; there is no circle.
+ *
+ * Unchanged by a merge is who waits for whom among all other units.
+ */
+
 import { at } from "../../ir/shape.js";
 
 /** Which units of a program wait for which, kept complete while units are joined. */

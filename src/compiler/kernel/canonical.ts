@@ -1,3 +1,10 @@
+/**
+ * Afterwards no loop has one iteration, and no two neighbours run through memory as one, except that there is
+ * always an inner loop and that no row loop is merged with a loop that is reduced along.
+ *
+ * Unchanged are the points, the values at each of them, and the element of memory that each access means.
+ */
+
 import { at, range } from "../../ir/shape.js";
 import type { Access, Indirection, KernelNode, KernelSpec, KernelStore } from "./spec.js";
 

@@ -1,3 +1,10 @@
+/**
+ * Afterwards every point of a row's inner dims is computed exactly once: unrolled vectors as long as they
+ * fit, then single vectors, then single elements; nothing is written outside the stores.
+ *
+ * Unchanged are the values; sums over a row are added in another order, the same one in every run.
+ */
+
 import { byteSize, type DType } from "../../ir/dtype.js";
 import { at, range, rowMajorStrides } from "../../ir/shape.js";
 import { identityOf } from "../identities.js";

@@ -1,3 +1,9 @@
+/**
+ * Afterwards every `exp(x - max(x))` along a row is marked: its argument is at most 0 or NaN.
+ *
+ * Unchanged is everything else, the values too.
+ */
+
 import type { KernelNode, KernelSpec } from "./spec.js";
 
 /** Marks `exp(x − max(x))`, the heart of every softmax: its argument is never above 0, which makes it cheaper. */

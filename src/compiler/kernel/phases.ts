@@ -1,3 +1,11 @@
+/**
+ * Afterwards a kernel is a sequence of sections for every row, and each takes only what it loads itself or
+ * what an earlier section has left: a row's value, a finished reduction, or a spilled row of an inner value.
+ * Every store and every reduction happens in exactly one section, and no dear inner value is computed twice.
+ *
+ * Unchanged are the values and where they are stored.
+ */
+
 import type { DType } from "../../ir/dtype.js";
 import { opFacts, type Price } from "../../ir/opFacts.js";
 import { at, range } from "../../ir/shape.js";

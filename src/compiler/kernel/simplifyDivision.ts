@@ -1,3 +1,10 @@
+/**
+ * Afterwards no float32 value along a row is divided by one that is the same for the whole row: it is
+ * multiplied with the reciprocal, which is computed once per row.
+ *
+ * Unchanged are all other values; quotients differ by at most one more unit in the last place.
+ */
+
 import type { DType } from "../../ir/dtype.js";
 import { at } from "../../ir/shape.js";
 import { innerNodes } from "./phases.js";

@@ -1,3 +1,11 @@
+/**
+ * Afterwards steps name memory by slot and offset alone: a run needs no buffer, equation or type any more.
+ * Copies from a place to itself are gone, equal lists of arguments are stored once, and start and done of a
+ * collective name one entry.
+ *
+ * Unchanged are the order of the steps and the memory that each touches.
+ */
+
 import type { Program } from "../../ir/program.js";
 import type { CollectiveSpec, CompiledProgram, Place, SlotBase, Step } from "../steps.js";
 import { type Buffer, bytesOf, type Ref } from "./buffers.js";

@@ -1,3 +1,11 @@
+/**
+ * Afterwards every temporary buffer has a place in the arena, aligned, and no two that are alive together
+ * overlap; a result may lie in the memory of an operand that dies with the step, an output in that of a
+ * donated input.
+ *
+ * Unchanged are the steps, their order, and every input that is not donated.
+ */
+
 import { ALIGNMENT } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
 import type { Buffer, Ref } from "./buffers.js";

@@ -1,3 +1,12 @@
+/**
+ * Afterwards a collective starts as soon as what it sends is there and ends late enough for other work to
+ * hide it. Each step stands after those that write what it reads; between start and done nobody writes what
+ * is sent or touches what arrives; all devices, which compile the same program, start and end collectives in
+ * the same order.
+ *
+ * Unchanged are the steps and what each of them reads and leaves; without a collective the order too.
+ */
+
 import { at } from "../../ir/shape.js";
 import type { StepInfo } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
