@@ -5,10 +5,11 @@ import { printFused, text } from "../../../test/support/compilerText.js";
 import { printProgram } from "../../ir/print.js";
 import type { Atom, Eqn } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
+import { isView } from "../lowering.js";
 import { normalise } from "../normalise/normalise.js";
 import { expand } from "./dims.js";
 import { type FusedProgram, fuse } from "./fuse.js";
-import { type Group, isView } from "./group.js";
+import type { Group } from "./group.js";
 
 const fused = (fn: (...args: Tensor[]) => unknown, ...args: Tensor[]) =>
   fuse(normalise(simplify(makeProgram(fn)(...args))));

@@ -2,7 +2,7 @@
  * Afterwards, at any time, the sets hold every unit that a unit waits for, directly or not, under the name of
  * what it has become part of; there is no circle.
  *
- * Unchanged by a merge is who waits for whom among all other units.
+ * Unchanged by a link or a merge is whatever waited before: nothing that a unit waits for is forgotten.
  */
 
 import { at } from "../../ir/shape.js";

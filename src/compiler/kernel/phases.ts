@@ -1,7 +1,8 @@
 /**
  * Afterwards a kernel is a sequence of sections for every row, and each takes only what it loads itself or
- * what an earlier section has left: a row's value, a finished reduction, or a spilled row of an inner value.
- * Every store and every reduction happens in exactly one section, and no dear inner value is computed twice.
+ * what an earlier section has left: a row's value, a finished reduction, or a kept row of an inner value.
+ * Every store and every reduction happens in exactly one section. An inner value that is dear is kept for
+ * later runs, a cheap one is computed again.
  *
  * Unchanged are the values and where they are stored.
  */

@@ -163,6 +163,24 @@ function overlapping({ steps, plan }: Planned): string[] {
   );
 }
 
+test("what a loop reads in its first step is not overwritten by its last, which comes before the next iteration", () => {
+  const { offsets, ...rest } = planned(
+    buildProgram([square, square], (emit, x, w) => {
+      const outside = at(emit("dotGeneral", [x, w], dot), 0);
+      const body = buildProgram([square, square, square], (inner, before, factor, carry) => {
+        const first = at(inner("dotGeneral", [before, carry], dot), 0);
+        const second = at(inner("dotGeneral", [first, factor], dot), 0);
+        const third = at(inner("dotGeneral", [second, factor], dot), 0);
+        return inner("dotGeneral", [third, factor], dot);
+      });
+      const params = { body, length: 5, reverse: false, numConsts: 2, numCarry: 1 };
+      return emit("scan", [outside, w, x], params);
+    }),
+  );
+  expect(rest.steps.map((step) => step.op)).toContain("loop");
+  expect(clobbered({ offsets, ...rest }), `${rest.after}\n${offsets}`).toEqual([]);
+});
+
 describe("random programs, planned", () => {
   const cases = range(300).map((seed) => {
     const axes = seed % 2 === 0 ? mesh.axes : [];

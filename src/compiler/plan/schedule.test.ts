@@ -5,8 +5,9 @@ import { buildProgram } from "../../../test/support/interpreting.js";
 import { replay } from "../../../test/support/replay.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { lowerProgram } from "../compile.js";
+import { innerSteps } from "../stepTree.js";
 import type { Buffer } from "./buffers.js";
-import { innerSteps, type PlannedCollective, type PlannedStep } from "./plannedSteps.js";
+import type { PlannedCollective, PlannedStep } from "./plannedSteps.js";
 import { scheduleCollectives } from "./schedule.js";
 
 const mesh = {

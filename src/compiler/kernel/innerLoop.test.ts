@@ -1,0 +1,147 @@
+import { describe, expect, test } from "vitest";
+import { printKernel, text } from "../../../test/support/compilerText.js";
+import { interpretKernel, randomMemory } from "../../../test/support/kernelReference.js";
+import { randomKernels, randomRowKernel, runKernel } from "../../../test/support/kernelRuns.js";
+import type { DType } from "../../ir/dtype.js";
+import { at, range } from "../../ir/shape.js";
+import { ModuleBuilder } from "../wasm/assembler.js";
+import { prepareProgram } from "../wasm/emitInterleaved.js";
+import { BASELINE_FEATURES } from "../wasm/features.js";
+import { InnerLoop } from "./innerLoop.js";
+import { planKernel } from "./phases.js";
+import type { KernelSpec } from "./spec.js";
+
+/** Three times each element of rows of the given length; read and written at the given distances. */
+function triple(length: number, [from, to]: readonly [number, number], dtype: DType = "float32"): KernelSpec {
+  return {
+    dims: [3, length],
+    numRows: 1,
+    args: [dtype, dtype],
+    nodes: [
+      { kind: "load", dtype, access: { arg: 0, strides: [Math.abs(from) * length, from] } },
+      { kind: "literal", dtype, value: 3 },
+      { kind: "op", dtype, call: { op: "mul", from: dtype, to: dtype }, args: [0, 1], result: 0 },
+    ],
+    stores: [{ node: 2, access: { arg: 1, strides: [Math.abs(to) * length, to] } }],
+    fills: [],
+  };
+}
+
+/** The loops that are written for one run: how often each repeats, and by how many bytes pointers move. */
+function loopsOf(spec: KernelSpec): string {
+  const plan = planKernel(spec, BASELINE_FEATURES);
+  const { inner } = at(plan.phases, 0);
+  const lines: string[] = [];
+  const builder = new ModuleBuilder();
+  builder.function({ params: [], results: [] }, (code) => {
+    const prepared = prepareProgram(code, inner.program, { host: {}, uniform: () => code.local("v128") });
+    const increment = code.increment.bind(code);
+    code.increment = (local, amount) => {
+      lines[lines.length - 1] += ` +${amount}`;
+      return increment(local, amount);
+    };
+    new InnerLoop(inner, prepared, code, plan, 4, {
+      loops: (_, body) => body(),
+      repeat: (count, body) => {
+        lines.push(`${count} times:`);
+        body();
+      },
+      pushAddress: () => code.i32(0),
+      pushIndirect: () => code.i32(0),
+      pushIota: () => code.i32(0),
+      guarded: (_store, _end, _pointer, _dtype, body) => body(),
+      combineAndStoreOne: () => undefined,
+      temporary: (_, type) => code.local(type),
+      rowValue: () => code.local("v128"),
+    }).emit();
+  });
+  return lines.join("\n");
+}
+
+describe("the loops of one run", () => {
+  test("unrolled vectors, then single vectors, then single elements", () => {
+    const spec = triple(75, [1, 1]);
+    expect(printKernel(spec)).toBe(text`
+      loops [3 | 75]
+      v0 = f32 a[75 1]
+      v1 = f32 3
+      v2 = f32 mul v0 v1
+      b[75 1] = v2`);
+    expect(loopsOf(spec)).toBe(text`
+      2 times: +128 +128
+      2 times: +16 +16
+      3 times: +4 +4`);
+  });
+
+  test("a row shorter than a vector has single elements alone, and a value that stays is not moved along", () => {
+    expect(loopsOf(triple(3, [0, 1]))).toBe("3 times: +4");
+  });
+});
+
+const exact = (spec: KernelSpec, seed: number) => {
+  const memory = randomMemory(spec, seed);
+  expect(runKernel(spec, memory), printKernel(spec)).toEqual(interpretKernel(spec, memory));
+};
+
+describe("every point is computed once, and nothing beside", () => {
+  const lengths = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 70];
+  const distances: readonly (readonly [number, number])[] = [
+    [1, 1],
+    [2, 1],
+    [1, 3],
+    [0, 1],
+    [-1, 1],
+    [1, -2],
+  ];
+
+  test.each(["float32", "int32", "float64"] as const)("%s at all lengths and distances", (dtype) => {
+    for (const length of lengths) for (const pair of distances) exact(triple(length, pair, dtype), length);
+  });
+
+  test("a counter at each place is raised by one", () => {
+    for (const length of lengths) {
+      const spec: KernelSpec = {
+        ...triple(length, [1, 1]),
+        stores: [{ node: 1, access: { arg: 1, strides: [length, 1] }, combine: "sum" }],
+      };
+      const memory = randomMemory(spec, 1).map((arg) => ({ ...arg, values: arg.values.map(() => 0) }));
+      expect(new Set(at(runKernel(spec, memory), 1).values), `${length} elements`).toEqual(new Set([3]));
+    }
+  });
+
+  test.each(["sum", "max", "min"] as const)("%s over rows of all lengths", (combine) => {
+    for (const length of lengths) {
+      const spec: KernelSpec = {
+        ...triple(length, [1, 1]),
+        nodes: [...triple(length, [1, 1]).nodes, { kind: "reduce", dtype: "float32", combine, arg: 2 }],
+        stores: [{ node: 3, access: { arg: 1, strides: [1, 0] } }],
+      };
+      exact(spec, length);
+    }
+  });
+
+  test("kernels of random programs, and random ones over rows, agree with the reference engine", () => {
+    const is16Bit = (dtype: DType) => dtype === "bfloat16" || dtype === "float16";
+    const specs = randomKernels(60, 4000).filter(
+      (spec) => spec.dims.every((n) => n > 0) && !spec.args.some(is16Bit),
+    );
+    for (const [i, spec] of [...specs, ...range(150).map(randomRowKernel)].entries()) {
+      const memory = randomMemory(spec, i);
+      const [got, want] = [runKernel(spec, memory), interpretKernel(spec, memory)];
+      want.forEach(({ values, dtype }, arg) => {
+        const actual = at(got, arg).values;
+        const bad = values.findIndex((x, k) => !isClose(x, at(actual, k), dtype));
+        if (bad < 0) return;
+        expect.fail(
+          `argument ${arg}, element ${bad}: ${actual[bad]} instead of ${values[bad]}\n${printKernel(spec)}`,
+        );
+      });
+    }
+  });
+});
+
+/** Whether a float32 is right up to the order in which a row is added; all else is exact. */
+function isClose(x: number, y: number, dtype: DType): boolean {
+  if (x === y || (Number.isNaN(x) && Number.isNaN(y))) return true;
+  return dtype === "float32" && Math.abs(x - y) <= 1e-4 * Math.max(1, Math.abs(x));
+}
