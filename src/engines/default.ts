@@ -2,11 +2,24 @@ import { availableParallelism } from "node:os";
 import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
 import { ShardwiseError } from "../ir/errors.js";
+import { createInlineEngine } from "./inline/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { importEngine, openEngine } from "./table.js";
 
-/** The engine that interprets: it computes at once, on the calling thread. */
-export const hostEngine: Engine = createReferenceEngine();
+/**
+ * The engine that computes at once, on the calling thread: by kernels what is worth compiling. Where
+ * `SHARDWISE_ENGINE` is `reference` everything is interpreted.
+ */
+export const hostEngine: Engine =
+  process.env.SHARDWISE_ENGINE === "reference" ? createReferenceEngine() : createInlineEngine();
+
+let reference: Engine | undefined;
+
+/** The interpreter that this process shares. */
+function referenceEngine(): Engine {
+  reference ??= hostEngine.name === "reference" ? hostEngine : createReferenceEngine();
+  return reference;
+}
 
 let chosen: string | undefined;
 let shared: { readonly name: string; readonly engine: Engine } | undefined;
@@ -31,7 +44,7 @@ function sharedName(): string {
  */
 export function sharedEngine(numDevices: number): Engine {
   const name = sharedName();
-  if (name === "reference") return hostEngine;
+  if (name === "reference") return referenceEngine();
   if (name === "threads" && numDevices > maxThreads) {
     throw new ShardwiseError(
       "config",

@@ -8,17 +8,52 @@ interface DTypeFacts {
   readonly short: string;
   readonly bytes: number;
   readonly kind: "float" | "int" | "bool";
-  readonly allocate: (source: number | ArrayBufferLike) => HostData;
+  readonly allocate: (source: number | ArrayBufferLike, start?: number, length?: number) => HostData;
 }
 
 const facts: { readonly [D in DType]: DTypeFacts } = {
-  float32: { short: "f32", bytes: 4, kind: "float", allocate: (s) => new Float32Array(s as ArrayBuffer) },
-  bfloat16: { short: "bf16", bytes: 2, kind: "float", allocate: (s) => new Uint16Array(s as ArrayBuffer) },
-  float16: { short: "f16", bytes: 2, kind: "float", allocate: (s) => new Uint16Array(s as ArrayBuffer) },
-  float64: { short: "f64", bytes: 8, kind: "float", allocate: (s) => new Float64Array(s as ArrayBuffer) },
-  int32: { short: "i32", bytes: 4, kind: "int", allocate: (s) => new Int32Array(s as ArrayBuffer) },
-  uint32: { short: "u32", bytes: 4, kind: "int", allocate: (s) => new Uint32Array(s as ArrayBuffer) },
-  bool: { short: "bool", bytes: 1, kind: "bool", allocate: (s) => new Uint8Array(s as ArrayBuffer) },
+  float32: {
+    short: "f32",
+    bytes: 4,
+    kind: "float",
+    allocate: (s, start, n) => new Float32Array(s as ArrayBuffer, start, n),
+  },
+  bfloat16: {
+    short: "bf16",
+    bytes: 2,
+    kind: "float",
+    allocate: (s, start, n) => new Uint16Array(s as ArrayBuffer, start, n),
+  },
+  float16: {
+    short: "f16",
+    bytes: 2,
+    kind: "float",
+    allocate: (s, start, n) => new Uint16Array(s as ArrayBuffer, start, n),
+  },
+  float64: {
+    short: "f64",
+    bytes: 8,
+    kind: "float",
+    allocate: (s, start, n) => new Float64Array(s as ArrayBuffer, start, n),
+  },
+  int32: {
+    short: "i32",
+    bytes: 4,
+    kind: "int",
+    allocate: (s, start, n) => new Int32Array(s as ArrayBuffer, start, n),
+  },
+  uint32: {
+    short: "u32",
+    bytes: 4,
+    kind: "int",
+    allocate: (s, start, n) => new Uint32Array(s as ArrayBuffer, start, n),
+  },
+  bool: {
+    short: "bool",
+    bytes: 1,
+    kind: "bool",
+    allocate: (s, start, n) => new Uint8Array(s as ArrayBuffer, start, n),
+  },
 };
 
 /** Every data type, in the order of the catalogue. */
@@ -59,9 +94,9 @@ export function allocateHost(dtype: DType, length: number): HostData {
   return facts[dtype].allocate(length);
 }
 
-/** A host view of the elements that lie in `buffer`. */
-export function viewHost(dtype: DType, buffer: ArrayBufferLike): HostData {
-  return facts[dtype].allocate(buffer);
+/** A host view of the elements that lie in `buffer`: all of them, or `length` from the byte `start` on. */
+export function viewHost(dtype: DType, buffer: ArrayBufferLike, start?: number, length?: number): HostData {
+  return facts[dtype].allocate(buffer, start, length);
 }
 
 /** The smallest and the largest finite value of a numeric type, and the spacing at 1 for floats. */

@@ -98,9 +98,14 @@ const changeBodies: { readonly [K in ProgramOp]: (params: OpParams[K], change: C
   shardMap: (p, change) => ({ ...p, body: change(p.body, "body") }),
 };
 
+/** Whether the op carries programs inside. */
+export function isProgramOp(op: OpName): op is ProgramOp {
+  return Object.hasOwn(changeBodies, op);
+}
+
 /** Whether the equation carries programs inside. */
 export function hasPrograms(eqn: Eqn): eqn is Eqn<ProgramOp> {
-  return Object.hasOwn(changeBodies, eqn.op);
+  return isProgramOp(eqn.op);
 }
 
 /** The same equation with its inner programs replaced, in the order of {@link innerPrograms}. */

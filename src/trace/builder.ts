@@ -2,6 +2,7 @@ import { TracerError } from "../ir/errors.js";
 import { inferTypes } from "../ir/infer.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { afterPass } from "../ir/passes.js";
+import { printProgram } from "../ir/print.js";
 import {
   type Atom,
   type Eqn,
@@ -12,6 +13,7 @@ import {
   type Var,
 } from "../ir/program.js";
 import type { TensorType } from "../ir/shape.js";
+import { opKey } from "./opKey.js";
 import { onePlace, type Place } from "./place.js";
 import { currentRuntime } from "./runtime.js";
 import { captureSource } from "./source.js";
@@ -150,18 +152,30 @@ export function bind<K extends OpName>(
     if (tensor.node.kind === "traced") throw leaked(op, tensor);
   }
   const operands = ins.filter((tensor) => tensor.node.kind === "array");
-  const { program } = traceFlat(
+  const program = () => traceOp(op, ins, params);
+  const key = opKey(op, ins, params);
+  if (key !== undefined) return currentRuntime().run(key, program, operands, place);
+  return runProgram(program(), operands, place);
+}
+
+/** The program of one op on concrete tensors, which are its inputs but for scalar constants. */
+function traceOp<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Program {
+  const isInput = (tensor: Tensor) => tensor.node.kind === "array";
+  return traceFlat(
     (args) => {
-      let next = 0;
+      const rest = args.values();
       return bind(
         op,
-        ins.map((tensor) => (tensor.node.kind === "array" ? (args[next++] ?? tensor) : tensor)),
+        ins.map((tensor) => (isInput(tensor) ? (rest.next().value ?? tensor) : tensor)),
         params,
       );
     },
-    operands.map((tensor) => tensor.type),
-  );
-  return currentRuntime().run(program, operands, place);
+    ins.filter(isInput).map((tensor) => tensor.type),
+  ).program;
+}
+
+function runProgram(program: Program, ins: readonly Tensor[], place: Place | undefined): Tensor[] {
+  return currentRuntime().run(printProgram(program), () => program, ins, place);
 }
 
 /** {@link bind} for ops with one result. */
@@ -182,7 +196,7 @@ export function bind1<K extends OpName>(
  * @param place where it must run, if the function it was traced from named a mesh
  */
 export function callProgram(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
-  return isTracing() ? inline(program, ins, place) : currentRuntime().run(program, ins, place);
+  return isTracing() ? inline(program, ins, place) : runProgram(program, ins, place);
 }
 
 /** Records the equations of a program in the current trace, applied to the given values. */

@@ -28,7 +28,7 @@ export function samePlace(a: Place, b: Place): boolean {
     a.engine === b.engine &&
     a.devices.length === b.devices.length &&
     a.devices.every((device, i) => device === b.devices[i]) &&
-    formatMesh(a.mesh) === formatMesh(b.mesh)
+    (a.mesh === b.mesh || formatMesh(a.mesh) === formatMesh(b.mesh))
   );
 }
 

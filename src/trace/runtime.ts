@@ -8,8 +8,12 @@ import type { Tensor } from "./tensor.js";
 export interface Runtime {
   /** Where new tensors made from JavaScript values live; it computes at once, on the calling thread. */
   readonly hostEngine: Engine;
-  /** Runs a program on concrete tensors: at the place that it needs, or else where the tensors are. */
-  run(program: Program, inputs: readonly Tensor[], place?: Place): Tensor[];
+  /**
+   * Runs a program on concrete tensors: at the place that it needs, or else where the tensors are.
+   *
+   * @param key tells the program from all others, so that it is made and compiled only once
+   */
+  run(key: string, program: () => Program, inputs: readonly Tensor[], place?: Place): Tensor[];
 }
 
 let installed: Runtime | undefined;

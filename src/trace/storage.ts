@@ -19,10 +19,12 @@ export interface Placement extends Place {
   readonly spec: Spec;
 }
 
+const withoutAxes: MeshShape = { axes: [] };
+
 /** The placement of a whole tensor on one device; on the first that this process holds unless said otherwise. */
 export function onDevice(engine: Engine, device = firstAddressable(engine)): Placement {
   const devices = [device];
-  return { engine, mesh: { axes: [] }, devices, positions: addressablePositions(engine, devices), spec: [] };
+  return { engine, mesh: withoutAxes, devices, positions: addressablePositions(engine, devices), spec: [] };
 }
 
 function firstAddressable(engine: Engine): number {

@@ -10,7 +10,7 @@ import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
 import { connectPeers, type Peers } from "./peers.js";
 import { SCRATCH } from "./scratch.js";
 import { Aborted, Signals } from "./signals.js";
-import { type KernelFunction, StepRunner } from "./stepRunner.js";
+import { instantiateKernels, StepRunner } from "./stepRunner.js";
 
 /** What the host of a worker (Node, later a browser) provides to the device loop. */
 export interface LoopHost {
@@ -164,7 +164,7 @@ class Device {
       table,
       tableAddress: addresses.table,
       constantsAddress: addresses.constants,
-      kernels: message.modules.map(({ module, exports }) => instantiate(module, exports, imports)),
+      kernels: message.modules.map(({ module, exports }) => instantiateKernels(module, exports, imports)),
       memory: this.memory,
       position,
       collectives: message.collectives.map((spec, i) => {
@@ -188,19 +188,6 @@ class Device {
     });
     return { runner, table, argumentSlots: argumentSlotsOf(message) };
   }
-}
-
-function instantiate(
-  module: WebAssembly.Module,
-  names: readonly string[],
-  imports: WebAssembly.Imports,
-): KernelFunction[] {
-  const { exports } = new WebAssembly.Instance(module, imports);
-  return names.map((name) => {
-    const kernel = exports[name];
-    if (typeof kernel !== "function") throw new InternalError(`[threads] a kernel module has no ${name}`);
-    return kernel as KernelFunction;
-  });
 }
 
 /** For every argument of a run (inputs, then outputs that have slots) the slots it fills. */

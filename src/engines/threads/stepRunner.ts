@@ -50,6 +50,20 @@ interface CollectivePlaces {
 /** A kernel: takes the addresses of the address table and of its arguments. */
 export type KernelFunction = (table: number, args: number) => void;
 
+/** The kernels of a module, in the order of their names. */
+export function instantiateKernels(
+  module: WebAssembly.Module,
+  names: readonly string[],
+  imports: WebAssembly.Imports,
+): KernelFunction[] {
+  const { exports } = new WebAssembly.Instance(module, imports);
+  return names.map((name) => {
+    const kernel = exports[name];
+    if (typeof kernel !== "function") throw new InternalError(`[threads] a kernel module has no ${name}`);
+    return kernel as KernelFunction;
+  });
+}
+
 /** A step made ready: its number and what it does. */
 interface Action {
   readonly index: number;

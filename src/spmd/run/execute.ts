@@ -163,9 +163,8 @@ function copyBlocks(storage: Storage, to: Placement): Storage {
 /** Where a program on these tensors should run when it names no mesh itself. */
 export function targetOf(inputs: readonly Tensor[]): Place | undefined {
   const host = currentRuntime().hostEngine;
-  const placements = inputs
-    .map((tensor) => tensor.storage("run").placement)
-    .filter((placement) => placement.engine !== host || meshAt(placement));
+  const isElsewhere = (placement: Placement) => placement.engine !== host || meshAt(placement);
+  const placements = inputs.map((tensor) => tensor.storage("run").placement).filter(isElsewhere);
   const first = placements.find(meshAt) ?? placements[0];
   return first && (meshAt(first)?.place ?? onDevice(first.engine, at(first.devices, 0)));
 }
@@ -202,18 +201,20 @@ function keptBy(engine: Engine): Kept {
   return kept;
 }
 
-/** The runtime behind the array API outside of `jit`: every op is a small program of its own. */
+/** The runtime behind the array API outside of `jit`: every op is a small program of its own, kept by its key. */
 export function createRuntime(hostEngine: Engine): Runtime {
   const host = onDevice(hostEngine);
   return {
     hostEngine,
-    run(program: Program, inputs: readonly Tensor[], place?: Place): Tensor[] {
+    run(key: string, program: () => Program, inputs: readonly Tensor[], place?: Place): Tensor[] {
       const target = place ?? targetOf(inputs) ?? host;
-      if (target === host) return run(compile(program, { target }), inputs);
-      const inSpecs = specsOn(target, inputs);
-      const key = `${placeKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))} ${printProgram(program)}`;
-      const name = program.eqns[0]?.op ?? "copy";
-      const compiled = keptBy(target.engine).ops.get(key, () => compile(program, { target, inSpecs, name }));
+      const inSpecs = target === host ? [] : specsOn(target, inputs);
+      const where =
+        target === host ? "" : ` ${placeKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))}`;
+      const compiled = keptBy(target.engine).ops.get(`${key}${where}`, () => {
+        const made = program();
+        return compile(made, { target, inSpecs, name: made.eqns[0]?.op ?? "copy" });
+      });
       return run(compiled, inputs);
     },
   };

@@ -1,0 +1,183 @@
+import { runHostStep } from "../../compiler/kernel/hostKernels.js";
+import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
+import type { CompiledProgram, GemmStep } from "../../compiler/steps.js";
+import { allocateHost, type HostData, viewHost } from "../../ir/dtype.js";
+import { type Watch, watch } from "../../ir/reclaim.js";
+import { at, sizeOf, type TensorType } from "../../ir/shape.js";
+import type { MovableTensor } from "../localEngine.js";
+import type { HostTensor } from "../reference/tensor.js";
+import type { PreparedGemm } from "../threads/gemm.js";
+import { type Block, roundUp } from "../threads/heap.js";
+import { instantiateKernels, StepRunner } from "../threads/stepRunner.js";
+import { compileWasmModule } from "../threads/v8Flags.js";
+import { byteLength, type InlineMemory } from "./memory.js";
+
+/**
+ * Elements of fewer bytes stay in arrays of the host, which are cheap to make and to collect, and are copied into
+ * the memory and out of it for every run; copying so many costs less than watching a block.
+ */
+const SMALL_BYTES = 4096;
+
+/** Makes a matrix product ready to be called with addresses. */
+export type PrepareGemm = (step: GemmStep) => PreparedGemm;
+
+/** A value that a run puts somewhere: into a slot of the address table. */
+interface Argument {
+  readonly type: TensorType;
+  readonly slots: readonly number[];
+  readonly small: boolean;
+  /** Where a small one lies in the memory of a run. */
+  readonly offset: number;
+}
+
+/** A program whose kernels are ready to be called on this thread. */
+export class InlineProgram {
+  private readonly runner: StepRunner;
+  private readonly table: Int32Array;
+  private readonly inputs: readonly Argument[];
+  private readonly outputs: readonly Argument[];
+  private readonly arena: readonly { readonly slot: number; readonly offset: number }[];
+  /** What a run takes besides large values: small ones and intermediate values. */
+  private readonly runBytes: number;
+  private readonly watched: Watch;
+
+  private constructor(
+    compiled: CompiledProgram,
+    private readonly memory: InlineMemory,
+    private readonly constants: Block,
+    prepareGemm: PrepareGemm,
+  ) {
+    const { slots } = compiled;
+    const { buffer } = memory.memory;
+    memory.bytes.set(compiled.constants, constants.address);
+    const tableAddress = constants.address + roundUp(compiled.constants.byteLength);
+    this.table = new Int32Array(buffer, tableAddress, slots.length);
+    slots.forEach((slot, i) => {
+      if (slot.kind === "constant") this.table[i] = constants.address + slot.offset;
+    });
+    this.arena = slots.flatMap((slot, i) =>
+      slot.kind === "arena" ? [{ slot: i, offset: slot.offset }] : [],
+    );
+    let offset = roundUp(compiled.arenaBytes);
+    const argument = (kind: "input" | "output", type: TensorType, index: number): Argument => {
+      const own = slots.flatMap((slot, i) => (slot.kind === kind && slot.index === index ? [i] : []));
+      const small = byteLength(type) < SMALL_BYTES;
+      const place = offset;
+      if (small) offset += roundUp(byteLength(type));
+      return { type, slots: own, small, offset: place };
+    };
+    this.inputs = compiled.inputs.map(({ type }, i) => argument("input", type, i));
+    this.outputs = compiled.outputs.map(({ type }, i) => argument("output", type, i));
+    this.runBytes = offset;
+    const imports = kernelImports(memory.memory);
+    this.runner = new StepRunner(0, compiled.steps, {
+      table: this.table,
+      tableAddress,
+      constantsAddress: constants.address,
+      kernels: compiled.modules.map(({ bytes, exports }) =>
+        instantiateKernels(compileWasmModule(bytes.slice()), exports, imports),
+      ),
+      memory: memory.memory,
+      position: 0,
+      collectives: [],
+      copy: (target, source, bytes) => memory.copy(target, source, bytes),
+      prepareGemm,
+      runHostStep: (step, table) => runHostStep(step, table, buffer),
+      status: { words: new Int32Array(2), step: 0, progress: 1 },
+      now: () => performance.now(),
+      tellWaits: () => {},
+      wrap: (_, action) => action,
+    });
+    this.watched = watch(this, () => memory.release(constants));
+  }
+
+  /** Makes a program ready; nothing when there is no room for its constants. */
+  static load(
+    compiled: CompiledProgram,
+    memory: InlineMemory,
+    prepareGemm: PrepareGemm,
+  ): InlineProgram | undefined {
+    const bytes = roundUp(compiled.constants.byteLength) + roundUp(4 * compiled.slots.length);
+    const constants = memory.allocate(bytes);
+    return constants && new InlineProgram(compiled, memory, constants, prepareGemm);
+  }
+
+  /** Runs the program; nothing when there is no room for its values. */
+  run(inputs: readonly MovableTensor[]): HostTensor[] | undefined {
+    const { memory } = this;
+    if (!this.moveIn(inputs)) return undefined;
+    const taken: Block[] = [];
+    const take = (bytes: number): Block | undefined => {
+      const block = memory.allocate(bytes);
+      if (block) taken.push(block);
+      return block;
+    };
+    const scratch = take(this.runBytes);
+    const places = this.outputs.map(({ small, type }) => (small ? scratch : take(byteLength(type))));
+    if (scratch === undefined || places.includes(undefined)) {
+      for (const block of taken) memory.release(block);
+      return undefined;
+    }
+    // From here on nothing is allocated, so that nothing is collected and addresses stay what they are.
+    this.fillTable(inputs, scratch.address, places);
+    try {
+      this.runner.run(undefined);
+    } catch (error) {
+      for (const block of taken) memory.release(block);
+      throw error;
+    }
+    const results = this.outputs.map((output, o): HostData => {
+      const block = at(places, o);
+      if (!output.small && block) return memory.adopt(output.type, block);
+      return this.copyOut(output.type, scratch.address + output.offset);
+    });
+    memory.release(scratch);
+    return results.map((data, o) => ({ type: at(this.outputs, o).type, data }));
+  }
+
+  /** Gives the program's memory back; it is not run again. */
+  release(): void {
+    this.watched.forget();
+    this.memory.release(this.constants);
+  }
+
+  /** Puts large inputs into the memory, for good; returns whether there was room. */
+  private moveIn(inputs: readonly MovableTensor[]): boolean {
+    return this.inputs.every(({ small, type }, i) => {
+      const tensor = at(inputs, i);
+      if (small || this.memory.holds(tensor.data)) return true;
+      const moved = this.memory.moveIn(type, tensor.data);
+      if (moved) tensor.data = moved;
+      return moved !== undefined;
+    });
+  }
+
+  private fillTable(
+    inputs: readonly MovableTensor[],
+    scratch: number,
+    places: readonly (Block | undefined)[],
+  ): void {
+    const { table, memory } = this;
+    for (const { slot, offset } of this.arena) table[slot] = scratch + offset;
+    this.inputs.forEach(({ small, slots, offset }, i) => {
+      const { data } = at(inputs, i);
+      const address = memory.holds(data) ? data.byteOffset : scratch + offset;
+      if (small && !memory.holds(data)) this.copyIn(data, address);
+      for (const slot of slots) table[slot] = address;
+    });
+    this.outputs.forEach(({ small, slots, offset }, o) => {
+      const address = small ? scratch + offset : (places[o]?.address ?? 0);
+      for (const slot of slots) table[slot] = address;
+    });
+  }
+
+  private copyIn(data: HostData, address: number): void {
+    this.memory.bytes.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), address);
+  }
+
+  private copyOut({ dtype, shape }: TensorType, address: number): HostData {
+    const data = allocateHost(dtype, sizeOf(shape));
+    data.set(viewHost(dtype, this.memory.memory.buffer, address, data.length));
+    return data;
+  }
+}

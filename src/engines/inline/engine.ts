@@ -1,0 +1,155 @@
+import { compileProgram } from "../../compiler/compile.js";
+import { tileFor } from "../../compiler/gemm/tile.js";
+import { buildGemmModule } from "../../compiler/gemm/wasmGemm.js";
+import type { GemmStep } from "../../compiler/steps.js";
+import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
+import type { HostData } from "../../ir/dtype.js";
+import type { CompileOptions, Engine } from "../../ir/engine.js";
+import type { Program } from "../../ir/program.js";
+import { at } from "../../ir/shape.js";
+import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
+import { interpretSpmd } from "../reference/interpret.js";
+import type { HostTensor } from "../reference/tensor.js";
+import { findBlas } from "../threads/blas.js";
+import { GemmPreparer, type PreparedGemm } from "../threads/gemm.js";
+import { compileWasmModule, enableRelaxedSimd } from "../threads/v8Flags.js";
+import { InlineProgram } from "./compiledProgram.js";
+import { InlineMemory } from "./memory.js";
+import { ELEMENTS_PER_COMPILED_EQUATION, interpretedElements, numEquations } from "./work.js";
+
+/** How an inline engine is made. */
+export interface InlineEngineOptions {
+  /** How many devices it simulates; as many as a mesh asks for unless said otherwise. */
+  readonly numDevices?: number;
+  /** The memory for large tensors in bytes, address space at first; 4 GiB. Beyond it arrays of the host hold them. */
+  readonly memoryBytes?: number;
+  /** How many elements are interpreted for each equation of a program before it is compiled; 0 compiles at once. */
+  readonly elementsPerEquation?: number;
+}
+
+/**
+ * Opens an engine that computes on the calling thread: by compiled kernels what is worth compiling, by the
+ * interpreter what is not, and programs of several devices, which it simulates.
+ */
+export function createInlineEngine(options: InlineEngineOptions = {}): InlineEngine {
+  return new InlineEngine(options);
+}
+
+/** The engine of the calling thread; see {@link createInlineEngine}. */
+export class InlineEngine extends LocalEngine implements Engine {
+  private readonly kernels: Kernels;
+
+  constructor({ numDevices = Number.POSITIVE_INFINITY, ...options }: InlineEngineOptions) {
+    const kernels = new Kernels(options);
+    super("inline", numDevices, kernels);
+    this.kernels = kernels;
+  }
+
+  /** How often programs were run by kernels and by the interpreter, and the memory that large tensors take. */
+  get statistics(): InlineStatistics {
+    return this.kernels.statistics;
+  }
+}
+
+/** What an inline engine did. */
+export interface InlineStatistics {
+  readonly compiledRuns: number;
+  readonly interpretedRuns: number;
+  readonly usedBytes: number;
+}
+
+/** What kernels need, made when the first program is compiled. */
+interface Machine {
+  readonly memory: InlineMemory;
+  readonly features: WasmFeatures;
+}
+
+/**
+ * Chooses for each run between kernels and the interpreter, by one rule: a program is compiled as soon as
+ * interpreting it would have cost as much as compiling it costs. So a large one is compiled at once, a small one
+ * when it has come often, and nothing takes longer than twice the better of both.
+ */
+class Kernels implements Evaluator {
+  compiledRuns = 0;
+  interpretedRuns = 0;
+  private machine: Machine | "none" | undefined;
+  private gemms: { readonly preparer: GemmPreparer; readonly module: WebAssembly.Module } | undefined;
+
+  constructor(private readonly options: Omit<InlineEngineOptions, "numDevices">) {}
+
+  get statistics(): InlineStatistics {
+    const { compiledRuns, interpretedRuns, machine } = this;
+    const usedBytes = typeof machine === "object" ? machine.memory.used : 0;
+    return { compiledRuns, interpretedRuns, usedBytes };
+  }
+
+  prepare(program: Program, options: CompileOptions): LocalProgram {
+    const { elementsPerEquation = ELEMENTS_PER_COMPILED_EQUATION } = this.options;
+    const isLocal = options.mesh.axes.length === 0;
+    const elements = interpretedElements(program);
+    const worth = elementsPerEquation * Math.max(1, numEquations(program));
+    let left = isLocal ? worth : Number.POSITIVE_INFINITY;
+    let compiled: InlineProgram | undefined;
+    return {
+      run: (inputs) => {
+        left -= elements;
+        if (left <= 0) {
+          compiled ??= this.load(program, options);
+          // Without room for it now, it is not compiled again for every run.
+          if (compiled === undefined) left = worth;
+          const results = compiled?.run(inputs.map((row) => at(row, 0)));
+          if (results) {
+            this.compiledRuns++;
+            return results.map((tensor) => [tensor]);
+          }
+        }
+        return this.interpret(program, options, inputs);
+      },
+      release: () => compiled?.release(),
+    };
+  }
+
+  free(data: HostData): void {
+    if (typeof this.machine === "object") this.machine.memory.free(data);
+  }
+
+  private interpret(
+    program: Program,
+    { mesh }: CompileOptions,
+    inputs: readonly (readonly MovableTensor[])[],
+  ): HostTensor[][] {
+    this.interpretedRuns++;
+    const { machine } = this;
+    const results = interpretSpmd(program, mesh, inputs);
+    if (typeof machine !== "object") return results;
+    // What the interpreter only passes on may lie in memory that belongs to an input.
+    const owned = ({ type, data }: HostTensor) => ({
+      type,
+      data: machine.memory.holds(data) ? data.slice() : data,
+    });
+    return results.map((row) => row.map(owned));
+  }
+
+  private load(program: Program, { mesh, name }: CompileOptions): InlineProgram | undefined {
+    this.machine ??= this.start();
+    if (this.machine === "none") return undefined;
+    const { memory, features } = this.machine;
+    const compiled = compileProgram(program, { mesh, name, features });
+    return InlineProgram.load(compiled, memory, (step) => this.prepareGemm(step, memory, features));
+  }
+
+  private start(): Machine | "none" {
+    const memory = InlineMemory.reserve(this.options.memoryBytes);
+    if (memory === undefined) return "none";
+    enableRelaxedSimd();
+    return { memory, features: detectFeatures() };
+  }
+
+  private prepareGemm(step: GemmStep, memory: InlineMemory, features: WasmFeatures): PreparedGemm {
+    this.gemms ??= {
+      preparer: new GemmPreparer(memory.memory, findBlas()?.path, memory.gemmScratch),
+      module: compileWasmModule(buildGemmModule(features, tileFor(process.arch))),
+    };
+    return this.gemms.preparer.prepare(step, this.gemms.module);
+  }
+}

@@ -1,0 +1,136 @@
+import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/wasmGemm.js";
+import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
+import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
+import { InternalError } from "../../ir/errors.js";
+import { HighWaterMark, reclaim, type Watch, watch } from "../../ir/reclaim.js";
+import { sizeOf, type TensorType } from "../../ir/shape.js";
+import { type Block, Heap, roundUp } from "../threads/heap.js";
+
+/** How much may be in use before the arrays that nothing reaches are looked for. */
+const EASY_BYTES = 256 * 1024 * 1024;
+
+const PAGE = 65536;
+const MAX_PAGES = 65536;
+/** Less address space than this is not worth having. */
+const MIN_PAGES = (64 * 1024 * 1024) / PAGE;
+/** Bytes after the last block, which kernels may read but nobody owns. */
+const TAIL = 1024;
+
+/**
+ * The memory that kernels on the calling thread compute in: scratch for matrix products, then a heap of arrays,
+ * programs and intermediate values. It is address space of a fixed size, so that views of it never change, and
+ * pages become real when they are first touched.
+ *
+ * An array is a view of its block and keeps it: the block is given back when the view is unreachable, or at once
+ * by {@link InlineMemory.free}. When there is no room, callers keep their elements in arrays of the host.
+ */
+export class InlineMemory {
+  /** Where matrix products pack their operands. */
+  readonly gemmScratch = 0;
+  readonly bytes: Uint8Array;
+  private copyBytes: CopyBytes | undefined;
+  private readonly heap: Heap;
+  private readonly mark: HighWaterMark;
+  private readonly blocks = new WeakMap<HostData, { readonly block: Block; readonly watched: Watch }>();
+
+  private constructor(readonly memory: WebAssembly.Memory) {
+    this.bytes = new Uint8Array(memory.buffer);
+    this.heap = new Heap(roundUp(GEMM_SCRATCH_BYTES), this.bytes.length - TAIL);
+    this.mark = new HighWaterMark(Math.min(EASY_BYTES, this.heap.capacity / 4));
+  }
+
+  /** Takes address space, 4 GiB or what the system grants; nothing where that is too little. */
+  static reserve(mostBytes = MAX_PAGES * PAGE): InlineMemory | undefined {
+    for (let pages = Math.floor(mostBytes / PAGE); pages >= MIN_PAGES; pages = Math.floor(pages / 2)) {
+      try {
+        return new InlineMemory(new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true }));
+      } catch {
+        // Half of it may be granted.
+      }
+    }
+    return undefined;
+  }
+
+  /** How many bytes are in use. */
+  get used(): number {
+    return this.heap.used;
+  }
+
+  /** Whether an array lies here. */
+  holds(data: HostData): boolean {
+    return data.buffer === this.memory.buffer;
+  }
+
+  /** Takes a block, giving back what nothing reaches if it must; nothing when there is no room. */
+  allocate(bytes: number): Block | undefined {
+    this.mark.check(() => this.heap.used);
+    const block = this.heap.allocate(bytes);
+    if (block !== undefined) return block;
+    reclaim();
+    return this.heap.allocate(bytes);
+  }
+
+  /** Copies bytes from one address to another, many times faster than arrays on shared memory do. */
+  copy(target: number, source: number, bytes: number): void {
+    this.copyBytes ??= instantiateCopy(this.memory);
+    this.copyBytes(target, source, bytes);
+  }
+
+  /** Gives a block back. */
+  release(block: Block): void {
+    this.heap.release(block, 0);
+  }
+
+  /** The elements in a block as an array, which owns the block from now on. */
+  adopt(type: TensorType, block: Block): HostData {
+    const data = viewHost(type.dtype, this.memory.buffer, block.address, sizeOf(type.shape));
+    const { heap } = this;
+    this.blocks.set(data, { block, watched: watch(data, () => heap.release(block, 0)) });
+    return data;
+  }
+
+  /** A copy of an array's elements here; nothing when there is no room. */
+  moveIn(type: TensorType, data: HostData): HostData | undefined {
+    const block = this.allocate(byteLength(type));
+    if (block === undefined) return undefined;
+    const moved = this.adopt(type, block);
+    moved.set(data);
+    return moved;
+  }
+
+  /** Gives the block of an array back; of one that lies elsewhere nothing. */
+  free(data: HostData): void {
+    const owned = this.blocks.get(data);
+    if (owned === undefined) return;
+    this.blocks.delete(data);
+    owned.watched.forget();
+    this.heap.release(owned.block, 0);
+  }
+}
+
+type CopyBytes = (target: number, source: number, bytes: number) => void;
+
+function instantiateCopy(memory: WebAssembly.Memory): CopyBytes {
+  const builder = new ModuleBuilder();
+  builder.importMemory({
+    module: "env",
+    name: "memory",
+    shared: true,
+    minimumPages: 0,
+    maximumPages: MAX_PAGES,
+  });
+  builder.function(
+    { params: ["i32", "i32", "i32"], results: [] },
+    (f) => f.get(f.param(0)).get(f.param(1)).get(f.param(2)).memoryCopy(),
+    "copy",
+  );
+  const module = new WebAssembly.Module(builder.toBytes());
+  const { copy } = new WebAssembly.Instance(module, { env: { memory } }).exports;
+  if (typeof copy !== "function") throw new InternalError("[inline] the copy module exports no copy");
+  return (target, source, bytes) => void copy(target, source, bytes);
+}
+
+/** The bytes of a tensor's elements. */
+export function byteLength({ dtype, shape }: TensorType): number {
+  return sizeOf(shape) * byteSize(dtype);
+}

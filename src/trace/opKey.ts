@@ -1,0 +1,22 @@
+import type { OpName, OpParams } from "../ir/ops.js";
+import { isProgramOp } from "../ir/program.js";
+import type { Tensor } from "./tensor.js";
+
+/**
+ * A text that two applications of ops share only if their programs are equal: op, parameters, types of the operands
+ * and scalar constants. Ops that carry programs inside have none.
+ */
+export function opKey<K extends OpName>(
+  op: K,
+  ins: readonly Tensor[],
+  params: OpParams[K],
+): string | undefined {
+  if (isProgramOp(op)) return undefined;
+  let key: string = op;
+  for (const { node, type } of ins) {
+    key += ` ${type.dtype}[${type.shape.join()}]`;
+    if (node.kind === "literal") key += Object.is(node.literal.value, -0) ? "=-0" : `=${node.literal.value}`;
+  }
+  const rest = JSON.stringify(params);
+  return rest === "{}" ? key : `${key} ${rest}`;
+}
