@@ -1,8 +1,11 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { createThreadsEngine, type ThreadsEngine } from "../src/engines/index.js";
+import { createInlineEngine } from "../src/engines/inline/engine.js";
 import { jit, Mesh, np, type Tensor } from "../src/index.js";
 import { reclaim } from "../src/ir/reclaim.js";
-import { naiveLoops } from "./support/naiveLoops.js";
+import { createRuntime } from "../src/spmd/run/execute.js";
+import { currentRuntime, installRuntime } from "../src/trace/runtime.js";
+import { hostLoops, naiveLoops } from "./support/naiveLoops.js";
 
 const MiB = 1024 * 1024;
 
@@ -49,6 +52,27 @@ describe("an ordinary loop", () => {
       for (let i = 0; i < 100; i++) kept.push(add(kept[0] ?? np.zeros([]), np.array(i)));
     };
     expect(fill).toThrow(/device 0 needs 1 MiB for output 0 .* of its 24 MiB buffers take 2\d MiB/);
+  });
+});
+
+describe("an ordinary loop of eager ops on the calling thread", () => {
+  const before = currentRuntime();
+  afterEach(() => installRuntime(before));
+
+  test.each(Object.keys(hostLoops))("stays in its memory: %s", async (name) => {
+    const engine = createInlineEngine({ memoryBytes: 64 * MiB });
+    installRuntime(createRuntime(engine));
+    let most = 0;
+    const turn = () => {
+      most = Math.max(most, engine.statistics.usedBytes);
+    };
+    await hostLoops[name]?.({ numTurns: 200, elements: MiB / 4, turn });
+    const { compiledRuns, interpretedRuns } = engine.statistics;
+    expect(most).toBeGreaterThan(MiB);
+    expect(most).toBeLessThan(40 * MiB);
+    // Nothing had to be computed outside of the memory but what is small.
+    expect(compiledRuns).toBeGreaterThanOrEqual(200);
+    expect(interpretedRuns).toBeLessThan(10);
   });
 });
 

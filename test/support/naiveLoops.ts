@@ -1,4 +1,4 @@
-import { grad, jit, type Mesh, np, type Tensor } from "../../src/index.js";
+import { grad, jit, type Mesh, np, random, type Tensor } from "../../src/index.js";
 
 /**
  * Loops as a new user writes them: right in JAX, without `dispose`, `donate` or `using`, most of them without ever
@@ -6,12 +6,16 @@ import { grad, jit, type Mesh, np, type Tensor } from "../../src/index.js";
  */
 export type NaiveLoop = (on: LoopPlace) => Promise<void>;
 
-/** Where a loop runs and for how long. */
-export interface LoopPlace {
-  readonly mesh: Mesh;
+/** How long a loop runs, and on how much. */
+export interface LoopLength {
   readonly numTurns: number;
   readonly elements: number;
   readonly turn: (i: number) => void;
+}
+
+/** Where a loop runs and for how long. */
+export interface LoopPlace extends LoopLength {
+  readonly mesh: Mesh;
 }
 
 const shapeOf = (elements: number): [number, number] => [elements / 64, 64];
@@ -69,6 +73,40 @@ export const naiveLoops: Readonly<Record<string, NaiveLoop>> = {
     for (let i = 0; i < numTurns; i++) {
       const closedOver = np.full([64], i);
       jit((y: Tensor) => y.add(closedOver).sum(), { mesh })(x);
+      turn(i);
+    }
+  },
+};
+
+/** Loops without any mesh or `jit`, by what they do. */
+export const hostLoops: Readonly<Record<string, (on: LoopLength) => Promise<void>>> = {
+  async arithmetic({ numTurns, elements, turn }) {
+    let x: Tensor = np.zeros(shapeOf(elements));
+    for (let i = 0; i < numTurns; i++) {
+      x = x.mul(0.5).add(0.5);
+      turn(i);
+    }
+    const value = await x.mean().item();
+    if (value !== 1) throw new Error(`the mean is ${value} instead of 1`);
+  },
+
+  async "gradients, awaiting only what is ready"({ numTurns, elements, turn }) {
+    const [rows, columns] = shapeOf(elements);
+    const x = np.ones([4, rows]);
+    let w: Tensor = np.zeros([rows, columns]);
+    for (let i = 0; i < numTurns; i++) {
+      w = w.sub(grad(meanLoss)(w, x));
+      await null;
+      turn(i);
+    }
+    const value = await w.mean().item();
+    if (Math.abs(value / (-numTurns / columns) - 1) > 1e-3) throw new Error(`trained to ${value}`);
+  },
+
+  async "discarded random numbers"({ numTurns, elements, turn }) {
+    const key = random.key(0);
+    for (let i = 0; i < numTurns; i++) {
+      random.normal(key, shapeOf(elements));
       turn(i);
     }
   },

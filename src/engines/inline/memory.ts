@@ -28,6 +28,8 @@ export class InlineMemory {
   /** Where matrix products pack their operands. */
   readonly gemmScratch = 0;
   readonly bytes: Uint8Array;
+  /** How many requests in a row found no room. */
+  private refused = 0;
   private copyBytes: CopyBytes | undefined;
   private readonly heap: Heap;
   private readonly mark: HighWaterMark;
@@ -64,8 +66,16 @@ export class InlineMemory {
   /** Takes a block, giving back what nothing reaches if it must; nothing when there is no room. */
   allocate(bytes: number): Block | undefined {
     this.mark.check(() => this.heap.used);
-    const block = this.heap.allocate(bytes);
-    if (block !== undefined) return block;
+    const block = this.heap.allocate(bytes) ?? this.reclaimed(bytes);
+    if (block !== undefined) this.refused = 0;
+    return block;
+  }
+
+  /** Looks for what nothing reaches, ever more rarely while that does not help. */
+  private reclaimed(bytes: number): Block | undefined {
+    const isPowerOfTwo = (this.refused & (this.refused - 1)) === 0;
+    this.refused++;
+    if (!isPowerOfTwo) return undefined;
     reclaim();
     return this.heap.allocate(bytes);
   }
