@@ -20,6 +20,8 @@ export interface Evaluator {
   prepare(program: Program, options: CompileOptions): LocalProgram;
   /** Gives back at once what an array takes that nothing reads any more; the garbage collector does it otherwise. */
   free(data: HostData): void;
+  /** Gives everything back; no program is run any more. */
+  close(): void;
 }
 
 /** A program of an evaluator. */
@@ -176,6 +178,7 @@ export class LocalEngine implements Engine {
   }
 
   async close(): Promise<void> {
+    if (!this.closed) this.evaluator.close();
     this.closed = true;
   }
 

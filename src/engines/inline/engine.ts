@@ -10,8 +10,8 @@ import { at } from "../../ir/shape.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
 import { interpretSpmd } from "../reference/interpret.js";
 import type { HostTensor } from "../reference/tensor.js";
-import { findBlas } from "../threads/blas.js";
 import { GemmPreparer, type PreparedGemm } from "../threads/gemm.js";
+import { chooseGemm, type GemmChoice } from "../threads/gemmChoice.js";
 import { compileWasmModule, enableRelaxedSimd } from "../threads/v8Flags.js";
 import { InlineProgram } from "./compiledProgram.js";
 import { InlineMemory } from "./memory.js";
@@ -73,7 +73,9 @@ class Kernels implements Evaluator {
   compiledRuns = 0;
   interpretedRuns = 0;
   private machine: Machine | "none" | undefined;
-  private gemms: { readonly preparer: GemmPreparer; readonly module: WebAssembly.Module } | undefined;
+  private gemms: GemmPreparer | undefined;
+  private gemmChoice: GemmChoice | undefined;
+  private gemmModule: WebAssembly.Module | undefined;
 
   constructor(private readonly options: Omit<InlineEngineOptions, "numDevices">) {}
 
@@ -113,6 +115,12 @@ class Kernels implements Evaluator {
     if (typeof this.machine === "object") this.machine.memory.free(data);
   }
 
+  close(): void {
+    this.gemms?.release();
+    this.gemms = undefined;
+    this.machine = "none";
+  }
+
   private interpret(
     program: Program,
     { mesh }: CompileOptions,
@@ -146,10 +154,10 @@ class Kernels implements Evaluator {
   }
 
   private prepareGemm(step: GemmStep, memory: InlineMemory, features: WasmFeatures): PreparedGemm {
-    this.gemms ??= {
-      preparer: new GemmPreparer(memory.memory, findBlas()?.path, memory.gemmScratch),
-      module: compileWasmModule(buildGemmModule(features, tileFor(process.arch))),
-    };
-    return this.gemms.preparer.prepare(step, this.gemms.module);
+    this.gemmChoice ??= chooseGemm(undefined);
+    this.gemms ??= new GemmPreparer(memory.memory, this.gemmChoice, memory.gemmScratch);
+    const isNative = this.gemmChoice.kind === "native" && step.k > 0;
+    if (!isNative) this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
+    return this.gemms.prepare(step, this.gemmModule);
   }
 }

@@ -16,5 +16,6 @@ export function createReferenceEngine(options: ReferenceEngineOptions = {}): Eng
       release: () => {},
     }),
     free: () => {},
+    close: () => {},
   });
 }
