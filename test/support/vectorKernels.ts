@@ -1,11 +1,11 @@
-import { setFlagsFromString } from "node:v8";
 import { BASELINE_FEATURES, detectFeatures, type WasmFeatures } from "../../src/compiler/wasm/features.js";
 import { HOST_MATH } from "../../src/compiler/wasm/hostMath.js";
 import { type Vec, VecBuilder } from "../../src/compiler/wasm/vectorProgram.js";
 import { STORAGE_BYTES, type VectorStorage } from "../../src/compiler/wasm/vectorStorage.js";
+import { enableRelaxedSimd } from "../../src/engines/threads/v8Flags.js";
 import { buildElementwiseModule } from "./elementwiseKernel.js";
 
-setFlagsFromString("--experimental-wasm-relaxed-simd");
+enableRelaxedSimd();
 
 /** The instruction sets tests run with: always the baseline, and fused multiply-add where the host has it. */
 export const FEATURE_SETS: readonly WasmFeatures[] = detectFeatures().fma
