@@ -3,6 +3,7 @@ import type { OpName, ProgramOp } from "../ir/ops.js";
 import { afterPass } from "../ir/passes.js";
 import { type Eqn, hasPrograms, type Program } from "../ir/program.js";
 import { at } from "../ir/shape.js";
+import { pick } from "./split.js";
 
 /** The program without equations whose results nobody reads, and without unread results of inner programs. */
 export function removeDeadCode(program: Program): Program {
@@ -24,8 +25,6 @@ function trim(program: Program, wanted: readonly boolean[]): Trimmed {
   );
   return { program: { inputs: program.inputs, eqns, outputs }, read: program.inputs.map(isRead) };
 }
-
-const pick = <T>(list: readonly T[], keep: readonly boolean[]): T[] => list.filter((_, i) => keep[i]);
 
 /** What is left of an equation when only some of its results are read. */
 type Trim<K extends OpName> = (eqn: Eqn<K>, used: readonly boolean[]) => Eqn<K>;

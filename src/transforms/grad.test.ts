@@ -1,8 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../test/support/goldens.js";
 import {
-  checkpointName,
-  checkpointPolicies,
   customGradient,
   customVjp,
   evalShape,
@@ -18,7 +16,6 @@ import {
   verify,
   vjp,
 } from "../index.js";
-import type { RematPolicy } from "../ir/ops.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 import * as np from "../numpy/index.js";
 import * as ops from "../trace/ops.js";
@@ -33,8 +30,6 @@ const opsIn = (program: Program): string[] => {
   forEachEqn(program, (eqn) => names.push(eqn.op));
   return names;
 };
-
-const count = (program: Program, op: string) => opsIn(program).filter((name) => name === op).length;
 
 describe("grad", () => {
   test("gives a tree like the first argument", async () => {
@@ -327,85 +322,6 @@ describe("loops", () => {
         x,
       );
     expect(() => grad(f)(np.array(2))).toThrow(/while: .*use lax\.scan or lax\.foriLoop with fixed bounds/);
-  });
-});
-
-describe("remat", () => {
-  const layer = (w: Tensor, x: Tensor) => {
-    const hidden = checkpointName(np.tanh(np.matmul(x, w)), "hidden");
-    const scores = np.einsum("bij,bkj->bik", hidden.reshape([2, 1, 2]), hidden.reshape([2, 1, 2]));
-    return np.sum(np.sin(np.matmul(hidden, w))).add(np.sum(np.cos(scores)));
-  };
-  const w = np.array([
-    [0.5, -0.25],
-    [1, 0.75],
-  ]);
-  const x = np.array([
-    [1, 2],
-    [0.5, -1],
-  ]);
-  const both = checkpointPolicies.saveFromBothPolicies(
-    checkpointPolicies.dotsSaveable,
-    checkpointPolicies.saveOnlyTheseNames("hidden"),
-  );
-  const policies: Readonly<Record<string, RematPolicy>> = {
-    nothingSaveable: checkpointPolicies.nothingSaveable,
-    everythingSaveable: checkpointPolicies.everythingSaveable,
-    dotsSaveable: checkpointPolicies.dotsSaveable,
-    dotsWithNoBatchDimsSaveable: checkpointPolicies.dotsWithNoBatchDimsSaveable,
-    'saveOnlyTheseNames("hidden")': checkpointPolicies.saveOnlyTheseNames("hidden"),
-    'saveOnlyTheseNames("other")': checkpointPolicies.saveOnlyTheseNames("other"),
-    'saveAnyNamesButThese("hidden")': checkpointPolicies.saveAnyNamesButThese("hidden"),
-    saveFromBothPolicies: both,
-  };
-
-  test.each(Object.entries(policies))("with %s changes neither values nor gradients", async (_, policy) => {
-    const kept = remat(layer, { policy });
-    await expectClose(kept(w, x), await layer(w, x).item());
-    const argnums = [0, 1] as const;
-    const [got, want] = [grad(kept, { argnums })(w, x), grad(layer, { argnums })(w, x)];
-    for (const i of argnums) await expectClose(got[i], await dataOf(want[i]), { ulps: 2 });
-  });
-
-  /** How often each op runs in the gradient's program. */
-  const runs = (policy: RematPolicy) => {
-    const program = verify(makeProgram(grad(remat(layer, { policy })))(w, x));
-    return { dots: count(program, "dotGeneral"), tanhs: count(program, "tanh") };
-  };
-
-  test("shows in the printed program what is computed again", () => {
-    // Forward there are three products, one of them batched, and the gradient by w needs five more.
-    expect(runs(checkpointPolicies.everythingSaveable)).toEqual({ dots: 8, tanhs: 1 });
-    expect(runs(checkpointPolicies.nothingSaveable)).toEqual({ dots: 11, tanhs: 2 });
-    expect(runs(checkpointPolicies.dotsSaveable)).toEqual({ dots: 8, tanhs: 2 });
-    expect(runs(checkpointPolicies.dotsWithNoBatchDimsSaveable)).toEqual({ dots: 9, tanhs: 2 });
-    expect(runs(checkpointPolicies.saveOnlyTheseNames("hidden"))).toEqual({ dots: 10, tanhs: 1 });
-    expect(runs(both)).toEqual({ dots: 8, tanhs: 1 });
-    const text = printProgram(makeProgram(grad(remat(layer)))(w, x));
-    const [forward = "", again = ""] = text.split("optimizationBarrier");
-    expect(forward).toContain("tanh");
-    expect(again).toContain("tanh");
-  });
-
-  test("keeps inside a scan what its policy names, and nothing else", () => {
-    const loss = (policy: RematPolicy) => (v: Tensor) => {
-      const step = remat((c: Tensor) => checkpointName(np.tanh(np.sin(c)), "kept").mul(2), { policy });
-      return np.sum(scan((c: Tensor): [Tensor, null] => [step(c), null], v, null, { length: 7 })[0]);
-    };
-    const stacks = (policy: RematPolicy) => {
-      const program = verify(makeProgram(grad(loss(policy)))(np.zeros([3])));
-      const forward = program.eqns.find((eqn) => eqn.op === "scan");
-      return (forward?.outs.length ?? 0) - 1;
-    };
-    expect(stacks(checkpointPolicies.nothingSaveable)).toBe(1);
-    expect(stacks(checkpointPolicies.saveOnlyTheseNames("kept"))).toBe(2);
-    expect(stacks(checkpointPolicies.everythingSaveable)).toBe(2);
-  });
-
-  test("can be nested and differentiated twice", async () => {
-    const f = (v: Tensor) => remat((u: Tensor) => remat((t: Tensor) => np.sin(t).mul(t))(u).mul(u))(v);
-    const plain = (v: Tensor) => np.sin(v).mul(v).mul(v);
-    await expectClose(grad(grad(f))(np.array(0.7)), await grad(grad(plain))(np.array(0.7)).item());
   });
 });
 

@@ -7,7 +7,8 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, leafTensor, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { type Cotangent, linearize } from "./linearize.js";
+import { removeDeadCode } from "./deadCode.js";
+import { type Cotangent, type Linearized, linearize } from "./linearize.js";
 import { simplify } from "./simplify.js";
 import { type Split, split } from "./split.js";
 
@@ -86,7 +87,7 @@ function differentiate<A extends readonly unknown[]>(
   const active = [...traced.captures.map(() => false), ...wanted];
   const { program } = traceFlat(
     (ins) => {
-      const { outs, pullback } = linearize(traced.program, ins, active);
+      const { outs, pullback } = linearizeRead(traced.program, ins, active);
       const loss = at(outs, 0);
       const cotangents = outs.map((_, i): Cotangent => (i === 0 ? Tensor.scalar(1, loss.dtype) : null));
       const pulled = pullback(cotangents).slice(numCaptures);
@@ -244,6 +245,11 @@ function withZeros(cotangents: unknown, structure: tree.Structure, program: Prog
   );
 }
 
+/** {@link linearize} without results that nobody reads: a loop's last carry would be given cotangents of zeros. */
+function linearizeRead(program: Program, ins: readonly Tensor[], active: readonly boolean[]): Linearized {
+  return linearize(removeDeadCode(program), ins, active);
+}
+
 interface Pulled {
   readonly outs: readonly Tensor[];
   readonly pull: (cotangents: readonly Tensor[]) => Tensor[];
@@ -255,7 +261,7 @@ function pullInTrace(
   active: readonly boolean[],
   activeOut: readonly boolean[],
 ): Pulled {
-  const { outs, pullback } = linearize(program, ins, active);
+  const { outs, pullback } = linearizeRead(program, ins, active);
   return {
     outs,
     pull: (cotangents) => {

@@ -6,6 +6,8 @@ import { at } from "../ir/shape.js";
 import { atSource, bind, Environment } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
+import { type KeptInside, type Saved, savedInside, savedOuts } from "./keep.js";
+import { replayEqn } from "./replay.js";
 import { vjpRules } from "./vjpRules.js";
 
 /** The derivative of a scalar by some value; `null` stands for zeros that nobody has to compute. */
@@ -43,22 +45,21 @@ export interface PullContext<K extends OpName> {
 /** Gives for every operand the way to its cotangent, or `null` where it has none. */
 export type Pull<K extends OpName> = (context: PullContext<K>) => readonly ((() => Tensor) | null)[];
 
-/** Differentiates an op with programs inside. */
+/** Differentiates an op with programs inside, of whose values some may be known. */
 export type LinearizeRule<K extends OpName> = (
   ins: readonly Tensor[],
   params: OpParams[K],
   active: readonly boolean[],
   tools: LinearizeTools,
+  known: readonly KeptInside[],
 ) => Linearized;
 
 /** The functions of this file that rules for ops with programs inside call again. */
 export interface LinearizeTools {
   readonly linearize: typeof linearize;
   readonly outputActivity: typeof outputActivity;
+  readonly operandActivity: typeof operandActivity;
 }
-
-/** Values of an earlier run that stand in for an equation's results. */
-export type Saved = (eqn: Eqn) => readonly Tensor[] | undefined;
 
 interface TapeEntry {
   readonly eqn: Eqn;
@@ -69,27 +70,29 @@ interface TapeEntry {
  * Evaluates a program in the current trace and remembers how to pull cotangents back through it.
  *
  * @param active which inputs need a cotangent
- * @param saved results that need not be computed again
+ * @param saved values that need not be computed again
  */
 export function linearize(
   program: Program,
   ins: readonly Tensor[],
   active: readonly boolean[],
-  saved: Saved = () => undefined,
+  saved: Saved = [],
 ): Linearized {
   const environment = new Environment(program.inputs, ins);
   const activity = new Activity(program.inputs, active);
+  const knownOuts = savedOuts(program, saved);
   const tape: TapeEntry[] = [];
   for (const eqn of program.eqns) {
     const operands = environment.read(eqn.ins);
     const flags = activity.visit(eqn);
+    const [known, inside] = [knownOuts(eqn), savedInside(saved, eqn)];
     atSource(eqn.source, () => {
       if (flags) {
-        const { outs, pullback } = linearizeEqn(eqn, operands, flags, saved(eqn));
+        const { outs, pullback } = linearizeEqn(eqn, operands, flags, known, inside);
         environment.define(eqn.outs, outs);
         tape.push({ eqn, pullback });
       } else {
-        environment.define(eqn.outs, saved(eqn) ?? bind(eqn.op, operands, eqn.params));
+        environment.define(eqn.outs, known ?? replayEqn(eqn, operands, [], inside).outs);
       }
     });
   }
@@ -101,12 +104,16 @@ function linearizeEqn<K extends OpName>(
   eqn: Eqn<K>,
   ins: readonly Tensor[],
   active: readonly boolean[],
-  saved: readonly Tensor[] | undefined,
+  known: readonly Tensor[] | undefined,
+  inside: readonly KeptInside[],
 ): Linearized {
   const { op, params }: { op: K; params: OpParams[K] } = eqn;
   const rule: VjpRule<K> = vjpRules[op];
-  if (rule.kind === "linearize") return rule.linearize(ins, params, active, { linearize, outputActivity });
-  const outs = saved ?? bind(op, ins, params);
+  if (rule.kind === "linearize") {
+    const { outs, pullback } = rule.linearize(ins, params, active, tools, inside);
+    return { outs: known ?? outs, pullback };
+  }
+  const outs = known ?? bind(op, ins, params);
   return {
     outs,
     pullback: (cotangents) => {
@@ -178,3 +185,19 @@ export function outputActivity(program: Program, active: readonly boolean[]): bo
   for (const eqn of program.eqns) activity.visit(eqn);
   return program.outputs.map((atom) => activity.has(atom));
 }
+
+/** Which operands of a program's equations change with its active inputs, for equations that need differentiation. */
+export function operandActivity(
+  program: Program,
+  active: readonly boolean[],
+): ReadonlyMap<Eqn, readonly boolean[]> {
+  const activity = new Activity(program.inputs, active);
+  return new Map(
+    program.eqns.flatMap((eqn) => {
+      const flags = activity.visit(eqn);
+      return flags ? [[eqn, flags]] : [];
+    }),
+  );
+}
+
+const tools: LinearizeTools = { linearize, outputActivity, operandActivity };

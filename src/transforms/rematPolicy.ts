@@ -1,8 +1,11 @@
 import type { RematPolicy } from "../ir/ops.js";
-import type { Eqn } from "../ir/program.js";
+import { type Eqn, hasPrograms, innerPrograms, mapInnerPrograms, type Program } from "../ir/program.js";
+import { bodiesOf } from "./bodies.js";
+import type { Keep } from "./keep.js";
+import type { LinearizeTools } from "./linearize.js";
 
 /** Whether a policy keeps the results of an equation for the backward pass. */
-export function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
+function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
   switch (policy.kind) {
     case "nothing":
       return false;
@@ -19,4 +22,61 @@ export function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
     case "either":
       return policy.policies.some((part) => isSaveable(part, eqn));
   }
+}
+
+const keepsSomething = ({ vars, inside }: Keep): boolean => vars.length > 0 || inside.size > 0;
+
+/** Whether a policy keeps all values. */
+export function keepsEverything(policy: RematPolicy): boolean {
+  return policy.kind === "everything" || (policy.kind === "either" && policy.policies.some(keepsEverything));
+}
+
+function hasRemat(eqn: Eqn): boolean {
+  return eqn.op === "remat" || innerPrograms(eqn).some(([, { eqns }]) => eqns.some(hasRemat));
+}
+
+/** A program of which all values are kept, also where a remat inside would not keep them. */
+export function keepingEverything(program: Program): Program {
+  const eqns = program.eqns.map((eqn) => {
+    // Saved values are found by their equation, so those that need no change stay what they are.
+    if (!hasRemat(eqn)) return eqn;
+    const changed = mapInnerPrograms(eqn, keepingEverything);
+    if (changed.op !== "remat") return changed;
+    const params = { ...changed.params, policy: { kind: "everything" } as const };
+    return { ...changed, params };
+  });
+  return { ...program, eqns };
+}
+
+/**
+ * What a policy keeps of a program, inside its loops, branches and custom rules too.
+ *
+ * @param active which inputs of the program need a cotangent
+ * @param known what need not be kept again
+ */
+export function keepOf(
+  program: Program,
+  policy: RematPolicy,
+  active: readonly boolean[],
+  tools: LinearizeTools,
+  known: readonly Keep[] = [],
+): Keep {
+  const isKnown = new Set(known.flatMap(({ vars }) => vars.map(({ id }) => id)));
+  const vars = program.eqns
+    .filter((eqn) => isSaveable(policy, eqn))
+    .flatMap(({ outs }) => outs.filter(({ id }) => !isKnown.has(id)));
+  const activity = tools.operandActivity(program, active);
+  const inside = new Map<Eqn, readonly Keep[]>();
+  for (const eqn of program.eqns) {
+    if (!hasPrograms(eqn)) continue;
+    const flags = activity.get(eqn) ?? eqn.ins.map(() => false);
+    const keeps = bodiesOf(eqn, flags, tools).map((body, b) => {
+      const before = known.flatMap((keep) => keep.inside.get(eqn)?.[b] ?? []);
+      return keepOf(body.program, policy, body.active, tools, before);
+    });
+    // A rule runs its own way forward, whether anything of it is kept or not.
+    const isReplayed = eqn.op === "customVjp" ? keeps.length > 0 : keeps.some(keepsSomething);
+    if (isReplayed) inside.set(eqn, keeps);
+  }
+  return { vars, inside };
 }

@@ -96,3 +96,8 @@ export function cut<T>(list: readonly T[], ...lengths: readonly number[]): T[][]
   }
   return [...parts, list.slice(start)];
 }
+
+/** The flagged members of a list. */
+export function pick<T>(list: readonly T[], keep: readonly boolean[]): T[] {
+  return list.filter((_, i) => keep[i]);
+}

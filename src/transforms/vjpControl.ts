@@ -1,20 +1,28 @@
 import { isFloat } from "../ir/dtype.js";
 import { GradientError, InternalError } from "../ir/errors.js";
-import { axesSize, type MeshAxis, type Spec } from "../ir/mesh.js";
+import { axesSize, type Spec } from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
 import type { Program, Var } from "../ir/program.js";
 import { at, formatType, type TensorType } from "../ir/shape.js";
-import { bind, Environment, inline, rebind, traceFlat } from "../trace/builder.js";
+import { bind, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
+import { activityInScan } from "./bodies.js";
 import { removeDeadCode } from "./deadCode.js";
-import type { Cotangent, Linearized, LinearizeRule, LinearizeTools, Saved } from "./linearize.js";
-import { isSaveable } from "./rematPolicy.js";
+import { hoist } from "./hoist.js";
+import { keepNothing, savedOfBody } from "./keep.js";
+import type { Cotangent, LinearizeRule, LinearizeTools } from "./linearize.js";
+import {
+  axesInUse,
+  replay,
+  type WithKnown,
+  withKnown,
+  withKnownInScan,
+  withKnownOnDevices,
+} from "./replay.js";
 import { simplify } from "./simplify.js";
-import { cut, dependsOnlyOn, inputIndex, type Split, split, typesOf } from "./split.js";
-import { programNamesAxis } from "./vmapContext.js";
+import { cut, dependsOnlyOn, inputIndex, pick, type Split, split, typesOf } from "./split.js";
 
-const pick = <T>(list: readonly T[], keep: readonly boolean[]): T[] => list.filter((_, i) => keep[i]);
 const count = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
 const orZeros = (cotangent: Cotangent, type: TensorType): Tensor => cotangent ?? ops.zeros(type);
 
@@ -24,43 +32,50 @@ function scatterBack(results: readonly Tensor[], flags: readonly boolean[]): Cot
   return flags.map((flag) => (flag ? at(results, next++) : null));
 }
 
+/** A body to be differentiated, and which of its inputs and outputs have cotangents. */
+interface ActiveBody {
+  readonly body: Program;
+  readonly activeIn: readonly boolean[];
+  readonly activeOut: readonly boolean[];
+  /** Which of the bodies of its equation it is. */
+  readonly index?: number;
+}
+
 /**
- * The forward and backward parts of a body: (…inputs) → (…outputs), and
+ * The forward and backward parts of a body: (…inputs and known values) → (…outputs), and
  * (…residuals, …cotangents of the active outputs) → (…cotangents of the active inputs).
  */
 function vjpBody(
-  body: Program,
-  activeIn: readonly boolean[],
-  activeOut: readonly boolean[],
+  { body, activeIn, activeOut, index = 0 }: ActiveBody,
+  { types, unpack }: WithKnown,
   { linearize }: LinearizeTools,
 ): Split {
-  const numIns = body.inputs.length;
+  const numIns = types.length;
   const outTypes = pick(typesOf(body.outputs), activeOut);
   const { program } = traceFlat(
     (args) => {
-      const [ins, cts] = [args.slice(0, numIns), args.slice(numIns)];
-      const { outs, pullback } = linearize(body, ins, activeIn);
+      const [given = [], cts = []] = cut(args, numIns);
+      const { ins, saved } = unpack(given, index);
+      const { outs, pullback } = linearize(body, ins, activeIn, saved);
       const pulled = pullback(scatterBack(cts, activeOut));
       const grads = pulled.map((ct, i) => orZeros(ct, at(body.inputs, i).type));
       return [...outs, ...pick(grads, activeIn)];
     },
-    [...typesOf(body.inputs), ...outTypes],
+    [...types, ...outTypes],
     "vjp of a body",
   );
   return split(simplify(program), numIns, body.outputs.length);
 }
 
 /** A scan keeps stacked residuals on its way forward; the backward scan runs the other way. */
-export const scanRule: LinearizeRule<"scan"> = (ins, params, active, tools) => {
+export const scanRule: LinearizeRule<"scan"> = (operands, scanParams, active, tools, known) => {
+  const { constActive, carryActive, yActive, activeIn } = activityInScan(scanParams, active, tools);
+  const given = withKnownInScan(operands, scanParams, known);
+  const { ins, params } = given;
   const { body, numConsts, numCarry, length, reverse } = params;
-  const [constActive = [], initActive = [], xsActive = []] = cut(active, numConsts, numCarry);
-  const [carryActive, yActive] = carryActivity(params, [constActive, initActive, xsActive], tools);
-  const activeIn = [...constActive, ...carryActive, ...xsActive];
-  const parts = vjpBody(body, activeIn, [...carryActive, ...yActive], tools);
-  const { forward, backward } = parts;
+  const parts = vjpBody({ body, activeIn, activeOut: [...carryActive, ...yActive] }, given, tools);
   const kept = keepResiduals(parts, ins, params);
-  const stackedBody = { ...forward, outputs: [...forward.outputs, ...kept.stacked] };
-  const results = bind("scan", ins, { ...params, body: removeDeadCode(stackedBody) });
+  const results = bind("scan", kept.ins, { ...kept.params, body: removeDeadCode(kept.params.body) });
   const [outs = [], stacked = []] = cut(results, body.outputs.length);
 
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
@@ -74,7 +89,7 @@ export const scanRule: LinearizeRule<"scan"> = (ins, params, active, tools) => {
     const xsIn = [...scanned, ...stacked, ...pick(yCts, yActive)];
     const slice = ({ type }: Tensor): TensorType => ({ dtype: type.dtype, shape: type.shape.slice(1) });
     const { program } = traceFlat(
-      stepBack(backward, kept, accumulators.length, count(carryActive)),
+      stepBack(parts.backward, kept, accumulators.length, count(carryActive)),
       [...typesOf(invariants), ...typesOf(carryIn), ...xsIn.map(slice)],
       "vjp of scan",
     );
@@ -97,29 +112,34 @@ interface KeptResiduals {
   readonly sources: readonly ("invariant" | "scanned" | "stacked")[];
   readonly invariants: readonly Tensor[];
   readonly scanned: readonly Tensor[];
-  /** The values of a step that the way forward stacks. */
-  readonly stacked: Split["residuals"];
+  /** How many values of a step the way forward stacks, after its results. */
+  readonly numStacked: number;
+  /** The way forward. */
+  readonly ins: readonly Tensor[];
+  readonly params: OpParams["scan"];
 }
 
 function keepResiduals(
   { forward, residuals }: Split,
   ins: readonly Tensor[],
-  { numConsts, numCarry }: OpParams["scan"],
+  params: OpParams["scan"],
 ): KeptResiduals {
-  const constVars = forward.inputs.slice(0, numConsts);
-  const isInvariant = dependsOnlyOn(forward, constVars);
+  const { numConsts, numCarry } = params;
+  const isInvariant = dependsOnlyOn(forward, forward.inputs.slice(0, numConsts));
   const sources = residuals.map((residual) => {
     const input = inputIndex(forward, residual);
     if (input >= numConsts + numCarry) return "scanned" as const;
     return isInvariant(residual) ? ("invariant" as const) : ("stacked" as const);
   });
   const of = (source: (typeof sources)[number]) => residuals.filter((_, i) => sources[i] === source);
-  const once = removeDeadCode({ inputs: constVars, eqns: forward.eqns, outputs: of("invariant") });
+  const body = { ...forward, outputs: [...forward.outputs, ...of("stacked")] };
+  const hoisted = hoist(ins, { ...params, body }, of("invariant"));
   return {
+    ...hoisted,
     sources,
-    invariants: inline(once, ins.slice(0, numConsts)),
+    invariants: hoisted.values,
     scanned: of("scanned").map((residual) => at(ins, inputIndex(forward, residual))),
-    stacked: of("stacked"),
+    numStacked: of("stacked").length,
   };
 }
 
@@ -129,7 +149,7 @@ function keepResiduals(
  */
 function stepBack(
   backward: Program,
-  { sources, invariants, scanned, stacked }: KeptResiduals,
+  { sources, invariants, scanned, numStacked }: KeptResiduals,
   numSums: number,
   numCarry: number,
 ): (args: readonly Tensor[]) => Tensor[] {
@@ -140,7 +160,7 @@ function stepBack(
       numSums,
       numCarry,
       scanned.length,
-      stacked.length,
+      numStacked,
     );
     const pools = { invariant: inv.values(), scanned: sc.values(), stacked: st.values() };
     const kept = sources.map((source) => nextOf(pools[source]));
@@ -157,31 +177,17 @@ function nextOf(values: Iterator<Tensor>): Tensor {
   return next.value;
 }
 
-/** A carry is active when it starts so or becomes so after some iterations. */
-function carryActivity(
-  { body, numCarry }: OpParams["scan"],
-  [constActive = [], initActive = [], xsActive = []]: readonly (readonly boolean[])[],
-  { outputActivity }: LinearizeTools,
-): [boolean[], boolean[]] {
-  let carry = [...initActive];
-  for (;;) {
-    const out = outputActivity(body, [...constActive, ...carry, ...xsActive]);
-    const next = carry.map((flag, i) => flag || (out[i] ?? false));
-    if (next.every((flag, i) => flag === carry[i])) return [carry, out.slice(numCarry)];
-    carry = next;
-  }
-}
-
 /**
  * Each branch keeps its own residuals. The places of the other branches' residuals hold ones: when vmap makes
  * the branches' derivatives a choice between results of all, none of them divides by zero.
  */
-export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools) => {
-  const [index, ...operands] = ins;
+export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools, known) => {
+  const given = withKnown(ins.slice(1), known);
+  const operands = given.ins;
   const activeIn = active.slice(1);
   const activities = branches.map((branch) => tools.outputActivity(branch, activeIn));
   const activeOut = at(branches, 0).outputs.map((_, i) => activities.some((activity) => activity[i]));
-  const parts = branches.map((branch) => vjpBody(branch, activeIn, activeOut, tools));
+  const parts = branches.map((body, index) => vjpBody({ body, activeIn, activeOut, index }, given, tools));
   const kept = parts.map(({ forward, residuals }) => residuals.filter((r) => inputIndex(forward, r) < 0));
   const forwardBranches = parts.map(({ forward }, b) => {
     const { program } = traceFlat(
@@ -197,7 +203,7 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
     );
     return simplify(program);
   });
-  const results = bind("cond", ins, { branches: forwardBranches });
+  const results = bind("cond", [at(ins, 0), ...operands], { branches: forwardBranches });
   const [outs = [], residuals = []] = cut(results, activeOut.length);
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
     const cts = pick(
@@ -212,12 +218,7 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
           const own = at(cut(res, ...kept.map((list) => list.length)), b).values();
           const values = wanted.map((residual) => {
             const input = inputIndex(forward, residual);
-            return input >= 0
-              ? at(ops_, input)
-              : at(
-                  [own.next().value].filter((t) => t !== undefined),
-                  0,
-                );
+            return input >= 0 ? at(ops_, input) : nextOf(own);
           });
           return inline(backward, [...values, ...outCts]);
         },
@@ -229,56 +230,11 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
     const grads = bind("cond", [at(ins, 0), ...backwardIns], { branches: backwardBranches });
     return [null, ...scatterBack(grads, activeIn)];
   };
-  return index ? { outs, pullback } : { outs: [], pullback: () => [] };
+  return { outs, pullback };
 };
-
-/**
- * The way forward keeps what the policy names. The way back computes the rest again, behind a barrier that
- * ties it to the cotangents, so that it can neither be merged with the first time nor moved before its use.
- */
-export const rematRule: LinearizeRule<"remat"> = (
-  ins,
-  { body, policy },
-  active,
-  { linearize },
-): Linearized => {
-  if (policy.kind === "everything") return linearize(body, ins, active);
-  const environment = new Environment(body.inputs, ins);
-  for (const eqn of body.eqns) rebind(eqn, environment);
-  const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
-    const present = cotangents.filter((ct) => ct !== null);
-    const shaped = ins.filter((x) => x.node.kind !== "literal");
-    const kept = body.eqns.filter((eqn) => isSaveable(policy, eqn)).flatMap((eqn) => eqn.outs);
-    const barred = ops.optimizationBarrier([...shaped, ...environment.read(kept), ...present]);
-    const [values = [], keptValues = [], cts = []] = cut(barred, shaped.length, kept.length);
-    const nextValue = values.values();
-    const nextCt = cts.values();
-    const again = linearize(
-      body,
-      ins.map((x) => (x.node.kind === "literal" ? x : (nextValue.next().value ?? x))),
-      active,
-      savedValues(body, kept, keptValues),
-    );
-    return again.pullback(cotangents.map((ct) => (ct ? (nextCt.next().value ?? ct) : null)));
-  };
-  return { outs: environment.read(body.outputs), pullback };
-};
-
-/** The results that need not be computed again; what was given a name is kept when the name is. */
-function savedValues(body: Program, kept: readonly Var[], values: readonly Tensor[]): Saved {
-  const known = new Map(kept.map((variable, i) => [variable.id, at(values, i)]));
-  for (const { op, ins, outs } of [...body.eqns].reverse()) {
-    const [x, value] = [ins[0], known.get(outs[0]?.id ?? -1)];
-    if (op === "name" && x?.kind === "var" && value) known.set(x.id, value);
-  }
-  return ({ outs }) => {
-    const found = outs.map(({ id }) => known.get(id)).filter((value) => value !== undefined);
-    return found.length === outs.length ? found : undefined;
-  };
-}
 
 /** The user's own rule, which says nothing about values that the function closes over. */
-export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active) => {
+export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _tools, known) => {
   const { forward, backward, numCaptures, numResiduals, body } = params;
   const closedOver = ins.find((_, i) => i < numCaptures && active[i]);
   if (closedOver) {
@@ -286,7 +242,8 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active) =
       `[customVjp] the function closes over a ${formatType(closedOver.type)} that is being differentiated, but its rule gives cotangents to arguments only: pass the value as an argument, or stop its gradient with lax.stopGradient`,
     );
   }
-  const [outs = [], residuals = []] = cut(inline(forward, ins), forward.outputs.length - numResiduals);
+  const results = replay(forward, ins, keepNothing, savedOfBody(known, 0)).outs;
+  const [outs = [], residuals = []] = cut(results, forward.outputs.length - numResiduals);
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
     const cts = cotangents.map((ct, i) => orZeros(ct, at(body.outputs, i).type));
     const grads = inline(backward, [...ins.slice(0, numCaptures), ...residuals, ...cts]);
@@ -300,17 +257,19 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active) =
  * Residuals stay on their devices, stacked along dim 0 over the axes in use. An output that is not split over
  * an axis hands each device along it an equal share of its cotangent; an input that is not split gets the sum.
  */
-export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, tools) => {
+export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, active, tools, known) => {
+  const given = withKnownOnDevices(blocks, mapParams, known);
+  const { ins, params } = given;
   const { mesh, manual, body, inSpecs, outSpecs } = params;
   const activeOut = tools.outputActivity(body, active);
-  const parts = vjpBody(body, active, activeOut, tools);
+  const parts = vjpBody({ body, activeIn: active, activeOut }, given, tools);
   const { forward, backward, residuals } = parts;
   const used = axesInUse(params);
   const unmapped = (spec: Spec) => used.filter(({ name }) => !spec.flat().includes(name));
   const kept = residuals.filter((residual) => inputIndex(forward, residual) < 0);
 
   const keeping = keepOnDevices(forward, kept);
-  const { program: forwardBody } = traceFlat(keeping, typesOf(body.inputs), "vjp of shardMap");
+  const { program: forwardBody } = traceFlat(keeping, given.types, "vjp of shardMap");
   const names = used.map(({ name }) => name);
   const keptSpecs = kept.map(({ type }): Spec => [names, ...type.shape.slice(1).map(() => [])]);
   const results = bind("shardMap", ins, {
@@ -344,8 +303,8 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, too
       return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i))));
     };
     const { program } = traceFlat(blocksBack, blockTypes, "vjp of shardMap");
-    const given = [...operands.map(({ tensor }) => tensor), ...stacked, ...pick(cts, activeOut)];
-    const grads = bind("shardMap", given, {
+    const values = [...operands.map(({ tensor }) => tensor), ...stacked, ...pick(cts, activeOut)];
+    const grads = bind("shardMap", values, {
       mesh,
       manual,
       body: simplify(program),
@@ -356,17 +315,6 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (ins, params, active, too
   };
   return { outs, pullback };
 };
-
-/**
- * The axes that a shard map's specs or body name. Along the others all devices do the same, so nothing has to be
- * shared out or summed over them.
- */
-function axesInUse({ mesh, manual, inSpecs, outSpecs, body }: OpParams["shardMap"]): readonly MeshAxis[] {
-  const split = new Set([...inSpecs, ...outSpecs].flatMap((spec) => spec.flat()));
-  return mesh.axes.filter(
-    ({ name }) => manual.includes(name) && (split.has(name) || programNamesAxis(body, name)),
-  );
-}
 
 /** The way forward through a shard map's body, which also returns what is kept, with a dim to stack it along. */
 function keepOnDevices(forward: Program, kept: readonly Var[]): (args: readonly Tensor[]) => Tensor[] {

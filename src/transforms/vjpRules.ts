@@ -4,7 +4,8 @@ import { at, inversePermutation, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import type { Pull, PullContext, VjpRule } from "./linearize.js";
-import { condRule, customVjpRule, rematRule, scanRule, shardMapRule } from "./vjpControl.js";
+import { condRule, customVjpRule, scanRule, shardMapRule } from "./vjpControl.js";
+import { rematRule } from "./vjpRemat.js";
 
 const { add, mul, div, neg, sub } = ops;
 
