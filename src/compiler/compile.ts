@@ -1,9 +1,9 @@
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
-import { at } from "../ir/shape.js";
+import { at, bytesOf } from "../ir/shape.js";
 import { Frame } from "./lower/frame.js";
 import { normalise } from "./normalise/normalise.js";
-import { type Buffer, bytesOf, denseView } from "./plan/buffers.js";
+import { type Buffer, denseView } from "./plan/buffers.js";
 import { Compilation } from "./plan/compilation.js";
 import { finalise } from "./plan/finalise.js";
 import { planMemory } from "./plan/memoryPlan.js";

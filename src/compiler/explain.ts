@@ -1,4 +1,4 @@
-import { at, formatType, range } from "../ir/shape.js";
+import { at, formatBytes, formatType, range } from "../ir/shape.js";
 import type { CompiledProgram, KernelStep, Place, Step } from "./steps.js";
 import { forEachStep, namedLists } from "./stepTree.js";
 
@@ -6,13 +6,13 @@ import { forEachStep, namedLists } from "./stepTree.js";
  * A compiled program as text: its steps with what each computes and costs, then the boundary and the memory.
  *
  * ```
- * softmax: 1 step, 2.1 Mflop, 1.0 MiB touched, 0.5 MiB peak
+ * softmax: 1 step, 2.1 Mflop, 1 MiB touched, 0.5 MiB peak
  *   kernel k0(input 0 → …)   reduceMax sub exp reduceSum div   0.3 Mflop  0.1 MiB
  * ```
  */
 export function explainProgram(program: CompiledProgram): string {
   const { cost } = program;
-  const head = `${program.name}: ${countSteps(program.steps)} steps, ${flops(cost.flops)}, ${bytes(cost.bytes)} touched, ${bytes(cost.communicatedBytes)} sent, ${bytes(cost.peakBytes)} at the peak`;
+  const head = `${program.name}: ${countSteps(program.steps)} steps, ${flops(cost.flops)}, ${formatBytes(cost.bytes)} touched, ${formatBytes(cost.communicatedBytes)} sent, ${formatBytes(cost.peakBytes)} at the peak`;
   const inputs = program.inputs.map(
     ({ type, overwritten }, i) => `  input ${i}: ${formatType(type)}${overwritten ? " (overwritten)" : ""}`,
   );
@@ -24,7 +24,7 @@ export function explainProgram(program: CompiledProgram): string {
     head,
     ...inputs,
     ...outputs,
-    `  arena: ${bytes(program.arenaBytes)}, kernels: ${program.modules.reduce((n, m) => n + m.exports.length, 0)}`,
+    `  arena: ${formatBytes(program.arenaBytes)}, kernels: ${program.modules.reduce((n, m) => n + m.exports.length, 0)}`,
     "steps",
     ...stepLines(program, program.steps, "  "),
   ].join("\n");
@@ -39,7 +39,7 @@ function countSteps(steps: readonly Step[]): number {
 function stepLines(program: CompiledProgram, steps: readonly Step[], indent: string): string[] {
   return steps.flatMap((step) => {
     const info = at(program.infos, step.info);
-    const cost = [info.flops > 0 ? flops(info.flops) : "", info.bytes > 0 ? bytes(info.bytes) : ""];
+    const cost = [info.flops > 0 ? flops(info.flops) : "", info.bytes > 0 ? formatBytes(info.bytes) : ""];
     const line = [describe(program, step), info.ops.join(" "), ...cost]
       .filter((text) => text !== "")
       .join("  ");
@@ -128,11 +128,6 @@ function flops(n: number): string {
       : `${n} flop`;
 }
 
-function bytes(n: number): string {
-  const mebi = n / 2 ** 20;
-  return mebi >= 1 ? `${mebi.toFixed(1)} MiB` : n >= 1024 ? `${(n / 1024).toFixed(1)} KiB` : `${n} B`;
-}
-
 /**
  * The memory plan as a picture: a row for every place of the arena, a column for every step, `█` where a step
  * touches the place. Places whose values are never needed at the same time are one row.
@@ -151,7 +146,7 @@ export function explainMemory(program: CompiledProgram): string {
     const cells = columns.map((places) => (places.has(offset) ? "█" : "·"));
     return `  ${`@${offset}`.padStart(width)}  ${cells.join("")}`;
   });
-  const title = `memory plan: ${bytes(program.arenaBytes)}, a row for every place, a column for every step`;
+  const title = `memory plan: ${formatBytes(program.arenaBytes)}, a row for every place, a column for every step`;
   return [title, ...rows].join("\n");
 }
 

@@ -56,15 +56,3 @@ export class EngineLoadError extends ShardwiseError {
     super("config", message, options);
   }
 }
-
-/** A number of bytes for messages, such as `1.5 MiB`. */
-export function formatBytes(bytes: number): string {
-  const units = ["bytes", "KiB", "MiB", "GiB"];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
-    value /= 1024;
-    unit++;
-  }
-  return `${unit === 0 ? value : Number(value.toFixed(2))} ${units[unit]}`;
-}

@@ -1,4 +1,4 @@
-import { type DType, shortName } from "./dtype.js";
+import { byteSize, type DType, shortName } from "./dtype.js";
 import { DimError } from "./errors.js";
 
 /** The sizes of a tensor's dimensions, outermost first. */
@@ -45,6 +45,18 @@ export function sameType(a: TensorType, b: TensorType): boolean {
 /** The printed form of a type, such as `f32[4,8]`. */
 export function formatType(type: TensorType): string {
   return `${shortName(type.dtype)}[${type.shape.join(",")}]`;
+}
+
+/** The bytes that a dense tensor takes. */
+export function bytesOf(type: TensorType): number {
+  return sizeOf(type.shape) * byteSize(type.dtype);
+}
+
+/** Bytes in the unit that suits them, such as `1.5 MiB`. */
+export function formatBytes(bytes: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10));
+  return `${Number((bytes / 1024 ** power).toFixed(1))} ${units[power]}`;
 }
 
 /** The distance in elements between neighbours along each dimension of a dense row-major tensor. */

@@ -10,7 +10,7 @@ import * as nn from "../nn/index.js";
 import { costAnalysis } from "../spmd/inspect/cost.js";
 import { explainSharding } from "../spmd/inspect/explain.js";
 import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
-import { perDevice } from "../spmd/run/call.js";
+import { partitionCall } from "../spmd/run/call.js";
 import { checkpointPolicies } from "../transforms/remat.js";
 import { simplify } from "../transforms/simplify.js";
 import {
@@ -279,7 +279,7 @@ describe("the program of a device is a pipeline", () => {
       variables,
       options,
       iterations,
-      program: simplify(perDevice(fn, [variables, x], options).program),
+      program: simplify(partitionCall(fn, [variables, x], options).program),
     };
   };
 
@@ -323,7 +323,7 @@ describe("the program of a device is a pipeline", () => {
     const data = Mesh.create({ data: 2, stage: 4 }, { engine: hostEngine });
     const pipeline = pipelineWith({ mesh: data, numPipelineMicrobatches: 8, numPipelineRepeats: 2 });
     const loss = (v: nn.Variables, a: Tensor) => np.sum(np.sin(pipeline.apply(v, a)));
-    const { program } = perDevice(grad(loss), [variablesOf(pipeline, x), x], { mesh: data });
+    const { program } = partitionCall(grad(loss), [variablesOf(pipeline, x), x], { mesh: data });
     expect(perIteration(program)).toEqual({ "ppermute stage": 6 });
     expect(program.eqns.filter(({ op }) => op === "psum")).toHaveLength(2);
   });

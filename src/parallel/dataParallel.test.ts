@@ -18,7 +18,7 @@ import {
   valueAndGrad,
 } from "../index.js";
 import * as nn from "../nn/index.js";
-import { perDevice } from "../spmd/run/call.js";
+import { partitionCall } from "../spmd/run/call.js";
 import {
   gatherArrayWithMeanGrads,
   gatherParams,
@@ -95,7 +95,7 @@ describe("fully sharded data parallelism", () => {
           syncGradients(grad((v: nn.Variables) => np.mean(np.square(model.apply(v, input))))(params), "fsdp"),
         { mesh, inSpecs: [specs, P("fsdp")], outSpecs: specs, checkReplication: false },
       );
-      const { program } = perDevice(step, [variables, x], {});
+      const { program } = partitionCall(step, [variables, x], {});
       const { inputBytes, outputBytes } = costAnalysis(step)(variables, x);
       return {
         inputBytes,

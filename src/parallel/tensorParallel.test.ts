@@ -7,7 +7,7 @@ import { simulateDevices } from "../engines/index.js";
 import { jit, lax, Mesh, np, P, random, shardMap, type Tensor, valueAndGrad } from "../index.js";
 import { range } from "../ir/shape.js";
 import * as nn from "../nn/index.js";
-import { perDevice } from "../spmd/run/call.js";
+import { partitionCall } from "../spmd/run/call.js";
 import {
   asyncGather,
   asyncGatherBidirectional,
@@ -201,7 +201,7 @@ describe("TPAsyncDense", () => {
       inSpecs: [nn.getPartitionSpec(variables), P(null, "tp")],
       outSpecs: P(null, "tp"),
     });
-    const { program } = perDevice(apply, [variables, x], {});
+    const { program } = partitionCall(apply, [variables, x], {});
     const { steps, collectives } = compileProgram(program, { mesh });
     const place = (op: "start" | "done", collective: number) =>
       steps.findIndex((step) => step.op === op && step.collective === collective);

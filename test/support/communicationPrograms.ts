@@ -15,7 +15,7 @@ import {
   withShardingConstraint,
 } from "shardwise";
 import { hostEngine } from "../../src/engines/default.js";
-import { type PerDevice, perDevice } from "../../src/spmd/run/call.js";
+import { type PartitionedCall, partitionCall } from "../../src/spmd/run/call.js";
 
 /** One program, how its arguments and results are split, and the most that a device may send for it. */
 export interface CommunicationProgram {
@@ -24,7 +24,7 @@ export interface CommunicationProgram {
   readonly most: number;
   readonly mesh: Mesh;
   /** The program as a whole and as each device runs it. */
-  readonly perDevice: () => PerDevice;
+  readonly perDevice: () => PartitionedCall;
 }
 
 /** How the arguments and results of a program are split over a mesh. */
@@ -41,7 +41,7 @@ function program<A extends readonly unknown[]>(
   args: A,
   split: Split,
 ): CommunicationProgram {
-  return { name, most, mesh: split.mesh, perDevice: () => perDevice(fn, args, split) };
+  return { name, most, mesh: split.mesh, perDevice: () => partitionCall(fn, args, split) };
 }
 
 const on =

@@ -6,9 +6,9 @@ import {
   type SlotBase,
   type Step,
 } from "../../src/compiler/steps.js";
-import { byteSize, type DType } from "../../src/ir/dtype.js";
+import type { DType } from "../../src/ir/dtype.js";
 import { deviceGroups, type MeshShape } from "../../src/ir/mesh.js";
-import { sizeOf, type TensorType, tensorType } from "../../src/ir/shape.js";
+import { bytesOf, type TensorType, tensorType } from "../../src/ir/shape.js";
 
 /**
  * Step lists written by hand, for tests and benchmarks of the runtime alone: input i and output i lie in slots
@@ -29,7 +29,6 @@ export function handProgram(
     readonly infos?: CompiledProgram["infos"];
   },
 ): CompiledProgram {
-  const bytes = ({ dtype, shape }: TensorType) => sizeOf(shape) * byteSize(dtype);
   const heirs = parts.heirs ?? [];
   return {
     name,
@@ -46,8 +45,8 @@ export function handProgram(
     ],
     arenaBytes: (parts.arenaBytes ?? 0) + READ_SLACK,
     constants: new Uint8Array(),
-    inputs: inputs.map((type, i) => ({ type, bytes: bytes(type), overwritten: heirs.includes(i) })),
-    outputs: outputs.map((type, i) => ({ type, bytes: bytes(type), inputIndex: heirs[i] })),
+    inputs: inputs.map((type, i) => ({ type, bytes: bytesOf(type), overwritten: heirs.includes(i) })),
+    outputs: outputs.map((type, i) => ({ type, bytes: bytesOf(type), inputIndex: heirs[i] })),
     collectives: parts.collectives ?? [],
     infos: parts.infos ?? [{ ops: ["test"], source: { text: "model.ts:3:5" }, flops: 0, bytes: 0 }],
     cost: { flops: 0, bytes: 0, communicatedBytes: 0, peakBytes: 0 },

@@ -1,7 +1,5 @@
 import { hostEngine } from "../../engines/default.js";
-import { byteSize } from "../../ir/dtype.js";
-import { formatType, sizeOf } from "../../ir/shape.js";
-import { formatBytes } from "../../spmd/inspect/cost.js";
+import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import type { Checkpoint } from "../../train/files/checkpoint.js";
 import type { RunConfig } from "../../train/run/config.js";
@@ -54,7 +52,7 @@ export const inspect: Command = {
 
 function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   const { step, mesh, leaves, files } = manifest;
-  const sizes = leaves.map(({ dtype, shape }) => sizeOf(shape) * byteSize(dtype));
+  const sizes = leaves.map(bytesOf);
   const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
   const width = Math.max(0, ...leaves.map(({ path }) => path.length));
   const axes = splittingAxes(mesh ?? []);

@@ -1,7 +1,7 @@
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import type { Atom, Eqn, Program, SourceLocation, Var } from "../../ir/program.js";
-import { at, inversePermutation, sizeOf } from "../../ir/shape.js";
+import { at, bytesOf, inversePermutation, sizeOf } from "../../ir/shape.js";
 import { type FusedProgram, fuse } from "../fuse/fuse.js";
 import type { KernelSpec } from "../kernel/spec.js";
 import { isView } from "../lowering.js";
@@ -223,8 +223,7 @@ export class Frame {
     const view = this.view(atom);
     const { buffer } = view;
     const isOwn = buffer.kind.kind === "temporary" && !buffer.sharedWith && buffer.depth === this.depth;
-    const isWhole =
-      view.offset === 0 && isDense(view) && buffer.bytes === sizeOf(view.shape) * byteSize(view.dtype);
+    const isWhole = view.offset === 0 && isDense(view) && buffer.bytes === bytesOf(view);
     if (isOwn && isWhole && target.offset === 0 && isDense(target) && !this.retargeted.has(buffer)) {
       this.retargeted.add(buffer);
       buffer.sharedWith = target.buffer;

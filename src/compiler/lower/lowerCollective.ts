@@ -2,9 +2,9 @@ import { axesSize, deviceGroups } from "../../ir/mesh.js";
 import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import type { Eqn, EqnParts } from "../../ir/program.js";
-import { at, type Shape, sizeOf } from "../../ir/shape.js";
+import { at, bytesOf, type Shape, sizeOf } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
-import { bytesOf, refOf } from "../plan/buffers.js";
+import { refOf } from "../plan/buffers.js";
 import type { PlannedCollective } from "../plan/plannedSteps.js";
 import type { Frame } from "./frame.js";
 

@@ -1,7 +1,7 @@
 import { byteSize } from "../../ir/dtype.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
-import { at, range, rowMajorStrides } from "../../ir/shape.js";
-import { bytesOf, isDense, refOf, type View } from "../plan/buffers.js";
+import { at, bytesOf, range, rowMajorStrides } from "../../ir/shape.js";
+import { isDense, refOf, type View } from "../plan/buffers.js";
 import type { GemmBatch } from "../steps.js";
 import type { Frame } from "./frame.js";
 

@@ -1,10 +1,10 @@
 import { byteSize } from "../../ir/dtype.js";
 import { deviceGroups, positionAlong } from "../../ir/mesh.js";
 import type { Eqn } from "../../ir/program.js";
-import { at, range, sizeOf } from "../../ir/shape.js";
+import { at, bytesOf, range, sizeOf } from "../../ir/shape.js";
 import type { KernelSpec } from "../kernel/spec.js";
 import type { StepOp } from "../lowering.js";
-import { blockView, bytesOf, joinedBlock, refOf, type View } from "../plan/buffers.js";
+import { blockView, joinedBlock, refOf, type View } from "../plan/buffers.js";
 import type { HostKernel } from "../steps.js";
 import type { Frame } from "./frame.js";
 import { lowerCollective } from "./lowerCollective.js";

@@ -59,11 +59,6 @@ export function refOf(view: View): Ref {
   return { buffer: view.buffer, offset: view.offset * byteSize(view.dtype) };
 }
 
-/** The number of bytes a dense tensor takes. */
-export function bytesOf(type: TensorType): number {
-  return sizeOf(type.shape) * byteSize(type.dtype);
-}
-
 /** Whether the elements lie one after the other in row-major order. */
 export function isDense(view: View): boolean {
   let step = 1;

@@ -1,11 +1,11 @@
 import { byteSize, type DType, toBfloat16Bits, toFloat16Bits } from "../../ir/dtype.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import type { Literal, SourceLocation } from "../../ir/program.js";
-import type { TensorType } from "../../ir/shape.js";
+import { bytesOf, type TensorType } from "../../ir/shape.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { ALIGNMENT, type StepInfo } from "../steps.js";
 import type { WasmFeatures } from "../wasm/features.js";
-import { Buffer, type BufferKind, bytesOf, denseView, type View } from "./buffers.js";
+import { Buffer, type BufferKind, denseView, type View } from "./buffers.js";
 
 /** What all parts of one compilation share: buffers, slots, constants, kernels and notes about steps. */
 export class Compilation {

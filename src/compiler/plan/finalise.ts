@@ -7,8 +7,9 @@
  */
 
 import type { Program } from "../../ir/program.js";
+import { bytesOf } from "../../ir/shape.js";
 import type { CollectiveSpec, CompiledProgram, Place, SlotBase, Step } from "../steps.js";
-import { type Buffer, bytesOf, type Ref } from "./buffers.js";
+import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
 import { costOf } from "./cost.js";
 import type { MemoryPlan } from "./memoryPlan.js";

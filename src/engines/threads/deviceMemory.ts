@@ -1,5 +1,6 @@
 import { HighWaterMark } from "../../ir/reclaim.js";
-import { formatBytes, OutOfMemoryError } from "../errors.js";
+import { formatBytes } from "../../ir/shape.js";
+import { OutOfMemoryError } from "../errors.js";
 import { type Block, Heap } from "./heap.js";
 import type { Region } from "./peers.js";
 

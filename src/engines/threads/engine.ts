@@ -2,13 +2,13 @@ import { availableParallelism, totalmem } from "node:os";
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
-import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
+import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
-import { at, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
+import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import type { FailurePlace } from "../errors.js";
@@ -304,7 +304,7 @@ export class ThreadsEngine implements Engine {
 
   private copyOut({ type, device, allocation }: LiveBuffer): HostData {
     const { address } = allocation.block;
-    const copy = new Uint8Array(sizeOf(type.shape) * byteSize(type.dtype));
+    const copy = new Uint8Array(bytesOf(type));
     copy.set(at(this.bytes, device).subarray(address, address + copy.length));
     return viewHost(type.dtype, copy.buffer);
   }

@@ -1,6 +1,6 @@
 import { InternalError } from "../../ir/errors.js";
-import { at } from "../../ir/shape.js";
-import { formatBytes, OutOfMemoryError } from "../errors.js";
+import { at, formatBytes } from "../../ir/shape.js";
+import { OutOfMemoryError } from "../errors.js";
 import type { MoveKernels } from "./moveKernels.js";
 
 /**

@@ -1,10 +1,9 @@
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
 import { type CollectiveOp, flopsOf, isCollectiveEqn, opFacts } from "../../ir/opFacts.js";
 import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import { at, bytesOf, formatBytes } from "../../ir/shape.js";
 import { simplify } from "../../transforms/simplify.js";
-import { bytesOf } from "../partition/propagate.js";
-import { type JitOptions, perDevice } from "../run/call.js";
+import { type JitOptions, partitionCall } from "../run/call.js";
 
 /** What the collectives of one kind over the same axes cost. */
 export interface CollectiveCost {
@@ -75,17 +74,9 @@ export function costAnalysis<A extends readonly unknown[], R, S extends number =
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => CostReport {
   return (...args) => {
-    const { program, donated } = perDevice(fn, args, options);
+    const { program, donated } = partitionCall(fn, args, options);
     return new CostReport(simplify(program), donated);
   };
-}
-
-/** Bytes in the unit that suits them. */
-export function formatBytes(bytes: number): string {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10));
-  const amount = bytes / 1024 ** power;
-  return `${Number.isInteger(amount) ? amount : amount.toFixed(1)} ${units[power]}`;
 }
 
 function total(atoms: Program["outputs"]): number {

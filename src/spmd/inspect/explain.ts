@@ -1,9 +1,8 @@
 import { formatMesh } from "../../ir/mesh.js";
-import { at, formatType, type TensorType } from "../../ir/shape.js";
+import { at, formatBytes, formatType, type TensorType } from "../../ir/shape.js";
 import { type PartitionSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
 import type { GatherNote } from "../partition/partition.js";
-import { type JitOptions, type PerDevice, perDevice } from "../run/call.js";
-import { formatBytes } from "./cost.js";
+import { type JitOptions, type PartitionedCall, partitionCall } from "../run/call.js";
 
 /** How one argument or result is split. */
 export interface ValueSharding {
@@ -21,7 +20,7 @@ export class ShardingReport {
   readonly gathers: readonly GatherNote[];
   private readonly title: string;
 
-  constructor({ mesh, whole, inSpecs, outSpecs, inPaths, outPaths, gathers }: PerDevice) {
+  constructor({ mesh, whole, inSpecs, outSpecs, inPaths, outPaths, gathers }: PartitionedCall) {
     const value =
       (specs: typeof inSpecs, paths: readonly string[]) => (atom: { type: TensorType }, i: number) => ({
         path: at(paths, i),
@@ -70,5 +69,5 @@ export function explainSharding<A extends readonly unknown[], R, S extends numbe
   fn: (...args: A) => R,
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => ShardingReport {
-  return (...args) => new ShardingReport(perDevice(fn, args, options));
+  return (...args) => new ShardingReport(partitionCall(fn, args, options));
 }

@@ -1,6 +1,6 @@
 import type { OpName } from "../../ir/ops.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { type JitOptions, nameOf, type PerDevice, perDevice } from "../run/call.js";
+import { type JitOptions, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
 import { run } from "../run/execute.js";
 import { type Culprit, type Frame, findCulprit } from "./blame.js";
 import { status, watch } from "./watch.js";
@@ -26,7 +26,7 @@ export class NonFinite {
   /** Whether a result is not finite because of it; otherwise all results are finite nevertheless. */
   readonly reachesResult: boolean;
 
-  constructor(culprit: Culprit, { target, inPaths }: Pick<PerDevice, "target" | "inPaths">) {
+  constructor(culprit: Culprit, { target, inPaths }: Pick<PartitionedCall, "target" | "inPaths">) {
     const { eqn, variable, frame } = culprit;
     this.op = eqn?.op;
     this.argument = eqn ? undefined : at(inPaths, frame.layout.program.inputs.indexOf(variable));
@@ -82,7 +82,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => Promise<NonFinite | undefined> {
   return async (...args) => {
-    const parts = perDevice(fn, args, options);
+    const parts = partitionCall(fn, args, options);
     const { inputs, inSpecs, target } = parts;
     const { engine, devices, mesh } = target;
     const { program, layout } = watch(parts.program);
@@ -92,7 +92,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
       devices,
       name: `findNonFinite ${nameOf(fn, options)}`,
     });
-    const place = (spec: PerDevice["inSpecs"][number]) => ({ ...target, spec });
+    const place = (spec: PartitionedCall["inSpecs"][number]) => ({ ...target, spec });
     const statuses = at(
       run(
         {

@@ -11,7 +11,7 @@ import {
 import type { OpParams } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
-import { at, formatType, range, type TensorType } from "../../ir/shape.js";
+import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
 import { atSource, bind, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -24,7 +24,6 @@ import { emitLocal, type LocalOp } from "./localOps.js";
 import { ownConstants } from "./ownConstants.js";
 import {
   assignAxes,
-  bytesOf,
   dimAxes,
   fixConstraints,
   propagate,

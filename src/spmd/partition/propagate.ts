@@ -1,7 +1,6 @@
-import { byteSize } from "../../ir/dtype.js";
 import { axisSizeIn, type DimAxes, type MeshShape, type Spec, splitCount } from "../../ir/mesh.js";
 import { type Atom, type Eqn, forEachEqn, type Program } from "../../ir/program.js";
-import { at, range, type Shape, sizeOf, type TensorType } from "../../ir/shape.js";
+import { at, bytesOf, range, type Shape, type TensorType } from "../../ir/shape.js";
 import { type DimFactors, type Factor, type FactorRule, factorRule } from "./factors.js";
 import { specOn } from "./reshard.js";
 import { movedDim } from "./segments.js";
@@ -393,9 +392,4 @@ export function dimAxes(
     if (splitCount(mesh, own) !== at(factors, factor).size) break;
   }
   return axes;
-}
-
-/** The size of a tensor in bytes. */
-export function bytesOf(type: TensorType): number {
-  return sizeOf(type.shape) * byteSize(type.dtype);
 }

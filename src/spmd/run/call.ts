@@ -15,8 +15,8 @@ import { NamedSharding } from "../mesh/sharding.js";
 import { type PartitionedProgram, partition } from "../partition/partition.js";
 import { specsOn, targetOf, unsplit } from "./execute.js";
 
-/** How a function is called, whatever its arguments and results are. */
-export interface CallOptions {
+/** Options of `jit`, whatever the arguments and results of its function are. */
+export interface AnyJitOptions {
   /** Arguments that are not tensors but part of the program, such as strings or sizes; −1 is the last one. */
   readonly staticArgnums?: number | readonly number[];
   /** Arguments whose memory the results may reuse; they must not be used again. −1 is the last one. */
@@ -40,7 +40,7 @@ export interface CallOptions {
  * Options of {@link jit} for a function with the arguments `A` and the result `R`, of which the arguments at the
  * positions `S` are static.
  */
-export interface JitOptions<A = unknown, R = unknown, S extends number = number> extends CallOptions {
+export interface JitOptions<A = unknown, R = unknown, S extends number = number> extends AnyJitOptions {
   readonly staticArgnums?: S | readonly S[];
   /**
    * How the arguments are split: one spec or sharding for all, or a list with a prefix tree of them for each that is
@@ -89,8 +89,8 @@ export interface TracedCall {
   readonly outStructure: tree.Structure;
 }
 
-/** Where a program runs and how the user splits its inputs and outputs; what is undefined is chosen. */
-export interface Lowering {
+/** Where the program of a call runs, and how the user splits its inputs and outputs; what is undefined is left to the partitioner. */
+export interface CallPlacement {
   readonly target: Place;
   readonly inSpecs: readonly (Spec | undefined)[];
   readonly outSpecs: readonly (Spec | undefined)[];
@@ -98,12 +98,12 @@ export interface Lowering {
 }
 
 /** The name of a function in messages. */
-export function nameOf(fn: { readonly name: string }, { name }: CallOptions): string {
+export function nameOf(fn: { readonly name: string }, { name }: AnyJitOptions): string {
   return name ?? (fn.name || "function");
 }
 
 /** Takes the arguments of a call apart. */
-export function callArgs(args: readonly unknown[], options: CallOptions, name: string): CallArgs {
+export function callArgs(args: readonly unknown[], options: AnyJitOptions, name: string): CallArgs {
   const statics = positions(options.staticArgnums, args.length);
   const donate = positions(options.donate, args.length);
   const dynamic = range(args.length).filter((i) => !statics.includes(i));
@@ -135,13 +135,13 @@ export function traceCall<A extends readonly unknown[]>(
 }
 
 /** Finds the mesh or device a program runs on, and the specs that options and arguments fix. */
-export function lowerCall(
+export function placeCall(
   { program, captures, place, outStructure }: TracedCall,
   inputs: readonly Tensor[],
   structure: tree.Structure,
-  options: CallOptions,
+  options: AnyJitOptions,
   name: string,
-): Lowering {
+): CallPlacement {
   const chosen = meshOfOptions(options)?.place ?? place ?? targetOf(inputs);
   const target = chosen ?? onDevice(defaultEngine(1));
   const placed = specsOn(target, inputs);
@@ -161,7 +161,7 @@ export function lowerCall(
   };
 }
 
-function overlapAxes({ overlap = [] }: CallOptions, mesh: Mesh, name: string): readonly string[] {
+function overlapAxes({ overlap = [] }: AnyJitOptions, mesh: Mesh, name: string): readonly string[] {
   const unknown = overlap.find((axis) => !mesh.axisNames.includes(axis));
   if (unknown === undefined) return overlap;
   throw new ShardingError(
@@ -169,8 +169,8 @@ function overlapAxes({ overlap = [] }: CallOptions, mesh: Mesh, name: string): r
   );
 }
 
-/** A function as the devices run it. */
-export interface PerDevice extends PartitionedProgram {
+/** A call as every device runs it: its program per device, and where that came from. */
+export interface PartitionedCall extends PartitionedProgram {
   /** The mesh, or undefined for one device. */
   readonly mesh: Mesh | undefined;
   readonly target: Place;
@@ -184,25 +184,25 @@ export interface PerDevice extends PartitionedProgram {
 }
 
 /** Traces and partitions a call without compiling or running anything. */
-export function perDevice<A extends readonly unknown[]>(
+export function partitionCall<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   args: A,
-  options: CallOptions,
-): PerDevice {
+  options: AnyJitOptions,
+): PartitionedCall {
   const name = nameOf(fn, options);
   const flat = callArgs(args, options, name);
   const traced = traceCall(fn, args, flat, name);
   const { program, captures } = traced;
   const inputs = [...captures, ...flat.tensors];
-  const lowering = lowerCall(traced, inputs, flat.structure, options, name);
-  const { target } = lowering;
+  const placement = placeCall(traced, inputs, flat.structure, options, name);
+  const { target } = placement;
   const mesh = meshAt(target);
   const paths = (structure: tree.Structure, what: string) =>
     tree
       .flattenWithPath(tree.unflatten(structure, range(tree.numLeaves(structure))))
       .map(({ path }) => (path === "" ? what : `${what} ${path}`));
   return {
-    ...(mesh ? partition(program, mesh, lowering) : unsplit(program)),
+    ...(mesh ? partition(program, mesh, placement) : unsplit(program)),
     mesh,
     target,
     inputs,
@@ -216,7 +216,7 @@ export function perDevice<A extends readonly unknown[]>(
 const isSharding = (node: unknown) => node instanceof PartitionSpec || node instanceof NamedSharding;
 
 /** The mesh that options name, themselves or in a sharding. */
-export function meshOfOptions({ mesh, inShardings, outShardings }: CallOptions): Mesh | undefined {
+export function meshOfOptions({ mesh, inShardings, outShardings }: AnyJitOptions): Mesh | undefined {
   return mesh ?? meshIn(inShardings) ?? meshIn(outShardings);
 }
 

@@ -7,12 +7,12 @@ import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import {
-  type CallOptions,
+  type AnyJitOptions,
   callArgs,
   type JitOptions,
-  lowerCall,
   meshOfOptions,
   nameOf,
+  placeCall,
   positions,
   resolveAll,
   type TracedCall,
@@ -69,13 +69,13 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
       );
     }
     const inputs = [...captures, ...flat.tensors];
-    const lowering = lowerCall(entry, inputs, flat.structure, options, name);
-    const specs = lowering.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
-    const where = `${targetKey(lowering.target)} ${specs}`;
+    const placement = placeCall(entry, inputs, flat.structure, options, name);
+    const specs = placement.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
+    const where = `${targetKey(placement.target)} ${specs}`;
     let compiled = entry.compiled.get(where);
     if (!compiled) {
       const donated = [...captures.map(() => false), ...flat.donated];
-      compiled = compile(program, { ...lowering, donated, name });
+      compiled = compile(program, { ...placement, donated, name });
       entry.compiled.set(where, compiled);
     }
     return tree.unflatten<R>(outStructure, run(compiled, inputs));
@@ -87,7 +87,7 @@ function constrained(
   tensors: readonly Tensor[],
   shardings: unknown,
   structure: tree.Structure,
-  options: CallOptions,
+  options: AnyJitOptions,
   name: string,
 ): readonly Tensor[] {
   const mesh = meshOfOptions(options);

@@ -1,5 +1,5 @@
+import { formatBytes } from "../../ir/shape.js";
 /** Small charts as SVG text, for pages that must work without scripts and without a network. */
-import { formatBytes } from "../../spmd/inspect/cost.js";
 
 /** Text made safe for HTML. */
 export function escapeHtml(text: string): string {

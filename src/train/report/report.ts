@@ -1,4 +1,4 @@
-import { formatBytes } from "../../spmd/inspect/cost.js";
+import { formatBytes } from "../../ir/shape.js";
 import { escapeHtml, legend, lineChart, type Span, stackedBars, table, timeline } from "./charts.js";
 import { pipelineChart } from "./pipelineChart.js";
 import type { MeasuredPipeline, PipelinePlan } from "./pipelineSchedule.js";

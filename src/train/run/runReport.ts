@@ -1,8 +1,8 @@
 import { writeFile } from "node:fs/promises";
 import { byteSize } from "../../ir/dtype.js";
 import { blockShape } from "../../ir/mesh.js";
-import { formatType, range, sizeOf } from "../../ir/shape.js";
-import { type CostReport, formatBytes } from "../../spmd/inspect/cost.js";
+import { formatBytes, formatType, range, sizeOf } from "../../ir/shape.js";
+import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { resolveSpec, toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
