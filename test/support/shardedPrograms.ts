@@ -294,20 +294,21 @@ const steps: Readonly<Record<string, RandomStep>> = {
   concatenate: ({ x, y, pick }) => ops.concatenate([x, shapedLike(y, x), half(x)], pick(x.ndim)),
   dynamicSlice: ({ x, pick }) => {
     const d = pick(x.ndim);
-    const starts = allDims(x).map((e) => (e === d ? ops.add(index(pick(4)), 1) : index(0)));
+    const starts = allDims(x).map((e) => (e === d ? ops.sub(index(pick(9)), 1) : index(0)));
+    const size = 1 + pick(Math.ceil(at(x.shape, d) / 2));
     return ops.dynamicSlice(
       x,
       starts,
-      x.shape.map((n, e) => (e === d ? Math.max(1, Math.floor(n / 2)) : n)),
+      x.shape.map((n, e) => (e === d ? size : n)),
     );
   },
   dynamicUpdate: ({ x, pick }) => {
     const d = pick(x.ndim);
-    const rows = half(ops.sliceDim(x, d, 0, 1));
+    const rows = half(ops.sliceDim(x, d, 0, 1 + pick(at(x.shape, d))));
     return ops.dynamicUpdateSlice(
       x,
       rows,
-      allDims(x).map((e) => index(e === d ? pick(5) : 0)),
+      allDims(x).map((e) => index(e === d ? pick(9) - 1 : 0)),
     );
   },
   gather: ({ x, pick }) => {
@@ -338,7 +339,11 @@ const steps: Readonly<Record<string, RandomStep>> = {
     const found = ops.argmax(x, pick(x.ndim));
     return x.ndim < 2 ? x : half(ops.convert(found, x.dtype));
   },
-  cumsum: ({ x, pick }) => ops.mul(ops.cumsum(x, pick(x.ndim)), 0.25),
+  argmin: ({ x, pick }) => {
+    const found = ops.argmin(x, pick(x.ndim));
+    return x.ndim < 2 ? x : half(ops.convert(found, x.dtype));
+  },
+  cumsum: ({ x, pick }) => ops.mul(ops.cumsum(x, pick(x.ndim), pick(2) === 0), 0.25),
   sort: ({ x, pick }) => ops.sort([x], pick(x.ndim)).at(0) ?? x,
   matmul: ({ x, y, pick }) => {
     const left = pick(x.ndim);

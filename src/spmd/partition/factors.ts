@@ -4,9 +4,10 @@ import { at, range, type TensorType } from "../../ir/shape.js";
 
 /**
  * What splitting a factor means: `parallel` factors stay split in the result, `sum`, `max` and `min` factors
- * leave partial results on the devices, `whole` factors cannot be split.
+ * leave partial results on the devices, those of `index` factors are combined by the op's own rule on blocks,
+ * `whole` factors cannot be split.
  */
-export type FactorKind = "parallel" | "sum" | "max" | "min" | "whole";
+export type FactorKind = "parallel" | "sum" | "max" | "min" | "index" | "whole";
 
 /** A piece of index space that dims of several tensors share. */
 export interface Factor {
@@ -90,7 +91,46 @@ const reduce =
   };
 
 const extremeIndex = ({ dim }: { readonly dim: number }, ins: readonly TensorType[]): FactorRule =>
-  reduce("whole")({ dims: [dim] }, ins);
+  reduce("index")({ dims: [dim] }, ins);
+
+/** Operand and result have the same dims; along a split one devices exchange what they need. */
+const sameDims = (_params: object, ins: readonly TensorType[]): FactorRule => {
+  const b = new RuleBuilder();
+  const dims = b.dims(shapeOf(ins, 0));
+  return b.rule([dims], [dims]);
+};
+
+/**
+ * Every device gives the rows of the window that it has, and zeros for the others; a window of half of the rows or
+ * more is taken from the gathered whole, which sends less.
+ */
+function windowRule({ sizes }: OpParams["dynamicSlice"], ins: readonly TensorType[]): FactorRule {
+  const b = new RuleBuilder();
+  const { dtype, shape } = at(ins, 0);
+  const partial = dtype === "bool" ? "max" : "sum";
+  const kindOf = (d: number): FactorKind => {
+    if (sizes[d] === shape[d]) return "parallel";
+    return 2 * at(sizes, d) < at(shape, d) ? partial : "whole";
+  };
+  const operand = b.dims(shape, kindOf);
+  const result = operand.map((factors, d) => {
+    if (kindOf(d) === "parallel") return factors;
+    return sizes[d] === 1 ? [] : [b.add(at(sizes, d), "whole")];
+  });
+  return b.rule([operand, ...ins.slice(1).map(() => [])], [result]);
+}
+
+/** Every device writes the rows of the update that fall into its own. */
+function updateRule(ins: readonly TensorType[]): FactorRule {
+  const b = new RuleBuilder();
+  const shape = shapeOf(ins, 0);
+  const operand = b.dims(shape);
+  const update = shapeOf(ins, 1).map((n, d) => {
+    if (n === shape[d]) return at(operand, d);
+    return n === 1 ? [] : [b.add(n, "whole")];
+  });
+  return b.rule([operand, update, ...ins.slice(2).map(() => [])], [operand]);
+}
 
 /** Splits two shapes of the same elements into the largest factors they share, outermost first. */
 function reshapeRule(from: readonly number[], to: readonly number[]): FactorRule {
@@ -208,7 +248,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
     const x = b.dims(shapeOf(ins, 0));
     return b.rule([x], [permutation.map((d) => at(x, d))]);
   },
-  reverse: ({ dims }, ins, outs) => along(at(ins, 0), at(outs, 0), (d) => dims.includes(d)),
+  reverse: sameDims,
   slice: ({ starts, limits, strides }, ins, outs) =>
     along(
       at(ins, 0),
@@ -218,10 +258,8 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   pad: ({ low, high, interior }, ins, outs) =>
     along(at(ins, 0), at(outs, 0), (d) => low[d] !== 0 || high[d] !== 0 || interior[d] !== 0, ins.slice(1)),
   concatenate: ({ dim }, ins, outs) => along(at(ins, 0), at(outs, 0), (d) => d === dim, ins.slice(1)),
-  dynamicSlice: ({ sizes }, ins, outs) =>
-    along(at(ins, 0), at(outs, 0), (d) => sizes[d] !== shapeOf(ins, 0)[d], ins.slice(1)),
-  dynamicUpdateSlice: (_, ins, outs) =>
-    along(at(ins, 0), at(outs, 0), (d) => shapeOf(ins, 1)[d] !== shapeOf(ins, 0)[d], ins.slice(1)),
+  dynamicSlice: windowRule,
+  dynamicUpdateSlice: (_, ins) => updateRule(ins),
   gather: (params, ins) => {
     const b = new RuleBuilder();
     // The rows that other devices hold are zeros here, and false for booleans, which cannot be summed.
@@ -241,7 +279,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   reduceMin: reduce("min"),
   argmax: extremeIndex,
   argmin: extremeIndex,
-  cumsum: ({ dim }, ins, outs) => along(at(ins, 0), at(outs, 0), (d) => d === dim),
+  cumsum: sameDims,
   sort: ({ dim }, ins) => {
     const b = new RuleBuilder();
     const dims = b.dims(shapeOf(ins, 0), (d) => (d === dim ? "whole" : "parallel"));
@@ -307,8 +345,8 @@ export function formatRule({ factors, operands, results }: FactorRule): string {
   const name = (f: number) => (f < 18 ? String.fromCharCode(105 + f) : `f${f}`);
   const tensor = (dims: DimFactors) => `[${dims.map((list) => list.map(name).join("") || "1").join(",")}]`;
   const side = (tensors: readonly DimFactors[]) => `(${tensors.map(tensor).join(",")})`;
-  const label = { sum: "reduction", max: "max", min: "min", whole: "whole" } as const;
-  const groups = (["sum", "max", "min", "whole"] as const).flatMap((kind) => {
+  const label = { sum: "reduction", max: "max", min: "min", index: "index", whole: "whole" } as const;
+  const groups = (["sum", "max", "min", "index", "whole"] as const).flatMap((kind) => {
     const list = range(factors.length).filter((f) => at(factors, f).kind === kind);
     return list.length > 0 ? [` ${label[kind]}={${list.map(name).join(",")}}`] : [];
   });

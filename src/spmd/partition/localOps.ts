@@ -8,6 +8,15 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import type { FactorRule } from "./factors.js";
 import { namedAxes } from "./reshard.js";
+import {
+  extremeIndex,
+  offsetOf,
+  readWindow,
+  reverseBlocks,
+  runningSums,
+  spread,
+  writeWindow,
+} from "./splitDims.js";
 
 /** How an equation is split. */
 export interface LocalContext {
@@ -42,7 +51,7 @@ const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K>
     bind("broadcastInDim", ins, { ...eqn.params, shape: outShape(eqn, context) }),
   reshape: (eqn, ins, context) => bind("reshape", ins, { shape: outShape(eqn, context) }),
   transpose: same,
-  reverse: same,
+  reverse: (eqn, ins, context) => [reverseBlocks(eqn, at(ins, 0), context)],
   slice: (eqn, ins) => {
     const [whole, block] = [at(eqn.ins, 0).type.shape, at(ins, 0).shape];
     const limits = eqn.params.limits.map((limit, d) => (whole[d] === limit ? at(block, d) : limit));
@@ -50,16 +59,16 @@ const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K>
   },
   pad: same,
   concatenate: same,
-  dynamicSlice: (eqn, ins, context) => bind("dynamicSlice", ins, { sizes: outShape(eqn, context) }),
-  dynamicUpdateSlice: same,
+  dynamicSlice: (eqn, ins, context) => [readWindow(eqn, ins, context)],
+  dynamicUpdateSlice: (eqn, ins, context) => [writeWindow(eqn, ins, context)],
   gather: (eqn, ins, context) => [gather(eqn, ins, context)],
   scatter: (eqn, ins, context) => [scatter(eqn, ins, context)],
   reduceSum: same,
   reduceMax: same,
   reduceMin: same,
-  argmax: same,
-  argmin: same,
-  cumsum: same,
+  argmax: (eqn, ins, context) => [extremeIndex(eqn, at(ins, 0), context)],
+  argmin: (eqn, ins, context) => [extremeIndex(eqn, at(ins, 0), context)],
+  cumsum: (eqn, ins, context) => [runningSums(eqn, at(ins, 0), context)],
   sort: same,
   dotGeneral: same,
   shardingConstraint: same,
@@ -91,15 +100,6 @@ function outShape({ outs }: Eqn, { resultSpecs, mesh }: LocalContext): number[] 
 
 function localShape(shape: readonly number[], spec: Spec, mesh: MeshShape): number[] {
   return shape.map((n, d) => n / splitCount(mesh, spec[d] ?? []));
-}
-
-/** The first index of this device's block of a dim. */
-function offsetOf(axes: DimAxes, blockSize: number, mesh: MeshShape): Tensor {
-  return ops.mul(ops.axisIndex(namedAxes(mesh, axes)), blockSize);
-}
-
-function spread(scalar: Tensor, like: Tensor): Tensor {
-  return ops.broadcastInDim(scalar, like.shape, []);
 }
 
 function iota(eqn: Eqn<"iota">, shape: readonly number[], { mesh, resultSpecs }: LocalContext): Tensor {
