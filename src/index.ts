@@ -30,6 +30,9 @@ export {
   TreeError,
   ValueError,
 } from "./ir/errors.js";
+export type { DimAxes, DimConstraint, Spec } from "./ir/mesh.js";
+export type { CollectiveOp } from "./ir/opFacts.js";
+export type { RematPolicy } from "./ir/ops.js";
 export { parseProgram } from "./ir/parse.js";
 export { printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";
@@ -42,6 +45,7 @@ export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspe
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/inspect/explain.js";
 export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memory.js";
 export { findNonFinite, type NonFinite } from "./spmd/inspect/nonFinite.js";
+export type { AxisNames } from "./spmd/mesh/collectives.js";
 export { type Device, Mesh, type MeshOptions } from "./spmd/mesh/mesh.js";
 export { P, PartitionSpec, type SpecEntry } from "./spmd/mesh/partitionSpec.js";
 export {
@@ -51,16 +55,18 @@ export {
   type Shard,
   visualizeSharding,
 } from "./spmd/mesh/sharding.js";
-export type { ShardingLike } from "./spmd/run/call.js";
+export type { GatherNote } from "./spmd/partition/partition.js";
+export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
 export { type JitOptions, jit } from "./spmd/run/jit.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
-export type { Prefix } from "./trace/prefix.js";
-export { Tensor, type TensorData } from "./trace/tensor.js";
+export type { Prefix, Whole } from "./trace/prefix.js";
+export { type Nested, Tensor, type TensorData } from "./trace/tensor.js";
 export * as tree from "./trace/tree.js";
 export { type CustomRule, customGradient, customVjp } from "./transforms/customVjp.js";
 export {
   type GradOptions,
+  type GradsOf,
   grad,
   jvp,
   type Pullback,

@@ -1,4 +1,6 @@
 /** Engines that run programs, and everything that another one is made of; see `docs/engines.md`. */
+
+export type { WasmFeatures } from "../compiler/wasm/features.js";
 export {
   allocateHost,
   byteSize,
@@ -10,10 +12,36 @@ export {
 } from "../ir/dtype.js";
 export type { CompileOptions, DeviceBuffer, Engine, Executable } from "../ir/engine.js";
 export type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../ir/engineReports.js";
-export { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../ir/mesh.js";
-export type { OpName, OpParams } from "../ir/ops.js";
+export {
+  axesCoordinates,
+  axesSize,
+  type DimAxes,
+  type DimConstraint,
+  formatMesh,
+  type MeshAxis,
+  type MeshShape,
+  type Spec,
+} from "../ir/mesh.js";
+export type { CollectiveOp, Family, OpsOf } from "../ir/opFacts.js";
+export type {
+  Collective,
+  CompareDirection,
+  None,
+  OpName,
+  OpParams,
+  Reduction,
+  RematPolicy,
+} from "../ir/ops.js";
 export { printProgram } from "../ir/print.js";
-export { type Atom, type Eqn, forEachEqn, type Literal, type Program, type Var } from "../ir/program.js";
+export {
+  type Atom,
+  type Eqn,
+  forEachEqn,
+  type Literal,
+  type Program,
+  type SourceLocation,
+  type Var,
+} from "../ir/program.js";
 export { formatType, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
 export { verify } from "../ir/verify.js";
 export { checkHostData } from "./checks.js";
@@ -29,3 +57,4 @@ export {
   type ThreadsEngineInfo,
   type ThreadsEngineOptions,
 } from "./threads/engine.js";
+export type { GemmKind } from "./threads/gemmChoice.js";

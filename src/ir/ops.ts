@@ -20,12 +20,12 @@ export type RematPolicy =
   | { readonly kind: "either"; readonly policies: readonly RematPolicy[] };
 
 /** A reduction over whole dimensions, which disappear from the result. */
-interface Reduction {
+export interface Reduction {
   readonly dims: readonly number[];
 }
 
 /** A collective among the devices that differ only along `axes`. */
-interface Collective {
+export interface Collective {
   readonly axes: readonly MeshAxis[];
 }
 

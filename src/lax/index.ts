@@ -3,10 +3,13 @@
  * JavaScript numbers take the type of the tensor beside them.
  */
 export {
+  type AllGatherOptions,
+  type AllToAllOptions,
   allGather,
   allToAll,
   axisIndex,
   axisSize,
+  type PsumScatterOptions,
   pmax,
   pmean,
   pmin,

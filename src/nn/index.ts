@@ -43,6 +43,8 @@ export {
   swish,
   tanh,
 } from "./functions.js";
+export type { MethodsOption, NoModuleClass } from "./lift.js";
+export type { AfterModules } from "./liftArguments.js";
 export {
   Dense,
   type DenseConfig,
@@ -81,6 +83,7 @@ export {
 export {
   type AnyFunction,
   type ApplyResult,
+  type ArgsOf,
   type CallOptions,
   type Configured,
   isModule,
@@ -89,6 +92,7 @@ export {
   type ModuleOptions,
   module,
   modulePath,
+  type ResultOf,
 } from "./module.js";
 export {
   type AttentionFunction,
@@ -150,4 +154,4 @@ export {
   type Variable,
   variable,
 } from "./variables.js";
-export { type ModuleVmapOptions, vmap } from "./vmap.js";
+export { type LiftedVmapOptions, type ModuleVmapOptions, vmap } from "./vmap.js";

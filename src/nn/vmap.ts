@@ -24,7 +24,7 @@ import { addAxis, type MetadataParams, removeAxis } from "./metadata.js";
 import type { AnyFunction, ArgsOf, ModuleClass, ResultOf } from "./module.js";
 
 /** How a module is mapped, whatever its arguments and results are. */
-interface LiftedVmapOptions extends MethodsOption {
+export interface LiftedVmapOptions extends MethodsOption {
   /**
    * The collections that the module gets: with a dim, every element of the batch has variables of its own,
    * which are stacked along it; with `null` all share them.

@@ -260,5 +260,6 @@ export {
   nansum,
   percentile,
   quantile,
+  type RunningOptions,
 } from "./statistics.js";
 export { type TakeMode, type TakeOptions, take, takeAlongAxis } from "./take.js";

@@ -12,7 +12,8 @@ import { notEqual, where } from "./logic.js";
 import { asFloat, asTensor, cast, type Dims, dtypeOf, expandTo, numberType } from "./operands.js";
 import { all, type KeepdimsOptions, max, mean, min, restoreDims, sum } from "./reductions.js";
 
-interface RunningOptions {
+/** Options of {@link cumsum} and {@link cumprod}. */
+export interface RunningOptions {
   readonly dtype?: DType | undefined;
 }
 

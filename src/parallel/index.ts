@@ -17,6 +17,7 @@ export {
   type LoopState,
   type PipelineBuffers,
   type PipelineFunction,
+  type SpecTree,
   type StageFunction,
   type StagesFunction,
 } from "./circularPipeline.js";
@@ -32,6 +33,8 @@ export {
 export { type InitShardedOptions, initSharded } from "./initSharded.js";
 export { consoleLogger, type Logger, setLogger } from "./logger.js";
 export { initializeMesh, type ParallelConfig, type ParallelMeshOptions } from "./parallelMesh.js";
+export type { PipelineSettings } from "./pipelineConfig.js";
+export type { PipelineLoop } from "./pipelineLoop.js";
 export {
   executePipeline,
   executePipelineStep,

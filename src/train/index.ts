@@ -1,6 +1,6 @@
 /** Training for real: data, tokenisers, checkpoints, and what tells how a run goes. */
 export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
-export { type AddedToken, type BpeModel, BpeTokenizer } from "./data/bpe.js";
+export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
 export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
 export { bundledText, type TextName } from "./data/corpus.js";
 export { byteTokenizer, type Tokenizer } from "./data/tokenizer.js";
@@ -23,7 +23,7 @@ export {
   openCheckpoints,
   type PendingSave,
 } from "./files/checkpoint.js";
-export type { Json, Manifest, ManifestFile, ManifestLeaf } from "./files/checkpointManifest.js";
+export type { Json, Manifest, ManifestFile, ManifestLeaf, StoredTree } from "./files/checkpointManifest.js";
 export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./files/exchange.js";
 export { FileError } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
@@ -34,10 +34,15 @@ export {
   type SafetensorsContents,
   SafetensorsError,
   type StoredArray,
+  type StoredDType,
   writeSafetensors,
 } from "./files/safetensors.js";
+export type { ForeignType, SafetensorsHeader, StoredTensor, StoredType } from "./files/safetensorsHeader.js";
 export type { RestoreOptions } from "./files/treeFiles.js";
+export type { LayerLayout } from "./models/canonical.js";
+export type { ModelConfig } from "./models/config.js";
 export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
+export type { TensorParallelism } from "./models/names.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export {
   type Metrics,
@@ -54,6 +59,7 @@ export {
   type ProgressUpdate,
   startProgress,
 } from "./report/progress.js";
+export type { EvaluationRecord, StepRecord } from "./report/report.js";
 export { type EventFileOptions, openEventFile } from "./report/tensorboard.js";
 export {
   openTraceFile,
@@ -63,8 +69,11 @@ export {
   type TraceTrack,
 } from "./report/traceFile.js";
 export { type RunConfig, readRunConfig, runSchema } from "./run/config.js";
+export type { RunEnding } from "./run/ending.js";
+export type { Config, Field, ReadConfig, Schema, Setting } from "./run/schema.js";
 export { type RunOptions, type RunOutcome, trainRun } from "./run/trainer.js";
 export { DivergedError } from "./step/health.js";
+export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";
 export type { TrainingOptions } from "./step/stepFunctions.js";
 export { createTraining, type Training } from "./step/training.js";

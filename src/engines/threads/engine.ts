@@ -107,6 +107,7 @@ export class ThreadsEngine implements Engine {
   private closed = false;
   private traces: readonly Float64Array[] | undefined;
 
+  /** @internal */
   constructor(options: ThreadsEngineOptions, test: TestOptions = {}) {
     const { numDevices } = options;
     if (!Number.isInteger(numDevices) || numDevices < 1) {
@@ -151,7 +152,7 @@ export class ThreadsEngine implements Engine {
     return this.load(compileProgram(program, { ...options, features: this.features }), options);
   }
 
-  /** Loads a step list that was compiled before. */
+  /** @internal Loads a step list that was compiled before. */
   load(compiled: CompiledProgram, options: CompileOptions): Executable {
     const { pool, memories } = this;
     const { features, numDevices, crowded } = this;

@@ -20,6 +20,7 @@ export class ShardingReport {
   readonly gathers: readonly GatherNote[];
   private readonly title: string;
 
+  /** @internal */
   constructor({ mesh, whole, inSpecs, outSpecs, inPaths, outPaths, gathers }: PartitionedCall) {
     const value =
       (specs: typeof inSpecs, paths: readonly string[]) => (atom: { type: TensorType }, i: number) => ({

@@ -26,6 +26,7 @@ export class NonFinite {
   /** Whether a result is not finite because of it; otherwise all results are finite nevertheless. */
   readonly reachesResult: boolean;
 
+  /** @internal */
   constructor(culprit: Culprit, { target, inPaths }: Pick<PartitionedCall, "target" | "inPaths">) {
     const { eqn, variable, frame } = culprit;
     this.op = eqn?.op;

@@ -79,7 +79,7 @@ export class Mesh implements MeshShape {
     return new Mesh(axes, engine, devices);
   }
 
-  /** Where programs on this mesh run. */
+  /** @internal Where programs on this mesh run. */
   get place(): Place {
     const { engine, deviceIds: devices, addressablePositions: positions } = this;
     return { engine, mesh: this, devices, positions };
