@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { GoldenLayer } from "../../test/conformance/goldens/areas/circularPipeline.js";
-import { hostEngine } from "../engines/default.js";
+import { simulateDevices } from "../engines/simulateDevices.js";
 import { Mesh, np, P, random, type Tensor } from "../index.js";
 import * as nn from "../nn/index.js";
 import { CircularPipeline, type CircularPipelineConfig } from "./circularPipeline.js";
@@ -12,7 +12,7 @@ const pipelineWith = (config: Settings) =>
 
 describe("bad configurations are reported all at once, before anything runs", () => {
   test("of counts that do not fit", () => {
-    const mesh = Mesh.create({ stage: 4 }, { engine: hostEngine });
+    const mesh = Mesh.create({ stage: 4 }, { engine: simulateDevices() });
     const config: Settings = {
       mesh,
       numStages: 6,
@@ -40,7 +40,7 @@ describe("bad configurations are reported all at once, before anything runs", ()
   });
 
   test("of arguments that do not fit", () => {
-    const mesh = Mesh.create({ data: 2, stage: 2 }, { engine: hostEngine });
+    const mesh = Mesh.create({ data: 2, stage: 2 }, { engine: simulateDevices() });
     const pipeline = pipelineWith({ mesh, numPipelineMicrobatches: 4 });
     const ids = np.zeros([3, 2]).astype("int32");
     expect(() => pipeline.init(random.key(0), np.zeros([6, 2, 4]), ids, ids)).toThrow(
@@ -69,7 +69,7 @@ describe("bad configurations are reported all at once, before anything runs", ()
   });
 
   test("of a mesh without an axis for the stages", () => {
-    const mesh = Mesh.create({ data: 2 }, { engine: hostEngine });
+    const mesh = Mesh.create({ data: 2 }, { engine: simulateDevices() });
     expect(() => pipelineWith({ mesh, numStages: 2 })).toThrow(
       '[CircularPipeline] Mesh {data: 2} on reference has no axis "stage" for the stages',
     );
@@ -77,7 +77,7 @@ describe("bad configurations are reported all at once, before anything runs", ()
   });
 
   test("of rules that do not split the stages", () => {
-    const mesh = Mesh.create({ stage: 2, model: 2 }, { engine: hostEngine });
+    const mesh = Mesh.create({ stage: 2, model: 2 }, { engine: simulateDevices() });
     expect(() => pipelineWith({ mesh, logicalAxisRules: [["layers", "stage"]] })).toThrow(
       '[CircularPipeline] no rule splits "activation_stage" over "stage", the axis of the stages: add ["activation_stage", "stage"]',
     );
@@ -110,7 +110,7 @@ describe("what does not fit a pipeline is refused with its name", () => {
   });
 
   test("axes of the rules around the call that the mesh lacks, at init", () => {
-    const mesh = Mesh.create({ stage: 2 }, { engine: hostEngine });
+    const mesh = Mesh.create({ stage: 2 }, { engine: simulateDevices() });
     const rules: nn.LogicalRules = [
       ["activation_stage", "stage"],
       ["layers", "stage"],

@@ -11,13 +11,13 @@ import { type GoldenArea, goldenFolder, goldens } from "./goldens.js";
 function counting(engine: Engine): { readonly engine: Engine; readonly numRuns: () => number } {
   let runs = 0;
   const compile = (program: Program, options: CompileOptions) => {
-    const { execute, ...rest } = bound(engine.compile(program, options));
+    const executable = engine.compile(program, options);
     return {
-      ...rest,
-      execute: (inputs: Parameters<typeof execute>[0]) => {
+      execute: (inputs: Parameters<typeof executable.execute>[0]) => {
         runs++;
-        return execute(inputs);
+        return executable.execute(inputs);
       },
+      release: () => executable.release(),
     };
   };
   const counted = new Proxy(engine, {
@@ -28,10 +28,6 @@ function counting(engine: Engine): { readonly engine: Engine; readonly numRuns: 
     },
   });
   return { engine: counted, numRuns: () => runs };
-}
-
-function bound<T extends { execute: (...args: never[]) => unknown }>(executable: T): T {
-  return { ...executable, execute: executable.execute.bind(executable) };
 }
 
 const isArea = (name: string): name is GoldenArea => areas.has(name);

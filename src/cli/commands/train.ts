@@ -79,7 +79,11 @@ async function freeFolder(folder: string): Promise<string> {
 /** Within this many milliseconds a second signal is the same keypress: npm hands on what the terminal sent too. */
 const sameKeypress = 100;
 
-/** The first interrupt asks the run to end after its step, the second ends the process at once. */
+/**
+ * The first interrupt asks the run to end after its step, the second ends the process at once.
+ *
+ * @returns ends listening, unless a second interrupt may still come while the process ends
+ */
 function onInterrupt(stop: AbortController): () => void {
   let first = Number.NEGATIVE_INFINITY;
   const listener = () => {
@@ -94,6 +98,7 @@ function onInterrupt(stop: AbortController): () => void {
   const signals = ["SIGINT", "SIGTERM"] as const;
   for (const signal of signals) process.on(signal, listener);
   return () => {
+    if (stop.signal.aborted) return;
     for (const signal of signals) process.off(signal, listener);
   };
 }

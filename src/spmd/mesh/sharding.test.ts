@@ -1,7 +1,7 @@
 import { inspect } from "node:util";
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../../test/support/goldens.js";
-import { hostEngine } from "../../engines/default.js";
+import { simulateDevices } from "../../engines/simulateDevices.js";
 import {
   AxisError,
   addressableShards,
@@ -18,7 +18,7 @@ import {
   visualizeSharding,
 } from "../../index.js";
 
-const engine = hostEngine;
+const engine = simulateDevices();
 const mesh = Mesh.create({ data: 2, model: 4 }, { engine });
 
 describe("a mesh", () => {
