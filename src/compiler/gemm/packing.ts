@@ -36,20 +36,7 @@ export function writeInterleave(code: FunctionBody): void {
           .set(vectors[index] ?? vectors[0]);
         code.increment(pointer, 16);
       });
-      const [x0, x1, x2, x3] = vectors;
-      const [y0, y1, y2, y3] = mixed;
-      code.get(x0).get(x1).shuffle([0, 4, 1, 5]).set(y0);
-      code.get(x2).get(x3).shuffle([0, 4, 1, 5]).set(y1);
-      code.get(x0).get(x1).shuffle([2, 6, 3, 7]).set(y2);
-      code.get(x2).get(x3).shuffle([2, 6, 3, 7]).set(y3);
-      const storeRow = (low: Local, high: Local, lanes: readonly [number, number, number, number]): void => {
-        code.get(to).get(low).get(high).shuffle(lanes).memory("v128.store");
-        code.get(to).get(stride).op("i32.add").set(to);
-      };
-      storeRow(y0, y1, [0, 1, 4, 5]);
-      storeRow(y0, y1, [2, 3, 6, 7]);
-      storeRow(y2, y3, [0, 1, 4, 5]);
-      storeRow(y2, y3, [2, 3, 6, 7]);
+      storeTransposed(code, vectors, mixed, { to, stride });
     });
     countDown(code, column, 1, () => {
       pointers.forEach((pointer, index) => {
@@ -77,6 +64,29 @@ export function writeInterleave(code: FunctionBody): void {
     code.get(source).get(sourceStep).op("i32.add").set(source);
     code.increment(destination, 4);
   });
+}
+
+type FourLocals = readonly [Local, Local, Local, Local];
+
+/** Stores the columns of a 4×4 block whose rows are vectors, `stride` bytes apart, and moves `to` behind them. */
+function storeTransposed(
+  code: FunctionBody,
+  [x0, x1, x2, x3]: FourLocals,
+  [y0, y1, y2, y3]: FourLocals,
+  { to, stride }: { readonly to: Local; readonly stride: Local },
+): void {
+  code.get(x0).get(x1).shuffle([0, 4, 1, 5]).set(y0);
+  code.get(x2).get(x3).shuffle([0, 4, 1, 5]).set(y1);
+  code.get(x0).get(x1).shuffle([2, 6, 3, 7]).set(y2);
+  code.get(x2).get(x3).shuffle([2, 6, 3, 7]).set(y3);
+  const storeRow = (low: Local, high: Local, lanes: readonly [number, number, number, number]): void => {
+    code.get(to).get(low).get(high).shuffle(lanes).memory("v128.store");
+    code.get(to).get(stride).op("i32.add").set(to);
+  };
+  storeRow(y0, y1, [0, 1, 4, 5]);
+  storeRow(y0, y1, [2, 3, 6, 7]);
+  storeRow(y2, y3, [0, 1, 4, 5]);
+  storeRow(y2, y3, [2, 3, 6, 7]);
 }
 
 /** Writes the function that gathers k runs of `rows` elements: destination[k][row] = source[k][row]. */
