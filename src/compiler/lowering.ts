@@ -54,6 +54,7 @@ export const lowerings = {
   clamp: "gone",
   name: "gone",
   stopGradient: "gone",
+  pvary: "gone",
   optimizationBarrier: "gone",
 
   iota: "fused",

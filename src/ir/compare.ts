@@ -1,6 +1,7 @@
 import { printEqn } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program, type Var } from "./program.js";
 import { sameType } from "./shape.js";
+import { varyingAxes } from "./varying.js";
 
 /**
  * Where two programs first differ, in words, or undefined when they are the same but for the identities of their
@@ -13,6 +14,7 @@ export function findDifference(a: Program, b: Program): string | undefined {
     left.every((variable, i) => {
       const twin = right[i];
       if (!twin || !sameType(variable.type, twin.type)) return false;
+      if (!samePlain(varyingAxes(variable.type), varyingAxes(twin.type), () => false)) return false;
       twins.set(variable.id, twin.id);
       return true;
     });

@@ -82,7 +82,8 @@ function axisName(scanner: Scanner): string {
   return scanner.sees('"') ? scanner.string("an axis name") : scanner.word("an axis name");
 }
 
-const axes: Form<readonly MeshAxis[]> = {
+/** Axes with their sizes, such as `{data: 2}`. */
+export const axes: Form<readonly MeshAxis[]> = {
   print: (value) => formatMesh({ axes: value }),
   parse: (scanner) =>
     scanner.list("{", "}", () => {
@@ -241,7 +242,7 @@ const dotGeneral: OpForm<"dotGeneral"> = {
 };
 
 const shardMap: OpForm<"shardMap"> = {
-  print({ mesh: whole, manual, inSpecs, outSpecs }) {
+  print({ mesh: whole, manual, inSpecs, outSpecs, checked }) {
     const isAll =
       manual.length === whole.axes.length && manual.every((name, i) => name === whole.axes[i]?.name);
     return [
@@ -249,6 +250,7 @@ const shardMap: OpForm<"shardMap"> = {
       ...(isAll ? [] : [`manual: ${list(text, ", ").print(manual)}`]),
       `in: ${specs.print(inSpecs)}`,
       `out: ${specs.print(outSpecs)}`,
+      ...(checked ? [] : ["checked: false"]),
     ];
   },
   parse(scanner) {
@@ -264,7 +266,13 @@ const shardMap: OpForm<"shardMap"> = {
     const inSpecs = specs.parse(scanner);
     scanner.expect(",");
     field(scanner, "out");
-    return { mesh: whole, manual, inSpecs, outSpecs: specs.parse(scanner) };
+    const outSpecs = specs.parse(scanner);
+    let checked = true;
+    if (scanner.eat(",")) {
+      field(scanner, "checked");
+      checked = flag.parse(scanner);
+    }
+    return { mesh: whole, manual, inSpecs, outSpecs, checked };
   },
   programs: { body: "one" },
 };
@@ -320,6 +328,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   threefry2x32: none,
   name: fields({ name: text }, {}),
   stopGradient: none,
+  pvary: fields({ over: axes }, {}),
   optimizationBarrier: none,
   iota: fields({ dtype, shape: counts, dim: count }, {}),
   broadcastInDim: fields({ shape: counts, dims: counts }, {}),

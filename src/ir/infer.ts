@@ -15,6 +15,8 @@ import {
   tensorType,
 } from "./shape.js";
 
+import { resultVarying, varyingAlong } from "./varying.js";
+
 /** What type inference needs to know of an operand; every `Atom` is one. */
 export interface Operand {
   readonly kind: "var" | "literal";
@@ -36,7 +38,9 @@ export function inferTypes<K extends OpName>(
 ): TensorType[] {
   const rule: TypeRule<K> = typeRules[op];
   try {
-    return rule(ins, params, op);
+    const types = rule(ins, params, op);
+    const varying = resultVarying(op, ins, params, types.length);
+    return types.map((type, i) => varyingAlong(type, at(varying, i)));
   } catch (error) {
     if (error instanceof RuleBroken) throw error.describe(op, ins);
     throw error;
@@ -301,6 +305,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   },
   name: sameAsOperand,
   stopGradient: sameAsOperand,
+  pvary: sameAsOperand,
   optimizationBarrier: (ins) => ins.map(({ type }) => type),
 
   iota: (ins, { dtype, shape, dim }) => {

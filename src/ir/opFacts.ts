@@ -171,6 +171,7 @@ export const opFacts = {
   threefry2x32: { ...elementwise, price: "heavy" },
   name: { ...elementwise, price: "short", flops: none, merges: false },
   stopGradient: { ...elementwise, price: "short", flops: none },
+  pvary: { ...elementwise, price: "short", flops: none, remade: true },
   optimizationBarrier: { ...plain, family: "barrier", merges: false },
 
   iota: { ...plain, family: "source", remade: true },

@@ -102,6 +102,8 @@ export interface OpParams {
   /** Marks a value for remat policies. */
   name: { readonly name: string };
   stopGradient: None;
+  /** Marks a value that is equal along the axes `over` as one that may differ along them. */
+  pvary: { readonly over: readonly MeshAxis[] };
   /** `(…xs) → (…xs)`: no result is available before all operands are, and nothing is merged across it. */
   optimizationBarrier: None;
 
@@ -221,6 +223,8 @@ export interface OpParams {
     readonly manual: readonly string[];
     readonly inSpecs: readonly Spec[];
     readonly outSpecs: readonly Spec[];
+    /** Whether the types in the body say along which axes values differ; see `varying.ts`. */
+    readonly checked: boolean;
     readonly body: Program;
   };
   shardingConstraint: { readonly mesh: MeshShape; readonly spec: readonly DimConstraint[] };

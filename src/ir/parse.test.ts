@@ -115,6 +115,7 @@ describe("a printed program is read back as it is", () => {
         manual,
         inSpecs: specs,
         outSpecs: specs,
+        checked: false,
         body,
       });
     });

@@ -1,11 +1,12 @@
 import { type DType, dtypes, isDType, isFloat, shortName } from "./dtype.js";
 import { ShardwiseError } from "./errors.js";
-import { isOpName, type OpForm, opForm } from "./forms.js";
+import { axes, isOpName, type OpForm, opForm } from "./forms.js";
 import { inferTypes } from "./infer.js";
 import type { OpName, OpParams } from "./ops.js";
 import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
 import { Scanner } from "./scanner.js";
 import { at, formatType, sameType, type TensorType } from "./shape.js";
+import { varyingAlong } from "./varying.js";
 
 /** How deep programs may lie in each other: deeper ones than a reader's stack can follow are refused. */
 const MAX_DEPTH = 200;
@@ -109,7 +110,7 @@ class Parser {
       const size = scanner.integer("the size of a dim");
       return size >= 0 ? size : scanner.failAt(sizeStart, "a size of at least 0");
     });
-    return [position, number, { dtype, shape }];
+    return [position, number, varyingAlong({ dtype, shape }, scanner.eat("~") ? axes.parse(scanner) : [])];
   }
 
   private valueNumber(): number {

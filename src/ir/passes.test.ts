@@ -85,7 +85,14 @@ describe("a stage", () => {
     ["tanh", right, ["traced", "partitioned", "lowered"]],
     [
       "shardMap",
-      one("shardMap", { mesh, manual: ["x"], inSpecs: [[[]]], outSpecs: [[[]]], body: double }),
+      one("shardMap", {
+        mesh,
+        manual: ["x"],
+        checked: false,
+        inSpecs: [[[]]],
+        outSpecs: [[[]]],
+        body: double,
+      }),
       ["traced"],
     ],
     ["shardingConstraint", one("shardingConstraint", { mesh, spec: [["x"]] }), ["traced"]],

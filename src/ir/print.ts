@@ -1,4 +1,5 @@
 import { opForm } from "./forms.js";
+import { formatMesh } from "./mesh.js";
 import { type Atom, type Eqn, innerPrograms, type Literal, type Program, type Var } from "./program.js";
 import { formatType } from "./shape.js";
 
@@ -11,6 +12,8 @@ import { formatType } from "./shape.js";
  *   return %2
  * }
  * ```
+ *
+ * A type such as `f32[4]~{data: 2}` is that of a value that may differ along axes of a shard map.
  *
  * The text holds all of the program but the source lines of its equations; `parseProgram` reads it back.
  */
@@ -36,7 +39,9 @@ class Names {
   }
 
   typed(variable: Var): string {
-    return `${this.of(variable)}:${formatType(variable.type)}`;
+    const { type } = variable;
+    const varying = type.varying ? `~${formatMesh({ axes: type.varying })}` : "";
+    return `${this.of(variable)}:${formatType(type)}${varying}`;
   }
 
   atom(atom: Atom): string {

@@ -1,5 +1,6 @@
 import { byteSize, type DType, shortName } from "./dtype.js";
 import { DimError } from "./errors.js";
+import type { MeshAxis } from "./mesh.js";
 
 /** The sizes of a tensor's dimensions, outermost first. */
 export type Shape = readonly number[];
@@ -8,6 +9,11 @@ export type Shape = readonly number[];
 export interface TensorType {
   readonly dtype: DType;
   readonly shape: Shape;
+  /**
+   * The axes of surrounding shard maps along which the value may differ from device to device; see `varying.ts`.
+   * Shard maps without the replication check keep no record of it.
+   */
+  readonly varying?: readonly MeshAxis[];
 }
 
 /** A leaf of a tree that has a type: a tensor, or what `evalShape` returns. */
@@ -25,6 +31,11 @@ export function isTyped(node: unknown): node is TensorType {
 /** Makes a {@link TensorType}. */
 export function tensorType(dtype: DType, shape: Shape): TensorType {
   return { dtype, shape };
+}
+
+/** The type of a value that differs along the same axes but has another shape. */
+export function withShape(type: TensorType, shape: Shape): TensorType {
+  return { ...type, shape };
 }
 
 /** The number of elements of a tensor of this shape. */

@@ -5,6 +5,7 @@ import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program } from "./program.js";
 import { at, formatType, sameType } from "./shape.js";
+import { missingAxes, operandVarying, varyingAxes } from "./varying.js";
 
 /**
  * How far a program has come:
@@ -12,7 +13,7 @@ import { at, formatType, sameType } from "./shape.js";
  * - `traced`: what tracing and transforms make, over whole tensors; any op.
  * - `partitioned`: what every device runs and an engine compiles. Both views of a mesh have become collectives, and
  *   calls, whose work is done with the last transform, stand as their bodies: no `shardMap`, `shardingConstraint`,
- *   `remat`, `customVjp`.
+ *   `remat`, `customVjp`, `pvary`.
  * - `lowered`: the small language of the compiler's later passes. Besides, no identities (`name`, `stopGradient`,
  *   `optimizationBarrier`) and no `clamp`; 16-bit floats are summed and multiplied in a wider type, integers are
  *   not multiplied as matrices, and `allToAll` works along dim 0.
@@ -24,6 +25,7 @@ const goneWhenPartitioned = [
   "shardingConstraint",
   "remat",
   "customVjp",
+  "pvary",
 ] as const satisfies readonly OpName[];
 const goneWhenLowered = [
   ...goneWhenPartitioned,
@@ -109,6 +111,17 @@ function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
     const type = inferred[i];
     if (!type || !sameType(type, out.type)) {
       fail(`${printEqn(eqn)}: result ${i} should be ${type ? formatType(type) : "absent"}`);
+    }
+    const hidden = type ? missingAxes(varyingAxes(out.type), varyingAxes(type)) : [];
+    if (hidden.length > 0) fail(`${printEqn(eqn)}: result ${i} may differ along "${hidden[0]?.name}"`);
+  });
+  operandVarying<OpName>(eqn.op, eqn.ins, eqn.params).forEach((axes, i) => {
+    const given = varyingAxes(at(eqn.ins, i).type);
+    const unlike = [...missingAxes(given, axes), ...missingAxes(axes, given)][0];
+    if (unlike && isFloat(at(eqn.ins, i).type.dtype) && at(eqn.ins, i).kind === "var") {
+      fail(
+        `${printEqn(eqn)}: operand ${i} must differ along "${unlike.name}" where the program inside or the other operands do, and only there`,
+      );
     }
   });
 }

@@ -9,7 +9,9 @@ export {
   allToAll,
   axisIndex,
   axisSize,
+  type PcastOptions,
   type PsumScatterOptions,
+  pcast,
   pmax,
   pmean,
   pmin,
@@ -17,6 +19,7 @@ export {
   pshift,
   psum,
   psumScatter,
+  pvary,
 } from "../spmd/mesh/collectives.js";
 export {
   broadcastInDim,

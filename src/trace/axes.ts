@@ -1,15 +1,21 @@
 import { AxisError } from "../ir/errors.js";
 import type { MeshAxis } from "../ir/mesh.js";
 
-let bound: readonly MeshAxis[] = [];
+/** An axis that collectives can name. */
+export interface BoundAxis extends MeshAxis {
+  /** Whether types say which values differ along it: the axes of shard maps with the replication check. */
+  readonly checked?: boolean;
+}
+
+let bound: readonly BoundAxis[] = [];
 
 /** The axes that collectives can name at this point of tracing, outermost first. */
-export function boundAxes(): readonly MeshAxis[] {
+export function boundAxes(): readonly BoundAxis[] {
   return bound;
 }
 
 /** Traces `fn` with further axes bound: those of a shard map or of a named `vmap`. */
-export function withAxes<T>(axes: readonly MeshAxis[], fn: () => T): T {
+export function withAxes<T>(axes: readonly BoundAxis[], fn: () => T): T {
   const before = bound;
   for (const axis of axes) {
     if (before.some(({ name }) => name === axis.name)) {
@@ -34,7 +40,7 @@ export function lookUpAxes(names: string | readonly string[], caller: string): M
   }
   return list.map((name) => {
     const axis = bound.find((candidate) => candidate.name === name);
-    if (axis) return axis;
+    if (axis) return { name, size: axis.size };
     const known =
       bound.length > 0
         ? `the axes here are ${bound.map((a) => `"${a.name}"`).join(", ")}`
@@ -43,4 +49,9 @@ export function lookUpAxes(names: string | readonly string[], caller: string): M
       `[${caller}] unknown axis "${name}": ${known}; call it inside shardMap or vmap with that axis name`,
     );
   });
+}
+
+/** Those of the axes whose types say which values differ along them. */
+export function checkedAxes(axes: readonly MeshAxis[]): MeshAxis[] {
+  return axes.filter(({ name }) => bound.some((axis) => axis.name === name && axis.checked));
 }

@@ -12,7 +12,8 @@ import {
   type SourceLocation,
   type Var,
 } from "../ir/program.js";
-import type { TensorType } from "../ir/shape.js";
+import { at, type TensorType } from "../ir/shape.js";
+import { missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { opKey } from "./opKey.js";
 import { onePlace, type Place } from "./place.js";
 import { currentRuntime } from "./runtime.js";
@@ -51,10 +52,26 @@ export class Builder {
   }
 
   add<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Tensor[] {
-    const atoms = ins.map((tensor) => this.atom(tensor, op));
+    const atoms = this.agree(
+      op,
+      ins.map((tensor) => this.atom(tensor, op)),
+      params,
+    );
     const outs = inferTypes(op, atoms, params).map(newVar);
     this.eqns.push(makeEqn<OpName>(op, atoms, outs, params, pinned ?? captureSource()));
     return outs.map((out) => Tensor.traced(this, out));
+  }
+
+  /** The operands, those that are equal along an axis marked where they meet others that are not. */
+  private agree<K extends OpName>(op: K, atoms: readonly Atom[], params: OpParams[K]): readonly Atom[] {
+    const wanted = operandVarying(op, atoms, params);
+    return atoms.map((atom, i) => {
+      const over = missingAxes(varyingAxes(atom.type), at(wanted, i));
+      if (over.length === 0) return atom;
+      const out = newVar(varyingAlong(atom.type, at(wanted, i)));
+      this.eqns.push(makeEqn<OpName>("pvary", [atom], [out], { over }, pinned ?? captureSource()));
+      return out;
+    });
   }
 
   /** Notes where what is recorded must run; a second place is refused. */

@@ -8,6 +8,7 @@ import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
 import type { CompareDirection, OpParams } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
+import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bind, bind1 } from "./builder.js";
 import type { Place } from "./place.js";
 import { Tensor } from "./tensor.js";
@@ -98,7 +99,18 @@ export function full(shape: Shape, value: number | boolean, dtype: DType): Tenso
 
 /** Zeros of the given type. */
 export function zeros(type: TensorType): Tensor {
-  return full(type.shape, 0, type.dtype);
+  return pvary(full(type.shape, 0, type.dtype), varyingAxes(type));
+}
+
+/** Ones of the given type. */
+export function ones(type: TensorType): Tensor {
+  return pvary(full(type.shape, 1, type.dtype), varyingAxes(type));
+}
+
+/** The same value, marked as one that may differ along the axes where it is not yet. */
+export function pvary(x: Tensor, axes: readonly MeshAxis[]): Tensor {
+  const over = missingAxes(varyingAxes(x.type), axes);
+  return over.length === 0 ? x : bind1("pvary", [x], { over });
 }
 
 /** 0, 1, 2 … along `dim`. */

@@ -1,11 +1,13 @@
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, sameType } from "../ir/shape.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { bind } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, type TracedTree, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { shareCaptures } from "./closure.js";
+import { markInputs, markOutputs } from "./varyingTypes.js";
 
 /**
  * One of two functions of the same operands, chosen by a bool scalar when the program runs.
@@ -57,14 +59,22 @@ function choose<A extends readonly unknown[], R>(
   caller: string,
 ): R {
   const flat = flattenArgs(operands, caller);
-  const types = flat.tensors.map(({ type }) => type);
+  // Devices that choose different branches make different things of what they share.
+  const split = varyingAxes(index.type);
+  const mark = ({ type }: Tensor) => varyingAlong(type, joinAxes([varyingAxes(type), split]));
+  const types = flat.tensors.map(mark);
   const traced = branches.map((branch) => traceTree(branch, flat.structure, types, caller));
   const first = at(traced, 0);
   traced.forEach((other, i) => {
     checkSameResults(first, other, i, caller);
   });
   const { captures, programs, place } = shareCaptures(traced);
-  const results = bind("cond", [index, ...captures, ...flat.tensors], { branches: programs }, place);
+  const marked = programs.map((program) => markInputs(program, split));
+  const outAxes = first.program.outputs.map((_, i) =>
+    joinAxes([split, ...marked.map(({ outputs }) => varyingAxes(at(outputs, i).type))]),
+  );
+  const params = { branches: marked.map((program) => markOutputs(program, outAxes)) };
+  const results = bind("cond", [index, ...captures, ...flat.tensors], params, place);
   return tree.unflatten<R>(first.outStructure, results);
 }
 

@@ -11,6 +11,7 @@ import { removeDeadCode } from "./deadCode.js";
 import { type Cotangent, type Linearized, linearize } from "./linearize.js";
 import { simplify } from "./simplify.js";
 import { type Split, split } from "./split.js";
+import { likeItsValue } from "./varyingTypes.js";
 
 /** Options of {@link grad} and {@link valueAndGrad}. */
 export interface GradOptions<N extends number | readonly number[] = number | readonly number[]> {
@@ -221,7 +222,8 @@ export function vjp<A extends readonly unknown[]>(
         );
       }
     });
-    const grads = pull(given.tensors.filter((_, i) => activeOut[i]));
+    const cts = given.tensors.map((ct, i) => likeItsValue(ct, at(traced.program.outputs, i).type));
+    const grads = pull(cts.filter((_, i) => activeOut[i]));
     let next = 0;
     const all = inputs.map((x, i) => (active[i] ? at(grads, next++) : ops.zeros(x.type)));
     return tree.unflatten(flat.structure, all.slice(numCaptures));

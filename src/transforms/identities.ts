@@ -21,8 +21,10 @@ export function identity(original: Eqn, definition: Lookup): Simplified {
 function useLiterals(eqn: Eqn, definition: Lookup): Eqn {
   if (!isElementwise(eqn.op)) return eqn;
   const literals = eqn.ins.map((atom) => {
-    const source = definition(atom);
-    const operand = source?.op === "broadcastInDim" ? source.ins[0] : undefined;
+    const given = definition(atom);
+    const marked = given?.op === "pvary" ? given.ins[0] : undefined;
+    const source = marked ? definition(marked) : given;
+    const operand = source?.op === "broadcastInDim" ? source.ins[0] : marked;
     return operand?.kind === "literal" ? operand : undefined;
   });
   const shaped = eqn.ins.some((atom, i) => atom.kind === "var" && !literals[i]);

@@ -1,5 +1,7 @@
+import type { MeshAxis } from "../ir/mesh.js";
 import type { Eqn, Program, Var } from "../ir/program.js";
 import { at } from "../ir/shape.js";
+import { varyingAxes } from "../ir/varying.js";
 import type { Tensor } from "../trace/tensor.js";
 import { cut } from "./split.js";
 
@@ -34,6 +36,16 @@ export const keepNothing: Keep = { vars: [], inside: new Map() };
 /** How many values are kept. */
 export function numKept({ vars, inside }: Keep): number {
   return [...inside.values()].flat().reduce((sum, keep) => sum + numKept(keep), vars.length);
+}
+
+/** Along which axes of surrounding shard maps each kept value may differ. */
+export function keptVarying({ vars, inside }: Keep): (readonly MeshAxis[])[] {
+  const within = [...inside].flatMap(([eqn, keeps]) => {
+    const manual = eqn.op === "shardMap" ? eqn.params.manual : [];
+    const axes = keeps.flatMap(keptVarying);
+    return axes.map((list) => list.filter(({ name }) => !manual.includes(name)));
+  });
+  return [...vars.map(({ type }) => varyingAxes(type)), ...within];
 }
 
 /** The results that need not be computed again; what was given a name is kept when the name is. */

@@ -1,7 +1,8 @@
 import type { MeshAxis, Spec } from "../ir/mesh.js";
 import type { OpParams, ProgramOp } from "../ir/ops.js";
 import { type Eqn, hasPrograms, type Program } from "../ir/program.js";
-import { at, type TensorType } from "../ir/shape.js";
+import { at, type TensorType, withShape } from "../ir/shape.js";
+import { varies, varyingAlong } from "../ir/varying.js";
 import { atSource, bind, Environment, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -11,6 +12,7 @@ import {
   type Keep,
   type KeptInside,
   keepNothing,
+  keptVarying,
   numKept,
   type Saved,
   savedInside,
@@ -165,9 +167,7 @@ function replayCond(
     const { program } = traceFlat(
       (args) => {
         const [outs = [], own = []] = cut(inline(branch, args), numOuts);
-        const ones = (list: readonly TensorType[]) =>
-          list.map(({ shape, dtype }) => ops.full(shape, 1, dtype));
-        return [...outs, ...types.flatMap((list, i) => (i === b ? own : ones(list)))];
+        return [...outs, ...types.flatMap((list, i) => (i === b ? own : list.map(ops.ones)))];
       },
       given.types,
       "cond that keeps values",
@@ -226,7 +226,7 @@ export function withKnownInScan(
   const isInvariant = known.flatMap(({ keeps }) => invariantKept(params, at(keeps, 0)));
   const invariants = pick(values, isInvariant);
   const scanned = [...xs, ...values.filter((_, i) => !isInvariant[i])];
-  const slice = ({ type }: Tensor): TensorType => ({ dtype: type.dtype, shape: type.shape.slice(1) });
+  const slice = ({ type }: Tensor): TensorType => withShape(type, type.shape.slice(1));
   return {
     ins: [...consts, ...invariants, ...carry, ...scanned],
     params: { ...params, numConsts: numConsts + invariants.length },
@@ -253,8 +253,11 @@ export function withKnownOnDevices(
 ): WithKnown & { readonly params: OpParams["shardMap"] } {
   const plain = withKnown(ins, known);
   const values = plain.ins.slice(ins.length);
-  const inSpecs = [...params.inSpecs, ...values.map(({ type }) => deviceSpec(params, type))];
-  const blocks = values.map(({ type }) => ({ dtype: type.dtype, shape: [1, ...type.shape.slice(1)] }));
+  const varying = known.flatMap(({ keeps }) => keeps.flatMap(keptVarying));
+  const blocks = values.map(({ type }, i) =>
+    varyingAlong(withShape(type, [1, ...type.shape.slice(1)]), at(varying, i)),
+  );
+  const inSpecs = [...params.inSpecs, ...blocks.map((type) => deviceSpec(params, type))];
   return {
     ins: plain.ins,
     params: { ...params, inSpecs },
@@ -266,22 +269,23 @@ export function withKnownOnDevices(
   };
 }
 
-/** Dim 0 is split over the axes in use. */
-function deviceSpec(params: OpParams["shardMap"], { shape }: TensorType): Spec {
-  return [axesInUse(params).map(({ name }) => name), ...shape.slice(1).map(() => [])];
+/** Dim 0 is split over the axes along which a value may differ. */
+export function deviceSpec(params: OpParams["shardMap"], type: TensorType): Spec {
+  return [differingAxes(params, type).map(({ name }) => name), ...type.shape.slice(1).map(() => [])];
+}
+
+/** The axes of a shard map along which a value in it may differ: without types that know, all that are in use. */
+export function differingAxes(params: OpParams["shardMap"], type: TensorType): readonly MeshAxis[] {
+  const { mesh, manual, checked } = params;
+  if (!checked) return axesInUse(params);
+  return mesh.axes.filter(({ name }) => manual.includes(name) && varies(type, name));
 }
 
 /**
  * The axes that a shard map's specs or body name. Along the others all devices do the same, so nothing has to be
  * shared out or summed over them.
  */
-export function axesInUse({
-  mesh,
-  manual,
-  inSpecs,
-  outSpecs,
-  body,
-}: OpParams["shardMap"]): readonly MeshAxis[] {
+function axesInUse({ mesh, manual, inSpecs, outSpecs, body }: OpParams["shardMap"]): readonly MeshAxis[] {
   const split = new Set([...inSpecs, ...outSpecs].flatMap((spec) => spec.flat()));
   return mesh.axes.filter(
     ({ name }) => manual.includes(name) && (split.has(name) || programNamesAxis(body, name)),

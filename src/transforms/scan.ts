@@ -1,10 +1,12 @@
 import { ShapeError, TreeError } from "../ir/errors.js";
-import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
+import { at, formatType, sameType, type TensorType, withShape } from "../ir/shape.js";
+import { varyingAxes } from "../ir/varying.js";
 import { bind } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
+import { markOutputs, settleCarry } from "./varyingTypes.js";
 
 /** Options of {@link scan}. */
 export interface ScanOptions {
@@ -34,10 +36,16 @@ export function scan<C, X, Y>(
   const carry = flattenArgs(init, "scan");
   const scanned = flattenArgs(xs, "scan");
   const steps = scanLength(xs, scanned.tensors, length);
-  const sliceTypes = scanned.tensors.map(({ type }) => ({ dtype: type.dtype, shape: type.shape.slice(1) }));
-  const carryTypes = carry.tensors.map(({ type }) => type);
+  const sliceTypes = scanned.tensors.map(({ type }) => withShape(type, type.shape.slice(1)));
+  const numCarry = carry.tensors.length;
   const structure: tree.Structure = { kind: "array", children: [carry.structure, scanned.structure] };
-  const traced = traceTree(fn, structure, [...carryTypes, ...sliceTypes], "scan");
+  const { traced, types: carryTypes } = settleCarry(
+    carry.tensors.map(({ type }) => type),
+    (types) => {
+      const body = traceTree(fn, structure, [...types, ...sliceTypes], "scan");
+      return [body, types.map((type, i) => varyingAxes(body.program.outputs[i]?.type ?? type))];
+    },
+  );
   const yStructure = checkCarry(
     traced.outStructure,
     carry.structure,
@@ -46,15 +54,14 @@ export function scan<C, X, Y>(
     "scan",
   );
   const params = {
-    body: traced.program,
+    body: markOutputs(traced.program, carryTypes.map(varyingAxes)),
     length: steps,
     reverse,
     numConsts: traced.captures.length,
-    numCarry: carry.tensors.length,
+    numCarry,
   };
   const operands = [...traced.captures, ...carry.tensors, ...scanned.tensors];
   const results = bind("scan", operands, params, traced.place);
-  const numCarry = carry.tensors.length;
   return [
     tree.unflatten<C>(carry.structure, results.slice(0, numCarry)),
     tree.unflatten<Y>(yStructure, results.slice(numCarry)),

@@ -3,7 +3,7 @@ import { GradientError, InternalError } from "../ir/errors.js";
 import { axesSize, type Spec } from "../ir/mesh.js";
 import type { OpParams } from "../ir/ops.js";
 import type { Program, Var } from "../ir/program.js";
-import { at, formatType, type TensorType } from "../ir/shape.js";
+import { at, formatType, type TensorType, withShape } from "../ir/shape.js";
 import { bind, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -13,7 +13,8 @@ import { hoist } from "./hoist.js";
 import { keepNothing, savedOfBody } from "./keep.js";
 import type { Cotangent, LinearizeRule, LinearizeTools } from "./linearize.js";
 import {
-  axesInUse,
+  deviceSpec,
+  differingAxes,
   replay,
   type WithKnown,
   withKnown,
@@ -22,9 +23,11 @@ import {
 } from "./replay.js";
 import { simplify } from "./simplify.js";
 import { cut, dependsOnlyOn, inputIndex, pick, type Split, split, typesOf } from "./split.js";
+import { likeItsValue } from "./varyingTypes.js";
 
 const count = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
-const orZeros = (cotangent: Cotangent, type: TensorType): Tensor => cotangent ?? ops.zeros(type);
+const orZeros = (cotangent: Cotangent, type: TensorType): Tensor =>
+  cotangent ? likeItsValue(cotangent, type) : ops.zeros(type);
 
 /** Puts results for the flagged places back among `null`s. */
 function scatterBack(results: readonly Tensor[], flags: readonly boolean[]): Cotangent[] {
@@ -87,7 +90,7 @@ export const scanRule: LinearizeRule<"scan"> = (operands, scanParams, active, to
     const accumulators = pick(ins.slice(0, numConsts), constActive).map(({ type }) => ops.zeros(type));
     const carryIn = [...accumulators, ...pick(carryCts, carryActive)];
     const xsIn = [...scanned, ...stacked, ...pick(yCts, yActive)];
-    const slice = ({ type }: Tensor): TensorType => ({ dtype: type.dtype, shape: type.shape.slice(1) });
+    const slice = ({ type }: Tensor): TensorType => withShape(type, type.shape.slice(1));
     const { program } = traceFlat(
       stepBack(parts.backward, kept, accumulators.length, count(carryActive)),
       [...typesOf(invariants), ...typesOf(carryIn), ...xsIn.map(slice)],
@@ -194,8 +197,7 @@ export const condRule: LinearizeRule<"cond"> = (ins, { branches }, active, tools
       (args) => {
         const withResiduals = { ...forward, outputs: [...forward.outputs, ...at(kept, b)] };
         const [outs = [], own = []] = cut(inline(withResiduals, args), forward.outputs.length);
-        const ones = (list: readonly Var[]) => list.map(({ type }) => ops.full(type.shape, 1, type.dtype));
-        const all = kept.map((list, i) => (i === b ? own : ones(list)));
+        const all = kept.map((list, i) => (i === b ? own : typesOf(list).map(ops.ones)));
         return [...outs, ...all.flat()];
       },
       typesOf(operands),
@@ -248,30 +250,30 @@ export const customVjpRule: LinearizeRule<"customVjp"> = (ins, params, active, _
     const cts = cotangents.map((ct, i) => orZeros(ct, at(body.outputs, i).type));
     const grads = inline(backward, [...ins.slice(0, numCaptures), ...residuals, ...cts]);
     const isArgument = ins.map((x, i) => i >= numCaptures && isFloat(x.dtype));
-    return scatterBack(grads, isArgument);
+    return scatterBack(grads, isArgument).map((ct, i) => ct && likeItsValue(ct, at(ins, i).type));
   };
   return { outs, pullback };
 };
 
 /**
- * Residuals stay on their devices, stacked along dim 0 over the axes in use. An output that is not split over
- * an axis hands each device along it an equal share of its cotangent; an input that is not split gets the sum.
+ * Residuals stay on their devices, stacked along dim 0 over the axes along which they may differ. An output that may
+ * differ along an axis but is not split over it hands each device an equal share of its cotangent; an input that is
+ * not split gets the sum of what differs. Without types that know, everything may differ along the axes in use.
  */
 export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, active, tools, known) => {
   const given = withKnownOnDevices(blocks, mapParams, known);
   const { ins, params } = given;
-  const { mesh, manual, body, inSpecs, outSpecs } = params;
+  const { mesh, manual, body, inSpecs, outSpecs, checked } = params;
   const activeOut = tools.outputActivity(body, active);
   const parts = vjpBody({ body, activeIn: active, activeOut }, given, tools);
   const { forward, backward, residuals } = parts;
-  const used = axesInUse(params);
-  const unmapped = (spec: Spec) => used.filter(({ name }) => !spec.flat().includes(name));
+  const unmapped = (spec: Spec, type: TensorType) =>
+    differingAxes(params, type).filter(({ name }) => !spec.flat().includes(name));
   const kept = residuals.filter((residual) => inputIndex(forward, residual) < 0);
 
   const keeping = keepOnDevices(forward, kept);
   const { program: forwardBody } = traceFlat(keeping, given.types, "vjp of shardMap");
-  const names = used.map(({ name }) => name);
-  const keptSpecs = kept.map(({ type }): Spec => [names, ...type.shape.slice(1).map(() => [])]);
+  const keptSpecs = kept.map(({ type }) => deviceSpec(params, type));
   const results = bind("shardMap", ins, {
     ...params,
     body: simplify(forwardBody),
@@ -282,6 +284,7 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, activ
   const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
     const cts = cotangents.map((ct, i) => orZeros(ct, at(outs, i).type));
     const activeSpecs = pick(outSpecs, activeOut);
+    const activeTypes = pick(typesOf(body.outputs), activeOut);
     const wantedSpecs = pick(inSpecs, active);
     const operands = residuals.flatMap((residual) => {
       const input = inputIndex(forward, residual);
@@ -289,24 +292,25 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, activ
     });
     const blockTypes = [
       ...residuals.filter((r) => inputIndex(forward, r) >= 0).map(({ type }) => type),
-      ...kept.map(({ type }) => (type.shape.length === 0 ? { dtype: type.dtype, shape: [1] } : type)),
-      ...pick(typesOf(body.outputs), activeOut),
+      ...kept.map(({ type }) => (type.shape.length === 0 ? withShape(type, [1]) : type)),
+      ...activeTypes,
     ];
     const blocksBack = (args: readonly Tensor[]) => {
       const [given = [], own = [], outCts = []] = cut(args, operands.length, kept.length);
       const values = valuesOfResiduals(parts, given, own);
       const shares = outCts.map((ct, i) => {
-        const copies = axesSize(unmapped(at(activeSpecs, i)));
+        const copies = axesSize(unmapped(at(activeSpecs, i), at(activeTypes, i)));
         return copies === 1 ? ct : ops.mul(ct, 1 / copies);
       });
       const grads = inline(backward, [...values, ...shares]);
-      return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i))));
+      return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i), grad.type)));
     };
     const { program } = traceFlat(blocksBack, blockTypes, "vjp of shardMap");
     const values = [...operands.map(({ tensor }) => tensor), ...stacked, ...pick(cts, activeOut)];
     const grads = bind("shardMap", values, {
       mesh,
       manual,
+      checked,
       body: simplify(program),
       inSpecs: [...operands.map(({ spec }) => spec), ...keptSpecs, ...activeSpecs],
       outSpecs: wantedSpecs,

@@ -1,6 +1,8 @@
 import { isFloat } from "../ir/dtype.js";
+import type { MeshAxis } from "../ir/mesh.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { at, inversePermutation, range } from "../ir/shape.js";
+import { missingAxes, varies } from "../ir/varying.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import type { Pull, PullContext, VjpRule } from "./linearize.js";
@@ -55,12 +57,21 @@ const reduceExtreme = <K extends "reduceMax" | "reduceMin">(): VjpRule<K> =>
     },
   ]);
 
+/**
+ * The cotangent of each device's part of a reduction over axes. Where types say that the parts differ, the result
+ * and so its cotangent are equal; elsewhere every device has a cotangent of its own, and they add up.
+ */
+function sumOfCotangents(ct: Tensor, part: Tensor, axes: readonly MeshAxis[]): Tensor {
+  const known = axes.filter(({ name }) => varies(part.type, name));
+  return ops.pvary(ops.psum(ct, missingAxes(known, axes)), known);
+}
+
 /** Devices that hold the extreme share the sum of its cotangents. */
 const reduceAcrossExtreme = <K extends "pmax" | "pmin">(): VjpRule<K> =>
   back((ct, { ins, outs, params: { axes } }) => {
     const mask = ops.compare("eq", at(ins, 0), at(outs, 0));
     const count = ops.psum(ops.convert(mask, ct.dtype), axes);
-    return onlyWhere(mask, div(ops.psum(ct, axes), count));
+    return onlyWhere(mask, div(sumOfCotangents(ct, at(ins, 0), axes), count));
   });
 
 function clampIndices(indices: Tensor, size: number): Tensor {
@@ -285,6 +296,7 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   threefry2x32: zero,
   name: pull(({ ct }) => [() => ct]),
   stopGradient: zero,
+  pvary: back((ct, { params: { over } }) => ops.psum(ops.pvary(ct, over), over)),
   optimizationBarrier: pull(({ cts }) => cts.map((ct) => () => ct)),
 
   iota: zero,
@@ -356,7 +368,7 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   remat: { kind: "linearize", linearize: rematRule },
   customVjp: { kind: "linearize", linearize: customVjpRule },
 
-  psum: back((ct, { params: { axes } }) => ops.psum(ct, axes)),
+  psum: back((ct, { ins, params: { axes } }) => sumOfCotangents(ct, at(ins, 0), axes)),
   pmax: reduceAcrossExtreme(),
   pmin: reduceAcrossExtreme(),
   allGather: back((ct, { params: { axes, dim } }) => ops.psumScatter(ct, axes, dim)),

@@ -2,7 +2,7 @@ import { DimError, InternalError, ShapeError, TreeError, ValueError } from "../i
 import type { DimAxes } from "../ir/mesh.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import type { Atom, Program } from "../ir/program.js";
-import { at, formatType, type TensorType, tensorType } from "../ir/shape.js";
+import { at, formatType, type TensorType, withShape } from "../ir/shape.js";
 import { withAxes } from "../trace/axes.js";
 import { atSource, bind, callProgram, isTracing, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -107,7 +107,7 @@ function newContext(
   spmdAxisName: string | readonly string[] | undefined,
 ): BatchContext {
   const spmdAxes: DimAxes = typeof spmdAxisName === "string" ? [spmdAxisName] : (spmdAxisName ?? []);
-  return { size, axisName, spmdAxes, splitBy: [], evaluate };
+  return { size, axisName, spmdAxes, splitBy: [], varying: [], evaluate };
 }
 
 /** Evaluates a program on a batch in the current trace; what is the same for all is computed once. */
@@ -154,10 +154,10 @@ interface MappedArg {
   readonly dim: number | null;
 }
 
-function elementType({ dtype, shape }: TensorType, dim: number | null): TensorType {
-  return tensorType(
-    dtype,
-    shape.filter((_, d) => d !== dim),
+function elementType(type: TensorType, dim: number | null): TensorType {
+  return withShape(
+    type,
+    type.shape.filter((_, d) => d !== dim),
   );
 }
 

@@ -114,6 +114,7 @@ describe("shardings", () => {
           manual,
           inSpecs: [[["m"], []]],
           outSpecs: [[[]], [["m"], []]],
+          checked: false,
           body: traceFlat(
             ([block]) => {
               const axes = mesh.axes.filter(({ name }) => names.includes(name));
@@ -163,6 +164,7 @@ describe("shardings", () => {
           manual: ["m"],
           inSpecs: [[["m"]]],
           outSpecs: [[["m"]], [["m"]], [[]]],
+          checked: false,
           body: traceFlat(([block]) => body(asTensor(block)), [tensorType("float32", [2])]).program,
         }),
       [tensorType("float32", [4])],

@@ -2,7 +2,8 @@ import { roundTo } from "../ir/dtype.js";
 import type { DimAxes, MeshAxis } from "../ir/mesh.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { type Eqn, innerPrograms, type Program } from "../ir/program.js";
-import { at, range, type Shape, type TensorType, tensorType } from "../ir/shape.js";
+import { at, range, type Shape, type TensorType, withShape } from "../ir/shape.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -23,6 +24,8 @@ export interface BatchContext {
   readonly spmdAxes: DimAxes;
   /** Mesh axes of a surrounding shard map that split the named axis; `size` is then one device's share. */
   readonly splitBy: readonly MeshAxis[];
+  /** Those of them along which types say what differs: all that is batched does. */
+  readonly varying: readonly MeshAxis[];
   /** Evaluates a program on values of the batch. */
   readonly evaluate: (program: Program, ins: readonly Batched[], context: BatchContext) => Batched[];
 }
@@ -58,8 +61,9 @@ export function elementShape({ tensor, batched }: Batched): Shape {
 }
 
 /** The type with the batch as dim 0. */
-export function batchedType({ dtype, shape }: TensorType, { size }: BatchContext): TensorType {
-  return tensorType(dtype, [size, ...shape]);
+export function batchedType(type: TensorType, { size, varying }: BatchContext): TensorType {
+  const whole = withShape(type, [size, ...type.shape]);
+  return varyingAlong(whole, joinAxes([varyingAxes(type), varying]));
 }
 
 /** The value with the batch as dim 0, repeated if need be. */
@@ -104,7 +108,10 @@ export function batchProgram(
     (ins) => {
       const values = context.evaluate(program, withFlags(ins, batchedInputs), context);
       batchedOutputs = values.map((value, i) => value.batched || wanted[i] === true);
-      return values.map((value, i) => (batchedOutputs[i] ? materialize(value, context) : value.tensor));
+      return values.map((value, i) => {
+        if (!batchedOutputs[i]) return value.tensor;
+        return ops.pvary(materialize(value, context), context.varying);
+      });
     },
     types,
     "vmap",

@@ -1,6 +1,7 @@
 import { isFloat } from "../ir/dtype.js";
 import type { OpParams } from "../ir/ops.js";
 import { at, type TensorType } from "../ir/shape.js";
+import { joinAxes, varyingAxes } from "../ir/varying.js";
 import { bind, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -102,7 +103,8 @@ function whileAny(
   const goesOn = (consts: readonly Batched[], values: readonly Tensor[]): Tensor =>
     materialize(at(context.evaluate(condition, [...consts, ...values.map(batched)], context), 0), context);
   const consts = [...conditionConsts, ...bodyConsts];
-  const start = carry.map((value) => materialize(value, context));
+  const all = joinAxes([...consts, ...carry].map(({ tensor }) => varyingAxes(tensor.type)));
+  const start = carry.map((value) => ops.pvary(materialize(value, context), all));
   const active = goesOn(conditionConsts, start);
   const typesOf = (tensors: readonly Tensor[]): TensorType[] => tensors.map(({ type }) => type);
 

@@ -123,6 +123,7 @@ export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
   threefry2x32: pointwise,
   name: pointwise,
   stopGradient: pointwise,
+  pvary: pointwise,
   optimizationBarrier: (ins, params, _context, op) =>
     withFlags(bind(op, tensorsOf(ins), params), flagsOf(ins)),
 

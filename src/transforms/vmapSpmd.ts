@@ -75,6 +75,7 @@ function shardMap(ins: readonly Batched[], params: OpParams["shardMap"], context
     size: shareOf(axes, context),
     spmdAxes: [],
     splitBy: [...context.splitBy, ...axes],
+    varying: params.checked ? [...context.varying, ...axes] : context.varying,
   };
   const { program, batchedOutputs } = batchProgram(body, flagsOf(ins), inner);
   const withBatch = (specs: readonly Spec[], flags: readonly boolean[]) =>
@@ -84,6 +85,7 @@ function shardMap(ins: readonly Batched[], params: OpParams["shardMap"], context
     manual: [...manual, ...names.filter((name) => !manual.includes(name))],
     inSpecs: withBatch(inSpecs, flagsOf(ins)),
     outSpecs: withBatch(outSpecs, batchedOutputs),
+    checked: params.checked,
     body: program,
   });
   return withFlags(outs, batchedOutputs);

@@ -1,12 +1,14 @@
 import { DTypeError } from "../ir/errors.js";
-import { at, formatType } from "../ir/shape.js";
+import { at, formatType, type TensorType } from "../ir/shape.js";
+import { joinAxes, varyingAxes } from "../ir/varying.js";
 import { bind } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { onePlace } from "../trace/place.js";
 import { Tensor } from "../trace/tensor.js";
-import { flattenArgs, traceTree } from "../trace/trace.js";
+import { flattenArgs, type TracedTree, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { checkTypes, scan } from "./scan.js";
+import { markOutputs, settleCarry } from "./varyingTypes.js";
 
 /**
  * Repeats a function of a carried value while a condition on it holds. The number of iterations is known
@@ -14,8 +16,35 @@ import { checkTypes, scan } from "./scan.js";
  */
 export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) => C, init: C): C {
   const carry = flattenArgs(init, "whileLoop");
-  const types = carry.tensors.map(({ type }) => type);
   const structure: tree.Structure = { kind: "array", children: [carry.structure] };
+  const { traced, types } = settleCarry(
+    carry.tensors.map(({ type }) => type),
+    (given) => {
+      const loop = traceLoop(condition, body, carry.structure, structure, given);
+      // Devices that do not leave the loop together have different carries.
+      const leaves = varyingAxes(at(loop.test.program.outputs, 0).type);
+      return [loop, loop.step.program.outputs.map(({ type }) => joinAxes([varyingAxes(type), leaves]))];
+    },
+  );
+  const { test, step } = traced;
+  const params = {
+    condition: test.program,
+    body: markOutputs(step.program, types.map(varyingAxes)),
+    numConditionConsts: test.captures.length,
+    numBodyConsts: step.captures.length,
+  };
+  const operands = [...test.captures, ...step.captures, ...carry.tensors];
+  const results = bind("while", operands, params, onePlace([test.place, step.place]));
+  return tree.unflatten<C>(carry.structure, results);
+}
+
+function traceLoop<C>(
+  condition: (carry: C) => Tensor,
+  body: (carry: C) => C,
+  carry: tree.Structure,
+  structure: tree.Structure,
+  types: readonly TensorType[],
+): { readonly test: TracedTree; readonly step: TracedTree } {
   const test = traceTree(condition, structure, types, "whileLoop");
   const [verdict] = test.program.outputs;
   if (
@@ -28,22 +57,14 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
   }
   const step = traceTree(body, structure, types, "whileLoop");
   tree.checkSameStructure(
-    carry.structure,
+    carry,
     step.outStructure,
     "whileLoop",
     "the carry",
     "the carry that the body returns",
   );
   checkTypes(types, step.program.outputs, "whileLoop");
-  const params = {
-    condition: test.program,
-    body: step.program,
-    numConditionConsts: test.captures.length,
-    numBodyConsts: step.captures.length,
-  };
-  const operands = [...test.captures, ...step.captures, ...carry.tensors];
-  const results = bind("while", operands, params, onePlace([test.place, step.place]));
-  return tree.unflatten<C>(carry.structure, results);
+  return { test, step };
 }
 
 /**

@@ -54,6 +54,20 @@ const total = shardMap((block: Tensor) => lax.psum(np.sum(block, 0), "data"), {
 });
 const f = (a: Tensor) => np.sin(total(np.cos(a)));
 
+const weight = np.array([1, -2]);
+const rows = np.arange(8).reshape([4, 2]).astype("float32");
+const perDevice = (w: Tensor, x: Tensor) => lax.psum(np.sum(x.mul(w)), ["data", "model"]);
+const inSpecs = [P(), P(["data", "model"])] as const;
+const inside = shardMap(grad(perDevice), { mesh, inSpecs, outSpecs: P() });
+const outside = grad(shardMap(perDevice, { mesh, inSpecs, outSpecs: P() }));
+
+const ownCopies = shardMap(grad(perDevice), {
+  mesh,
+  inSpecs,
+  outSpecs: P(["data", "model"]),
+  checkReplication: false,
+});
+
 const block = jit(mlp, {
   mesh,
   inShardings: [tensorParallel, P("data", "model")],
@@ -64,6 +78,15 @@ const block = jit(mlp, {
 const ranks = (a: Tensor) => np.sort(a, 1);
 
 describe("the code of the page", () => {
+  test("takes gradients inside shard maps as it says", async () => {
+    expect(await inside(weight, rows).js()).toEqual([12, 16]);
+    expect(await outside(weight, rows).js()).toEqual([12, 16]);
+    const unsummed = (w: Tensor, v: Tensor) => np.sum(v.mul(w));
+    const alone = shardMap(grad(unsummed), { mesh, inSpecs, outSpecs: P() });
+    expect(await alone(weight, rows).js()).toEqual([12, 16]);
+    expect(await ownCopies(weight, rows).js()).toEqual([0, 4, 8, 12, 16, 20, 24, 28]);
+  });
+
   test("computes what one device computes", async () => {
     const want = grad(loss)(params, x);
     const [got, expected] = [await grads.up.data(), await want.up.data()];

@@ -92,6 +92,7 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   threefry2x32: exact,
   name: exact,
   stopGradient: exact,
+  pvary: exact,
   optimizationBarrier: exact,
   iota: nearest,
   broadcastInDim: exact,

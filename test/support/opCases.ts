@@ -183,6 +183,7 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
   threefry2x32: [{ ins: [u32([3]), u32([3]), u32([3]), u32([3])], params: none }],
   name: [{ ins: [vector], params: { name: "kept" } }],
   stopGradient: anyFloat,
+  pvary: [{ ins: [vector], params: { over: [] } }],
   optimizationBarrier: [{ ins: [vector, i32([])], params: none }],
 
   iota: [{ ins: [], params: { dtype: "int32", shape: [2, 3], dim: 1 } }],
@@ -309,6 +310,7 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
           [[], []],
         ],
         outSpecs: [[["m"], []], [[]]],
+        checked: false,
         body: program([f32([2, 3]), f32([3, 2])], (x, w) => [
           ops.dotGeneral(x, w, { lhsContract: [1], rhsContract: [0] }),
           ops.psum(ops.reduceSum(x, [0]), mesh.axes),

@@ -194,6 +194,7 @@ const otherOps: { readonly [K in OpsOf<"elementwise">]: Expand } = {
   threefry2x32: (b, args) => math.threefry2x32(b, [at(args, 0), at(args, 1)], [at(args, 2), at(args, 3)]),
   name: unchanged,
   stopGradient: unchanged,
+  pvary: unchanged,
 };
 
 const isOther = (op: ElementwiseOp): op is OpsOf<"elementwise"> => opFacts[op].family === "elementwise";

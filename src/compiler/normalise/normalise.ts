@@ -104,6 +104,7 @@ const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K
   threefry2x32: keep,
   name: passOn,
   stopGradient: passOn,
+  pvary: passOn,
   optimizationBarrier: passOn,
 
   iota: keep,

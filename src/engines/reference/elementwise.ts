@@ -166,5 +166,6 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
 
   name: identity,
   stopGradient: identity,
+  pvary: identity,
   optimizationBarrier: identity,
 };

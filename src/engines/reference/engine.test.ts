@@ -101,7 +101,14 @@ describe("the reference engine", () => {
 
   test("refuses a program that is not per-device", () => {
     const engine = createReferenceEngine();
-    const params = { mesh: pair, manual: ["x"], inSpecs: [[[]]], outSpecs: [[[]]], body: double };
+    const params = {
+      mesh: pair,
+      manual: ["x"],
+      checked: false,
+      inSpecs: [[[]]],
+      outSpecs: [[[]]],
+      body: double,
+    };
     const program = buildProgram([type], (emit, x) => emit("shardMap", [x], params));
     expect(() => engine.compile(program, { mesh: single, devices: [0] })).toThrow(/shardMap must be gone/);
   });

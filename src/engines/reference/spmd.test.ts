@@ -15,7 +15,7 @@ describe("shardMap", () => {
   test("splits its operands and puts the results together", () => {
     const body = buildProgram([block], (emit, x) => emit("neg", [x], {}));
     const spec = [["a"], ["b"]];
-    const params = { mesh, manual: ["a", "b"], inSpecs: [spec], outSpecs: [spec], body };
+    const params = { mesh, manual: ["a", "b"], checked: false, inSpecs: [spec], outSpecs: [spec], body };
     const [y] = applyOp("shardMap", [whole], params);
     expect(y?.type.shape).toEqual([4, 6]);
     expect(y && numbersOf(y)).toEqual(range(24).map((i) => -i));
@@ -23,7 +23,14 @@ describe("shardMap", () => {
 
   test("lets the body see its block and the other devices", () => {
     const body = buildProgram([block], (emit, x) => emit("psum", [x], { axes: [b] }));
-    const params = { mesh, manual: ["a", "b"], inSpecs: [[["a"], ["b"]]], outSpecs: [[["a"], []]], body };
+    const params = {
+      mesh,
+      manual: ["a", "b"],
+      checked: false,
+      inSpecs: [[["a"], ["b"]]],
+      outSpecs: [[["a"], []]],
+      body,
+    };
     const [y] = applyOp("shardMap", [whole], params);
     expect(y?.type.shape).toEqual([4, 2]);
     expect(y && numbersOf(y)).toEqual([6, 9, 24, 27, 42, 45, 60, 63]);
@@ -35,7 +42,14 @@ describe("shardMap", () => {
       return [...emit("broadcastInDim", index, { shape: [1], dims: [] }), at(index, 0)];
     });
     const outSpecs = [[["b"]], []];
-    const outs = applyOp("shardMap", [], { mesh, manual: ["a", "b"], inSpecs: [], outSpecs, body });
+    const outs = applyOp("shardMap", [], {
+      mesh,
+      manual: ["a", "b"],
+      checked: false,
+      inSpecs: [],
+      outSpecs,
+      body,
+    });
     expect(outs.map(numbersOf)).toEqual([[0, 1, 2], [0]]);
   });
 
@@ -46,7 +60,14 @@ describe("shardMap", () => {
       return [x, place];
     });
     const spec = [["b", "a"]];
-    const params = { mesh, manual: ["a", "b"], inSpecs: [spec], outSpecs: [spec, spec], body };
+    const params = {
+      mesh,
+      manual: ["a", "b"],
+      checked: false,
+      inSpecs: [spec],
+      outSpecs: [spec, spec],
+      body,
+    };
     const outs = applyOp("shardMap", [hostTensor("int32", [6], range(6))], params);
     expect(outs.map(numbersOf)).toEqual([
       [0, 1, 2, 3, 4, 5],
@@ -56,7 +77,14 @@ describe("shardMap", () => {
 
   test("over some axes of the mesh leaves the others alone", () => {
     const body = buildProgram([tensorType("float32", [2, 6])], (emit, x) => emit("psum", [x], { axes: [a] }));
-    const params = { mesh, manual: ["a"], inSpecs: [[["a"], []]], outSpecs: [[[], []]], body };
+    const params = {
+      mesh,
+      manual: ["a"],
+      checked: false,
+      inSpecs: [[["a"], []]],
+      outSpecs: [[[], []]],
+      body,
+    };
     const [y] = applyOp("shardMap", [whole], params);
     expect(y?.type.shape).toEqual([2, 6]);
     expect(y && numbersOf(y)).toEqual(range(12).map((i) => 2 * i + 12));
@@ -68,13 +96,21 @@ describe("shardMap", () => {
       return [...emit("psum", [alongB], { axes: [a] }), ...emit("axisIndex", [], { axes: [b, a] })];
     });
     const outer = buildProgram([tensorType("float32", [2, 6])], (emit, x) => {
-      const params = { mesh, manual: ["b"], inSpecs: [[[], ["b"]]], outSpecs: [[[], []], []], body: inner };
+      const params = {
+        mesh,
+        manual: ["b"],
+        checked: false,
+        inSpecs: [[[], ["b"]]],
+        outSpecs: [[[], []], []],
+        body: inner,
+      };
       const [sum = x, index = x] = emit("shardMap", [x], params);
       return [sum, ...emit("reshape", [index], { shape: [1] })];
     });
     const params = {
       mesh,
       manual: ["a"],
+      checked: false,
       inSpecs: [[["a"], []]],
       outSpecs: [[[], []], [["a"]]],
       body: outer,
@@ -89,9 +125,10 @@ describe("shardMap", () => {
     const inner = buildProgram([tensorType("float32", [1, 6])], (_emit, x) => [x]);
     const specs = { inSpecs: [[["a"], []]], outSpecs: [[["a"], []]] };
     const outer = buildProgram([tensorType("float32", [2, 6])], (emit, x) =>
-      emit("shardMap", [x], { mesh, manual: ["a"], ...specs, body: inner }),
+      emit("shardMap", [x], { mesh, manual: ["a"], checked: false, ...specs, body: inner }),
     );
-    const run = () => applyOp("shardMap", [whole], { mesh, manual: ["a"], ...specs, body: outer });
+    const run = () =>
+      applyOp("shardMap", [whole], { mesh, manual: ["a"], checked: false, ...specs, body: outer });
     expect(run).toThrow(AxisError);
     expect(run).toThrow(/axis "a" is already mapped/);
   });

@@ -265,6 +265,7 @@ function sameStatus(eqn: Eqn, result: number): Atom | undefined {
     case "abs":
     case "name":
     case "stopGradient":
+    case "pvary":
     case "reshape":
     case "transpose":
     case "reverse":

@@ -2,7 +2,7 @@ import { isFloat } from "../../ir/dtype.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
 import { at, normalizeDim } from "../../ir/shape.js";
-import { lookUpAxes } from "../../trace/axes.js";
+import { checkedAxes, lookUpAxes } from "../../trace/axes.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
@@ -11,23 +11,27 @@ import * as tree from "../../trace/tree.js";
 /** One mesh axis or several; several count as one, row-major in the order given. */
 export type AxisNames = string | readonly string[];
 
-/** Applies a function to every leaf of a tree; numbers become tensors. */
-function onLeaves<T>(values: T, caller: string, fn: (x: Tensor) => Tensor): T {
+/**
+ * Applies a function to every leaf of a tree; numbers become tensors. Where types say along which axes values
+ * differ, those that are equal along `axes` are marked first: each device takes part with a copy of its own.
+ */
+function onLeaves<T>(values: T, axes: readonly MeshAxis[], caller: string, fn: (x: Tensor) => Tensor): T {
+  const checked = checkedAxes(axes);
   return tree.mapWithPath<T, unknown, Tensor>(
-    (path, leaf) => fn(leafTensor(leaf, caller, path)),
+    (path, leaf) => fn(ops.pvary(leafTensor(leaf, caller, path), checked)),
     values,
   ) as T;
 }
 
 /**
  * The sum over the devices along axes, on all of them. A plain number is summed at trace time, so
- * `psum(1, "data")` is the axis size as a number; of bools it counts those that are true. Sum forward, sum
- * backward.
+ * `psum(1, "data")` is the axis size as a number; of bools it counts those that are true. Backward, the cotangent
+ * of the sum goes to all devices; without the replication check every device has one, and they add up.
  */
 export function psum<T>(values: T, axes: AxisNames): T {
   const found = lookUpAxes(axes, "psum");
   if (typeof values === "number") return (values * axesSize(found)) as T;
-  return onLeaves(values, "psum", (x) => {
+  return onLeaves(values, found, "psum", (x) => {
     const terms = x.dtype === "bool" ? ops.convert(x, "int32") : x;
     return ops.psum(terms, found);
   });
@@ -37,22 +41,47 @@ export function psum<T>(values: T, axes: AxisNames): T {
 export function pmean<T>(values: T, axes: AxisNames): T {
   const found = lookUpAxes(axes, "pmean");
   if (typeof values === "number") return values;
-  return onLeaves(values, "pmean", (x) => {
+  return onLeaves(values, found, "pmean", (x) => {
     const float = isFloat(x.dtype) ? x : ops.convert(x, "float32");
     return ops.div(ops.psum(float, found), axesSize(found));
   });
 }
 
+/**
+ * The same values, marked as ones that may differ along axes: equal forward, their sum backward. In a shard map with
+ * the replication check it happens by itself where a value that all devices share meets one that differs; without
+ * the check nothing has to be marked.
+ */
+export function pvary<T>(values: T, axes: AxisNames): T {
+  return onLeaves(values, lookUpAxes(axes, "pvary"), "pvary", (x) => x);
+}
+
+/** Options of {@link pcast}. */
+export interface PcastOptions {
+  /** What the values become. */
+  readonly to: "varying";
+}
+
+/** JAX's newer name of {@link pvary}. */
+export function pcast<T>(values: T, axes: AxisNames, { to }: PcastOptions): T {
+  if (to !== "varying") {
+    throw new ValueError(
+      `[pcast] to must be "varying", got ${JSON.stringify(to)}: use lax.psum, pmean or pmax to make values equal`,
+    );
+  }
+  return pvary(values, axes);
+}
+
 /** The largest value over the devices along axes, on all of them. */
 export function pmax<T>(values: T, axes: AxisNames): T {
   const found = lookUpAxes(axes, "pmax");
-  return onLeaves(values, "pmax", (x) => ops.pmax(x, found));
+  return onLeaves(values, found, "pmax", (x) => ops.pmax(x, found));
 }
 
 /** The smallest value over the devices along axes, on all of them. */
 export function pmin<T>(values: T, axes: AxisNames): T {
   const found = lookUpAxes(axes, "pmin");
-  return onLeaves(values, "pmin", (x) => ops.pmin(x, found));
+  return onLeaves(values, found, "pmin", (x) => ops.pmin(x, found));
 }
 
 /** Options of {@link allGather}. */
@@ -70,7 +99,7 @@ export function allGather<T>(
   { dim = 0, tiled = false }: AllGatherOptions = {},
 ): T {
   const found = lookUpAxes(axes, "allGather");
-  return onLeaves(values, "allGather", (x) => {
+  return onLeaves(values, found, "allGather", (x) => {
     if (tiled) return ops.allGather(x, found, normalizeDim(dim, x.ndim, "allGather"));
     const place = normalizeDim(dim, x.ndim + 1, "allGather");
     return ops.allGather(
@@ -96,7 +125,7 @@ export function psumScatter<T>(
   { dim = 0, tiled = false }: PsumScatterOptions = {},
 ): T {
   const found = lookUpAxes(axes, "psumScatter");
-  return onLeaves(values, "psumScatter", (x) => {
+  return onLeaves(values, found, "psumScatter", (x) => {
     const d = normalizeDim(dim, x.ndim, "psumScatter");
     if (!tiled) checkAxisSized(x, d, found, "psumScatter");
     const block = ops.psumScatter(x, found, d);
@@ -116,7 +145,7 @@ export function ppermute<T>(
   permutation: readonly (readonly [source: number, target: number])[],
 ): T {
   const found = lookUpAxes(axes, "ppermute");
-  return onLeaves(values, "ppermute", (x) => ops.ppermute(x, found, permutation));
+  return onLeaves(values, found, "ppermute", (x) => ops.ppermute(x, found, permutation));
 }
 
 /** Sends each device's block `shift` places along a ring; negative shifts go the other way. */
@@ -146,7 +175,7 @@ export function allToAll<T>(
   { tiled = false }: AllToAllOptions = {},
 ): T {
   const found = lookUpAxes(axes, "allToAll");
-  return onLeaves(values, "allToAll", (x) => {
+  return onLeaves(values, found, "allToAll", (x) => {
     const from = normalizeDim(splitDim, x.ndim, "allToAll");
     const to = normalizeDim(concatDim, x.ndim, "allToAll");
     if (tiled) return ops.allToAll(x, found, from, to);
@@ -158,7 +187,8 @@ export function allToAll<T>(
 
 /** This device's position along axes, as an int32 scalar. */
 export function axisIndex(axes: AxisNames): Tensor {
-  return ops.axisIndex(lookUpAxes(axes, "axisIndex"));
+  const found = lookUpAxes(axes, "axisIndex");
+  return ops.pvary(ops.axisIndex(found), checkedAxes(found));
 }
 
 /** The number of devices along axes. */

@@ -227,6 +227,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   threefry2x32: elementwise,
   name: elementwise,
   stopGradient: elementwise,
+  pvary: elementwise,
   optimizationBarrier: (_, ins) => {
     const b = new RuleBuilder();
     const dims = ins.map(({ shape }) => b.dims(shape));

@@ -290,6 +290,9 @@ class Partitioner {
         const spec = this.shardings.get(out);
         return [{ kind: "blocks", block: this.move(at(ins, 0), spec, eqn, out.type), spec }];
       }
+      case "pvary":
+        // What it says matters to differentiation alone.
+        return [at(ins, 0)];
       case "optimizationBarrier": {
         const blocks = ops.optimizationBarrier(ins.map(({ block }) => block));
         return blocks.map((block, i) => ({ kind: "blocks", block, spec: at(ins, i).spec }));

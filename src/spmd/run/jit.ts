@@ -1,5 +1,6 @@
 import { formatSpec, meshShape } from "../../ir/mesh.js";
 import { formatType } from "../../ir/shape.js";
+import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -48,8 +49,10 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     const mesh = currentMesh();
     const key = [
       tree.formatStructure(flat.structure),
-      flat.tensors.map(({ type }) => formatType(type)).join(),
-      boundAxes().map((axis) => `${axis.name}=${axis.size}`),
+      flat.tensors
+        .map(({ type }) => formatType(type) + varyingAxes(type).map((axis) => `~${axis.name}`))
+        .join(),
+      boundAxes().map((axis) => `${axis.name}=${axis.size}${axis.checked ? "" : "?"}`),
       // Constraints in the function are those of the surrounding mesh.
       mesh ? targetKey(mesh.place) : "",
       ...positions(options.staticArgnums, args.length).map((i) => staticKey(args[i])),

@@ -1,12 +1,14 @@
 import { ShardingError } from "../../ir/errors.js";
 import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
-import { at, formatType } from "../../ir/shape.js";
+import { at, formatType, withShape } from "../../ir/shape.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
 import { onePlace } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
+import { markOutputs } from "../../transforms/varyingTypes.js";
 import { type Mesh, unknownAxis } from "../mesh/mesh.js";
 import { PartitionSpec, replicatedSpec, resolveSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
 import { varyingOutputs } from "../partition/replication.js";
@@ -53,11 +55,15 @@ export function shardMap<A extends readonly unknown[], R>(
         at(paths, i),
       );
     });
-    const types = flat.tensors.map(({ type }, i) => ({
-      dtype: type.dtype,
-      shape: blockShape(type.shape, at(specs, i), mesh),
-    }));
-    const axes = mesh.axes.filter(({ name }) => manual.includes(name));
+    const splitBy = (spec: Spec) =>
+      mesh.axes.filter(({ name }) => checkReplication && spec.flat().includes(name));
+    const types = flat.tensors.map(({ type }, i) => {
+      const block = withShape(type, blockShape(type.shape, at(specs, i), mesh));
+      return varyingAlong(block, joinAxes([varyingAxes(type), splitBy(at(specs, i))]));
+    });
+    const axes = mesh.axes
+      .filter(({ name }) => manual.includes(name))
+      .map((axis) => ({ ...axis, checked: checkReplication }));
     const traced = withAxes(axes, () => traceTree(fn, flat.structure, types, "shardMap"));
     const captured = traced.captures.map((tensor) => replicatedSpec(tensor.ndim));
     const allIn = [...captured, ...specs];
@@ -68,7 +74,9 @@ export function shardMap<A extends readonly unknown[], R>(
       manual,
       inSpecs: allIn,
       outSpecs: allOut,
-      body: traced.program,
+      checked: checkReplication,
+      // Copies that are laid side by side have cotangents of their own.
+      body: markOutputs(traced.program, allOut.map(splitBy)),
     };
     const place = onePlace([mesh.place, traced.place]);
     const results = bind("shardMap", [...traced.captures, ...flat.tensors], params, place);

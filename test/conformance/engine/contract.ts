@@ -142,7 +142,14 @@ export function describeContract(open: (numDevices: number) => Engine): void {
 
     test("a program that is not per-device is refused", () => {
       const engine = newEngine();
-      const params = { mesh: pair, manual: ["x"], inSpecs: [[[]]], outSpecs: [[[]]], body: double };
+      const params = {
+        mesh: pair,
+        manual: ["x"],
+        checked: false,
+        inSpecs: [[[]]],
+        outSpecs: [[[]]],
+        body: double,
+      };
       const halves = { body: double, forward: double, backward: double, numCaptures: 0, numResiduals: 0 };
       const programs = {
         shardMap: buildProgram([type], (emit, x) => emit("shardMap", [x], params)),

@@ -256,6 +256,7 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   ],
   name: [opCase("name", [f32([3], 1)], { name: "kept" })],
   stopGradient: [opCase("stopGradient", [f32([3], 1)], {})],
+  pvary: [],
   optimizationBarrier: [opCase("optimizationBarrier", [f32([3], 1), i32(1, 2)], {})],
 
   iota: numbers.flatMap((dtype) => [
