@@ -287,7 +287,21 @@ export const communicationPrograms: readonly CommunicationProgram[] = [
     [f32(2, 3, 128, 128), f32(8, 256, 128)],
     grid([P("stage", null, "fsdp"), P(null, "fsdp")], P("stage", null, "fsdp")),
   ),
+  program(
+    "shift by slice and concatenate",
+    256,
+    (x: Tensor) => np.concatenate([np.zeros([1, 64]), lax.sliceInDim(x, 0, 127)], 0),
+    [x128],
+    line([d], d),
+  ),
   program("roll", 256, (x: Tensor) => np.roll(x, 1, 0), [x128], line([d], d)),
+  program(
+    "shift by a row in front",
+    256,
+    (x: Tensor, row: Tensor) => np.concatenate([row, lax.sliceInDim(x, 0, 127)], 0),
+    [x128, f32(1, 64)],
+    line([d, whole], d),
+  ),
   program(
     "differences of neighbours",
     28_672,
@@ -316,6 +330,7 @@ export const communicationPrograms: readonly CommunicationProgram[] = [
     [f32(16, 64, 32), f32(3, 32, 32)],
     line([d, whole], d),
   ),
+  program("sort along the split dim", 28_672, (x: Tensor) => np.sort(x, 0), [f32(256, 128)], line([d], d)),
   program("sort along another dim", 0, (x: Tensor) => np.sort(x, 1), [f32(256, 128)], line([d], d)),
   program(
     "argmax over a split dim",

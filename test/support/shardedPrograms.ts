@@ -269,6 +269,20 @@ const steps: Readonly<Record<string, RandomStep>> = {
     const on = (value: number) => x.shape.map((_, e) => (e === d ? value : 0));
     return ops.pad(kept, Tensor.scalar(0, x.dtype), { low: on(1), high: on(0), interior: on(0) });
   },
+  prepend: ({ x, y, pick }) => {
+    const d = pick(x.ndim);
+    const n = at(x.shape, d);
+    const count = pick(n);
+    if (count === 0) return x;
+    const shape = x.shape.map((size, e) => (e === d ? count : size));
+    const rows = [
+      ops.zeros({ dtype: x.dtype, shape }),
+      ops.full(shape, 2, x.dtype),
+      ops.broadcastInDim(ops.reduceSum(y, allDims(y)), shape, []),
+      half(ops.sliceDim(x, d, 0, count)),
+    ];
+    return ops.concatenate([at(rows, pick(rows.length)), ops.sliceDim(x, d, 0, n - count)], d);
+  },
   padding: ({ x, pick }) => {
     const d = pick(x.ndim);
     const on = (value: number) => x.shape.map((_, e) => (e === d ? value : 0));

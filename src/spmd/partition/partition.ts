@@ -42,7 +42,9 @@ import {
   segment,
   sourceSpec,
   type Value,
+  zeroRows,
 } from "./segments.js";
+import { setAside } from "./setAside.js";
 
 /** A per-device program and how its inputs and outputs are split. */
 export interface PartitionedProgram {
@@ -126,6 +128,10 @@ function choose(wanted: Wanted, actual: Spec): Spec {
   return wanted.atLeast.flat().length > actual.flat().length ? wanted.atLeast : actual;
 }
 
+function isZeros({ op, ins }: Eqn): boolean {
+  return op === "broadcastInDim" && ins.every((atom) => atom.kind === "literal" && atom.value === 0);
+}
+
 /** A sum over devices. */
 interface Sum {
   /** What this device added to it. */
@@ -147,8 +153,8 @@ class Partitioner {
   private manual: readonly string[] = [];
 
   constructor(
-    private readonly mesh: MeshShape,
-    private readonly shardings: Shardings,
+    readonly mesh: MeshShape,
+    readonly shardings: Shardings,
   ) {}
 
   /** The per-device form of a program with the given specs. */
@@ -201,12 +207,20 @@ class Partitioner {
       if (atom.kind === "var") values.set(atom.id, blocks);
       return blocks;
     };
+    const zeros = new Set(program.eqns.flatMap((eqn) => (isZeros(eqn) ? eqn.outs.map(({ id }) => id) : [])));
+    const operandsOf = (eqn: Eqn): Value[] => {
+      if (eqn.op === "add")
+        return eqn.ins.map((atom) => (isPadded(read(atom)) ? read(atom) : settled(atom, eqn)));
+      if (eqn.op !== "concatenate") return eqn.ins.map(read);
+      const { dim } = eqn.params;
+      const rows = eqn.ins.map((atom) =>
+        atom.kind === "var" && zeros.has(atom.id) ? zeroRows(atom.type, dim) : read(atom),
+      );
+      return this.alikeRows(rows, eqn);
+    };
     for (const eqn of program.eqns) {
       const outs = atSource(eqn.source, (): readonly Value[] => {
-        const operands =
-          eqn.op === "add"
-            ? eqn.ins.map((atom) => (isPadded(read(atom)) ? read(atom) : settled(atom, eqn)))
-            : eqn.ins.map(read);
+        const operands = operandsOf(eqn);
         const moved = eqn.outs[0] && segment(eqn, operands, eqn.outs[0].type);
         if (moved) return [moved];
         return this.apply(
@@ -219,6 +233,18 @@ class Partitioner {
       });
     }
     return program.outputs.map((atom) => settled(atom));
+  }
+
+  /** Operands of which every device has all, cut to its share of the dims along which others are split. */
+  private alikeRows(values: readonly Value[], eqn: Eqn<"concatenate">): Value[] {
+    const { dim } = eqn.params;
+    const specs = values.map((value) => (value.kind === "segments" ? sourceSpec(value) : value.spec));
+    const split = specs.find((spec) => (spec[dim] ?? []).length > 0);
+    const spec = split?.map((axes, d) => (d === dim ? [] : axes));
+    return values.map((value, i) => {
+      if (!spec || value.kind === "segments" || value.spec.flat().length > 0) return value;
+      return { kind: "blocks", block: this.move(value, spec, eqn, at(eqn.ins, i).type), spec };
+    });
   }
 
   /** Carries out a chain of row movements. */
@@ -342,7 +368,7 @@ class Partitioner {
       ),
     ];
     const assigned = usableAxes(
-      assignAxes(wishes, rule.factors),
+      setAside(eqn, ins, rule, assignAxes(wishes, rule.factors), this),
       [...rule.operands, ...rule.results].flat(),
       rule.factors,
       mesh,

@@ -1,5 +1,5 @@
 import { isFloat } from "../../ir/dtype.js";
-import { type MeshShape, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
+import { type DimAxes, type MeshShape, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
 import type { Eqn } from "../../ir/program.js";
 import { at, type Shape, type TensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
@@ -13,7 +13,7 @@ export interface Blocks {
   readonly spec: Spec;
 }
 
-/** Part of a row of rows: a range of some split tensor along a dim, or zeros. */
+/** Part of a row of rows: a range along a dim of some tensor, split or on every device, or zeros. */
 interface Piece {
   readonly source: Blocks | null;
   readonly start: number;
@@ -64,11 +64,8 @@ export function segment(eqn: Eqn, ins: readonly Value[], type: TensorType): Segm
   const dim = movedDim(eqn);
   if (dim === undefined) return undefined;
   const operands = eqn.op === "pad" ? ins.slice(0, 1) : ins;
-  const isSplit = (value: Value) =>
-    value.kind === "segments"
-      ? value.dim === dim && value.base === undefined
-      : (value.spec[dim] ?? []).length > 0;
-  if (!operands.every(isSplit)) return undefined;
+  const isRow = (value: Value) => value.kind === "blocks" || (value.dim === dim && value.base === undefined);
+  if (!operands.every(isRow) || !operands.some((value) => rowAxes(value, dim).length > 0)) return undefined;
   const lists = operands.map((value, i) => piecesOf(value, at(at(eqn.ins, i).type.shape, dim)));
   if (eqn.op === "concatenate") return consistent({ kind: "segments", type, dim, pieces: lists.flat() });
   const pieces = at(lists, 0);
@@ -88,6 +85,16 @@ export function segment(eqn: Eqn, ins: readonly Value[], type: TensorType): Segm
   return { kind: "segments", type, dim, pieces: [...zeros(low), ...kept, ...zeros(high)] };
 }
 
+/** The axes that split a value along a dim, or the tensors that it is put together from. */
+function rowAxes(value: Value, dim: number): DimAxes {
+  return (value.kind === "segments" ? sourceSpec(value) : value.spec)[dim] ?? [];
+}
+
+/** Rows of zeros, which nobody has to send. */
+export function zeroRows(type: TensorType, dim: number): Segments {
+  return { kind: "segments", type, dim, pieces: [{ source: null, start: 0, length: at(type.shape, dim) }] };
+}
+
 function piecesOf(value: Value, length: number): readonly Piece[] {
   return value.kind === "segments" ? value.pieces : [{ source: value, start: 0, length }];
 }
@@ -102,12 +109,16 @@ function cut(pieces: readonly Piece[], start: number, limit: number): Piece[] {
   });
 }
 
-/** Exchanges need all sources split the same way. */
+/** Exchanges need all sources split the same way, apart from those that every device has all rows of. */
 function consistent(segments: Segments): Segments | undefined {
-  const specs = new Set(
-    segments.pieces.flatMap(({ source }) => (source ? [JSON.stringify(source.spec)] : [])),
-  );
-  return specs.size === 1 ? segments : undefined;
+  const spec = sourceSpec(segments);
+  const isAlike = ({ source }: Piece) =>
+    !source ||
+    segments.type.shape.every((_, d) => {
+      const axes = source.spec[d] ?? [];
+      return (d === segments.dim && axes.length === 0) || axes.join() === (spec[d] ?? []).join();
+    });
+  return segments.pieces.every(isAlike) ? segments : undefined;
 }
 
 /**
@@ -134,9 +145,11 @@ export function isPadded(value: Value): boolean {
   return value.kind === "segments" && value.pieces.some(({ source }) => source === null);
 }
 
-/** The spec that all sources have; whole where there are only zeros. */
-export function sourceSpec({ pieces, type }: Segments): Spec {
-  return pieces.find(({ source }) => source)?.source?.spec ?? type.shape.map(() => []);
+/** The spec that all sources with split rows have; whole where there are none. */
+export function sourceSpec({ pieces, type, dim }: Segments): Spec {
+  const sources = pieces.flatMap(({ source }) => source ?? []);
+  const split = sources.find(({ spec }) => (spec[dim] ?? []).length > 0);
+  return (split ?? sources[0])?.spec ?? type.shape.map(() => []);
 }
 
 /** Two rows of pieces as one, unless both have rows at the same place. */
@@ -182,7 +195,9 @@ interface Run {
  */
 export function exchange(segments: Segments, mesh: MeshShape): Blocks | undefined {
   const { dim, pieces } = segments;
-  const sources = new Set(pieces.flatMap(({ source }) => source ?? []));
+  const sources = new Set(
+    pieces.flatMap(({ source }) => (source && (source.spec[dim] ?? []).length > 0 ? [source] : [])),
+  );
   const [first] = sources;
   if (!first) return undefined;
   const axes = at(first.spec, dim);
@@ -256,7 +271,8 @@ function findRuns(pieces: readonly Piece[], dim: number, n: number, rows: number
       if (!from) continue;
       const { source } = from;
       const size = at(source.block.shape, dim);
-      const [sender, offset] = [Math.floor(from.row / size), from.row % size];
+      const isHere = (source.spec[dim] ?? []).length === 0;
+      const [sender, offset] = isHere ? [p, from.row] : [Math.floor(from.row / size), from.row % size];
       const shift = (((sender - p) % n) + n) % n;
       const known = moves.find((m) => m.source === source && m.shift === shift && m.offset === offset);
       if (known) known.receivers.push(p);
