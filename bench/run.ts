@@ -5,6 +5,7 @@
  */
 import { collectives } from "./collectives.js";
 import { communication } from "./communication.js";
+import { eager } from "./eager.js";
 import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
 import { matmul } from "./matmul.js";
@@ -14,6 +15,7 @@ import { pipeline } from "./pipeline.js";
 const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   matmul,
   kernels,
+  eager,
   collectives,
   communication,
   pipeline,

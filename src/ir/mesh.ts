@@ -27,12 +27,12 @@ export type DimConstraint = DimAxes | "unconstrained";
 
 /** Whether two specs split every dim over the same axes. */
 export function sameSpec(a: Spec, b: Spec): boolean {
-  const key = (spec: Spec) =>
-    spec
-      .map((axes) => axes.join())
-      .join("|")
-      .replace(/\|+$/, "");
-  return key(a) === key(b);
+  const rank = Math.max(a.length, b.length);
+  for (let dim = 0; dim < rank; dim++) {
+    const [left, right] = [a[dim] ?? [], b[dim] ?? []];
+    if (left.length !== right.length || left.some((axis, i) => axis !== right[i])) return false;
+  }
+  return true;
 }
 
 /** The number of devices (or positions) that the axes span together. */

@@ -100,7 +100,9 @@ export function numberType(dtype: DType): DType {
 }
 
 /** The shape that tensors are broadcast to: aligned at the last dim, sizes equal or 1. */
-export function broadcastShape(shapes: readonly Shape[], caller: string): number[] {
+export function broadcastShape(shapes: readonly Shape[], caller: string): readonly number[] {
+  const [first] = shapes;
+  if (first && shapes.every((shape) => sameNumbers(shape, first))) return first;
   const rank = Math.max(0, ...shapes.map((shape) => shape.length));
   return range(rank).map((d) => {
     const sizes = shapes.map((shape) => shape[d - rank + shape.length] ?? 1);

@@ -133,7 +133,7 @@ export function broadcastTo(value: TensorLike, shape: ShapeLike): Tensor {
 
 /** The shape that tensors of the given shapes are broadcast to. */
 export function broadcastShapes(...shapes: readonly Shape[]): number[] {
-  return broadcastShape(shapes, "broadcastShapes");
+  return [...broadcastShape(shapes, "broadcastShapes")];
 }
 
 /** Tensors repeated to their common shape. */

@@ -72,7 +72,7 @@ function sampler(
 ): (key: Tensor, shape?: ShapeLike, dtype?: DTypeOption) => Tensor {
   return (key, shape = [], dtype) => {
     const [sizes, type] = check(key, shape, dtype, `random.${name}`);
-    return atOnce([key], (words) => draw(words, sizes, type));
+    return atOnce([key], (words) => draw(words, sizes, type), `random.${name} ${type}[${sizes}]`);
   };
 }
 
@@ -88,7 +88,8 @@ export function uniform(key: Tensor, shape: ShapeLike = [], options: UniformOpti
   const [sizes, dtype] = check(key, shape, options, "random.uniform");
   const [low, high] = [bound(minval, dtype), bound(maxval, dtype)];
   checkBroadcast([low, high], sizes, "random.uniform");
-  return atOnce([key, low, high], (words, from, to) => uniformIn(words, sizes, dtype, from, to));
+  const draw = (words: Tensor, from: Tensor, to: Tensor) => uniformIn(words, sizes, dtype, from, to);
+  return atOnce([key, low, high], draw, `random.uniform ${dtype}[${sizes}]`);
 }
 
 /** Normally distributed values with mean 0 and variance 1. */

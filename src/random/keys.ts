@@ -1,8 +1,11 @@
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { InternalError, ShapeError, ValueError } from "../ir/errors.js";
+import type { Program } from "../ir/program.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf } from "../ir/shape.js";
 import { type ShapeLike, toShape } from "../numpy/operands.js";
-import { callProgram, isTracing, traceFlat } from "../trace/builder.js";
+import { callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
+import { typesKey } from "../trace/opKey.js";
 import * as ops from "../trace/ops.js";
+import { currentRuntime } from "../trace/runtime.js";
 import { Tensor } from "../trace/tensor.js";
 
 /**
@@ -37,11 +40,12 @@ export function key(seed: number | Tensor): Tensor {
 export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
   checkKey(parent, "random.split");
   const shape = drawnShape(num, "random.split");
-  return atOnce([parent], (words) => {
+  const draw = (words: Tensor) => {
     const [first, second] = hash(words, shape);
     const column = [...shape, 1];
     return ops.concatenate([ops.reshape(first, column), ops.reshape(second, column)], shape.length);
-  });
+  };
+  return atOnce([parent], draw, `random.split [${shape}]`);
 }
 
 /** A new key from a key and a number, such as the number of a step or a device. @param data 0 … 2³² − 1 */
@@ -50,18 +54,17 @@ export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
   if (typeof data === "number" && !(Number.isInteger(data) && data >= 0 && data < 2 ** 32)) {
     throw new ValueError(`[random.foldIn] data ${data} is not a whole number from 0 to 2^32 - 1`);
   }
-  const word =
-    typeof data === "number" ? Tensor.scalar(data, "uint32") : asWord(data, "random.foldIn", "data");
-  return atOnce([parent, word], (words, counter) =>
-    joinWords(...ops.threefry2x32(wordOf(words, 0), wordOf(words, 1), Tensor.scalar(0, "uint32"), counter)),
-  );
+  const word = typeof data === "number" ? newWord(data) : asWord(data, "random.foldIn", "data");
+  const hashed = (words: Tensor, counter: Tensor) =>
+    joinWords(...ops.threefry2x32(wordOf(words, 0), wordOf(words, 1), Tensor.scalar(0, "uint32"), counter));
+  return atOnce([parent, word], hashed, "random.foldIn");
 }
 
 /** Uniformly distributed 32-bit numbers as uint32. */
 export function bits(parent: Tensor, shape: ShapeLike = []): Tensor {
   checkKey(parent, "random.bits");
   const sizes = drawnShape(shape, "random.bits");
-  return atOnce([parent], (words) => randomWords(words, sizes));
+  return atOnce([parent], (words) => randomWords(words, sizes), `random.bits [${sizes}]`);
 }
 
 /** {@link bits} without checks, for samplers. */
@@ -95,6 +98,12 @@ function joinWords(first: Tensor, second: Tensor): Tensor {
   return ops.concatenate([ops.broadcastInDim(first, [1], []), ops.broadcastInDim(second, [1], [])], 0);
 }
 
+/** A number as an operand; outside of traced functions not as a constant, which would make a program for each. */
+function newWord(value: number): Tensor {
+  if (isTracing()) return Tensor.scalar(value, "uint32");
+  return Tensor.fromHost({ dtype: "uint32", shape: [] }, Uint32Array.of(value));
+}
+
 function asWord(value: Tensor, caller: string, what: string): Tensor {
   if (value.ndim !== 0 || (value.dtype !== "int32" && value.dtype !== "uint32")) {
     throw new ValueError(
@@ -125,20 +134,40 @@ export function drawnShape(shape: ShapeLike, caller: string): Shape {
 /**
  * Runs `fn` on tensors as one program instead of op by op; inside a traced function it is recorded there.
  * Scalar constants stay constants.
+ *
+ * @param what tells `fn` from all other functions but for types and constants, so that it is traced only once
  */
-export function atOnce<A extends readonly Tensor[]>(ins: readonly [...A], fn: (...ins: A) => Tensor): Tensor {
+export function atOnce<A extends readonly Tensor[]>(
+  ins: readonly [...A],
+  fn: (...ins: A) => Tensor,
+  what?: string,
+): Tensor {
   if (isTracing()) return fn(...ins);
   const isConstant = (tensor: Tensor) => tensor.node.kind === "literal";
   const operands = ins.filter((tensor) => !isConstant(tensor));
-  const { program, captures } = traceFlat(
-    (args) => {
-      const rest = args.values();
-      const all: readonly Tensor[] = ins.map((tensor) =>
-        isConstant(tensor) ? tensor : (rest.next().value ?? tensor),
-      );
-      return [fn(...(all as A))];
-    },
-    operands.map(({ type }) => type),
-  );
+  const trace = () =>
+    traceFlat(
+      (args) => {
+        const rest = args.values();
+        const all: readonly Tensor[] = ins.map((tensor) =>
+          isConstant(tensor) ? tensor : (rest.next().value ?? tensor),
+        );
+        return [fn(...(all as A))];
+      },
+      operands.map(({ type }) => type),
+    );
+  if (what !== undefined) {
+    return at(
+      currentRuntime().run(`${what}${typesKey(ins)}`, () => closed(trace(), what), operands),
+      0,
+    );
+  }
+  const { program, captures } = trace();
   return at(callProgram(program, [...captures, ...operands]), 0);
+}
+
+/** The program of a function that reads nothing but its arguments: what it captured would be kept with it. */
+function closed({ program, captures }: Traced, what: string): Program {
+  if (captures.length > 0) throw new InternalError(`[${what}] reads ${captures[0]} besides its arguments`);
+  return program;
 }

@@ -12,11 +12,16 @@ export function opKey<K extends OpName>(
   params: OpParams[K],
 ): string | undefined {
   if (isProgramOp(op)) return undefined;
-  let key: string = op;
+  const rest = JSON.stringify(params);
+  return `${op}${rest === "{}" ? "" : rest}${typesKey(ins)}`;
+}
+
+/** The part of a key that tells operands apart: types, and the values of scalar constants. */
+export function typesKey(ins: readonly Tensor[]): string {
+  let key = "";
   for (const { node, type } of ins) {
     key += ` ${type.dtype}[${type.shape.join()}]`;
     if (node.kind === "literal") key += Object.is(node.literal.value, -0) ? "=-0" : `=${node.literal.value}`;
   }
-  const rest = JSON.stringify(params);
-  return rest === "{}" ? key : `${key} ${rest}`;
+  return key;
 }

@@ -18,6 +18,9 @@ import { byteLength, type InlineMemory } from "./memory.js";
  */
 const SMALL_BYTES = 4096;
 
+/** Programs whose runs need so little besides large values keep it, instead of taking it for every run. */
+const KEPT_BYTES = 16_384;
+
 /** Makes a matrix product ready to be called with addresses. */
 export type PrepareGemm = (step: GemmStep) => PreparedGemm;
 
@@ -30,6 +33,11 @@ interface Argument {
   readonly offset: number;
 }
 
+const isSmall = (type: TensorType): boolean => byteLength(type) < SMALL_BYTES;
+
+/** What a value takes of the memory of a run. */
+const smallBytes = (type: TensorType): number => (isSmall(type) ? roundUp(byteLength(type)) : 0);
+
 /** A program whose kernels are ready to be called on this thread. */
 export class InlineProgram {
   private readonly runner: StepRunner;
@@ -37,43 +45,47 @@ export class InlineProgram {
   private readonly inputs: readonly Argument[];
   private readonly outputs: readonly Argument[];
   private readonly arena: readonly { readonly slot: number; readonly offset: number }[];
-  /** What a run takes besides large values: small ones and intermediate values. */
+  /** What a run needs besides large values: small ones and intermediate values. */
   private readonly runBytes: number;
+  /** Where that is, if the program keeps it. */
+  private readonly kept: number | undefined;
   private readonly watched: Watch;
 
   private constructor(
     compiled: CompiledProgram,
     private readonly memory: InlineMemory,
-    private readonly constants: Block,
+    private readonly own: Block,
     prepareGemm: PrepareGemm,
   ) {
     const { slots } = compiled;
     const { buffer } = memory.memory;
-    memory.bytes.set(compiled.constants, constants.address);
-    const tableAddress = constants.address + roundUp(compiled.constants.byteLength);
+    const constants = own.address;
+    memory.bytes.set(compiled.constants, constants);
+    const tableAddress = constants + roundUp(compiled.constants.byteLength);
     this.table = new Int32Array(buffer, tableAddress, slots.length);
     slots.forEach((slot, i) => {
-      if (slot.kind === "constant") this.table[i] = constants.address + slot.offset;
+      if (slot.kind === "constant") this.table[i] = constants + slot.offset;
     });
     this.arena = slots.flatMap((slot, i) =>
       slot.kind === "arena" ? [{ slot: i, offset: slot.offset }] : [],
     );
     let offset = roundUp(compiled.arenaBytes);
     const argument = (kind: "input" | "output", type: TensorType, index: number): Argument => {
-      const own = slots.flatMap((slot, i) => (slot.kind === kind && slot.index === index ? [i] : []));
-      const small = byteLength(type) < SMALL_BYTES;
+      const slotsOf = slots.flatMap((slot, i) => (slot.kind === kind && slot.index === index ? [i] : []));
       const place = offset;
-      if (small) offset += roundUp(byteLength(type));
-      return { type, slots: own, small, offset: place };
+      offset += smallBytes(type);
+      return { type, slots: slotsOf, small: isSmall(type), offset: place };
     };
     this.inputs = compiled.inputs.map(({ type }, i) => argument("input", type, i));
     this.outputs = compiled.outputs.map(({ type }, i) => argument("output", type, i));
     this.runBytes = offset;
+    const end = tableAddress + roundUp(4 * slots.length);
+    this.kept = end + offset <= own.address + own.bytes ? end : undefined;
     const imports = kernelImports(memory.memory);
     this.runner = new StepRunner(0, compiled.steps, {
       table: this.table,
       tableAddress,
-      constantsAddress: constants.address,
+      constantsAddress: constants,
       kernels: compiled.modules.map(({ bytes, exports }) =>
         instantiateKernels(compileWasmModule(bytes.slice()), exports, imports),
       ),
@@ -88,7 +100,7 @@ export class InlineProgram {
       tellWaits: () => {},
       wrap: (_, action) => action,
     });
-    this.watched = watch(this, () => memory.release(constants));
+    this.watched = watch(this, () => memory.release(own));
   }
 
   /** Makes a program ready; nothing when there is no room for its constants. */
@@ -98,8 +110,12 @@ export class InlineProgram {
     prepareGemm: PrepareGemm,
   ): InlineProgram | undefined {
     const bytes = roundUp(compiled.constants.byteLength) + roundUp(4 * compiled.slots.length);
-    const constants = memory.allocate(bytes);
-    return constants && new InlineProgram(compiled, memory, constants, prepareGemm);
+    const runBytes = [...compiled.inputs, ...compiled.outputs].reduce(
+      (sum, { type }) => sum + smallBytes(type),
+      roundUp(compiled.arenaBytes),
+    );
+    const own = memory.allocate(bytes + (runBytes <= KEPT_BYTES ? runBytes : 0));
+    return own && new InlineProgram(compiled, memory, own, prepareGemm);
   }
 
   /** Runs the program; nothing when there is no room for its values. */
@@ -112,14 +128,14 @@ export class InlineProgram {
       if (block) taken.push(block);
       return block;
     };
-    const scratch = take(this.runBytes);
-    const places = this.outputs.map(({ small, type }) => (small ? scratch : take(byteLength(type))));
-    if (scratch === undefined || places.includes(undefined)) {
+    const scratch = this.kept ?? take(this.runBytes)?.address;
+    const places = this.outputs.map(({ small, type }) => (small ? undefined : take(byteLength(type))));
+    if (scratch === undefined || this.outputs.some(({ small }, o) => !small && places[o] === undefined)) {
       for (const block of taken) memory.release(block);
       return undefined;
     }
     // From here on nothing is allocated, so that nothing is collected and addresses stay what they are.
-    this.fillTable(inputs, scratch.address, places);
+    this.fillTable(inputs, scratch, places);
     try {
       this.runner.run(undefined);
     } catch (error) {
@@ -127,18 +143,17 @@ export class InlineProgram {
       throw error;
     }
     const results = this.outputs.map((output, o): HostData => {
-      const block = at(places, o);
-      if (!output.small && block) return memory.adopt(output.type, block);
-      return this.copyOut(output.type, scratch.address + output.offset);
+      const block = places[o];
+      return block ? memory.adopt(output.type, block) : this.copyOut(output.type, scratch + output.offset);
     });
-    memory.release(scratch);
+    if (this.kept === undefined && taken[0]) memory.release(taken[0]);
     return results.map((data, o) => ({ type: at(this.outputs, o).type, data }));
   }
 
   /** Gives the program's memory back; it is not run again. */
   release(): void {
     this.watched.forget();
-    this.memory.release(this.constants);
+    this.memory.release(this.own);
   }
 
   /** Puts large inputs into the memory, for good; returns whether there was room. */

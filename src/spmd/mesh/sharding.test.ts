@@ -28,10 +28,10 @@ describe("a mesh", () => {
     expect(mesh.size).toBe(8);
     expect(mesh.devices[5]).toEqual({ id: 5, coordinates: { data: 1, model: 1 } });
     expect(mesh.axisSize("model")).toBe(4);
-    expect(String(mesh)).toBe("Mesh {data: 2, model: 4} on reference");
+    expect(String(mesh)).toBe(`Mesh {data: 2, model: 4} on ${engine.name}`);
     const sharding = new NamedSharding(mesh, P("model"));
     expect([mesh, sharding.spec, sharding].map((value) => inspect(value))).toEqual([
-      "Mesh {data: 2, model: 4} on reference",
+      `Mesh {data: 2, model: 4} on ${engine.name}`,
       'P("model")',
       'NamedSharding({data: 2, model: 4}, P("model"))',
     ]);
