@@ -62,6 +62,7 @@ export { type JitOptions, jit } from "./spmd/run/jit.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
 export type { Prefix, Whole } from "./trace/prefix.js";
 export { type Nested, Tensor, type TensorData } from "./trace/tensor.js";
+export type { Argnums } from "./trace/trace.js";
 export * as tree from "./trace/tree.js";
 export { type CustomRule, customGradient, customVjp } from "./transforms/customVjp.js";
 export {

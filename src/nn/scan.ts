@@ -1,5 +1,5 @@
 import type { Atom, Program } from "../ir/program.js";
-import { at, normalizeDim } from "../ir/shape.js";
+import { at, normalizeDim, withShape } from "../ir/shape.js";
 import { callProgram } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Prefix } from "../trace/prefix.js";
@@ -251,7 +251,7 @@ function findConstants(
     { kind: "array", children: [flatCarry.structure, flatXs.structure] },
     [
       ...flatCarry.tensors.map(({ type }) => type),
-      ...flatXs.tensors.map(({ type: { dtype, shape } }) => ({ dtype, shape: shape.slice(1) })),
+      ...flatXs.tensors.map(({ type }) => withShape(type, type.shape.slice(1))),
     ],
     "nn.scan",
   );
@@ -262,10 +262,10 @@ function findConstants(
     readsAny({ ...traced.program, outputs: [output] }, varying),
   );
   if (dependent.includes(true)) {
-    const paths = tree.flattenWithPath(tree.unflatten(traced.outStructure, dependent));
-    const wrong = paths
-      .filter(({ leaf }) => leaf)
-      .map(({ path }) => `"${path.replace(/^shared\/\d+\//, "")}"`);
+    const wrong = tree
+      .leafPaths(traced.outStructure)
+      .filter((_, i) => dependent[i])
+      .map((path) => `"${path.replace(/^shared\/\d+\//, "")}"`);
     throw new ModuleError(
       "lift",
       `[nn.scan] ${wrong.join(", ")} must be the same in every iteration but depends on the carry or on what is scanned over: use variableAxes or variableCarry for such variables, and a dim in outAxes for such results`,

@@ -1,24 +1,73 @@
 import { TreeError } from "../ir/errors.js";
-import type { TensorType } from "../ir/shape.js";
+import { at, type TensorType } from "../ir/shape.js";
 import { type Traced, traceFlat } from "./builder.js";
 import { Tensor } from "./tensor.js";
-import { flatten, flattenWithPath, type Structure, unflatten } from "./tree.js";
+import { flattenDynamic, type Structure, unflatten } from "./tree.js";
 
 /** Arguments of a function taken apart: every leaf a tensor. */
 export interface FlatArgs {
   readonly tensors: readonly Tensor[];
+  /** Where each tensor stands, such as `0/params/kernel`. */
+  readonly paths: readonly string[];
   readonly structure: Structure;
 }
+
+/** Numbers of arguments; negative ones count from the end. */
+export type Argnums = number | readonly number[];
 
 /** A function of trees traced into a program over the leaves. */
 export interface TracedTree extends Traced {
   readonly outStructure: Structure;
 }
 
-/** Takes arguments apart into tensors; numbers and booleans become scalar tensors. */
+const isFlag = (leaf: unknown) => typeof leaf === "boolean" || typeof leaf === "string";
+
+/**
+ * Takes a tree apart into tensors; numbers become scalar tensors. Booleans and strings stay what they are: they are
+ * part of the structure, and a function that is traced sees them as they were given.
+ */
 export function flattenArgs(args: unknown, caller: string): FlatArgs {
-  const tensors = flattenWithPath(args).map(({ path, leaf }) => leafTensor(leaf, caller, path));
-  return { tensors, structure: flatten(args).structure };
+  const { entries, structure } = flattenDynamic(args, isFlag);
+  return {
+    tensors: entries.map(({ path, leaf }) => leafTensor(leaf, caller, path)),
+    paths: entries.map(({ path }) => path),
+    structure,
+  };
+}
+
+/** Like {@link flattenArgs} for a list of arguments, of which some stay what they are. */
+export function flattenCall(
+  args: readonly unknown[],
+  staticArgnums: Argnums | undefined,
+  caller: string,
+): FlatArgs & { readonly structure: Extract<Structure, { kind: "array" }> } {
+  const statics = argumentPositions(staticArgnums, args.length, caller, "staticArgnums");
+  const flat = args.map((arg, i) => (statics.includes(i) ? undefined : flattenArgs([arg], caller)));
+  const children = flat.map((one, i): Structure => {
+    if (!one) return { kind: "static", value: args[i] };
+    return one.structure.kind === "array" ? at(one.structure.children, 0) : one.structure;
+  });
+  return {
+    tensors: flat.flatMap((one) => one?.tensors ?? []),
+    paths: flat.flatMap((one, i) => (one?.paths ?? []).map((path) => `${i}${path.slice(1)}`)),
+    structure: { kind: "array", children },
+  };
+}
+
+/** Argument numbers as positions; negative ones count from the end, and numbers of no argument are refused. */
+export function argumentPositions(
+  argnums: Argnums | undefined,
+  count: number,
+  caller: string,
+  option: string,
+): number[] {
+  const list = argnums === undefined ? [] : typeof argnums === "number" ? [argnums] : argnums;
+  return list.map((n) => {
+    if (Number.isInteger(n) && n >= -count && n < count) return n < 0 ? n + count : n;
+    throw new TreeError(
+      `[${caller}] ${option} ${n} names no argument: the function was called with ${count}${count > 0 ? `, use ${-count} to ${count - 1}` : ""}`,
+    );
+  });
 }
 
 /** A leaf of an argument or result as a tensor. */

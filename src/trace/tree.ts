@@ -5,6 +5,8 @@ import type { Whole } from "./prefix.js";
 export type Structure =
   | { readonly kind: "leaf" }
   | { readonly kind: "none" }
+  /** A value that is no leaf but part of the structure: structures with other values are different. */
+  | { readonly kind: "static"; readonly value: unknown }
   | { readonly kind: "array"; readonly children: readonly Structure[] }
   | { readonly kind: "object"; readonly keys: readonly string[]; readonly children: readonly Structure[] }
   | {
@@ -76,12 +78,15 @@ function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
   return type ? { kind: "class", type, children: type.children(node) } : { kind: "leaf" };
 }
 
-function walk(
-  node: unknown,
-  isLeaf: IsLeaf | undefined,
-  path: string,
-  visit: (leaf: unknown, path: string) => void,
-): Structure {
+interface Walk {
+  readonly isLeaf?: IsLeaf | undefined;
+  readonly isStatic?: IsLeaf | undefined;
+  readonly visit: (leaf: unknown, path: string) => void;
+}
+
+function walk(node: unknown, how: Walk, path: string): Structure {
+  const { isLeaf, isStatic, visit } = how;
+  if (isStatic?.(node)) return { kind: "static", value: node };
   const opened = open(node, isLeaf);
   switch (opened.kind) {
     case "leaf":
@@ -92,15 +97,13 @@ function walk(
     case "array":
       return {
         kind: "array",
-        children: opened.children.map((child, i) => walk(child, isLeaf, join(path, String(i)), visit)),
+        children: opened.children.map((child, i) => walk(child, how, join(path, String(i)))),
       };
     case "object":
       return {
         kind: "object",
         keys: opened.keys,
-        children: opened.children.map((child, i) =>
-          walk(child, isLeaf, join(path, opened.keys[i] ?? ""), visit),
-        ),
+        children: opened.children.map((child, i) => walk(child, how, join(path, opened.keys[i] ?? ""))),
       };
     case "class": {
       const { type } = opened;
@@ -110,9 +113,7 @@ function walk(
         name: type.name,
         aux: type.describe(node),
         rebuild: (children) => type.rebuild(node, children),
-        children: opened.children.map((child, i) =>
-          walk(child, isLeaf, single ? path : join(path, String(i)), visit),
-        ),
+        children: opened.children.map((child, i) => walk(child, how, single ? path : join(path, String(i)))),
       };
     }
   }
@@ -125,15 +126,25 @@ function join(path: string, key: string): string {
 /** The leaves of a tree from left to right, and its structure. */
 export function flatten(tree: unknown, isLeaf?: IsLeaf): { leaves: unknown[]; structure: Structure } {
   const leaves: unknown[] = [];
-  const structure = walk(tree, isLeaf, "", (value) => leaves.push(value));
+  const structure = walk(tree, { isLeaf, visit: (value) => leaves.push(value) }, "");
   return { leaves, structure };
 }
 
 /** The leaves of a tree with the path to each, such as `params/Dense_0/kernel`. */
 export function flattenWithPath(tree: unknown, isLeaf?: IsLeaf): { path: string; leaf: unknown }[] {
   const entries: { path: string; leaf: unknown }[] = [];
-  walk(tree, isLeaf, "", (value, path) => entries.push({ path, leaf: value }));
+  walk(tree, { isLeaf, visit: (value, path) => entries.push({ path, leaf: value }) }, "");
   return entries;
+}
+
+/** The leaves of a tree with their paths, and its structure, in which what `isStatic` says is no leaf but a part. */
+export function flattenDynamic(
+  tree: unknown,
+  isStatic: IsLeaf,
+): { readonly entries: readonly { path: string; leaf: unknown }[]; readonly structure: Structure } {
+  const entries: { path: string; leaf: unknown }[] = [];
+  const visit = (leaf: unknown, path: string) => entries.push({ path, leaf });
+  return { structure: walk(tree, { isStatic, visit }, ""), entries };
 }
 
 /** The leaves of a tree from left to right. */
@@ -149,7 +160,20 @@ export function structure(tree: unknown, isLeaf?: IsLeaf): Structure {
 /** The number of leaves a structure has. */
 export function numLeaves(s: Structure): number {
   if (s.kind === "leaf") return 1;
-  return s.kind === "none" ? 0 : s.children.reduce((n, child) => n + numLeaves(child), 0);
+  return s.kind === "none" || s.kind === "static"
+    ? 0
+    : s.children.reduce((n, child) => n + numLeaves(child), 0);
+}
+
+/** The path to each leaf of a structure. */
+export function leafPaths(s: Structure, path = ""): string[] {
+  if (s.kind === "leaf") return [path];
+  if (s.kind === "none" || s.kind === "static") return [];
+  const single = s.kind === "class" && s.children.length === 1;
+  return s.children.flatMap((child, i) => {
+    const key = s.kind === "object" ? (s.keys[i] ?? "") : String(i);
+    return leafPaths(child, single ? path : join(path, key));
+  });
 }
 
 /** Builds the tree of the given structure from its leaves; the caller states the tree's type. */
@@ -167,6 +191,8 @@ export function unflatten<T = unknown>(s: Structure, values: readonly unknown[])
         return values[next++];
       case "none":
         return null;
+      case "static":
+        return node.value;
       case "array":
         return node.children.map(build);
       case "object":
@@ -190,6 +216,8 @@ export function formatStructure(s: Structure): string {
       return "*";
     case "none":
       return "null";
+    case "static":
+      return formatStatic(s.value);
     case "array":
       return `[${s.children.map(formatStructure).join(", ")}]`;
     case "object":
@@ -197,6 +225,20 @@ export function formatStructure(s: Structure): string {
     case "class":
       return `${s.name}<${s.aux}>(${s.children.map(formatStructure).join(", ")})`;
   }
+}
+
+const identities = new WeakMap<object, number>();
+let nextIdentity = 0;
+
+/** Values are told apart by what they are; objects and functions by who they are. */
+function formatStatic(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value);
+  if (value === null || (typeof value !== "object" && typeof value !== "function")) {
+    return `${typeof value} ${Object.is(value, -0) ? "-0" : String(value)}`;
+  }
+  const identity = identities.get(value) ?? nextIdentity++;
+  identities.set(value, identity);
+  return `${typeof value} #${identity}`;
 }
 
 /** Throws a {@link TreeError} that shows both structures unless they are equal. */
@@ -313,6 +355,8 @@ export function broadcastPrefix(
   const result: unknown[] = [];
   const spread = (p: unknown, s: Structure, path: string): void => {
     const opened = open(p, isLeaf);
+    // Of a static value nothing has to be said, whatever is.
+    if (s.kind === "static") return;
     if (opened.kind === "leaf" || (opened.kind === "none" && s.kind !== "none")) {
       for (let i = numLeaves(s); i > 0; i--) result.push(p);
       return;
@@ -334,7 +378,7 @@ export function broadcastPrefix(
 
 function fits(
   node: Exclude<Node, { kind: "leaf" | "none" }>,
-  s: Exclude<Structure, { kind: "leaf" | "none" }>,
+  s: Exclude<Structure, { kind: "leaf" | "none" | "static" }>,
 ): boolean {
   if (node.kind !== s.kind || node.children.length !== s.children.length) return false;
   return node.kind !== "object" || s.kind !== "object" || node.keys.join() === s.keys.join();

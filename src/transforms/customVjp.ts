@@ -4,7 +4,7 @@ import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
 import { bind, type Traced, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
-import { type FlatArgs, flattenArgs, leafTensor, traceTree } from "../trace/trace.js";
+import { type FlatArgs, flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { shareCaptures } from "./closure.js";
 import { split, typesOf } from "./split.js";
@@ -172,18 +172,18 @@ function floatCotangents(
   }
   let next = 0;
   const leaves = args.flatMap((arg, i) => {
-    const own = tree.flattenWithPath(arg);
+    const own = flattenArgs(arg, caller).paths;
     const types = flat.tensors.slice(next, next + own.length).map(({ type }) => type);
     next += own.length;
     const given: unknown = returned[i];
     if (given === null || given === undefined) return types.map((type) => ops.zeros(type));
-    const cts = tree.flatten(given).leaves;
+    const cts = flattenArgs(given, caller).tensors;
     if (cts.length !== own.length) {
       throw new TreeError(
         `[${caller}] the cotangent of argument ${i} has ${cts.length} leaves, the argument has ${own.length}`,
       );
     }
-    return cts.map((ct, j) => checked(leafTensor(ct, caller, at(own, j).path), at(types, j), i, caller));
+    return cts.map((ct, j) => checked(ct, at(types, j), i, caller));
   });
   return leaves.filter((_, i) => isFloat(at(flat.tensors, i).dtype));
 }

@@ -5,7 +5,14 @@ import { at, formatType } from "../ir/shape.js";
 import { callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
-import { flattenArgs, leafTensor, traceTree } from "../trace/trace.js";
+import {
+  type Argnums,
+  argumentPositions,
+  type FlatArgs,
+  flattenArgs,
+  flattenCall,
+  traceTree,
+} from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { removeDeadCode } from "./deadCode.js";
 import { type Cotangent, type Linearized, linearize } from "./linearize.js";
@@ -19,6 +26,8 @@ export interface GradOptions<N extends number | readonly number[] = number | rea
   readonly argnums?: N;
   /** Whether the function returns `[loss, aux]`, of which only the loss is differentiated. */
   readonly hasAux?: boolean;
+  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
+  readonly staticArgnums?: Argnums;
 }
 
 /** The gradients by the chosen arguments: a tree like the argument, or a list of such trees. */
@@ -72,15 +81,15 @@ export function valueAndGrad<A extends readonly unknown[], R, const N extends nu
 function differentiate<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   args: A,
-  { argnums = 0, hasAux = false }: GradOptions,
+  { argnums = 0, hasAux = false, staticArgnums }: GradOptions,
   caller: string,
 ): { value: unknown; grads: unknown } {
-  const given = typeof argnums === "number" ? [argnums] : argnums;
-  const chosen = argumentPositions(given, args.length, caller);
-  const flat = flattenArgs(args, caller);
-  const counts = args.map((arg) => tree.leaves(arg).length);
+  const chosen = argumentPositions(argnums, args.length, caller, "argnums");
+  const flat = flattenCall(args, staticArgnums, caller);
+  const counts = flat.structure.children.map(tree.numLeaves);
   const wanted = counts.flatMap((n, i) => Array.from({ length: n }, () => chosen.includes(i)));
-  checkFloats(args, chosen, caller);
+  checkFloats(flat, wanted, caller);
+  checkDifferentiable(flat.structure.children, chosen, caller);
   const types = flat.tensors.map(({ type }) => type);
   const traced = traceTree(fn, flat.structure, types, caller);
   checkScalar(traced.program, traced.outStructure, hasAux, caller);
@@ -102,37 +111,49 @@ function differentiate<A extends readonly unknown[]>(
   const results = callProgram(simplify(program), inputs, traced.place);
   const numOuts = traced.program.outputs.length;
   const value = tree.unflatten(traced.outStructure, results.slice(0, numOuts));
-  const grads = splitGrads(args, chosen, results.slice(numOuts));
+  const grads = splitGrads(flat.structure.children, chosen, results.slice(numOuts));
   return { value, grads: typeof argnums === "number" ? grads[0] : grads };
 }
 
 /** Gives every chosen argument its tree of gradients; leaves come in the order of the arguments. */
 function splitGrads(
-  args: readonly unknown[],
+  structures: readonly tree.Structure[],
   chosen: readonly number[],
   leaves: readonly Tensor[],
 ): unknown[] {
   let next = 0;
   const trees = new Map<number, unknown>();
   for (const n of [...new Set(chosen)].sort((a, b) => a - b)) {
-    const { structure, leaves: own } = tree.flatten(args[n]);
-    trees.set(n, tree.unflatten(structure, leaves.slice(next, next + own.length)));
-    next += own.length;
+    const structure = at(structures, n);
+    const count = tree.numLeaves(structure);
+    trees.set(n, tree.unflatten(structure, leaves.slice(next, next + count)));
+    next += count;
   }
   return chosen.map((n) => trees.get(n));
 }
 
-function checkFloats(args: readonly unknown[], chosen: readonly number[], caller: string): void {
-  for (const n of chosen) {
-    for (const { path, leaf } of tree.flattenWithPath(args[n])) {
-      const { type } = leafTensor(leaf, caller, path);
-      if (!isFloat(type.dtype)) {
-        throw new GradientError(
-          `[${caller}] argument ${n}${path && ` at "${path}"`} is ${formatType(type)}; only floats have gradients: pass it in another argument or choose other argnums`,
-        );
-      }
-    }
-  }
+function checkFloats({ tensors, paths }: FlatArgs, wanted: readonly boolean[], caller: string): void {
+  tensors.forEach(({ type }, i) => {
+    if (!wanted[i] || isFloat(type.dtype)) return;
+    const [argument, ...path] = at(paths, i).split("/");
+    const where = path.length > 0 ? ` at "${path.join("/")}"` : "";
+    throw new GradientError(
+      `[${caller}] argument ${argument}${where} is ${formatType(type)}; only floats have gradients: pass it in another argument or choose other argnums`,
+    );
+  });
+}
+
+/** Throws when an argument to differentiate by is no tensor. */
+function checkDifferentiable(
+  structures: readonly tree.Structure[],
+  chosen: readonly number[],
+  caller: string,
+): void {
+  const fixed = chosen.find((n) => at(structures, n).kind === "static");
+  if (fixed === undefined) return;
+  throw new GradientError(
+    `[${caller}] argument ${fixed} is ${tree.formatStructure(at(structures, fixed))}, a static value that has no gradient: choose other argnums`,
+  );
 }
 
 function checkScalar(program: Program, structure: tree.Structure, hasAux: boolean, caller: string): void {
@@ -151,18 +172,10 @@ function checkScalar(program: Program, structure: tree.Structure, hasAux: boolea
   }
 }
 
-/** The positions of arguments, of which negative ones count from the end. */
-function argumentPositions(argnums: readonly number[], count: number, caller: string): number[] {
-  return argnums.map((n) => {
-    if (Number.isInteger(n) && n >= -count && n < count) return n < 0 ? n + count : n;
-    throw new TreeError(
-      `[${caller}] argnums ${n} names no argument: the function was called with ${count}, use ${-count} to ${count - 1}`,
-    );
-  });
-}
-
 /** Options of {@link vjp}. */
 export interface VjpOptions {
+  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
+  readonly staticArgnums?: Argnums;
   /** Whether the function returns `[outs, aux]`, of which only the first is differentiated. */
   readonly hasAux?: boolean;
 }
@@ -181,7 +194,7 @@ export type Pullback<A extends readonly unknown[], R> = (cotangents: R) => { -re
 export function vjp<A extends readonly unknown[], R, X>(
   fn: (...args: A) => readonly [R, X],
   primals: readonly [...A],
-  options: { readonly hasAux: true },
+  options: VjpOptions & { readonly hasAux: true },
 ): [R, Pullback<A, R>, X];
 export function vjp<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
@@ -191,9 +204,9 @@ export function vjp<A extends readonly unknown[], R>(
 export function vjp<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   primals: readonly [...A],
-  { hasAux = false }: VjpOptions = {},
+  { hasAux = false, staticArgnums }: VjpOptions = {},
 ): [unknown, (cotangents: unknown) => unknown, unknown?] {
-  const flat = flattenArgs(primals, "vjp");
+  const flat = flattenCall(primals, staticArgnums, "vjp");
   const types = flat.tensors.map(({ type }) => type);
   const traced = traceTree(fn, flat.structure, types, "vjp");
   if (hasAux && !(traced.outStructure.kind === "array" && traced.outStructure.children.length === 2)) {

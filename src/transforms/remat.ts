@@ -2,7 +2,7 @@ import type { RematPolicy } from "../ir/ops.js";
 import { bind } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
-import { flattenArgs, traceTree } from "../trace/trace.js";
+import { type Argnums, flattenCall, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 
 /** Which intermediate values {@link remat} keeps for the backward pass; the others are computed again. */
@@ -25,6 +25,8 @@ export const checkpointPolicies = {
 export interface RematOptions {
   /** What to keep; nothing but the arguments by default. */
   readonly policy?: RematPolicy;
+  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
+  readonly staticArgnums?: Argnums;
 }
 
 /**
@@ -33,10 +35,10 @@ export interface RematOptions {
  */
 export function remat<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  { policy = checkpointPolicies.nothingSaveable }: RematOptions = {},
+  { policy = checkpointPolicies.nothingSaveable, staticArgnums }: RematOptions = {},
 ): (...args: A) => R {
   return (...args) => {
-    const { tensors, structure } = flattenArgs(args, "remat");
+    const { tensors, structure } = flattenCall(args, staticArgnums, "remat");
     const types = tensors.map(({ type }) => type);
     const traced = traceTree(fn, structure, types, "remat");
     const { program: body, captures, place } = traced;

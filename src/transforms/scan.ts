@@ -4,7 +4,7 @@ import { varyingAxes } from "../ir/varying.js";
 import { bind } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
-import { flattenArgs, traceTree } from "../trace/trace.js";
+import { type FlatArgs, flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { markOutputs, settleCarry } from "./varyingTypes.js";
 
@@ -35,7 +35,7 @@ export function scan<C, X, Y>(
 ): [C, Y] {
   const carry = flattenArgs(init, "scan");
   const scanned = flattenArgs(xs, "scan");
-  const steps = scanLength(xs, scanned.tensors, length);
+  const steps = scanLength(scanned, length);
   const sliceTypes = scanned.tensors.map(({ type }) => withShape(type, type.shape.slice(1)));
   const numCarry = carry.tensors.length;
   const structure: tree.Structure = { kind: "array", children: [carry.structure, scanned.structure] };
@@ -68,8 +68,8 @@ export function scan<C, X, Y>(
   ];
 }
 
-function scanLength(xs: unknown, tensors: readonly Tensor[], given: number | undefined): number {
-  const entries = tree.flattenWithPath(xs).map(({ path }, i) => ({ path, shape: at(tensors, i).shape }));
+function scanLength({ tensors, paths }: FlatArgs, given: number | undefined): number {
+  const entries = paths.map((path, i) => ({ path, shape: at(tensors, i).shape }));
   const scalar = entries.find(({ shape }) => shape.length === 0);
   if (scalar)
     throw new ShapeError(

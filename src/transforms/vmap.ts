@@ -8,8 +8,8 @@ import { atSource, bind, callProgram, isTracing, traceFlat } from "../trace/buil
 import * as ops from "../trace/ops.js";
 import type { Prefix } from "../trace/prefix.js";
 import { Tensor } from "../trace/tensor.js";
-import { flattenArgs, traceTree } from "../trace/trace.js";
-import { broadcastPrefix, flattenWithPath, type Structure, unflatten } from "../trace/tree.js";
+import { type Argnums, type FlatArgs, flattenCall, traceTree } from "../trace/trace.js";
+import { broadcastPrefix, leafPaths, type Structure, unflatten } from "../trace/tree.js";
 import {
   type BatchContext,
   type Batched,
@@ -38,6 +38,8 @@ export interface VmapOptions<A = unknown, R = unknown> {
   readonly axisSize?: number;
   /** The mesh axes that the mapped dim is split over in shard maps and sharding constraints inside. */
   readonly spmdAxisName?: string | readonly string[];
+  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
+  readonly staticArgnums?: Argnums;
 }
 
 /** What {@link vmapProgram} needs to know of the batch. */
@@ -62,10 +64,11 @@ export function vmap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
   options: VmapOptions<A, R> = {},
 ): (...args: A) => R {
-  const { inAxes = 0, outAxes = 0, axisName, axisSize, spmdAxisName } = options;
+  const { inAxes = 0, outAxes = 0, axisName, axisSize, spmdAxisName, staticArgnums } = options;
   return (...args) => {
-    const { tensors, structure } = flattenArgs(args, "vmap");
-    const mapped = mappedDims(inAxes, args, structure, tensors);
+    const flat = flattenCall(args, staticArgnums, "vmap");
+    const { tensors, structure } = flat;
+    const mapped = mappedDims(inAxes, args.length, flat);
     const size = commonSize(mapped, axisSize);
     const traced = withAxes(axisName === undefined ? [] : [{ name: axisName, size }], () =>
       traceTree(
@@ -176,20 +179,15 @@ function resolveDim(axis: unknown, rank: number, option: string, where: string):
   return axis < 0 ? axis + rank : axis;
 }
 
-function mappedDims(
-  inAxes: unknown,
-  args: readonly unknown[],
-  structure: Structure,
-  tensors: readonly Tensor[],
-): MappedArg[] {
-  if (Array.isArray(inAxes) && inAxes.length !== args.length) {
+function mappedDims(inAxes: unknown, numArgs: number, { tensors, paths, structure }: FlatArgs): MappedArg[] {
+  if (Array.isArray(inAxes) && inAxes.length !== numArgs) {
     throw new TreeError(
-      `[vmap] inAxes has ${inAxes.length} entries for ${args.length} arguments: give one per argument, or one number for all`,
+      `[vmap] inAxes has ${inAxes.length} entries for ${numArgs} arguments: give one per argument, or one number for all`,
     );
   }
   const axes = broadcastPrefix(inAxes, structure, "vmap inAxes");
-  return flattenWithPath(args).map(({ path }, i) => {
-    const tensor = at(tensors, i);
+  return tensors.map((tensor, i) => {
+    const path = at(paths, i);
     const where = `argument ${path} ${formatType(tensor.type)}`;
     return { tensor, path, dim: resolveDim(axes[i], tensor.ndim, "inAxes", where) };
   });
@@ -230,7 +228,7 @@ function placeResults(
   context: BatchContext,
 ): Tensor[] {
   const axes = broadcastPrefix(outAxes, structure, "vmap outAxes");
-  const paths = flattenWithPath(unflatten(structure, tensorsOf(results))).map(({ path }) => path);
+  const paths = leafPaths(structure);
   return results.map((result, i) => {
     const path = at(paths, i);
     const where = path === "" ? "the result" : `result ${path}`;

@@ -54,6 +54,26 @@ for (let i = 0; i < 100; i++) {
   if (i % 20 === 19) console.log(i + 1, await loss.item());
 }
 
+const layer = (x: Tensor, scale: number, training: boolean, repeat: number) => {
+  let y = x.mul(scale);
+  for (let i = 1; i < repeat; i++) y = np.sin(y);
+  return training ? y : y.mul(0.5);
+};
+const fast = jit(layer, { staticArgnums: 3 });
+const slope = valueAndGrad((x: Tensor, repeat: number) => np.sum(layer(x, 2, true, repeat)), {
+  staticArgnums: 1,
+});
+
+test("flags are what they are, numbers are traced", async () => {
+  const x = np.array([1, 2]);
+  expect(await fast(x, 3, true, 1).js()).toEqual([3, 6]);
+  expect(await fast(x, 4, false, 1).js()).toEqual([2, 4]);
+  expect(await fast(x, 4, false, 2).js()).toEqual(await np.sin(x.mul(4)).mul(0.5).js());
+  expect(await slope(x, 1)[1].js()).toEqual([2, 2]);
+  const misuse = jit((v: Tensor, n: number) => v.mul(n > 1 ? 1 : 2));
+  expect(() => misuse(x, 2)).toThrow(/used as a JavaScript number/);
+});
+
 test("the model of the guide learns, with its hidden width split over the mesh", () => {
   const [first, last] = [told.mock.calls[0]?.[1], told.mock.calls.at(-1)?.[1]];
   expect(last).toBeLessThan(first / 5);

@@ -6,7 +6,7 @@ import type { Place } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { onDevice } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
+import { argumentPositions, type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { simplify } from "../../transforms/simplify.js";
 import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
@@ -74,6 +74,8 @@ type Without<
 
 /** The arguments of a call: which of them hold tensors, and those tensors. */
 export interface CallArgs extends FlatArgs {
+  /** The positions of the arguments that `staticArgnums` names. */
+  readonly statics: readonly number[];
   /** The positions of the arguments that are not static. */
   readonly dynamic: readonly number[];
   /** For every tensor whether its argument is donated. */
@@ -104,8 +106,8 @@ export function nameOf(fn: { readonly name: string }, { name }: AnyJitOptions): 
 
 /** Takes the arguments of a call apart. */
 export function callArgs(args: readonly unknown[], options: AnyJitOptions, name: string): CallArgs {
-  const statics = positions(options.staticArgnums, args.length);
-  const donate = positions(options.donate, args.length);
+  const statics = argumentPositions(options.staticArgnums, args.length, name, "staticArgnums");
+  const donate = argumentPositions(options.donate, args.length, name, "donate");
   const dynamic = range(args.length).filter((i) => !statics.includes(i));
   const flat = flattenArgs(
     dynamic.map((i) => args[i]),
@@ -114,7 +116,7 @@ export function callArgs(args: readonly unknown[], options: AnyJitOptions, name:
   const donated = dynamic.flatMap((argument, i) =>
     range(tree.numLeaves(childOf(flat.structure, i))).map(() => donate.includes(argument)),
   );
-  return { ...flat, dynamic, donated };
+  return { ...flat, statics, dynamic, donated };
 }
 
 /** Traces a function for arguments; static ones keep their values. */
@@ -198,9 +200,7 @@ export function partitionCall<A extends readonly unknown[]>(
   const { target } = placement;
   const mesh = meshAt(target);
   const paths = (structure: tree.Structure, what: string) =>
-    tree
-      .flattenWithPath(tree.unflatten(structure, range(tree.numLeaves(structure))))
-      .map(({ path }) => (path === "" ? what : `${what} ${path}`));
+    tree.leafPaths(structure).map((path) => (path === "" ? what : `${what} ${path}`));
   return {
     ...(mesh ? partition(program, mesh, placement) : unsplit(program)),
     mesh,
@@ -247,12 +247,6 @@ export function resolveAll(
     }
     return resolveSpec(spec, mesh, type.shape, name, `${what} leaf ${i}`);
   });
-}
-
-/** Argument numbers as a list of positions; negative ones count from the end. */
-export function positions(list: number | readonly number[] | undefined, count: number): readonly number[] {
-  const given = list === undefined ? [] : typeof list === "number" ? [list] : list;
-  return given.map((n) => (n < 0 ? n + count : n));
 }
 
 function childOf(structure: tree.Structure, i: number): tree.Structure {

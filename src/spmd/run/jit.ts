@@ -14,7 +14,6 @@ import {
   meshOfOptions,
   nameOf,
   placeCall,
-  positions,
   resolveAll,
   type TracedCall,
   traceCall,
@@ -55,7 +54,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
       boundAxes().map((axis) => `${axis.name}=${axis.size}${axis.checked ? "" : "?"}`),
       // Constraints in the function are those of the surrounding mesh.
       mesh ? targetKey(mesh.place) : "",
-      ...positions(options.staticArgnums, args.length).map((i) => staticKey(args[i])),
+      ...flat.statics.map((i) => staticKey(args[i])),
     ].join(" | ");
     let entry = entries.get(key);
     if (!entry) {

@@ -6,7 +6,7 @@ import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
 import { onePlace } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
-import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
+import { type Argnums, flattenCall, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { markOutputs } from "../../transforms/varyingTypes.js";
 import { type Mesh, unknownAxis } from "../mesh/mesh.js";
@@ -24,6 +24,8 @@ export interface ShardMapOptions<A = unknown, R = unknown> {
   readonly checkReplication?: boolean;
   /** The mesh axes that the function handles itself; all by default. The others stay with the partitioner. */
   readonly axisNames?: readonly string[];
+  /** Arguments that are not tensors but part of the function, whose specs do not count; booleans and strings are so anyway. */
+  readonly staticArgnums?: Argnums;
 }
 
 const isSpec = (node: unknown) => node instanceof PartitionSpec;
@@ -38,15 +40,15 @@ const isSpec = (node: unknown) => node instanceof PartitionSpec;
  */
 export function shardMap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  { mesh, inSpecs, outSpecs, checkReplication = true, axisNames }: ShardMapOptions<A, R>,
+  { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums }: ShardMapOptions<A, R>,
 ): (...args: A) => R {
   const manual = axisNames ?? mesh.axisNames;
   for (const name of manual) {
     if (!mesh.axisNames.includes(name)) throw unknownAxis(mesh, name, "shardMap");
   }
   return (...args) => {
-    const flat = flattenArgs(args, "shardMap");
-    const paths = tree.flattenWithPath(args).map(({ path }) => `argument ${path}`);
+    const flat = flattenCall(args, staticArgnums, "shardMap");
+    const paths = flat.paths.map((path) => `argument ${path}`);
     const specs = readSpecs(inSpecs, flat.structure, "inSpecs").map((spec, i) => {
       const tensor = at(flat.tensors, i);
       return manualOnly(
