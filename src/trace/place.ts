@@ -46,7 +46,7 @@ export function onePlace(places: readonly (Place | undefined)[]): Place | undefi
 }
 
 /** A place in words; its devices only where nothing else tells it from the other one. */
-function formatPlace({ engine, mesh, devices }: Place, other: Place): string {
+export function formatPlace({ engine, mesh, devices }: Place, other: Place): string {
   const text = `Mesh ${formatMesh(mesh)} on ${engine.name}`;
   const isAlike = engine === other.engine && formatMesh(mesh) === formatMesh(other.mesh);
   return isAlike ? `${text} (devices ${devices.join(", ")})` : text;

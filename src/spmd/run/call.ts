@@ -2,7 +2,7 @@ import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, type Spec } from "../../ir/mesh.js";
 import type { Program } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
-import type { Place } from "../../trace/place.js";
+import { onePlace, type Place } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { onDevice } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -13,7 +13,7 @@ import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
 import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
 import { type PartitionedProgram, partition } from "../partition/partition.js";
-import { specsOn, targetOf, unsplit } from "./execute.js";
+import { checkInputs, specsOn, targetOf, unsplit } from "./execute.js";
 
 /** Options of `jit`, whatever the arguments and results of its function are. */
 export interface AnyJitOptions {
@@ -144,8 +144,9 @@ export function placeCall(
   options: AnyJitOptions,
   name: string,
 ): CallPlacement {
-  const chosen = meshOfOptions(options)?.place ?? place ?? targetOf(inputs);
+  const chosen = onePlace([meshOfOptions(options)?.place, place]) ?? targetOf(inputs);
   const target = chosen ?? onDevice(defaultEngine(1));
+  checkInputs(target, inputs, name);
   const placed = specsOn(target, inputs);
   const mesh = meshAt(target);
   if (!mesh) {
@@ -217,12 +218,12 @@ const isSharding = (node: unknown) => node instanceof PartitionSpec || node inst
 
 /** The mesh that options name, themselves or in a sharding. */
 export function meshOfOptions({ mesh, inShardings, outShardings }: AnyJitOptions): Mesh | undefined {
-  return mesh ?? meshIn(inShardings) ?? meshIn(outShardings);
-}
-
-function meshIn(shardings: unknown): Mesh | undefined {
-  const found = tree.leaves(shardings, isSharding).find((leaf) => leaf instanceof NamedSharding);
-  return found instanceof NamedSharding ? found.mesh : undefined;
+  const named = tree
+    .leaves([inShardings, outShardings], isSharding)
+    .flatMap((leaf) => (leaf instanceof NamedSharding ? [leaf.mesh] : []));
+  const all = mesh ? [mesh, ...named] : named;
+  onePlace(all.map(({ place }) => place));
+  return all[0];
 }
 
 /** The specs of a prefix tree of shardings, one a leaf; undefined where nothing is said. */

@@ -5,10 +5,10 @@ import { afterPass } from "../../ir/passes.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
 import { watch } from "../../ir/reclaim.js";
-import { at, type TensorType } from "../../ir/shape.js";
+import { at, formatType, sameNumbers, type TensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
-import { isFullyAddressable, type Place, samePlace } from "../../trace/place.js";
+import { formatPlace, isFullyAddressable, type Place, samePlace } from "../../trace/place.js";
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
 import { blockOffsets, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -169,6 +169,25 @@ export function targetOf(inputs: readonly Tensor[]): Place | undefined {
   return first && (meshAt(first)?.place ?? onDevice(first.engine, at(first.devices, 0)));
 }
 
+/**
+ * Throws when an input lies on other devices than the program runs on. What is on the calling thread or on one device
+ * of the same engine goes where it is needed, and the same devices may be named by other axes.
+ */
+export function checkInputs(target: Place, inputs: readonly Tensor[], name: string): void {
+  const host = currentRuntime().hostEngine;
+  inputs.forEach((tensor, i) => {
+    const { placement } = tensor.storage("run");
+    const { engine, devices } = placement;
+    const isSplit = devices.length > 1;
+    if (engine === host && !isSplit) return;
+    const isHere = engine === target.engine && (!isSplit || sameNumbers(devices, target.devices));
+    if (isHere) return;
+    throw new ShardingError(
+      `[${name}] input ${i}, ${formatType(tensor.type)}, lies on ${formatPlace(placement, target)}, but the program runs on ${formatPlace(target, placement)}: move it with \`await devicePut(tensor, sharding)\` first`,
+    );
+  });
+}
+
 /** The specs that inputs already have on the target's mesh; others are left to the partitioner. */
 export function specsOn(target: Place, inputs: readonly Tensor[]): (Spec | undefined)[] {
   return inputs.map((tensor) => {
@@ -208,6 +227,7 @@ export function createRuntime(hostEngine: Engine): Runtime {
     hostEngine,
     run(key: string, program: () => Program, inputs: readonly Tensor[], place?: Place): Tensor[] {
       const target = place ?? targetOf(inputs) ?? host;
+      if (target !== host) checkInputs(target, inputs, "run");
       const inSpecs = target === host ? [] : specsOn(target, inputs);
       const where =
         target === host ? "" : ` ${placeKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))}`;

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { createReferenceEngine } from "../../engines/index.js";
 import {
   customVjp,
+  devicePut,
   grad,
   jit,
   jvp,
@@ -139,5 +140,46 @@ describe("a program that names a mesh", () => {
     for (const around of [mesh, others["other devices"], mesh]) {
       expect(withMesh(around, () => split(x)).sharding?.mesh).toBe(around);
     }
+  });
+});
+
+describe("arguments, shardings and constraints of two meshes", () => {
+  const engine = createReferenceEngine({ numDevices: 4 });
+  const front = Mesh.create({ data: 2 }, { engine, devices: [0, 1] });
+  const back = Mesh.create({ data: 2 }, { engine, devices: [2, 3] });
+  const again = Mesh.create({ model: 2 }, { engine, devices: [0, 1] });
+  const x = np.array([1, 2, 3, 4]);
+
+  test("are refused with both named", async () => {
+    const [a, b] = await Promise.all([
+      devicePut(x, new NamedSharding(front, P("data"))),
+      devicePut(x, new NamedSharding(back, P("data"))),
+    ]);
+    const add = (u: Tensor, v: Tensor) => u.add(v);
+    const both =
+      /lies on Mesh \{data: 2\} on reference \(devices 2, 3\), but the program runs on Mesh \{data: 2\} on reference \(devices 0, 1\): move it with `await devicePut/;
+    expect(() => jit(add)(a, b)).toThrow(both);
+    expect(() => jit(add)(a, b)).toThrow(/^\[add\] input 1, f32\[4\]/);
+    expect(() => a.add(b)).toThrow(both);
+    expect(() => jit(add, { mesh: front })(x, b)).toThrow(both);
+    expect(() => jit(add, { mesh: front, inShardings: new NamedSharding(back, P("data")) })(x, x)).toThrow(
+      /one program uses two meshes/,
+    );
+    const constrained = (u: Tensor) => withShardingConstraint(u, new NamedSharding(back, P("data")));
+    expect(() => jit(constrained, { mesh: front })(x)).toThrow(/one program uses two meshes/);
+  });
+
+  test("of an engine that is not the host are refused beside those of another", async () => {
+    const other = Mesh.create({ data: 1 }, { engine: createReferenceEngine({ numDevices: 1 }) });
+    const a = await devicePut(x, new NamedSharding(front, P("data")));
+    const b = await devicePut(x, new NamedSharding(other, P("data")));
+    expect(() => a.add(b)).toThrow(/input 1, f32\[4\], lies on .* but the program runs on Mesh \{data: 2\}/);
+  });
+
+  test("are fine where they name the same devices, or nothing but the host", async () => {
+    const a = await devicePut(x, new NamedSharding(front, P("data")));
+    const b = await devicePut(x, new NamedSharding(again, P("model")));
+    expect(await a.add(b).js()).toEqual([2, 4, 6, 8]);
+    expect(await jit((u: Tensor, v: Tensor) => u.mul(v), { mesh: front })(x, a).js()).toEqual([1, 4, 9, 16]);
   });
 });
