@@ -95,12 +95,13 @@ describe("a process that holds two of four devices", () => {
   test("takes part in collectives, gradients and donated steps", async () => {
     const data = np.reshape(np.arange(16), [8, 2]).div(8);
     const loss = (w: Tensor, x: Tensor) => np.mean(np.square(np.tanh(np.matmul(x, w))));
+    const meanLoss = (w: Tensor, x: Tensor) => lax.pmean(loss(w, x), "data");
     let alone: Tensor = np.ones([2, 3]);
     for (const _ of range(3)) alone = alone.sub(grad(loss)(alone, data).mul(0.1));
     const seen = await everywhere(2, 2, async (engine) => {
       const mesh = Mesh.create({ data: 4 }, { engine });
       const step = jit(
-        shardMap((w: Tensor, x: Tensor) => w.sub(lax.pmean(grad(loss)(w, x), "data").mul(0.1)), {
+        shardMap((w: Tensor, x: Tensor) => w.sub(grad(meanLoss)(w, x).mul(0.1)), {
           mesh,
           inSpecs: [P(), P("data")],
           outSpecs: P(),

@@ -32,8 +32,8 @@ const laxNames = `
   cummax cummin cumprod cumsum div dot dotGeneral dynamicIndexInDim dynamicSlice dynamicSliceInDim
   dynamicUpdateIndexInDim dynamicUpdateSlice dynamicUpdateSliceInDim eq erf erfInv erfc exp exp2
   expandDims expm1 finite floor foriLoop full fullLike gather ge gt indexInDim integerPow iota isFinite le
-  log log1p logistic lt map max min mul ne neg optimizationBarrier pad pmax pmean pmin pow ppermute pshift
-  psum psumScatter reciprocal reduceAnd reduceMax reduceMin reduceOr reduceProd reduceSum rem reshape rev
+  log log1p logistic lt map max min mul ne neg optimizationBarrier pad pcast pmax pmean pmin pow ppermute pshift
+  psum psumScatter pvary reciprocal reduceAnd reduceMax reduceMin reduceOr reduceProd reduceSum rem reshape rev
   round rsqrt scan scatter select shiftLeft shiftRightArithmetic shiftRightLogical sign sin sinh slice
   sliceInDim sort sortKeyVal sqrt square squeeze stopGradient sub switch switchCase tan tanh topK
   transpose whileLoop

@@ -363,7 +363,8 @@ describe("what remat keeps", () => {
       return forward?.outs.map(({ type }) => type.shape);
     };
     expect(counts(gradientOf(mapped, nothingSaveable))).toEqual([[2, 2]]);
-    expect(counts(gradientOf(mapped, names))).toEqual([[2, 2], [2]]);
+    // The sum over the devices is the same on both, so that one of it is enough.
+    expect(counts(gradientOf(mapped, names))).toEqual([[2, 2], [1]]);
     expect(counts(gradientOf(mapped, dotsSaveable))).toEqual([
       [2, 2],
       [2, 1, 2],

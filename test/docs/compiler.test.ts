@@ -1,6 +1,6 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { lax, Mesh, makeProgram, np, P, shardMap, simplify, type Tensor } from "shardwise";
+import { lax, Mesh, makeProgram, np, P, shardMap, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";
 import { describe, expect, test, vi } from "vitest";
 import { compileProgram, lowerProgram } from "../../src/compiler/compile.js";
@@ -21,7 +21,7 @@ import { hostEngine } from "../../src/engines/default.js";
 import { printProgram } from "../../src/ir/print.js";
 import type { Atom } from "../../src/ir/program.js";
 import { at } from "../../src/ir/shape.js";
-import { verify } from "../../src/ir/verify.js";
+import { partition } from "../../src/spmd/partition/partition.js";
 import { findDifference, randomInputs } from "../compiler/differential.js";
 import { BufferNames, printFused, printKernel, printPhases, printPlanned } from "../support/compilerText.js";
 import { box, drawing, label, line, type Tone, tip } from "../support/drawings.js";
@@ -47,8 +47,7 @@ function perDevice() {
   const [x, up, bias, down, gate] = shapes.map((shape) => np.zeros(shape));
   if (!x || !up || !bias || !down || !gate) throw new Error("five operands");
   const whole = makeProgram(sharded)(x, up, bias, down, gate);
-  const body = whole.eqns.flatMap((eqn) => (eqn.op === "shardMap" ? [eqn.params.body] : []));
-  return verify(simplify(at(body, 0)), "partitioned");
+  return partition(whole, mesh).program;
 }
 
 const program = perDevice();

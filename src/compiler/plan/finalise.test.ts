@@ -56,10 +56,10 @@ describe("how names become addresses", () => {
       gemm 16×16×16 t0 in1 → out0  dotGeneral`);
     expect(explainProgram(compiled).split("steps\n")[1]).toBe(
       [
-        "  gemm 16×16×16 NN in0 · in1 → @0  dotGeneral  8192 flop  3.0 KiB",
-        "  start allReduce over x, y @0 → @0  psum  2.0 KiB",
-        "  done allReduce over x, y @0 → @0  psum  2.0 KiB",
-        "  gemm 16×16×16 NN @0 · in1 → out0  dotGeneral  8192 flop  3.0 KiB",
+        "  gemm 16×16×16 NN in0 · in1 → @0  dotGeneral  8192 flop  3 KiB",
+        "  start allReduce over x, y @0 → @0  psum  2 KiB",
+        "  done allReduce over x, y @0 → @0  psum  2 KiB",
+        "  gemm 16×16×16 NN @0 · in1 → out0  dotGeneral  8192 flop  3 KiB",
       ].join("\n"),
     );
   });

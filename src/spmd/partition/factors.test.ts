@@ -59,7 +59,7 @@ const golden: { readonly [K in OpName]: readonly string[] } = {
   threefry2x32: ["([i],[i],[i],[i])->([i],[i])"],
   name: ["([i])->([i])"],
   stopGradient: ["([i,j])->([i,j])"],
-  pvary: ["([i,j])->([i,j])"],
+  pvary: ["([i])->([i])"],
   optimizationBarrier: ["([i],[])->([i],[])"],
   iota: ["()->([i,j])"],
   broadcastInDim: ["([j,1])->([i,j,k])", "([])->([i])"],
