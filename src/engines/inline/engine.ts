@@ -131,10 +131,8 @@ class Kernels implements Evaluator {
     const results = interpretSpmd(program, mesh, inputs);
     if (typeof machine !== "object") return results;
     // What the interpreter only passes on may lie in memory that belongs to an input.
-    const owned = ({ type, data }: HostTensor) => ({
-      type,
-      data: machine.memory.holds(data) ? data.slice() : data,
-    });
+    const owned = (tensor: HostTensor) =>
+      machine.memory.holds(tensor.data) ? { type: tensor.type, data: tensor.data.slice() } : tensor;
     return results.map((row) => row.map(owned));
   }
 
