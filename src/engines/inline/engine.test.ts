@@ -37,7 +37,7 @@ describe("a program on the calling thread", () => {
   });
 
   test("is interpreted when it is small, until that has cost as much as compiling it", () => {
-    const engine = createInlineEngine({ elementsPerEquation: 1024 });
+    const engine = createInlineEngine({ patience: 1024 / 65536 });
     const small = tensorType("float32", [256]);
     const run = runner(engine, increment(small));
     let buffer = engine.upload(small, filled(0, small), 0);

@@ -15,7 +15,7 @@ import { chooseGemm, type GemmChoice } from "../threads/gemmChoice.js";
 import { compileWasmModule, enableRelaxedSimd } from "../threads/v8Flags.js";
 import { InlineProgram } from "./compiledProgram.js";
 import { InlineMemory } from "./memory.js";
-import { ELEMENTS_PER_COMPILED_EQUATION, interpretedElements, numEquations } from "./work.js";
+import { compilingCost, interpretedElements } from "./work.js";
 
 /** How an inline engine is made. */
 export interface InlineEngineOptions {
@@ -23,8 +23,8 @@ export interface InlineEngineOptions {
   readonly numDevices?: number;
   /** The memory for large tensors in bytes, address space at first; 4 GiB. Beyond it arrays of the host hold them. */
   readonly memoryBytes?: number;
-  /** How many elements are interpreted for each equation of a program before it is compiled; 0 compiles at once. */
-  readonly elementsPerEquation?: number;
+  /** How much interpreting a program may cost before it is compiled, in what compiling costs: 1; 0 compiles at once. */
+  readonly patience?: number;
 }
 
 /**
@@ -86,10 +86,9 @@ class Kernels implements Evaluator {
   }
 
   prepare(program: Program, options: CompileOptions): LocalProgram {
-    const { elementsPerEquation = ELEMENTS_PER_COMPILED_EQUATION } = this.options;
     const isLocal = options.mesh.axes.length === 0;
     const elements = interpretedElements(program);
-    const worth = elementsPerEquation * Math.max(1, numEquations(program));
+    const worth = (this.options.patience ?? 1) * compilingCost(program);
     let left = isLocal ? worth : Number.POSITIVE_INFINITY;
     let compiled: InlineProgram | undefined;
     return {

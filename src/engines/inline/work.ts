@@ -2,21 +2,23 @@ import { type Eqn, forEachEqn, innerPrograms, type Program } from "../../ir/prog
 import { at, sizeOf } from "../../ir/shape.js";
 
 /**
- * How many elements the interpreter computes in the time in which one equation is compiled: it takes 20 to 90 ns
- * for an element, the compiler 0.3 to 2 ms for a program of one equation.
+ * What compiling a program costs, in elements that the interpreter computes meanwhile: 2 ms for a program, 0.2 ms
+ * for each equation, at 25 to 40 ns for an element. A program of one equation is worth compiling from 64 Ki elements.
  */
-export const ELEMENTS_PER_COMPILED_EQUATION = 16_384;
+const ELEMENTS = { perProgram: 56 * 1024, perEquation: 8 * 1024 } as const;
+
+/** What compiling a program costs, in interpreted elements; loops make code only once. */
+export function compilingCost(program: Program): number {
+  let cost = ELEMENTS.perProgram;
+  forEachEqn(program, () => {
+    cost += ELEMENTS.perEquation;
+  });
+  return cost;
+}
 
 /** The elements that interpreting a program once computes; the bodies of `while` count once. */
 export function interpretedElements(program: Program): number {
   return program.eqns.reduce((sum, eqn) => sum + elementsOf(eqn), 0);
-}
-
-/** How many equations a program has, inner programs included. */
-export function numEquations(program: Program): number {
-  let count = 0;
-  forEachEqn(program, () => count++);
-  return count;
 }
 
 function elementsOf(eqn: Eqn): number {
