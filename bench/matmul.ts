@@ -1,8 +1,10 @@
 /** Square float32 products on one core: our machine code, every BLAS of the system, our WebAssembly; then through `jit`. */
 import { devicePut, jit, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
+import { GEMM_SCRATCH_BYTES } from "../src/compiler/gemm/blockedGemm.js";
+import { buildGemmModule } from "../src/compiler/gemm/gemmModule.js";
 import { tileFor } from "../src/compiler/gemm/tile.js";
-import { buildGemmModule, createWasmGemm, GEMM_SCRATCH_BYTES } from "../src/compiler/gemm/wasmGemm.js";
+import { createWasmGemm } from "../src/compiler/gemm/wasmGemm.js";
 import { detectFeatures } from "../src/compiler/wasm/features.js";
 import { findAllBlas, nativeAddress, releaseNativeAddress } from "../src/engines/threads/blas.js";
 import { nativeGemmHere } from "../src/engines/threads/native/available.js";

@@ -127,19 +127,9 @@ function importsOf(path: string, text: string): Import[] {
 /** What a function may have at most, from its first line to its last. */
 const mostLines = 60;
 
-/** Functions of the compiler that are longer. */
-const longer: ReadonlySet<string> = new Set([
-  "src/compiler/gemm/microKernel.ts: writeMicroKernel",
-  "src/compiler/gemm/wasmGemm.ts: createWasmGemm",
-  "src/compiler/kernel/phases.ts: planKernel",
-  "src/compiler/plan/finalise.ts: step",
-  "src/compiler/wasm/emitInterleaved.ts: emitCopies",
-]);
-
-/** One sentence for each function that is too long, and for each exception that is none. */
-function findLongFunctions(sources: Sources, exceptions: ReadonlySet<string> = new Set()): string[] {
+/** One sentence for each function that is too long. */
+function findLongFunctions(sources: Sources): string[] {
   const found: string[] = [];
-  const needed = new Set<string>();
   for (const [path, text] of sources) {
     const source = parse(path, text);
     const lineAt = (position: number) => source.getLineAndCharacterOfPosition(position).line;
@@ -147,17 +137,14 @@ function findLongFunctions(sources: Sources, exceptions: ReadonlySet<string> = n
       if (ts.isFunctionLike(node) && "body" in node && node.body) {
         const lines = lineAt(node.end) - lineAt(node.getStart(source)) + 1;
         const name = (ts.isVariableDeclaration(owner) ? owner : node).name?.getText(source) ?? "a function";
-        const where = `${path}: ${name}`;
-        if (lines > mostLines && exceptions.has(where)) needed.add(where);
-        else if (lines > mostLines)
-          found.push(`${where} has ${lines} lines: find the seam, ${mostLines} are the most`);
+        if (lines > mostLines)
+          found.push(`${path}: ${name} has ${lines} lines: find the seam, ${mostLines} are the most`);
       }
       ts.forEachChild(node, (child) => visit(child, node));
     };
     visit(source, source);
   }
-  const needless = [...exceptions].filter((where) => !needed.has(where));
-  return [...found, ...needless.map((where) => `${where} is not too long: it needs no exception`)];
+  return found;
 }
 
 /** The floor a file stands on: its folder below `src/`, or its own name when it is directly there. */
@@ -263,7 +250,7 @@ describe("the sources", () => {
   });
 
   test("have no function over 60 lines", () => {
-    expect(findLongFunctions(sources, longer)).toEqual([]);
+    expect(findLongFunctions(sources)).toEqual([]);
   });
 
   test("have no import cycle between files", () => {
@@ -279,14 +266,6 @@ describe("the check of lengths", () => {
       "src/ir/a.ts: f has 61 lines: find the seam, 60 are the most",
     ]);
     expect(of(`/** Says why. */\nfunction f() {\n${body(58)}}`)).toEqual([]);
-  });
-
-  test("refuses an exception that is not needed", () => {
-    const exceptions = new Set(["src/ir/a.ts: f", "src/ir/a.ts: g"]);
-    const text = `const f = () => {\n${"  work();\n".repeat(59)}};`;
-    expect(findLongFunctions(new Map([["src/ir/a.ts", text]]), exceptions)).toEqual([
-      "src/ir/a.ts: g is not too long: it needs no exception",
-    ]);
   });
 });
 

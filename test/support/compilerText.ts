@@ -5,7 +5,8 @@
 
 import { expand } from "../../src/compiler/fuse/dims.js";
 import type { FusedProgram, Unit } from "../../src/compiler/fuse/fuse.js";
-import type { KernelPlan, Section } from "../../src/compiler/kernel/phases.js";
+import type { KernelPlan } from "../../src/compiler/kernel/phases.js";
+import type { Section } from "../../src/compiler/kernel/section.js";
 import type { Access, Indirection, KernelNode, KernelSpec } from "../../src/compiler/kernel/spec.js";
 import type { Buffer, Ref } from "../../src/compiler/plan/buffers.js";
 import type { PlannedStep } from "../../src/compiler/plan/plannedSteps.js";

@@ -1,7 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { FEATURE_SETS } from "../../../test/support/vectorKernels.js";
+import { GEMM_SCRATCH_BYTES } from "./blockedGemm.js";
+import { buildGemmModule } from "./gemmModule.js";
 import { NARROW_TILE, WIDE_TILE } from "./tile.js";
-import { batchedGemm, buildGemmModule, createWasmGemm, GEMM_SCRATCH_BYTES, type Gemm } from "./wasmGemm.js";
+import { batchedGemm, createWasmGemm, type Gemm } from "./wasmGemm.js";
 
 const SCRATCH = 1024;
 const DATA = SCRATCH + GEMM_SCRATCH_BYTES;

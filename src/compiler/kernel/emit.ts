@@ -10,7 +10,8 @@ import {
 import { InnerLoop } from "./innerLoop.js";
 import { combineInstruction } from "./lanes.js";
 import { emitSplat, emitStoreOne, type LaneCount } from "./memory.js";
-import type { KernelPlan, Section } from "./phases.js";
+import type { KernelPlan } from "./phases.js";
+import type { Section } from "./section.js";
 import type { Access, Indirection, KernelNode, KernelStore } from "./spec.js";
 
 /** The data types of a kernel's arguments, the scratch rows of its spilled values included. */

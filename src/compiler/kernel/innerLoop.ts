@@ -13,7 +13,8 @@ import { chooseUnroll, emitInterleaved, type PreparedProgram } from "../wasm/emi
 import { float32Bits } from "../wasm/vectorProgram.js";
 import { combineInstruction } from "./lanes.js";
 import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./memory.js";
-import type { KernelPlan, Section } from "./phases.js";
+import type { KernelPlan } from "./phases.js";
+import type { Section } from "./section.js";
 import type { Access, Indirection, KernelNode, KernelStore } from "./spec.js";
 
 /** How a vector loop steps: whole vectors or single elements. */

@@ -5,7 +5,8 @@ import { at, range } from "../../ir/shape.js";
 import { BASELINE_FEATURES } from "../wasm/features.js";
 import { canonical } from "./canonical.js";
 import { markBelowZero } from "./markBelowZero.js";
-import { innerNodes, type KernelPlan, planKernel, type Section } from "./phases.js";
+import { innerNodes, type KernelPlan, planKernel } from "./phases.js";
+import type { Section } from "./section.js";
 import { simplifyDivision } from "./simplifyDivision.js";
 import type { KernelNode, KernelSpec } from "./spec.js";
 

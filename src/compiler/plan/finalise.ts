@@ -13,7 +13,7 @@ import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
 import { costOf } from "./cost.js";
 import type { MemoryPlan } from "./memoryPlan.js";
-import type { PlannedCollective, PlannedStep } from "./plannedSteps.js";
+import type { PlannedCollective, PlannedLoop, PlannedStep, PlannedWhile } from "./plannedSteps.js";
 
 /** Turns planned steps into steps by giving every buffer its place. */
 export function finalise(
@@ -186,35 +186,40 @@ class Finaliser {
       case "axisIndex":
         return { op: "axisIndex", target: this.place(step.target), positions: step.positions, info };
       case "loop":
-        return {
-          op: "loop",
-          count: step.count,
-          sets: this.sets(step.sets),
-          body: this.steps(step.body),
-          advances: step.advances.map(({ target, stride }) => ({ slot: this.slotOf(target), stride })),
-          swaps: this.swaps(step.swaps),
-          info,
-        };
+        return this.loop(step);
       case "while":
-        return {
-          op: "while",
-          sets: this.sets(step.sets),
-          condition: this.steps(step.condition),
-          predicate: this.place(step.predicate),
-          body: this.steps(step.body),
-          swaps: this.swaps(step.swaps),
-          info,
-        };
-      case "cond":
-        return {
-          op: "cond",
-          index: this.place(step.index),
-          branches: step.branches.map((branch) => this.steps(branch)),
-          info,
-        };
+        return this.while(step);
+      case "cond": {
+        const index = this.place(step.index);
+        return { op: "cond", index, branches: step.branches.map((branch) => this.steps(branch)), info };
+      }
       case "start":
       case "done":
         return { op: step.op, collective: this.collective(step.collective), info };
     }
+  }
+
+  private loop({ count, sets, body, advances, swaps, info }: PlannedLoop): Step {
+    return {
+      op: "loop",
+      count,
+      sets: this.sets(sets),
+      body: this.steps(body),
+      advances: advances.map(({ target, stride }) => ({ slot: this.slotOf(target), stride })),
+      swaps: this.swaps(swaps),
+      info,
+    };
+  }
+
+  private while({ sets, condition, predicate, body, swaps, info }: PlannedWhile): Step {
+    return {
+      op: "while",
+      sets: this.sets(sets),
+      condition: this.steps(condition),
+      predicate: this.place(predicate),
+      body: this.steps(body),
+      swaps: this.swaps(swaps),
+      info,
+    };
   }
 }

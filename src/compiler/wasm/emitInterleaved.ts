@@ -127,59 +127,79 @@ function emitCopies(
 ): void {
   const { program, invariants } = prepared;
   const lastUse = lastUses(program);
-  const free = [...prepared.pool];
-  const values = copies.map((copy) => ({ copy, locals: new Map<Vec, Local>() }));
-  const allocate = (): Local => {
-    const reused = free.pop();
-    if (reused !== undefined) return reused;
-    const local = code.local("v128");
-    prepared.pool.push(local);
-    return local;
-  };
-  const localOf = (vec: Vec, locals: ReadonlyMap<Vec, Local>): Local => {
-    const local = invariants.get(vec) ?? locals.get(vec);
-    if (local === undefined)
-      throw new Error(`[emitInterleaved] register ${vec} is used before its definition`);
-    return local;
-  };
-  const release = (vec: Vec): void => {
-    for (const { locals } of values) {
-      const local = locals.get(vec);
-      if (local !== undefined) free.push(local);
-      locals.delete(vec);
-    }
-  };
   const outputsAt = outputSchedule(program);
+  const registers = new CopyRegisters(code, prepared, copies);
   program.instructions.forEach((instruction, index) => {
     const vec = index as Vec;
     if (instruction.kind === "patch" && slow !== undefined) {
-      values.forEach(({ locals }, position) => {
-        code.get(localOf(argAt(instruction.args, 1), locals));
+      copies.forEach((copy, position) => {
+        code.get(registers.local(argAt(instruction.args, 1), copy));
         if (position > 0) code.vector("v128.or");
       });
       code.vector("v128.any_true").brIf(slow);
     }
-    if (!invariants.has(vec)) {
-      for (const { copy, locals } of values) {
-        const target = allocate();
-        const args = argsOf(instruction).map((arg) => localOf(arg, locals));
-        if (instruction.kind === "input") {
-          ports.input(instruction.slot, copy);
-          code.set(target);
-        } else if (instruction.kind === "patch") {
-          code.get(argAt(args, 0)).set(target);
-          if (slow === undefined) emitPatch(code, hostIndex(prepared.host, instruction.name), args, target);
-        } else {
-          emitInstruction(code, instruction, args, target, prepared.host);
-        }
-        locals.set(vec, target);
+    for (const copy of invariants.has(vec) ? [] : copies) {
+      const args = argsOf(instruction).map((arg) => registers.local(arg, copy));
+      const target = registers.define(vec, copy);
+      if (instruction.kind === "input") {
+        ports.input(instruction.slot, copy);
+        code.set(target);
+      } else if (instruction.kind === "patch") {
+        code.get(argAt(args, 0)).set(target);
+        if (slow === undefined) emitPatch(code, hostIndex(prepared.host, instruction.name), args, target);
+      } else {
+        emitInstruction(code, instruction, args, target, prepared.host);
       }
     }
     for (const { output, value } of outputsAt.get(index) ?? []) {
-      for (const { copy, locals } of values) ports.output(output, copy, localOf(value, locals));
+      for (const copy of copies) ports.output(output, copy, registers.local(value, copy));
     }
-    for (const dead of lastUse.get(index) ?? []) release(dead);
+    for (const dead of lastUse.get(index) ?? []) registers.release(dead);
   });
+}
+
+/** The locals that hold the vectors of each copy while they are alive. */
+class CopyRegisters {
+  private readonly free: Local[];
+  private readonly copies: ReadonlyMap<number, Map<Vec, Local>>;
+
+  constructor(
+    private readonly code: FunctionBody,
+    private readonly prepared: PreparedProgram,
+    copies: readonly number[],
+  ) {
+    this.free = [...prepared.pool];
+    this.copies = new Map(copies.map((copy) => [copy, new Map()]));
+  }
+
+  /** A local for a vector of a copy, one whose vector is dead where there is such. */
+  define(vec: Vec, copy: number): Local {
+    const local = this.free.pop() ?? this.added();
+    this.copies.get(copy)?.set(vec, local);
+    return local;
+  }
+
+  private added(): Local {
+    const local = this.code.local("v128");
+    this.prepared.pool.push(local);
+    return local;
+  }
+
+  local(vec: Vec, copy: number): Local {
+    const local = this.prepared.invariants.get(vec) ?? this.copies.get(copy)?.get(vec);
+    if (local === undefined)
+      throw new Error(`[emitInterleaved] register ${vec} is used before its definition`);
+    return local;
+  }
+
+  /** Gives the locals of a vector back, in all copies. */
+  release(vec: Vec): void {
+    for (const locals of this.copies.values()) {
+      const local = locals.get(vec);
+      if (local !== undefined) this.free.push(local);
+      locals.delete(vec);
+    }
+  }
 }
 
 /**

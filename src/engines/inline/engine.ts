@@ -1,6 +1,6 @@
 import { compileProgram } from "../../compiler/compile.js";
+import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
-import { buildGemmModule } from "../../compiler/gemm/wasmGemm.js";
 import type { GemmStep } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import type { HostData } from "../../ir/dtype.js";

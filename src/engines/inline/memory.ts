@@ -1,4 +1,4 @@
-import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/wasmGemm.js";
+import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/blockedGemm.js";
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";

@@ -1,5 +1,5 @@
+import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
-import { buildGemmModule } from "../../compiler/gemm/wasmGemm.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";

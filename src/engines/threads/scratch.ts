@@ -1,4 +1,4 @@
-import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/wasmGemm.js";
+import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/blockedGemm.js";
 import { COLLECTIVE_SCRATCH_BYTES } from "./collectiveWork.js";
 
 /** Where the parts of a device's scratch memory begin; it lies below its heap and belongs to no buffer. */

@@ -1,0 +1,124 @@
+import {
+  type FunctionBody,
+  type FunctionIndex,
+  type Local,
+  ModuleBuilder,
+  type Signature,
+} from "../wasm/assembler.js";
+import type { WasmFeatures } from "../wasm/features.js";
+import { DOUBLE_GEMM_SIGNATURE, writeDoubleGemm } from "./doubleGemm.js";
+import { type ALayout, countDown, MICRO_KERNEL_SIGNATURE, writeMicroKernel } from "./microKernel.js";
+import { PACK_SIGNATURE, writeGather, writeInterleave } from "./packing.js";
+import { type GemmTile, PANEL_WIDTH } from "./tile.js";
+
+/** m, k, a, bytes from row to row of a, step of a, b, step of b, c, row step of c, alpha, beta. */
+const PANEL_SIGNATURE: Signature = {
+  params: [...Array.from({ length: 9 }, () => "i32" as const), "f32", "f32"],
+  results: [],
+};
+
+/** rows, columns, source (rows of a panel's width), c, row step of c, beta. */
+const BLEND_SIGNATURE: Signature = { params: ["i32", "i32", "i32", "i32", "i32", "f32"], results: [] };
+
+/** The bytes of the module whose functions are {@link GemmFunctions}; it imports a shared memory as `env.memory`. */
+export function buildGemmModule(features: WasmFeatures, tile: GemmTile): Uint8Array<ArrayBuffer> {
+  const builder = new ModuleBuilder();
+  builder.importMemory({ module: "env", name: "memory", shared: true, minimumPages: 1, maximumPages: 65536 });
+  builder.function(PACK_SIGNATURE, writeInterleave, "interleave");
+  builder.function(PACK_SIGNATURE, writeGather, "gather");
+  builder.function(BLEND_SIGNATURE, writeBlend, "blend");
+  builder.function(DOUBLE_GEMM_SIGNATURE, writeDoubleGemm, "dgemm");
+  for (const layout of ["columns", "rows"] as const) {
+    const kernels = tile.heights.map((height): [number, FunctionIndex] => [
+      height,
+      builder.function(MICRO_KERNEL_SIGNATURE, (code) =>
+        writeMicroKernel(code, height, layout, tile, features),
+      ),
+    ]);
+    builder.function(PANEL_SIGNATURE, (code) => writePanel(code, layout, kernels), `${layout}Panel`);
+  }
+  return builder.toBytes();
+}
+
+/** Writes the function that multiplies m rows of A with one panel of B, in strips of falling height. */
+function writePanel(
+  code: FunctionBody,
+  layout: ALayout,
+  kernels: readonly (readonly [number, FunctionIndex])[],
+): void {
+  const at = (index: number): Local => code.param(index);
+  const [m, k, a, aRow, aStep] = [at(0), at(1), at(2), at(3), at(4)];
+  const [b, bStep, c, cStep, alpha, beta] = [at(5), at(6), at(7), at(8), at(9), at(10)];
+  for (const [height, kernel] of kernels) {
+    countDown(code, m, height, () => {
+      code.get(k).get(a);
+      // A step of 0 stands for packed strips, which are as wide as they are high.
+      if (layout === "columns")
+        code
+          .get(aStep)
+          .i32(height * 4)
+          .get(aStep)
+          .op("select");
+      else code.get(aRow);
+      code.get(b).get(bStep).get(c).get(cStep).get(alpha).get(beta).call(kernel);
+      code.get(a).get(aRow).i32(height).op("i32.mul").op("i32.add").set(a);
+      code.get(c).get(cStep).i32(height).op("i32.mul").op("i32.add").set(c);
+    });
+  }
+}
+
+/** Writes the function that moves the valid columns of a stripe to C: C = stripe + beta · C. */
+function writeBlend(code: FunctionBody): void {
+  const at = (index: number): Local => code.param(index);
+  const [rows, columns, source, c, cStep, beta] = [at(0), at(1), at(2), at(3), at(4), at(5)];
+  const [left, from, to] = [code.local("i32"), code.local("i32"), code.local("i32")];
+  const value = code.local("f32");
+  countDown(code, rows, 1, () => {
+    code.get(columns).set(left).get(source).set(from).get(c).set(to);
+    countDown(code, left, 1, () => {
+      code.get(from).memory("f32.load").set(value);
+      code
+        .get(beta)
+        .f32(0)
+        .op("f32.ne")
+        .if(() => {
+          code.get(to).memory("f32.load").get(beta).op("f32.mul").get(value).op("f32.add").set(value);
+        });
+      code.get(to).get(value).memory("f32.store");
+      code.increment(from, 4).increment(to, 4);
+    });
+    code.increment(source, PANEL_WIDTH * 4);
+    code.get(c).get(cStep).op("i32.add").set(c);
+  });
+}
+
+/** A function of the module: addresses, sizes and steps in bytes, as its signature says. */
+type Export = (...args: number[]) => void;
+
+/** What the module exports. */
+export interface GemmFunctions {
+  readonly interleave: Export;
+  readonly gather: Export;
+  readonly blend: Export;
+  readonly columnsPanel: Export;
+  readonly rowsPanel: Export;
+  readonly dgemm: Export;
+}
+
+/** Instantiates the module of {@link buildGemmModule} on a memory. */
+export function instantiateGemm(module: WebAssembly.Module, memory: WebAssembly.Memory): GemmFunctions {
+  const { exports } = new WebAssembly.Instance(module, { env: { memory } });
+  const find = (name: keyof GemmFunctions): Export => {
+    const found = exports[name];
+    if (typeof found !== "function") throw new TypeError(`[createWasmGemm] the module exports no ${name}`);
+    return found as Export;
+  };
+  return {
+    interleave: find("interleave"),
+    gather: find("gather"),
+    blend: find("blend"),
+    columnsPanel: find("columnsPanel"),
+    rowsPanel: find("rowsPanel"),
+    dgemm: find("dgemm"),
+  };
+}
