@@ -131,6 +131,9 @@ PROGRAMS = {
     "pipeline of 2 stages, fsdp 4":
         (GRID, jax.grad(pipeline(one_layer)), (f32(2, 128, 128), f32(8, 256, 128)),
          (P("stage", "fsdp"), P(None, "fsdp")), P("stage", "fsdp")),
+    "pipeline of 2 stages, fsdp 4, small microbatches":
+        (GRID, jax.grad(pipeline(one_layer)), (f32(2, 128, 128), f32(8, 64, 128)),
+         (P("stage", "fsdp"), P(None, "fsdp")), P("stage", "fsdp")),
     "pipeline of 2 stages of 3 scanned layers, fsdp 4":
         (GRID, jax.grad(pipeline(three_layers)), (f32(2, 3, 128, 128), f32(8, 256, 128)),
          (P("stage", None, "fsdp"), P(None, "fsdp")), P("stage", None, "fsdp")),

@@ -281,6 +281,13 @@ export const communicationPrograms: readonly CommunicationProgram[] = [
     grid([P("stage", "fsdp"), P(null, "fsdp")], P("stage", "fsdp")),
   ),
   program(
+    "pipeline of 2 stages, fsdp 4, small microbatches",
+    1_425_408,
+    grad(pipeline(oneLayer)),
+    [f32(2, 128, 128), f32(8, 64, 128)],
+    grid([P("stage", "fsdp"), P(null, "fsdp")], P("stage", "fsdp")),
+  ),
+  program(
     "pipeline of 2 stages of 3 scanned layers, fsdp 4",
     7_077_888,
     grad(pipeline(threeLayers)),

@@ -2,33 +2,46 @@ import { isFloat } from "../../ir/dtype.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { linearOperand } from "../../ir/opFacts.js";
 import { afterPass } from "../../ir/passes.js";
-import type { Atom, Eqn, Program } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import { type Atom, type Eqn, newVar, type Program } from "../../ir/program.js";
+import { at, bytesOf } from "../../ir/shape.js";
 import { countUses } from "./joinSums.js";
 import { type Varying, varyingOutputs } from "./replication.js";
 
 /** The body of a loop without sums over devices that can wait until the loop has ended. */
 export interface Deferred {
   readonly body: Program;
-  /** For every carry whose additions are now partial the axes to sum over after the loop. */
-  readonly sums: ReadonlyMap<number, readonly MeshAxis[]>;
+  /** For every carry whose additions are now partial how to sum it after the loop. */
+  readonly sums: ReadonlyMap<number, LateSum>;
+}
+
+/** A sum over devices, of which each keeps its share of a dim, or all. */
+export interface LateSum {
+  readonly axes: readonly MeshAxis[];
+  readonly dim?: number;
 }
 
 /**
  * A carry that only collects sums over devices, as that of a weight's gradient does, can collect what each device
  * has: then the devices are summed over once, not in every iteration. What a loop inside of the body stacks, the
- * gradients of layers, is collected in the same way.
+ * gradients of layers, is collected in the same way. Sums that are scattered wait, too, where there is room to
+ * collect them whole.
  *
  * @param carries the positions of the carries among the body's inputs; they are its first outputs
  * @param varying the axes along which each input may differ from device to device
+ * @param room the bytes that whole instead of scattered sums may take
  */
-export function deferSums(body: Program, carries: readonly number[], varying: readonly Varying[]): Deferred {
+export function deferSums(
+  body: Program,
+  carries: readonly number[],
+  varying: readonly Varying[],
+  room = 0,
+): Deferred {
   const isEqualAlong = (atoms: readonly Atom[], axes: readonly MeshAxis[]) =>
     varyingOutputs({ ...body, outputs: atoms }, varying).every((set) =>
       axes.every(({ name }) => !set.has(name)),
     );
   const level = levelOf(body, undefined, isEqualAlong);
-  const sums = new Map<number, readonly MeshAxis[]>();
+  const sums = new Map<number, LateSum>();
   const dropped: Dropped = new Map();
   carries.forEach((position, c) => {
     const carry = at(body.inputs, position);
@@ -39,14 +52,49 @@ export function deferSums(body: Program, carries: readonly number[], varying: re
     const isCarry = eqn.ins.map((atom) => atom.kind === "var" && atom.id === carry.id);
     const found = isCarry.includes(true) ? findSums(level, at(eqn.ins, isCarry.indexOf(false))) : undefined;
     if (!found) return;
-    sums.set(c, found.axes);
+    sums.set(c, { axes: found.axes });
     for (const { sum, loop } of found.sums) {
       const here = dropped.get(loop) ?? new Map<number, Atom>();
       dropped.set(loop, here.set(at(sum.outs, 0).id, at(sum.ins, 0)));
     }
   });
-  if (sums.size === 0) return { body, sums };
-  return { body: afterPass("deferSums", withoutSums(body, undefined, dropped), "partitioned"), sums };
+  const { body: whole, sums: scattered } = deferScatters(
+    withoutSums(body, undefined, dropped),
+    carries,
+    room,
+  );
+  if (sums.size === 0 && scattered.size === 0) return { body, sums };
+  return { body: afterPass("deferSums", whole, "partitioned"), sums: new Map([...sums, ...scattered]) };
+}
+
+/** Lets carries to which scattered sums are added collect the whole ones, as long as there is room for them. */
+function deferScatters(body: Program, carries: readonly number[], room: number): Deferred {
+  const level = levelOf(body, undefined, () => false);
+  const sums = new Map<number, LateSum>();
+  const inputs = [...body.inputs];
+  const outputs = [...body.outputs];
+  const replaced = new Map<Eqn, readonly Eqn[]>();
+  let left = room;
+  carries.forEach((position, c) => {
+    const carry = at(body.inputs, position);
+    const result = at(body.outputs, c);
+    const sum = level.definitionOf(result);
+    if (sum?.op !== "add" || !isFloat(carry.type.dtype)) return;
+    const added = sum.ins.find((atom) => atom.kind !== "var" || atom.id !== carry.id);
+    const scatter = added && level.definitionOf(added);
+    if (scatter?.op !== "psumScatter" || sum.ins.every((atom) => atom.kind !== "var" || atom.id !== carry.id))
+      return;
+    if (![carry, result, added].every((atom) => atom && level.isOnlyUsedOnce(atom))) return;
+    const partial = at(scatter.ins, 0);
+    if (bytesOf(partial.type) > left) return;
+    left -= bytesOf(partial.type);
+    const [collected, next] = [newVar(partial.type), newVar(partial.type)];
+    inputs[position] = collected;
+    outputs[c] = next;
+    replaced.set(scatter, []).set(sum, [{ ...sum, ins: [collected, partial], outs: [next] }]);
+    sums.set(c, { axes: scatter.params.axes, dim: scatter.params.dim });
+  });
+  return { body: { inputs, outputs, eqns: body.eqns.flatMap((eqn) => replaced.get(eqn) ?? [eqn]) }, sums };
 }
 
 /** The body of a loop while sums are looked for in it. */

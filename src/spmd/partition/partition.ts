@@ -18,6 +18,7 @@ import { Tensor } from "../../trace/tensor.js";
 import { removeDeadCode } from "../../transforms/deadCode.js";
 import { deferSums } from "./deferSums.js";
 import { factorRule } from "./factors.js";
+import { hoistGathers, loopBytes } from "./hoistGathers.js";
 import { inlineCalls } from "./inlineCalls.js";
 import { joinSums } from "./joinSums.js";
 import { emitLocal, type LocalOp } from "./localOps.js";
@@ -111,7 +112,9 @@ export function partition(
       return given ? specOn(mesh, given) : { atLeast: shardings.get(atom) };
     }),
   );
-  const ringed = ringProducts(removeDeadCode(result), inSpecs, fixed.overlap ?? []);
+  const overlap = fixed.overlap ?? [];
+  const hoisted = afterPass("hoistGathers", hoistGathers(removeDeadCode(result), overlap), "partitioned");
+  const ringed = ringProducts(removeDeadCode(hoisted), inSpecs, overlap);
   return {
     program: afterPass("partition", ringed, "partitioned"),
     inSpecs,
@@ -480,14 +483,19 @@ class Partitioner {
       removeDeadCode(local),
       range(numCarry).map((i) => numConsts + i),
       inSpecs.map((spec) => new Set([...spec.flat(), ...this.manual])),
+      loopBytes(ins.map(({ block }) => block)) + loopBytes(local.outputs) * eqn.params.length,
     );
-    const starts = operands.map((x, i) => (sums.has(i - numConsts) ? ops.zeros(x.type) : x));
+    const starts = operands.map((x, i) =>
+      sums.has(i - numConsts) ? ops.zeros(at(partial.inputs, i).type) : x,
+    );
     const results = bind("scan", starts, { ...eqn.params, body: partial });
     return results.map((block, i) => {
       const spec = stacked(at(outSpecs, i), i >= numCarry);
-      const axes = sums.get(i);
-      if (!axes) return { kind: "blocks", block, spec };
-      return { kind: "blocks", block: ops.add(at(operands, numConsts + i), ops.psum(block, axes)), spec };
+      const sum = sums.get(i);
+      if (!sum) return { kind: "blocks", block, spec };
+      const total =
+        sum.dim === undefined ? ops.psum(block, sum.axes) : ops.psumScatter(block, sum.axes, sum.dim);
+      return { kind: "blocks", block: ops.add(at(operands, numConsts + i), total), spec };
     });
   }
 
