@@ -316,8 +316,8 @@ const calls: readonly Row[] = [
     [0.5, 0.625, 0.75, 0.875, 2, 2.125, 2.25, 2.375],
   ],
   [
-    "lax.dynamicUpdateSlice(f, g.get([0, 1]), [start(1), 0])",
-    () => lax.dynamicUpdateSlice(f, g.get([0, 1]), [start(1), 0]),
+    "lax.dynamicUpdateSlice(f, g.get(np.s(0, 1)), [start(1), 0])",
+    () => lax.dynamicUpdateSlice(f, g.get(np.s(0, 1)), [start(1), 0]),
     "float32",
     [2, 3],
     [-1.5, 0.25, 2, 0.5, 2, -1],

@@ -277,7 +277,7 @@ const masked = nn.MultiHeadDotProductAttention({
 });
 agrees("attentionMask", masked, [xs, { mask: nn.makeCausalMask(np.zeros([2, 5])) }]);
 agrees("attentionCross", nn.MultiHeadDotProductAttention({ numHeads: 2 }), [
-  xs.get([], [0, 2]),
+  xs.get(np.s(), np.s(0, 2)),
   xs,
   np.multiply(xs, 2),
 ]);

@@ -153,7 +153,7 @@ export {
   trunc as fix,
   type UnaryFunction,
 } from "./elementwise.js";
-export { type Index, index, Slice, type SliceArray, s } from "./indexing.js";
+export { type Index, index, Slice, s } from "./indexing.js";
 export {
   append,
   arraySplit,

@@ -57,23 +57,23 @@ const parts: readonly Row[] = [
   ],
   ["t.get(1, 2, 3)", () => t.get(1, 2, 3), "float32", [], [2.875]],
   [
-    "t.get([1])",
-    () => t.get([1]),
+    "t.get(np.s(1))",
+    () => t.get(np.s(1)),
     "float32",
     [1, 3, 4],
     [1.5, 1.625, 1.75, 1.875, 2, 2.125, 2.25, 2.375, 2.5, 2.625, 2.75, 2.875],
   ],
   [
-    "t.get([null, 1])",
-    () => t.get([null, 1]),
+    "t.get(np.s(null, 1))",
+    () => t.get(np.s(null, 1)),
     "float32",
     [1, 3, 4],
     [0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1, 1.125, 1.25, 1.375],
   ],
   [`t.get(":", 1)`, () => t.get(":", 1), "float32", [2, 4], [0.5, 0.625, 0.75, 0.875, 2, 2.125, 2.25, 2.375]],
   [
-    `t.get([0, 1], ":", [1, 3])`,
-    () => t.get([0, 1], ":", [1, 3]),
+    `t.get(np.s(0, 1), ":", np.s(1, 3))`,
+    () => t.get(np.s(0, 1), ":", np.s(1, 3)),
     "float32",
     [1, 3, 2],
     [0.125, 0.25, 0.625, 0.75, 1.125, 1.25],
@@ -95,8 +95,8 @@ const parts: readonly Row[] = [
     [1.5, 1.625, 1.75, 1.875, 2, 2.125, 2.25, 2.375, 2.5, 2.625, 2.75, 2.875],
   ],
   [
-    `t.get(":", [null, null, -1])`,
-    () => t.get(":", [null, null, -1]),
+    `t.get(":", np.s(null, null, -1))`,
+    () => t.get(":", np.s(null, null, -1)),
     "float32",
     [2, 3, 4],
     [
@@ -105,31 +105,31 @@ const parts: readonly Row[] = [
     ],
   ],
   [
-    `t.get(":", ":", [3, 0, -2])`,
-    () => t.get(":", ":", [3, 0, -2]),
+    `t.get(":", ":", np.s(3, 0, -2))`,
+    () => t.get(":", ":", np.s(3, 0, -2)),
     "float32",
     [2, 3, 2],
     [0.375, 0.125, 0.875, 0.625, 1.375, 1.125, 1.875, 1.625, 2.375, 2.125, 2.875, 2.625],
   ],
   [
-    `t.get(":", ":", [null, null, 2])`,
-    () => t.get(":", ":", [null, null, 2]),
+    `t.get(":", ":", np.s(null, null, 2))`,
+    () => t.get(":", ":", np.s(null, null, 2)),
     "float32",
     [2, 3, 2],
     [0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 2.75],
   ],
-  [`t.get(":", [5, 9])`, () => t.get(":", [5, 9]), "float32", [2, 0, 4], []],
+  [`t.get(":", np.s(5, 9))`, () => t.get(":", np.s(5, 9)), "float32", [2, 0, 4], []],
   [
-    `t.get(":", [-2, -1])`,
-    () => t.get(":", [-2, -1]),
+    `t.get(":", np.s(-2, -1))`,
+    () => t.get(":", np.s(-2, -1)),
     "float32",
     [2, 1, 4],
     [0.5, 0.625, 0.75, 0.875, 2, 2.125, 2.25, 2.375],
   ],
-  [`t.get(":", [2, 1])`, () => t.get(":", [2, 1]), "float32", [2, 0, 4], []],
+  [`t.get(":", np.s(2, 1))`, () => t.get(":", np.s(2, 1)), "float32", [2, 0, 4], []],
   [
-    `t.get(":", [-100, 100])`,
-    () => t.get(":", [-100, 100]),
+    `t.get(":", np.s(-100, 100))`,
+    () => t.get(":", np.s(-100, 100)),
     "float32",
     [2, 3, 4],
     [
@@ -138,8 +138,8 @@ const parts: readonly Row[] = [
     ],
   ],
   [
-    `t.get(":", ":", [-1, -100, -3])`,
-    () => t.get(":", ":", [-1, -100, -3]),
+    `t.get(":", ":", np.s(-1, -100, -3))`,
+    () => t.get(":", ":", np.s(-1, -100, -3)),
     "float32",
     [2, 3, 2],
     [0.375, 0, 0.875, 0.5, 1.375, 1, 1.875, 1.5, 2.375, 2, 2.875, 2.5],
@@ -167,8 +167,8 @@ const parts: readonly Row[] = [
     [1, 1.125, 1.25, 1.375, 2.5, 2.625, 2.75, 2.875],
   ],
   [
-    "t.get([0, 1], dynamic(1), [null, null, -1])",
-    () => t.get([0, 1], dynamic(1), [null, null, -1]),
+    "t.get(np.s(0, 1), dynamic(1), np.s(null, null, -1))",
+    () => t.get(np.s(0, 1), dynamic(1), np.s(null, null, -1)),
     "float32",
     [1, 4],
     [0.875, 0.75, 0.625, 0.5],
@@ -261,8 +261,8 @@ const parts: readonly Row[] = [
     [1, 1.125, 1.25, 1.375, 2.5, 2.625, 2.75, 2.875],
   ],
   [
-    `t.get(null, ids(1, 0), ":", [1, 3])`,
-    () => t.get(null, ids(1, 0), ":", [1, 3]),
+    `t.get(null, ids(1, 0), ":", np.s(1, 3))`,
+    () => t.get(null, ids(1, 0), ":", np.s(1, 3)),
     "float32",
     [1, 2, 3, 2],
     [1.625, 1.75, 2.125, 2.25, 2.625, 2.75, 0.125, 0.25, 0.625, 0.75, 1.125, 1.25],
@@ -282,8 +282,8 @@ const parts: readonly Row[] = [
     [2.5, 2.625, 2.75, 2.875, 1.5, 1.625, 1.75, 1.875],
   ],
   [
-    `t.get(ids(1, 0), "...", [null, null, -2])`,
-    () => t.get(ids(1, 0), "...", [null, null, -2]),
+    `t.get(ids(1, 0), "...", np.s(null, null, -2))`,
+    () => t.get(ids(1, 0), "...", np.s(null, null, -2)),
     "float32",
     [2, 3, 2],
     [1.875, 1.625, 2.375, 2.125, 2.875, 2.625, 0.375, 0.125, 0.875, 0.625, 1.375, 1.125],
@@ -342,15 +342,15 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    `t.at(":", [1, 3]).set(2)`,
-    () => t.at(":", [1, 3]).set(2),
+    `t.at(":", np.s(1, 3)).set(2)`,
+    () => t.at(":", np.s(1, 3)).set(2),
     "float32",
     [2, 3, 4],
     [0, 0.125, 0.25, 0.375, 2, 2, 2, 2, 2, 2, 2, 2, 1.5, 1.625, 1.75, 1.875, 2, 2, 2, 2, 2, 2, 2, 2],
   ],
   [
-    `t.at(":", [1, 3]).add(2)`,
-    () => t.at(":", [1, 3]).add(2),
+    `t.at(":", np.s(1, 3)).add(2)`,
+    () => t.at(":", np.s(1, 3)).add(2),
     "float32",
     [2, 3, 4],
     [
@@ -359,8 +359,8 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    `t.at(":", ":", [null, null, 2]).set(np.array([7, 8]))`,
-    () => t.at(":", ":", [null, null, 2]).set(np.array([7, 8])),
+    `t.at(":", ":", np.s(null, null, 2)).set(np.array([7, 8]))`,
+    () => t.at(":", ":", np.s(null, null, 2)).set(np.array([7, 8])),
     "float32",
     [2, 3, 4],
     [
@@ -369,8 +369,8 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    `t.at(":", ":", [null, null, 2]).multiply(np.array([7, 8]))`,
-    () => t.at(":", ":", [null, null, 2]).multiply(np.array([7, 8])),
+    `t.at(":", ":", np.s(null, null, 2)).multiply(np.array([7, 8]))`,
+    () => t.at(":", ":", np.s(null, null, 2)).multiply(np.array([7, 8])),
     "float32",
     [2, 3, 4],
     [
@@ -379,8 +379,8 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    "t.at(1, [null, null, -1], [0, 2]).set(np.array([[1], [2], [3]]))",
-    () => t.at(1, [null, null, -1], [0, 2]).set(np.array([[1], [2], [3]])),
+    "t.at(1, np.s(null, null, -1), np.s(0, 2)).set(np.array([[1], [2], [3]]))",
+    () => t.at(1, np.s(null, null, -1), np.s(0, 2)).set(np.array([[1], [2], [3]])),
     "float32",
     [2, 3, 4],
     [
@@ -389,8 +389,8 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    "t.at(1, [null, null, -1], [0, 2]).add(np.array([[1], [2], [3]]))",
-    () => t.at(1, [null, null, -1], [0, 2]).add(np.array([[1], [2], [3]])),
+    "t.at(1, np.s(null, null, -1), np.s(0, 2)).add(np.array([[1], [2], [3]]))",
+    () => t.at(1, np.s(null, null, -1), np.s(0, 2)).add(np.array([[1], [2], [3]])),
     "float32",
     [2, 3, 4],
     [
@@ -449,8 +449,8 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    `t.at(dynamic(-1), ":", [null, null, 3]).set(5)`,
-    () => t.at(dynamic(-1), ":", [null, null, 3]).set(5),
+    `t.at(dynamic(-1), ":", np.s(null, null, 3)).set(5)`,
+    () => t.at(dynamic(-1), ":", np.s(null, null, 3)).set(5),
     "float32",
     [2, 3, 4],
     [
@@ -613,8 +613,8 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    `t.at(":", [5, 9]).set(1)`,
-    () => t.at(":", [5, 9]).set(1),
+    `t.at(":", np.s(5, 9)).set(1)`,
+    () => t.at(":", np.s(5, 9)).set(1),
     "float32",
     [2, 3, 4],
     [
@@ -623,8 +623,8 @@ const updates: readonly Row[] = [
     ],
   ],
   [
-    `t.at(":", [5, 9]).add(1)`,
-    () => t.at(":", [5, 9]).add(1),
+    `t.at(":", np.s(5, 9)).add(1)`,
+    () => t.at(":", np.s(5, 9)).add(1),
     "float32",
     [2, 3, 4],
     [
@@ -684,8 +684,8 @@ const updates: readonly Row[] = [
   ],
   ["i.at(0).set(4)", () => i.at(0).set(4), "int32", [2, 3], [4, 4, 4, -8, 2, 0]],
   [
-    `i.at(0, ids(1, 1)).add(w.get([0, 1]).astype("int32"))`,
-    () => i.at(0, ids(1, 1)).add(w.get([0, 1]).astype("int32")),
+    `i.at(0, ids(1, 1)).add(w.get(np.s(0, 1)).astype("int32"))`,
+    () => i.at(0, ids(1, 1)).add(w.get(np.s(0, 1)).astype("int32")),
     "int32",
     [2, 3],
     [5, 11, 7, -8, 2, 0],
@@ -693,7 +693,7 @@ const updates: readonly Row[] = [
   ["b.at(0).set(false)", () => b.at(0).set(false), "bool", [2, 3], [0, 0, 0, 0, 0, 1]],
   ["b.at(ids(1)).set(true)", () => b.at(ids(1)).set(true), "bool", [2, 3], [1, 0, 1, 1, 1, 1]],
   ["i.at(0).set(f.get(1))", () => i.at(0).set(f.get(1)), "int32", [2, 3], [3, 0, 0, -8, 2, 0]],
-  ["h.at([1, 3]).add(1)", () => h.at([1, 3]).add(1), "bfloat16", [4], [1.5, -1.25, 300, 0.010009766]],
+  ["h.at(np.s(1, 3)).add(1)", () => h.at(np.s(1, 3)).add(1), "bfloat16", [4], [1.5, -1.25, 300, 0.010009766]],
   ["t.at(1, 0).get()", () => t.at(1, 0).get(), "float32", [4], [1.5, 1.625, 1.75, 1.875]],
 ];
 
@@ -800,7 +800,7 @@ describe("indexing", () => {
 
   test("slice takes from the first dim", async () => {
     await expectClose(u.slice(1, -1), [-0.25, 0, 0.5]);
-    await expectClose(np.index(u, [null, null, -2]), u.slice(null, null, -2));
+    await expectClose(np.index(u, np.s(null, null, -2)), u.slice(null, null, -2));
   });
 
   test("static indices out of range are errors", () => {
@@ -812,7 +812,7 @@ describe("indexing", () => {
       "[index] 4 indices for a tensor of 3 dims [2,3,4]: pass at most 3",
     );
     expect(() => t.get("...", 0, "...")).toThrow('[index] "..." may stand only once');
-    expect(() => t.get([0, 2, 0])).toThrow(
+    expect(() => t.get(np.s(0, 2, 0))).toThrow(
       "[index] slice 0:2:0 needs whole numbers and a step that is not 0",
     );
     expect(() => t.at(5).set(1)).toThrow("[at.set] index 5 is out of range");
@@ -826,7 +826,7 @@ describe("indexing", () => {
   });
 
   test("static slices need no gather", () => {
-    const program = makeProgram((x: Tensor) => x.get(0, [null, null, -1], null, [1, 3]))(t);
+    const program = makeProgram((x: Tensor) => x.get(0, np.s(null, null, -1), null, np.s(1, 3)))(t);
     expect(program.eqns.map(({ op }) => op)).toEqual(["slice", "reverse", "reshape"]);
   });
 

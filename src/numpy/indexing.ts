@@ -16,18 +16,17 @@ export class Slice {
   ) {}
 }
 
-/** A slice written as an array; what is missing or `null` means from the start, to the end, by one. */
-export type SliceArray = readonly [start?: number | null, stop?: number | null, step?: number | null];
-
 /**
  * One index of a tensor:
  * - a number takes one position and drops the dim; negative ones count from the end
- * - `[start, stop, step]` or `np.s(start, stop, step)` takes a slice, `":"` the whole dim
+ * - `np.s(start, stop, step)` takes a slice, `":"` the whole dim
  * - `"..."` stands for all dims that are not named
  * - `null` inserts a dim of size 1
  * - an integer tensor takes the positions it holds; a scalar tensor is a position known only at run time
+ *
+ * JavaScript arrays are refused: `[0, 2]` could be a slice or two positions.
  */
-export type Index = number | null | "..." | ":" | SliceArray | Slice | Tensor;
+export type Index = number | null | "..." | ":" | Slice | Tensor;
 
 /**
  * A slice with NumPy's meaning of `start:stop:step`; `null` leaves a part open.
@@ -75,6 +74,14 @@ function toEntries(shape: Shape, indices: readonly Index[], caller: string): Ent
   });
 }
 
+/** What to write in place of something that is no index. */
+function adviceFor(index: unknown): string {
+  if (!Array.isArray(index))
+    return 'use a number, np.s(start, stop, step), ":", null, "..." or an int32 tensor';
+  const list = index.map((part) => JSON.stringify(part)).join(", ");
+  return `a slice is written np.s(${list}), a list of positions np.array([${list}], "int32")`;
+}
+
 function toEntry(index: Index, n: number, dim: number, caller: string): Entry {
   if (typeof index === "number") {
     if (!Number.isInteger(index) || index < -n || index >= n) {
@@ -99,13 +106,7 @@ function toEntry(index: Index, n: number, dim: number, caller: string): Entry {
   }
   if (index === ":") return sliceEntry(null, null, null, n, caller);
   if (index instanceof Slice) return sliceEntry(index.start, index.stop, index.step, n, caller);
-  if (Array.isArray(index)) {
-    const [start = null, stop = null, step = null, ...more] = index as SliceArray & readonly unknown[];
-    if (more.length === 0) return sliceEntry(start, stop, step, n, caller);
-  }
-  throw new ValueError(
-    `[${caller}] ${JSON.stringify(index)} is no index: use a number, [start, stop, step], null, "..." or an int32 tensor`,
-  );
+  throw new ValueError(`[${caller}] ${JSON.stringify(index)} is no index: ${adviceFor(index)}`);
 }
 
 /** NumPy's reading of `start:stop:step` for a dim of size n. */

@@ -39,7 +39,7 @@ describe("the methods of a tensor", () => {
     ["astype", x.astype("int32"), np.astype(x, "int32")],
     ["broadcastTo", x.broadcastTo([2, 3]), np.broadcastTo(x, [2, 3])],
     ["mT", x.mT, np.matrixTranspose(x)],
-    ["get", x.get(0, [1]), np.index(x, 0, [1])],
+    ["get", x.get(0, np.s(1)), np.index(x, 0, np.s(1))],
     ["take", k.take([1, 0]), np.take(k, [1, 0])],
   ])("%s is the function of the same name", async (_, method, fn) => {
     await expectClose(method, fn);

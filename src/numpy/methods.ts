@@ -11,7 +11,7 @@ import { IndexUpdate } from "./at.js";
 import * as contraction from "./contraction.js";
 import * as diagonals from "./diagonals.js";
 import * as elementwise from "./elementwise.js";
-import { type Index, index } from "./indexing.js";
+import { type Index, index, s } from "./indexing.js";
 import * as logic from "./logic.js";
 import type { Dims } from "./operands.js";
 import * as reductions from "./reductions.js";
@@ -268,7 +268,7 @@ const methods = {
   astype: method(elementwise.astype),
   get: method((x, ...indices: Index[]) => index(x, ...indices)),
   slice: method((x, start: number | null = null, stop: number | null = null, step: number | null = null) =>
-    index(x, [start, stop, step]),
+    index(x, s(start, stop, step)),
   ),
   take: method(take),
   at: method((x, ...indices: Index[]) => new IndexUpdate(x, indices)),

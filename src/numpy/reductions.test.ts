@@ -213,8 +213,8 @@ const reductions: readonly Row[] = [
   ["np.var(f, 0, { ddof: 1 })", () => np.var(f, 0, { ddof: 1 }), "float32", [3], [10.125, 0.5, 1.125]],
   ["np.std(f, 1, { ddof: 1 })", () => np.std(f, 1, { ddof: 1 }), "float32", [2], [1.75, 1.9094065]],
   [
-    "np.var(v.get([0, 1]), 0, { ddof: 1 })",
-    () => np.var(v.get([0, 1]), 0, { ddof: 1 }),
+    "np.var(v.get(np.s(0, 1)), 0, { ddof: 1 })",
+    () => np.var(v.get(np.s(0, 1)), 0, { ddof: 1 }),
     "float32",
     [],
     [Number.NaN],

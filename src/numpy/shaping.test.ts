@@ -570,8 +570,8 @@ const joining: readonly Row[] = [
     ],
   ],
   [
-    `np.pad(v.get([0, 1]), 2, { mode: "reflect" })`,
-    () => np.pad(v.get([0, 1]), 2, { mode: "reflect" }),
+    `np.pad(v.get(np.s(0, 1)), 2, { mode: "reflect" })`,
+    () => np.pad(v.get(np.s(0, 1)), 2, { mode: "reflect" }),
     "float32",
     [5],
     [1, 1, 1, 1, 1],

@@ -74,6 +74,26 @@ test("flags are what they are, numbers are traced", async () => {
   expect(() => misuse(x, 2)).toThrow(/used as a JavaScript number/);
 });
 
+const table = np.arange(12).reshape([3, 4]);
+const row = table.get(1); // a position drops its dim: [4, 5, 6, 7]
+const columns = table.get(":", np.s(1, 3)); // np.s(start, stop, step) is a slice: [3, 2]
+const picked = table.get(np.array([2, 0], "int32")); // an integer tensor is a list of positions: rows 2 and 0
+const last = table.get("...", -1); // "..." is all dims that are not named: [3, 7, 11]
+const wider = table.get(null, np.s(null, null, 2)); // null is a new dim, and an open end: [1, 2, 4]
+const changed = table.at(0, np.s(0, 2)).set(-1);
+
+test("parts of tensors are NumPy's", async () => {
+  expect(await row.js()).toEqual([4, 5, 6, 7]);
+  expect(columns.shape).toEqual([3, 2]);
+  expect(await picked.get(":", 0).js()).toEqual([8, 0]);
+  expect(await last.js()).toEqual([3, 7, 11]);
+  expect(wider.shape).toEqual([1, 2, 4]);
+  expect(await changed.get(0).js()).toEqual([-1, -1, 2, 3]);
+  expect(() => table.get([0, 2] as never)).toThrow(
+    /\[0,2\] is no index: a slice is written np\.s\(0, 2\), a list of positions np\.array\(\[0, 2\], "int32"\)/,
+  );
+});
+
 test("the model of the guide learns, with its hidden width split over the mesh", () => {
   const [first, last] = [told.mock.calls[0]?.[1], told.mock.calls.at(-1)?.[1]];
   expect(last).toBeLessThan(first / 5);

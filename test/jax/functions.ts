@@ -436,7 +436,7 @@ shaped(
 shaped(
   "index, negative steps",
   `a[::-1]`,
-  (x) => x.get([null, null, -1]),
+  (x) => x.get(np.s(null, null, -1)),
   () => ({}),
 );
 shaped(
@@ -449,7 +449,7 @@ shaped(
 shaped(
   "index, ellipsis and new dims",
   `a[..., None, :1]`,
-  (x) => x.get("...", null, [0, 1]),
+  (x) => x.get("...", null, np.s(0, 1)),
   () => ({}),
 );
 shaped(

@@ -86,7 +86,7 @@ function withPast(x: Tensor, taps: number, isCached: boolean): Tensor {
     ops.zeros({ dtype: x.dtype, shape: [batch, taps - 1, width] }),
   );
   const all = np.concatenate([past.value, x], 1);
-  if (!isInitializing()) past.value = all.get("...", [1, taps], []);
+  if (!isInitializing()) past.value = all.get("...", np.s(1, taps), np.s());
   return all;
 }
 
@@ -105,7 +105,7 @@ const CausalConv = module("CausalConv", ({ taps, isCached }: CausalConvConfig) =
   const bias = param("bias", weight(["mlp"], initializers.zeros), [width]);
   const padded = withPast(x, taps, isCached);
   const terms = Array.from({ length: taps }, (_, i) =>
-    padded.get("...", [i, i + length], []).mul(kernel.get(i).astype(x.dtype)),
+    padded.get("...", np.s(i, i + length), np.s()).mul(kernel.get(i).astype(x.dtype)),
   );
   return terms.reduce((sum, term) => sum.add(term), bias.astype(x.dtype));
 });

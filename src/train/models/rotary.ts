@@ -19,6 +19,6 @@ export function rotary(x: Tensor, positions: Tensor, base: number): Tensor {
   const angles = np.expandDims(positions.astype("float32"), -1).mul(frequencies);
   const perHead = np.expandDims(angles, -2);
   const [cos, sin] = [np.cos(perHead).astype(x.dtype), np.sin(perHead).astype(x.dtype)];
-  const [low, high] = [x.get("...", [0, half]), x.get("...", [half, 2 * half])];
+  const [low, high] = [x.get("...", np.s(0, half)), x.get("...", np.s(half, 2 * half))];
   return np.concatenate([low.mul(cos).sub(high.mul(sin)), high.mul(cos).add(low.mul(sin))], -1);
 }
