@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { isNear } from "../../test/support/near.js";
 import { tripled } from "../../test/support/opCases.js";
 import { asTensor } from "../../test/support/vmapChecks.js";
-import { makeProgram, Tensor } from "../index.js";
+import { customVjp, makeProgram, Tensor } from "../index.js";
 import { AxisError, DimError, ShapeError, TreeError, ValueError } from "../ir/errors.js";
 import { printProgram } from "../ir/print.js";
 import { forEachEqn } from "../ir/program.js";
@@ -11,6 +11,7 @@ import { verify } from "../ir/verify.js";
 import { lookUpAxes } from "../trace/axes.js";
 import { bind, bind1, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
+import { switchCase } from "./cond.js";
 import { grad } from "./grad.js";
 import { vmap } from "./vmap.js";
 
@@ -163,6 +164,27 @@ describe("vmap and gradients", () => {
     };
     const [actual, wanted] = [grad(shared)(w), grad(expected)(w)];
     expect(close(await actual.data(), await wanted.data())).toBe(true);
+  });
+
+  test("a cotangent that a custom rule gives whatever comes is counted for every element", async () => {
+    const fixed = customVjp((x: Tensor, v: Tensor) => ops.mul(x, v), {
+      forward: (x: Tensor, v: Tensor) => [ops.mul(x, v), null],
+      backward: (_: null, ct: Tensor) => [ct, ops.ones(w.type)],
+    });
+    const mapped = (v: Tensor) => total(vmap(fixed, { inAxes: [0, null] })(xs, v));
+    expect(await grad(mapped)(w).js()).toEqual([2, 2, 2]);
+  });
+
+  test("of a choice reach the chosen branch alone, the first and the last for indices outside", async () => {
+    const choose = (i: Tensor, x: Tensor) =>
+      switchCase(
+        i,
+        [(v: Tensor) => ops.mul(v, 2), (v: Tensor) => ops.sqrt(v), (v: Tensor) => ops.mul(v, 3)],
+        x,
+      );
+    const indices = Tensor.fromHost(tensorType("int32", [5]), new Int32Array([-4, 0, 1, 2, 9]));
+    const sum = (x: Tensor) => total(vmap(choose)(indices, x));
+    expect(await grad(sum)(numbers([5], [0, 0, 4, 0, 0])).js()).toEqual([2, 2, 0.25, 3, 3]);
   });
 
   test("a custom rule that talks over the mapped axis runs for every element", async () => {

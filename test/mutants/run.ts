@@ -5,12 +5,13 @@
  *   npm run test:mutants                                  # a sample of all rule tables
  *   npm run test:mutants -- --file src/transforms/vjp     # only files that begin so
  *   npm run test:mutants -- --count 600 --seed 7 --jobs 4
+ *   npm run test:mutants -- --again mutants.log           # only what survived in a run whose output is kept there
  *
  * A change that alters nothing is listed in equivalent.json with the reason; an entry that is no mutant any more,
  * or that a test notices, fails the check, and so does a change that survives without a reason.
  */
 import { spawn } from "node:child_process";
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { type Mutant, mutantsOf } from "./mutate.js";
@@ -40,6 +41,7 @@ const { values: options } = parseArgs({
     seed: { type: "string", default: "1" },
     jobs: { type: "string", default: "2" },
     minutes: { type: "string", default: "120" },
+    again: { type: "string" },
   },
 });
 
@@ -52,6 +54,12 @@ function sourcesOf({ sources }: Target): string[] {
   });
 }
 
+/** The tests of a source: those of the file beside it, then those of its target. */
+function testsOf(file: string, { tests }: Target): string[] {
+  const own = file.replace(/\.ts$/, ".test.ts");
+  return existsSync(own) ? [...new Set([own, ...tests])] : [...tests];
+}
+
 /** A number that a text and the seed determine, to shuffle by. */
 function hash(text: string): number {
   let state = Number(options.seed) | 0;
@@ -59,15 +67,24 @@ function hash(text: string): number {
   return Math.imul(state ^ (state >>> 15), 0x2c1b3c6d) >>> 0;
 }
 
+/** Whether a mutant is wanted: all are, or those that survived in the run to be repeated. */
+function chooser(): (mutant: Mutant) => boolean {
+  if (options.again === undefined) return () => true;
+  const log = readFileSync(options.again, "utf8");
+  return (mutant) => log.includes(` SURVIVED ${show(mutant)}\n`);
+}
+
 /** Mutants of all files in turn, those of one file in the order of the seed. */
 function plan(): Planned[] {
+  const isWanted = chooser();
   const files = targets.flatMap((target) =>
     sourcesOf(target)
       .filter((file) => file.startsWith(options.file))
       .map((file) => {
-        const mutants = mutantsOf(file, readFileSync(file, "utf8"));
+        const mutants = mutantsOf(file, readFileSync(file, "utf8")).filter(isWanted);
         const order = mutants.map((mutant) => ({ mutant, key: hash(`${file}:${mutant.start}`) }));
-        return order.sort((a, b) => a.key - b.key).map(({ mutant }) => ({ mutant, tests: target.tests }));
+        const tests = testsOf(file, target);
+        return order.sort((a, b) => a.key - b.key).map(({ mutant }) => ({ mutant, tests }));
       }),
   );
   const chosen: Planned[] = [];

@@ -9,7 +9,7 @@ export interface Target {
 export const targets: readonly Target[] = [
   {
     sources: ["src/transforms/vjpRules.ts", "src/transforms/vjpControl.ts"],
-    tests: ["src/transforms/vjpRules.test.ts", "src/transforms/grad.test.ts"],
+    tests: ["src/transforms/vjpRules.test.ts", "src/transforms/grad.test.ts", "src/transforms/remat.test.ts"],
   },
   {
     sources: [
@@ -39,7 +39,21 @@ export const targets: readonly Target[] = [
     tests: ["src/compiler/wasm", "test/compiler/opCases.test.ts"],
   },
   {
-    sources: ["src/compiler/lower", "src/compiler/kernel"],
-    tests: ["test/compiler/opCases.test.ts", "test/compiler/steps.test.ts", "test/compiler/fuzz.test.ts"],
+    sources: ["src/compiler/kernel"],
+    tests: [
+      "src/compiler/kernel",
+      "test/compiler/opCases.test.ts",
+      "test/compiler/steps.test.ts",
+      "test/compiler/fuzz.test.ts",
+    ],
+  },
+  {
+    sources: ["src/compiler/lower"],
+    tests: [
+      "src/compiler/lower",
+      "test/compiler/steps.test.ts",
+      "test/compiler/opCases.test.ts",
+      "test/compiler/fuzz.test.ts",
+    ],
   },
 ];

@@ -51,6 +51,24 @@ describe("what canonical merges", () => {
     };
     expect(printKernel(canonical(sum))).toBe(printKernel(sum));
   });
+
+  test("what is reduced along is one loop, and rows are one, each for itself", () => {
+    const sum: KernelSpec = {
+      ...negation,
+      dims: [2, 5, 3, 4],
+      numRows: 2,
+      nodes: [
+        { kind: "load", dtype: "float32", access: { arg: 0, strides: [60, 12, 4, 1] } },
+        { kind: "reduce", dtype: "float32", combine: "sum", arg: 0 },
+      ],
+      stores: [{ node: 1, access: { arg: 1, strides: [5, 1, 0, 0] } }],
+    };
+    expect(printKernel(canonical(sum))).toBe(text`
+      loops [10 | 12]
+      v0 = f32 a[12 1]
+      v1 = f32 sum of v0 over the row
+      b[1 0] = v1`);
+  });
 });
 
 describe("kernels of random programs, made canonical", () => {

@@ -10,7 +10,7 @@ import type { Section } from "./section.js";
 import { simplifyDivision } from "./simplifyDivision.js";
 import type { KernelNode, KernelSpec } from "./spec.js";
 
-const op = (name: "sub" | "exp" | "mul" | "neg", ...args: number[]): KernelNode => {
+const op = (name: "sub" | "exp" | "mul" | "neg" | "floor", ...args: number[]): KernelNode => {
   return {
     kind: "op",
     dtype: "float32",
@@ -63,6 +63,16 @@ describe("how a kernel is divided into runs", () => {
     expect(printPhases(planKernel(spec, BASELINE_FEATURES))).toBe(text`
       run 0: v0 → reduce v2
       run 1: v0, row v2 → b[8 1] = v3`);
+  });
+
+  test("six instructions are worth being kept, five are computed again", () => {
+    const steps = (count: number) => range(count).map((i) => op(i % 2 === 0 ? "floor" : "neg", i));
+    const plans = [4, 5].map((count) => {
+      const nodes = [x, ...steps(count), reduce("sum", count), op("mul", count, count + 1)];
+      return planKernel(rows(nodes, count + 2), BASELINE_FEATURES);
+    });
+    expect(plans.map(({ spills }) => spills)).toEqual([[], [5]]);
+    expect(plans.map(({ phases }) => phases.length)).toEqual([2, 2]);
   });
 
   test("what belongs to the row is computed once, before the run that needs it", () => {

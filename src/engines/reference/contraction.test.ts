@@ -93,6 +93,14 @@ describe("dotGeneral", () => {
     expect(dot(u, hostTensor("uint32", [1, 1], [2]), matmul)).toEqual([[1, 1], [2 ** 32 - 2]]);
   });
 
+  test("of integers has batches, rows and columns as that of floats has", () => {
+    const dims = { lhsContract: [2], rhsContract: [1], lhsBatch: [0], rhsBatch: [0] };
+    const [x, y] = [counted([2, 3, 2], -5), counted([2, 2, 4], -7)];
+    const integers = ({ type, data }: HostTensor) =>
+      hostTensor("int32", type.shape, Array.from(data, Number));
+    expect(dot(integers(x), integers(y), dims)).toEqual(dot(x, y, dims));
+  });
+
   test("passes NaN on, and 0 times infinity makes one", () => {
     const x = hostTensor("float32", [2, 2], [0, 1, Number.NaN, 0]);
     const y = hostTensor("float32", [2, 1], [Number.POSITIVE_INFINITY, 1]);

@@ -37,6 +37,11 @@ describe("gather", () => {
       [3, 1],
       [1, 10, 21],
     ]);
+    const pairs = applyOp("gather", [table, indices([3, 2], [1, 0, 1, 1, 0, 0])], { dim: 1, batchDims: 1 });
+    expect(values(pairs)).toEqual([
+      [3, 2],
+      [1, 0, 11, 11, 20, 20],
+    ]);
     const x = hostTensor("float32", [2, 2, 2], [0, 1, 2, 3, 4, 5, 6, 7]);
     const inner = applyOp("gather", [x, indices([2], [1, 0])], { dim: 2, batchDims: 1 });
     expect(values(inner)).toEqual([

@@ -37,6 +37,15 @@ describe("reductions", () => {
     expect(reduce("reduceSum", hostTensor("float32", [], [7]), [])).toEqual([[], [7]]);
   });
 
+  test("add in row-major order, however the dims are listed", () => {
+    const y = hostTensor("float64", [2, 2], [1e16, 1, -1e16, 1]);
+    for (const dims of [
+      [0, 1],
+      [1, 0],
+    ])
+      expect(reduce("reduceSum", y, dims)).toEqual([[], [1]]);
+  });
+
   test("of nothing give the neutral element of the type", () => {
     const neutral = (op: Reduce, dtype: DType) => reduce(op, hostTensor(dtype, [2, 0], []), [1])[1];
     expect(neutral("reduceSum", "float32")).toEqual([0, 0]);

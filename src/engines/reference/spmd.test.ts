@@ -121,6 +121,30 @@ describe("shardMap", () => {
     expect(index && numbersOf(index)).toEqual([0, 1]);
   });
 
+  test("inside another one over many devices gives each its own results", () => {
+    const [four, two]: MeshAxis[] = [
+      { name: "four", size: 4 },
+      { name: "two", size: 2 },
+    ];
+    if (!four || !two) throw new Error("two axes");
+    const both: MeshShape = { axes: [four, two] };
+    const place = buildProgram([], (emit) => {
+      const index = emit("axisIndex", [], { axes: [four, two] });
+      return emit("reshape", index, { shape: [1] });
+    });
+    const mapped = (manual: string, body: typeof place) => ({
+      mesh: both,
+      manual: [manual],
+      checked: false,
+      inSpecs: [],
+      outSpecs: [[[manual]]],
+      body,
+    });
+    const outer = buildProgram([], (emit) => emit("shardMap", [], mapped("two", place)));
+    const [y] = applyOp("shardMap", [], mapped("four", outer));
+    expect(y && numbersOf(y)).toEqual(range(8));
+  });
+
   test("inside another one over the same axis is refused", () => {
     const inner = buildProgram([tensorType("float32", [1, 6])], (_emit, x) => [x]);
     const specs = { inSpecs: [[["a"], []]], outSpecs: [[["a"], []]] };

@@ -1,0 +1,57 @@
+import { expect, test } from "vitest";
+import { runKernel } from "../../../test/support/kernelRuns.js";
+import { at } from "../../ir/shape.js";
+import { BASELINE_FEATURES } from "../wasm/features.js";
+import { KernelLibrary, kernelImports } from "./kernelLibrary.js";
+import type { KernelSpec } from "./spec.js";
+
+const signs = (value: number): KernelSpec => ({
+  dims: [5],
+  numRows: 0,
+  args: ["float64", "float64"],
+  nodes: [
+    { kind: "load", dtype: "float64", access: { arg: 0, strides: [1] } },
+    {
+      kind: "op",
+      dtype: "float64",
+      call: { op: "sign", from: "float64", to: "float64" },
+      args: [0],
+      result: 0,
+    },
+    { kind: "literal", dtype: "float64", value },
+    {
+      kind: "op",
+      dtype: "float64",
+      call: { op: "mul", from: "float64", to: "float64" },
+      args: [1, 2],
+      result: 0,
+    },
+  ],
+  stores: [{ node: 3, access: { arg: 1, strides: [1] } }],
+  fills: [],
+});
+
+test("equal kernels are one, and kernels that differ by the sign of a zero are two", () => {
+  const library = new KernelLibrary(BASELINE_FEATURES);
+  expect([signs(0), signs(0), signs(-0), signs(1)].map((spec) => library.add(spec).index)).toEqual([
+    0, 0, 1, 2,
+  ]);
+});
+
+test("a module takes any shared memory, even one that has no page yet", () => {
+  const library = new KernelLibrary(BASELINE_FEATURES);
+  library.add(signs(1));
+  const module = new WebAssembly.Module(library.module().bytes as Uint8Array<ArrayBuffer>);
+  const memory = new WebAssembly.Memory({ initial: 0, maximum: 65536, shared: true });
+  expect(Object.keys(new WebAssembly.Instance(module, kernelImports(memory)).exports)).toEqual(["k0"]);
+});
+
+test("signs of float64 are exactly one, whatever the last bits of the number", () => {
+  const values = [0.3, -0.3, 1 + Number.EPSILON, Number.MIN_VALUE, -Number.MAX_VALUE];
+  const memory = [values, values.map(() => 7)].map((list) => ({
+    dtype: "float64" as const,
+    origin: 0,
+    values: list,
+  }));
+  expect(at(runKernel(signs(1), memory), 1).values).toEqual([1, -1, 1, 1, -1]);
+});

@@ -1,0 +1,137 @@
+import { describe, expect, test } from "vitest";
+import { findDifference, randomInputs } from "../../../test/compiler/differential.js";
+import { printPlanned, text } from "../../../test/support/compilerText.js";
+import { lax, makeProgram, np, simplify, type Tensor } from "../../index.js";
+import type { MeshShape } from "../../ir/mesh.js";
+import { makeEqn, newVar, type Program } from "../../ir/program.js";
+import { range, tensorType } from "../../ir/shape.js";
+import { compileProgram, lowerProgram } from "../compile.js";
+
+const ring = { axes: [{ name: "ring", size: 2 }] };
+const alone: MeshShape = { axes: [] };
+const f32 = (...shape: number[]) => newVar(tensorType("float32", shape));
+
+/** The program of a function, which computes the same compiled as by the reference engine. */
+function programOf(fn: (...args: Tensor[]) => unknown, args: readonly Tensor[]): Program {
+  const program = simplify(makeProgram(fn)(...args));
+  expect(findDifference(program, randomInputs(program, alone, 1), { mesh: alone })).toBeUndefined();
+  return program;
+}
+
+/** The steps of a function, and what is noted of each: its ops, arithmetic operations and bytes. */
+function lowered(program: Program, mesh = alone) {
+  const { steps, compilation } = lowerProgram(program, { mesh });
+  const notes = compilation.infos.map(({ ops, flops, bytes }) => [ops.join(" "), flops, bytes]);
+  return { steps, notes, text: printPlanned(steps, compilation.infos) };
+}
+
+/** Two rows of a matrix of four, added to it or in its place. */
+function scatter(combine: "add" | "set"): Program {
+  const [x, updates, y] = [f32(4, 3), f32(2, 3), f32(4, 3)];
+  const indices = newVar(tensorType("int32", [2]));
+  const eqns = [makeEqn("scatter", [x, indices, updates], [y], { dim: 0, batchDims: 0, combine })];
+  return { inputs: [x, indices, updates], eqns, outputs: [y] };
+}
+
+const costs = (fn: (...args: Tensor[]) => unknown, ...args: Tensor[]) => lowered(programOf(fn, args)).notes;
+
+describe("what is noted of a step", () => {
+  test("a matrix product: two operations for every product, and each operand and the result once", () => {
+    const [x, y] = [np.ones([2, 3, 5]), np.ones([2, 5, 7])];
+    expect(costs((a, b) => np.matmul(a, b), x, y)).toEqual([
+      ["dotGeneral", 2 * 2 * 3 * 5 * 7, 4 * (2 * 3 * 5 + 2 * 5 * 7 + 2 * 3 * 7)],
+    ]);
+  });
+
+  test("a kernel: one operation for every point and op, and what it reads and writes once", () => {
+    const scaled = (x: Tensor, y: Tensor) => np.exp(x).mul(y);
+    expect(costs((x, y) => scaled(x, y), np.ones([3, 5]), np.ones([5]))).toEqual([
+      ["exp mul", 2 * 3 * 5, 4 * (3 * 5 + 5 + 3 * 5)],
+    ]);
+  });
+
+  test("a scatter: one operation for every update, which is read and written", () => {
+    expect(lowered(scatter("add")).notes).toEqual([
+      ["scatter", 0, 2 * 48],
+      ["scatter", 6, 2 * 24],
+    ]);
+  });
+
+  test("a step on the host: all it reads and writes", () => {
+    expect(costs((x) => np.cumsum(x, 0), np.ones([4, 3]))).toEqual([["cumsum", 0, 2 * 48]]);
+    expect(costs((x) => np.argmax(x, 1), np.ones([4, 3]))).toEqual([["argmax", 0, 48 + 16]]);
+  });
+
+  test("loops and choices: nothing but what is inside", () => {
+    const choose = (i: Tensor, x: Tensor) =>
+      lax.switchCase(i, [(v: Tensor) => np.sin(v), (v: Tensor) => v.mul(2)], x);
+    expect(costs((i, x) => choose(i, x), np.array(1, "int32"), np.ones([3]))).toEqual(
+      expect.arrayContaining([
+        ["sin", 3, 24],
+        ["mul", 3, 24],
+        ["cond", 0, 0],
+      ]),
+    );
+    const loop = (x: Tensor, xs: Tensor) => lax.scan((c: Tensor, v: Tensor) => [c.add(v), null], x, xs)[0];
+    expect(costs((x, xs) => loop(x, xs), np.ones([3]), np.ones([4, 3]))).toContainEqual(["scan", 0, 0]);
+  });
+
+  test("a collective: no arithmetic, its operand and its result", () => {
+    const [x, y] = [f32(6), f32(12)];
+    const program: Program = {
+      inputs: [x],
+      eqns: [makeEqn("allGather", [x], [y], { axes: ring.axes, dim: 0 })],
+      outputs: [y],
+    };
+    expect(lowered(program, ring).notes).toEqual([["allGather", 0, 24 + 48]]);
+  });
+});
+
+describe("where results are written", () => {
+  test("what is only joined to others is computed in its place and copied nowhere", () => {
+    const join = (x: Tensor, y: Tensor) => np.concatenate([np.exp(x), np.matmul(x, y)], 1);
+    const program = programOf((x, y) => join(x, y), [np.ones([4, 4]), np.ones([4, 3])]);
+    expect(lowered(program).notes.map(([ops]) => ops)).toEqual(["exp", "dotGeneral"]);
+  });
+
+  test("a scatter writes what it has copied before", () => {
+    expect(lowered(scatter("set")).text).toBe(text`
+      copy in0 → out0  scatter
+      kernel in2 in1 out0 → out0  scatter`);
+  });
+
+  test("a scalar is written over the donated one it is made of", () => {
+    const program = programOf((x) => x.add(1), [np.array(3, "int32")]);
+    const { outputs } = compileProgram(program, { mesh: alone, donated: [true] });
+    expect(outputs.map(({ inputIndex }) => inputIndex)).toEqual([0]);
+  });
+
+  test("a carried value that is read otherwise than it is written has two places", () => {
+    const turn = (start: Tensor, w: Tensor) =>
+      lax.scan((c: Tensor, _: Tensor) => [np.transpose(c).add(w), null], start, np.zeros([3]))[0];
+    const program = programOf((c, w) => turn(c, w), [np.ones([5, 5]), np.ones([5, 5])]);
+    const loop = lowered(program).steps.find((step) => step.op === "loop");
+    expect(loop?.swaps.length).toBe(1);
+  });
+});
+
+test("bits of all 16-bit floats but NaN are read as the other type and back", () => {
+  const finite = range(2 ** 16).filter((bits) => {
+    const isSpecial = (mask: number) => (bits & mask) === mask;
+    return !isSpecial(0x7c00) && !isSpecial(0x7f80);
+  });
+  for (const [from, to] of [
+    ["float16", "bfloat16"],
+    ["bfloat16", "float16"],
+  ] as const) {
+    const [x, y] = [from, to].map((dtype) => newVar(tensorType(dtype, [finite.length])));
+    if (!x || !y) throw new Error("two values");
+    const program: Program = {
+      inputs: [x],
+      eqns: [makeEqn("bitcast", [x], [y], { dtype: to })],
+      outputs: [y],
+    };
+    const inputs = [[{ type: x.type, data: Uint16Array.from(finite) }]];
+    expect(findDifference(program, inputs, { mesh: alone })).toBeUndefined();
+  }
+});
