@@ -232,6 +232,8 @@ export type ElementwiseOp = OpsOf<"unary" | "binary" | "elementwise">;
 export type MovementOp = OpsOf<"movement">;
 /** Ops that reduce whole dimensions. */
 export type ReduceOp = OpsOf<"reduction">;
+/** Ops that decide when and how often the programs inside them run. */
+export type ControlOp = OpsOf<"control">;
 /** Ops that talk to other devices. */
 export type CollectiveOp = OpsOf<"collective">;
 
@@ -287,6 +289,11 @@ export function isElementwiseEqn(eqn: Eqn): eqn is Eqn<ElementwiseOp> {
 /** Whether the equation reduces whole dimensions. */
 export function isReduction(eqn: Eqn): eqn is Eqn<ReduceOp> {
   return opFacts[eqn.op].family === "reduction";
+}
+
+/** Whether the equation decides when and how often the programs inside it run. */
+export function isControlEqn(eqn: Eqn): eqn is Eqn<ControlOp> {
+  return opFacts[eqn.op].family === "control";
 }
 
 /** Whether the equation itself talks to other devices. */

@@ -1,5 +1,5 @@
 import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
-import { isCollectiveEqn } from "../../ir/opFacts.js";
+import { type ControlOp, isCollectiveEqn, isControlEqn } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
 import { type Layout, status } from "./watch.js";
@@ -12,7 +12,7 @@ export interface Frame {
   /** The equation that ran it, and in which iteration; undefined for the function itself. */
   readonly outer?: {
     readonly frame: Frame;
-    readonly eqn: ControlEqn;
+    readonly eqn: Eqn<ControlOp>;
     readonly iteration: number | undefined;
   };
 }
@@ -33,8 +33,6 @@ export interface Culprit extends Occurrence {
   /** Whether a result of the function is not finite because of it. */
   readonly reachesResult: boolean;
 }
-
-type ControlEqn = Eqn<"scan" | "while" | "cond">;
 
 /** An atom in a run on one device. */
 interface Read {
@@ -127,7 +125,7 @@ class Search {
       const value = { variable, frame, position };
       if (this.statusOf({ ...value, atom: variable }) !== status.finite) yield value;
     }
-    for (const eqn of program.eqns) {
+    for (const eqn of program.eqns.filter(isControlEqn)) {
       for (const inner of this.runs(eqn, frame, position)) yield* this.all(inner, position);
     }
   }
@@ -154,8 +152,7 @@ class Search {
     const input = this.definitionsOf(frame.layout).inputs.get(variable.id);
     if (input === undefined || !frame.outer) return undefined;
     const { eqn, frame: surrounding } = frame.outer;
-    const first = eqn.op === "cond" ? 1 : eqn.op === "while" ? eqn.params.numConditionConsts : 0;
-    return { atom: at(eqn.ins, first + input), frame: surrounding };
+    return { atom: at(eqn.ins, firstOperand(eqn) + input), frame: surrounding };
   }
 
   /** Whether a value is worse than everything it was made from, as an argument always is. */
@@ -163,7 +160,7 @@ class Search {
     const { frame, variable, position } = value;
     const made = this.definitionsOf(frame.layout).eqns.get(variable.id);
     if (!made) return frame.outer === undefined;
-    if (frame.layout.inner.has(made.eqn)) return false;
+    if (isControlEqn(made.eqn) && frame.layout.inner.has(made.eqn)) return false;
     const before = this.causes(value).map((read) => this.statusOf(read));
     return this.statusOf({ atom: variable, frame, position }) > Math.max(status.finite, ...before);
   }
@@ -180,13 +177,14 @@ class Search {
         operands.map((read) => ({ ...read, position: other })),
       );
     }
+    if (!isControlEqn(eqn)) return operands;
     const runs = this.runs(eqn, frame, position);
+    if (runs.length === 0) return operands;
     const output = (run: Frame): Read => ({
       atom: at(run.layout.program.outputs, result),
       frame: run,
       position,
     });
-    if (runs.length === 0) return operands;
     switch (eqn.op) {
       case "scan": {
         const last = runs.slice(eqn.params.reverse ? 0 : -1).slice(0, 1);
@@ -202,7 +200,7 @@ class Search {
             ),
           ),
         ];
-      default:
+      case "cond":
         return runs.map(output);
     }
   }
@@ -225,7 +223,7 @@ class Search {
   }
 
   /** The runs of the programs in an equation that the statuses tell of; of a scan all iterations. */
-  private runs(eqn: Eqn, frame: Frame, position: number): readonly Frame[] {
+  private runs(eqn: Eqn<ControlOp>, frame: Frame, position: number): readonly Frame[] {
     const inner = frame.layout.inner.get(eqn);
     if (!inner) return [];
     const base = frame.base + inner.offset;
@@ -240,8 +238,6 @@ class Search {
         return [
           { layout: at(inner.layouts, head), base: base + 1, outer: { frame, eqn, iteration: undefined } },
         ];
-      default:
-        return [];
     }
   }
 
@@ -280,6 +276,18 @@ class Search {
     };
     this.definitions.set(layout, found);
     return found;
+  }
+}
+
+/** The operand that the watched programs of an equation take as their first input. */
+function firstOperand(eqn: Eqn<ControlOp>): number {
+  switch (eqn.op) {
+    case "scan":
+      return 0;
+    case "while":
+      return eqn.params.numConditionConsts;
+    case "cond":
+      return 1;
   }
 }
 

@@ -1,4 +1,5 @@
 import { isFloat } from "../../ir/dtype.js";
+import { type ControlOp, isControlEqn } from "../../ir/opFacts.js";
 import { type Atom, type Eqn, newVar, type Program, type Var } from "../../ir/program.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
 import { atSource, bind, Environment, inline, rebind, traceFlat } from "../../trace/builder.js";
@@ -19,7 +20,7 @@ export interface Layout {
   /** Values by id; those without an entry are finite always, or stand for a value outside of the body. */
   readonly slots: ReadonlyMap<number, Slot>;
   /** The parts of equations that carry programs. */
-  readonly inner: ReadonlyMap<Eqn, Inner>;
+  readonly inner: ReadonlyMap<Eqn<ControlOp>, Inner>;
 }
 
 /** The place of a status, or another value of the same program that has the same status. */
@@ -102,7 +103,7 @@ function watchLevel(
 class Level {
   private readonly parts: Tensor[] = [];
   private readonly slots = new Map<number, Slot>();
-  private readonly inner = new Map<Eqn, Inner>();
+  private readonly inner = new Map<Eqn<ControlOp>, Inner>();
   private size = 0;
 
   get places(): Omit<Layout, "program"> {
@@ -130,7 +131,7 @@ class Level {
   }
 
   apply(eqn: Eqn, values: Environment): void {
-    const outs = this.control(eqn, values.read(eqn.ins));
+    const outs = isControlEqn(eqn) ? this.control(eqn, values.read(eqn.ins)) : undefined;
     if (outs) values.define(eqn.outs, outs);
     else rebind(eqn, values);
     eqn.outs.forEach((out, i) => {
@@ -141,7 +142,7 @@ class Level {
   }
 
   /** The results of an equation with watched programs inside; undefined when there is nothing to watch. */
-  private control(eqn: Eqn, ins: readonly Tensor[]): readonly Tensor[] | undefined {
+  private control(eqn: Eqn<ControlOp>, ins: readonly Tensor[]): readonly Tensor[] | undefined {
     switch (eqn.op) {
       case "scan":
         return this.scan(eqn, ins);
@@ -149,8 +150,6 @@ class Level {
         return this.while(eqn, ins);
       case "cond":
         return this.cond(eqn, ins);
-      default:
-        return undefined;
     }
   }
 
