@@ -42,7 +42,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     wasm: [],
     gemm: ["wasm"],
     native: [],
-    kernel: ["steps.ts", "stepTree.ts", "identities.ts", "wasm"],
+    kernel: ["steps.ts", "stepTree.ts", "identities.ts", "lowering.ts", "wasm"],
     normalise: ["identities.ts"],
     fuse: ["lowering.ts"],
     plan: ["steps.ts", "stepTree.ts", "lowering.ts", "wasm", "kernel", "fuse"],

@@ -1,16 +1,16 @@
 import type { DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
-import { type BinaryOp, type ElementwiseOp, type OpsOf, opFacts, type UnaryOp } from "../../ir/opFacts.js";
+import { type ElementwiseOp, type OpsOf, opFacts } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
 import { at } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
+import type { FusedOp } from "../lowering.js";
 import * as math from "../wasm/math.js";
 import type { VectorOp } from "../wasm/opcodes.js";
 import type { HostFunction, Vec, VecBuilder } from "../wasm/vectorProgram.js";
 import {
   bitcast,
   combinations,
-  combineInstruction,
   compare,
   convert,
   doubleMask,
@@ -20,9 +20,15 @@ import {
   wordMask,
 } from "./lanes.js";
 
+/** The elementwise ops that kernels compute: those that normalisation leaves. */
+export type KernelOp = Extract<ElementwiseOp, FusedOp>;
+
+/** Those whose operands and results have types of their own. */
+type OtherOp = Extract<OpsOf<"elementwise">, FusedOp>;
+
 /** An elementwise op as the kernels see it: its name, and the parameters that matter. */
 export interface VectorOpCall {
-  readonly op: ElementwiseOp;
+  readonly op: KernelOp;
   readonly direction?: CompareDirection | undefined;
   /** The type of the first operand that is not a predicate. */
   readonly from: DType;
@@ -95,7 +101,7 @@ const signOfInteger: Emit = (b, x) => b.or(b.and(b.op("i32x4.gt_s", x, b.i32(0))
 
 /** Every op whose operands and result have one type, on each kind of lanes that its domain has. */
 const uniformOps: {
-  readonly [K in UnaryOp | BinaryOp]: { readonly [L in LanesOf<(typeof opFacts)[K]["on"]>]: Emit };
+  readonly [K in Exclude<KernelOp, OtherOp>]: { readonly [L in LanesOf<(typeof opFacts)[K]["on"]>]: Emit };
 } = {
   neg: {
     float: (b, x) => b.neg(x),
@@ -169,10 +175,8 @@ const uniformOps: {
 
 type Expand = (b: VecBuilder, args: readonly Vec[], call: VectorOpCall) => readonly Vec[];
 
-const unchanged: Expand = (_, args) => [at(args, 0)];
-
 /** The other elementwise ops, whose operands and results have types of their own. */
-const otherOps: { readonly [K in OpsOf<"elementwise">]: Expand } = {
+const otherOps: { readonly [K in OtherOp]: Expand } = {
   isFinite: (b, args, { from }) => {
     const x = at(args, 0);
     if (lanes[from] === "float") return [math.isFinite(b, x)];
@@ -187,17 +191,10 @@ const otherOps: { readonly [K in OpsOf<"elementwise">]: Expand } = {
     const mask = to === "float64" ? doubleMask(b, at(args, 0)) : at(args, 0);
     return [b.select(mask, at(args, 1), at(args, 2))];
   },
-  clamp: (b, args, { to }) => {
-    const raised = b.op(combineInstruction("max", to), at(args, 1), at(args, 0));
-    return [b.op(combineInstruction("min", to), raised, at(args, 2))];
-  },
   threefry2x32: (b, args) => math.threefry2x32(b, [at(args, 0), at(args, 1)], [at(args, 2), at(args, 3)]),
-  name: unchanged,
-  stopGradient: unchanged,
-  pvary: unchanged,
 };
 
-const isOther = (op: ElementwiseOp): op is OpsOf<"elementwise"> => opFacts[op].family === "elementwise";
+const isOther = (op: KernelOp): op is OtherOp => opFacts[op].family === "elementwise";
 
 function emitUnrounded(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]): readonly Vec[] {
   const { op, from } = call;

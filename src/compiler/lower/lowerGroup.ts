@@ -1,6 +1,6 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
-import { type ElementwiseOp, isElementwiseEqn, isReduction, type ReduceOp } from "../../ir/opFacts.js";
+import { isElementwiseEqn, isReduction, type ReduceOp } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import { type Dim, type DimList, expand } from "../fuse/dims.js";
@@ -8,8 +8,8 @@ import { backward, type Group, type Member } from "../fuse/group.js";
 import { type Combine, combineOf, identityOf } from "../identities.js";
 import { exactKey } from "../kernel/exactKey.js";
 import type { Access, KernelNode, KernelSpec, KernelStore } from "../kernel/spec.js";
-import type { VectorOpCall } from "../kernel/vectorOps.js";
-import { isView } from "../lowering.js";
+import type { KernelOp, VectorOpCall } from "../kernel/vectorOps.js";
+import { isFused, isView } from "../lowering.js";
 import type { View } from "../plan/buffers.js";
 import type { Frame } from "./frame.js";
 
@@ -83,7 +83,7 @@ class GroupLowering {
     return map;
   }
 
-  private elementwise(eqn: Eqn<ElementwiseOp>): void {
+  private elementwise(eqn: Eqn<KernelOp>): void {
     const map = this.mapOf(at(eqn.outs, 0));
     const args = eqn.ins.map((atom) => this.operand(atom, map));
     eqn.outs.forEach((out, result) => {
@@ -171,7 +171,8 @@ class GroupLowering {
       const sourceMap = backward(eqn, map);
       return sourceMap ? this.operand(source, sourceMap) : this.load(value, map);
     }
-    if (!isElementwiseEqn(eqn)) throw new InternalError(`[lowerGroup] ${eqn.op} is not free`);
+    if (!isFused(eqn) || !isElementwiseEqn(eqn))
+      throw new InternalError(`[lowerGroup] ${eqn.op} is not free`);
     const args = eqn.ins.map((atom) => this.operand(atom, map));
     const result = eqn.outs.findIndex((out) => out.id === value.id);
     return this.node(opNode(eqn, args, value.type.dtype, result));
@@ -290,7 +291,7 @@ function canonicalStore(plan: Plan, store: KernelStore): Access {
   ).access;
 }
 
-function opNode(eqn: Eqn<ElementwiseOp>, args: readonly number[], dtype: DType, result: number): KernelNode {
+function opNode(eqn: Eqn<KernelOp>, args: readonly number[], dtype: DType, result: number): KernelNode {
   const { op } = eqn;
   const from = at(eqn.ins, op === "select" ? 1 : 0).type.dtype;
   const direction = eqn.op === "compare" ? eqn.params.direction : undefined;
