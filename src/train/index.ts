@@ -59,7 +59,7 @@ export {
   type ProgressUpdate,
   startProgress,
 } from "./report/progress.js";
-export type { EvaluationRecord, StepRecord } from "./report/report.js";
+export type { EvaluationRecord, StepRecord } from "./report/reportPage.js";
 export { type EventFileOptions, openEventFile } from "./report/tensorboard.js";
 export {
   openTraceFile,

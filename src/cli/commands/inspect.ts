@@ -3,7 +3,7 @@ import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import type { Checkpoint } from "../../train/files/checkpoint.js";
 import type { RunConfig } from "../../train/run/config.js";
-import { formatPlaces, pipelineSchedule, placesOf, stateMemory } from "../../train/run/runReport.js";
+import { formatPlaces, placesOf, stateMemory } from "../../train/run/places.js";
 import {
   expectedVocabulary,
   numParameters,
@@ -11,6 +11,7 @@ import {
   runTrainingFunctions,
   splittingAxes,
 } from "../../train/run/setup.js";
+import { pipelineSchedule } from "../../train/run/writeReport.js";
 import { abstractTensor, abstractTree } from "../../train/step/abstractTensor.js";
 import { type Command, exitCodes } from "../command.js";
 import {

@@ -4,9 +4,9 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createThreadsEngine } from "../../engines/index.js";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
-import { runPipeline } from "../run/runReport.js";
 import { runMesh, runTrainingFunctions } from "../run/setup.js";
 import { trainRun } from "../run/trainer.js";
+import { runPipeline } from "../run/writeReport.js";
 import { measurePipeline, numIterations, plannedBubble, planPipeline } from "./pipelineSchedule.js";
 import { type LoopIteration, type StepTrace, sharesOfWork, stepTraceOf, type Work } from "./stepTrace.js";
 

@@ -4,14 +4,14 @@ import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { toCanonical } from "../models/canonical.js";
 import { sampleText } from "../models/sampleText.js";
-import type { RunReport } from "../report/report.js";
+import type { RunReport } from "../report/reportPage.js";
 import { recordWork } from "../report/stepTrace.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 import { modelConfig, type RunConfig } from "./config.js";
 import type { RunData } from "./data.js";
-import { writeRunReport, writeStepTrace } from "./runReport.js";
 import { onHost } from "./state.js";
+import { writeRunReport, writeStepTrace } from "./writeReport.js";
 
 /** A run whose last step is done. */
 export interface EndedRun extends Pick<RunReport, "steps" | "evaluations"> {

@@ -13,7 +13,7 @@ import { FileError, reasonOf, systemCode } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
 import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
 import { type Progress, type ProgressStream, startProgress } from "../report/progress.js";
-import type { EvaluationRecord, StepRecord } from "../report/report.js";
+import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
 import { openEventFile } from "../report/tensorboard.js";
 import {
   diverged,

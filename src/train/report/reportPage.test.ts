@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { lineChart, mergeNarrow, table, timeline } from "./charts.js";
 import { measurePipeline, planPipeline } from "./pipelineSchedule.js";
-import { type RunReport, reportHtml } from "./report.js";
+import { type RunReport, reportHtml } from "./reportPage.js";
 import type { LoopIteration, StepTrace, Work } from "./stepTrace.js";
 
 /** Two stages that run two microbatches: iterations of 2 ms, and stage 1 waits half a ms in its second. */
