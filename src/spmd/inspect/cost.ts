@@ -46,10 +46,7 @@ export class CostReport {
   }
 
   toString(): string {
-    const lines = this.collectives.map(
-      ({ op, axes, count, bytes }) =>
-        `  ${`${count} ${op}`.padEnd(16)} over ${axes.join(", ").padEnd(12)} ${formatBytes(bytes)}`,
-    );
+    const lines = formatCollectives(this.collectives);
     return [
       `flops          ${this.flops.toLocaleString("en-US")}${this.hasOpenLoops ? " and more in while loops" : ""}`,
       `peak memory    ${formatBytes(this.peakBytes)} (inputs ${formatBytes(this.inputBytes)}, outputs ${formatBytes(this.outputBytes)})`,
@@ -77,6 +74,14 @@ export function costAnalysis<A extends readonly unknown[], R, S extends number =
     const { program, donated } = partitionCall(fn, args, options);
     return new CostReport(simplify(program), donated);
   };
+}
+
+/** One line for every kind of collective: how often it runs, over which axes, and what a device sends for it. */
+export function formatCollectives(collectives: readonly CollectiveCost[]): string[] {
+  return collectives.map(
+    ({ op, axes, count, bytes }) =>
+      `  ${`${count} ${op}`.padEnd(16)} over ${axes.join(", ").padEnd(12)} ${formatBytes(bytes)}`,
+  );
 }
 
 function total(atoms: Program["outputs"]): number {

@@ -86,13 +86,43 @@ describe("explainSharding", () => {
         '  argument 0/w  f32[8,4] P(null, "model")',
         '  argument 1    f32[4,8] P("data")',
         '  result        f32[4,4] P("data", "model")',
-        "nothing has to be gathered",
+        "nothing is sent",
       ].join("\n"),
     );
   });
 
+  test("names all that is sent, also where nothing is gathered", () => {
+    const turned = (y: Tensor) => np.sum(np.roll(np.transpose(y), 1, 1).add(np.cumsum(y.T, 0)));
+    const options = { mesh, inShardings: P("model") };
+    const report = explainSharding(turned, options)(x);
+    expect(report.collectives).toEqual(costAnalysis(turned, options)(x).collectives);
+    expect(`${report}`.split("\n").slice(3)).toEqual([
+      "sent: 38 B by every device",
+      "  1 ppermute       over model        32 B",
+      "  1 psum           over model        6 B",
+    ]);
+  });
+
+  test("counts what loops send as often as they run", () => {
+    const loop = (y: Tensor) => lax.scan((c: Tensor) => [np.roll(c, 1, 0), null], y, null, { length: 3 })[0];
+    const report = explainSharding(loop, { mesh, inShardings: P("model"), outShardings: P("model") })(x);
+    expect(report.gathers).toEqual([]);
+    expect(`${report}`).toContain("sent: 96 B by every device\n  3 ppermute       over model        96 B");
+    const open = (y: Tensor) =>
+      lax.whileLoop(
+        (c: Tensor) => np.less(np.max(c), 1),
+        (c: Tensor) => np.roll(c, 1, 0),
+        y,
+      );
+    expect(`${explainSharding(open, { mesh, inShardings: P("model") })(x)}`).toMatch(
+      /\nsent: [\d.]+ B by every device, a while loop counted as one round\n(.*\n)* {2}1 ppermute /,
+    );
+  });
+
   test("says that nothing is split on one device", () => {
-    expect(`${explainSharding(rank)(x)}`).toContain("on one device");
+    const lines = `${explainSharding(rank)(x)}`.split("\n");
+    expect(lines[0]).toBe("on one device, nothing is split");
+    expect(lines.at(-1)).toBe("nothing is sent");
   });
 });
 

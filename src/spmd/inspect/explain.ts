@@ -1,8 +1,10 @@
 import { formatMesh } from "../../ir/mesh.js";
 import { at, formatBytes, formatType, type TensorType } from "../../ir/shape.js";
+import { simplify } from "../../transforms/simplify.js";
 import { type PartitionSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
 import type { GatherNote } from "../partition/partition.js";
 import { type JitOptions, type PartitionedCall, partitionCall } from "../run/call.js";
+import { type CollectiveCost, CostReport, formatCollectives } from "./cost.js";
 
 /** How one argument or result is split. */
 export interface ValueSharding {
@@ -18,10 +20,15 @@ export class ShardingReport {
   readonly outputs: readonly ValueSharding[];
   /** Where split values had to be put together. */
   readonly gathers: readonly GatherNote[];
+  /** Everything that is sent, by kind and axes, those gathers among them: what `costAnalysis` counts. */
+  readonly collectives: readonly CollectiveCost[];
+  /** Whether there are `while` loops, which count as one round because nobody knows how many they run. */
+  readonly hasOpenLoops: boolean;
   private readonly title: string;
 
   /** @internal */
-  constructor({ mesh, whole, inSpecs, outSpecs, inPaths, outPaths, gathers }: PartitionedCall) {
+  constructor(call: PartitionedCall) {
+    const { mesh, whole, program, inSpecs, outSpecs, inPaths, outPaths, gathers } = call;
     const value =
       (specs: typeof inSpecs, paths: readonly string[]) => (atom: { type: TensorType }, i: number) => ({
         path: at(paths, i),
@@ -31,6 +38,9 @@ export class ShardingReport {
     this.inputs = whole.inputs.map(value(inSpecs, inPaths));
     this.outputs = whole.outputs.map(value(outSpecs, outPaths));
     this.gathers = gathers;
+    const { collectives, hasOpenLoops } = new CostReport(simplify(program));
+    this.collectives = collectives;
+    this.hasOpenLoops = hasOpenLoops;
     this.title = mesh ? `on the mesh ${formatMesh(mesh)}` : "on one device, nothing is split";
   }
 
@@ -48,17 +58,25 @@ export class ShardingReport {
       ({ what, from, to, bytes, times, source }) =>
         `  ${formatBytes(bytes)}${times > 1 ? ` x ${times}` : ""} for ${what}: ${from} becomes ${to}\n    ${source}`,
     );
-    const heading =
-      gathers.length === 0
-        ? "nothing has to be gathered"
-        : `gathered: ${formatBytes(this.gatheredBytes)} on every device`;
-    return [this.title, ...this.inputs.map(line), ...this.outputs.map(line), heading, ...gathers].join("\n");
+    const gathered =
+      gathers.length > 0 ? [`gathered: ${formatBytes(this.gatheredBytes)} on every device`] : [];
+    const sent = this.collectives.reduce((bytes, cost) => bytes + cost.bytes, 0);
+    const open = this.hasOpenLoops ? ", a while loop counted as one round" : "";
+    return [
+      this.title,
+      ...values.map(line),
+      this.collectives.length > 0 ? `sent: ${formatBytes(sent)} by every device${open}` : "nothing is sent",
+      ...formatCollectives(this.collectives),
+      ...gathered,
+      ...gathers,
+    ].join("\n");
   }
 }
 
 /**
- * How a call would be split: the sharding of every argument and result, and every place where a split value
- * has to be put together, with the bytes and the line of the function that needs it. Nothing is run.
+ * How a call would be split: the sharding of every argument and result, every place where a split value
+ * has to be put together, with the bytes and the line of the function that needs it, and all that is sent, by
+ * collective and axes. Nothing is run.
  *
  * ```ts
  * console.log(`${explainSharding(model, { mesh })(params, batch)}`);
