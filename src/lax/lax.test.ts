@@ -1,41 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { expectClose, HostArray } from "../../test/support/goldens.js";
-import { type DType, DTypeError, grad, jit, ShapeError, type Tensor, ValueError } from "../index.js";
+import { expectClose } from "../../test/support/goldens.js";
+import { b, f, g, i, n, p, type Row, t, testRows, u, v } from "../../test/support/jaxRows.js";
+import { DTypeError, grad, jit, ShapeError, type Tensor, ValueError } from "../index.js";
 import * as np from "../numpy/index.js";
 import * as lax from "./index.js";
 
 const start = (index: number) => np.array([index], "int32").reshape([]);
-
-/** An expression, what it is in TypeScript, and what JAX computes for it. */
-type Row = readonly [string, () => Tensor, DType, readonly number[], readonly number[]];
-
-const f = np.array([
-  [-1.5, 0.25, 2],
-  [3, -0.75, 0.5],
-]);
-const g = np.array([
-  [0.5, 2, -1],
-  [1.5, -2, 0.25],
-]);
-const v = np.array([1, -2, 0.5]);
-const p = np.array([
-  [0.1, 1, 2.5],
-  [0.75, 10, 3],
-]);
-const u = np.array([-0.9, -0.25, 0, 0.5, 0.99]);
-const i = np.array(
-  [
-    [5, -3, 7],
-    [-8, 2, 0],
-  ],
-  { dtype: "int32" },
-);
-const b = np.array([
-  [true, false, true],
-  [false, false, true],
-]);
-const n = np.array([Number.NaN, Infinity, -Infinity, -0, 1]);
-const t = np.arange(24).reshape(2, 3, 4).astype("float32").div(8);
 
 const calls: readonly Row[] = [
   ["lax.neg(f)", () => lax.neg(f), "float32", [2, 3], [1.5, -0.25, -2, -3, 0.75, -0.5]],
@@ -404,9 +374,7 @@ const calls: readonly Row[] = [
 ];
 
 describe("lax", () => {
-  test.each(calls)("%s is what JAX computes", async (_, compute, dtype, shape, values) => {
-    await expectClose(compute(), HostArray.of(dtype, shape, values));
-  });
+  testRows(calls);
 
   test("does not promote or broadcast", () => {
     expect(() => lax.add(f, i)).toThrow(DTypeError);

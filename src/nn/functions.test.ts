@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { agreement, expectClose, HostArray } from "../../test/support/goldens.js";
-import { type DType, DTypeError, grad, makeProgram, ShapeError, type Tensor, ValueError } from "../index.js";
+import { agreement, expectClose } from "../../test/support/goldens.js";
+import { b, f, h, i, n, type Row, t, testRows, v } from "../../test/support/jaxRows.js";
+import { DTypeError, grad, makeProgram, ShapeError, type Tensor, ValueError } from "../index.js";
 import * as np from "../numpy/index.js";
 import * as nn from "./functions.js";
 
@@ -18,29 +19,6 @@ const slope = (fn: (x: Tensor) => Tensor) => {
   const x = np.array([-3, -0.5, 0, 0.5, 3]);
   return grad((y: Tensor) => fn(y).mul(x).sum())(x);
 };
-
-/** An expression, what it is in TypeScript, and what JAX computes for it. */
-type Row = readonly [string, () => Tensor, DType, readonly number[], readonly number[]];
-
-const f = np.array([
-  [-1.5, 0.25, 2],
-  [3, -0.75, 0.5],
-]);
-const v = np.array([1, -2, 0.5]);
-const i = np.array(
-  [
-    [5, -3, 7],
-    [-8, 2, 0],
-  ],
-  { dtype: "int32" },
-);
-const b = np.array([
-  [true, false, true],
-  [false, false, true],
-]);
-const n = np.array([Number.NaN, Infinity, -Infinity, -0, 1]);
-const h = np.array([1.5, -2.25, 300, 0.01], { dtype: "bfloat16" });
-const t = np.arange(24).reshape(2, 3, 4).astype("float32").div(8);
 
 const functions: readonly Row[] = [
   ["nn.relu(f)", () => nn.relu(f), "float32", [2, 3], [0, 0.25, 2, 3, 0, 0.5]],
@@ -603,13 +581,9 @@ const attention: readonly Row[] = [
 ];
 
 describe("activations and normalisations", () => {
-  test.each(functions)("%s is what JAX computes", async (_, compute, dtype, shape, values) => {
-    await expectClose(compute(), HostArray.of(dtype, shape, values));
-  });
+  testRows(functions);
 
-  test.each(gradients)("%s is what JAX computes", async (_, compute, dtype, shape, values) => {
-    await expectClose(compute(), HostArray.of(dtype, shape, values), agreement.gradient);
-  });
+  testRows(gradients, agreement.gradient);
 
   test("the gradient of relu at 0 is 0, and that of elu stays finite for large numbers", async () => {
     expect(await grad((x: Tensor) => nn.relu(x))(np.array(0)).item()).toBe(0);
@@ -634,9 +608,7 @@ describe("activations and normalisations", () => {
 });
 
 describe("dotProductAttention", () => {
-  test.each(attention)("%s is what JAX computes", async (_, compute, dtype, shape, values) => {
-    await expectClose(compute(), HostArray.of(dtype, shape, values));
-  });
+  testRows(attention);
 
   test("says which shapes do not fit", () => {
     const x = wave(2, 3, 4, 5);

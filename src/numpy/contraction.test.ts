@@ -1,37 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { expectClose, HostArray } from "../../test/support/goldens.js";
-import { DimError, type DType, grad, makeProgram, ShapeError, type Tensor, ValueError } from "../index.js";
+import { b, c, f, g, h, i, j, m, type Row, t, testRows, v } from "../../test/support/jaxRows.js";
+import { DimError, grad, makeProgram, ShapeError, type Tensor, ValueError } from "../index.js";
 import { parseSubscripts } from "./einsum.js";
 import * as np from "./index.js";
-
-/** An expression, what it is in TypeScript, and what JAX computes for it. */
-type Row = readonly [string, () => Tensor, DType, readonly number[], readonly number[]];
-
-const f = np.array([
-  [-1.5, 0.25, 2],
-  [3, -0.75, 0.5],
-]);
-const g = np.array([
-  [0.5, 2, -1],
-  [1.5, -2, 0.25],
-]);
-const v = np.array([1, -2, 0.5]);
-const i = np.array(
-  [
-    [5, -3, 7],
-    [-8, 2, 0],
-  ],
-  { dtype: "int32" },
-);
-const j = np.array(new Int32Array([3, -2, 4]));
-const b = np.array([
-  [true, false, true],
-  [false, false, true],
-]);
-const c = np.array([true, true, false]);
-const h = np.array([1.5, -2.25, 300, 0.01], { dtype: "bfloat16" });
-const t = np.arange(24).reshape(2, 3, 4).astype("float32").div(8);
-const m = np.arange(9).reshape(3, 3).astype("float32");
 
 const products: readonly Row[] = [
   ["np.matmul(f, f.T)", () => np.matmul(f, f.T), "float32", [2, 2], [6.3125, -3.6875, -3.6875, 9.8125]],
@@ -374,9 +346,7 @@ const sums: readonly Row[] = [
 ];
 
 describe("products", () => {
-  test.each(products)("%s is what JAX computes", async (_, compute, dtype, shape, values) => {
-    await expectClose(compute(), HostArray.of(dtype, shape, values));
-  });
+  testRows(products);
 
   test("matmul names the sizes that differ", () => {
     expect(() => np.matmul(f, f)).toThrow(ShapeError);
@@ -419,9 +389,7 @@ describe("products", () => {
 });
 
 describe("einsum", () => {
-  test.each(sums)("%s is what JAX computes", async (_, compute, dtype, shape, values) => {
-    await expectClose(compute(), HostArray.of(dtype, shape, values));
-  });
+  testRows(sums);
 
   test("parses subscripts into labels; dims behind the dots are counted from the last", () => {
     expect(parseSubscripts("b...i, ij -> ...j", [4, 2])).toEqual({
