@@ -321,7 +321,7 @@ export class InnerLoop {
     // The index changes with every element: the counter of this loop stands for the vectorised dim.
     const pointer = this.around.temporary("elementPointer", "i32");
     this.code.get(stream.pointer).set(pointer);
-    this.around.guarded(store, this.last + 1, pointer, stream.dtype, () =>
+    this.around.guarded(store, this.plan.spec.dims.length, pointer, stream.dtype, () =>
       this.around.combineAndStoreOne(store, pointer, stream.dtype, value),
     );
   }

@@ -46,6 +46,17 @@ test("a module takes any shared memory, even one that has no page yet", () => {
   expect(Object.keys(new WebAssembly.Instance(module, kernelImports(memory)).exports)).toEqual(["k0"]);
 });
 
+test("an operand that stays where it is while rows go by costs no instructions for its address", () => {
+  const bytes = (dims: [number, number], stride: number) => {
+    const library = new KernelLibrary(BASELINE_FEATURES);
+    const load = { kind: "load", dtype: "float64", access: { arg: 0, strides: [stride, 1] } } as const;
+    const store = { node: 3, access: { arg: 1, strides: [8, 1] } };
+    library.add({ ...signs(1), dims, nodes: [load, ...signs(1).nodes.slice(1)], stores: [store] });
+    return library.module().bytes.length;
+  };
+  expect(bytes([4, 7], 0)).toBeLessThan(bytes([4, 7], 7));
+});
+
 test("signs of float64 are exactly one, whatever the last bits of the number", () => {
   const values = [0.3, -0.3, 1 + Number.EPSILON, Number.MIN_VALUE, -Number.MAX_VALUE];
   const memory = [values, values.map(() => 7)].map((list) => ({

@@ -52,6 +52,13 @@ describe("what is divided otherwise", () => {
       c[6 1] = v3`);
   });
 
+  test.each([2 ** -100, -(2 ** -100), 2 ** 100, 0])("by %d, as by a value of the row", (value) => {
+    const spec = simplifyDivision(division({ kind: "literal", dtype: "float32", value }));
+    expect(printKernel(spec).split("\n").slice(3)).toEqual(
+      printKernel(simplifyDivision(perRow)).split("\n").slice(3),
+    );
+  });
+
   test("by a value of the row: a product with its reciprocal, scaled where that would overflow", () => {
     expect(printKernel(perRow)).toBe(text`
       loops [40 | 6]

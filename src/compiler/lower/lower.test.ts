@@ -88,6 +88,27 @@ describe("what is noted of a step", () => {
 });
 
 describe("where results are written", () => {
+  test("the memory of a body knows how many loops and choices are around it", () => {
+    const inner = (x: Tensor) => lax.scan((c: Tensor, _: Tensor) => [np.sin(c), null], x, np.zeros([3]))[0];
+    const outer = (x: Tensor) => lax.scan((c: Tensor, _: Tensor) => [inner(c), null], x, np.zeros([3]))[0];
+    const { compilation } = lowerProgram(
+      programOf((x) => outer(x), [np.ones([5])]),
+      { mesh: alone },
+    );
+    const depths = new Set(compilation.buffers.map(({ depth }) => depth));
+    expect([...depths].sort()).toEqual([0, 1, 2]);
+  });
+
+  test("the one row of a matrix is as far from the next as it is long", () => {
+    const products = [1, 4].map((n) =>
+      programOf((x, y) => np.matmul(x, y), [np.ones([1, n]), np.ones([n, 1])]),
+    );
+    expect(products.map((program) => lowered(program).steps)).toMatchObject([
+      [{ op: "gemm", lda: 1, ldb: 1, ldc: 1 }],
+      [{ op: "gemm", lda: 4, ldb: 1, ldc: 1 }],
+    ]);
+  });
+
   test("what is only joined to others is computed in its place and copied nowhere", () => {
     const join = (x: Tensor, y: Tensor) => np.concatenate([np.exp(x), np.matmul(x, y)], 1);
     const program = programOf((x, y) => join(x, y), [np.ones([4, 4]), np.ones([4, 3])]);

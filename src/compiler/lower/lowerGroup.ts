@@ -49,8 +49,9 @@ class GroupLowering {
     const members = [...group.members].sort((a, b) => frame.positionOf(a) - frame.positionOf(b));
     for (const value of group.materialised) {
       const map = this.mapOf(value);
-      this.members.set(value.id, this.expanded(value, map));
-      this.storeValue(value, map);
+      const node = this.expanded(value, map);
+      this.members.set(value.id, node);
+      this.storeValue(value, node, map);
     }
     for (const eqn of members) this.member(eqn);
     if (this.stores.length === 0) return;
@@ -87,8 +88,9 @@ class GroupLowering {
     const map = this.mapOf(at(eqn.outs, 0));
     const args = eqn.ins.map((atom) => this.operand(atom, map));
     eqn.outs.forEach((out, result) => {
-      this.members.set(out.id, this.node(opNode(eqn, args, out.type.dtype, result)));
-      if (this.frame.escaping.has(out.id)) this.storeValue(out, map);
+      const node = this.node(opNode(eqn, args, out.type.dtype, result));
+      this.members.set(out.id, node);
+      if (this.frame.escaping.has(out.id)) this.storeValue(out, node, map);
     });
   }
 
@@ -101,13 +103,9 @@ class GroupLowering {
     const { dtype } = out.type;
     const overInner = this.inner.size > 0 && [...this.inner].every((dim) => reduced.has(dim));
     const node = overInner ? this.node({ kind: "reduce", dtype, combine, arg }) : arg;
-    if (!this.group.late.has(out.id)) {
-      this.members.set(out.id, node);
-      if (this.frame.escaping.has(out.id)) this.storeValue(out, this.mapOf(out));
-      return;
-    }
     this.members.set(out.id, node);
-    this.storeValue(out, this.mapOf(out), combine);
+    if (this.group.late.has(out.id)) this.storeValue(out, node, this.mapOf(out), combine);
+    else if (this.frame.escaping.has(out.id)) this.storeValue(out, node, this.mapOf(out));
   }
 
   private gather(eqn: Eqn<"gather">): void {
@@ -123,8 +121,9 @@ class GroupLowering {
     );
     const { dtype } = out.type;
     const indirection = { access: index, stride: layout.stride, limit: layout.limit };
-    this.members.set(out.id, this.node({ kind: "load", dtype, access, index: indirection }));
-    if (this.frame.escaping.has(out.id)) this.storeValue(out, map);
+    const node = this.node({ kind: "load", dtype, access, index: indirection });
+    this.members.set(out.id, node);
+    if (this.frame.escaping.has(out.id)) this.storeValue(out, node, map);
   }
 
   private operand(atom: Atom, map: readonly DimList[]): number {
@@ -178,11 +177,10 @@ class GroupLowering {
     return this.node(opNode(eqn, args, value.type.dtype, result));
   }
 
-  private storeValue(value: Var, map: readonly DimList[], combine?: Combine): void {
+  private storeValue(value: Var, node: number, map: readonly DimList[], combine?: Combine): void {
     const view = combine ? this.frame.temporary(value) : this.frame.target(value);
     this.frame.define(value, view);
     const access = this.access(view, map, this.writes);
-    const node = this.members.get(value.id) ?? 0;
     this.stores.push({ node, access, ...(combine && { combine }) });
     if (!combine) return;
     this.reads.add(access.arg);

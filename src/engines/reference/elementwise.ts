@@ -25,10 +25,10 @@ type Ternary = (x: number, y: number, z: number) => number;
 const stepOf = (values: Float64Array, size: number): number => (values.length === size ? 1 : 0);
 
 function mapOne(ins: readonly HostTensor[], type: TensorType, f: Unary): HostTensor {
-  const x = decode(at(ins, 0));
-  const result = new Float64Array(x.length);
-  for (let i = 0; i < result.length; i++) result[i] = f(x[i] as number);
-  return encode(type, result);
+  return encode(
+    type,
+    decode(at(ins, 0)).map((x) => f(x)),
+  );
 }
 
 function mapTwo(ins: readonly HostTensor[], type: TensorType, f: Binary): HostTensor {

@@ -53,7 +53,7 @@ function gather(
   const result = zeros(type);
   forEachRun(extent, indices, (index, inX, inResult) => {
     const start = inX + Math.min(Math.max(index, 0), n - 1) * post;
-    for (let i = 0; i < post; i++) result.data[inResult + i] = x.data[start + i] as number;
+    result.data.set(x.data.subarray(start, start + post), inResult);
   });
   return result;
 }

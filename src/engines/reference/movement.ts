@@ -15,11 +15,12 @@ import {
 import { encode, type HostTensor, scalarOf } from "./tensor.js";
 
 function iota({ shape, dim }: OpParams["iota"], type: TensorType): HostTensor {
-  const values = new Float64Array(sizeOf(shape));
   const stride = at(rowMajorStrides(shape), dim);
   const size = at(shape, dim);
-  for (let i = 0; i < values.length; i++) values[i] = Math.floor(i / stride) % size;
-  return encode(type, values);
+  return encode(
+    type,
+    new Float64Array(sizeOf(shape)).map((_, i) => Math.floor(i / stride) % size),
+  );
 }
 
 function broadcastInDim(x: HostTensor, { shape, dims }: OpParams["broadcastInDim"]): HostTensor {
