@@ -50,6 +50,10 @@ describe("what is noted of a step", () => {
     ]);
   });
 
+  test("a kernel of no ops: a constant, which is written", () => {
+    expect(costs(() => np.arange(6))).toEqual([["constant", 0, 24]]);
+  });
+
   test("a scatter: one operation for every update, which is read and written", () => {
     expect(lowered(scatter("add")).notes).toEqual([
       ["scatter", 0, 2 * 48],

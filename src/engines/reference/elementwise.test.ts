@@ -5,7 +5,7 @@ import type { DType } from "../../ir/dtype.js";
 import type { BinaryOp, UnaryOp } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
-import { at } from "../../ir/shape.js";
+import { at, range } from "../../ir/shape.js";
 import { type HostTensor, hostTensor, numbersOf } from "./tensor.js";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
@@ -324,6 +324,19 @@ describe("ops of more operands", () => {
     const key = newLiteral(0, "uint32");
     const counter = vector("uint32", [0, 0]);
     expect(values(applyOp("threefry2x32", [key, key, counter, key], {}))).toEqual([0x6b200159, 0x6b200159]);
+  });
+
+  test("a literal key or counter of threefry2x32 stands for every element", () => {
+    const ins = [0x13198a2e, 0x03707344, 0x243f6a88, 0x85a308d3];
+    const whole = (value: number) => vector("uint32", [value, value]);
+    for (const place of range(4)) {
+      const mixed = ins.map((value, i) => (i === place ? newLiteral(value, "uint32") : whole(value)));
+      const words = applyOp("threefry2x32", mixed, {}).map(numbersOf);
+      expect(words, `operand ${place}`).toEqual([
+        [0xc4923a9c, 0xc4923a9c],
+        [0x483df7a0, 0x483df7a0],
+      ]);
+    }
   });
 
   test("identities give back their operands", () => {
