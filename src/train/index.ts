@@ -17,6 +17,7 @@ export {
   Checkpoint,
   type CheckpointEntry,
   type CheckpointExtras,
+  type CheckpointRestoreOptions,
   Checkpoints,
   type CheckpointsOptions,
   openCheckpoint,

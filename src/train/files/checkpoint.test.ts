@@ -6,10 +6,8 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { getSharding, Partitioned } from "../../nn/partitioned.js";
 import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
 import { parseManifest } from "./checkpointManifest.js";
-import { exportSafetensors, importSafetensors } from "./exchange.js";
 import { FileError } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
-import { readSafetensors } from "./safetensors.js";
 
 let root: string;
 beforeEach(async () => {
@@ -130,8 +128,70 @@ describe("a checkpoint", () => {
     const checkpoint = await checkpoints.load(1);
     const other = { params: { w: np.zeros([8, 5]), bias: np.zeros([4]) }, added: np.zeros([1]) };
     await expect(checkpoint.restore(other)).rejects.toThrow(
-      /"added" \(f32\[1\]\) is not in the file\n.*"params\/bias" is bfloat16\[4\] in the file but must be float32\[4\]\n.*"params\/w".*\[8,4\].*\[8,5\]\n.*"key" of the file has no place/,
+      /\(not in the file: 1 of the tree's 3 leaves; of another type: 2; without a place: 3 of the file's 5\):\n.*"added" \(f32\[1\]\) is not in the file\n.*"params\/bias" is bfloat16\[4\] in the file but must be float32\[4\]\n.*"params\/w".*\[8,4\].*\[8,5\]\n.*"key" of the file has no place[\s\S]*\n.*\{ missing: "keep" \} to keep .*, or \{ partial: true \} to load only/,
     );
+  });
+
+  test("loads the leaves of a target that is a part of it, from the files that hold them, when asked to", async () => {
+    const { checkpoints, folder } = await saved(6, { maxFileBytes: 20 });
+    const checkpoint = await checkpoints.load(6);
+    const { params } = stateAt(0);
+    await expect(checkpoint.restore({ params })).rejects.toThrow(
+      /\(without a place: 3 of the file's 5\)[\s\S]*or \{ partial: true \}/,
+    );
+    const file = checkpoint.manifest.leaves.find(({ path }) => path === "key")?.file ?? 0;
+    const inParams = checkpoint.manifest.leaves.filter(({ path }) => path.startsWith("params/"));
+    expect(inParams.map((leaf) => leaf.file)).not.toContain(file);
+    const name = join(folder, checkpoint.manifest.files[file]?.name ?? "");
+    await writeFile(name, new Uint8Array((await readFile(name)).length));
+    const mesh = Mesh.create({ model: 2 });
+    const restored = await checkpoint.restore({ params }, { partial: true, mesh });
+    expect(Object.keys(restored)).toEqual(["params"]);
+    expect(await bitsOf(restored)).toEqual(await bitsOf({ params: stateAt(6).params }));
+    expect(restored.params.w.value.storage("test").placement.mesh).toBe(mesh);
+    await expect(checkpoint.restore(stateAt(0), { partial: true })).rejects.toThrow("the file is damaged");
+    await expect(checkpoint.restore({ params: { v: params.bias } }, { partial: true })).rejects.toThrow(
+      /1 of the tree's 1 leaves\):\n.*"params\/v" .* not in the file; the nearest names there are "params\/w"/,
+    );
+    const bias = np.zeros([4]);
+    await expect(checkpoint.restore({ params: { bias } }, { partial: true })).rejects.toThrow(
+      /\(of another type: 1\):\n.*"params\/bias" is bfloat16\[4\] in the file but must be float32\[4\]/,
+    );
+  });
+
+  test("leaves the target its own values where it lacks them, when asked to", async () => {
+    const { checkpoints } = await saved(6);
+    const checkpoint = await checkpoints.load(6);
+    const lora = np.arange(8, "float32").reshape(4, 2);
+    const target = { ...stateAt(0), lora };
+    await expect(checkpoint.restore(target)).rejects.toThrow(
+      /"lora" \(f32\[4,2\]\)[\s\S]*\{ missing: "keep" \}/,
+    );
+    const restored = await checkpoint.restore(target, { missing: "keep" });
+    expect(restored.lora).toBe(lora);
+    expect(await bitsOf(restored)).toEqual(await bitsOf({ ...stateAt(6), lora }));
+    const mesh = Mesh.create({ model: 2 });
+    const shardings = { lora: new NamedSharding(mesh, P("model")), params: null, optimizer: null, key: null };
+    const split = await checkpoint.restore(target, { missing: "keep", shardings });
+    expect(split.lora.storage("test").placement.spec).toEqual([["model"], []]);
+    expect(await bitsOf(split)).toEqual(await bitsOf(restored));
+    const some = { params: { w: stateAt(0).params.w, lora } };
+    const both = await checkpoint.restore(some, { missing: "keep", partial: true });
+    expect(await bitsOf(both)).toEqual(await bitsOf({ params: { w: stateAt(6).params.w, lora } }));
+  });
+
+  test("keeps no values of a type, nor all of a target of which nothing was saved", async () => {
+    const { checkpoints } = await saved(6);
+    const checkpoint = await checkpoints.load(6);
+    const options = { missing: "keep", partial: true } as const;
+    const types = evalShape(() => ({ ...stateAt(0), lora: np.zeros([2]) }))();
+    await expect(checkpoint.restore(types, options)).rejects.toThrow(
+      'the leaf at "lora" is only a type and has no elements to keep',
+    );
+    await expect(checkpoint.restore(stateAt(0).params, options)).rejects.toThrow(
+      /2 of the tree's 2 leaves\):\n.*"bias" \(bf16\[4\]\) is not in the file; the nearest names there are "params\/bias"/,
+    );
+    await expect(checkpoint.restore({}, options)).resolves.toEqual({});
   });
 
   test("refuses trees that cannot be stored", async () => {
@@ -420,39 +480,5 @@ describe("a hostile manifest", () => {
     const restored = await (await checkpoints.load(1)).restoreTree<object>();
     expect(Object.getPrototypeOf(restored)).toBe(Object.prototype);
     expect(Object.keys(restored)).toEqual(["__proto__"]);
-  });
-});
-
-describe("plain safetensors files", () => {
-  test("hold the tensors of a tree under dotted names and give them back", async () => {
-    const path = join(root, "model.safetensors");
-    const { params } = stateAt(4);
-    await exportSafetensors(path, params, { metadata: { format: "pt" } });
-    expect(await bitsOf(await importSafetensors(path, params))).toEqual(await bitsOf(params));
-    const mesh = Mesh.create({ model: 2 });
-    const placed = await importSafetensors(path, params, { mesh });
-    expect(placed.w.value.storage("test").placement.mesh).toBe(mesh);
-    await expect(importSafetensors(path, { other: np.ones([2]) })).rejects.toThrow(
-      '"other" (f32[2]) is not in the file',
-    );
-  });
-
-  test("may hold tensors of other types, as those of PyTorch do, which are left out", async () => {
-    const path = join(root, "positions.safetensors");
-    const header =
-      '{"positions":{"dtype":"I64","shape":[1],"data_offsets":[0,8]},"scale":{"dtype":"F32","shape":[],"data_offsets":[8,12]}}';
-    const bytes = new Uint8Array(8 + header.length + 12);
-    new DataView(bytes.buffer).setBigUint64(0, BigInt(header.length), true);
-    bytes.set(new TextEncoder().encode(header), 8);
-    new DataView(bytes.buffer).setFloat32(bytes.length - 4, 1.5, true);
-    await writeFile(path, bytes);
-    const { scale } = await importSafetensors(path, { scale: np.array(0) });
-    expect(await scale.item()).toBe(1.5);
-    await expect(importSafetensors(path, { positions: np.zeros([1], "int32") })).rejects.toThrow(
-      '"positions" is I64[1] in the file but must be int32[1]',
-    );
-    await expect(readSafetensors(path)).rejects.toThrow(
-      'byte 127: tensor "positions" is I64, which no tensor here can hold',
-    );
   });
 });

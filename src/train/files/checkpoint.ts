@@ -29,8 +29,9 @@ import {
 import { listSteps, removeOld, type Snapshot, writeCheckpoint } from "./checkpointWrite.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
+import { checkFit } from "./fit.js";
 import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
-import { checkAgainst, download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
+import { download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
 /** What is saved besides the tensors; all of it must be JSON. */
 export interface CheckpointExtras {
@@ -40,6 +41,12 @@ export interface CheckpointExtras {
   readonly data?: Json;
   /** The configuration of the run. */
   readonly config?: Json;
+}
+
+/** Options of {@link Checkpoint.restore} for a target of type `T`. */
+export interface CheckpointRestoreOptions<T = unknown> extends RestoreOptions<T> {
+  /** Loads only the leaves of the target, such as `params` of a state, and leaves out what else was saved. */
+  readonly partial?: boolean;
 }
 
 /** A checkpoint that was found complete; its tensors are read when asked for. */
@@ -60,9 +67,7 @@ export class Checkpoint {
 
   /** Compares every file with its checksum; throws a {@link FileError} that names the first damaged one. */
   async verify(): Promise<void> {
-    for (const { name, bytes, sha256 } of this.manifest.files) {
-      await checkHash(join(this.folder, name), bytes, sha256);
-    }
+    for (const file of range(this.manifest.files.length)) await this.verifyFile(file);
   }
 
   /** All tensors as they are stored, by path. */
@@ -83,26 +88,39 @@ export class Checkpoint {
    *
    * ```ts
    * const state = await checkpoint.restore(evalShape(initState)(key), { mesh });
+   * const { params } = await checkpoint.restore({ params: target }, { partial: true });
    * ```
    */
-  async restore<T>(target: T, options: RestoreOptions<T> = {}): Promise<tree.MapTree<T, TensorType, Tensor>> {
+  async restore<T>(
+    target: T,
+    options: CheckpointRestoreOptions<T> = {},
+  ): Promise<tree.MapTree<T, TensorType, Tensor>> {
+    const { partial = false, missing } = options;
     const wanted = namedLeaves(target, "restore");
-    const stored = new Map(this.manifest.leaves.map((leaf) => [leaf.path, leaf]));
-    checkAgainst(wanted, stored, this.folder, { allowExtra: false });
-    await this.verify();
-    for (const file of range(this.manifest.files.length)) await this.checkHeader(file);
-    return rebuild(
-      target,
-      wanted,
-      async ({ path }) => {
-        const name = this.fileName(stored.get(path)?.file ?? 0);
-        const { tensors } = await readSafetensors(name, [path]);
-        const found = tensors.get(path);
-        if (!found) throw new FileError("checkpoint", name, 0, `tensor "${path}" is missing`);
-        return found.data;
-      },
-      options,
+    const paths = new Set(wanted.map(({ path }) => path));
+    const held = new Map(
+      this.manifest.leaves.filter(({ path }) => paths.has(path)).map((leaf) => [leaf.path, leaf]),
     );
+    const unplaced = this.manifest.leaves.map(({ path }) => path).filter((path) => !paths.has(path));
+    const sides = { wanted, held, unplaced, partial, nameOf: ({ path }: { path: string }) => path };
+    checkFit({ caller: "restore", file: this.folder, ...sides }, missing);
+    // A part of a checkpoint needs only the files in which it lies.
+    const files = partial
+      ? new Set([...held.values()].map(({ file }) => file))
+      : range(this.manifest.files.length);
+    for (const file of files) await this.verifyFile(file);
+    for (const file of files) await this.checkHeader(file);
+    const read = async (path: string, file: number) => {
+      const name = this.fileName(file);
+      const found = (await readSafetensors(name, [path])).tensors.get(path);
+      if (!found) throw new FileError("checkpoint", name, 0, `tensor "${path}" is missing`);
+      return found.data;
+    };
+    const readHeld = ({ path }: { path: string }) => {
+      const leaf = held.get(path);
+      return leaf && read(path, leaf.file);
+    };
+    return rebuild(target, wanted, readHeld, options, "restore");
   }
 
   /** The saved state in the structure in which it was saved, on the host. */
@@ -114,6 +132,11 @@ export class Checkpoint {
       return Tensor.fromHost({ dtype, shape }, found.data);
     });
     return loadTree(this.manifest.tree, tensors) as T;
+  }
+
+  private async verifyFile(file: number): Promise<void> {
+    const listed = this.manifest.files[file];
+    if (listed) await checkHash(join(this.folder, listed.name), listed.bytes, listed.sha256);
   }
 
   private fileName(file: number): string {

@@ -1,27 +1,45 @@
-import type { TensorType } from "../../ir/shape.js";
+import { TreeError, ValueError } from "../../ir/errors.js";
+import { range, type Shape, type TensorType } from "../../ir/shape.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
+import { checkFit, type HeldTensor } from "./fit.js";
+import { inverse, permuteHost, permuteShape } from "./permuteHost.js";
 import { readSafetensors, readSafetensorsHeader, storedTypes, writeSafetensors } from "./safetensors.js";
-import { checkAgainst, download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
+import type { StoredTensor } from "./safetensorsHeader.js";
+import { download, type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
-/** How names of tensors in a plain safetensors file follow from their paths. */
+/** How the tensors of a plain safetensors file follow from those of a tree; the same for reading and writing. */
 export interface ExchangeOptions {
   /** What stands between the parts of a path; `.` by default, as in PyTorch. */
   readonly separator?: string;
+  /** The name in the file of the leaf at a path such as `Dense_0/kernel`; in place of `separator`. */
+  readonly rename?: (path: string) => string;
+  /**
+   * The order in which the file has the dims of a leaf: `true` swaps the last two, `[3, 2, 0, 1]` stores what
+   * `np.transpose(leaf, [3, 2, 0, 1])` gives. PyTorch has the kernels of `Linear` as `[out, in]`.
+   */
+  readonly transpose?: (path: string, shape: Shape) => boolean | readonly number[] | undefined;
 }
 
-const rename = (path: string, separator = ".") => path.replaceAll("/", separator);
+/** A leaf with its form in the file. */
+interface ExchangedLeaf extends NamedLeaf {
+  readonly name: string;
+  readonly permutation: readonly number[] | undefined;
+}
 
 /** Writes the tensors of a tree, whole, to one safetensors file that PyTorch and JAX can read. */
 export async function exportSafetensors(
   path: string,
   values: unknown,
-  { separator, metadata }: ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> } = {},
+  { metadata, ...options }: ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> } = {},
 ): Promise<void> {
-  const leaves = namedLeaves(values, "exportSafetensors");
-  const arrays = leaves.map(async (leaf) => {
-    const data = await download(leaf, "exportSafetensors");
-    return [rename(leaf.path, separator), { ...leaf.type, data }] as const;
+  const caller = "exportSafetensors";
+  const arrays = exchangedLeaves(values, options, caller).map(async (leaf) => {
+    const { name, type, permutation } = leaf;
+    const data = await download(leaf, caller);
+    if (!permutation) return [name, { ...type, data }] as const;
+    const shape = permuteShape(type.shape, permutation);
+    return [name, { ...type, shape, data: permuteHost(type.dtype, data, type.shape, permutation) }] as const;
   });
   await writeSafetensors(path, await Promise.all(arrays), Object.entries(metadata ?? {}));
 }
@@ -29,31 +47,89 @@ export async function exportSafetensors(
 /**
  * Reads tensors from a plain safetensors file into the structure of `target`; tensors of the file that have no
  * place in it are left out.
+ *
+ * ```ts
+ * const params = await importSafetensors("linear.safetensors", target, {
+ *   rename: (path) => path.replace("kernel", "weight"),
+ *   transpose: (path) => path.endsWith("kernel"),
+ * });
+ * ```
  */
 export async function importSafetensors<T>(
   path: string,
   target: T,
-  { separator, ...options }: ExchangeOptions & RestoreOptions<T> = {},
+  options: ExchangeOptions & RestoreOptions<T> = {},
 ): Promise<tree.MapTree<T, TensorType, Tensor>> {
-  const wanted = namedLeaves(target, "importSafetensors");
+  const caller = "importSafetensors";
+  const wanted = exchangedLeaves(target, options, caller);
   const { tensors } = await readSafetensorsHeader(path);
-  const names = new Map(Object.entries(storedTypes).map(([dtype, type]) => [type as string, dtype]));
-  const stored = new Map(
+  const held = new Map(
     wanted.flatMap((leaf) => {
-      const found = tensors.get(rename(leaf.path, separator));
-      if (!found) return [];
-      return [[leaf.path, { dtype: names.get(found.type) ?? found.type, shape: found.shape }] as const];
+      const found = tensors.get(leaf.name);
+      return found ? [[leaf.path, heldBy(found, leaf)] as const] : [];
     }),
   );
-  checkAgainst(wanted, stored, path, { allowExtra: true });
-  return rebuild(
-    target,
-    wanted,
-    async (leaf) => {
-      const name = rename(leaf.path, separator);
-      const read = await readSafetensors(path, [name]);
-      return read.tensors.get(name)?.data ?? new Uint8Array();
-    },
-    options,
+  const names = new Map(wanted.map((leaf) => [leaf.path, leaf.name]));
+  const placed = new Set(names.values());
+  const unplaced = [...tensors.keys()].filter((name) => !placed.has(name));
+  const nameOf = (leaf: NamedLeaf) => names.get(leaf.path) ?? leaf.path;
+  checkFit({ caller, file: path, wanted, held, unplaced, partial: true, nameOf }, options.missing);
+  const read = async ({ name, type, permutation }: ExchangedLeaf) => {
+    const found = (await readSafetensors(path, [name])).tensors.get(name);
+    if (!found) throw new TreeError(`[${caller}] ${path} changed while it was read: "${name}" is gone`);
+    if (!permutation) return found.data;
+    return permuteHost(type.dtype, found.data, found.shape, inverse(permutation));
+  };
+  return rebuild(target, wanted, (leaf) => (held.has(leaf.path) ? read(leaf) : undefined), options, caller);
+}
+
+const dtypeNames = new Map<string, string>(Object.entries(storedTypes).map(([dtype, type]) => [type, dtype]));
+
+function heldBy({ type, shape }: StoredTensor, { permutation }: ExchangedLeaf): HeldTensor {
+  const dtype = dtypeNames.get(type) ?? type;
+  if (permutation?.length !== shape.length) return { dtype, shape };
+  return { dtype, shape: permuteShape(shape, inverse(permutation)), fileShape: shape };
+}
+
+function exchangedLeaves(values: unknown, options: ExchangeOptions, caller: string): ExchangedLeaf[] {
+  const { separator, rename, transpose } = options;
+  if (separator !== undefined && rename) {
+    throw new ValueError(`[${caller}] separator and rename both say how names are made: give one of them`);
+  }
+  const paths = new Map<string, string>();
+  return namedLeaves(values, caller).map((leaf) => {
+    const { path, type } = leaf;
+    const name = rename ? rename(path) : path.replaceAll("/", separator ?? ".");
+    if (typeof name !== "string" || name === "") {
+      throw new TreeError(`[${caller}] the leaf at "${path}" needs a name, got ${JSON.stringify(name)}`);
+    }
+    const other = paths.get(name);
+    if (other !== undefined) {
+      throw new TreeError(
+        `[${caller}] the leaves at "${other}" and "${path}" both have the name "${name}" in the file: ` +
+          `${rename ? "let rename give" : "use rename to give"} each its own`,
+      );
+    }
+    paths.set(name, path);
+    return { ...leaf, name, permutation: permutationOf(transpose?.(path, type.shape), leaf, caller) };
+  });
+}
+
+function permutationOf(
+  asked: boolean | readonly number[] | undefined,
+  { path, type }: NamedLeaf,
+  caller: string,
+): readonly number[] | undefined {
+  if (asked === undefined || asked === false) return undefined;
+  const dims = range(type.shape.length);
+  if (asked === true) {
+    if (dims.length >= 2) return [...dims.slice(0, -2), dims.length - 1, dims.length - 2];
+    throw new TreeError(
+      `[${caller}] transpose is true for "${path}", but [${type.shape}] has ${dims.length} dims, not two to swap`,
+    );
+  }
+  if (asked.length === dims.length && dims.every((dim) => asked.includes(dim))) return asked;
+  throw new TreeError(
+    `[${caller}] transpose gave [${asked}] for "${path}" of shape [${type.shape}]: give each of the dims ${dims.join(", ")} once`,
   );
 }

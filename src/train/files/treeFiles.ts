@@ -1,13 +1,13 @@
 /** Between trees of tensors and the named arrays of files. */
-import type { DType, HostData } from "../../ir/dtype.js";
+import type { HostData } from "../../ir/dtype.js";
 import { TreeError } from "../../ir/errors.js";
-import { formatType, isTyped, type Shape, sameType, type TensorType } from "../../ir/shape.js";
+import { isTyped, type TensorType } from "../../ir/shape.js";
 import { getSharding } from "../../nn/partitioned.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { resolveSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding, placementOn } from "../../spmd/mesh/sharding.js";
 import type { Prefix } from "../../trace/prefix.js";
-import { place } from "../../trace/storage.js";
+import { type Placement, place } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 
@@ -35,73 +35,65 @@ export function namedLeaves(values: unknown, caller: string): NamedLeaf[] {
   });
 }
 
-/** A copy of a tensor's elements in the form in which they are stored. */
-export function download(leaf: NamedLeaf, caller: string): Promise<HostData> {
-  if (!(leaf.leaf instanceof Tensor)) {
-    throw new TreeError(`[${caller}] the leaf at "${leaf.path}" is only a type and has no elements to save`);
-  }
-  return leaf.leaf.storage(caller).download(caller);
+/** The tensor of a leaf that must be more than a type. @param what what its elements are for */
+export function requireTensor({ leaf, path }: NamedLeaf, caller: string, what: "save" | "keep"): Tensor {
+  if (leaf instanceof Tensor) return leaf;
+  throw new TreeError(`[${caller}] the leaf at "${path}" is only a type and has no elements to ${what}`);
 }
 
-/** Where restored tensors go, for a target of type `T`. */
+/** A copy of a tensor's elements in the form in which they are stored. */
+export function download(leaf: NamedLeaf, caller: string): Promise<HostData> {
+  return requireTensor(leaf, caller, "save").storage(caller).download(caller);
+}
+
+/** Where restored tensors go and what stands in for those that were not saved, for a target of type `T`. */
 export interface RestoreOptions<T = unknown> {
   /** A prefix tree of shardings; leaves that it leaves out go where `mesh` or the target says. */
   readonly shardings?: Prefix<T, NamedSharding | null | undefined>;
   /** Puts every leaf on this mesh: as its box (`nn.Partitioned`) says, and whole without one. */
   readonly mesh?: Mesh;
+  /** What becomes of leaves that the file lacks: an error, which is the default, or the target's own values. */
+  readonly missing?: "error" | "keep";
 }
 
-/** Reports every difference between what a target wants and what a file holds at once. */
-export function checkAgainst(
-  wanted: readonly NamedLeaf[],
-  stored: ReadonlyMap<string, { readonly dtype: string; readonly shape: Shape }>,
-  file: string,
-  { allowExtra }: { readonly allowExtra: boolean },
-): void {
-  const problems: string[] = [];
-  for (const { path, type } of wanted) {
-    const found = stored.get(path);
-    if (!found) problems.push(`"${path}" (${formatType(type)}) is not in the file`);
-    else if (!sameType(type, { dtype: found.dtype as DType, shape: found.shape })) {
-      problems.push(
-        `"${path}" is ${found.dtype}[${found.shape}] in the file but must be ${type.dtype}[${type.shape}]`,
-      );
-    }
-  }
-  const paths = new Set(wanted.map(({ path }) => path));
-  const extra = [...stored.keys()].filter((path) => !paths.has(path));
-  if (!allowExtra) for (const path of extra) problems.push(`"${path}" of the file has no place in the tree`);
-  if (problems.length === 0) return;
-  const shown = problems.slice(0, 20).map((problem) => `\n  ${problem}`);
-  const more = problems.length > 20 ? `\n  … and ${problems.length - 20} more` : "";
-  throw new TreeError(
-    `[restore] ${file} does not fit the tree it is loaded into:${shown.join("")}${more}\nuse the configuration with which it was saved`,
-  );
-}
-
-/** Builds a tree like the target from the elements of its leaves, each in its place. */
-export async function rebuild<T>(
+/**
+ * Builds a tree like the target from the elements of its leaves, each in its place.
+ *
+ * @param read the elements of a leaf; undefined where the target's own stay
+ */
+export async function rebuild<T, L extends NamedLeaf>(
   target: T,
-  wanted: readonly NamedLeaf[],
-  read: (leaf: NamedLeaf) => Promise<HostData>,
+  wanted: readonly L[],
+  read: (leaf: L) => Promise<HostData> | undefined,
   { shardings, mesh }: RestoreOptions<T>,
+  caller: string,
 ): Promise<tree.MapTree<T, TensorType, Tensor>> {
   const structure = tree.structure(target, isTyped);
   const isSharding = (node: unknown) => node instanceof NamedSharding;
-  const given = tree.broadcastPrefix(shardings ?? null, structure, "restore", isSharding);
+  const given = tree.broadcastPrefix(shardings ?? null, structure, caller, isSharding);
   const meshed = mesh ? tree.leaves(getSharding(target, mesh), isSharding) : [];
   const tensors: Tensor[] = [];
   for (const [i, leaf] of wanted.entries()) {
     const sharding = given[i] ?? meshed[i];
-    const data = await read(leaf);
-    if (sharding instanceof NamedSharding) {
-      const spec = resolveSpec(sharding.spec, sharding.mesh, leaf.type.shape, "restore", leaf.path);
-      tensors.push(Tensor.stored(place(placementOn(sharding.mesh, spec), leaf.type, data)));
-    } else if (leaf.leaf instanceof Tensor && leaf.leaf.node.kind === "array") {
-      tensors.push(Tensor.stored(place(leaf.leaf.node.storage.placement, leaf.type, data)));
-    } else {
-      tensors.push(Tensor.fromHost(leaf.type, data));
+    const asked = sharding instanceof NamedSharding ? placed(sharding, leaf, caller) : undefined;
+    const stored = read(leaf);
+    if (!stored && !asked) {
+      tensors.push(requireTensor(leaf, caller, "keep"));
+      continue;
     }
+    const data = await (stored ?? download(leaf, caller));
+    const placement = asked ?? ownPlacement(leaf);
+    tensors.push(
+      placement ? Tensor.stored(place(placement, leaf.type, data)) : Tensor.fromHost(leaf.type, data),
+    );
   }
   return tree.unflatten(structure, tensors);
+}
+
+function placed({ spec, mesh }: NamedSharding, { path, type }: NamedLeaf, caller: string): Placement {
+  return placementOn(mesh, resolveSpec(spec, mesh, type.shape, caller, path));
+}
+
+function ownPlacement({ leaf }: NamedLeaf): Placement | undefined {
+  return leaf instanceof Tensor && leaf.node.kind === "array" ? leaf.node.storage.placement : undefined;
 }
