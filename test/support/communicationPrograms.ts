@@ -14,13 +14,17 @@ import {
   vmap,
   withShardingConstraint,
 } from "shardwise";
+import * as nn from "shardwise/nn";
 import { hostEngine } from "../../src/engines/default.js";
 import { type PartitionedCall, partitionCall } from "../../src/spmd/run/call.js";
 
 /** One program, how its arguments and results are split, and the most that a device may send for it. */
 export interface CommunicationProgram {
   readonly name: string;
-  /** The bytes that a device sends for the same program from XLA, with sums scattered where only shares are kept. */
+  /**
+   * The bytes that a device sends for the same program from XLA, with sums scattered where only shares are kept; for
+   * programs that `communication.py` does not have, the bytes of the rows and sums that have to travel.
+   */
   readonly most: number;
   readonly mesh: Mesh;
   /** The program as a whole and as each device runs it. */
@@ -182,6 +186,10 @@ function convolve(x: Tensor, kernel: Tensor): Tensor {
   ).reduce((a, b) => a.add(b));
 }
 
+const imageFilter = nn.Conv({ features: 8, kernelSize: [3, 3] });
+const imageFilterParams = { params: { kernel: f32(3, 3, 8, 8), bias: f32(8) } };
+const filtered = (p: typeof imageFilterParams, x: Tensor) => imageFilter.apply(p, x);
+
 const crossEntropy = (logits: Tensor, labels: Tensor) => {
   const largest = lax.stopGradient(np.max(logits, -1, { keepdims: true }));
   const shifted = logits.sub(largest);
@@ -205,7 +213,7 @@ const adam = (w: Tensor, g: Tensor, m: Tensor, v: Tensor): [Tensor, Tensor, Tens
 
 const x128 = f32(128, 64);
 
-/** All programs; names are those of `bench/jax/communication.py`. */
+/** All programs; names are those of `bench/jax/communication.py`, which does not have all of them. */
 export const communicationPrograms: readonly CommunicationProgram[] = [
   program(
     "product with a row of scales",
@@ -336,6 +344,27 @@ export const communicationPrograms: readonly CommunicationProgram[] = [
     convolve,
     [f32(16, 64, 32), f32(3, 32, 32)],
     line([d, whole], d),
+  ),
+  program(
+    "convolution of images split in space",
+    32_768,
+    filtered,
+    [imageFilterParams, f32(8, 64, 64, 8)],
+    line([whole, second], second),
+  ),
+  program(
+    "convolution of a small image split in space",
+    512,
+    filtered,
+    [imageFilterParams, f32(1, 16, 8, 8)],
+    line([whole, second], second),
+  ),
+  program(
+    "gradient of a convolution of a small image split in space",
+    4600,
+    grad((p: typeof imageFilterParams, x: Tensor) => energy(filtered(p, x))),
+    [imageFilterParams, f32(1, 16, 8, 8)],
+    line([whole, second], whole),
   ),
   program("sort along the split dim", 28_672, (x: Tensor) => np.sort(x, 0), [f32(256, 128)], line([d], d)),
   program("sort along another dim", 0, (x: Tensor) => np.sort(x, 1), [f32(256, 128)], line([d], d)),

@@ -39,6 +39,7 @@ import {
   exchange,
   gatherSegments,
   isPadded,
+  type Received,
   type Segments,
   segment,
   sourceSpec,
@@ -148,6 +149,8 @@ class Partitioner {
   readonly gathers: GatherNote[] = [];
   /** Values that were brought to another spec, to use them again. */
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
+  /** Rows that neighbours sent, to use them again. */
+  private readonly received: Received = new WeakMap();
   /** The values that are sums over devices. */
   private readonly sums = new WeakMap<Tensor, Sum>();
   /** How often the equations that are rewritten now run. */
@@ -252,7 +255,7 @@ class Partitioner {
 
   /** Carries out a chain of row movements. */
   private settle(segments: Segments, eqn: Eqn | undefined): Blocks {
-    const exchanged = exchange(segments, this.mesh);
+    const exchanged = exchange(segments, this.mesh, this.received);
     if (exchanged) return exchanged;
     const { dim, base, type } = segments;
     const whole = sourceSpec(segments).map((axes, d) => (d === dim ? [] : axes));

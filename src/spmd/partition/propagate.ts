@@ -3,7 +3,7 @@ import { type Atom, type Eqn, forEachEqn, type Program } from "../../ir/program.
 import { at, bytesOf, range, type Shape, type TensorType } from "../../ir/shape.js";
 import { type DimFactors, type Factor, type FactorRule, factorRule } from "./factors.js";
 import { specOn } from "./reshard.js";
-import { movedDim } from "./segments.js";
+import { movedDims } from "./segments.js";
 
 /** Tensors whose dims correspond through shared factors: an equation, or a value passed into an inner program. */
 interface Relation {
@@ -158,21 +158,23 @@ function linkBlock(whole: Atom, block: Atom, spec: Spec, barred: readonly string
 /** The size of a factor that any axes may split. */
 const anySize = 0;
 
-/** Ops that move rows along a dim keep it split: neighbours exchange the rows. */
+/** Ops that move rows along dims keep them split: neighbours exchange the rows. */
 function alongRows(eqn: Eqn, rule: FactorRule): FactorRule {
-  const dim = movedDim(eqn);
-  if (dim === undefined) return rule;
+  const moved = movedDims(eqn);
+  if (moved.length === 0) return rule;
   const rows = rule.factors.length;
   const through = (tensors: readonly DimFactors[], atoms: readonly Atom[]) =>
     tensors.map((dims, i) =>
-      dims.map((factors, d) => (d === dim && at(atoms, i).type.shape[d] !== 1 ? [rows] : factors)),
+      dims.map((factors, d) =>
+        moved.includes(d) && at(atoms, i).type.shape[d] !== 1 ? [rows + moved.indexOf(d)] : factors,
+      ),
     );
   const factors = rule.factors.map(({ size, kind }) => ({
     size,
     kind: kind === "whole" ? "parallel" : kind,
   }));
   return {
-    factors: [...factors, { size: anySize, kind: "parallel" }],
+    factors: [...factors, ...moved.map(() => ({ size: anySize, kind: "parallel" }) as const)],
     operands: through(rule.operands, eqn.ins),
     results: through(rule.results, eqn.outs),
   };

@@ -1,7 +1,7 @@
 import { isFloat } from "../../ir/dtype.js";
 import { type DimAxes, type MeshShape, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
 import type { Eqn } from "../../ir/program.js";
-import { at, type Shape, type TensorType } from "../../ir/shape.js";
+import { at, range, type Shape, type TensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { namedAxes } from "./reshard.js";
@@ -31,58 +31,86 @@ export interface Segments {
   readonly pieces: readonly Piece[];
   /** Something to add once the pieces are in their place. */
   readonly base?: Blocks;
+  /** What happens along other dims once the pieces are in their place: so all windows of rows share one exchange. */
+  readonly after?: (rows: Tensor) => Tensor;
 }
 
 /** A value under partitioning. */
 export type Value = Blocks | Segments;
 
-/** The one dim along which an equation moves rows, if it moves them evenly along exactly one. */
-export function movedDim(eqn: Eqn): number | undefined {
-  const only = (moved: readonly boolean[]) => {
-    const dims = moved.flatMap((flag, d) => (flag ? [d] : []));
-    return dims.length === 1 ? dims[0] : undefined;
-  };
-  const shape = eqn.ins[0]?.type.shape ?? [];
-  if (eqn.op === "concatenate") return eqn.params.dim;
+/** The dims along which an equation moves rows, if it moves them evenly. */
+export function movedDims(eqn: Eqn): readonly number[] {
+  const where = (isMoved: (dim: number) => boolean) =>
+    range(eqn.ins[0]?.type.shape.length ?? 0).filter(isMoved);
+  if (eqn.op === "concatenate") return [eqn.params.dim];
   if (eqn.op === "slice") {
     const { starts, limits, strides } = eqn.params;
-    if (strides.some((s) => s !== 1)) return undefined;
-    return only(shape.map((n, d) => starts[d] !== 0 || limits[d] !== n));
+    if (strides.some((s) => s !== 1)) return [];
+    return where((d) => starts[d] !== 0 || limits[d] !== eqn.ins[0]?.type.shape[d]);
   }
   if (eqn.op === "pad") {
     const { low, high, interior } = eqn.params;
     const value = eqn.ins[1];
-    if (interior.some((n) => n !== 0) || value?.kind !== "literal" || value.value !== 0) return undefined;
-    return only(shape.map((_, d) => low[d] !== 0 || high[d] !== 0));
+    if (interior.some((n) => n !== 0) || value?.kind !== "literal" || value.value !== 0) return [];
+    return where((d) => low[d] !== 0 || high[d] !== 0);
   }
-  return undefined;
+  return [];
+}
+
+/** Of the dims along which an equation moves rows the one that is split, if it is the only one. */
+function splitDim(eqn: Eqn, operands: readonly Value[]): number | undefined {
+  const dims = movedDims(eqn);
+  if (eqn.op === "concatenate") return eqn.params.dim;
+  const [value] = operands;
+  if (dims.length === 0 || !value) return undefined;
+  const split = dims.filter((d) => rowAxes(value, d).length > 0);
+  if (value.kind === "segments") return split.every((d) => d === value.dim) ? value.dim : undefined;
+  return split.length === 1 ? split[0] : undefined;
+}
+
+/** What a slice or pad does along other dims than that of the rows, once `first` has happened. */
+function besides(
+  eqn: Eqn<"slice"> | Eqn<"pad">,
+  dim: number,
+  first: Segments["after"],
+): Pick<Segments, "after"> {
+  const others = movedDims(eqn).filter((d) => d !== dim);
+  if (others.length === 0) return first ? { after: first } : {};
+  const along = (list: readonly number[], rest: Shape = list.map(() => 0)) =>
+    list.map((n, d) => (others.includes(d) ? n : at(rest, d)));
+  const step = (x: Tensor): Tensor => {
+    if (eqn.op === "slice") return ops.slice(x, along(eqn.params.starts), along(eqn.params.limits, x.shape));
+    const { low, high, interior } = eqn.params;
+    return ops.pad(x, ops.full([], 0, x.dtype), { low: along(low), high: along(high), interior });
+  };
+  return { after: (rows) => step(first ? first(rows) : rows) };
 }
 
 /** The result of an equation as segments, if it moves rows of a split dim. */
 export function segment(eqn: Eqn, ins: readonly Value[], type: TensorType): Segments | undefined {
   if (eqn.op === "add") return merge(ins, type);
-  const dim = movedDim(eqn);
-  if (dim === undefined) return undefined;
   const operands = eqn.op === "pad" ? ins.slice(0, 1) : ins;
-  const isRow = (value: Value) => value.kind === "blocks" || (value.dim === dim && value.base === undefined);
+  const dim = splitDim(eqn, operands);
+  if (dim === undefined) return undefined;
+  const isRow = (value: Value) =>
+    value.kind === "blocks" ||
+    (value.dim === dim && !value.base && !(value.after && eqn.op === "concatenate"));
   if (!operands.every(isRow) || !operands.some((value) => rowAxes(value, dim).length > 0)) return undefined;
   const lists = operands.map((value, i) => piecesOf(value, at(at(eqn.ins, i).type.shape, dim)));
   if (eqn.op === "concatenate") return consistent({ kind: "segments", type, dim, pieces: lists.flat() });
+  if (eqn.op !== "slice" && eqn.op !== "pad") return undefined;
   const pieces = at(lists, 0);
+  const [operand] = operands;
+  const after = besides(eqn, dim, operand?.kind === "segments" ? operand.after : undefined);
   if (eqn.op === "slice") {
-    return {
-      kind: "segments",
-      type,
-      dim,
-      pieces: cut(pieces, at(eqn.params.starts, dim), at(eqn.params.limits, dim)),
-    };
+    const rows = cut(pieces, at(eqn.params.starts, dim), at(eqn.params.limits, dim));
+    return { kind: "segments", type, dim, pieces: rows, ...after };
   }
-  if (eqn.op !== "pad") return undefined;
   const [low, high] = [at(eqn.params.low, dim), at(eqn.params.high, dim)];
   const zeros = (length: number): Piece[] => (length > 0 ? [{ source: null, start: 0, length }] : []);
   const total = pieces.reduce((n, piece) => n + piece.length, 0);
   const kept = cut(pieces, Math.max(0, -low), total - Math.max(0, -high));
-  return { kind: "segments", type, dim, pieces: [...zeros(low), ...kept, ...zeros(high)] };
+  return { kind: "segments", type, dim, pieces: [...zeros(low), ...kept, ...zeros(high)], ...after };
 }
 
 /** The axes that split a value along a dim, or the tensors that it is put together from. */
@@ -140,9 +168,9 @@ function merge(ins: readonly Value[], type: TensorType): Segments | undefined {
   return consistent({ kind: "segments", type, dim: a.dim, pieces, ...(base ? { base } : {}) });
 }
 
-/** Whether a value has rows of zeros that a sum with it could fill. */
+/** Whether a value has rows of zeros that a sum with it could fill, and moves along no other dim. */
 export function isPadded(value: Value): boolean {
-  return value.kind === "segments" && value.pieces.some(({ source }) => source === null);
+  return value.kind === "segments" && !value.after && value.pieces.some(({ source }) => source === null);
 }
 
 /** The spec that all sources with split rows have; whole where there are none. */
@@ -189,11 +217,14 @@ interface Run {
   readonly moves: readonly Move[];
 }
 
+/** Rows that were received already, by the tensor that they come from: overlapping windows ask for the same ones. */
+export type Received = WeakMap<Tensor, Map<string, Tensor>>;
+
 /**
  * Puts segments in their place by exchange with neighbours; `undefined` when the result does not split evenly
  * or more rows would have to travel than a gather moves.
  */
-export function exchange(segments: Segments, mesh: MeshShape): Blocks | undefined {
+export function exchange(segments: Segments, mesh: MeshShape, known: Received): Blocks | undefined {
   const { dim, pieces } = segments;
   const sources = new Set(
     pieces.flatMap(({ source }) => (source && (source.spec[dim] ?? []).length > 0 ? [source] : [])),
@@ -220,13 +251,17 @@ export function exchange(segments: Segments, mesh: MeshShape): Blocks | undefine
         continue;
       }
       const permutation = receivers.map((p) => [(p + shift) % n, p] as const);
-      const received = ops.ppermute(own, group, permutation);
+      const calls = known.get(source.block) ?? new Map<string, Tensor>();
+      const key = [axes, dim, offset, length, permutation].join(" ");
+      const received = calls.get(key) ?? ops.ppermute(own, group, permutation);
+      known.set(source.block, calls.set(key, received));
       rows = rows ? overlay(rows, received) : received;
     }
     const shape = withDim(first.block.shape, dim, length);
     return rows ?? ops.zeros({ dtype: segments.type.dtype, shape });
   });
-  const moved = ops.concatenate(parts, dim);
+  const rows = ops.concatenate(parts, dim);
+  const moved = segments.after?.(rows) ?? rows;
   const block = segments.base ? ops.add(segments.base.block, moved) : moved;
   return { kind: "blocks", block, spec: first.spec };
 }
@@ -307,12 +342,13 @@ function continues({ length, moves }: Run, next: readonly Move[]): boolean {
 
 /** Puts segments in their place by gathering every source first. */
 export function gatherSegments(segments: Segments, gather: (blocks: Blocks) => Tensor): Tensor {
-  const { dim, pieces, type } = segments;
+  const { dim, pieces, type, after } = segments;
   const first = pieces.find(({ source }) => source)?.source;
+  if (!first) return ops.zeros(type);
   const parts = pieces.map(({ source, start, length }) => {
     if (source) return ops.sliceDim(gather(source), dim, start, start + length);
-    const shape = withDim(first?.block.shape ?? type.shape, dim, length);
-    return ops.zeros({ dtype: type.dtype, shape });
+    return ops.zeros({ dtype: type.dtype, shape: withDim(first.block.shape, dim, length) });
   });
-  return ops.concatenate(parts, dim);
+  const rows = ops.concatenate(parts, dim);
+  return after?.(rows) ?? rows;
 }
