@@ -486,7 +486,9 @@ class Partitioner {
       removeDeadCode(local),
       range(numCarry).map((i) => numConsts + i),
       inSpecs.map((spec) => new Set([...spec.flat(), ...this.manual])),
-      loopBytes(ins.map(({ block }) => block)) + loopBytes(local.outputs) * eqn.params.length,
+      loopBytes(operands) +
+        loopBytes(local.outputs.slice(0, numCarry)) +
+        loopBytes(local.outputs.slice(numCarry)) * eqn.params.length,
     );
     const starts = operands.map((x, i) =>
       sums.has(i - numConsts) ? ops.zeros(at(partial.inputs, i).type) : x,
