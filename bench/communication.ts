@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { simplify } from "shardwise";
 import { CostReport } from "../src/spmd/inspect/cost.js";
 import { communicationPrograms } from "../test/support/communicationPrograms.js";
+import { layerPrograms } from "../test/support/layerPrograms.js";
 import type { Report, Row } from "./measure.js";
 
 /** The bytes that XLA's programs send, by name; empty when no Python with JAX is found (`JAX_PYTHON`, `.venv`). */
@@ -28,7 +29,7 @@ function xlaBytes(): Readonly<Record<string, number>> {
 export async function communication(): Promise<Report> {
   const xla = xlaBytes();
   const count = (bytes: number | undefined) => bytes?.toLocaleString("en-US") ?? null;
-  const rows = communicationPrograms.map(({ name, most, perDevice }): Row => {
+  const rows = [...communicationPrograms, ...layerPrograms].map(({ name, most, perDevice }): Row => {
     const bytes = new CostReport(simplify(perDevice().program)).bytesMoved();
     const other = xla[name];
     return {

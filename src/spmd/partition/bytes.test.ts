@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { communicationPrograms } from "../../../test/support/communicationPrograms.js";
+import { layerPrograms } from "../../../test/support/layerPrograms.js";
 import { expectSharded } from "../../../test/support/shardedPrograms.js";
 import { sizeOf } from "../../ir/shape.js";
 import { simplify } from "../../transforms/simplify.js";
@@ -15,5 +16,12 @@ describe("no device sends more than it does for the program that XLA makes", () 
     expect(cost.bytesMoved(), `${cost}`).toBeLessThanOrEqual(most);
     const elements = whole.inputs.reduce((sum, { type }) => sum + sizeOf(type.shape), 0);
     if (elements < mostElements && cost.flops < 1e6) expectSharded(whole, mesh, { inSpecs, outSpecs });
+  });
+});
+
+describe("layers with collectives of their own send no more than they did", () => {
+  test.each(layerPrograms)("$name", ({ most, perDevice }) => {
+    const cost = new CostReport(simplify(perDevice().program));
+    expect(cost.bytesMoved(), `${cost}`).toBeLessThanOrEqual(most);
   });
 });
