@@ -413,3 +413,21 @@ describe("evalShape and makeProgram", () => {
 async function dataOf(tensor: Tensor): Promise<number[]> {
   return Array.from(await tensor.data());
 }
+
+test("where two are equal, each gets exactly half of the gradient of the larger", async () => {
+  const gradients = grad((a: Tensor, b: Tensor) => np.maximum(a, b).add(np.minimum(a, b).mul(3)), {
+    argnums: [0, 1],
+  })(np.array(2), np.array(2));
+  expect(await Promise.all(gradients.map((gradient) => gradient.item()))).toEqual([2, 2]);
+  expect(await grad((a: Tensor) => np.maximum(a, np.array(2)))(np.array(2)).item()).toBe(0.5);
+});
+
+test("a custom rule's way back reads all that it closes over of a surrounding trace", async () => {
+  const ruled = (a: Tensor, b: Tensor, x: Tensor) =>
+    customVjp((v: Tensor) => v.mul(a), {
+      forward: (v: Tensor) => [v.mul(a), null],
+      backward: (_: null, ct: Tensor) => [ct.mul(a).add(b)],
+    })(x);
+  const gradient = grad(ruled, { argnums: 2 })(np.array(2), np.array(3), np.array(7));
+  await expectClose(gradient, 5);
+});

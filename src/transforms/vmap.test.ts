@@ -187,6 +187,14 @@ describe("vmap and gradients", () => {
     expect(await grad(sum)(numbers([5], [0, 0, 4, 0, 0])).js()).toEqual([2, 2, 0.25, 3, 3]);
   });
 
+  test("of a choice are not spoilt by the first branch where the second is chosen", async () => {
+    const choose = (i: Tensor, x: Tensor) =>
+      switchCase(i, [(v: Tensor) => ops.sqrt(v), (v: Tensor) => ops.mul(v, 2)], x);
+    const indices = Tensor.fromHost(tensorType("int32", [2]), new Int32Array([1, 0]));
+    const sum = (x: Tensor) => total(vmap(choose)(indices, x));
+    expect(await grad(sum)(numbers([2], [0, 4])).js()).toEqual([2, 0.25]);
+  });
+
   test("a custom rule that talks over the mapped axis runs for every element", async () => {
     const axes = [{ name: "rows", size: 2 }];
     const vector = tensorType("float32", [3]);

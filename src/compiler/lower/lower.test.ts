@@ -1,11 +1,17 @@
 import { describe, expect, test } from "vitest";
 import { findDifference, randomInputs } from "../../../test/compiler/differential.js";
+import { simulate } from "../../../test/compiler/simulate.js";
 import { printPlanned, text } from "../../../test/support/compilerText.js";
+import { hostTensor } from "../../engines/reference/tensor.js";
+import { enableRelaxedSimd } from "../../engines/threads/v8Flags.js";
 import { lax, makeProgram, np, simplify, type Tensor } from "../../index.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import { makeEqn, newVar, type Program } from "../../ir/program.js";
 import { range, tensorType } from "../../ir/shape.js";
 import { compileProgram, lowerProgram } from "../compile.js";
+import { detectFeatures } from "../wasm/features.js";
+
+enableRelaxedSimd();
 
 const ring = { axes: [{ name: "ring", size: 2 }] };
 const alone: MeshShape = { axes: [] };
@@ -161,4 +167,35 @@ test("bits of all 16-bit floats but NaN are read as either type", () => {
     const inputs = [[{ type: x.type, data: Uint16Array.from(finite) }]];
     expect(findDifference(program, inputs, { mesh: alone })).toBeUndefined();
   }
+});
+
+describe("a kernel", () => {
+  test("reads what an index of its row points to", () => {
+    const scaled = (x: Tensor, table: Tensor, rows: Tensor) =>
+      x.mul(np.expandDims(np.take(table, rows, 0, { mode: "clip" }), 1)).sum(1);
+    const [x, table] = [np.ones([5, 7]), np.ones([11])];
+    programOf((...args) => scaled(...(args as [Tensor, Tensor, Tensor])), [x, table, np.zeros([5], "int32")]);
+  });
+
+  test("fills with the zero it is given, which may be the negative one", () => {
+    const padded = (x: Tensor) => np.pad(x, [[2, 1]], { constantValues: -0 });
+    programOf((x) => padded(x ?? np.zeros([3])), [np.ones([3])]);
+  });
+
+  test.runIf(detectFeatures().fma)("adds and takes away products in one rounding where the host can", () => {
+    const step = 2 ** -23;
+    const data = [1 + step, 1 - step, 1].map((value) => [new Float32Array([value])]);
+    const inputs = data.map(([array = new Float32Array()]) => [hostTensor("float32", [1], [...array])]);
+    const functions = [
+      [(x: Tensor, y: Tensor, z: Tensor) => z.neg().add(x.mul(y)), -(2 ** -46)],
+      [(x: Tensor, y: Tensor, z: Tensor) => z.sub(x.mul(y)), 2 ** -46],
+    ] as const;
+    for (const [fn, expected] of functions) {
+      const one = np.ones([1]);
+      const program = simplify(makeProgram(fn)(one, one, one));
+      const options = { mesh: alone, features: { fma: true } };
+      expect(findDifference(program, inputs, options)).toBeUndefined();
+      expect([...(simulate(compileProgram(program, options), data, 1)[0]?.[0] ?? [])]).toEqual([expected]);
+    }
+  });
 });

@@ -112,3 +112,16 @@ describe("scatter", () => {
     expect(values(applyOp("scatter", [x, indices([2], [0, 0]), updates], params))[1]).toEqual([258]);
   });
 });
+
+test("a scatter drops an update whose index is the size of the dim, and leaves the next row alone", () => {
+  const updates = hostTensor("float32", [3, 1], [5, 6, 7]);
+  const result = applyOp("scatter", [table, indices([3, 1], [2, 1, -1]), updates], {
+    dim: 1,
+    batchDims: 1,
+    combine: "add",
+  });
+  expect(values(result)).toEqual([
+    [3, 2],
+    [0, 1, 10, 17, 20, 21],
+  ]);
+});
