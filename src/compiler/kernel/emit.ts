@@ -142,7 +142,7 @@ class KernelEmitter {
     const dtype = at(this.types, arg);
     const bytes = byteSize(dtype);
     const base = at(this.bases, arg);
-    if (value === 0 && !Object.is(value, -0)) {
+    if (value === 0) {
       code
         .get(base)
         .i32(0)

@@ -172,14 +172,9 @@ test("bits of all 16-bit floats but NaN are read as either type", () => {
 describe("a kernel", () => {
   test("reads what an index of its row points to", () => {
     const scaled = (x: Tensor, table: Tensor, rows: Tensor) =>
-      x.mul(np.expandDims(np.take(table, rows, 0, { mode: "clip" }), 1)).sum(1);
+      x.sum(1).add(np.take(table, rows, 0, { mode: "clip" }));
     const [x, table] = [np.ones([5, 7]), np.ones([11])];
     programOf((...args) => scaled(...(args as [Tensor, Tensor, Tensor])), [x, table, np.zeros([5], "int32")]);
-  });
-
-  test("fills with the zero it is given, which may be the negative one", () => {
-    const padded = (x: Tensor) => np.pad(x, [[2, 1]], { constantValues: -0 });
-    programOf((x) => padded(x ?? np.zeros([3])), [np.ones([3])]);
   });
 
   test.runIf(detectFeatures().fma)("adds and takes away products in one rounding where the host can", () => {
