@@ -1,7 +1,7 @@
 import type { OpName } from "../../ir/ops.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { type JitOptions, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
-import { run } from "../run/execute.js";
+import { checkInputs, run } from "../run/execute.js";
 import { type Culprit, type Frame, findCulprit } from "./blame.js";
 import { status, watch } from "./watch.js";
 
@@ -85,6 +85,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
   return async (...args) => {
     const parts = partitionCall(fn, args, options);
     const { inputs, inSpecs, target } = parts;
+    checkInputs(target, inputs, nameOf(fn, options));
     const { engine, devices, mesh } = target;
     const { program, layout } = watch(parts.program);
     if (layout.size === 0) return undefined;

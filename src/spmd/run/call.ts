@@ -13,7 +13,7 @@ import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
 import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
 import { type PartitionedProgram, partition } from "../partition/partition.js";
-import { checkInputs, specsOn, targetOf, unsplit } from "./execute.js";
+import { specsOn, targetOf, unsplit } from "./execute.js";
 
 /** Options of `jit`, whatever the arguments and results of its function are. */
 export interface AnyJitOptions {
@@ -146,7 +146,6 @@ export function placeCall(
 ): CallPlacement {
   const chosen = onePlace([meshOfOptions(options)?.place, place]) ?? targetOf(inputs);
   const target = chosen ?? onDevice(defaultEngine(1));
-  checkInputs(target, inputs, name);
   const placed = specsOn(target, inputs);
   const mesh = meshAt(target);
   if (!mesh) {

@@ -19,7 +19,7 @@ import {
   traceCall,
 } from "./call.js";
 import { currentMesh } from "./constraint.js";
-import { type Compiled, compile, placeKey, run } from "./execute.js";
+import { type Compiled, checkInputs, compile, placeKey, run } from "./execute.js";
 
 export type { JitOptions } from "./call.js";
 
@@ -72,6 +72,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     }
     const inputs = [...captures, ...flat.tensors];
     const placement = placeCall(entry, inputs, flat.structure, options, name);
+    checkInputs(placement.target, inputs, name);
     const specs = placement.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
     const where = `${targetKey(placement.target)} ${specs}`;
     let compiled = entry.compiled.get(where);
