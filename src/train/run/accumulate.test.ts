@@ -83,8 +83,11 @@ describe("a batch in parts", () => {
 
   test("gathers split parameters and scatters gradients in every part, so that nobody keeps all of them", () => {
     const [one, two] = [costs({ fsdp: 2 }, 1), costs({ fsdp: 2 }, 2)];
+    // What a loop has room for beside its operands, a small parameter here, may travel once for all parts.
     for (const op of ["allGather", "psumScatter"] as const) {
-      expect(two.bytesMoved({ op, axis: "fsdp" })).toBe(2 * one.bytesMoved({ op, axis: "fsdp" }));
+      const [once, twice] = [one, two].map((cost) => cost.bytesMoved({ op, axis: "fsdp" }));
+      expect(twice).toBeLessThanOrEqual(2 * (once ?? 0));
+      expect(twice).toBeGreaterThan(1.9 * (once ?? 0));
     }
     const both = costs({ data: 2, fsdp: 2 }, 2);
     // The shares of gradients are summed over data once: half of the bytes of all.
