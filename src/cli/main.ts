@@ -7,6 +7,7 @@ import { systemCode } from "../train/files/fileError.js";
 import { nearest } from "../train/run/schema.js";
 import { UsageError } from "./arguments.js";
 import { type Command, type ExitCode, exitCodes } from "./command.js";
+import { blame } from "./commands/blame.js";
 import { evaluate } from "./commands/evaluate.js";
 import { generate } from "./commands/generate.js";
 import { inspect } from "./commands/inspect.js";
@@ -15,7 +16,7 @@ import { train } from "./commands/train.js";
 import { commandHelp, generalHelp } from "./help.js";
 
 /** All commands, in the order of the help text. */
-export const commands: readonly Command[] = [train, generate, evaluate, inspect, trace];
+export const commands: readonly Command[] = [train, generate, evaluate, inspect, trace, blame];
 
 function commandNamed(name: string): Command {
   const found = commands.find((command) => command.name === name);

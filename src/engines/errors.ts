@@ -56,3 +56,51 @@ export class EngineLoadError extends ShardwiseError {
     super("config", message, options);
   }
 }
+
+/** Where a device stood when the devices of a program parted. */
+export interface DevicePosition {
+  readonly device: number;
+  /** Which run of the program it is in. */
+  readonly run: number;
+  /** The how manieth collective of its groups in this run it came to. */
+  readonly sequence: number;
+  /** The collective, or what else it does. */
+  readonly what: string;
+  /** The user's line, where there is one. */
+  readonly source?: string | undefined;
+}
+
+/** The printed form of positions: one line for each device, in columns. */
+export function formatPositions(positions: readonly DevicePosition[]): string {
+  const rows = positions.map(({ device, run, sequence, what, source }) => [
+    `device ${device}`,
+    `run ${run}`,
+    `collective ${sequence}`,
+    `${what}${source === undefined ? "" : ` at ${source}`}`,
+  ]);
+  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  return rows
+    .map((row) => `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  ")}`)
+    .join("\n");
+}
+
+/**
+ * Devices came to different collectives, or to the same one a different number of times: what they would have
+ * exchanged belongs to other places of the program. Everything that was running has ended with this error, on all
+ * devices; what was exchanged before it is right.
+ */
+export class DesyncError extends ShardwiseError {
+  readonly program: string;
+  readonly positions: readonly DevicePosition[];
+
+  constructor(program: string, positions: readonly DevicePosition[]) {
+    super(
+      "desync",
+      `[engine] the devices of program ${JSON.stringify(program)} came to different collectives:\n${formatPositions(positions)}\n` +
+        "a cond or whileLoop around a collective took other ways on some of them: let them decide alike, for example by " +
+        "lax.pmax of the condition over the axis; every run in flight has ended: close this engine and open another one",
+    );
+    this.program = program;
+    this.positions = positions;
+  }
+}

@@ -12,6 +12,14 @@ export {
 } from "../ir/dtype.js";
 export type { CompileOptions, DeviceBuffer, Engine, Executable } from "../ir/engine.js";
 export type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../ir/engineReports.js";
+export type {
+  FlightCollective,
+  FlightDevice,
+  FlightProgram,
+  FlightRecord,
+  FlightRecording,
+  FlightState,
+} from "../ir/flight.js";
 export {
   axesCoordinates,
   axesSize,
@@ -45,7 +53,18 @@ export {
 export { formatType, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
 export { verify } from "../ir/verify.js";
 export { checkHostData } from "./checks.js";
-export { DeviceFailedError, EngineLoadError, type FailurePlace, OutOfMemoryError } from "./errors.js";
+export {
+  DesyncError,
+  DeviceFailedError,
+  type DevicePosition,
+  EngineLoadError,
+  type FailurePlace,
+  OutOfMemoryError,
+} from "./errors.js";
+export { type Blame, findBlame, formatBlame } from "./flight/blame.js";
+export { formatRecording, parseRecording, readRecordings, writeRecording } from "./flight/file.js";
+export { type CollectiveIdentity, collectiveText, fingerprintOf } from "./flight/fingerprint.js";
+export { FLIGHT_RECORDS, FlightRecorder, newFlightRing, readFlightRing } from "./flight/recorder.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";

@@ -132,6 +132,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   info: "function?",
   memoryUsage: "function?",
   tracer: "object?",
+  flightRecording: "function?",
 };
 
 function checkEngine(made: unknown, name: string): Engine {

@@ -1,5 +1,6 @@
 import type { HostData } from "./dtype.js";
 import type { EngineInfo, MemoryUsage, Tracer } from "./engineReports.js";
+import type { FlightRecording } from "./flight.js";
 import type { MeshShape } from "./mesh.js";
 import type { Program } from "./program.js";
 import type { TensorType } from "./shape.js";
@@ -71,4 +72,6 @@ export interface Engine {
   memoryUsage?(device: number): MemoryUsage;
   /** Records what its devices do. */
   readonly tracer?: Tracer;
+  /** What its devices did last, also after one of them failed. @param reason why it is wanted */
+  flightRecording?(reason: string): FlightRecording;
 }

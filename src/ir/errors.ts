@@ -16,6 +16,7 @@ export type ErrorCode =
   | "module"
   | "config"
   | "device-failed"
+  | "desync"
   | "out-of-memory"
   | "file"
   | "parse"

@@ -1,0 +1,22 @@
+import { formatBlame } from "../../engines/flight/blame.js";
+import { readRecordings } from "../../engines/flight/file.js";
+import { UsageError } from "../arguments.js";
+import { type Command, exitCodes } from "../command.js";
+import { argumentsOf } from "../runArguments.js";
+
+/** Tells from flight recordings what every device was doing and which one left the others. */
+export const blame: Command = {
+  name: "blame",
+  summary: "what every device was doing when a run failed, and which left the others",
+  usage: "<recording or folder of recordings> […]",
+  options: [],
+  takesFields: false,
+  examples: ["shardwise blame runs/default/flight", "shardwise blame flight-0.json flight-1.json"],
+  run: async (args) => {
+    const { positional } = argumentsOf(args, blame);
+    if (positional.length === 0)
+      throw new UsageError("blame needs a recording, or a folder of them, such as runs/default/flight");
+    process.stdout.write(formatBlame(positional.flatMap((path) => readRecordings(path))));
+    return exitCodes.ok;
+  },
+};

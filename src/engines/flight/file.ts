@@ -1,0 +1,196 @@
+/** The files of flight recorders: JSON, one for each process. The text is hostile input: every field is checked. */
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { ShardwiseError } from "../../ir/errors.js";
+import type {
+  FlightCollective,
+  FlightDevice,
+  FlightProgram,
+  FlightRecord,
+  FlightRecording,
+  FlightState,
+} from "../../ir/flight.js";
+
+const format = "shardwise-flight";
+const version = 1;
+const states: readonly FlightState[] = ["starting", "idle", "running", "waiting", "gone"];
+const kinds: readonly FlightRecord["kind"][] = ["run", "collective"];
+
+/** Larger files are not read. */
+const maxBytes = 2 ** 28;
+
+/** The text of a recording: records are lists of numbers, so that thousands of them stay small. */
+export function formatRecording(recording: FlightRecording): string {
+  const devices = recording.devices.map((device) => ({
+    ...device,
+    records: device.records.map(({ kind, program, run, sequence, collective, begin, end }) => [
+      kinds.indexOf(kind),
+      program,
+      run,
+      sequence,
+      collective,
+      begin,
+      end,
+    ]),
+  }));
+  return `${JSON.stringify({ format, version, ...recording, devices })}\n`;
+}
+
+/** Reads the text of a recording. @param file the name used in error messages */
+export function parseRecording(text: string, file: string): FlightRecording {
+  const reader = new RecordingReader(file);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw reader.wrong("it", `must be JSON (${cause instanceof Error ? cause.message : String(cause)})`);
+  }
+  return reader.read(value);
+}
+
+/** Writes a recording, so that there is a whole file or none, and makes the folder of it. */
+export function writeRecording(path: string, recording: FlightRecording): void {
+  mkdirSync(dirname(path), { recursive: true });
+  const draft = join(dirname(path), `.${basename(path)}.${process.pid}`);
+  try {
+    // A new file, so that nothing is written through a link that waits under this name.
+    writeFileSync(draft, formatRecording(recording), { flag: "wx" });
+    renameSync(draft, path);
+  } catch (error) {
+    rmSync(draft, { force: true });
+    throw error;
+  }
+}
+
+/** The recordings in a file, or in all `.json` files of a folder that are recordings. */
+export function readRecordings(path: string): FlightRecording[] {
+  const read = (file: string): string => {
+    const found = statSync(file);
+    if (!found.isFile()) throw fileError(file, "it is no file");
+    if (found.size > maxBytes) throw fileError(file, `it has ${found.size} bytes, more than ${maxBytes}`);
+    return readFileSync(file, "utf8");
+  };
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found === undefined) throw fileError(path, "there is no such file or folder");
+  if (!found.isDirectory()) return [parseRecording(read(path), path)];
+  const files = readdirSync(path)
+    .filter((name) => name.endsWith(".json"))
+    .sort()
+    .map((name) => join(path, name))
+    .filter((file) => statSync(file).isFile() && read(file).startsWith(`{"format":"${format}"`));
+  if (files.length === 0) throw fileError(path, "no file in it is a recording of a flight recorder");
+  return files.map((file) => parseRecording(read(file), file));
+}
+
+function fileError(file: string, rule: string): ShardwiseError {
+  return new ShardwiseError("file", `[flight] ${file}: ${rule}`);
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Turns parsed JSON into a recording, or names the field that is wrong. */
+class RecordingReader {
+  constructor(private readonly file: string) {}
+
+  read(value: unknown): FlightRecording {
+    const fields = this.fields(value, "it");
+    if (fields.format !== format) throw this.wrong("format", `must be "${format}"`);
+    if (fields.version !== version)
+      throw this.wrong("version", `must be ${version}; another release wrote it`);
+    const process = this.fields(fields.process, "process");
+    return {
+      reason: this.text(fields.reason, "reason"),
+      time: this.number(fields.time, "time"),
+      engine: this.text(fields.engine, "engine"),
+      numDevices: this.number(fields.numDevices, "numDevices"),
+      process: {
+        index: this.number(process.index, "process.index"),
+        count: this.number(process.count, "process.count"),
+        pid: this.number(process.pid, "process.pid"),
+        host: this.text(process.host, "process.host"),
+      },
+      programs: this.list(fields.programs, "programs").map((entry, i) =>
+        this.readProgram(entry, `programs[${i}]`),
+      ),
+      devices: this.list(fields.devices, "devices").map((entry, i) =>
+        this.readDevice(entry, `devices[${i}]`),
+      ),
+    };
+  }
+
+  wrong(where: string, rule: string): ShardwiseError {
+    return fileError(this.file, `${where} ${rule}`);
+  }
+
+  private readProgram(value: unknown, where: string): FlightProgram {
+    const fields = this.fields(value, where);
+    return {
+      id: this.number(fields.id, `${where}.id`),
+      name: this.text(fields.name, `${where}.name`),
+      collectives: this.list(fields.collectives, `${where}.collectives`).map((entry, i) =>
+        this.readCollective(entry, `${where}.collectives[${i}]`),
+      ),
+    };
+  }
+
+  private readCollective(value: unknown, where: string): FlightCollective {
+    const fields = this.fields(value, where);
+    return {
+      text: this.text(fields.text, `${where}.text`),
+      fingerprint: this.number(fields.fingerprint, `${where}.fingerprint`),
+      groups: this.list(fields.groups, `${where}.groups`).map((group, g) =>
+        this.list(group, `${where}.groups[${g}]`).map((n) => this.number(n, `${where}.groups[${g}]`)),
+      ),
+      source: fields.source === null ? null : this.text(fields.source, `${where}.source`),
+    };
+  }
+
+  private readDevice(value: unknown, where: string): FlightDevice {
+    const fields = this.fields(value, where);
+    const state = states.find((name) => name === fields.state);
+    if (state === undefined) throw this.wrong(`${where}.state`, `must be one of ${states.join(", ")}`);
+    return {
+      device: this.number(fields.device, `${where}.device`),
+      state,
+      place: fields.place === null ? null : this.text(fields.place, `${where}.place`),
+      records: this.list(fields.records, `${where}.records`).map((entry, i) =>
+        this.readRecord(entry, `${where}.records[${i}]`),
+      ),
+    };
+  }
+
+  private readRecord(value: unknown, where: string): FlightRecord {
+    const [kind, program, run, sequence, collective, begin, end] = this.list(value, where);
+    const known = kinds[this.number(kind, where)];
+    if (known === undefined) throw this.wrong(where, "must start with 0 or 1");
+    return {
+      kind: known,
+      program: this.number(program, where),
+      run: this.number(run, where),
+      sequence: this.number(sequence, where),
+      collective: this.number(collective, where),
+      begin: this.number(begin, where),
+      end: end === null ? null : this.number(end, where),
+    };
+  }
+
+  private fields(value: unknown, where: string): Fields {
+    if (typeof value === "object" && value !== null && !Array.isArray(value)) return { ...value };
+    throw this.wrong(where, "must be an object");
+  }
+
+  private list(value: unknown, where: string): readonly unknown[] {
+    if (Array.isArray(value)) return value;
+    throw this.wrong(where, "must be a list");
+  }
+
+  private number(value: unknown, where: string): number {
+    if (typeof value === "number") return value;
+    throw this.wrong(where, "must be a number");
+  }
+
+  private text(value: unknown, where: string): string {
+    if (typeof value === "string") return value;
+    throw this.wrong(where, "must be a text");
+  }
+}

@@ -1,0 +1,28 @@
+import type { CollectiveSpec } from "../../compiler/steps.js";
+import { formatMesh } from "../../ir/mesh.js";
+
+/** What of a collective all members must agree on. */
+export type CollectiveIdentity = Pick<
+  CollectiveSpec,
+  "kind" | "combine" | "dtype" | "axes" | "outer" | "inner" | "size" | "permutation"
+>;
+
+/** Op, data type, shape and axes of a collective: `allReduce sum float32[64] over {data: 2}`. */
+export function collectiveText(spec: CollectiveIdentity): string {
+  const { kind, combine, dtype, axes, outer, inner, size, permutation } = spec;
+  const how = kind === "allReduce" || kind === "reduceScatter" ? ` ${combine}` : "";
+  const shape: readonly number[] =
+    kind === "reduceScatter" ? [outer, size, inner] : kind === "allToAll" ? [size, inner] : [outer, inner];
+  const pairs = kind === "permute" ? ` by ${permutation.map(([from, to]) => `${from}→${to}`).join(" ")}` : "";
+  const dims = shape[0] === 1 && kind !== "reduceScatter" ? shape.slice(1) : shape;
+  return `${kind}${how} ${dtype}[${dims}] over ${formatMesh({ axes })}${pairs}`;
+}
+
+/** A hash of 32 bits, with sign, of what a collective is; it differs where two collectives do, but for chance. */
+export function fingerprintOf(spec: CollectiveIdentity): number {
+  // FNV-1a over UTF-16 units.
+  let hash = 0x811c9dc5;
+  const text = collectiveText(spec);
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return hash | 0;
+}

@@ -1,0 +1,64 @@
+import type { Engine } from "./engine.js";
+
+/** One thing that a device did, as its flight recorder kept it; times are milliseconds since 1970. */
+export interface FlightRecord {
+  /** A whole run of a program, or one collective of it. */
+  readonly kind: "run" | "collective";
+  /** The number of the program among those of the recording. */
+  readonly program: number;
+  /** How often the program had been started on the device, this run included. */
+  readonly run: number;
+  /** For a collective: the how manieth it is of this run among those of the same groups of devices, from 1. */
+  readonly sequence: number;
+  /** For a collective: its index in the program's list; −1 for a run. */
+  readonly collective: number;
+  readonly begin: number;
+  /** Null while it is under way. */
+  readonly end: number | null;
+}
+
+/** A collective of a program as recordings name it. */
+export interface FlightCollective {
+  /** Op, axes, data type and shape, such as `allReduce sum float32[64,32] over {data: 2}`. */
+  readonly text: string;
+  /** A hash of the text, which devices compare when they meet. */
+  readonly fingerprint: number;
+  /** The devices that take part together. */
+  readonly groups: readonly (readonly number[])[];
+  /** The user's line. */
+  readonly source: string | null;
+}
+
+/** A program as recordings name it. */
+export interface FlightProgram {
+  readonly id: number;
+  readonly name: string;
+  readonly collectives: readonly FlightCollective[];
+}
+
+/** What a device was doing when the recording was taken. */
+export type FlightState = "starting" | "idle" | "running" | "waiting" | "gone";
+
+/** One device of a recording. */
+export interface FlightDevice {
+  readonly device: number;
+  readonly state: FlightState;
+  /** Where it stands, in words, when a program runs on it. */
+  readonly place: string | null;
+  /** What it did last, oldest first. */
+  readonly records: readonly FlightRecord[];
+}
+
+/** What the devices of one process did last: the content of a flight recorder's file. */
+export interface FlightRecording {
+  /** Why it was taken: the message of an error, or a signal. */
+  readonly reason: string;
+  /** When it was taken, in milliseconds since 1970. */
+  readonly time: number;
+  readonly engine: string;
+  /** How many devices all processes have together. */
+  readonly numDevices: number;
+  readonly process: Engine["process"] & { readonly pid: number; readonly host: string };
+  readonly programs: readonly FlightProgram[];
+  readonly devices: readonly FlightDevice[];
+}
