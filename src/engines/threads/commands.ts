@@ -3,7 +3,8 @@ import type { Signals } from "./signals.js";
 
 /**
  * A ring of commands from the main thread to one worker. A command is `[length, kind, …words]`; what does not
- * fit into words (programs, elements to upload) lies in the worker's message port, in the same order.
+ * fit into words (programs, elements to upload) lies in the worker's message port, in the same order. Addresses
+ * and sizes are multiples of {@link ADDRESS_UNIT}, and words count these.
  */
 export const COMMAND = {
   /** Take one message from the port: a program to load, elements to copy in, a trace to record into. */
@@ -15,6 +16,9 @@ export const COMMAND = {
   /** `[target, source, bytes, peer, command]`: copy from a peer when it has finished that command. */
   pull: 4,
 } as const;
+
+/** Blocks of memory begin at multiples of so many bytes and are as long; words that name them count in it. */
+export const ADDRESS_UNIT = 64;
 
 const RING_WORDS = 1 << 17;
 const MASK = RING_WORDS - 1;

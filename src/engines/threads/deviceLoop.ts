@@ -2,10 +2,11 @@ import type { GemmStep, HostStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { planStaging, prepareCollective } from "./collectives.js";
-import { COMMAND, CommandReader } from "./commands.js";
+import { ADDRESS_UNIT, COMMAND, CommandReader } from "./commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "./control.js";
 import type { PreparedGemm } from "./gemm.js";
-import type { LoadMessage, WorkerMessage, WorkerSetup } from "./messages.js";
+import type { MemoryLayout } from "./memoryLayout.js";
+import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
 import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
 import { connectPeers, type Peers } from "./peers.js";
 import { SCRATCH } from "./scratch.js";
@@ -16,6 +17,8 @@ import { instantiateKernels, StepRunner } from "./stepRunner.js";
 export interface LoopHost {
   /** Takes the next message; the main thread posts it before the command that announces it. */
   receive(): WorkerMessage;
+  /** Matrix products work on another memory from now on. */
+  moveTo(memory: WebAssembly.Memory, scratch: number): void;
   /** The imports of a program's kernel modules. */
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
   /** Makes a matrix product ready to be called with addresses. */
@@ -45,11 +48,13 @@ export function runDevice(setup: WorkerSetup, host: LoopHost): void {
 }
 
 class Device {
-  private readonly memory: WebAssembly.Memory;
+  private layout: MemoryLayout;
+  private memory: WebAssembly.Memory;
+  private scratch: number;
   private readonly signals: Signals;
   private readonly reader: CommandReader;
-  private readonly kernels: MoveKernels;
-  private readonly peers: Peers;
+  private kernels: MoveKernels;
+  private peers: Peers;
   private readonly programs = new Map<number, LoadedProgram>();
   private readonly base: number;
   private trace: Float64Array | undefined;
@@ -58,7 +63,9 @@ class Device {
     private readonly setup: WorkerSetup,
     private readonly host: LoopHost,
   ) {
+    this.layout = setup.layout;
     this.memory = at(setup.layout.memories, setup.device);
+    this.scratch = setup.scratch;
     this.signals = new Signals(setup.control, setup.device, setup.crowded);
     this.reader = new CommandReader(this.signals, setup.commands);
     this.kernels = instantiateMoveKernels(setup.moveModule, this.memory);
@@ -76,7 +83,7 @@ class Device {
       Atomics.store(control, this.base + WORD.program, 0);
       Atomics.add(control, this.base + WORD.completed, 1);
       reportEvent(control);
-      this.signals.wakeFollowers(this.setup.layout.memories.length);
+      this.signals.wakeFollowers(this.layout.memories.length);
     }
   }
 
@@ -106,7 +113,7 @@ class Device {
       const word = deviceBase(peer) + WORD.completed;
       this.signals.waitForSequence(this.setup.control, word, after | 0, peer, SLEEP.forCompletion);
     }
-    this.peers.pull(target, peer, source, bytes);
+    this.peers.pull(target * ADDRESS_UNIT, peer, source * ADDRESS_UNIT, bytes * ADDRESS_UNIT);
   }
 
   private take(message: WorkerMessage): void {
@@ -117,10 +124,27 @@ class Device {
       case "upload":
         new Uint8Array(this.memory.buffer).set(message.bytes, message.address);
         return;
+      case "move":
+        this.move(message);
+        return;
       case "trace":
         this.trace = message.buffer;
         return;
     }
+  }
+
+  private move({ layout, scratch, bytes }: MoveMessage): void {
+    const { device } = this.setup;
+    const from = at(this.layout.bases, device);
+    const old = new Uint8Array(this.memory.buffer, from, bytes);
+    this.layout = layout;
+    this.memory = at(layout.memories, device);
+    this.scratch = scratch;
+    new Uint8Array(this.memory.buffer).set(old, at(layout.bases, device));
+    this.kernels = instantiateMoveKernels(this.setup.moveModule, this.memory);
+    this.peers = connectPeers(layout, device, this.kernels);
+    this.programs.clear();
+    this.host.moveTo(this.memory, scratch);
   }
 
   private execute(id: number, length: number): void {
@@ -133,7 +157,7 @@ class Device {
       throw new InternalError(`[threads] ${length - 2} addresses for ${argumentSlots.length} arguments`);
     }
     for (let i = 0; i < argumentSlots.length; i++) {
-      const address = command[2 + i] ?? 0;
+      const address = (command[2 + i] ?? 0) * ADDRESS_UNIT;
       for (const slot of argumentSlots[i] ?? []) table[slot] = address;
     }
     program.runner.run(this.trace);
@@ -154,7 +178,7 @@ class Device {
       signals: this.signals,
       kernels: this.kernels,
       peers: this.peers,
-      scratch: this.setup.scratch + SCRATCH.collectives,
+      scratch: this.scratch + SCRATCH.collectives,
       words,
       position,
       devices,

@@ -1,11 +1,11 @@
 import { HighWaterMark } from "../../ir/reclaim.js";
 import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
-import { type Block, Heap } from "./heap.js";
-import type { Region } from "./peers.js";
+import { type Block, Heap, roundUp } from "./heap.js";
 
 /** A block of a device's memory with what is known of its use. */
 export interface Allocation {
+  /** Where it lies in the device's part of the memory. */
   readonly block: Block;
   /** The last command that touches it. */
   lastUse: number;
@@ -15,44 +15,118 @@ export interface Allocation {
   dropped: boolean;
 }
 
+/** The real memory that the devices of an engine may take together; what was touched once stays taken. */
+export class MemoryBudget {
+  private taken = 0;
+
+  constructor(readonly limit: number) {}
+
+  /** How many bytes may still be taken. */
+  get left(): number {
+    return this.limit - this.taken;
+  }
+
+  /** Takes bytes, or nothing when there are not so many left. */
+  take(bytes: number): boolean {
+    if (bytes > this.left) return false;
+    this.taken += bytes;
+    return true;
+  }
+}
+
+/** What a device's memory asks of its engine. */
+export interface MemoryOwner {
+  readonly budget: MemoryBudget;
+  /** What each device needs at the beginning of its part, for collectives and products. */
+  readonly scratchBytes: number;
+  /** The most bytes that a device's part can have, after {@link MemoryOwner.grow} too. */
+  readonly reach: number;
+  /** Gives back what can be given back, waiting for the devices if it must. */
+  relieve(): void;
+  /** Moves all devices to larger parts; returns whether it did. */
+  grow(): boolean;
+  /** What would help besides using less when so many bytes are missing, for messages. */
+  advice(bytes: number): string;
+}
+
+/** A device's part of the memory. */
+export interface MemoryPart {
+  /** Where it begins. */
+  readonly base: number;
+  readonly bytes: number;
+}
+
 /** How much of its memory a device may use before the tensors that nothing reaches are looked for, at most. */
 const EASY_BYTES = 256 * 1024 * 1024;
 
+/** The heap grows by at least so much. */
+const GROWTH = 4 * 1024 * 1024;
+
 /**
  * The memory of one device as the main thread manages it: scratch for collectives at the bottom, buffers and
- * loaded programs in a heap, and on top of them the arena, which all programs of the device share because they
- * run one after the other.
+ * loaded programs in a heap that grows upwards, and at the other end the arena, which all programs of the device
+ * share because they run one after the other. Blocks are places in the device's part, which may move as a whole.
  *
  * Tensors that a program has dropped are given back when the mark is reached and before anything is refused, so
  * that what they take is at most as much as what is in use.
  */
 export class DeviceMemory {
-  readonly scratch: number;
   private readonly heap: Heap;
   private readonly arenas: number[] = [];
   private readonly mark: HighWaterMark;
+  /** How far heap and arena reached at most: that memory is real. */
+  private readonly touched = { heap: 0, arena: 0 };
 
-  /** @param relieve gives back what can be given back, waiting for the devices if it must */
   constructor(
     private readonly device: number,
-    private readonly region: Region,
-    scratchBytes: number,
-    private readonly relieve: () => void,
+    private part: MemoryPart,
+    private readonly owner: MemoryOwner,
   ) {
-    this.scratch = region.start;
-    this.heap = new Heap(region.start + scratchBytes, region.end);
-    this.mark = new HighWaterMark(Math.min(EASY_BYTES, this.heap.capacity / 4));
+    const { scratchBytes, budget } = owner;
+    const end = Math.min(part.bytes, scratchBytes + GROWTH);
+    budget.take(end);
+    this.touched.heap = end;
+    this.heap = new Heap(scratchBytes, end);
+    this.mark = new HighWaterMark(Math.min(EASY_BYTES, this.usage.capacity / 4));
   }
 
   /** How many bytes buffers and loaded programs take, and how many they could. */
   get usage(): { readonly used: number; readonly capacity: number; readonly arena: number } {
-    return { used: this.heap.used, capacity: this.heap.capacity, arena: this.arenaBytes };
+    const { reach, budget, scratchBytes } = this.owner;
+    const arena = this.arenaBytes;
+    const end = Math.min(reach - arena, this.touched.heap + budget.left);
+    return { used: this.heap.used, capacity: end - scratchBytes, arena };
+  }
+
+  /** Where the device's scratch memory is. */
+  get scratch(): number {
+    return this.part.base;
+  }
+
+  /** How much of the part, from its beginning, is in use. */
+  get bytesInUse(): number {
+    return this.heap.top;
+  }
+
+  /** The address of a block now. */
+  addressOf({ block }: Allocation): number {
+    return this.part.base + block.address;
+  }
+
+  /** Where the arena of a program begins that needs so many bytes. */
+  arenaAddress(bytes: number): number {
+    return this.part.base + this.part.bytes - arenaSize(bytes);
+  }
+
+  /** The device's part is another one from now on, which is larger; blocks keep their places in it. */
+  moveTo(part: MemoryPart): void {
+    this.part = part;
   }
 
   /** Takes memory that commands may use from now on, or throws saying what was needed and what there was. */
   allocate(bytes: number, caller: string, what: () => string): Allocation {
     this.mark.check(() => this.heap.used);
-    const block = this.heap.allocate(bytes) ?? this.relieved(() => this.heap.allocate(bytes));
+    const block = this.insist(bytes, () => this.take(bytes));
     if (block === undefined) throw this.outOfMemory(bytes, caller, what());
     return { block, lastUse: 0, readers: 0, dropped: false };
   }
@@ -60,7 +134,7 @@ export class DeviceMemory {
   /** Takes memory that no command after `completed` touches, if there is any. */
   allocateQuiet(bytes: number, completed: number): Allocation | undefined {
     this.mark.check(() => this.heap.used);
-    const block = this.heap.allocate(bytes, completed);
+    const block = this.take(bytes, completed);
     return block && { block, lastUse: 0, readers: 0, dropped: false };
   }
 
@@ -77,28 +151,61 @@ export class DeviceMemory {
       this.heap.release(allocation.block, allocation.lastUse);
   }
 
-  /** Makes room for a program's arena and returns where it begins. */
-  reserveArena(bytes: number, caller: string): number {
-    const size = Math.ceil(bytes / 64) * 64;
-    const grow = () => size <= this.arenaBytes || this.heap.moveEnd(this.region.end - size);
-    if (!grow() && !this.relieved(grow)) {
-      throw this.outOfMemory(size, caller, "its intermediate values");
-    }
+  /** Makes room for a program's arena. */
+  reserveArena(bytes: number, caller: string): void {
+    const size = arenaSize(bytes);
+    const isThere = this.insist(size, () => size <= this.arenaBytes || this.makeArena(size) || undefined);
+    if (!isThere) throw this.outOfMemory(size, caller, "its intermediate values");
     this.arenas.push(size);
-    return this.region.end - size;
   }
 
   /** Gives a program's arena back. */
   releaseArena(bytes: number): void {
-    const size = Math.ceil(bytes / 64) * 64;
-    const i = this.arenas.indexOf(size);
+    const i = this.arenas.indexOf(arenaSize(bytes));
     if (i >= 0) this.arenas.splice(i, 1);
-    this.heap.moveEnd(this.region.end - this.arenaBytes);
   }
 
-  private relieved<T>(attempt: () => T): T {
-    this.relieve();
-    return attempt();
+  /** Tries again with what can be given back, then in larger memories if the machine has so many bytes. */
+  private insist<T>(bytes: number, attempt: () => T | undefined): T | undefined {
+    const first = attempt();
+    if (first !== undefined) return first;
+    const { owner, heap } = this;
+    owner.relieve();
+    let result = attempt();
+    const isThere = () => bytes - heap.freeAtEnd <= owner.budget.left;
+    while (result === undefined && isThere() && owner.grow()) result = attempt();
+    return result;
+  }
+
+  private take(bytes: number, quietAt?: number): Block | undefined {
+    const { heap } = this;
+    return (
+      heap.allocate(bytes, quietAt) ?? (this.extendHeap(bytes) ? heap.allocate(bytes, quietAt) : undefined)
+    );
+  }
+
+  /** Lets the heap grow until a block fits at its end; returns whether it does. */
+  private extendHeap(bytes: number): boolean {
+    const { heap } = this;
+    const room = this.part.bytes - this.arenaBytes;
+    const needed = heap.top + roundUp(bytes);
+    if (needed <= heap.limit || needed > room) return false;
+    const generous = Math.min(room, Math.max(needed, heap.limit + GROWTH));
+    const end = [generous, needed].find((to) => this.touch("heap", to));
+    return end !== undefined && heap.moveEnd(end);
+  }
+
+  private makeArena(size: number): boolean {
+    const end = this.part.bytes - size;
+    if (this.heap.limit > end && !this.heap.moveEnd(end)) return false;
+    return this.touch("arena", size);
+  }
+
+  /** Takes what is needed for the heap or the arena to reach so far. */
+  private touch(what: "heap" | "arena", bytes: number): boolean {
+    if (!this.owner.budget.take(Math.max(0, bytes - this.touched[what]))) return false;
+    this.touched[what] = Math.max(this.touched[what], bytes);
+    return true;
   }
 
   private get arenaBytes(): number {
@@ -107,11 +214,17 @@ export class DeviceMemory {
 
   private outOfMemory(bytes: number, caller: string, what: string): OutOfMemoryError {
     const { used, capacity, arena } = this.usage;
+    const atEnd = Math.min(this.part.bytes - arena, this.touched.heap + this.owner.budget.left);
+    const largest = Math.max(this.heap.largestFree, atEnd - this.heap.top);
     return new OutOfMemoryError(
       `[${caller}] device ${this.device} needs ${formatBytes(bytes)} for ${what}, but of its ` +
         `${formatBytes(capacity + arena)} buffers take ${formatBytes(used)} and intermediate values ` +
-        `${formatBytes(arena)}; the largest free piece has ${formatBytes(this.heap.largestFree)}: release ` +
-        `tensors, donate inputs, use more devices, or open the engine with a larger memoryBytes`,
+        `${formatBytes(arena)}; the largest free piece has ${formatBytes(largest)}: release ` +
+        `tensors, donate inputs, use more devices, or ${this.owner.advice(bytes)}`,
     );
   }
+}
+
+function arenaSize(bytes: number): number {
+  return Math.ceil(bytes / 64) * 64;
 }

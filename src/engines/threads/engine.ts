@@ -1,4 +1,4 @@
-import { availableParallelism, totalmem } from "node:os";
+import { availableParallelism } from "node:os";
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
@@ -8,20 +8,20 @@ import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engin
 import { ValueError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
-import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
+import { bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import type { FailurePlace } from "../errors.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
-import { COMMAND } from "./commands.js";
-import { DeviceMemory } from "./deviceMemory.js";
+import { ADDRESS_UNIT, COMMAND } from "./commands.js";
+import type { DeviceMemory } from "./deviceMemory.js";
+import { EngineMemory } from "./engineMemory.js";
 import { ThreadsExecutable } from "./executable.js";
 import type { Fault } from "./faults.js";
 import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
+import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
 import { buildMoveModule } from "./moveKernels.js";
-import { createMemories, MAX_DEVICE_BYTES, type MemoryLayout, sharedLimit } from "./peers.js";
-import { type LoadedProgram, loadProgram, unloadProgram } from "./programs.js";
-import { SCRATCH_BYTES } from "./scratch.js";
+import { type LoadedProgram, type LoadTarget, loadProgram, sendProgram, unloadProgram } from "./programs.js";
 import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "./trace.js";
 import { compileWasmModule, enableRelaxedSimd } from "./v8Flags.js";
 import { workerEntry } from "./workerEntry.js";
@@ -32,8 +32,9 @@ export interface ThreadsEngineOptions {
   /** How many devices, each a worker thread. */
   readonly numDevices: number;
   /**
-   * The memory of each device in bytes; address space, which becomes real memory when it is used. By default an
-   * equal share of 4 GiB or of three quarters of the machine's memory, whichever is less.
+   * The most memory of each device in bytes; address space, which becomes real memory when it is used. By default
+   * devices grow as they need, until they have taken together what was free when the engine was opened: of the
+   * machine, of its container, and of the address space that `ulimit -v` leaves.
    */
   readonly memoryBytes?: number;
   /** For how long a device may compute without beginning a new step before it counts as failed; 120 000 ms. */
@@ -50,7 +51,7 @@ export interface ThreadsEngineInfo extends EngineInfo {
   readonly engine: "threads";
   readonly memoryBytes: number;
   /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
-  readonly memoryLayout: "shared" | "separate";
+  readonly memoryLayout: LayoutKind;
   /** Who multiplies matrices, for example `native AVX-512`. */
   readonly gemm: string;
   /** What the host's WebAssembly can do. */
@@ -61,7 +62,9 @@ export interface ThreadsEngineInfo extends EngineInfo {
 /** Things only tests may ask for. */
 export interface TestOptions {
   readonly faults?: readonly Fault[];
-  readonly layout?: "shared" | "separate";
+  readonly layout?: LayoutKind;
+  /** What layouts devices can have. */
+  readonly choices?: readonly LayoutChoice[];
 }
 
 let moveModule: WebAssembly.Module | undefined;
@@ -93,9 +96,7 @@ export class ThreadsEngine implements Engine {
     start: (capacity = DEFAULT_TRACE_CAPACITY) => this.startTrace(capacity),
     stop: () => this.stopTrace(),
   };
-  private readonly layout: MemoryLayout;
-  private readonly bytes: readonly Uint8Array[];
-  private readonly memories: readonly DeviceMemory[];
+  private readonly memory: EngineMemory;
   private readonly pool: WorkerPool;
   private readonly programs = new Map<number, LoadedProgram>();
   private readonly features: WasmFeatures;
@@ -120,10 +121,9 @@ export class ThreadsEngine implements Engine {
     enableRelaxedSimd();
     this.features = detectFeatures();
     this.gemm = chooseGemm(options.gemm);
-    this.layout = createMemories(numDevices, chooseMemory(options), SCRATCH_BYTES, test.layout);
-    this.bytes = this.layout.memories.map((memory) => new Uint8Array(memory.buffer));
-    this.memories = this.layout.regions.map(
-      (region, device) => new DeviceMemory(device, region, SCRATCH_BYTES, () => this.relieve()),
+    this.memory = new EngineMemory(
+      { numDevices, memoryBytes: options.memoryBytes, layout: test.layout, choices: test.choices },
+      { relieve: () => this.relieve(), move: (layout) => this.move(layout) },
     );
     moveModule ??= compileWasmModule(buildMoveModule());
     this.pool = new WorkerPool({
@@ -131,9 +131,9 @@ export class ThreadsEngine implements Engine {
       entry: workerEntry(),
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       describe: (device, program, step) => this.describe(device, program, step),
-      scratch: this.memories.map(({ scratch }) => scratch),
+      scratch: this.memory.devices.map(({ scratch }) => scratch),
       setup: {
-        layout: this.layout,
+        layout: this.memory.layout,
         moveModule,
         crowded: this.crowded,
         gemm: this.gemm,
@@ -144,7 +144,7 @@ export class ThreadsEngine implements Engine {
   }
 
   isAddressable(device: number): boolean {
-    return device in this.memories;
+    return device in this.memory.devices;
   }
 
   compile(program: Program, options: CompileOptions): Executable {
@@ -154,12 +154,26 @@ export class ThreadsEngine implements Engine {
 
   /** @internal Loads a step list that was compiled before. */
   load(compiled: CompiledProgram, options: CompileOptions): Executable {
-    const { pool, memories } = this;
-    const { features, numDevices, crowded } = this;
+    const { pool, target } = this;
     this.programMark.check(() => this.programs.size - this.numUnloading);
-    const loaded = loadProgram(compiled, options, { pool, memories, numDevices, features, crowded });
+    const loaded = loadProgram(compiled, options, target);
     this.programs.set(loaded.id, loaded);
-    return new ThreadsExecutable(loaded, options, pool, memories, () => this.unload(loaded));
+    return new ThreadsExecutable(loaded, options, pool, target.memories, () => this.unload(loaded));
+  }
+
+  private get target(): LoadTarget {
+    const { pool, numDevices, features, crowded, memory } = this;
+    return { pool, memories: memory.devices, numDevices, features, crowded };
+  }
+
+  /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */
+  private move(layout: MemoryLayout): void {
+    this.pool.drain();
+    this.memory.devices.forEach(({ scratch, bytesInUse }, device) => {
+      this.pool.post(device, { kind: "move", layout, scratch, bytes: bytesInUse });
+    });
+    for (const program of this.programs.values()) sendProgram(program, this.target);
+    this.pool.drain();
   }
 
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
@@ -170,12 +184,12 @@ export class ThreadsEngine implements Engine {
     const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
     const quiet = memory.allocateQuiet(data.byteLength, this.pool.completed(device));
     if (quiet !== undefined) {
-      at(this.bytes, device).set(source, quiet.block.address);
+      this.memory.bytesOf(device).set(source, memory.addressOf(quiet));
       return new ThreadsBuffer(type, device, quiet, 0, this.pool);
     }
     // What is free is still used by earlier runs: the device copies the elements in when those are over.
     const allocation = memory.allocate(data.byteLength, "upload", () => formatType(type));
-    const message = { kind: "upload", address: allocation.block.address, bytes: source.slice() } as const;
+    const message = { kind: "upload", address: memory.addressOf(allocation), bytes: source.slice() } as const;
     const command = this.pool.post(device, message);
     allocation.lastUse = command;
     return new ThreadsBuffer(type, device, allocation, command, this.pool);
@@ -210,18 +224,19 @@ export class ThreadsEngine implements Engine {
     const source = adoptBuffer(buffer, pool, "transfer");
     const memory = this.memoryOf(device, "transfer");
     if (pool.failure) throw pool.failure;
-    const { bytes, address } = source.allocation.block;
+    const from = this.memoryOf(source.device, "transfer");
+    const { bytes } = source.allocation.block;
     const target = memory.allocate(bytes, "transfer", () => formatType(source.type));
-    const words = [target.block.address, address, bytes, source.device, source.readyAt];
-    const command = pool.send(device, [COMMAND.pull, ...words]);
+    const places = [memory.addressOf(target), from.addressOf(source.allocation), bytes];
+    const words = places.map((place) => place / ADDRESS_UNIT);
+    const command = pool.send(device, [COMMAND.pull, ...words, source.device, source.readyAt]);
     target.lastUse = command;
     if (device === source.device) {
       source.allocation.lastUse = command;
     } else {
       // The other device's commands are in no order with those of the source, so the source has to stay.
       source.allocation.readers++;
-      const memory = this.memoryOf(source.device, "transfer");
-      pool.afterwards([{ device, command }], () => memory.endRead(source.allocation));
+      pool.afterwards([{ device, command }], () => from.endRead(source.allocation));
     }
     return new ThreadsBuffer(source.type, device, target, command, pool);
   }
@@ -246,12 +261,12 @@ export class ThreadsEngine implements Engine {
 
   /** What the engine runs on. */
   info(): ThreadsEngineInfo {
-    const region = at(this.layout.regions, 0);
+    const { bytesPerDevice, layout } = this.memory;
     return {
       engine: "threads",
       numDevices: this.numDevices,
-      memoryBytes: region.end - region.start - SCRATCH_BYTES,
-      memoryLayout: this.layout.kind,
+      memoryBytes: bytesPerDevice,
+      memoryLayout: layout.kind,
       gemm: describeGemm(this.gemm, this.features),
       wasm: this.features,
       numCores: availableParallelism(),
@@ -304,9 +319,9 @@ export class ThreadsEngine implements Engine {
   }
 
   private copyOut({ type, device, allocation }: LiveBuffer): HostData {
-    const { address } = allocation.block;
+    const address = this.memoryOf(device, "download").addressOf(allocation);
     const copy = new Uint8Array(bytesOf(type));
-    copy.set(at(this.bytes, device).subarray(address, address + copy.length));
+    copy.set(this.memory.bytesOf(device).subarray(address, address + copy.length));
     return viewHost(type.dtype, copy.buffer);
   }
 
@@ -317,7 +332,7 @@ export class ThreadsEngine implements Engine {
   }
 
   private memoryOf(device: number, caller: string): DeviceMemory {
-    const memory = this.memories[device];
+    const memory = this.memory.devices[device];
     if (memory === undefined) {
       throw new ValueError(`[${caller}] there is no device ${device}: use 0 … ${this.numDevices - 1}`);
     }
@@ -327,7 +342,7 @@ export class ThreadsEngine implements Engine {
   private unload(loaded: LoadedProgram): void {
     if (this.pool.failure) return;
     this.numUnloading++;
-    unloadProgram(loaded, this.pool, this.memories, () => {
+    unloadProgram(loaded, this.pool, this.memory.devices, () => {
       this.numUnloading--;
       this.programs.delete(loaded.id);
     });
@@ -338,21 +353,6 @@ export class ThreadsEngine implements Engine {
     reclaim();
     if (!this.pool.failure) this.pool.drain();
   }
-}
-
-function chooseMemory({ numDevices, memoryBytes }: ThreadsEngineOptions): number {
-  if (memoryBytes === undefined) {
-    return Math.min(
-      sharedLimit(numDevices) - SCRATCH_BYTES,
-      Math.max(64 * 1024 * 1024, (0.75 * totalmem()) / numDevices),
-    );
-  }
-  if (!Number.isFinite(memoryBytes) || memoryBytes <= 0 || memoryBytes > MAX_DEVICE_BYTES) {
-    throw new ValueError(
-      `[createThreadsEngine] memoryBytes ${memoryBytes} is not a number of bytes from 1 to ${MAX_DEVICE_BYTES} (4 GiB)`,
-    );
-  }
-  return memoryBytes;
 }
 
 function describeGemm(choice: GemmChoice, features: WasmFeatures): string {

@@ -2,7 +2,7 @@ import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.j
 import { DisposedError, ValueError } from "../../ir/errors.js";
 import { at, formatType, sameType } from "../../ir/shape.js";
 import { adoptBuffer, ThreadsBuffer } from "./buffers.js";
-import { COMMAND } from "./commands.js";
+import { ADDRESS_UNIT, COMMAND } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import type { LoadedProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
@@ -146,20 +146,21 @@ export class ThreadsExecutable implements Executable {
     const held = inputs.map((buffer) => adoptBuffer(buffer, pool, this.caller).allocation);
     for (const { index, to } of copies) {
       const from = at(held, index);
-      const { address, bytes } = from.block;
-      const command = pool.send(device, [COMMAND.pull, to.block.address, address, bytes, device, 0]);
+      const places = [memory.addressOf(to), memory.addressOf(from), from.block.bytes];
+      const words = places.map((bytes) => bytes / ADDRESS_UNIT);
+      const command = pool.send(device, [COMMAND.pull, ...words, device, 0]);
       from.lastUse = command;
       inputs[index]?.take();
       memory.release(from);
       held[index] = to;
     }
     const command: number[] = [COMMAND.run, id];
-    for (const allocation of held) command.push(allocation.block.address);
+    for (const allocation of held) command.push(memory.addressOf(allocation) / ADDRESS_UNIT);
     let next = 0;
     const results = compiled.outputs.map(({ inputIndex }) =>
       inputIndex === undefined ? at(outputs, next++) : at(held, inputIndex),
     );
-    for (const allocation of results) command.push(allocation.block.address);
+    for (const allocation of results) command.push(memory.addressOf(allocation) / ADDRESS_UNIT);
     const number = pool.send(device, command);
     for (const allocation of held) allocation.lastUse = number;
     for (const allocation of results) allocation.lastUse = number;

@@ -56,6 +56,21 @@ export class Heap {
     return this.end - this.start;
   }
 
+  /** Where the heap ends. */
+  get limit(): number {
+    return this.end;
+  }
+
+  /** The bytes of the free block at the end. */
+  get freeAtEnd(): number {
+    return this.last.free ? this.last.bytes : 0;
+  }
+
+  /** Where the last block that is in use ends. */
+  get top(): number {
+    return this.end - this.freeAtEnd;
+  }
+
   /** How many bytes are in use. */
   get used(): number {
     return this.usedBytes;

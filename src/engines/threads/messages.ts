@@ -1,7 +1,7 @@
 import type { CollectiveSpec, CompiledProgram, SlotBase, Step } from "../../compiler/steps.js";
 import type { Fault } from "./faults.js";
 import type { GemmChoice } from "./gemmChoice.js";
-import type { MemoryLayout } from "./peers.js";
+import type { MemoryLayout } from "./memoryLayout.js";
 
 /** What a worker is started with. */
 export interface WorkerSetup {
@@ -60,6 +60,16 @@ export interface UploadMessage {
   readonly bytes: Uint8Array;
 }
 
+/** The device's memory is another one from now on; programs are loaded again after it. */
+export interface MoveMessage {
+  readonly kind: "move";
+  readonly layout: MemoryLayout;
+  /** Where the device has its scratch memory there. */
+  readonly scratch: number;
+  /** How much of the old part, from its beginning, is in use and goes along. */
+  readonly bytes: number;
+}
+
 /** Where to record steps from now on; `undefined` ends the recording. */
 export interface TraceMessage {
   readonly kind: "trace";
@@ -67,4 +77,4 @@ export interface TraceMessage {
 }
 
 /** What the main thread leaves in a worker's port for a `message` command. */
-export type WorkerMessage = LoadMessage | UploadMessage | TraceMessage;
+export type WorkerMessage = LoadMessage | UploadMessage | MoveMessage | TraceMessage;

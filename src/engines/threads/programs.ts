@@ -12,6 +12,7 @@ import { planStaging } from "./collectives.js";
 import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import { roundUp } from "./heap.js";
+import type { LoadMessage } from "./messages.js";
 import { compileWasmModule } from "./v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
@@ -26,6 +27,8 @@ export interface LoadedProgram {
   readonly steps: readonly LoadedStep[];
   /** Memory for constants, address table and staging at every position. */
   readonly allocations: readonly Allocation[];
+  /** The kernels, compiled. */
+  readonly modules: LoadMessage["modules"];
 }
 
 /** What messages and traces say of a step. */
@@ -35,7 +38,8 @@ export interface LoadedStep {
   readonly source: StepInfo["source"];
 }
 
-interface LoadTarget {
+/** Where programs are loaded. */
+export interface LoadTarget {
   readonly pool: WorkerPool;
   readonly memories: readonly DeviceMemory[];
   readonly numDevices: number;
@@ -51,9 +55,10 @@ let gemmModule: WebAssembly.Module | undefined;
 export function loadProgram(
   compiled: CompiledProgram,
   options: CompileOptions,
-  { pool, memories, numDevices, features, crowded }: LoadTarget,
+  target: LoadTarget,
 ): LoadedProgram {
   const { devices } = options;
+  const { pool, memories, numDevices, crowded } = target;
   checkDevices(compiled, options, numDevices);
   if (pool.failure) throw pool.failure;
   const id = ++nextId;
@@ -63,23 +68,31 @@ export function loadProgram(
     module: compileWasmModule(bytes.slice()),
     exports,
   }));
-  const staging = planStaging(compiled.collectives, crowded);
-  const constantsBytes = roundUp(compiled.constants.byteLength);
-  const tableBytes = roundUp(4 * compiled.slots.length);
-  const { allocations, arenas } = makeRoom(
+  const allocations = makeRoom(
     devices.map((device) => at(memories, device)),
-    constantsBytes + tableBytes + staging.bytes,
+    programBytes(compiled, crowded).whole,
     compiled.arenaBytes,
     caller,
   );
   const steps = describeSteps(compiled);
+  const loaded = { id, name, compiled, devices, steps, allocations, modules };
+  sendProgram(loaded, target);
+  return loaded;
+}
+
+/** Sends a program to its devices, with the addresses that its parts have now. */
+export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
+  const { id, name, compiled, devices, steps, allocations, modules } = loaded;
+  const { pool, memories, features, crowded } = target;
   if (steps.some(({ kind }) => kind === "gemm")) {
     gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
   }
+  const bytes = programBytes(compiled, crowded);
   const words = newCollectiveWords(compiled.collectives.length, devices.length);
   devices.forEach((device, position) => {
-    const constants = at(allocations, position).block.address;
-    const table = constants + constantsBytes;
+    const memory = at(memories, device);
+    const constants = memory.addressOf(at(allocations, position));
+    const table = constants + bytes.constants;
     pool.post(device, {
       kind: "load",
       id,
@@ -95,8 +108,8 @@ export function loadProgram(
       addresses: {
         constants,
         table,
-        staging: table + tableBytes,
-        arena: at(arenas, position),
+        staging: table + bytes.table,
+        arena: memory.arenaAddress(compiled.arenaBytes),
         arenaBytes: compiled.arenaBytes,
       },
       position,
@@ -104,7 +117,15 @@ export function loadProgram(
       words,
     });
   });
-  return { id, name, compiled, devices, steps, allocations };
+}
+
+/** What a program takes of a device's memory besides its arena. */
+function programBytes(
+  { constants, slots, collectives }: CompiledProgram,
+  crowded: boolean,
+): { readonly constants: number; readonly table: number; readonly whole: number } {
+  const bytes = { constants: roundUp(constants.byteLength), table: roundUp(4 * slots.length) };
+  return { ...bytes, whole: bytes.constants + bytes.table + planStaging(collectives, crowded).bytes };
 }
 
 function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
@@ -122,24 +143,23 @@ function makeRoom(
   bytes: number,
   arenaBytes: number,
   caller: string,
-): { readonly allocations: readonly Allocation[]; readonly arenas: readonly number[] } {
+): Allocation[] {
   const allocations: Allocation[] = [];
-  const arenas: number[] = [];
+  let numArenas = 0;
   try {
     for (const memory of memories) {
       allocations.push(memory.allocate(bytes, caller, () => "its constants and tables"));
-      arenas.push(memory.reserveArena(arenaBytes, caller));
+      memory.reserveArena(arenaBytes, caller);
+      numArenas++;
     }
   } catch (error) {
     allocations.forEach((allocation, i) => {
       at(memories, i).release(allocation);
     });
-    arenas.forEach((_, i) => {
-      at(memories, i).releaseArena(arenaBytes);
-    });
+    for (const memory of memories.slice(0, numArenas)) memory.releaseArena(arenaBytes);
     throw error;
   }
-  return { allocations, arenas };
+  return allocations;
 }
 
 /** Makes the devices forget a program and gives its memory back. */

@@ -14,11 +14,9 @@ import { SCRATCH } from "./scratch.js";
 const { setup, port } = workerData as { readonly setup: WorkerSetup; readonly port: MessagePort };
 const clockOffset = performance.timeOrigin - setup.timeOrigin;
 
-const gemms = new GemmPreparer(
-  at(setup.layout.memories, setup.device),
-  setup.gemm,
-  setup.scratch + SCRATCH.gemm,
-);
+const gemmsOn = (memory: WebAssembly.Memory, scratch: number) =>
+  new GemmPreparer(memory, setup.gemm, scratch + SCRATCH.gemm);
+let gemms = gemmsOn(at(setup.layout.memories, setup.device), setup.scratch);
 
 // A main thread that waits without its event loop would not hear of the end of this thread otherwise.
 process.on("exit", () => {
@@ -31,6 +29,10 @@ runDevice(setup, {
     const received = receiveMessageOnPort(port);
     if (received === undefined) throw new InternalError("[threads] a message was announced but not sent");
     return received.message as WorkerMessage;
+  },
+  moveTo(memory, scratch) {
+    gemms.release();
+    gemms = gemmsOn(memory, scratch);
   },
   kernelImports,
   prepareGemm: (step, module) => gemms.prepare(step, module),
