@@ -54,6 +54,45 @@ export {
   type RingOptions,
   type RingPart,
 } from "./ringCollectives.js";
+export { checkSchedule, type ScheduleReport } from "./schedule/check.js";
+export { drawSchedule, type ScheduleSvgOptions, scheduleSvg } from "./schedule/draw.js";
+export {
+  breadthFirst,
+  circular,
+  dualPipeV,
+  gpipe,
+  interleaved,
+  makeSchedule,
+  oneForwardOneBackward,
+  type ScheduleName,
+  type ScheduleSizes,
+  scheduleNames,
+  zeroBubbleH1,
+  zeroBubbleH2,
+  zeroBubbleV,
+} from "./schedule/makers.js";
+export {
+  type ActionKind,
+  type PipelineAction,
+  type PipelinePlacement,
+  type PipelineSchedule,
+  ScheduleError,
+  type ScheduleViolation,
+} from "./schedule/schedule.js";
+export {
+  scheduleFromCsv,
+  scheduleFromJson,
+  scheduleOf,
+  scheduleToCsv,
+  scheduleToJson,
+} from "./schedule/tables.js";
+export {
+  type ActionCosts,
+  type CostOf,
+  type TimedAction,
+  type Timeline,
+  timeline,
+} from "./schedule/timeline.js";
 export {
   type DenseOptions,
   type ModelParallelismConfig,

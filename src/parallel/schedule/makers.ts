@@ -1,0 +1,297 @@
+/** The schedules that are known by name, as tables of actions. */
+import { ValueError } from "../../ir/errors.js";
+import { range } from "../../ir/shape.js";
+import type { ActionKind, PipelineAction, PipelinePlacement, PipelineSchedule } from "./schedule.js";
+
+/** The sizes of a schedule. */
+export interface ScheduleSizes {
+  readonly numStages: number;
+  readonly numMicrobatches: number;
+  /** How many parts of the model every stage has; 1 by default, 2 in V-shaped schedules. */
+  readonly numChunks?: number;
+}
+
+type Row = readonly PipelineAction[];
+
+/** Makes the rows of a schedule after a check of its sizes. */
+function make(
+  name: string,
+  { numStages, numMicrobatches, numChunks = 1 }: ScheduleSizes,
+  row: (stage: number) => Row,
+  placement: PipelinePlacement = "loop",
+): PipelineSchedule {
+  for (const [what, value] of Object.entries({ numStages, numMicrobatches, numChunks })) {
+    if (Number.isInteger(value) && value >= 1) continue;
+    throw new ValueError(`[${name}] ${what} is ${value}: use a whole number of at least 1`);
+  }
+  return { name, numMicrobatches, numChunks, placement, stages: range(numStages).map(row) };
+}
+
+/** Refuses chunks where a schedule has a fixed number of them. */
+function withChunks(name: string, sizes: ScheduleSizes, wanted: number): ScheduleSizes {
+  const { numChunks = wanted } = sizes;
+  if (numChunks === wanted) return { ...sizes, numChunks };
+  throw new ValueError(
+    `[${name}] every stage has ${wanted} ${wanted === 1 ? "part" : "parts"} of the model, not ${numChunks}: ${
+      wanted === 1 ? "use an interleaved schedule for more" : `leave numChunks out or set it to ${wanted}`
+    }`,
+  );
+}
+
+/**
+ * All microbatches forward, then all backward in the opposite order; every stage keeps what it computed for all of
+ * them. (Huang et al. 2019.)
+ */
+export function gpipe(sizes: ScheduleSizes): PipelineSchedule {
+  return make("gpipe", withChunks("gpipe", sizes, 1), () => sweep(sizes, "last first"));
+}
+
+/** Every microbatch goes round the stages as often as they have chunks, then backward the same way. */
+export function circular(sizes: ScheduleSizes): PipelineSchedule {
+  return make("circular", sizes, () => sweep(sizes, "last first"));
+}
+
+/**
+ * All microbatches through a chunk before the next one, forward and backward, both in their order: weights of a
+ * chunk are needed once in each direction. (Lamy-Poirier 2022.)
+ */
+export function breadthFirst(sizes: ScheduleSizes): PipelineSchedule {
+  return make("breadth-first", sizes, () => sweep(sizes, "first first"));
+}
+
+function sweep(
+  { numMicrobatches, numChunks = 1 }: ScheduleSizes,
+  backward: "first first" | "last first",
+): PipelineAction[] {
+  const inOrder = range(numMicrobatches);
+  const returning = backward === "first first" ? inOrder : [...inOrder].reverse();
+  const rounds = (kind: ActionKind, chunks: readonly number[], microbatches: readonly number[]) =>
+    chunks.flatMap((chunk) => microbatches.map((microbatch) => ({ kind, chunk, microbatch })));
+  const chunks = range(numChunks);
+  return [...rounds("F", chunks, inOrder), ...rounds("B", [...chunks].reverse(), returning)];
+}
+
+/**
+ * One forward, one backward: a stage goes backward as soon as it can, so that it keeps no more than as many
+ * microbatches as there are stages behind it. (Narayanan et al. 2019.)
+ */
+export function oneForwardOneBackward(sizes: ScheduleSizes): PipelineSchedule {
+  const { numStages } = sizes;
+  return make("1f1b", withChunks("1f1b", sizes, 1), (stage) =>
+    alternate(sizes, numStages - 1 - stage, groupsOf(sizes)),
+  );
+}
+
+/**
+ * One forward, one backward with several chunks a stage, microbatches in groups as large as the pipeline: the
+ * bubble shrinks with the number of chunks. (Narayanan et al. 2021.)
+ */
+export function interleaved(sizes: ScheduleSizes): PipelineSchedule {
+  const { numStages, numChunks = 1 } = sizes;
+  const groups = groupsOf(sizes);
+  const first = groups[0]?.length ?? 0;
+  return make("interleaved", sizes, (stage) => {
+    const behind = numStages - 1 - stage;
+    return alternate(sizes, numChunks === 1 ? behind : (numChunks - 1) * first + 2 * behind, groups);
+  });
+}
+
+/** Microbatches in groups that go through the chunks together: as many groups as are at least as large as the pipeline. */
+function groupsOf({ numStages, numMicrobatches }: ScheduleSizes): number[][] {
+  const count = Math.max(1, Math.floor(numMicrobatches / numStages));
+  const bound = (i: number) => Math.ceil((i * numMicrobatches) / count);
+  return range(count).map((i) => range(bound(i + 1) - bound(i)).map((k) => bound(i) + k));
+}
+
+/** Forward actions before the first backward one, then one of each by turns, then the backward ones that are left. */
+function alternate(
+  { numChunks = 1 }: ScheduleSizes,
+  numBefore: number,
+  groups: readonly (readonly number[])[],
+): PipelineAction[] {
+  const tasks = (kind: ActionKind, chunks: readonly number[]) =>
+    groups.flatMap((group) =>
+      chunks.flatMap((chunk) => group.map((microbatch) => ({ kind, chunk, microbatch }))),
+    );
+  const forward = tasks("F", range(numChunks));
+  const backward = tasks("B", range(numChunks).reverse());
+  const before = Math.min(numBefore, forward.length);
+  const turns = forward.slice(before).flatMap((action, i) => [action, ...backward.slice(i, i + 1)]);
+  return [...forward.slice(0, before), ...turns, ...backward.slice(forward.length - before)];
+}
+
+/** A row to which actions are added by kind and chunk; each takes the next microbatch, and none where all had it. */
+class RowBuilder {
+  readonly actions: PipelineAction[] = [];
+  private readonly counts = new Map<string, number>();
+  private readonly pending: { readonly chunk: number; readonly microbatch: number }[] = [];
+
+  /** @param numMicrobatches actions of later microbatches are counted and left out */
+  constructor(private readonly numMicrobatches: number) {}
+
+  /** How many actions of a kind and chunk there were. */
+  count(kind: ActionKind, chunk: number): number {
+    return this.counts.get(`${kind}${chunk}`) ?? 0;
+  }
+
+  /** Adds actions such as `F0`, `I1`: a kind and a chunk; `W` alone is the weight gradient that has waited longest. */
+  add(...names: readonly (`${ActionKind}${0 | 1}` | "W")[]): void {
+    for (const name of names) {
+      if (name === "W") this.addOldest();
+      else this.addNext(name[0] as ActionKind, Number(name[1]));
+    }
+  }
+
+  private addNext(kind: ActionKind, chunk: number): void {
+    // A whole backward pass and its first half count together.
+    const counted = kind === "B" ? "I" : kind;
+    const microbatch = this.count(counted, chunk);
+    this.counts.set(`${counted}${chunk}`, microbatch + 1);
+    if (kind === "I") this.pending.push({ chunk, microbatch });
+    if (kind === "W") {
+      const oldest = this.pending.findIndex((task) => task.chunk === chunk);
+      const [task] = oldest < 0 ? [] : this.pending.splice(oldest, 1);
+      if (task) this.push({ kind, ...task });
+    } else this.push({ kind, chunk, microbatch });
+  }
+
+  private addOldest(): void {
+    const task = this.pending.shift();
+    if (task) this.push({ kind: "W", ...task });
+  }
+
+  /** Adds the weight gradients that are left, oldest first; with a chunk, only its own. */
+  finish(chunk?: number): void {
+    while (this.pending.some((task) => chunk === undefined || task.chunk === chunk)) {
+      if (chunk === undefined) this.addOldest();
+      else this.addNext("W", chunk);
+    }
+  }
+
+  private push(action: PipelineAction): void {
+    if (action.microbatch < this.numMicrobatches) this.actions.push(action);
+  }
+}
+
+/** The rows of ZB-H1 and ZB-H2: so many forward first, and weight gradients so many microbatches late. */
+function handcrafted(
+  { numMicrobatches }: ScheduleSizes,
+  numBefore: number,
+  numLate: number,
+): PipelineAction[] {
+  const row = new RowBuilder(numMicrobatches);
+  const forward = (upTo: number) => {
+    while (row.count("F", 0) < Math.min(upTo, numMicrobatches)) row.add("F0");
+  };
+  forward(numBefore);
+  for (const k of range(numMicrobatches)) {
+    row.add("I0");
+    if (k >= numLate) row.add("W0");
+    forward(numBefore + k + 1);
+  }
+  row.finish();
+  return row.actions;
+}
+
+/**
+ * One forward, one backward with weight gradients put off so that they fill the end of the pipeline: a third of the
+ * bubble with no more memory. (Qi et al. 2023, ZB-H1.)
+ */
+export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
+  const { numStages } = sizes;
+  return make("zb-h1", withChunks("zb-h1", sizes, 1), (stage) =>
+    handcrafted(sizes, numStages - stage, stage),
+  );
+}
+
+/**
+ * As {@link zeroBubbleH1} with more microbatches under way at the start, which fill its bubble too: none is left
+ * where the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
+ */
+export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
+  const { numStages } = sizes;
+  return make("zb-h2", withChunks("zb-h2", sizes, 1), (stage) =>
+    handcrafted(sizes, 2 * (numStages - stage) - 1, 2 * stage),
+  );
+}
+
+/**
+ * Two chunks a stage in the shape of a V, so that the stage that begins also ends: no bubble where the three kinds of
+ * action take equally long, with the memory of 1F1B. (Qi et al. 2023, ZB-V.)
+ */
+export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
+  const { numStages, numMicrobatches } = sizes;
+  // The phases need that many microbatches; of those beyond the real ones nothing is left in the row.
+  const total = Math.max(numMicrobatches, 2 * numStages - 1);
+  const name = "zb-v";
+  const row = (stage: number) => {
+    const behind = numStages - stage;
+    const builder = new RowBuilder(numMicrobatches);
+    for (const _ of range(2 * behind - 1)) builder.add("F0");
+    for (const _ of range(stage)) builder.add("F1", "F0");
+    for (const _ of range(behind)) builder.add("F1", "I1", "W1");
+    while (builder.count("F", 1) < total) {
+      if (builder.count("F", 0) < total) builder.add("F0");
+      builder.add("I0", "W0", "F1", "I1", "W1");
+    }
+    for (const _ of range(stage)) builder.add("I0", "I1");
+    for (const _ of range(behind)) builder.add("I0", "W0");
+    builder.finish(1);
+    builder.finish(0);
+    return builder.actions;
+  };
+  return make(name, withChunks(name, sizes, 2), row, "v");
+}
+
+/**
+ * Two chunks a stage in the shape of a V that run forward and backward by turns, with split backward passes at both
+ * ends. (DeepSeek-AI 2024, DualPipe cut in half.)
+ */
+export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
+  const { numStages, numMicrobatches } = sizes;
+  const total = Math.max(numMicrobatches, 2 * numStages);
+  const name = "dualpipev";
+  const row = (stage: number) => {
+    const behind = numStages - 1 - stage;
+    const builder = new RowBuilder(numMicrobatches);
+    for (const _ of range(2 * behind)) builder.add("F0");
+    for (const _ of range(stage + 1)) builder.add("F0", "F1");
+    for (const _ of range(behind)) builder.add("I1", "W", "F1");
+    for (const _ of range(total - 2 * numStages + stage + 1)) builder.add("F0", "B1", "F1", "B0");
+    for (const _ of range(behind)) builder.add("B1", "F1", "B0");
+    // From the middle of what is left on, the backward passes are split.
+    const half = Math.floor((stage + 1) / 2);
+    const isOdd = stage % 2 === 1;
+    for (const i of range(stage + 1)) {
+      builder.add(i > half || (i === half && isOdd) ? "I1" : "B1", i >= half ? "I0" : "B0");
+    }
+    for (const _ of range(behind)) builder.add("W", "I0");
+    builder.finish();
+    return builder.actions;
+  };
+  return make(name, withChunks(name, sizes, 2), row, "v");
+}
+
+/** The schedules by the names under which configurations know them. */
+export const scheduleMakers = {
+  gpipe,
+  circular,
+  "1f1b": oneForwardOneBackward,
+  interleaved,
+  "breadth-first": breadthFirst,
+  "zb-h1": zeroBubbleH1,
+  "zb-h2": zeroBubbleH2,
+  "zb-v": zeroBubbleV,
+  dualpipev: dualPipeV,
+} as const;
+
+/** The name of a known schedule. */
+export type ScheduleName = keyof typeof scheduleMakers;
+
+/** The names of all known schedules. */
+export const scheduleNames = Object.keys(scheduleMakers) as readonly ScheduleName[];
+
+/** A known schedule by its name. */
+export function makeSchedule(name: ScheduleName, sizes: ScheduleSizes): PipelineSchedule {
+  return scheduleMakers[name](sizes);
+}

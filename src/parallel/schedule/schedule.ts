@@ -1,0 +1,120 @@
+/**
+ * A pipeline's schedule as a value: what every stage does, in order. The same table is checked, drawn, simulated
+ * and executed.
+ *
+ * A *stage* is a position along the mesh's pipe axis. The model is cut into *parts*, as many for each stage, which
+ * are the stage's *chunks*; a microbatch goes through the parts in order.
+ */
+import { ShardwiseError } from "../../ir/errors.js";
+import { at, range } from "../../ir/shape.js";
+
+/**
+ * What a stage does with one microbatch and one chunk. `F`: forward. `B`: the whole backward pass. `I` and `W`: its
+ * two halves, the gradient of the chunk's input, which the stage before waits for, and that of its weights, for
+ * which nobody does.
+ */
+export type ActionKind = "F" | "B" | "I" | "W";
+
+/** One entry of a schedule. */
+export interface PipelineAction {
+  readonly kind: ActionKind;
+  readonly chunk: number;
+  readonly microbatch: number;
+}
+
+/**
+ * Where the parts of the model lie. `loop`: part i is on stage i mod stages, so that a microbatch goes round. `v`:
+ * every other chunk runs from the last stage to the first, so that the first stage has the first and the last part.
+ */
+export type PipelinePlacement = "loop" | "v";
+
+/** What every stage of a pipeline does in a training step. */
+export interface PipelineSchedule {
+  readonly name: string;
+  readonly numMicrobatches: number;
+  /** How many parts of the model every stage has. */
+  readonly numChunks: number;
+  readonly placement: PipelinePlacement;
+  /** By stage, what it does one after the other. */
+  readonly stages: readonly (readonly PipelineAction[])[];
+}
+
+/** What {@link partOf} and {@link placeOf} need to know of a schedule. */
+export type PipelineLayout = Pick<PipelineSchedule, "numChunks" | "placement"> & {
+  readonly numStages: number;
+};
+
+/** The layout of a schedule's parts. */
+export function layoutOf({ numChunks, placement, stages }: PipelineSchedule): PipelineLayout {
+  return { numChunks, placement, numStages: stages.length };
+}
+
+/** The number of a stage's chunk among all parts of the model. */
+export function partOf({ numStages, placement }: PipelineLayout, stage: number, chunk: number): number {
+  const isTurned = placement === "v" && chunk % 2 === 1;
+  return chunk * numStages + (isTurned ? numStages - 1 - stage : stage);
+}
+
+/** The stage and the chunk that a part of the model is. */
+export function placeOf(layout: PipelineLayout, part: number): { stage: number; chunk: number } {
+  const { numStages, placement } = layout;
+  const chunk = Math.floor(part / numStages);
+  const place = part % numStages;
+  return { chunk, stage: placement === "v" && chunk % 2 === 1 ? numStages - 1 - place : place };
+}
+
+/** The number of parts of the model. */
+export function numParts({ numStages, numChunks }: PipelineLayout): number {
+  return numStages * numChunks;
+}
+
+/** An action as PyTorch writes it: the part, the kind and the microbatch, `3F0`. */
+export function formatAction(
+  layout: PipelineLayout,
+  stage: number,
+  { kind, chunk, microbatch }: PipelineAction,
+): string {
+  return `${partOf(layout, stage, chunk)}${kind}${microbatch}`;
+}
+
+/** What is wrong with a schedule. */
+export interface ScheduleViolation {
+  readonly stage: number;
+  /** The position among the stage's actions; −1 where one is missing. */
+  readonly slot: number;
+  readonly reason: string;
+}
+
+/** A schedule that cannot run; `violations` says where and why. */
+export class ScheduleError extends ShardwiseError {
+  readonly violations: readonly ScheduleViolation[];
+
+  constructor(name: string, violations: readonly ScheduleViolation[]) {
+    const shown = violations.slice(0, 12).map(({ stage, slot, reason }) => {
+      return `  stage ${stage}${slot < 0 ? "" : `, slot ${slot}`}: ${reason}`;
+    });
+    const more = violations.length > shown.length ? [`  and ${violations.length - shown.length} more`] : [];
+    super("value", [`[PipelineSchedule] the schedule "${name}" cannot run:`, ...shown, ...more].join("\n"));
+    this.violations = violations;
+  }
+}
+
+/** Tells actions of one stage apart. */
+export function actionKey({ kind, chunk, microbatch }: PipelineAction): string {
+  return `${kind} ${chunk} ${microbatch}`;
+}
+
+/** All pairs of a chunk and a microbatch. */
+export function eachTask({
+  numChunks,
+  numMicrobatches,
+}: Pick<PipelineSchedule, "numChunks" | "numMicrobatches">): { chunk: number; microbatch: number }[] {
+  return range(numChunks).flatMap((chunk) =>
+    range(numMicrobatches).map((microbatch) => ({ chunk, microbatch })),
+  );
+}
+
+/** What a stage does in a slot. */
+export function actionAt({ stages }: PipelineSchedule, stage: number, slot: number): PipelineAction {
+  return at(at(stages, stage), slot);
+}
