@@ -30,7 +30,8 @@ export function parseProgram(text: string): Program {
 const byShortName = new Map(dtypes.map((dtype): [string, DType] => [shortName(dtype), dtype]));
 
 /** What operands begin with; programs behind them begin with a bracket or their name. */
-const atomStarts = ["%", "-", "true", "false", "NaN", "Infinity", ..."0123456789"];
+const atomStarts = "%-0123456789";
+const atomWords = ["true", "false", "NaN", "Infinity"];
 
 class Parser {
   private depth = 0;
@@ -119,7 +120,8 @@ class Parser {
   }
 
   private seesAtom(): boolean {
-    return atomStarts.some((token) => this.scanner.sees(token));
+    const { scanner } = this;
+    return scanner.seesOneOf(atomStarts) || atomWords.some((word) => scanner.sees(word));
   }
 
   private atom(values: Values): Atom {

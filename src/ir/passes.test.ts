@@ -3,13 +3,21 @@ import { buildProgram } from "../../test/support/interpreting.js";
 import { InternalError } from "./errors.js";
 import type { OpName, OpParams } from "./ops.js";
 import { afterPass, checkPass } from "./passes.js";
-import { makeEqn, newVar, type Program } from "./program.js";
+import { makeEqn, newVar, type Program, type Var } from "./program.js";
 import { at } from "./shape.js";
 import { type Stage, verify } from "./verify.js";
 
 const type = { dtype: "float32", shape: [2] } as const;
 const right = buildProgram([type], (emit, x) => emit("tanh", emit("neg", [x], {}), {}));
 const double = buildProgram([type], (emit, x) => emit("add", [x, x], {}));
+
+/** An equation with something that is more than its data, as a mesh of real devices would be. */
+function smuggling(x: Var) {
+  class Devices {
+    readonly axes = [];
+  }
+  return makeEqn("shardingConstraint", [x], [newVar(x.type)], { mesh: new Devices(), spec: [[]] });
+}
 
 /** Passes that break a program, each in its own way, and what is said of it. */
 const broken: readonly (readonly [name: string, pass: (program: Program) => Program, message: string])[] = [
@@ -39,13 +47,8 @@ const broken: readonly (readonly [name: string, pass: (program: Program) => Prog
   [
     "smuggles",
     ({ inputs }) => {
-      // Something that is more than its data, as a mesh of real devices would be.
-      class Devices {
-        readonly axes = [];
-      }
-      const out = newVar(type);
-      const params = { mesh: new Devices(), spec: [[]] };
-      return { inputs, eqns: [makeEqn("shardingConstraint", inputs, [out], params)], outputs: [out] };
+      const eqn = smuggling(at(inputs, 0));
+      return { inputs, eqns: [eqn], outputs: eqn.outs };
     },
     "it is read back differently (parameters of ",
   ],
@@ -57,6 +60,27 @@ describe("with passes checked, as under the tests", () => {
     expect(run).toThrow(InternalError);
     expect(run).toThrow(`the pass "${name}" made a wrong program: `);
     expect(run).toThrow(message);
+  });
+
+  test.each([
+    ["", type],
+    [", differing along an axis", { ...type, varying: [{ name: "x", size: 2 }] }],
+  ])("what was read back before hides nothing that is new beside it or in a loop%s", (_, varied) => {
+    const { inputs, eqns, outputs } = buildProgram([varied], (emit, x) =>
+      emit("neg", emit("neg", [x], {}), {}),
+    );
+    const known = { inputs, eqns, outputs };
+    checkPass("known", known, "traced");
+    const added = smuggling(at(at(eqns, 0).outs, 0));
+    const more = { inputs, eqns: [...eqns, added], outputs: added.outs };
+    const loop = (body: Program) =>
+      buildProgram([varied], (emit, x) =>
+        emit("scan", [x], { body, length: 2, reverse: false, numConsts: 0, numCarry: 1 }),
+      );
+    checkPass("loop", loop(known), "traced");
+    for (const program of [more, loop(more)]) {
+      expect(() => checkPass("more", program, "traced")).toThrow("it is read back differently");
+    }
   });
 
   test("a right program goes through as it is", () => {

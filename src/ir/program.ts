@@ -76,6 +76,12 @@ export function makeEqn<K extends OpName>(
   return { op, ins, outs, params, source };
 }
 
+/** The equation with each operand replaced by what `change` gives; itself where all of them stay. */
+export function mapOperands(eqn: Eqn, change: (atom: Atom) => Atom): Eqn {
+  const ins = eqn.ins.map(change);
+  return ins.every((atom, i) => atom === eqn.ins[i]) ? eqn : { ...eqn, ins };
+}
+
 /** What becomes of a program inside an equation; the name is the one it has in the parameters. */
 type Change = (program: Program, name: string) => Program;
 

@@ -3,7 +3,6 @@ import { ParseError } from "./errors.js";
 const word = /[A-Za-z_$][\w$]*/y;
 const integer = /-?\d+/y;
 const number = /-?(?:NaN|Infinity|\d+(?:\.\d+)?(?:e[+-]?\d+)?)/y;
-const space = /[ \t]*/y;
 const blank = /\s*/y;
 
 /** How much of the text a message quotes. */
@@ -20,13 +19,13 @@ export class Scanner {
 
   /** Where the next token begins, to name it in a message later. */
   get here(): number {
-    this.take(space);
+    this.skipSpace();
     return this.position;
   }
 
   /** Whether the next token is this one, which is then behind the scanner. */
   eat(token: string): boolean {
-    this.take(space);
+    this.skipSpace();
     if (!this.text.startsWith(token, this.position)) return false;
     this.position += token.length;
     return true;
@@ -34,7 +33,7 @@ export class Scanner {
 
   /** Whether the next token is this one. */
   sees(token: string): boolean {
-    this.take(space);
+    this.skipSpace();
     return this.text.startsWith(token, this.position);
   }
 
@@ -44,7 +43,7 @@ export class Scanner {
 
   /** A name such as `tanh`, `data` or `%` followed by one. */
   word(what: string): string {
-    this.take(space);
+    this.skipSpace();
     return this.take(word) ?? this.fail(what);
   }
 
@@ -57,7 +56,7 @@ export class Scanner {
 
   /** The digits of a number, of which the caller knows the type, or undefined. */
   number(): string | undefined {
-    this.take(space);
+    this.skipSpace();
     return this.take(number);
   }
 
@@ -94,6 +93,16 @@ export class Scanner {
   endOfLine(): void {
     if (!this.sees("\n") && !this.sees("\r\n")) this.fail("the end of the line");
     this.take(blank);
+  }
+
+  /** Whether one of these characters comes next. */
+  seesOneOf(characters: string): boolean {
+    this.skipSpace();
+    return this.position < this.text.length && characters.includes(this.text.charAt(this.position));
+  }
+
+  private skipSpace(): void {
+    while (this.text[this.position] === " " || this.text[this.position] === "\t") this.position++;
   }
 
   /** Skips spaces and empty lines. */

@@ -102,7 +102,11 @@ function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): v
   }
 }
 
+/** Equations whose types were right before: they never change, so they are right in every other program too. */
+const wellTyped = new WeakSet<Eqn>();
+
 function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
+  if (wellTyped.has(eqn)) return;
   const inferred = inferTypes(eqn.op, eqn.ins, eqn.params);
   if (inferred.length !== eqn.outs.length) {
     fail(`${printEqn(eqn)} has ${eqn.outs.length} results, its rule gives ${inferred.length}`);
@@ -124,4 +128,5 @@ function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
       );
     }
   });
+  wellTyped.add(eqn);
 }

@@ -1,6 +1,6 @@
 import { factsOf } from "../ir/opFacts.js";
 import { afterPass } from "../ir/passes.js";
-import { type Atom, type Eqn, mapInnerPrograms, type Program } from "../ir/program.js";
+import { type Atom, type Eqn, mapInnerPrograms, mapOperands, type Program } from "../ir/program.js";
 import { removeDeadCode } from "./deadCode.js";
 import { identity } from "./identities.js";
 
@@ -20,7 +20,7 @@ function mergeEquations(program: Program): Program {
   const resolve = (atom: Atom): Atom => (atom.kind === "var" ? (replaced.get(atom.id) ?? atom) : atom);
   const eqns: Eqn[] = [];
   for (const original of program.eqns) {
-    const inner = mapInnerPrograms({ ...original, ins: original.ins.map(resolve) }, mergeEquations);
+    const inner = mapInnerPrograms(mapOperands(original, resolve), mergeEquations);
     const result = identity(inner, (atom) => (atom.kind === "var" ? definitions.get(atom.id) : undefined));
     if (result.kind === "atom") {
       const [out] = original.outs;

@@ -5,6 +5,7 @@ import {
   type Eqn,
   type Literal,
   makeEqn,
+  mapOperands,
   newVar,
   type Program,
   type SourceLocation,
@@ -29,7 +30,10 @@ export class Rewriter {
 
   private eqn(eqn: Eqn): void {
     this.source = eqn.source ?? this.source;
-    this.rule(this, { ...eqn, ins: eqn.ins.map((a) => this.atom(a)) });
+    this.rule(
+      this,
+      mapOperands(eqn, (a) => this.atom(a)),
+    );
   }
 
   private atom(atom: Atom): Atom {

@@ -2,6 +2,7 @@ import {
   type Atom,
   type Eqn,
   mapInnerPrograms,
+  mapOperands,
   newVar,
   type Program,
   type SourceLocation,
@@ -21,7 +22,7 @@ export function inlineCalls(program: Program): Program {
         renamed.set(out.id, at(outs, i));
       });
     } else {
-      eqns.push(mapInnerPrograms({ ...eqn, ins: eqn.ins.map(resolve) }, inlineCalls));
+      eqns.push(mapInnerPrograms(mapOperands(eqn, resolve), inlineCalls));
     }
   }
   return { inputs: program.inputs, eqns, outputs: program.outputs.map(resolve) };

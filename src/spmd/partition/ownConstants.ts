@@ -1,4 +1,11 @@
-import { type Atom, type Eqn, mapInnerPrograms, newVar, type Program } from "../../ir/program.js";
+import {
+  type Atom,
+  type Eqn,
+  mapInnerPrograms,
+  mapOperands,
+  newVar,
+  type Program,
+} from "../../ir/program.js";
 
 /**
  * The program with a copy of every constant (zeros, counters) for each place that reads it: values that only
@@ -24,8 +31,7 @@ export function ownConstants(program: Program): Program {
     const [out] = eqn.outs;
     if (out && isConstant(eqn)) constants.set(out.id, eqn);
     else {
-      const ins = eqn.ins.map(own);
-      eqns.push(mapInnerPrograms({ ...eqn, ins }, ownConstants));
+      eqns.push(mapInnerPrograms(mapOperands(eqn, own), ownConstants));
     }
   }
   const outputs = program.outputs.map(own);
