@@ -41,7 +41,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
   compiler: {
     wasm: [],
     gemm: ["wasm"],
-    native: [],
+    native: ["steps.ts"],
     kernel: ["steps.ts", "stepTree.ts", "identities.ts", "lowering.ts", "wasm"],
     normalise: ["identities.ts"],
     fuse: ["lowering.ts"],

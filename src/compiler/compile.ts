@@ -22,6 +22,8 @@ export interface CompileProgramOptions {
   readonly name?: string | undefined;
   /** What the host's WebAssembly can do; see `detectFeatures`. */
   readonly features?: WasmFeatures | undefined;
+  /** How many threads of a device share large kernels; 1 by default. */
+  readonly threads?: number | undefined;
 }
 
 /** A program as steps over buffers, in the order of the program, before anything is scheduled or has a place. */
@@ -36,7 +38,11 @@ export interface LoweredProgram {
 
 /** Normalises and fuses a per-device program and lowers its units to steps: the first half of the compiler. */
 export function lowerProgram(program: Program, options: CompileProgramOptions): LoweredProgram {
-  const compilation = new Compilation(options.mesh, options.features ?? BASELINE_FEATURES);
+  const compilation = new Compilation(
+    options.mesh,
+    options.features ?? BASELINE_FEATURES,
+    options.threads ?? 1,
+  );
   const frame = new Frame(compilation, normalise(program), 0);
   const inputs = program.inputs.map((input, index) => {
     const buffer = compilation.buffer(bytesOf(input.type), { kind: "input", index }, 0);

@@ -120,6 +120,12 @@ export interface KernelStep {
   readonly args: number;
   /** How many buffers the kernel takes. */
   readonly numArgs: number;
+  /**
+   * When the program was compiled for devices of several threads and the kernel can be shared among them: how many
+   * rows there are. It then takes three more arguments, the first row of a part, the row behind its last, and the
+   * number of the part; parts with other numbers can run at the same time.
+   */
+  readonly rows?: number | undefined;
   readonly info: number;
 }
 

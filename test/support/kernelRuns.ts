@@ -15,10 +15,13 @@ const MARGIN = 256;
 /**
  * Compiles a kernel and runs it on copies of the arguments; gives them as they are afterwards, and throws if a byte
  * beside them has changed. 16-bit floats are not supported.
+ *
+ * @param parts into how many parts the kernel is divided; they run from the last to the first
  */
-export function runKernel(spec: KernelSpec, memory: readonly ArgMemory[]): ArgMemory[] {
-  const library = new KernelLibrary(BASELINE_FEATURES);
-  const { spillBytes } = library.add(spec);
+export function runKernel(spec: KernelSpec, memory: readonly ArgMemory[], parts = 1): ArgMemory[] {
+  const library = new KernelLibrary(BASELINE_FEATURES, parts);
+  const { spillBytes, rows } = library.add(spec);
+  if (parts > 1 && rows === undefined) throw new RangeError("[runKernel] the kernel cannot be divided");
   const sizes = [...memory.map(({ dtype, values }) => values.length * byteSize(dtype)), ...spillBytes];
   let end = 1024;
   const starts = sizes.map((size) => {
@@ -44,7 +47,11 @@ export function runKernel(spec: KernelSpec, memory: readonly ArgMemory[]): ArgMe
   const module = new WebAssembly.Module(library.module().bytes as Uint8Array<ArrayBuffer>);
   const run = new WebAssembly.Instance(module, kernelImports(wasm)).exports.k0;
   if (typeof run !== "function") throw new Error("[runKernel] the module exports no kernel");
-  run(0, 64);
+  if (rows === undefined) run(0, 64);
+  else {
+    const bound = (part: number) => Math.floor((part * rows) / parts);
+    for (const part of range(parts).reverse()) run(0, 64, bound(part), bound(part + 1), part);
+  }
   const inside = new Uint8Array(end);
   starts.forEach((start, i) => {
     inside.fill(1, start, start + at(sizes, i));

@@ -53,7 +53,10 @@ function merge(spec: KernelSpec, d: number): KernelSpec {
 }
 
 /** Changes every list of strides of a kernel. */
-function mapStrides(spec: KernelSpec, change: (strides: readonly number[]) => readonly number[]): KernelSpec {
+export function mapStrides(
+  spec: KernelSpec,
+  change: (strides: readonly number[]) => readonly number[],
+): KernelSpec {
   const access = (a: Access): Access => ({ arg: a.arg, strides: change(a.strides) });
   const index = (i: Indirection | undefined): Indirection | undefined =>
     i && { ...i, access: access(i.access) };

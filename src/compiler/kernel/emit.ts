@@ -30,9 +30,17 @@ function spillType(plan: KernelPlan, node: number): "float64" | "float32" {
   return at(plan.spec.nodes, node).dtype === "float64" ? "float64" : "float32";
 }
 
-/** Writes the kernel's function body: parameters are the address table and the argument list. */
-export function emitKernel(code: FunctionBody, plan: KernelPlan, host: HostImports): void {
-  new KernelEmitter(code, plan, host).emit();
+/**
+ * Writes the kernel's function body. Parameters are the address table and the argument list; a kernel that is
+ * divided among threads also takes the first row of a part, the row behind its last, and the part's number.
+ */
+export function emitKernel(
+  code: FunctionBody,
+  plan: KernelPlan,
+  host: HostImports,
+  isDivided: boolean,
+): void {
+  new KernelEmitter(code, plan, host, isDivided).emit();
 }
 
 class KernelEmitter {
@@ -48,6 +56,7 @@ class KernelEmitter {
     private readonly code: FunctionBody,
     private readonly plan: KernelPlan,
     private readonly host: HostImports,
+    private readonly isDivided: boolean,
   ) {
     this.types = kernelArgs(plan);
     const { nodes } = plan.spec;
@@ -74,19 +83,46 @@ class KernelEmitter {
         .op("i32.add")
         .set(base);
     });
+    if (this.isDivided) this.ownScratch();
     for (const { arg, count, value } of spec.fills) this.fill(arg, count, value);
     const prepared = plan.phases.map(({ row, inner }) => ({
       row: this.prepare(row),
       inner: this.prepare(inner),
     }));
     const last = this.prepare(plan.last);
-    this.loops(range(spec.numRows), () => {
+    this.rows(() => {
       plan.phases.forEach(({ row, inner }, p) => {
         const programs = at(prepared, p);
         this.rowSection(row, programs.row);
         this.innerSection(inner, programs.inner);
       });
       this.rowSection(plan.last, last);
+    });
+  }
+
+  /** Moves the spilled values of this part behind those of the parts before it. */
+  private ownScratch(): void {
+    const { code, plan } = this;
+    const first = plan.spec.args.length;
+    spillBytes(plan).forEach((bytes, i) => {
+      const base = at(this.bases, first + i);
+      code.get(code.param(4)).i32(bytes).op("i32.mul").get(base).op("i32.add").set(base);
+    });
+  }
+
+  /** The loops over all rows, or over those of a part. */
+  private rows(body: () => void): void {
+    const { code } = this;
+    const dims = range(this.plan.spec.numRows);
+    if (!this.isDivided) {
+      this.loops(dims, body);
+      return;
+    }
+    const row = at(this.counters, 0);
+    code.get(code.param(2)).set(row);
+    code.loop((next) => {
+      this.loops(dims.slice(1), body);
+      code.get(row).i32(1).op("i32.add").tee(row).get(code.param(3)).op("i32.lt_s").brIf(next);
     });
   }
 

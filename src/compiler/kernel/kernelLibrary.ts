@@ -6,6 +6,7 @@ import type { WasmFeatures } from "../wasm/features.js";
 import { HOST_MATH } from "../wasm/hostMath.js";
 import type { HostFunction } from "../wasm/vectorProgram.js";
 import { canonical } from "./canonical.js";
+import { divide } from "./divide.js";
 import { emitKernel, spillBytes } from "./emit.js";
 import { exactKey } from "./exactKey.js";
 import { markBelowZero } from "./markBelowZero.js";
@@ -17,8 +18,10 @@ import type { KernelSpec } from "./spec.js";
 export interface LibraryKernel {
   readonly index: number;
   readonly plan: KernelPlan;
-  /** Scratch that the kernel takes as further arguments. */
+  /** Scratch that the kernel takes as further arguments, for all threads that may run parts of it. */
   readonly spillBytes: readonly number[];
+  /** How many iterations of the outermost loop threads can share among them; undefined when they cannot. */
+  readonly rows: number | undefined;
 }
 
 /** Collects the kernels of a program; equal ones are compiled once. */
@@ -27,7 +30,11 @@ export class KernelLibrary {
   private readonly known = new Map<string, LibraryKernel>();
   private readonly bySpec = new WeakMap<KernelSpec, LibraryKernel>();
 
-  constructor(private readonly features: WasmFeatures) {}
+  /** @param parts how many threads may run parts of a kernel at the same time */
+  constructor(
+    private readonly features: WasmFeatures,
+    private readonly parts = 1,
+  ) {}
 
   /** The kernel that does what the spec says. */
   add(spec: KernelSpec): LibraryKernel {
@@ -41,8 +48,14 @@ export class KernelLibrary {
     const key = exactKey(simple);
     let kernel = this.known.get(key);
     if (!kernel) {
-      const plan = planKernel(simplifyDivision(markBelowZero(simple)), this.features);
-      kernel = { index: this.kernels.length, plan, spillBytes: spillBytes(plan) };
+      const divided = divide(simple, this.parts);
+      const plan = planKernel(simplifyDivision(markBelowZero(divided ?? simple)), this.features);
+      kernel = {
+        index: this.kernels.length,
+        plan,
+        spillBytes: spillBytes(plan).map((bytes) => bytes * (divided ? this.parts : 1)),
+        rows: divided?.dims[0],
+      };
       this.kernels.push(kernel);
       this.known.set(key, kernel);
     }
@@ -65,14 +78,21 @@ export class KernelLibrary {
       maximumPages: 65536,
     });
     const host = importAllHostFunctions(builder);
-    const names = this.kernels.map(({ plan, index }) => {
+    const names = this.kernels.map(({ plan, index, rows }) => {
       const name = `k${index}`;
-      builder.function({ params: ["i32", "i32"], results: [] }, (code) => emitKernel(code, plan, host), name);
+      const isDivided = rows !== undefined;
+      const params = [...KERNEL_PARAMS, ...(isDivided ? PART_PARAMS : [])];
+      builder.function({ params, results: [] }, (code) => emitKernel(code, plan, host, isDivided), name);
       return name;
     });
     return { bytes: builder.toBytes(), exports: names };
   }
 }
+
+/** The addresses of the address table and of the argument list. */
+const KERNEL_PARAMS = ["i32", "i32"] as const;
+/** The first row of a part, the row behind its last, and the part's number, which has scratch of its own. */
+const PART_PARAMS = ["i32", "i32", "i32"] as const;
 
 function importAllHostFunctions(builder: ModuleBuilder): HostImports {
   const imports: { [K in HostFunction]?: FunctionIndex } = {};

@@ -207,6 +207,7 @@ export class Frame {
     this.steps.push({
       op: "kernel",
       kernel: kernel.index,
+      rows: kernel.rows,
       args: [...args.map(refOf), ...spills.map((buffer) => ({ buffer, offset: 0 }))],
       reads: [...reads, ...spilled],
       writes: [...writes, ...spilled],

@@ -19,8 +19,9 @@ export class Compilation {
   constructor(
     readonly mesh: MeshShape,
     features: WasmFeatures,
+    threads: number,
   ) {
-    this.library = new KernelLibrary(features);
+    this.library = new KernelLibrary(features, threads);
   }
 
   /** A new buffer. */

@@ -157,6 +157,7 @@ class Finaliser {
           kernel: step.kernel,
           args: this.argList(step.args),
           numArgs: step.args.length,
+          rows: step.rows,
           info,
         };
       case "gemm": {

@@ -39,6 +39,8 @@ export type PlannedStep =
 export interface PlannedKernel {
   readonly op: "kernel";
   readonly kernel: number;
+  /** The rows that threads can share among them, where they can. */
+  readonly rows: number | undefined;
   readonly args: readonly Ref[];
   /** Indices into `args`. */
   readonly reads: readonly number[];

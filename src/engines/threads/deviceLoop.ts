@@ -4,6 +4,7 @@ import { at } from "../../ir/shape.js";
 import { planStaging, prepareCollective } from "./collectives.js";
 import { ADDRESS_UNIT, COMMAND, CommandReader } from "./commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "./control.js";
+import type { Crew } from "./crew.js";
 import type { PreparedGemm } from "./gemm.js";
 import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
@@ -23,6 +24,8 @@ export interface LoopHost {
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
   /** Makes a matrix product ready to be called with addresses. */
   prepareGemm(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm;
+  /** The threads that share large steps of this device. */
+  readonly crew: Crew | undefined;
   runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
   now(): number;
   /** Replaces the action of a step, for tests. */
@@ -198,6 +201,7 @@ class Device {
       }),
       copy: this.kernels.copy,
       prepareGemm: (step) => this.host.prepareGemm(step, message.gemmModule),
+      shared: this.host.crew && { crew: this.host.crew, sending: message.sending },
       runHostStep: this.host.runHostStep,
       status: {
         words: this.setup.control,

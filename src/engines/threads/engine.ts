@@ -14,6 +14,7 @@ import { checkHostData } from "../checks.js";
 import type { FailurePlace } from "../errors.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
 import { ADDRESS_UNIT, COMMAND } from "./commands.js";
+import { MAX_THREADS } from "./crew.js";
 import type { DeviceMemory } from "./deviceMemory.js";
 import { EngineMemory } from "./engineMemory.js";
 import { ThreadsExecutable } from "./executable.js";
@@ -44,6 +45,12 @@ export interface ThreadsEngineOptions {
    * the environment variable `SHARDWISE_GEMM` says, else the first of them that there is.
    */
   readonly gemm?: GemmKind;
+  /**
+   * How many threads compute for a device, its own included: they share its large matrix products and kernels,
+   * whose results do not depend on their number. By default those for which there are cores, where products are
+   * machine code of our own; else 1.
+   */
+  readonly threadsPerDevice?: number;
 }
 
 /** What a threads engine runs on. */
@@ -57,6 +64,8 @@ export interface ThreadsEngineInfo extends EngineInfo {
   /** What the host's WebAssembly can do. */
   readonly wasm: WasmFeatures;
   readonly numCores: number;
+  /** How many threads share the large steps of a device, its own included. */
+  readonly threadsPerDevice: number;
 }
 
 /** Things only tests may ask for. */
@@ -102,6 +111,7 @@ export class ThreadsEngine implements Engine {
   private readonly features: WasmFeatures;
   private readonly crowded: boolean;
   private readonly gemm: GemmChoice;
+  private readonly threads: number;
   /** Programs take memory of the workers that is not counted, so that their number has a mark of its own. */
   private readonly programMark = new HighWaterMark(EASY_PROGRAMS);
   private numUnloading = 0;
@@ -117,10 +127,11 @@ export class ThreadsEngine implements Engine {
       );
     }
     this.numDevices = numDevices;
-    this.crowded = numDevices > availableParallelism();
     enableRelaxedSimd();
     this.features = detectFeatures();
     this.gemm = chooseGemm(options.gemm);
+    this.threads = chooseThreads(options, this.gemm);
+    this.crowded = numDevices * this.threads > availableParallelism();
     this.memory = new EngineMemory(
       { numDevices, memoryBytes: options.memoryBytes, layout: test.layout, choices: test.choices },
       { relieve: () => this.relieve(), move: (layout) => this.move(layout) },
@@ -137,6 +148,7 @@ export class ThreadsEngine implements Engine {
         moveModule,
         crowded: this.crowded,
         gemm: this.gemm,
+        threads: this.threads,
         timeOrigin: performance.timeOrigin,
         faults: test.faults ?? [],
       },
@@ -149,7 +161,8 @@ export class ThreadsEngine implements Engine {
 
   compile(program: Program, options: CompileOptions): Executable {
     verify(program, "partitioned");
-    return this.load(compileProgram(program, { ...options, features: this.features }), options);
+    const { features, threads } = this;
+    return this.load(compileProgram(program, { ...options, features, threads }), options);
   }
 
   /** @internal Loads a step list that was compiled before. */
@@ -163,7 +176,7 @@ export class ThreadsEngine implements Engine {
 
   private get target(): LoadTarget {
     const { pool, numDevices, features, crowded, memory } = this;
-    return { pool, memories: memory.devices, numDevices, features, crowded };
+    return { pool, memories: memory.devices, layout: memory.layout, numDevices, features, crowded };
   }
 
   /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */
@@ -270,6 +283,7 @@ export class ThreadsEngine implements Engine {
       gemm: describeGemm(this.gemm, this.features),
       wasm: this.features,
       numCores: availableParallelism(),
+      threadsPerDevice: this.threads,
     };
   }
 
@@ -353,6 +367,19 @@ export class ThreadsEngine implements Engine {
     reclaim();
     if (!this.pool.failure) this.pool.drain();
   }
+}
+
+function chooseThreads({ numDevices, threadsPerDevice }: ThreadsEngineOptions, gemm: GemmChoice): number {
+  if (threadsPerDevice === undefined) {
+    if (gemm.kind !== "native") return 1;
+    return Math.min(MAX_THREADS, Math.max(1, Math.floor(availableParallelism() / numDevices)));
+  }
+  if (!Number.isInteger(threadsPerDevice) || threadsPerDevice < 1 || threadsPerDevice > MAX_THREADS) {
+    throw new ValueError(
+      `[createThreadsEngine] threadsPerDevice must be a whole number from 1 to ${MAX_THREADS}, not ${threadsPerDevice}`,
+    );
+  }
+  return threadsPerDevice;
 }
 
 function describeGemm(choice: GemmChoice, features: WasmFeatures): string {

@@ -4,9 +4,10 @@ import { extentBytes } from "../../compiler/native/gemmPlan.js";
 import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import { BLAS_CROSSOVER, type Blas, findBlas, nativeAddress, releaseNativeAddress } from "./blas.js";
+import { type Crew, FIELD, JOB, PART_FIELDS } from "./crew.js";
 import type { GemmChoice } from "./gemmChoice.js";
 import { CodeMemory } from "./native/codeMemory.js";
-import { NativeGemm } from "./native/nativeGemm.js";
+import { NativeGemm, type NativePart, type NativeProduct } from "./native/nativeGemm.js";
 
 /** A matrix product of a program, ready to be called with the addresses of A, B and C. */
 export type PreparedGemm = (a: number, b: number, c: number) => void;
@@ -20,11 +21,15 @@ export class GemmPreparer {
   private native: { readonly gemm: NativeGemm; readonly code: CodeMemory; readonly base: number } | undefined;
   private wasm: WasmGemm | undefined;
 
-  /** @param scratch where the WebAssembly kernel packs its operands */
+  /**
+   * @param scratch where the WebAssembly kernel packs its operands
+   * @param crew the threads that share large products of machine code
+   */
   constructor(
     private readonly memory: WebAssembly.Memory,
     private readonly choice: GemmChoice,
     private readonly scratch: number,
+    private readonly crew?: Crew,
   ) {}
 
   /** Makes a product ready; `module` holds the WebAssembly kernel. */
@@ -52,9 +57,18 @@ export class GemmPreparer {
     const { gemm, base } = this.native;
     const outer = joinBatches(step.batch);
     const inner = outer.pop();
-    const product = gemm.prepare(step.dtype === "float32" ? 4 : 8, step, inner);
+    const product = this.prepareProduct(gemm, step, inner);
     const one: PreparedGemm = (a, b, c) => product(base + a, base + b, base + c);
     return this.checked(step, outer.reduceRight(repeat, one));
+  }
+
+  private prepareProduct(gemm: NativeGemm, step: GemmStep, batch: GemmBatch | undefined): NativeProduct {
+    const { dtype, transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = step;
+    const size = dtype === "float32" ? 4 : 8;
+    const product = { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta };
+    if (this.crew === undefined) return gemm.prepare(size, product, batch);
+    const parts = gemm.prepareParts(size, product, batch, this.crew.size);
+    return parts.length === 1 ? gemm.prepare(size, product, batch) : shareProduct(this.crew, gemm, parts);
   }
 
   /** Machine code would crash or write over something else, so addresses are compared with the memory's end. */
@@ -96,6 +110,31 @@ export class GemmPreparer {
     this.wasm ??= createWasmGemm(module, this.memory, this.scratch, tileFor(process.arch));
     return [this.wasm[kind], 0];
   }
+}
+
+/** A product that the threads of a device share. */
+function shareProduct(crew: Crew, gemm: NativeGemm, parts: readonly NativePart[]): NativeProduct {
+  const { job } = crew.memory;
+  const run = (part: number): void => {
+    const at = FIELD.parts + PART_FIELDS * part;
+    gemm.run(job[at] ?? 0, job[at + 1] ?? 0, job[at + 2] ?? 0, job[at + 3] ?? 0);
+  };
+  return (a, b, c) => {
+    const describe = (): void => {
+      job[FIELD.kind] = JOB.product;
+      job[FIELD.runner] = gemm.runner;
+      for (let i = 0; i < parts.length; i++) {
+        const part = parts[i];
+        if (part === undefined) continue;
+        const at = FIELD.parts + PART_FIELDS * i;
+        job[at] = part.program;
+        job[at + 1] = a + part.a;
+        job[at + 2] = b + part.b;
+        job[at + 3] = c + part.c;
+      }
+    };
+    crew.share(parts.length, describe, run);
+  };
 }
 
 function openBlas(path: string, memory: WebAssembly.Memory): { library: Blas; base: number } {

@@ -1,4 +1,5 @@
 import type { CollectiveSpec, CompiledProgram, SlotBase, Step } from "../../compiler/steps.js";
+import type { CrewMemory } from "./crew.js";
 import type { Fault } from "./faults.js";
 import type { GemmChoice } from "./gemmChoice.js";
 import type { MemoryLayout } from "./memoryLayout.js";
@@ -16,6 +17,10 @@ export interface WorkerSetup {
   readonly crowded: boolean;
   /** Who multiplies matrices. */
   readonly gemm: GemmChoice;
+  /** What the device shares with the threads that help it; undefined when it computes alone. */
+  readonly crew: CrewMemory | undefined;
+  /** How many threads compute for the device, its own included. */
+  readonly threads: number;
   /** The main thread's `performance.timeOrigin`, to which trace times refer. */
   readonly timeOrigin: number;
   readonly faults: readonly Fault[];
@@ -25,6 +30,8 @@ export interface WorkerSetup {
 export interface LoadMessage {
   readonly kind: "load";
   readonly id: number;
+  /** By which the helpers of the device know the program in the memory that it has now. */
+  readonly sending: number;
   readonly name: string;
   readonly modules: readonly { readonly module: WebAssembly.Module; readonly exports: readonly string[] }[];
   /** The kernel for matrix products that nobody else does, when the program has any. */

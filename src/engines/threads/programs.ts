@@ -12,6 +12,7 @@ import { planStaging } from "./collectives.js";
 import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import { roundUp } from "./heap.js";
+import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadMessage } from "./messages.js";
 import { compileWasmModule } from "./v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
@@ -29,6 +30,8 @@ export interface LoadedProgram {
   readonly allocations: readonly Allocation[];
   /** The kernels, compiled. */
   readonly modules: LoadMessage["modules"];
+  /** Whether it has steps that the threads of a device share. */
+  readonly isShared: boolean;
 }
 
 /** What messages and traces say of a step. */
@@ -42,6 +45,7 @@ export interface LoadedStep {
 export interface LoadTarget {
   readonly pool: WorkerPool;
   readonly memories: readonly DeviceMemory[];
+  readonly layout: MemoryLayout;
   readonly numDevices: number;
   readonly features: WasmFeatures;
   /** Whether there are more workers than cores. */
@@ -49,6 +53,7 @@ export interface LoadTarget {
 }
 
 let nextId = 0;
+let numSent = 0;
 let gemmModule: WebAssembly.Module | undefined;
 
 /** Compiles the kernels, makes room on every device and sends the program there. */
@@ -75,27 +80,39 @@ export function loadProgram(
     caller,
   );
   const steps = describeSteps(compiled);
-  const loaded = { id, name, compiled, devices, steps, allocations, modules };
+  const isShared = hasSharedSteps(compiled.steps);
+  const loaded = { id, name, compiled, devices, steps, allocations, modules, isShared };
   sendProgram(loaded, target);
   return loaded;
 }
 
 /** Sends a program to its devices, with the addresses that its parts have now. */
 export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
-  const { id, name, compiled, devices, steps, allocations, modules } = loaded;
-  const { pool, memories, features, crowded } = target;
+  const { id, name, compiled, devices, steps, allocations, modules, isShared } = loaded;
+  const { pool, memories, layout, features, crowded } = target;
   if (steps.some(({ kind }) => kind === "gemm")) {
     gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
   }
   const bytes = programBytes(compiled, crowded);
   const words = newCollectiveWords(compiled.collectives.length, devices.length);
+  const sending = ++numSent;
   devices.forEach((device, position) => {
+    if (isShared) {
+      pool.tellHelpers(device, {
+        kind: "kernels",
+        id,
+        sending,
+        modules,
+        memory: at(layout.memories, device),
+      });
+    }
     const memory = at(memories, device);
     const constants = memory.addressOf(at(allocations, position));
     const table = constants + bytes.constants;
     pool.post(device, {
       kind: "load",
       id,
+      sending,
       name,
       modules,
       gemmModule,
@@ -126,6 +143,22 @@ function programBytes(
 ): { readonly constants: number; readonly table: number; readonly whole: number } {
   const bytes = { constants: roundUp(constants.byteLength), table: roundUp(4 * slots.length) };
   return { ...bytes, whole: bytes.constants + bytes.table + planStaging(collectives, crowded).bytes };
+}
+
+/** Products of this many operations are worth a thread that helps. */
+const LARGE_FLOPS = 4e6;
+
+/** Whether a program has steps that the threads of a device share. */
+function hasSharedSteps(steps: readonly Step[]): boolean {
+  let found = false;
+  forEachStep(steps, (step) => {
+    if (step.op === "kernel" && step.rows !== undefined) found = true;
+    if (step.op === "gemm") {
+      const count = step.batch.reduce((product, batch) => product * batch.count, 1);
+      if (2 * step.m * step.n * step.k * count >= LARGE_FLOPS) found = true;
+    }
+  });
+  return found;
 }
 
 function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
@@ -170,6 +203,9 @@ export function unloadProgram(
   whenGone: () => void,
 ): void {
   const { devices } = loaded;
+  if (loaded.isShared) {
+    for (const device of devices) pool.tellHelpers(device, { kind: "forget", id: loaded.id });
+  }
   const sent = devices.map((device) => ({ device, command: pool.send(device, [COMMAND.unload, loaded.id]) }));
   // Peers may read a device's staging memory until they have finished too.
   pool.afterwards(sent, () => {

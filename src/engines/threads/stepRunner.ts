@@ -14,6 +14,7 @@ import type {
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { Collective } from "./collectives.js";
+import { type Crew, FIELD, JOB } from "./crew.js";
 import type { PreparedGemm } from "./gemm.js";
 import type { WaitListener } from "./signals.js";
 import { PART, recordPart } from "./trace.js";
@@ -31,6 +32,8 @@ export interface StepHost {
   readonly collectives: readonly { readonly spec: CollectivePlaces; readonly collective: Collective }[];
   copy(target: number, source: number, bytes: number): void;
   prepareGemm(step: GemmStep): PreparedGemm;
+  /** The threads that share large kernels, and what they call the program. */
+  readonly shared?: { readonly crew: Crew; readonly sending: number } | undefined;
   runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
   /** Where the number of the running step is published. */
   readonly status: { readonly words: Int32Array; readonly step: number; readonly progress: number };
@@ -47,8 +50,23 @@ interface CollectivePlaces {
   readonly target: Place;
 }
 
-/** A kernel: takes the addresses of the address table and of its arguments. */
-export type KernelFunction = (table: number, args: number) => void;
+/**
+ * A kernel: takes the addresses of the address table and of its arguments, and when threads share it the first row
+ * of a part, the row behind its last, and the number of the part.
+ */
+export type KernelFunction = (table: number, args: number, from?: number, to?: number, part?: number) => void;
+
+/** Runs one of `count` parts of a kernel that threads share. */
+export function runRows(
+  kernel: KernelFunction,
+  table: number,
+  args: number,
+  rows: number,
+  part: number,
+  count: number,
+): void {
+  kernel(table, args, Math.floor((part * rows) / count), Math.floor(((part + 1) * rows) / count), part);
+}
 
 /** The kernels of a module, in the order of their names. */
 export function instantiateKernels(
@@ -191,7 +209,33 @@ export class StepRunner {
     }
     const { tableAddress } = this.host;
     const args = this.host.constantsAddress + step.args;
-    return () => kernel(tableAddress, args);
+    const { rows } = step;
+    if (rows === undefined) return () => kernel(tableAddress, args);
+    const { shared } = this.host;
+    if (shared === undefined) return () => kernel(tableAddress, args, 0, rows, 0);
+    return this.prepareShared(shared, step, rows, args, kernel);
+  }
+
+  private prepareShared(
+    { crew, sending }: { readonly crew: Crew; readonly sending: number },
+    step: KernelStep,
+    rows: number,
+    args: number,
+    kernel: KernelFunction,
+  ): () => void {
+    const { tableAddress } = this.host;
+    const count = Math.min(crew.size, rows);
+    const describe = (job: Float64Array): void => {
+      job[FIELD.kind] = JOB.kernel;
+      job[FIELD.program] = sending;
+      job[FIELD.module] = step.module;
+      job[FIELD.kernel] = step.kernel;
+      job[FIELD.table] = tableAddress;
+      job[FIELD.args] = args;
+      job[FIELD.rows] = rows;
+    };
+    const run = (part: number): void => runRows(kernel, tableAddress, args, rows, part, count);
+    return () => crew.share(count, describe, run);
   }
 
   private prepareGemm(step: GemmStep): () => void {

@@ -4,50 +4,68 @@ import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { deviceBase, reportEvent, STATE, WORD } from "./control.js";
+import { Crew } from "./crew.js";
 import { runDevice } from "./deviceLoop.js";
 import type { Fault } from "./faults.js";
 import { GemmPreparer } from "./gemm.js";
+import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
 import type { WorkerMessage, WorkerSetup } from "./messages.js";
 import { SCRATCH } from "./scratch.js";
 
-/** The entry point of a device's worker thread under Node. */
-const { setup, port } = workerData as { readonly setup: WorkerSetup; readonly port: MessagePort };
-const clockOffset = performance.timeOrigin - setup.timeOrigin;
+/** The entry point of a device's worker thread under Node, and of the threads that help it. */
+const started = workerData as Started;
 
-const gemmsOn = (memory: WebAssembly.Memory, scratch: number) =>
-  new GemmPreparer(memory, setup.gemm, scratch + SCRATCH.gemm);
-let gemms = gemmsOn(at(setup.layout.memories, setup.device), setup.scratch);
+type Started =
+  | { readonly role: "device"; readonly setup: WorkerSetup; readonly port: MessagePort }
+  | { readonly role: "helper"; readonly setup: HelperSetup; readonly port: MessagePort };
 
-// A main thread that waits without its event loop would not hear of the end of this thread otherwise.
-process.on("exit", () => {
-  Atomics.store(setup.control, deviceBase(setup.device) + WORD.state, STATE.gone);
-  reportEvent(setup.control);
-});
+if (started.role === "helper") runHelper(started.setup, helperHost(started.port));
+else runWorker(started.setup, started.port);
 
-runDevice(setup, {
-  receive() {
-    const received = receiveMessageOnPort(port);
-    if (received === undefined) throw new InternalError("[threads] a message was announced but not sent");
-    return received.message as WorkerMessage;
-  },
-  moveTo(memory, scratch) {
-    gemms.release();
-    gemms = gemmsOn(memory, scratch);
-  },
-  kernelImports,
-  prepareGemm: (step, module) => gemms.prepare(step, module),
-  runHostStep: (step, table, memory) => runHostStep(step, table, memory.buffer),
-  now: () => performance.now() + clockOffset,
-  wrap(program, index, action) {
-    const fault = setup.faults.find(
-      (f) => f.device === setup.device && f.program === program && f.step === index,
-    );
-    return fault === undefined ? action : () => fail(fault);
-  },
-});
-gemms.release();
-// Nothing listens any more; an open port would keep the thread.
-port.close();
+function helperHost(port: MessagePort): HelperHost {
+  return {
+    receive: () => receiveMessageOnPort(port)?.message as HelperMessage | undefined,
+    kernelImports,
+  };
+}
+
+function runWorker(setup: WorkerSetup, port: MessagePort): void {
+  const clockOffset = performance.timeOrigin - setup.timeOrigin;
+  const crew = setup.crew && new Crew(setup.crew, setup.threads);
+  const gemmsOn = (memory: WebAssembly.Memory, scratch: number) =>
+    new GemmPreparer(memory, setup.gemm, scratch + SCRATCH.gemm, crew);
+  let gemms = gemmsOn(at(setup.layout.memories, setup.device), setup.scratch);
+  // A main thread that waits without its event loop would not hear of the end of this thread otherwise.
+  process.on("exit", () => {
+    Atomics.store(setup.control, deviceBase(setup.device) + WORD.state, STATE.gone);
+    reportEvent(setup.control);
+  });
+  runDevice(setup, {
+    receive() {
+      const received = receiveMessageOnPort(port);
+      if (received === undefined) throw new InternalError("[threads] a message was announced but not sent");
+      return received.message as WorkerMessage;
+    },
+    moveTo(memory, scratch) {
+      gemms.release();
+      gemms = gemmsOn(memory, scratch);
+    },
+    kernelImports,
+    prepareGemm: (step, module) => gemms.prepare(step, module),
+    crew,
+    runHostStep: (step, table, memory) => runHostStep(step, table, memory.buffer),
+    now: () => performance.now() + clockOffset,
+    wrap(program, index, action) {
+      const fault = setup.faults.find(
+        (f) => f.device === setup.device && f.program === program && f.step === index,
+      );
+      return fault === undefined ? action : () => fail(fault);
+    },
+  });
+  gemms.release();
+  // Nothing listens any more; an open port would keep the thread.
+  port.close();
+}
 
 function fail(fault: Fault): void {
   switch (fault.kind) {

@@ -4,6 +4,8 @@ import { at, range } from "../../ir/shape.js";
 import { DeviceFailedError, type FailurePlace } from "../errors.js";
 import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
 import { abortAll, deviceBase, EVENTS, newControl, STATE, WORD } from "./control.js";
+import { type CrewMemory, newCrewMemory } from "./crew.js";
+import type { HelperMessage, HelperSetup } from "./helper.js";
 import type { WorkerMessage, WorkerSetup } from "./messages.js";
 import { Watchdog } from "./watchdog.js";
 
@@ -17,7 +19,7 @@ const MAX_BEHIND = 256;
 const LOOK_MS = 20;
 
 /** What the pool gives every worker besides its own words. */
-export type SharedSetup = Omit<WorkerSetup, "device" | "control" | "commands" | "scratch">;
+export type SharedSetup = Omit<WorkerSetup, "device" | "control" | "commands" | "scratch" | "crew">;
 
 /** How a pool of workers is made. */
 export interface PoolOptions {
@@ -50,12 +52,21 @@ interface Sequel {
   readonly action: () => void;
 }
 
+/** A thread that helps a device. */
+interface Helper {
+  readonly worker: Worker;
+  readonly port: MessagePort;
+}
+
 /** One device as the main thread sees it. */
 interface Member {
   readonly worker: Worker;
   readonly port: MessagePort;
   readonly writer: CommandWriter;
   readonly exited: Promise<void>;
+  /** What the device shares with its helpers, which start when there is something to help with. */
+  readonly crew: CrewMemory | undefined;
+  helpers: readonly Helper[];
   /** Numbers of commands count from 1. */
   sent: number;
   completed: number;
@@ -104,6 +115,19 @@ export class WorkerPool {
     if (this.ended) throw this.ended;
     at(this.members, device).port.postMessage(message);
     return this.send(device, [COMMAND.message]);
+  }
+
+  /** Sends a message to the threads that help a device, which are started by the first. */
+  tellHelpers(device: number, message: HelperMessage): void {
+    if (this.ended) throw this.ended;
+    const member = at(this.members, device);
+    const { crew } = member;
+    if (crew === undefined) return;
+    if (member.helpers.length === 0) {
+      const count = this.options.setup.threads - 1;
+      member.helpers = range(count).map((i) => this.startHelper(device, i, { crew }));
+    }
+    for (const { port } of member.helpers) port.postMessage(message);
   }
 
   /** The number of the last command that the device has finished. */
@@ -175,15 +199,17 @@ export class WorkerPool {
     const commands = newCommandRing();
     const { port1, port2 } = new MessageChannel();
     const { setup: shared, scratch } = this.options;
+    const crew = shared.threads > 1 ? newCrewMemory(shared.crowded) : undefined;
     const setup: WorkerSetup = {
       ...shared,
+      crew,
       device,
       control: this.control,
       commands,
       scratch: at(scratch, device),
     };
     const worker = new Worker(this.options.entry, {
-      workerData: { setup, port: port2 },
+      workerData: { role: "device", setup, port: port2 },
       transferList: [port2],
       execArgv: [],
       name: `shardwise device ${device}`,
@@ -205,7 +231,27 @@ export class WorkerPool {
       });
     });
     const writer = new CommandWriter(this.control, commands, device);
-    return { worker, port: port1, writer, exited, sent: 0, completed: 0, waiters: [] };
+    return { worker, port: port1, writer, exited, crew, helpers: [], sent: 0, completed: 0, waiters: [] };
+  }
+
+  private startHelper(device: number, index: number, setup: HelperSetup): Helper {
+    const { port1, port2 } = new MessageChannel();
+    const worker = new Worker(this.options.entry, {
+      workerData: { role: "helper", setup, port: port2 },
+      transferList: [port2],
+      execArgv: [],
+      name: `shardwise device ${device}, helper ${index}`,
+    });
+    worker.unref();
+    port1.unref();
+    worker.on("error", (cause: unknown) =>
+      this.fail(device, `a thread that helps it threw ${describeError(cause)}`, cause),
+    );
+    worker.on("exit", (code) => {
+      this.fail(device, `a thread that helps it exited with code ${code}`);
+      port1.close();
+    });
+    return { worker, port: port1 };
   }
 
   private becomeBusy(): void {
@@ -292,6 +338,7 @@ export class WorkerPool {
       const { waiters } = member;
       member.waiters = [];
       for (const { reject } of waiters) reject(error);
+      for (const { worker } of member.helpers) void worker.terminate();
       void member.worker.terminate();
     }
   }

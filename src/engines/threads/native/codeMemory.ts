@@ -9,6 +9,8 @@ const PROTECTION = { readWrite: 3, readExecute: 5 };
 const PRIVATE_ANONYMOUS = 0x22;
 const ADVISE_HUGE_PAGES = 14;
 const HUGE_PAGE = 2 ** 21;
+/** How much is mapped at a time for what machine code reads. */
+const STORE_BYTES = 2 ** 18;
 
 /** The functions of the C library that memory for code takes, on addresses as numbers. */
 interface Libc {
@@ -27,6 +29,8 @@ type NativeCall = (...args: number[]) => number;
  * thread ends. Code is mapped fresh, written once and then made executable for good, never both at a time.
  */
 export class CodeMemory {
+  /** Where {@link store} goes on. */
+  private free = { at: 0, end: 0 };
   private readonly mapped: { readonly at: number; readonly bytes: number }[] = [];
 
   private constructor(
@@ -79,6 +83,20 @@ export class CodeMemory {
     return at;
   }
 
+  /** Maps a copy of bytes for machine code to read, from a multiple of 64 on; gives its address. */
+  store(bytes: Uint8Array): number {
+    const at = this.free.at;
+    if (at + bytes.length > this.free.end) {
+      const size = Math.max(STORE_BYTES, bytes.length);
+      const start = this.map(size);
+      this.free = { at: start, end: start + size };
+      return this.store(bytes);
+    }
+    this.koffi.encode(BigInt(at), this.koffi.array("uint8_t", bytes.length), bytes);
+    this.free = { ...this.free, at: at + Math.ceil(bytes.length / 64) * 64 };
+    return at;
+  }
+
   /** A function to call for the code at an address. */
   bind(at: number, numArgs: number): NativeFunction {
     const type = this.koffi.proto(
@@ -96,6 +114,7 @@ export class CodeMemory {
   /** Gives everything back; functions must not be called any more. */
   release(): void {
     for (const { at, bytes } of this.mapped.splice(0)) this.libc.munmap(at, bytes);
+    this.free = { at: 0, end: 0 };
   }
 
   private map(bytes: number): number {

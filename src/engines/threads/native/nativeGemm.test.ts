@@ -139,6 +139,32 @@ describe.skipIf(typeof memory === "string").each(sets)("products with %s", (set)
     expect([...floats.slice(16, 28)]).toEqual([2, 4, 6, 8, 0, 0, 0, 0, 10, 12, 14, 16]);
   });
 
+  it("have the same bits in parts, whatever their number", () => {
+    const random = randomSource(seed);
+    const floats = new Float32Array(new SharedArrayBuffer(4 * 256 * 1024));
+    const bytesOf = (list: Float32Array) => Buffer.from(list.buffer, list.byteOffset, list.byteLength);
+    for (let i = 0; i < floats.length; i++) floats[i] = random() - 0.5;
+    const at = memory.addressOf(floats.buffer as SharedArrayBuffer);
+    const [m, n, k] = [150, 211, 500];
+    const [b, c] = [m * 512, m * 512 + 512 * 256];
+    for (const transposeB of [false, true]) {
+      const shape = { transposeA: false, transposeB, m, n, k, lda: 512, ldb: transposeB ? 512 : 256, ldc: n };
+      const product = { ...shape, alpha: 0.5, beta: 1 };
+      const old = floats.slice(c, c + m * n);
+      gemm.prepare(4, product)(at, at + 4 * b, at + 4 * c);
+      const whole = floats.slice(c, c + m * n);
+      for (const count of [2, 3, 16]) {
+        floats.set(old, c);
+        const parts = gemm.prepareParts(4, product, undefined, count);
+        expect(parts.length).toBeGreaterThan(1);
+        for (const part of parts) {
+          gemm.run(part.program, at + part.a, at + 4 * b + part.b, at + 4 * c + part.c);
+        }
+        expect(Buffer.compare(bytesOf(floats.slice(c, c + m * n)), bytesOf(whole))).toBe(0);
+      }
+    }
+  });
+
   it("of no elements are refused", () => {
     const shape = { transposeA: false, transposeB: false, m: 1, n: 1, k: 0, lda: 1, ldb: 1, ldc: 1 };
     expect(() => gemm.prepare(4, { ...shape, alpha: 1, beta: 0 })).toThrow(/1×1×0/);

@@ -1,4 +1,5 @@
 import { a64Gemm } from "../../../compiler/native/a64Gemm.js";
+import { divideProduct } from "../../../compiler/native/gemmParts.js";
 import {
   assertInBounds,
   type PackingSpace,
@@ -33,14 +34,27 @@ export function targetFor(set: InstructionSet, size: 4 | 8): GemmTarget {
 /** A product on native addresses. */
 export type NativeProduct = (a: number, b: number, c: number) => void;
 
+/** A part of a product for any thread of the process to run: `run(program, A + a, B + b, C + c)`. */
+export interface NativePart {
+  readonly program: number;
+  readonly a: number;
+  readonly b: number;
+  readonly c: number;
+}
+
 /**
- * Matrix products in machine code, made for their shapes when they are prepared. One thread uses an instance: its
- * products share the memory that operands are packed into.
+ * Matrix products in machine code, made for their shapes when they are prepared. One thread prepares and starts the
+ * products of an instance, one after the other: they share the memory that operands are packed into, and so do the
+ * parts with the same number.
  */
 export class NativeGemm {
   private readonly families = new Map<4 | 8, KernelFamily>();
-  private space: PackingSpace | undefined;
-  private readonly run: NativeFunction;
+  private readonly spaces: PackingSpace[] = [];
+  private readonly divided = new Map<string, readonly NativePart[]>();
+  /** Runs a product or a part of one: takes a program and the addresses of A, B and C. */
+  readonly run: NativeFunction;
+  /** The address of `run`, for other threads. */
+  readonly runner: number;
 
   constructor(
     private readonly memory: CodeMemory,
@@ -48,6 +62,7 @@ export class NativeGemm {
   ) {
     const [at = 0] = memory.load([targetFor(set, 4).runner()]);
     this.run = memory.bind(at, 4);
+    this.runner = at;
   }
 
   /**
@@ -56,6 +71,47 @@ export class NativeGemm {
    * @returns a function of the native addresses of A, B and C; whoever calls it answers for what lies there
    */
   prepare(size: 4 | 8, product: Product, batch: GemmBatch = SINGLE): NativeProduct {
+    const records = this.records(size, product, batch, this.space(0));
+    const { run } = this;
+    const program = this.memory.addressOf(records.buffer);
+    // The address keeps nothing alive, so the function holds the records themselves.
+    return Object.assign((a: number, b: number, c: number) => run(program, a, b, c), { records });
+  }
+
+  /**
+   * Makes a product ready as at most `count` parts that can run at the same time, on any threads. What they run stays
+   * where it is until the code memory is given back, because other threads do not end when this one does.
+   */
+  prepareParts(
+    size: 4 | 8,
+    product: Product,
+    batch: GemmBatch = SINGLE,
+    count: number,
+  ): readonly NativePart[] {
+    const key = JSON.stringify([size, product, batch, count]);
+    let parts = this.divided.get(key);
+    if (parts === undefined) {
+      parts = divideProduct(this.family(size).target, product, batch, count).map((part, i) => {
+        const records = this.records(size, part.product, part.batch, this.space(i));
+        return {
+          program: this.memory.store(new Uint8Array(records.buffer)),
+          a: part.a,
+          b: part.b,
+          c: part.c,
+        };
+      });
+      this.divided.set(key, parts);
+    }
+    return parts;
+  }
+
+  /** The task records of a product that packs into some space. */
+  private records(
+    size: 4 | 8,
+    product: Product,
+    batch: GemmBatch,
+    space: PackingSpace,
+  ): BigInt64Array<SharedArrayBuffer> {
     const { m, n, k } = product;
     if (Math.min(m, n, k, batch.count) < 1) {
       throw new InternalError(
@@ -63,7 +119,6 @@ export class NativeGemm {
       );
     }
     const family = this.family(size);
-    const space = this.packingSpace();
     const tasks = planProduct(family.target, product, space);
     assertInBounds(family.target, product, space, tasks);
     const functions = family.addresses(tasks.map(({ kernel }) => kernel));
@@ -76,10 +131,7 @@ export class NativeGemm {
     tasks.forEach(({ args }, i) => {
       write(i + 1, [functions[i] ?? 0, ...args]);
     });
-    const { run } = this;
-    const program = this.memory.addressOf(records.buffer);
-    // The address keeps nothing alive, so the function holds the records themselves.
-    return Object.assign((a: number, b: number, c: number) => run(program, a, b, c), { records });
+    return records;
   }
 
   private family(size: 4 | 8): KernelFamily {
@@ -91,15 +143,17 @@ export class NativeGemm {
     return family;
   }
 
-  /** Products run one after the other, so they all pack into the same memory. */
-  private packingSpace(): PackingSpace {
-    if (this.space === undefined) {
+  /** Where a part packs its operands: products run one after the other, so they all take the same space. */
+  private space(part: number): PackingSpace {
+    let space = this.spaces[part];
+    if (space === undefined) {
       const [single, double] = [packingBytes(targetFor(this.set, 4)), packingBytes(targetFor(this.set, 8))];
       const a = Math.ceil(Math.max(single.a, double.a) / 4096) * 4096;
       const at = this.memory.scratch(a + Math.max(single.b, double.b));
-      this.space = { a: at, b: at + a };
+      space = { a: at, b: at + a };
+      this.spaces[part] = space;
     }
-    return this.space;
+    return space;
   }
 }
 

@@ -1,0 +1,91 @@
+import { expect, it } from "vitest";
+import { runKernel } from "../../../test/support/kernelRuns.js";
+import { range } from "../../ir/shape.js";
+import { canonical } from "./canonical.js";
+import { divide } from "./divide.js";
+import type { KernelNode, KernelSpec, KernelStore } from "./spec.js";
+
+const load = (arg: number, ...strides: number[]): KernelNode => ({
+  kind: "load",
+  dtype: "float32",
+  access: { arg, strides },
+});
+const op = (name: "exp" | "mul" | "sub" | "tanh", ...args: number[]): KernelNode => ({
+  kind: "op",
+  dtype: "float32",
+  call: { op: name, from: "float32", to: "float32" },
+  args,
+  result: 0,
+});
+const store = (node: number, arg: number, ...strides: number[]): KernelStore => ({
+  node,
+  access: { arg, strides },
+});
+
+/** Values along one long loop. */
+const long: KernelSpec = {
+  dims: [21 * 1024],
+  numRows: 0,
+  args: ["float32", "float32"],
+  nodes: [load(0, 1), op("tanh", 0), op("mul", 1, 0)],
+  stores: [store(2, 1, 1)],
+  fills: [],
+};
+
+/** Rows whose elements need the sum of the row, so that a dear value is kept from one run to the next. */
+const rows: KernelSpec = {
+  dims: [37, 601],
+  numRows: 1,
+  args: ["float32", "float32"],
+  nodes: [
+    load(0, 601, 1),
+    op("exp", 0),
+    op("tanh", 1),
+    { kind: "reduce", dtype: "float32", combine: "sum", arg: 2 },
+    op("mul", 2, 3),
+  ],
+  stores: [store(4, 1, 601, 1)],
+  fills: [],
+};
+
+/** Few rows, long lines, and an operand that runs across. */
+const across: KernelSpec = {
+  dims: [3, 8192],
+  numRows: 0,
+  args: ["float32", "float32"],
+  nodes: [load(0, 1, 3), op("exp", 0)],
+  stores: [store(1, 1, 8192, 1)],
+  fills: [],
+};
+
+it.each([
+  ["one long loop", long],
+  ["rows with sums", rows],
+  ["long lines", across],
+])("kernels of %s give the same bits in parts that run in any order", (_, spec) => {
+  const count = spec.dims.reduce((n, d) => n * d, 1);
+  const values = range(count).map((i) => Math.fround(Math.sin(i) * 3));
+  const memory = [values, values.map(() => 0)].map((list) => ({
+    dtype: "float32" as const,
+    values: list,
+    origin: 0,
+  }));
+  const whole = runKernel(spec, memory);
+  expect(runKernel(spec, memory, 5)).toEqual(whole);
+  expect(new Set(whole[1]?.values).size).toBeGreaterThan(count / 2);
+});
+
+it("cuts the longest loop of values where the outermost is too short for all threads", () => {
+  expect(divide(canonical(long), 4)?.dims).toEqual([16, 1344]);
+  expect(divide(canonical(across), 4)?.dims).toEqual([16, 3, 512]);
+  expect(divide(canonical(rows), 4)?.dims).toEqual([37, 601]);
+});
+
+it("leaves alone what is small, what is added up across rows, and rows that are too few", () => {
+  expect(divide(canonical({ ...long, dims: [1024] }), 4)).toBeUndefined();
+  const summed = { ...rows, stores: [{ ...store(4, 1, 0, 1), combine: "sum" as const }] };
+  expect(divide(canonical(summed), 4)).toBeUndefined();
+  const repeated = { ...rows, stores: [store(4, 1, 0, 1)] };
+  expect(divide(canonical(repeated), 4)).toBeUndefined();
+  expect(divide(canonical(rows), 38)).toBeUndefined();
+});

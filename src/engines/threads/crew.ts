@@ -1,0 +1,159 @@
+import { InternalError } from "../../ir/errors.js";
+
+/**
+ * The threads that help a device: on cores that have no device of their own, they take parts of its large products
+ * and kernels. The device publishes a *job*, a number of parts that can run in any order on any thread; it and its
+ * helpers take one part after the other until none is left, so that a helper which sleeps or comes late costs
+ * nothing. Which thread runs a part never changes what the part computes.
+ *
+ * `claim` holds the job's number in its upper bits and the next part in its lowest 8. It is *closed* while a job is
+ * written down, so that whoever looked at it before cannot take a part of a job that he has not read.
+ */
+const WORD = { claim: 0, done: 16, sleepers: 32, waits: 33, length: 48 } as const;
+
+const PART_BITS = 8;
+const PART_MASK = (1 << PART_BITS) - 1;
+const CLOSED = PART_MASK;
+
+/** The most threads a device can have. */
+export const MAX_THREADS = 64;
+
+/** What a job is: how to read the numbers that describe it. */
+export const JOB = { kernel: 0, product: 1 } as const;
+
+/** Where the numbers of a job stand: its kind and its number of parts, then what depends on the kind. */
+export const FIELD = {
+  kind: 0,
+  count: 1,
+  // A kernel of a loaded program.
+  program: 2,
+  module: 3,
+  kernel: 4,
+  table: 5,
+  args: 6,
+  rows: 7,
+  // A product: the function to call, then four arguments of it for every part.
+  runner: 2,
+  parts: 3,
+} as const;
+
+/** The numbers of a part of a product. */
+export const PART_FIELDS = 4;
+
+/** What a device and its helpers share. */
+export interface CrewMemory {
+  readonly words: Int32Array;
+  readonly job: Float64Array;
+  /** How often one looks for something to happen before he sleeps. */
+  readonly spins: number;
+}
+
+/**
+ * Words for one device, without a job.
+ *
+ * @param crowded whether there are more threads than cores
+ */
+export function newCrewMemory(crowded: boolean): CrewMemory {
+  const words = new Int32Array(new SharedArrayBuffer(4 * WORD.length));
+  words[WORD.claim] = CLOSED;
+  const job = new Float64Array(new SharedArrayBuffer(8 * (FIELD.parts + PART_FIELDS * MAX_THREADS)));
+  return { words, job, spins: crowded ? SPINS.sharedCore : SPINS.ownCore };
+}
+
+/**
+ * Looks before a sleep: a fifth of a millisecond, in which a device often comes to its next large step, when every
+ * thread has a core; almost none when they share cores.
+ */
+const SPINS = { ownCore: 20_000, sharedCore: 50 } as const;
+/** How long anybody sleeps at most before he looks again by himself. */
+const LONGEST_SLEEP_MS = 1000;
+
+/** Takes the next part of a job, or says that there is none. */
+function take({ words, job }: CrewMemory): number | undefined {
+  for (;;) {
+    const claim = Atomics.load(words, WORD.claim);
+    const part = claim & PART_MASK;
+    if (part >= (job[FIELD.count] ?? 0)) return undefined;
+    if (Atomics.compareExchange(words, WORD.claim, claim, claim + 1) === claim) return part;
+  }
+}
+
+function finish({ words, job }: CrewMemory): void {
+  const done = Atomics.add(words, WORD.done, 1) + 1;
+  if (done === job[FIELD.count] && Atomics.load(words, WORD.waits) !== 0) Atomics.notify(words, WORD.done);
+}
+
+/** A device's side: publishes jobs. */
+export class Crew {
+  private number = 0;
+
+  /** @param size how many threads there are, the device's own included */
+  constructor(
+    readonly memory: CrewMemory,
+    readonly size: number,
+  ) {
+    if (size > MAX_THREADS) throw new InternalError(`[threads] ${size} threads for one device`);
+  }
+
+  /**
+   * Runs all parts of a job, some of them here; returns when the last is done.
+   *
+   * @param describe writes the numbers of the job, all but the number of parts
+   */
+  share(count: number, describe: (job: Float64Array) => void, run: (part: number) => void): void {
+    const { words, job } = this.memory;
+    this.number = (this.number + 1) & (0xffffffff >>> PART_BITS);
+    const first = this.number << PART_BITS;
+    Atomics.store(words, WORD.claim, first | CLOSED);
+    job[FIELD.count] = count;
+    describe(job);
+    Atomics.store(words, WORD.done, 0);
+    Atomics.store(words, WORD.claim, first);
+    if (Atomics.load(words, WORD.sleepers) > 0) Atomics.notify(words, WORD.claim);
+    for (let part = take(this.memory); part !== undefined; part = take(this.memory)) {
+      run(part);
+      Atomics.add(words, WORD.done, 1);
+    }
+    this.awaitDone(count);
+  }
+
+  private awaitDone(count: number): void {
+    const { words, spins } = this.memory;
+    for (let i = 0; i < spins; i++) if (Atomics.load(words, WORD.done) === count) return;
+    Atomics.store(words, WORD.waits, 1);
+    for (;;) {
+      const done = Atomics.load(words, WORD.done);
+      if (done === count) break;
+      Atomics.wait(words, WORD.done, done, LONGEST_SLEEP_MS);
+    }
+    Atomics.store(words, WORD.waits, 0);
+  }
+}
+
+/**
+ * A helper's side: runs parts until the thread is ended.
+ *
+ * @param run runs a part of the job that the memory describes
+ * @param rest does what can wait until there is nothing else to do
+ */
+export function helpForEver(memory: CrewMemory, run: (part: number) => void, rest: () => void): never {
+  const { words, spins } = memory;
+  for (;;) {
+    for (let i = 0; i < spins; i++) {
+      const part = take(memory);
+      if (part === undefined) continue;
+      run(part);
+      finish(memory);
+      i = 0;
+    }
+    rest();
+    Atomics.add(words, WORD.sleepers, 1);
+    const claim = Atomics.load(words, WORD.claim);
+    if (hasNone(claim, memory)) Atomics.wait(words, WORD.claim, claim, LONGEST_SLEEP_MS);
+    Atomics.sub(words, WORD.sleepers, 1);
+  }
+}
+
+function hasNone(claim: number, { job }: CrewMemory): boolean {
+  return (claim & PART_MASK) >= (job[FIELD.count] ?? 0);
+}
