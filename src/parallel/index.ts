@@ -94,6 +94,15 @@ export {
   timeline,
 } from "./schedule/timeline.js";
 export {
+  type PipelineFunctions,
+  type PipelineGradients,
+  type PipelineTrainStepOptions,
+  type PipelineWeights,
+  partsInOrder,
+  pipelineTrainStep,
+  placeParts,
+} from "./schedule/trainStep.js";
+export {
   type DenseOptions,
   type ModelParallelismConfig,
   ModelParallelismWrapper,

@@ -9,6 +9,7 @@ import type { MeshShape } from "../../ir/mesh.js";
 import { makeEqn, newVar, type Program } from "../../ir/program.js";
 import { range, tensorType } from "../../ir/shape.js";
 import { compileProgram, lowerProgram } from "../compile.js";
+import type { Step } from "../steps.js";
 import { detectFeatures } from "../wasm/features.js";
 
 enableRelaxedSimd();
@@ -123,6 +124,40 @@ describe("where results are written", () => {
     const join = (x: Tensor, y: Tensor) => np.concatenate([np.exp(x), np.matmul(x, y)], 1);
     const program = programOf((x, y) => join(x, y), [np.ones([4, 4]), np.ones([4, 3])]);
     expect(lowered(program).notes.map(([ops]) => ops)).toEqual(["exp", "dotGeneral"]);
+  });
+
+  test("a choice in a loop changes what it carries where it lies, and copies nothing that it hands on", () => {
+    const rows = (x: Tensor, ids: Tensor) =>
+      lax.scan(
+        ([all, sum]: [Tensor, Tensor], id: Tensor): [[Tensor, Tensor], null] => [
+          lax.switchCase(
+            id,
+            [
+              (a: Tensor, b: Tensor): [Tensor, Tensor] => [a, b],
+              (a: Tensor, b: Tensor): [Tensor, Tensor] => [lax.dynamicUpdateIndexInDim(a, b, id, 0), b],
+              (a: Tensor, b: Tensor): [Tensor, Tensor] => [a, b.add(lax.dynamicIndexInDim(a, id, 0, false))],
+            ],
+            all,
+            sum,
+          ),
+          null,
+        ],
+        [np.zeros([4, 50]), x],
+        ids,
+      )[0];
+    const program = programOf((x, ids) => rows(x, ids), [np.ones([50]), np.zeros([6], "int32")]);
+    const { steps } = compileProgram(program, { mesh: alone, features: detectFeatures() });
+    const [loop] = steps.filter((step) => step.op === "loop");
+    const copied: number[] = [];
+    const visit = (list: readonly Step[]): void => {
+      for (const step of list) {
+        if (step.op === "copy") copied.push(step.bytes);
+        if (step.op === "cond") step.branches.forEach(visit);
+      }
+    };
+    visit(loop?.body ?? []);
+    // The one row that a branch writes.
+    expect(copied).toEqual([200]);
   });
 
   test("a scatter writes what it has copied before", () => {

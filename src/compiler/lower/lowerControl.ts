@@ -1,7 +1,7 @@
 import { byteSize } from "../../ir/dtype.js";
 import type { Atom, Eqn, Program } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
-import { type Buffer, denseView, refOf, type View } from "../plan/buffers.js";
+import { type Buffer, denseView, isDense, refOf, type View } from "../plan/buffers.js";
 import { sharablePairs } from "../plan/memoryPlan.js";
 import { accesses, type PlannedLoop, type PlannedStep } from "../plan/plannedSteps.js";
 import { innerSteps } from "../stepTree.js";
@@ -54,27 +54,47 @@ function touches(step: PlannedStep, buffer: Buffer, kind: "reads" | "writes"): b
 }
 
 /**
+ * Whether steps that make one buffer of another can work in its memory: from the first that writes the new value on,
+ * nobody reads the old one, but a step that reads every element before it writes it. A choice can where all its
+ * branches can.
+ */
+function canUpdate(steps: readonly PlannedStep[], current: Buffer, next: Buffer): boolean {
+  const written = steps.findIndex((step) => touches(step, next, "writes"));
+  const read = steps.findLastIndex((step) => touches(step, current, "reads"));
+  const step = steps[written];
+  if (step === undefined || read > written) return false;
+  if (read < written) return true;
+  if (step.op === "cond") return step.branches.every((branch) => canUpdate(branch, current, next));
+  return sharablePairs(step).some(
+    ([w, r]) => w.offset === 0 && r.offset === 0 && w.buffer.root() === next && r.buffer.root() === current,
+  );
+}
+
+/**
+ * Lets the result of a choice take the place of a carried value that some of its branches hand on as it is: what the
+ * others change they change where it lies, and what nobody changes is not copied.
+ */
+function chooseInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): void {
+  body.forEach((step, i) => {
+    if (step.op !== "cond") return;
+    for (const { result, operand } of step.handedOn) {
+      const isCarried = carries.some(({ current, next }) => next && current.buffer === operand);
+      const isFree = !body.slice(i + 1).some((later) => touches(later, operand, "reads"));
+      const isOwn = result.root() === result && result.bytes === operand.bytes;
+      if (isCarried && isFree && isOwn && canUpdate([step], operand, result)) result.sharedWith = operand;
+    }
+  });
+}
+
+/**
  * Lets the next value of a carry take the place of the current one where the body does not read the current one
  * any more when it writes the next: a buffer that a loop updates piece by piece is then never copied.
  */
 function updateInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): Carry[] {
+  chooseInPlace(carries, body);
   return carries.map((carry) => {
     const { current, next, first, second } = carry;
-    if (!next || !second) return carry;
-    const written = body.findIndex((step) => touches(step, next.buffer, "writes"));
-    const read = body.findLastIndex((step) => touches(step, current.buffer, "reads"));
-    const step = body[written];
-    const isShared =
-      step !== undefined &&
-      read === written &&
-      sharablePairs(step).some(
-        ([w, r]) =>
-          w.offset === 0 &&
-          r.offset === 0 &&
-          w.buffer.root() === next.buffer &&
-          r.buffer.root() === current.buffer,
-      );
-    if (written < 0 || (read >= written && !isShared)) return carry;
+    if (!next || !second || !canUpdate(body, current.buffer, next.buffer)) return carry;
     next.buffer.sharedWith = current.buffer;
     second.buffer.sharedWith = first.buffer;
     return { current, next: undefined, first, second: undefined, slot: current.buffer };
@@ -202,8 +222,17 @@ export function lowerCond(frame: Frame, eqn: Eqn<"cond">): void {
     });
     return inner.steps;
   });
+  const handedOn = results.flatMap(({ buffer }, i) => {
+    const from = eqn.params.branches.map(({ inputs, outputs }) => {
+      const output = at(outputs, i);
+      return output.kind === "var" ? inputs.findIndex(({ id }) => id === output.id) : -1;
+    });
+    const operand = operands[from.find((k) => k >= 0) ?? -1];
+    const isWhole = operand && operand.offset === 0 && isDense(operand);
+    return isWhole ? [{ result: buffer, operand: operand.buffer }] : [];
+  });
   const info = frame.compilation.info(["cond"], eqn.source, 0, 0);
-  frame.steps.push({ op: "cond", index: refOf(index), branches, info });
+  frame.steps.push({ op: "cond", index: refOf(index), branches, handedOn, info });
   eqn.outs.forEach((out, i) => {
     frame.define(out, at(results, i));
   });

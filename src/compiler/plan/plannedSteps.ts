@@ -93,6 +93,8 @@ export interface PlannedCond {
   readonly op: "cond";
   readonly index: Ref;
   readonly branches: readonly (readonly PlannedStep[])[];
+  /** The results that some branch hands on as it got them, and what it got. */
+  readonly handedOn: readonly { readonly result: Buffer; readonly operand: Buffer }[];
   readonly info: number;
 }
 

@@ -1,0 +1,350 @@
+/** A training step by a schedule as one stage sees it: a loop over slots with a choice of the action inside. */
+import { isFloat } from "../../ir/dtype.js";
+import { ShapeError } from "../../ir/errors.js";
+import { at, formatType, range, sameType, type TensorType } from "../../ir/shape.js";
+import * as lax from "../../lax/index.js";
+import * as np from "../../numpy/index.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { switchCase } from "../../transforms/cond.js";
+import { scan } from "../../transforms/scan.js";
+import { type Given, type Kept, type Lifetime, mapLifetimes, PartPrograms } from "./parts.js";
+import type { PipelineSchedule } from "./schedule.js";
+import { type Branch, cellColumns, cellNumbers, mapParts, type PartName, type SlotTable } from "./slots.js";
+
+/** What a step is, besides its functions. */
+export interface LocalStep {
+  readonly table: SlotTable;
+  readonly schedule: PipelineSchedule;
+  readonly axisName: string;
+  readonly batchAxes: readonly string[];
+  readonly overlapSends: boolean;
+  readonly hasAux: boolean;
+}
+
+/** The functions of a step; what they are functions of is the caller's. */
+export interface LocalFunctions {
+  readonly first: (...args: never[]) => unknown;
+  readonly stage: (...args: never[]) => unknown;
+  readonly last: (...args: never[]) => unknown;
+}
+
+type Buffers = { readonly [P in PartName]: { readonly [L in Lifetime]: readonly Tensor[] } };
+
+/** Everything that a stage carries from slot to slot. */
+interface State {
+  /** The result of the last action that had one to send. */
+  readonly outbox: readonly Tensor[];
+  /** What was received and not read yet, and a row for what is not for this stage. */
+  readonly arrived: readonly Tensor[];
+  readonly kept: Buffers;
+  readonly grads: {
+    readonly first: readonly Tensor[];
+    readonly chunks: readonly (readonly Tensor[])[];
+    readonly last: readonly Tensor[];
+  };
+  /** The losses, and what `last` returns besides, added up. */
+  readonly sums: readonly Tensor[];
+}
+
+interface Weights {
+  readonly first: unknown;
+  readonly stages: unknown;
+  readonly last: unknown;
+}
+
+/** The step of one stage: `(weights, inputs, targets) → [value, gradients]`, for the body of a shard map. */
+export function localTrainStep(functions: LocalFunctions, settings: LocalStep) {
+  return (weights: Weights, inputs: unknown, targets: unknown): [value: unknown, grads: Weights] => {
+    const { numMicrobatches } = settings.schedule;
+    const runner = new StageRunner(
+      functions,
+      settings,
+      weights,
+      microbatches(inputs, numMicrobatches),
+      microbatches(targets, numMicrobatches),
+    );
+    return runner.results(runner.run());
+  };
+}
+
+/** A batch as microbatches: every leaf [microbatches, rows, …]. */
+function microbatches(batch: unknown, count: number): unknown {
+  return tree.map((leaf: Tensor) => {
+    const [rows = 0, ...rest] = leaf.shape;
+    return leaf.reshape([count, rows / count, ...rest]);
+  }, batch);
+}
+
+function tensors(values: unknown): Tensor[] {
+  return tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
+}
+
+const firstSlice = (values: unknown) => tree.map((leaf: Tensor) => lax.indexInDim(leaf, 0, 0, false), values);
+const takeRow = (buffers: readonly Tensor[], row: Tensor) =>
+  buffers.map((buffer) => lax.dynamicIndexInDim(buffer, row, 0, false));
+const putRow = (buffers: readonly Tensor[], values: readonly Tensor[], row: Tensor) =>
+  buffers.map((buffer, i) => lax.dynamicUpdateIndexInDim(buffer, at(values, i), row, 0));
+
+/** Sums of narrow floats are kept in float32. */
+const sumType = ({ dtype, shape }: TensorType): TensorType => ({
+  dtype: isFloat(dtype) && dtype !== "float64" ? "float32" : dtype,
+  shape,
+});
+const addTo = (sums: readonly Tensor[], values: readonly Tensor[]) =>
+  sums.map((sum, i) => ops.add(sum, at(values, i).astype(sum.dtype)));
+
+/** One stage at work. */
+class StageRunner {
+  private readonly parts: { readonly [P in PartName]: PartPrograms };
+  private readonly given: { readonly first: Given; readonly chunks: readonly Given[]; readonly last: Given };
+  private readonly streamTypes: readonly TensorType[];
+
+  constructor(
+    functions: LocalFunctions,
+    private readonly settings: LocalStep,
+    private readonly weights: Weights,
+    private readonly inputs: unknown,
+    private readonly targets: unknown,
+  ) {
+    const chunks = range(settings.schedule.numChunks).map((chunk) =>
+      tree.map(
+        (leaf: Tensor) => lax.indexInDim(lax.indexInDim(leaf, chunk, 0, false), 0, 0, false),
+        weights.stages,
+      ),
+    );
+    const all = (structure: tree.Structure) => tree.numLeaves(structure);
+    const first = new PartPrograms(
+      functions.first,
+      { weights: weights.first, stream: null, data: [firstSlice(inputs)] },
+      "pipelineTrainStep: first",
+      all,
+    );
+    this.streamTypes = first.outTypes;
+    const stream = tree.unflatten(first.outStructure, this.streamTypes.map(ops.zeros));
+    const stage = new PartPrograms(
+      functions.stage,
+      { weights: at(chunks, 0), stream, data: [] },
+      "pipelineTrainStep: stage",
+      all,
+    );
+    checkStream(this.streamTypes, stage.outTypes);
+    const last = new PartPrograms(
+      functions.last,
+      { weights: weights.last, stream, data: [firstSlice(targets)] },
+      "pipelineTrainStep: last",
+      () => 1,
+    );
+    checkLoss(last, settings.hasAux);
+    this.parts = { first, stage, last };
+    this.given = {
+      first: first.give(tensors(weights.first)),
+      chunks: chunks.map((own) => stage.give(tensors(own))),
+      last: last.give(tensors(weights.last)),
+    };
+  }
+
+  /** The state after all slots. */
+  run(): State {
+    const { table, axisName } = this.settings;
+    const cells = np.array(
+      table.slots.map((row) => row.map(cellNumbers)),
+      "int32",
+    );
+    const branches = [(state: State) => state, ...table.branches.map((branch) => this.action(branch))];
+    const stage = lax.axisIndex(axisName);
+    const [end] = scan(
+      (state: State, slot: Tensor): [State, null] => {
+        const numbers = lax.dynamicIndexInDim(slot, stage, 0, false);
+        const row = new Map(cellColumns.map((name, i) => [name, lax.indexInDim(numbers, i, 0, false)]));
+        const cell = (name: string) => row.get(name) ?? Tensor.scalar(0, "int32");
+        const after = switchCase(cell("branch"), branches, state, Object.fromEntries(row));
+        return [this.exchange(state, after, cell), null];
+      },
+      this.start(),
+      cells,
+    );
+    return end;
+  }
+
+  private start(): State {
+    const { rows, numArrived } = this.settings.table;
+    const buffer =
+      (count: number) =>
+      ({ dtype, shape }: TensorType) =>
+        ops.zeros({ dtype, shape: [count, ...shape] });
+    const sums = (values: readonly Tensor[]) => values.map(({ type }) => ops.zeros(sumType(type)));
+    return {
+      outbox: this.streamTypes.map(ops.zeros),
+      arrived: this.streamTypes.map(buffer(numArrived + 1)),
+      kept: mapParts((part) =>
+        mapLifetimes((lifetime) => this.parts[part].keptTypes[lifetime].map(buffer(rows[part][lifetime]))),
+      ),
+      grads: {
+        first: sums(this.given.first.weights),
+        chunks: this.given.chunks.map(({ weights }) => sums(weights)),
+        last: sums(this.given.last.weights),
+      },
+      sums: this.parts.last.outTypes.map((type) => ops.zeros(sumType(type))),
+    };
+  }
+
+  /** Sends results to both neighbours and stores what is for this stage. */
+  private exchange(before: State, after: State, cell: (name: string) => Tensor): State {
+    const { axisName, overlapSends, table, schedule } = this.settings;
+    const isUsed = (name: "fromLeft" | "fromRight" | "fromSelf") =>
+      table.slots.some((row) => row.some((one) => one[name] < table.numArrived));
+    // What was computed in the slot before is on its way while this one is computed.
+    const sent = overlapSends ? before.outbox : after.outbox;
+    let { arrived } = after;
+    if (isUsed("fromSelf")) arrived = putRow(arrived, after.outbox, cell("fromSelf"));
+    if (schedule.stages.length > 1) {
+      if (isUsed("fromLeft")) arrived = putRow(arrived, lax.pshift(sent, axisName, 1), cell("fromLeft"));
+      if (isUsed("fromRight")) arrived = putRow(arrived, lax.pshift(sent, axisName, -1), cell("fromRight"));
+    }
+    return { ...after, arrived };
+  }
+
+  private action(branch: Branch): (state: State, cell: Readonly<Record<string, Tensor>>) => State {
+    const act = { F: this.forward, I: this.pullInput, W: this.pullWeights }[branch.kind];
+    return (state, row) => {
+      const cell = (name: string) => row[name] ?? Tensor.scalar(0, "int32");
+      return act.call(this, branch, state, cell);
+    };
+  }
+
+  private forward({ chunk, isFirst, isLast }: Branch, state: State, cell: (name: string) => Tensor): State {
+    const { first, stage, last } = this.parts;
+    const mine = (batch: unknown) => takeRow(tensors(batch), cell("microbatch"));
+    let { kept, sums, outbox } = state;
+    const keep = (part: PartName, values: Omit<Kept, "postponed">) => {
+      for (const lifetime of ["input", "weight"] as const)
+        kept = written(kept, part, lifetime, values[lifetime], cell(`${part} ${lifetime}`));
+    };
+    let stream = isFirst ? [] : takeRow(state.arrived, cell("arrived"));
+    if (isFirst) {
+      const made = first.forward(this.given.first, [], mine(this.inputs));
+      keep("first", made.kept);
+      stream = made.outs;
+    }
+    const worked = stage.forward(at(this.given.chunks, chunk), stream, []);
+    keep("stage", worked.kept);
+    if (isLast) {
+      const ended = last.forward(this.given.last, worked.outs, mine(this.targets));
+      keep("last", ended.kept);
+      sums = addTo(sums, ended.outs);
+    } else outbox = worked.outs;
+    return { ...state, kept, sums, outbox };
+  }
+
+  private pullInput({ chunk, isFirst, isLast }: Branch, state: State, cell: (name: string) => Tensor): State {
+    const { first, stage, last } = this.parts;
+    let { kept, outbox } = state;
+    const stored = (part: PartName) => ({
+      input: takeRow(state.kept[part].input, cell(`${part} input`)),
+      weight: takeRow(state.kept[part].weight, cell(`${part} weight`)),
+    });
+    const postpone = (part: PartName, values: readonly Tensor[]) => {
+      kept = written(kept, part, "postponed", values, cell(`${part} postponed`));
+    };
+    let cotangents = isLast ? [] : takeRow(state.arrived, cell("arrived"));
+    if (isLast) {
+      const share = Tensor.scalar(1 / this.settings.schedule.numMicrobatches, at(last.outTypes, 0).dtype);
+      const pulled = last.pullInput(this.given.last, stored("last"), [share]);
+      postpone("last", pulled.postponed);
+      cotangents = pulled.stream;
+    }
+    const pulled = stage.pullInput(at(this.given.chunks, chunk), stored("stage"), cotangents);
+    postpone("stage", pulled.postponed);
+    if (isFirst) {
+      postpone("first", first.pullInput(this.given.first, stored("first"), pulled.stream).postponed);
+    } else outbox = pulled.stream;
+    return { ...state, kept, outbox };
+  }
+
+  private pullWeights(
+    { chunk, isFirst, isLast }: Branch,
+    state: State,
+    cell: (name: string) => Tensor,
+  ): State {
+    const stored = (part: PartName) => ({
+      weight: takeRow(state.kept[part].weight, cell(`${part} weight`)),
+      postponed: takeRow(state.kept[part].postponed, cell(`${part} postponed`)),
+    });
+    const { grads } = state;
+    const { first, stage, last } = this.parts;
+    const own = stage.pullWeights(at(this.given.chunks, chunk), stored("stage"));
+    return {
+      ...state,
+      grads: {
+        first: isFirst
+          ? addTo(grads.first, first.pullWeights(this.given.first, stored("first")))
+          : grads.first,
+        chunks: grads.chunks.map((sums, c) => (c === chunk ? addTo(sums, own) : sums)),
+        last: isLast ? addTo(grads.last, last.pullWeights(this.given.last, stored("last"))) : grads.last,
+      },
+    };
+  }
+
+  /** Loss and gradients: those of both ends are on one stage each, the others where they belong. */
+  results({ grads, sums }: State): [value: unknown, grads: Weights] {
+    const { axisName, batchAxes, schedule } = this.settings;
+    const averaged = (values: readonly Tensor[]) =>
+      batchAxes.length > 0 ? lax.pmean(values, batchAxes) : values;
+    const everywhere = (values: readonly Tensor[]) => averaged(lax.psum(values, axisName));
+    const like = (values: unknown, results: readonly Tensor[]) =>
+      tree.unflatten(
+        tree.structure(values),
+        results.map((result, i) => result.astype(at(tensors(values), i).dtype)),
+      );
+    const { last } = this.parts;
+    const means = everywhere(sums).map((sum, i) =>
+      sum.div(schedule.numMicrobatches).astype(at(last.outTypes, i).dtype),
+    );
+    const stages = averaged(
+      this.given.chunks[0]?.weights.map((_, i) => {
+        const stacked = np.stack(grads.chunks.map((own) => at(own, i)));
+        return np.expandDims(stacked, 1);
+      }) ?? [],
+    );
+    return [
+      tree.unflatten(last.outStructure, means),
+      {
+        first: like(this.weights.first, everywhere(grads.first)),
+        stages: like(this.weights.stages, stages),
+        last: like(this.weights.last, everywhere(grads.last)),
+      },
+    ];
+  }
+}
+
+function written(
+  kept: Buffers,
+  part: PartName,
+  lifetime: Lifetime,
+  values: readonly Tensor[],
+  row: Tensor,
+): Buffers {
+  return { ...kept, [part]: { ...kept[part], [lifetime]: putRow(kept[part][lifetime], values, row) } };
+}
+
+function checkStream(before: readonly TensorType[], after: readonly TensorType[]): void {
+  const wrong = before.findIndex((type, i) => !after[i] || !sameType(type, at(after, i)));
+  if (wrong < 0 && before.length === after.length) return;
+  const [want, got] = [before, after].map((types) => types.map(formatType).join(", "));
+  throw new ShapeError(
+    `[pipelineTrainStep] stage makes ${got} of ${want}: every stage must keep shape and type, so that the next one can go on`,
+  );
+}
+
+function checkLoss({ outTypes, outStructure }: PartPrograms, hasAux: boolean): void {
+  const [loss] = outTypes;
+  const isPair = outStructure.kind === "array" && outStructure.children.length === 2;
+  if (loss && loss.shape.length === 0 && isFloat(loss.dtype) && (hasAux ? isPair : outTypes.length === 1))
+    return;
+  const got = tree.formatStructure(outStructure);
+  throw new ShapeError(
+    `[pipelineTrainStep] last must return ${hasAux ? "[loss, aux] with a loss that is one float" : "one float, the mean loss of the microbatch"}, it returned ${loss && outTypes.length === 1 ? formatType(loss) : got}`,
+  );
+}

@@ -1,0 +1,252 @@
+/**
+ * A schedule as a device runs it: slots of one action each, in which all stages act at the same time and then hand
+ * their results to their neighbours, with a row of memory for everything that waits or is kept.
+ */
+import { at, range } from "../../ir/shape.js";
+import { type Lifetime, lifetimes, mapLifetimes } from "./parts.js";
+import { layoutOf, numParts, type PipelineSchedule, partOf, placeOf } from "./schedule.js";
+import { type TimedAction, timeline, unitCosts } from "./timeline.js";
+
+/** What a device does in a slot; whole backward passes take two, one for each half. */
+export interface Branch {
+  readonly kind: "F" | "I" | "W";
+  readonly chunk: number;
+  /** Whether the chunk is the first or the last part of the model. */
+  readonly isFirst: boolean;
+  readonly isLast: boolean;
+}
+
+/** The functions whose values are kept: every part runs `stage`, the first part also `first`, the last also `last`. */
+export type PartName = "first" | "stage" | "last";
+
+/** The functions of a pipeline. */
+export const partNames: readonly PartName[] = ["first", "stage", "last"];
+
+/** A number for every function and lifetime. */
+export type KeptRows = { readonly [P in PartName]: { readonly [L in Lifetime]: number } };
+
+/** What a stage does in a slot, in numbers: `branch` 0 is nothing, others are one more than their place in the list. */
+export interface SlotCell {
+  readonly branch: number;
+  readonly microbatch: number;
+  /** The row of what has arrived that the action reads. */
+  readonly arrived: number;
+  /** The rows of what is kept. */
+  readonly kept: KeptRows;
+  /** Where the message from the left, from the right and from the stage itself goes after the slot. */
+  readonly fromLeft: number;
+  readonly fromRight: number;
+  readonly fromSelf: number;
+}
+
+/** A schedule slot by slot. */
+export interface SlotTable {
+  readonly branches: readonly Branch[];
+  /** By slot and stage. */
+  readonly slots: readonly (readonly SlotCell[])[];
+  /** How many rows everything that is kept needs; exactly as many as are alive at one time on some stage. */
+  readonly rows: KeptRows;
+  /** How many messages wait at one time on some stage. */
+  readonly numArrived: number;
+}
+
+/** From the slot in which something is written to the slot in which it is read for the last time. */
+interface Span {
+  readonly stage: number;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** One half of a backward pass, or a forward pass, and its slot. */
+interface Act extends Branch {
+  readonly stage: number;
+  readonly microbatch: number;
+  readonly slot: number;
+  /** The slot after which its result is sent. */
+  readonly sent: number;
+}
+
+/** Every action of a schedule with its slot. @param delay how many slots later than at once a message arrives */
+function actsOf(schedule: PipelineSchedule, delay: number): Act[] {
+  const layout = layoutOf(schedule);
+  const { stages } = timeline(schedule, { ...unitCosts, send: delay });
+  return stages.flatMap((actions, stage) =>
+    actions.flatMap(({ kind, chunk, microbatch, begin, end }: TimedAction): Act[] => {
+      const part = partOf(layout, stage, chunk);
+      const act = {
+        stage,
+        chunk,
+        microbatch,
+        isFirst: part === 0,
+        isLast: part === numParts(layout) - 1,
+        slot: begin,
+        sent: end - 1,
+      };
+      if (kind !== "B") return [{ ...act, kind }];
+      return [
+        { ...act, kind: "I" },
+        { ...act, kind: "W", slot: begin + 1 },
+      ];
+    }),
+  );
+}
+
+/**
+ * Gives every span a row of its stage such that no two that overlap have the same; as many rows as overlap at most.
+ *
+ * @param isFree whether a row whose last reader is in one slot can be written in another
+ */
+function assignRows<S extends Span>(
+  spans: readonly S[],
+  isFree: (lastRead: number, written: number) => boolean,
+): { readonly rowOf: ReadonlyMap<S, number>; readonly numRows: number } {
+  const rowOf = new Map<S, number>();
+  const busy = new Map<number, number[]>();
+  let numRows = 0;
+  for (const span of [...spans].sort((a, b) => a.from - b.from || a.to - b.to)) {
+    const own = busy.get(span.stage) ?? [];
+    busy.set(span.stage, own);
+    const found = own.findIndex((last) => isFree(last, span.from));
+    const row = found < 0 ? own.length : found;
+    own[row] = span.to;
+    numRows = Math.max(numRows, own.length);
+    rowOf.set(span, row);
+  }
+  return { rowOf, numRows };
+}
+
+const key = ({ stage, chunk, microbatch }: Pick<Act, "stage" | "chunk" | "microbatch">) =>
+  `${stage} ${chunk} ${microbatch}`;
+
+/** The rows of what is kept of one function, for one lifetime. */
+function keptRows(
+  acts: readonly Act[],
+  lifetime: Lifetime,
+): { readonly rows: ReadonlyMap<string, number>; readonly numRows: number } {
+  const slotOf = (kind: Act["kind"]) =>
+    new Map(acts.filter((act) => act.kind === kind).map((act) => [key(act), act.slot]));
+  const [F, I, W] = [slotOf("F"), slotOf("I"), slotOf("W")];
+  const [from, to] = { input: [F, I], weight: [F, W], postponed: [I, W] }[lifetime] as [typeof F, typeof F];
+  const spans = acts
+    .filter(({ kind }) => kind === "F")
+    .map((act) => ({
+      stage: act.stage,
+      key: key(act),
+      from: from.get(key(act)) ?? 0,
+      to: to.get(key(act)) ?? 0,
+    }));
+  const { rowOf, numRows } = assignRows(spans, (lastRead, written) => lastRead < written);
+  return { rows: new Map(spans.map((span) => [span.key, rowOf.get(span) ?? 0])), numRows };
+}
+
+/** A message: which action of which stage reads it, and from where it comes. */
+interface Message extends Span {
+  readonly reader: string;
+  readonly direction: "fromLeft" | "fromRight" | "fromSelf";
+}
+
+/** The messages of a schedule; they are stored at the end of their first slot. */
+function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: number): Message[] {
+  const layout = layoutOf(schedule);
+  const readers = new Map(acts.map((act) => [`${act.kind} ${key(act)}`, act]));
+  return acts.flatMap((act): Message[] => {
+    const { kind, stage, chunk, microbatch, sent } = act;
+    if (kind === "W" || (kind === "F" ? act.isLast : act.isFirst)) return [];
+    const to = placeOf(layout, partOf(layout, stage, chunk) + (kind === "F" ? 1 : -1));
+    const reader = `${kind} ${key({ ...to, microbatch })}`;
+    const numStages = layout.numStages;
+    const direction =
+      to.stage === stage ? "fromSelf" : (stage + 1) % numStages === to.stage ? "fromLeft" : "fromRight";
+    // What stays on a stage need not wait for the next round of messages.
+    const from = sent + (direction === "fromSelf" ? 0 : delay);
+    return [{ stage: to.stage, from, to: readers.get(reader)?.slot ?? from, reader, direction }];
+  });
+}
+
+/**
+ * Lays a schedule out in slots.
+ *
+ * @param overlap whether messages travel while the next slot is computed, and arrive a slot later
+ */
+export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTable {
+  const delay = overlap ? 1 : 0;
+  const acts = actsOf(schedule, delay);
+  const numSlots = Math.max(0, ...acts.map(({ slot }) => slot + 1));
+  const messages = messagesOf(schedule, acts, delay);
+  const arrived = assignRows(messages, (lastRead, written) => lastRead <= written);
+  const arrivedRow = new Map(messages.map((message) => [message.reader, arrived.rowOf.get(message) ?? 0]));
+  const ofPart = {
+    first: acts.filter((act) => act.isFirst),
+    stage: acts,
+    last: acts.filter((act) => act.isLast),
+  };
+  const kept = mapParts((part) => mapLifetimes((lifetime) => keptRows(ofPart[part], lifetime)));
+  const branches: Branch[] = [];
+  const branchOf = ({ kind, chunk, isFirst, isLast }: Act): number => {
+    const found = branches.findIndex(
+      (b) => b.kind === kind && b.chunk === chunk && b.isFirst === isFirst && b.isLast === isLast,
+    );
+    if (found >= 0) return found + 1;
+    return branches.push({ kind, chunk, isFirst, isLast });
+  };
+  const slots = range(numSlots).map(() =>
+    range(schedule.stages.length).map((): { -readonly [K in keyof SlotCell]: SlotCell[K] } => {
+      const nowhere = arrived.numRows;
+      return {
+        branch: 0,
+        microbatch: 0,
+        arrived: 0,
+        kept: mapParts(() => mapLifetimes(() => 0)),
+        fromLeft: nowhere,
+        fromRight: nowhere,
+        fromSelf: nowhere,
+      };
+    }),
+  );
+  for (const act of acts) {
+    const cell = at(at(slots, act.slot), act.stage);
+    cell.branch = branchOf(act);
+    cell.microbatch = act.microbatch;
+    cell.arrived = arrivedRow.get(`${act.kind} ${key(act)}`) ?? 0;
+    cell.kept = mapParts((part) => mapLifetimes((lifetime) => kept[part][lifetime].rows.get(key(act)) ?? 0));
+  }
+  for (const message of messages) {
+    at(at(slots, message.from), message.stage)[message.direction] = arrived.rowOf.get(message) ?? 0;
+  }
+  return {
+    branches,
+    slots,
+    rows: mapParts((part) => mapLifetimes((lifetime) => kept[part][lifetime].numRows)),
+    numArrived: arrived.numRows,
+  };
+}
+
+/** A record with an entry for every function of a pipeline. */
+export function mapParts<T>(make: (part: PartName) => T): { readonly [P in PartName]: T } {
+  return { first: make("first"), stage: make("stage"), last: make("last") };
+}
+
+/** The names of the numbers of a cell, in the order of {@link cellNumbers}. */
+export const cellColumns: readonly string[] = [
+  "branch",
+  "microbatch",
+  "arrived",
+  "fromLeft",
+  "fromRight",
+  "fromSelf",
+  ...partNames.flatMap((part) => lifetimes.map((lifetime) => `${part} ${lifetime}`)),
+];
+
+/** The numbers of a cell as a list. */
+export function cellNumbers(cell: SlotCell): number[] {
+  const { branch, microbatch, arrived, fromLeft, fromRight, fromSelf, kept } = cell;
+  return [
+    branch,
+    microbatch,
+    arrived,
+    fromLeft,
+    fromRight,
+    fromSelf,
+    ...partNames.flatMap((part) => lifetimes.map((lifetime) => kept[part][lifetime])),
+  ];
+}

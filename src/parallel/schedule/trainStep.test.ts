@@ -1,0 +1,250 @@
+/**
+ * Training steps by schedules against the same model without a pipeline. `SCHEDULES=all` (`npm run test:schedules`)
+ * tries every schedule with 2, 4 and 8 stages, every number of microbatches from p to 4p, and 1, 2 and 3 chunks.
+ */
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { agreement, expectTreeClose } from "../../../test/support/goldens.js";
+import { normal } from "../../../test/support/parallelChecks.js";
+import { randomNumbers, randomSchedule } from "../../../test/support/randomSchedule.js";
+import { createThreadsEngine, simulateDevices, type ThreadsEngine } from "../../engines/index.js";
+import {
+  jit,
+  lax,
+  Mesh,
+  makeProgram,
+  NamedSharding,
+  np,
+  P,
+  remat,
+  type Tensor,
+  valueAndGrad,
+  withShardingConstraint,
+} from "../../index.js";
+import { forEachEqn } from "../../ir/program.js";
+import { range } from "../../ir/shape.js";
+import { checkSchedule, most } from "./check.js";
+import { makeSchedule, type ScheduleName, scheduleNames } from "./makers.js";
+import type { PipelineSchedule } from "./schedule.js";
+import { type PipelineTrainStepOptions, partsInOrder, pipelineTrainStep, placeParts } from "./trainStep.js";
+
+const [width, hidden, rows] = [4, 6, 2];
+
+/** Two layers a part in a loop, an embedding in front and a head behind. */
+const model = {
+  first: (w: { embed: Tensor }, x: Tensor) => np.matmul(x, w.embed),
+  stage: (w: { up: Tensor; down: Tensor }, x: Tensor) =>
+    lax.scan(
+      (h: Tensor, own: { up: Tensor; down: Tensor }): [Tensor, null] => [
+        h.add(np.matmul(np.tanh(np.matmul(h, own.up)), own.down)),
+        null,
+      ],
+      x,
+      w,
+    )[0],
+  last: (w: { head: Tensor }, h: Tensor, y: Tensor) => np.mean(np.square(np.matmul(h, w.head).sub(y))),
+};
+
+function weightsOf(numParts: number) {
+  return {
+    first: { embed: normal(0, 3, width) },
+    stages: {
+      up: normal(1, numParts, 2, width, hidden).mul(0.5),
+      down: normal(2, numParts, 2, hidden, width).mul(0.5),
+    },
+    last: { head: normal(3, width, 2) },
+  };
+}
+
+type Weights = ReturnType<typeof weightsOf>;
+
+/** Loss and gradients without a pipeline. */
+function inTurn(weights: Weights, x: Tensor, y: Tensor) {
+  return valueAndGrad((w: Weights) => {
+    let h = model.first(w.first, x);
+    const numParts = w.stages.up.shape[0] ?? 0;
+    for (const i of range(numParts)) {
+      const own = {
+        up: lax.indexInDim(w.stages.up, i, 0, false),
+        down: lax.indexInDim(w.stages.down, i, 0, false),
+      };
+      h = model.stage(own, h);
+    }
+    return model.last(w.last, h, y);
+  })(weights);
+}
+
+interface Case {
+  readonly functions?: typeof model;
+  readonly options?: Omit<PipelineTrainStepOptions, "mesh">;
+  /** How many devices split the rows. */
+  readonly ways?: number;
+}
+
+/** The step of a schedule on weights in the order of the model. */
+function stepOf(schedule: PipelineSchedule, mesh: Mesh, { functions = model, options = {} }: Case = {}) {
+  const step = pipelineTrainStep(schedule, functions, { mesh, ...options });
+  return (weights: Weights, x: Tensor, y: Tensor) => {
+    const { value, grads } = step({ ...weights, stages: placeParts(schedule, weights.stages) }, x, y);
+    return [value, { ...grads, stages: partsInOrder(schedule, grads.stages) }];
+  };
+}
+
+async function expectSameGradients(schedule: PipelineSchedule, mesh: Mesh, given: Case = {}): Promise<void> {
+  const weights = weightsOf(schedule.stages.length * schedule.numChunks);
+  const batch = schedule.numMicrobatches * rows * (given.ways ?? 1);
+  const [x, y] = [normal(4, batch, 3), normal(5, batch, 2)];
+  const got = jit(stepOf(schedule, mesh, given), { mesh })(weights, x, y);
+  await expectTreeClose(got, inTurn(weights, x, y), agreement.gradient);
+}
+
+const chunksOf = (name: ScheduleName, numChunks: number) =>
+  ["circular", "interleaved", "breadth-first"].includes(name) ? { numChunks } : {};
+
+const all = process.env.SCHEDULES === "all";
+const cases = (all ? [2, 4, 8] : [2]).flatMap((numStages) =>
+  (all ? range(3 * numStages + 1).map((i) => numStages + i) : [2 * numStages]).flatMap((numMicrobatches) =>
+    scheduleNames.flatMap((name) => {
+      const chunks = Object.keys(chunksOf(name, 1)).length === 0 ? [1] : all ? [1, 2, 3] : [2];
+      return chunks.map((numChunks) =>
+        makeSchedule(name, { numStages, numMicrobatches, ...chunksOf(name, numChunks) }),
+      );
+    }),
+  ),
+);
+
+const meshOf = (numStages: number) =>
+  Mesh.create({ pipe: numStages }, { engine: simulateDevices(numStages) });
+
+describe("loss and gradients are those of the model without a pipeline", () => {
+  test.each(cases)(
+    "by $name with $numMicrobatches microbatches and $numChunks chunks",
+    { timeout: 300_000 },
+    async (schedule) => expectSameGradients(schedule, meshOf(schedule.stages.length)),
+  );
+
+  test("by random schedules", { timeout: 600_000 }, async () => {
+    for (const seed of range(all ? 60 : 3)) {
+      const random = randomNumbers(seed + 1);
+      const numStages = all ? 2 + Math.floor(random() * 3) : 2;
+      const placement = seed % 2 === 0 ? ("loop" as const) : ("v" as const);
+      const layout = { numStages, numChunks: placement === "v" ? 2 : 1 + (seed % 3), placement };
+      await expectSameGradients(randomSchedule(layout, 3, random), meshOf(numStages));
+    }
+  });
+
+  test("with messages that travel while the next action is computed", async () => {
+    for (const name of ["1f1b", "zb-v"] as const) {
+      const schedule = makeSchedule(name, { numStages: 3, numMicrobatches: 4 });
+      await expectSameGradients(schedule, meshOf(3), { options: { overlapSends: true } });
+    }
+  });
+
+  test("beside data and tensor parallelism, with recomputation", async () => {
+    const mesh = Mesh.create({ data: 2, pipe: 2, model: 2 }, { engine: simulateDevices(8) });
+    const split = (x: Tensor) => withShardingConstraint(x, new NamedSharding(mesh, P(null, "model")));
+    const functions = {
+      ...model,
+      stage: remat(
+        (w: { up: Tensor; down: Tensor }, x: Tensor) =>
+          lax.scan(
+            (h: Tensor, own: { up: Tensor; down: Tensor }): [Tensor, null] => [
+              h.add(np.matmul(split(np.tanh(np.matmul(h, own.up))), own.down)),
+              null,
+            ],
+            x,
+            w,
+          )[0],
+      ),
+    };
+    const schedule = makeSchedule("zb-h1", { numStages: 2, numMicrobatches: 4 });
+    await expectSameGradients(schedule, mesh, { functions, options: { batchAxes: ["data"] }, ways: 2 });
+  });
+});
+
+describe("on worker threads", () => {
+  let engine: ThreadsEngine | undefined;
+  beforeAll(() => {
+    engine = createThreadsEngine({ numDevices: 2 });
+  });
+  afterAll(() => engine?.close());
+
+  test.each(["1f1b", "zb-h1", "dualpipev"] as const)("%s gives the same gradients", async (name) => {
+    if (!engine) throw new Error("the engine is not open");
+    const schedule = makeSchedule(name, { numStages: 2, numMicrobatches: 5 });
+    await expectSameGradients(schedule, Mesh.create({ pipe: 2 }, { engine }));
+  });
+});
+
+/** By shape without its first dim, how many rows the buffers have that a step carries from slot to slot. */
+function carriedRows(schedule: PipelineSchedule): Map<string, number> {
+  const numStages = schedule.stages.length;
+  const batch = schedule.numMicrobatches * rows;
+  const step = stepOf(schedule, meshOf(numStages));
+  const program = makeProgram(step)(
+    weightsOf(numStages * schedule.numChunks),
+    np.zeros([batch, 3]),
+    np.zeros([batch, 2]),
+  );
+  const found = new Map<string, number>();
+  forEachEqn(program, (eqn) => {
+    if (eqn.op !== "scan" || !eqn.params.body.eqns.some(({ op }) => op === "cond")) return;
+    for (const { type } of eqn.params.body.inputs.slice(eqn.params.numConsts)) {
+      const [count = 0, ...rest] = type.shape;
+      if (rest.length > 0) found.set(`${rest}`, Math.max(count, found.get(`${rest}`) ?? 0));
+    }
+  });
+  return found;
+}
+
+describe("memory", () => {
+  test("is kept for as many activations as the check counts", () => {
+    for (const name of scheduleNames) {
+      for (const numStages of name === "zb-v" || name === "1f1b" ? [2, 4] : [2]) {
+        const sizes = { numStages, numMicrobatches: 2 * numStages + 1, ...chunksOf(name, 2) };
+        const schedule = makeSchedule(name, sizes);
+        const { activations, postponed } = checkSchedule(schedule);
+        const carried = carriedRows(schedule);
+        // What the second half reads of the forward pass: the layers' inputs and hidden values.
+        expect(carried.get(`2,${rows},${hidden}`), name).toBe(most(activations));
+        expect(most(postponed)).toBeLessThanOrEqual(most(activations));
+      }
+    }
+  });
+});
+
+describe("what does not fit is refused", () => {
+  const schedule = makeSchedule("1f1b", { numStages: 2, numMicrobatches: 4 });
+  const mesh = meshOf(2);
+  const weights = { ...weightsOf(2), stages: placeParts(schedule, weightsOf(2).stages) };
+  const [x, y] = [np.zeros([8, 3]), np.zeros([8, 2])];
+
+  test("a mesh of another size, and axes that it does not have", () => {
+    expect(() => pipelineTrainStep(schedule, model, { mesh: meshOf(4) })).toThrow(
+      'the schedule "1f1b" has 2 stages, the mesh {pipe: 4} has 4 devices along "pipe": make the schedule with numStages 4',
+    );
+    expect(() => pipelineTrainStep(schedule, model, { mesh, batchAxes: ["data"] })).toThrow(
+      'batchAxes names "data", which is no axis of the mesh',
+    );
+  });
+
+  test("weights and rows in the wrong form", () => {
+    const step = pipelineTrainStep(schedule, model, { mesh });
+    expect(() => step({ ...weights, stages: weightsOf(2).stages }, x, y)).toThrow(
+      'the weights of the stages at "down" are [2,2,6,4], but "1f1b" has 1 chunks on 2 stages: give [1,2,…]',
+    );
+    expect(() => step(weights, np.zeros([6, 3]), y)).toThrow(
+      "the 6 rows of the inputs do not split into 4 microbatches (6 / 4 = 1.50): use a multiple of 4",
+    );
+  });
+
+  test("stages that change the stream, and losses that are no numbers", () => {
+    const narrow = { ...model, stage: (_: unknown, h: Tensor) => lax.sliceInDim(h, 0, 2, 1, 1) };
+    expect(() => pipelineTrainStep(schedule, narrow, { mesh })(weights, x, y)).toThrow(
+      "[pipelineTrainStep] stage makes f32[2,2] of f32[2,4]",
+    );
+    const vector = { ...model, last: (w: { head: Tensor }, h: Tensor) => np.matmul(h, w.head) };
+    expect(() => pipelineTrainStep(schedule, vector, { mesh })(weights, x, y)).toThrow(
+      "last must return one float, the mean loss of the microbatch, it returned f32[2,2]",
+    );
+  });
+});
