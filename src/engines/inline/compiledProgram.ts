@@ -95,7 +95,7 @@ export class InlineProgram {
       copy: (target, source, bytes) => memory.copy(target, source, bytes),
       prepareGemm,
       runHostStep: (step, table) => runHostStep(step, table, buffer),
-      status: { words: new Int32Array(2), step: 0, progress: 1 },
+      status: { words: new Int32Array(3), step: 0, progress: 1, loops: 2 },
       now: () => performance.now(),
       tellWaits: () => {},
       wrap: (_, action) => action,

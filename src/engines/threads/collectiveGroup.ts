@@ -1,4 +1,6 @@
-import { at } from "../../ir/shape.js";
+import { at, range } from "../../ir/shape.js";
+import type { Attendance, Visits } from "./attendance.js";
+import { SLEEP } from "./control.js";
 import type { MoveKernels } from "./moveKernels.js";
 import type { Peers } from "./peers.js";
 import { SEVERAL, type Signals } from "./signals.js";
@@ -10,18 +12,22 @@ export const WORDS = {
   source: 2,
   target: 3,
   staged: 4,
+  // Run and sequence number of the last two uses; see `attendance.ts`.
+  stamps: 6,
   // The counts are on another line than what their owner publishes alone.
   readyCount: 16,
   finishedCount: 24,
   stride: 32,
 } as const;
 
-/** The words that the collectives of one loaded program share among its devices. */
+/** The words that the collectives of one loaded program share among its devices, and those of their attendance. */
 export function newCollectiveWords(
   numCollectives: number,
+  numCommunicators: number,
   numPositions: number,
 ): Int32Array<SharedArrayBuffer> {
-  return new Int32Array(new SharedArrayBuffer(4 * WORDS.stride * Math.max(1, numCollectives * numPositions)));
+  const numLines = (numCollectives + numCommunicators) * numPositions;
+  return new Int32Array(new SharedArrayBuffer(4 * WORDS.stride * Math.max(1, numLines)));
 }
 
 /** What a collective needs to know of the device it runs on. */
@@ -37,6 +43,7 @@ export interface CollectiveHost {
   readonly position: number;
   /** The device at every position of the mesh. */
   readonly devices: readonly number[];
+  readonly attendance: Attendance;
 }
 
 /**
@@ -48,18 +55,27 @@ export interface CollectiveHost {
 export class Link {
   readonly me: number;
   readonly members: readonly number[];
+  /** The members whose sources are read, by their index. */
+  reads: readonly number[] = [];
+  readonly visits: Visits;
   private readonly lines: readonly number[];
   private readonly mine: number;
 
   constructor(
     index: number,
     private readonly host: CollectiveHost,
-    group: readonly number[],
+    readonly group: readonly number[],
   ) {
     this.me = group.indexOf(host.position);
     this.members = group.map((position) => at(host.devices, position));
     this.lines = group.map((position) => (index * host.devices.length + position) * WORDS.stride);
     this.mine = at(this.lines, this.me);
+    this.visits = host.attendance.at(index, this);
+  }
+
+  /** A word of a member. */
+  word(member: number, word: number): number {
+    return this.host.words[(this.lines[member] ?? 0) + word] ?? 0;
   }
 
   put(word: number, value: number): void {
@@ -75,9 +91,12 @@ export class Link {
   byPeers(reads: readonly number[], readBy: readonly number[]): Signal {
     const { signals, words } = this.host;
     const [sources, readers] = [reads, readBy].map((list) => list.map((i) => at(this.members, i)));
+    this.reads = reads;
     const awaitPeers = (list: readonly number[], word: number, sequence: number) => {
+      const suspect = word === WORDS.ready ? this.visits.suspect : undefined;
       for (const i of list) {
-        signals.waitForSequence(words, (this.lines[i] ?? 0) + word, sequence, this.members[i] ?? 0);
+        const index = (this.lines[i] ?? 0) + word;
+        signals.waitForSequence(words, index, sequence, this.members[i] ?? 0, SLEEP.forPeer, suspect);
       }
     };
     const tell = (word: number, sequence: number, devices: readonly number[]) => {
@@ -98,12 +117,16 @@ export class Link {
     const { members } = this;
     const size = members.length;
     const line = at(this.lines, 0);
+    this.reads = range(size).filter((i) => i !== this.me);
     const arrive = (word: number, sequence: number) => {
       const count = Atomics.add(words, line + word, 1) + 1;
       if (((count - Math.imul(sequence, size)) | 0) === 0) signals.wake(members);
     };
-    const awaitAll = (word: number, sequence: number) =>
-      signals.waitForSequence(words, line + word, Math.imul(sequence, size), SEVERAL);
+    const awaitAll = (word: number, sequence: number) => {
+      const suspect = word === WORDS.readyCount ? this.visits.suspect : undefined;
+      const total = Math.imul(sequence, size);
+      signals.waitForSequence(words, line + word, total, SEVERAL, SLEEP.forPeer, suspect);
+    };
     return {
       ready: (sequence) => arrive(WORDS.readyCount, sequence),
       awaitReady: (sequence) => awaitAll(WORDS.readyCount, sequence),

@@ -73,6 +73,7 @@ function aloneCollective(work: Work): Collective {
 }
 
 function directCollective(link: Link, work: Work): Collective {
+  const { visits } = link;
   let sequence = 0;
   let target = 0;
   const sources: number[] = [];
@@ -83,10 +84,13 @@ function directCollective(link: Link, work: Work): Collective {
       target = to;
       link.put(WORDS.source, from);
       link.put(WORDS.target, to);
+      visits.come(sequence);
       work.signal.ready(sequence);
+      visits.publish();
     },
     done() {
       work.signal.awaitReady(sequence);
+      visits.meet();
       link.addresses(WORDS.source, sources);
       if (work.shared) {
         link.addresses(WORDS.target, targets);
@@ -96,6 +100,7 @@ function directCollective(link: Link, work: Work): Collective {
       }
       work.signal.finished(sequence);
       work.signal.awaitFinished(sequence);
+      visits.leave();
     },
   };
 }
@@ -109,6 +114,7 @@ function stagedCollective(
 ): Collective {
   const bytes = spec.elements * byteSize(spec.dtype);
   const stride = Math.ceil(bytes / 64) * 64;
+  const { visits } = link;
   let sequence = 0;
   let target = 0;
   const sources: number[] = [];
@@ -120,13 +126,17 @@ function stagedCollective(
       target = to;
       work.signal.awaitFinished((sequence - 2) | 0);
       host.kernels.copy(stagingAddress + (sequence & 1) * stride, from, bytes);
+      visits.come(sequence);
       work.signal.ready(sequence);
+      visits.publish();
     },
     done() {
       work.signal.awaitReady(sequence);
+      visits.meet();
       link.addresses(WORDS.staged + (sequence & 1), sources);
       work.own(sources, target);
       work.signal.finished(sequence);
+      visits.leave();
     },
   };
 }

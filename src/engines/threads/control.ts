@@ -35,6 +35,10 @@ export const WORD = {
   progress: 3 * LINE + 3,
   /** The device this one waits for while its state is `waiting`; −1 for several. */
   waitsFor: 3 * LINE + 4,
+  /** Not 0 when the device met peers that are somewhere else: one more than the kind of groups. */
+  parted: 3 * LINE + 5,
+  /** Odd while the device is in a loop without a fixed end; counts their begins and ends. */
+  loops: 3 * LINE + 6,
 } as const;
 
 /** What a device does; its worker says `gone` when it ends. */

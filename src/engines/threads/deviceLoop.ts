@@ -1,6 +1,8 @@
 import type { GemmStep, HostStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
+import { FlightRecorder } from "../flight/recorder.js";
+import { Attendance } from "./attendance.js";
 import { planStaging, prepareCollective } from "./collectives.js";
 import { ADDRESS_UNIT, COMMAND, CommandReader } from "./commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "./control.js";
@@ -35,6 +37,7 @@ export interface LoopHost {
 /** A program as it lies on one device. */
 interface LoadedProgram {
   readonly runner: StepRunner;
+  readonly attendance: Attendance;
   readonly table: Int32Array;
   /** The slots that inputs and then outputs fill at the start of a run, per argument. */
   readonly argumentSlots: readonly (readonly number[])[];
@@ -60,6 +63,7 @@ class Device {
   private peers: Peers;
   private readonly programs = new Map<number, LoadedProgram>();
   private readonly base: number;
+  private readonly recorder: FlightRecorder;
   private trace: Float64Array | undefined;
 
   constructor(
@@ -74,6 +78,7 @@ class Device {
     this.kernels = instantiateMoveKernels(setup.moveModule, this.memory);
     this.peers = connectPeers(setup.layout, setup.device, this.kernels);
     this.base = deviceBase(setup.device);
+    this.recorder = new FlightRecorder(setup.flight, () => setup.timeOrigin + host.now());
   }
 
   run(): never {
@@ -163,7 +168,9 @@ class Device {
       const address = (command[2 + i] ?? 0) * ADDRESS_UNIT;
       for (const slot of argumentSlots[i] ?? []) table[slot] = address;
     }
+    program.attendance.beginRun();
     program.runner.run(this.trace);
+    program.attendance.endRun();
   }
 
   private load(message: LoadMessage): LoadedProgram {
@@ -177,6 +184,7 @@ class Device {
     });
     this.kernels.touch(addresses.arena, addresses.arenaBytes);
     const staging = planStaging(message.collectives, this.setup.crowded);
+    const attendance = this.attend(message);
     const collectiveHost = {
       signals: this.signals,
       kernels: this.kernels,
@@ -185,6 +193,7 @@ class Device {
       words,
       position,
       devices,
+      attendance,
     };
     const imports = this.host.kernelImports(this.memory);
     const runner = new StepRunner(message.id, message.steps, {
@@ -207,6 +216,7 @@ class Device {
         words: this.setup.control,
         step: this.base + WORD.step,
         progress: this.base + WORD.progress,
+        loops: this.base + WORD.loops,
       },
       now: this.host.now,
       tellWaits: (listener) => {
@@ -214,7 +224,20 @@ class Device {
       },
       wrap: (index, action) => this.host.wrap(message.name, index, action),
     });
-    return { runner, table, argumentSlots: argumentSlotsOf(message) };
+    return { runner, attendance, table, argumentSlots: argumentSlotsOf(message) };
+  }
+
+  private attend({ id, words, position, devices, collectives }: LoadMessage): Attendance {
+    const host = {
+      program: id,
+      words,
+      position,
+      numPositions: devices.length,
+      recorder: this.recorder,
+      parted: (communicator: number) =>
+        void Atomics.store(this.setup.control, this.base + WORD.parted, communicator + 1),
+    };
+    return new Attendance(host, collectives);
   }
 }
 

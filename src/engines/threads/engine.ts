@@ -1,4 +1,4 @@
-import { availableParallelism } from "node:os";
+import { availableParallelism, hostname } from "node:os";
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
@@ -6,12 +6,13 @@ import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
+import type { FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
-import type { FailurePlace } from "../errors.js";
+import { DesyncError, type FailurePlace } from "../errors.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
 import { ADDRESS_UNIT, COMMAND } from "./commands.js";
 import { MAX_THREADS } from "./crew.js";
@@ -22,7 +23,15 @@ import type { Fault } from "./faults.js";
 import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
 import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
 import { buildMoveModule } from "./moveKernels.js";
-import { type LoadedProgram, type LoadTarget, loadProgram, sendProgram, unloadProgram } from "./programs.js";
+import {
+  describeProgram,
+  type LoadedProgram,
+  type LoadTarget,
+  loadProgram,
+  positionsOf,
+  sendProgram,
+  unloadProgram,
+} from "./programs.js";
 import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "./trace.js";
 import { compileWasmModule, enableRelaxedSimd } from "./v8Flags.js";
 import { workerEntry } from "./workerEntry.js";
@@ -142,6 +151,7 @@ export class ThreadsEngine implements Engine {
       entry: workerEntry(),
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       describe: (device, program, step) => this.describe(device, program, step),
+      describeParting: (program, communicator) => this.describeParting(program, communicator),
       scratch: this.memory.devices.map(({ scratch }) => scratch),
       setup: {
         layout: this.memory.layout,
@@ -292,6 +302,18 @@ export class ThreadsEngine implements Engine {
     return this.memoryOf(device, "memoryUsage").usage;
   }
 
+  flightRecording(reason: string): FlightRecording {
+    return {
+      reason,
+      time: Date.now(),
+      engine: this.name,
+      numDevices: this.numDevices,
+      process: { ...this.process, pid: process.pid, host: hostname() },
+      programs: [...this.programs.values()].map(describeProgram),
+      devices: this.pool.recordings(),
+    };
+  }
+
   private startTrace(capacity: number): void {
     const traces = range(this.numDevices).map(() => newTraceBuffer(capacity));
     traces.forEach((buffer, device) => {
@@ -343,6 +365,11 @@ export class ThreadsEngine implements Engine {
     const program = this.programs.get(id);
     const info = program?.steps[step];
     return { device, program: program?.name, step, op: info?.ops.join("+"), source: info?.source?.text };
+  }
+
+  private describeParting(id: number, communicator: number): DesyncError | undefined {
+    const program = this.programs.get(id);
+    return program && new DesyncError(program.name, positionsOf(program, communicator));
   }
 
   private memoryOf(device: number, caller: string): DeviceMemory {

@@ -1,8 +1,9 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { collectiveSpec, handProgram, place } from "../../../test/support/threadsPrograms.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { at, range, tensorType } from "../../ir/shape.js";
-import { DeviceFailedError } from "../errors.js";
+import { DesyncError, DeviceFailedError } from "../errors.js";
+import { findBlame } from "../flight/blame.js";
 import { type TestOptions, ThreadsEngine } from "./engine.js";
 
 const opened: ThreadsEngine[] = [];
@@ -107,29 +108,6 @@ describe("a device that fails", () => {
     expect(results.map((result) => result[4999])).toEqual([3, 3, 3]);
   });
 
-  test("is found when devices wait for something that nobody does", { timeout: 15_000 }, async () => {
-    const engine = open({}, 1500);
-    // Position 0 takes part in a collective that the others never begin.
-    const skipped = handProgram("skipped", [tensorType("int32", [1])], [type], {
-      arenaBytes: 20_000,
-      slots: [{ kind: "arena", offset: 0 }],
-      collectives: program.collectives,
-      infos: program.infos,
-      steps: [{ op: "cond", index: place(0), branches: [[], program.steps.slice(1)], info: 0 }],
-    });
-    const run = engine.load(skipped, { mesh, devices: range(3) });
-    const takesPart = [1, 0, 0].map((flag, device) =>
-      engine.upload(tensorType("int32", [1]), new Int32Array([flag]), device),
-    );
-    const [outputs = []] = run.execute([takesPart]);
-    await expect(engine.download(at(outputs, 0))).rejects.toMatchObject({
-      code: "device-failed",
-      message: expect.stringMatching(
-        /device 0, program "skipped", step 2 \(psum\) at model.ts:4:9: it has waited 1500 ms for (its peers|device \d)/,
-      ),
-    });
-  });
-
   test("cannot happen to an engine that is closed while it works", async () => {
     const engine = open({ faults: [{ device: 0, kind: "hang", program: "train", step: 0 }] });
     const [output] = start(engine);
@@ -140,4 +118,156 @@ describe("a device that fails", () => {
     await closed;
     await engine.close();
   });
+});
+
+/** Each device takes the branch that its input names: none, the sum, the sum twice in other words, or a gather. */
+const branching = handProgram("branching", [tensorType("int32", [1])], [type], {
+  arenaBytes: 80_000,
+  slots: [
+    { kind: "arena", offset: 0 },
+    { kind: "arena", offset: 20_032 },
+  ],
+  collectives: [
+    ...program.collectives,
+    collectiveSpec(mesh, { kind: "allGather", dtype: "float32", axes: ["x"], outer: 1, inner: 1250 }, 2, 3),
+  ],
+  infos: program.infos,
+  steps: [
+    {
+      op: "cond",
+      index: place(0),
+      branches: [
+        [],
+        program.steps.slice(1),
+        [
+          { op: "start", collective: 1, info: 1 },
+          { op: "done", collective: 1, info: 1 },
+        ],
+      ],
+      info: 0,
+    },
+  ],
+});
+
+describe("devices that come to different collectives", () => {
+  /** What one run after the other ends with, when every device takes these branches. */
+  async function endOf(runs: readonly (readonly number[])[]): Promise<unknown> {
+    const engine = open({}, 20_000);
+    const run = engine.load(branching, { mesh, devices: range(3) });
+    const outputs = runs.map((choices) => {
+      const inputs = choices.map((choice, device) =>
+        engine.upload(tensorType("int32", [1]), new Int32Array([choice]), device),
+      );
+      return run.execute([inputs])[0] ?? [];
+    });
+    const results = await Promise.allSettled((outputs.at(-1) ?? []).map((buffer) => engine.download(buffer)));
+    const reasons = results.map((result) => (result.status === "rejected" ? result.reason : "no failure"));
+    // Whoever left the run before has its result.
+    const errors = new Set(reasons.filter((reason) => reason !== "no failure"));
+    expect(errors.size).toBeLessThan(2);
+    const [error] = errors;
+    if (error !== undefined) expect(() => run.execute([[]])).toThrow(DesyncError);
+    return error;
+  }
+
+  test("are no failure when all of them decide alike", async () => {
+    expect(
+      await endOf([
+        [1, 1, 1],
+        [0, 0, 0],
+        [2, 2, 2],
+        [1, 1, 1],
+      ]),
+    ).toBeUndefined();
+  });
+
+  test.each([
+    [
+      "one leaves a sum out",
+      [
+        [1, 1, 1],
+        [1, 0, 1],
+      ],
+      /device 1 +run 2 +collective 0 +(has come|was its last)/,
+    ],
+    [
+      "one makes up for it in the next run",
+      [
+        [1, 0, 1],
+        [1, 1, 1],
+        [1, 1, 1],
+      ],
+      /run 1 +collective 1 +allReduce/,
+    ],
+    ["one gathers what others sum", [[1, 1, 2]], /device 2 +run 1 +collective 1 +allGather/],
+  ] as const)(
+    "end everywhere with one error that says where each is, when %s",
+    { timeout: 15_000 },
+    async (_, runs, table) => {
+      const began = performance.now();
+      const error = await endOf(runs);
+      expect(error).toBeInstanceOf(DesyncError);
+      expect(String(error)).toMatch(table);
+      expect(String(error)).toContain('the devices of program "branching" came to different collectives');
+      // A sleeper looks again by itself after a second.
+      expect(performance.now() - began).toBeLessThan(10_000);
+    },
+  );
+
+  test("leave a recording that names the one that left", { timeout: 15_000 }, async () => {
+    await endOf([
+      [1, 1, 1],
+      [1, 1, 0],
+    ]);
+    const recording = at(opened, opened.length - 1).flightRecording("a test");
+    expect(findBlame([recording])).toMatchObject({ devices: [2] });
+    expect(
+      recording.devices.map(({ records }) => records.filter(({ kind }) => kind === "run").length),
+    ).toEqual([2, 2, 2]);
+  });
+});
+
+/** A loop whose condition is its input, which nothing changes. */
+const endless = handProgram("endless", [tensorType("int32", [1])], [tensorType("int32", [1])], {
+  slots: [{ kind: "dynamic" }],
+  infos: [{ ops: ["while"], source: { text: "model.ts:7:1" }, flops: 0, bytes: 0 }],
+  steps: [
+    {
+      op: "while",
+      sets: [{ slot: 2, from: place(0) }],
+      condition: [{ op: "copy", source: place(0), target: place(1), bytes: 4, info: 0 }],
+      predicate: place(2),
+      body: [{ op: "copy", source: place(0), target: place(1), bytes: 4, info: 0 }],
+      swaps: [],
+      info: 0,
+    },
+  ],
+});
+
+test("a loop that never ends is reported after the deadline", {
+  timeout: 15_000,
+}, async () => {
+  const engine = open({}, 2500);
+  const run = engine.load(endless, { mesh, devices: range(3) });
+  const flags = [0, 1, 0].map((flag, device) =>
+    engine.upload(tensorType("int32", [1]), new Int32Array([flag]), device),
+  );
+  const [outputs = []] = run.execute([flags]);
+  await expect(engine.download(at(outputs, 1))).rejects.toMatchObject({
+    code: "device-failed",
+    message: expect.stringMatching(/device 1, program "endless", .*its whileLoop has not ended for 2500 ms/),
+  });
+});
+
+test("a device that is slow is warned of before it counts as failed", { timeout: 15_000 }, async () => {
+  const emit = vi.spyOn(process, "emitWarning").mockImplementation(() => {});
+  const engine = open({ faults: [{ device: 1, kind: "hang", program: "train", step: 1 }] }, 2500);
+  await failuresOf(engine);
+  const warned = emit.mock.calls;
+  emit.mockRestore();
+  expect(warned.map(([text]) => text)).toEqual([
+    expect.stringMatching(
+      /^\[engine\] device 1, program "train", step 1 \(psum\) at model.ts:4:9: it has made no progress for [\d.]+ s; after 2.5 s it counts as failed/,
+    ),
+  ]);
 });

@@ -9,6 +9,8 @@ export interface WorkerSetup {
   readonly device: number;
   readonly control: Int32Array;
   readonly commands: Int32Array;
+  /** The ring of the device's flight recorder. */
+  readonly flight: Float64Array;
   readonly layout: MemoryLayout;
   readonly moveModule: WebAssembly.Module;
   /** Where the device has its scratch memory; see `scratch.ts`. */

@@ -5,8 +5,12 @@ import { forEachStep } from "../../compiler/stepTree.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
+import type { FlightProgram } from "../../ir/flight.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
+import type { DevicePosition } from "../errors.js";
+import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
+import { communicatorsOf, readPlaces } from "./attendance.js";
 import { newCollectiveWords } from "./collectiveGroup.js";
 import { planStaging } from "./collectives.js";
 import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
@@ -32,6 +36,8 @@ export interface LoadedProgram {
   readonly modules: LoadMessage["modules"];
   /** Whether it has steps that the threads of a device share. */
   readonly isShared: boolean;
+  /** The words that its collectives share since it was last sent. */
+  words: Int32Array;
 }
 
 /** What messages and traces say of a step. */
@@ -81,7 +87,8 @@ export function loadProgram(
   );
   const steps = describeSteps(compiled);
   const isShared = hasSharedSteps(compiled.steps);
-  const loaded = { id, name, compiled, devices, steps, allocations, modules, isShared };
+  const words = new Int32Array();
+  const loaded = { id, name, compiled, devices, steps, allocations, modules, isShared, words };
   sendProgram(loaded, target);
   return loaded;
 }
@@ -94,7 +101,9 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
     gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
   }
   const bytes = programBytes(compiled, crowded);
-  const words = newCollectiveWords(compiled.collectives.length, devices.length);
+  const { count } = communicatorsOf(compiled.collectives);
+  const words = newCollectiveWords(compiled.collectives.length, count, devices.length);
+  loaded.words = words;
   const sending = ++numSent;
   devices.forEach((device, position) => {
     if (isShared) {
@@ -168,6 +177,30 @@ function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
     described.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
   });
   return described;
+}
+
+/** A program as flight recordings name it. */
+export function describeProgram({ id, name, compiled, devices }: LoadedProgram): FlightProgram {
+  const collectives = compiled.collectives.map((spec) => ({
+    text: collectiveText(spec),
+    fingerprint: fingerprintOf(spec),
+    groups: spec.groups.map((group) => group.map((position) => at(devices, position))),
+    source: compiled.infos[spec.info]?.source?.text ?? null,
+  }));
+  return { id, name, collectives };
+}
+
+/** Where every device of a program is among the collectives of one kind of groups. */
+export function positionsOf(loaded: LoadedProgram, communicator: number): DevicePosition[] {
+  const { collectives } = describeProgram(loaded);
+  const places = readPlaces(loaded.words, collectives.length, communicator, loaded.devices.length);
+  return places.map(({ run, count, fingerprint, hasLeft }, position) => {
+    const device = at(loaded.devices, position);
+    if (hasLeft) return { device, run, sequence: count, what: "was its last: it has left the run" };
+    if (count === 0) return { device, run, sequence: 0, what: "has come to none yet" };
+    const found = collectives.find((one) => one.fingerprint === fingerprint);
+    return { device, run, sequence: count, what: found?.text ?? "", source: found?.source ?? undefined };
+  });
 }
 
 /** Memory for constants and tables, and for intermediate values, on every device or on none. */

@@ -54,26 +54,38 @@ export class Signals {
     this.waitsFor = base + WORD.waitsFor;
   }
 
-  /** Waits until `words[index]` has reached `sequence`, counting around; `peer` is named if that never happens. */
+  /**
+   * Waits until `words[index]` has reached `sequence`, counting around; `peer` is named if that never happens.
+   *
+   * @param suspect called before each sleep; it may throw when there is nothing to wait for
+   */
   waitForSequence(
     words: Int32Array,
     index: number,
     sequence: number,
     peer: number,
     sleep: Sleep = SLEEP.forPeer,
+    suspect?: () => void,
   ): void {
     if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
     const { listener } = this;
     if (listener === undefined) {
-      this.wait(words, index, sequence, peer, sleep);
+      this.wait(words, index, sequence, peer, sleep, suspect);
     } else {
       const begin = listener.now();
-      this.wait(words, index, sequence, peer, sleep);
+      this.wait(words, index, sequence, peer, sleep, suspect);
       listener.waited(begin, listener.now());
     }
   }
 
-  private wait(words: Int32Array, index: number, sequence: number, peer: number, sleep: Sleep): void {
+  private wait(
+    words: Int32Array,
+    index: number,
+    sequence: number,
+    peer: number,
+    sleep: Sleep,
+    suspect?: () => void,
+  ): void {
     for (let i = 0; i < this.spins; i++) {
       if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
     }
@@ -85,6 +97,7 @@ export class Signals {
       Atomics.store(control, this.sleeps, sleep);
       if (((Atomics.load(words, index) - sequence) | 0) >= 0) break;
       this.throwIfAborted();
+      suspect?.();
       Atomics.wait(control, this.doorbell, bell, LONGEST_SLEEP_MS);
     }
     Atomics.store(control, this.sleeps, SLEEP.awake);

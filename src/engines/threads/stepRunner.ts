@@ -36,7 +36,12 @@ export interface StepHost {
   readonly shared?: { readonly crew: Crew; readonly sending: number } | undefined;
   runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
   /** Where the number of the running step is published. */
-  readonly status: { readonly words: Int32Array; readonly step: number; readonly progress: number };
+  readonly status: {
+    readonly words: Int32Array;
+    readonly step: number;
+    readonly progress: number;
+    readonly loops: number;
+  };
   /** Milliseconds since the main thread's origin of time. */
   now(): number;
   /** Says who is told of waits for peers; nobody with `undefined`. */
@@ -96,6 +101,8 @@ export class StepRunner {
   private readonly actions: readonly Action[];
   private numSteps = 0;
   private progress = 0;
+  /** How many loops without a fixed end are around the running step. */
+  private depth = 0;
   private trace: Float64Array | undefined;
   private readonly bytes: Uint8Array;
   private readonly words: Int32Array;
@@ -285,13 +292,21 @@ export class StepRunner {
     const actions = this.prepareList(body);
     return () => {
       for (const { slot, from } of sets) table[slot] = this.address(from);
+      if (this.depth++ === 0) this.countLoop();
       for (let i = 0; ; i++) {
         this.runList(conditionActions);
-        if (this.bytes[this.address(predicate)] === 0) return;
+        if (this.bytes[this.address(predicate)] === 0) break;
         this.runIteration(index, i, actions);
         this.swap(swaps);
       }
+      if (--this.depth === 0) this.countLoop();
     };
+  }
+
+  /** Tells that an outermost loop without a fixed end begins or ends. */
+  private countLoop(): void {
+    const { words, loops } = this.host.status;
+    words[loops] = (words[loops] ?? 0) + 1;
   }
 
   private prepareCond({ index, branches }: CondStep): () => void {

@@ -1,7 +1,9 @@
 import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
 import { DisposedError, type ShardwiseError } from "../../ir/errors.js";
+import type { FlightDevice, FlightState } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
-import { DeviceFailedError, type FailurePlace } from "../errors.js";
+import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js";
+import { newFlightRing, readFlightRing } from "../flight/recorder.js";
 import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
 import { abortAll, deviceBase, EVENTS, newControl, STATE, WORD } from "./control.js";
 import { type CrewMemory, newCrewMemory } from "./crew.js";
@@ -19,7 +21,10 @@ const MAX_BEHIND = 256;
 const LOOK_MS = 20;
 
 /** What the pool gives every worker besides its own words. */
-export type SharedSetup = Omit<WorkerSetup, "device" | "control" | "commands" | "scratch" | "crew">;
+export type SharedSetup = Omit<
+  WorkerSetup,
+  "device" | "control" | "commands" | "scratch" | "crew" | "flight"
+>;
 
 /** How a pool of workers is made. */
 export interface PoolOptions {
@@ -32,6 +37,8 @@ export interface PoolOptions {
   readonly deadlineMs: number;
   /** Names the program and the step that a device works on. */
   readonly describe: (device: number, program: number, step: number) => FailurePlace;
+  /** Says where all devices are that share a program, when some are somewhere else than others. */
+  readonly describeParting: (program: number, communicator: number) => ShardwiseError | undefined;
 }
 
 interface Waiter {
@@ -67,6 +74,8 @@ interface Member {
   /** What the device shares with its helpers, which start when there is something to help with. */
   readonly crew: CrewMemory | undefined;
   helpers: readonly Helper[];
+  /** The ring of its flight recorder. */
+  readonly flight: Float64Array;
   /** Numbers of commands count from 1. */
   sent: number;
   completed: number;
@@ -90,9 +99,10 @@ export class WorkerPool {
   constructor(private readonly options: PoolOptions) {
     this.control = newControl(options.numDevices);
     this.members = range(options.numDevices).map((device) => this.start(device));
-    this.watchdog = new Watchdog(this.control, options.deadlineMs, (device, reason) =>
-      this.fail(device, reason),
-    );
+    this.watchdog = new Watchdog(this.control, options.deadlineMs, {
+      fail: (device, reason) => this.fail(device, reason),
+      warn: (device, text) => this.warn(device, text),
+    });
   }
 
   /** Why nothing can be run any more: a failed device, or because the engine is closed. */
@@ -197,6 +207,7 @@ export class WorkerPool {
 
   private start(device: number): Member {
     const commands = newCommandRing();
+    const flight = newFlightRing();
     const { port1, port2 } = new MessageChannel();
     const { setup: shared, scratch } = this.options;
     const crew = shared.threads > 1 ? newCrewMemory(shared.crowded) : undefined;
@@ -207,6 +218,7 @@ export class WorkerPool {
       control: this.control,
       commands,
       scratch: at(scratch, device),
+      flight,
     };
     const worker = new Worker(this.options.entry, {
       workerData: { role: "device", setup, port: port2 },
@@ -231,7 +243,18 @@ export class WorkerPool {
       });
     });
     const writer = new CommandWriter(this.control, commands, device);
-    return { worker, port: port1, writer, exited, crew, helpers: [], sent: 0, completed: 0, waiters: [] };
+    return {
+      worker,
+      port: port1,
+      writer,
+      exited,
+      crew,
+      flight,
+      helpers: [],
+      sent: 0,
+      completed: 0,
+      waiters: [],
+    };
   }
 
   private startHelper(device: number, index: number, setup: HelperSetup): Helper {
@@ -309,17 +332,48 @@ export class WorkerPool {
     for (const { action } of due) action();
   }
 
+  /** What each device did last, also when it is gone. */
+  recordings(): FlightDevice[] {
+    return this.members.map(({ flight }, device) => {
+      const state = stateNames[this.stateOf(device)] ?? "gone";
+      const { program } = this.placeOf(device);
+      const place = program === undefined ? null : formatPlace(this.placeOf(device));
+      return { device, state, place, records: readFlightRing(flight) };
+    });
+  }
+
   private fail(device: number, reason: string, cause?: unknown): void {
     if (this.ended) return;
+    const parting = this.findParting();
+    if (parting) {
+      this.end(parting);
+      return;
+    }
+    const starting = this.stateOf(device) === STATE.starting;
+    const what = starting ? `${reason} while it started` : reason;
+    this.end(new DeviceFailedError(this.placeOf(device), what, cause === undefined ? undefined : { cause }));
+  }
+
+  private warn(device: number, text: string): void {
+    process.emitWarning(`[engine] ${formatPlace(this.placeOf(device))}: ${text}`, "ShardwiseWarning");
+  }
+
+  private placeOf(device: number): FailurePlace {
     const base = deviceBase(device);
     const program = Atomics.load(this.control, base + WORD.program);
-    const starting = this.stateOf(device) === STATE.starting;
-    const place =
-      program === 0
-        ? { device }
-        : this.options.describe(device, program, Atomics.load(this.control, base + WORD.step));
-    const what = starting ? `${reason} while it started` : reason;
-    this.end(new DeviceFailedError(place, what, cause === undefined ? undefined : { cause }));
+    if (program === 0) return { device };
+    return this.options.describe(device, program, Atomics.load(this.control, base + WORD.step));
+  }
+
+  /** The error of devices that are at different places, if that is why one of them ended. */
+  private findParting(): ShardwiseError | undefined {
+    for (const [device] of this.members.entries()) {
+      const base = deviceBase(device);
+      const parted = Atomics.load(this.control, base + WORD.parted);
+      const program = Atomics.load(this.control, base + WORD.program);
+      if (parted > 0) return this.options.describeParting(program, parted - 1);
+    }
+    return undefined;
   }
 
   private stateOf(device: number): number {
@@ -343,6 +397,9 @@ export class WorkerPool {
     }
   }
 }
+
+/** The states of {@link STATE} as recordings name them. */
+const stateNames: readonly FlightState[] = ["starting", "idle", "running", "waiting", "gone"];
 
 function describeError(cause: unknown): string {
   return cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
