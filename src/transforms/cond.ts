@@ -7,7 +7,7 @@ import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, type TracedTree, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { shareCaptures } from "./closure.js";
-import { markInputs, markOutputs } from "./varyingTypes.js";
+import { checkMeetings, markInputs, markOutputs } from "./varyingTypes.js";
 
 /**
  * One of two functions of the same operands, chosen by a bool scalar when the program runs.
@@ -65,6 +65,13 @@ function choose<A extends readonly unknown[], R>(
   const types = flat.tensors.map(mark);
   const traced = branches.map((branch) => traceTree(branch, flat.structure, types, caller));
   const first = at(traced, 0);
+  const decider = caller === "cond" ? "predicate" : "index";
+  checkMeetings(
+    index.type,
+    traced.map(({ program }) => program),
+    caller,
+    decider,
+  );
   traced.forEach((other, i) => {
     checkSameResults(first, other, i, caller);
   });

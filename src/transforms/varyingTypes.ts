@@ -1,7 +1,9 @@
+import { ShardingError } from "../ir/errors.js";
 import type { MeshAxis } from "../ir/mesh.js";
-import type { Program } from "../ir/program.js";
+import { isCollectiveEqn } from "../ir/opFacts.js";
+import { forEachEqn, type Program } from "../ir/program.js";
 import { at, type TensorType } from "../ir/shape.js";
-import { joinAxes, missingAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
+import { joinAxes, missingAxes, varies, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -13,6 +15,30 @@ import type { Tensor } from "../trace/tensor.js";
 export function likeItsValue(ct: Tensor, type: TensorType): Tensor {
   const marked = ops.pvary(ct, varyingAxes(type));
   return ops.psum(marked, missingAxes(varyingAxes(type), varyingAxes(marked.type)));
+}
+
+/**
+ * Throws when devices that decide differently would have to meet: what is run in some of them alone communicates
+ * over an axis along which the decision differs.
+ */
+export function checkMeetings(
+  decision: TensorType,
+  programs: readonly Program[],
+  caller: string,
+  what: string,
+): void {
+  for (const program of programs) {
+    forEachEqn(program, (eqn) => {
+      if (!isCollectiveEqn(eqn)) return;
+      const shared = eqn.params.axes.find(({ name }) => varies(decision, name));
+      if (shared === undefined) return;
+      const where = eqn.source ? ` at ${eqn.source.text}` : "";
+      throw new ShardingError(
+        `[${caller}] the ${what} differs along axis "${shared.name}", over which ${eqn.op}${where} communicates: devices that decide differently would never meet there; decide alike, for example with lax.pmax(${what}, "${shared.name}"), or communicate outside`,
+        "replication",
+      );
+    });
+  }
 }
 
 /** The program for inputs that differ along further axes. */

@@ -8,7 +8,7 @@ import { Tensor } from "../trace/tensor.js";
 import { flattenArgs, type TracedTree, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { checkTypes, scan } from "./scan.js";
-import { markOutputs, settleCarry } from "./varyingTypes.js";
+import { checkMeetings, markOutputs, settleCarry } from "./varyingTypes.js";
 
 /**
  * Repeats a function of a carried value while a condition on it holds. The number of iterations is known
@@ -27,6 +27,7 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
     },
   );
   const { test, step } = traced;
+  checkMeetings(at(test.program.outputs, 0).type, [test.program, step.program], "whileLoop", "condition");
   const params = {
     condition: test.program,
     body: markOutputs(step.program, types.map(varyingAxes)),

@@ -239,3 +239,62 @@ describe("values know along which axes they differ", () => {
     );
   });
 });
+
+describe("a decision that differs from device to device", () => {
+  const own = (v: Tensor) => np.sum(v).gt(5);
+  const total = (v: Tensor) => lax.psum(v, "i");
+  const mesh = Mesh.create({ i: 4 }, { engine: hostEngine });
+  const x = np.arange(1, 9).astype("float32");
+  const run = (inside: (v: Tensor) => Tensor) => () =>
+    shardMap(inside, { mesh, inSpecs: P("i"), outSpecs: P("i") })(x);
+
+  test.each([
+    ["cond", run((v) => lax.cond(own(v), total, (u: Tensor) => u, v)), "predicate"],
+    [
+      "cond",
+      run((v) =>
+        lax.cond(
+          lax.axisIndex("i").eq(0),
+          (u: Tensor) => jit(total)(u),
+          (u: Tensor) => u,
+          v,
+        ),
+      ),
+      "predicate",
+    ],
+    ["switchCase", run((v) => lax.switchCase(lax.axisIndex("i"), [(u: Tensor) => u, total], v)), "index"],
+    ["whileLoop", run((v) => lax.whileLoop((u: Tensor) => np.sum(u).lt(50), total, v)), "condition"],
+    [
+      "whileLoop",
+      run((v) =>
+        lax.whileLoop(
+          (u: Tensor) => np.sum(total(u)).lt(50).and(own(u)),
+          (u: Tensor) => u.mul(2),
+          v,
+        ),
+      ),
+      "condition",
+    ],
+  ])("cannot stand before a collective along the same axis: %s %#", (op, act, what) => {
+    expect(act).toThrow(
+      new RegExp(
+        `^\\[${op}\\] the ${what} differs along axis "i", over which psum at .*varying.test.ts:\\d+:\\d+\\)? communicates`,
+      ),
+    );
+  });
+
+  test("may stand before one along another axis, and before any once all agree", async () => {
+    const agreed = (v: Tensor) => lax.cond(lax.pmax(own(v), "i"), total, (u: Tensor) => u, v);
+    await expectClose(run(agreed)(), [16, 20, 16, 20, 16, 20, 16, 20]);
+    const square = Mesh.create({ i: 2, s: 2 }, { engine: hostEngine });
+    const across = (v: Tensor) =>
+      lax.cond(
+        lax.axisIndex("i").eq(0),
+        (u: Tensor) => lax.psum(u, "s"),
+        (u: Tensor) => u.mul(2),
+        v,
+      );
+    const split = shardMap(across, { mesh: square, inSpecs: P("i"), outSpecs: P("i") });
+    await expectClose(split(np.array([1, 2])), [2, 4]);
+  });
+});

@@ -8,6 +8,7 @@ import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
 import { parseManifest } from "./checkpointManifest.js";
 import { FileError } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
+import { seal } from "./seal.js";
 
 let root: string;
 beforeEach(async () => {
@@ -370,15 +371,70 @@ describe("a damaged checkpoint", () => {
       bytes[position] = (bytes[position] ?? 0) ^ 0x10;
       await writeFile(file, bytes);
       const checkpoint = await openCheckpoint(folder);
-      await expect(checkpoint.restoreTree()).rejects.toThrow(/the file is damaged: its SHA-256 is/);
+      await expect(checkpoint.restoreTree()).rejects.toThrow(
+        /safetensors, byte 0: the file is damaged between here and byte \d+: its SHA-256 is/,
+      );
     }
+  });
+
+  test("says in which piece of a large file the damage is", async () => {
+    const checkpoints = openCheckpoints(root);
+    const { folder } = await (await checkpoints.save(1, { x: np.zeros([700_000]) })).committed;
+    const file = join(folder, "tensors-00001-of-00001.safetensors");
+    const bytes = await readFile(file);
+    bytes[2_300_000] = 1;
+    await writeFile(file, bytes);
+    await expect((await openCheckpoint(folder)).verify()).rejects.toMatchObject({
+      file,
+      offset: 2 * 2 ** 20,
+      message: expect.stringContaining(`between here and byte ${bytes.length}`),
+    });
+  });
+
+  test("is recognised by any bit of its manifest, with the place of it", async () => {
+    const { folder } = await saved(1);
+    const good = await readFile(join(folder, "manifest.json"));
+    expect(parseManifest(good, "m").step).toBe(1);
+    const sealAt = good.lastIndexOf('"seal"');
+    for (let bit = 0; bit < 8 * good.length; bit++) {
+      const bytes = Buffer.from(good);
+      const position = bit >> 3;
+      bytes[position] = (bytes[position] ?? 0) ^ (1 << (bit & 7));
+      let thrown: unknown;
+      try {
+        parseManifest(bytes, "m");
+      } catch (error) {
+        thrown = error;
+      }
+      if (!(thrown instanceof FileError)) throw new Error(`bit ${bit} was not noticed: ${thrown}`);
+      if (position < sealAt - 4 && Math.abs(thrown.offset - position) > 512)
+        throw new Error(`bit ${bit}, byte ${position}: ${thrown.message}`);
+    }
+  });
+
+  test("of the version before, whose manifest has no seal, is read", async () => {
+    const { folder } = await saved(1);
+    const path = join(folder, "manifest.json");
+    const { seal, files, ...rest } = JSON.parse(await readFile(path, "utf8"));
+    expect(seal).toMatch(/^[0-9a-f]+$/);
+    const plain = files.map(({ name, bytes, sha256 }: Record<string, unknown>) => ({ name, bytes, sha256 }));
+    const write = (version: number) =>
+      writeFile(path, `${JSON.stringify({ ...rest, version, files: plain }, null, 1)}\n`);
+    await write(1);
+    expect(await bitsOf(await (await openCheckpoint(folder)).restoreTree())).toEqual(
+      await bitsOf(stateAt(1)),
+    );
+    await write(2);
+    await expect(openCheckpoint(folder)).rejects.toThrow("seal must be the last field");
   });
 
   test("is recognised when files do not match although their checksums do", async () => {
     const { folder } = await saved(1);
     const path = join(folder, "manifest.json");
-    const text = await readFile(path, "utf8");
-    await writeFile(path, text.replaceAll('"bfloat16"', '"float16"'));
+    const { seal: _, ...rest } = JSON.parse(
+      (await readFile(path, "utf8")).replaceAll('"bfloat16"', '"float16"'),
+    );
+    await writeFile(path, seal(`${JSON.stringify(rest, null, 1)}\n`));
     await expect((await openCheckpoint(folder)).restoreTree()).rejects.toThrow(
       'tensor "params/bias" is BF16[4], but the manifest says float16[4]',
     );
@@ -406,16 +462,23 @@ describe("a hostile manifest", () => {
     leaves: [{ path: "x", dtype: "float32", shape: [2], spec: [], file: 0 }],
     files: [{ name: "tensors-00001-of-00001.safetensors", bytes: 80, sha256: "0".repeat(64) }],
   };
+  const readText = (text: string) => parseManifest(new TextEncoder().encode(text), "m.json");
+  const read = (manifest: object) => readText(JSON.stringify(manifest));
   const leaf = good.leaves[0];
   const file = good.files[0];
 
   test("is read when nothing is wrong with it", () => {
-    expect(parseManifest(JSON.stringify(good), "m").step).toBe(1);
+    expect(read(good).step).toBe(1);
   });
 
   test.each([
     ["another format", { format: "other" }, 'format must be "shardwise-checkpoint", got "other"'],
-    ["another version", { version: 2 }, "version must be 1; another release wrote this file, got 2"],
+    [
+      "another version",
+      { version: 3 },
+      "version must be from 1 to 2; another release wrote this file, got 3",
+    ],
+    ["no seal", { version: 2 }, "seal must be the last field, with the checksum of all others, got nothing"],
     ["a negative step", { step: -1 }, "step must be a whole number of at least 0, got -1"],
     [
       "a path out of the folder",
@@ -450,20 +513,20 @@ describe("a hostile manifest", () => {
     ["something else as tree", { tree: "x" }, 'tree must be an object, got "x"'],
     ["a mesh of text", { mesh: "big" }, 'mesh must be a list, got "big"'],
   ])("with %s is refused", (_name, change, message) => {
-    const read = () => parseManifest(JSON.stringify({ ...good, ...change }), "m.json");
-    expect(read).toThrow(FileError);
-    expect(read).toThrow(message);
+    const act = () => read({ ...good, ...change });
+    expect(act).toThrow(FileError);
+    expect(act).toThrow(message);
   });
 
   test.each([300, 100_000])("with a tree of %i levels is refused", (depth) => {
     const deep = `${'{"list":['.repeat(depth)}0${"]}".repeat(depth)}`;
     const text = JSON.stringify({ ...good, tree: "deep" }).replace('"deep"', deep);
-    expect(() => parseManifest(text, "m.json")).toThrow("tree must be at most 200 levels deep");
+    expect(() => readText(text)).toThrow("tree must be at most 200 levels deep");
   });
 
   test("that is no JSON is refused with the place", () => {
     const text = JSON.stringify(good);
-    expect(() => parseManifest(`${text.slice(0, 33)}#${text.slice(33)}`, "m.json")).toThrow(
+    expect(() => readText(`${text.slice(0, 33)}#${text.slice(33)}`)).toThrow(
       "[checkpoint] m.json, byte 33: not JSON",
     );
   });

@@ -8,7 +8,7 @@
  * ```
  */
 import { createHash } from "node:crypto";
-import { open } from "node:fs/promises";
+import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { ValueError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
@@ -19,6 +19,7 @@ import {
   type Json,
   loadTree,
   type Manifest,
+  type ManifestFile,
   manifestFormat,
   manifestName,
   manifestVersion,
@@ -31,6 +32,7 @@ import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
 import { checkFit } from "./fit.js";
 import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
+import { firstDifference, PieceHasher } from "./seal.js";
 import { download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
 /** What is saved besides the tensors; all of it must be JSON. */
@@ -136,7 +138,7 @@ export class Checkpoint {
 
   private async verifyFile(file: number): Promise<void> {
     const listed = this.manifest.files[file];
-    if (listed) await checkHash(join(this.folder, listed.name), listed.bytes, listed.sha256);
+    if (listed) await checkHash(join(this.folder, listed.name), listed);
   }
 
   private fileName(file: number): string {
@@ -173,7 +175,7 @@ export async function openCheckpoint(
   if (bytes > maxManifestBytes) {
     throw new FileError("checkpoint", path, 0, `the ${bytes} bytes are over the limit ${maxManifestBytes}`);
   }
-  const manifest = parseManifest(await readText(path), path);
+  const manifest = parseManifest(await readFile(path), path);
   for (const file of manifest.files) {
     const name = join(folder, file.name);
     const size = await files.size(name);
@@ -335,34 +337,33 @@ async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtr
   };
 }
 
-async function readText(path: string): Promise<string> {
-  const handle = await open(path, "r");
-  try {
-    return await handle.readFile("utf8");
-  } finally {
-    await handle.close();
-  }
-}
-
-async function checkHash(path: string, bytes: number, sha256: string): Promise<void> {
-  const hash = createHash("sha256");
+/** Calls `take` with all bytes of a file, portion by portion. */
+async function readPortions(path: string, bytes: number, take: (portion: Uint8Array) => void): Promise<void> {
   const handle = await open(path, "r").catch((cause: unknown) => {
     throw new FileError("checkpoint", path, 0, `the file cannot be opened (${reasonOf(cause)})`, { cause });
   });
   try {
-    const piece = new Uint8Array(Math.min(bytes, 2 ** 22));
+    const portion = new Uint8Array(Math.min(bytes, 2 ** 22));
     for (let done = 0; done < bytes; ) {
-      const { bytesRead } = await handle.read(piece, 0, Math.min(piece.length, bytes - done), done);
+      const { bytesRead } = await handle.read(portion, 0, Math.min(portion.length, bytes - done), done);
       if (bytesRead === 0) throw new FileError("checkpoint", path, done, "the file ended while it was read");
-      hash.update(piece.subarray(0, bytesRead));
+      take(portion.subarray(0, bytesRead));
       done += bytesRead;
     }
   } finally {
     await handle.close();
   }
+}
+
+async function checkHash(path: string, { bytes, sha256, pieces }: ManifestFile): Promise<void> {
+  const hash = createHash("sha256");
+  await readPortions(path, bytes, (portion) => hash.update(portion));
   const got = hash.digest("hex");
-  if (got !== sha256) {
-    const rule = `the file is damaged: its SHA-256 is ${got}, but the manifest says ${sha256}; load an older checkpoint`;
-    throw new FileError("checkpoint", path, 0, rule);
-  }
+  if (got === sha256) return;
+  const hasher = new PieceHasher();
+  await readPortions(path, bytes, (portion) => hasher.update(portion));
+  const place = firstDifference(pieces, hasher.digest());
+  const where = place ? ` between here and byte ${Math.min(place.end, bytes)}` : "";
+  const rule = `the file is damaged${where}: its SHA-256 is ${got}, but the manifest says ${sha256}; load an older checkpoint`;
+  throw new FileError("checkpoint", path, place?.start ?? 0, rule);
 }

@@ -7,6 +7,7 @@ import { type DimNames, Partitioned } from "../../nn/partitioned.js";
 import * as tree from "../../trace/tree.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { isObject, type JsonObject } from "./json.js";
+import { checkSeal, seal } from "./seal.js";
 
 /** What can be written as JSON. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json };
@@ -16,6 +17,8 @@ export interface ManifestFile {
   readonly name: string;
   readonly bytes: number;
   readonly sha256: string;
+  /** The checksums of its pieces, from which the place of damage is found; none in files of version 1. */
+  readonly pieces: string;
 }
 
 /** A tensor: whole, whatever mesh it was saved from. */
@@ -40,7 +43,7 @@ export type StoredTree =
 /** The content of `manifest.json`. */
 export interface Manifest {
   readonly format: typeof manifestFormat;
-  readonly version: typeof manifestVersion;
+  readonly version: number;
   readonly step: number;
   readonly mesh: readonly MeshAxis[] | null;
   readonly rng: Json;
@@ -53,8 +56,8 @@ export interface Manifest {
 
 /** How a manifest says what it is. */
 export const manifestFormat = "shardwise-checkpoint";
-/** The version of the format that is written and read. */
-export const manifestVersion = 1;
+/** The version of the format that is written; version 1, which has no checksum of the manifest, is read too. */
+export const manifestVersion = 2;
 /** The file name of the manifest. */
 export const manifestName = "manifest.json";
 
@@ -96,13 +99,15 @@ export function loadTree(stored: StoredTree, leaves: readonly unknown[]): unknow
   return new Partitioned(loadTree(stored.value, leaves), stored.partitioned);
 }
 
-/** The text of a manifest. */
-export function formatManifest(manifest: Manifest): string {
-  return `${JSON.stringify(manifest, null, 1)}\n`;
+/** The bytes of a manifest; its last field is a seal over all others. */
+export function formatManifest(manifest: Manifest): Uint8Array {
+  return seal(`${JSON.stringify(manifest, null, 1)}\n`);
 }
 
-/** Reads the text of a manifest. @param file the name used in error messages */
-export function parseManifest(text: string, file: string): Manifest {
+/** Reads a manifest. @param file the name used in error messages */
+export function parseManifest(bytes: Uint8Array, file: string): Manifest {
+  const isSealed = checkSeal(bytes, file);
+  const text = new TextDecoder().decode(bytes);
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -118,28 +123,30 @@ export function parseManifest(text: string, file: string): Manifest {
       },
     );
   }
-  return new ManifestReader(file).read(value);
+  return new ManifestReader(file, isSealed).read(value);
 }
 
 /** Turns parsed JSON into a manifest, or names the field that is wrong. */
 class ManifestReader {
-  private readonly file: string;
-
-  constructor(file: string) {
-    this.file = file;
-  }
+  constructor(
+    private readonly file: string,
+    private readonly isSealed: boolean,
+  ) {}
 
   read(value: unknown): Manifest {
     const fields = this.fields(value, "the manifest");
     if (fields.format !== manifestFormat)
       throw this.wrong("format", `must be "${manifestFormat}"`, fields.format);
-    if (fields.version !== manifestVersion) {
+    const version = this.count(fields.version, "version");
+    if (version < 1 || version > manifestVersion) {
       throw this.wrong(
         "version",
-        `must be ${manifestVersion}; another release wrote this file`,
-        fields.version,
+        `must be from 1 to ${manifestVersion}; another release wrote this file`,
+        version,
       );
     }
+    if (version > 1 && !this.isSealed)
+      throw this.wrong("seal", "must be the last field, with the checksum of all others", fields.seal);
     const files = this.list(fields.files, "files").map((entry, i) => this.readFile(entry, `files[${i}]`));
     const leaves = this.list(fields.leaves, "leaves").map((entry, i) =>
       this.readLeaf(entry, `leaves[${i}]`, files.length),
@@ -158,7 +165,7 @@ class ManifestReader {
       throw this.wrong("tree", `must name all ${leaves.length} leaves`, seen.size);
     return {
       format: manifestFormat,
-      version: manifestVersion,
+      version,
       step: this.count(fields.step, "step"),
       mesh: this.readMesh(fields.mesh),
       rng: this.json(fields.rng),
@@ -171,7 +178,7 @@ class ManifestReader {
   }
 
   private readFile(value: unknown, where: string): ManifestFile {
-    const { name, bytes, sha256 } = this.fields(value, where);
+    const { name, bytes, sha256, pieces = "" } = this.fields(value, where);
     // The name goes into a path, so nothing but the names that are written is accepted.
     if (typeof name !== "string" || !/^tensors-\d{5,9}-of-\d{5,9}\.safetensors$/.test(name)) {
       throw this.wrong(`${where}.name`, "must be like tensors-00001-of-00002.safetensors", name);
@@ -179,7 +186,10 @@ class ManifestReader {
     if (typeof sha256 !== "string" || !/^[0-9a-f]{64}$/.test(sha256)) {
       throw this.wrong(`${where}.sha256`, "must be 64 hexadecimal digits", sha256);
     }
-    return { name, bytes: this.count(bytes, `${where}.bytes`), sha256 };
+    if (typeof pieces !== "string" || !/^(?:[0-9a-f]{16})*$/.test(pieces)) {
+      throw this.wrong(`${where}.pieces`, "must be 16 hexadecimal digits for each piece", pieces);
+    }
+    return { name, bytes: this.count(bytes, `${where}.bytes`), sha256, pieces };
   }
 
   private readLeaf(value: unknown, where: string, numFiles: number): ManifestLeaf {

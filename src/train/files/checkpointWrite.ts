@@ -8,6 +8,7 @@ import { formatManifest, type Manifest, type ManifestFile, manifestName } from "
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import type { FileSystem } from "./files.js";
 import { bytesOf, layOutSafetensors } from "./safetensors.js";
+import { PieceHasher } from "./seal.js";
 import type { NamedLeaf } from "./treeFiles.js";
 
 /** A state whose elements were copied from the devices. */
@@ -107,7 +108,7 @@ function layOut(snapshot: Snapshot, maxFileBytes: number) {
     file: groups[i] ?? 0,
   }));
   const manifest = (written: readonly ManifestFile[]) =>
-    new TextEncoder().encode(formatManifest({ ...snapshot.manifest, leaves, files: written }));
+    formatManifest({ ...snapshot.manifest, leaves, files: written });
   return { tensorFiles, manifest };
 }
 
@@ -132,23 +133,26 @@ function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
     name,
     bytes: parts.reduce((sum, part) => sum + part.length, 0),
     sha256: "0".repeat(64),
+    pieces: "",
   }));
   return sizes.reduce((sum, { bytes }) => sum + bytes, manifest(sizes).length);
 }
 
 /** The most that is hashed and written at once, so that the process stays responsive. */
-const pieceBytes = 2 ** 23;
+const portionBytes = 2 ** 23;
 
 async function writeFile(files: FileSystem, path: string, parts: readonly Uint8Array[]) {
   const hash = createHash("sha256");
+  const pieces = new PieceHasher();
   const file = await files.create(path);
   let bytes = 0;
   try {
     for (const part of parts) {
-      for (let start = 0; start < part.length; start += pieceBytes) {
-        const piece = part.subarray(start, start + pieceBytes);
-        hash.update(piece);
-        await file.write(piece);
+      for (let start = 0; start < part.length; start += portionBytes) {
+        const portion = part.subarray(start, start + portionBytes);
+        hash.update(portion);
+        pieces.update(portion);
+        await file.write(portion);
       }
       bytes += part.length;
     }
@@ -156,7 +160,7 @@ async function writeFile(files: FileSystem, path: string, parts: readonly Uint8A
   } finally {
     await file.close();
   }
-  return { bytes, sha256: hash.digest("hex") };
+  return { bytes, sha256: hash.digest("hex"), pieces: pieces.digest() };
 }
 
 const diskFull = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);
