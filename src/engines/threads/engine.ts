@@ -178,6 +178,7 @@ export class ThreadsEngine implements Engine {
   /** @internal Loads a step list that was compiled before. */
   load(compiled: CompiledProgram, options: CompileOptions): Executable {
     const { pool, target } = this;
+    pool.keepUp();
     this.programMark.check(() => this.programs.size - this.numUnloading);
     const loaded = loadProgram(compiled, options, target);
     this.programs.set(loaded.id, loaded);

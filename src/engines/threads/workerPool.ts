@@ -94,7 +94,7 @@ export class WorkerPool {
   private readonly watchdog: Watchdog;
   private busy = false;
   private ended: ShardwiseError | undefined;
-  private sequels: Sequel[] = [];
+  private readonly sequels: Sequel[] = [];
 
   constructor(private readonly options: PoolOptions) {
     this.control = newControl(options.numDevices);
@@ -169,8 +169,12 @@ export class WorkerPool {
     this.becomeBusy();
   }
 
-  /** Waits until no device is far behind, so that a loop that never lets go of its task cannot queue without end. */
+  /**
+   * Waits until no device is far behind, and does what was to be done afterwards, so that a loop that never lets go of
+   * its task can queue neither without end.
+   */
   keepUp(): void {
+    this.followUp();
     const isBehind = (member: Member, device: number) => member.sent - this.completed(device) >= MAX_BEHIND;
     if (this.members.some(isBehind)) this.block(() => !this.members.some(isBehind));
   }
@@ -323,12 +327,13 @@ export class WorkerPool {
     return pending;
   }
 
+  /** Does what was to be done after commands that are finished by now, in the order in which it was asked for. */
   private followUp(): void {
-    if (this.sequels.length === 0) return;
+    const { sequels } = this;
     const isFinished = ({ device, command }: Sent) => this.completed(device) >= command;
-    const due = this.sequels.filter(({ commands }) => commands.every(isFinished));
-    if (due.length === 0) return;
-    this.sequels = this.sequels.filter((sequel) => !due.includes(sequel));
+    const isDue = ({ commands }: Sequel) => commands.every(isFinished);
+    const numDue = sequels.findIndex((sequel) => !isDue(sequel));
+    const due = sequels.splice(0, numDue < 0 ? sequels.length : numDue);
     for (const { action } of due) action();
   }
 
@@ -384,7 +389,7 @@ export class WorkerPool {
     if (this.ended) return;
     this.collect();
     this.ended = error;
-    this.sequels = [];
+    this.sequels.length = 0;
     abortAll(this.control, this.members.length);
     Atomics.notify(this.control, EVENTS);
     if (this.busy) this.becomeIdle();
