@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
+import layers
 
 def mesh_of(**axes):
     return jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
@@ -88,6 +89,19 @@ def convolve(x, kernel):
     return lax.conv_general_dilated(x, kernel, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
 
 
+def convolve_images(stride):
+    return lambda x, kernel: lax.conv_general_dilated(x, kernel, (stride, stride), "SAME",
+                                                      dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+PLAIN, STRIDED = convolve_images(1), convolve_images(2)
+by_input = lambda fn: jax.grad(lambda x, kernel: energy(fn(x, kernel)))
+by_kernel = lambda fn: jax.grad(lambda kernel, x: energy(fn(x, kernel)))
+filtered = lambda p, x: PLAIN(x, p["kernel"]) + p["bias"]
+FILTER, TILES = f32(3, 3, 8, 8), P(None, "data", "model")
+FILTER_PARAMS = dict(kernel=FILTER, bias=f32(8))
+
+
 def cross_entropy(logits, labels):
     shifted = logits - lax.stop_gradient(jnp.max(logits, -1, keepdims=True))
     own = jnp.take_along_axis(shifted, labels[:, None], -1)[:, 0]
@@ -134,11 +148,19 @@ PROGRAMS = {
     "pipeline of 2 stages, fsdp 4, small microbatches":
         (GRID, jax.grad(pipeline(one_layer)), (f32(2, 128, 128), f32(8, 64, 128)),
          (P("stage", "fsdp"), P(None, "fsdp")), P("stage", "fsdp")),
+    "pipeline of 2 stages, fsdp 4, large microbatches":
+        (GRID, jax.grad(pipeline(one_layer)), (f32(2, 128, 128), f32(8, 496, 128)),
+         (P("stage", "fsdp"), P(None, "fsdp")), P("stage", "fsdp")),
+    "pipeline of 2 stages of 3 scanned layers, fsdp 4, large microbatches":
+        (GRID, jax.grad(pipeline(three_layers)), (f32(2, 3, 128, 128), f32(8, 832, 128)),
+         (P("stage", None, "fsdp"), P(None, "fsdp")), P("stage", None, "fsdp")),
     "pipeline of 2 stages of 3 scanned layers, fsdp 4":
         (GRID, jax.grad(pipeline(three_layers)), (f32(2, 3, 128, 128), f32(8, 256, 128)),
          (P("stage", None, "fsdp"), P(None, "fsdp")), P("stage", None, "fsdp")),
     "shift by slice and concatenate":
         (LINE, lambda x: jnp.concatenate([jnp.zeros((1, 64)), x[:127]]), (X,), (D,), D),
+    "shift of 1024 rows by slice and concatenate":
+        (LINE, lambda x: jnp.concatenate([jnp.zeros((1, 256)), x[:1023]]), (f32(1024, 256),), (D,), D),
     "roll": (LINE, lambda x: jnp.roll(x, 1, 0), (X,), (D,), D),
     "shift by a row in front":
         (LINE, lambda x, row: jnp.concatenate([row, x[:127]]), (X, f32(1, 64)), (D, WHOLE), D),
@@ -149,6 +171,34 @@ PROGRAMS = {
         (LINE, jax.grad(lambda k, x: energy(convolve(x, k))), (f32(3, 32, 32), f32(4, 64, 32)), (WHOLE, SECOND),
          WHOLE),
     "convolution split over the batch": (LINE, convolve, (f32(16, 64, 32), f32(3, 32, 32)), (D, WHOLE), D),
+    "convolution of images split in space":
+        (LINE, filtered, (FILTER_PARAMS, f32(8, 64, 64, 8)), (WHOLE, SECOND), SECOND),
+    "convolution of a small image split in space":
+        (LINE, filtered, (FILTER_PARAMS, f32(1, 16, 8, 8)), (WHOLE, SECOND), SECOND),
+    "gradient of a convolution of a small image split in space":
+        (LINE, jax.grad(lambda p, x: energy(filtered(p, x))), (FILTER_PARAMS, f32(1, 16, 8, 8)), (WHOLE, SECOND), WHOLE),
+    "convolution of five rows split in space":
+        (LINE, convolve, (f32(4, 64, 32), f32(5, 32, 32)), (SECOND, WHOLE), SECOND),
+    "gradient of a convolution split in space by its input":
+        (LINE, by_input(convolve), (f32(4, 64, 32), f32(3, 32, 32)), (SECOND, WHOLE), SECOND),
+    "gradient of a convolution of images split in space by its input":
+        (LINE, by_input(PLAIN), (f32(1, 16, 8, 8), FILTER), (SECOND, WHOLE), SECOND),
+    "strided convolution of images split in space":
+        (LINE, STRIDED, (f32(1, 32, 8, 8), FILTER), (SECOND, WHOLE), SECOND),
+    "gradient of a strided convolution of images split in space":
+        (LINE, by_kernel(STRIDED), (FILTER, f32(1, 32, 8, 8)), (WHOLE, SECOND), WHOLE),
+    "gradient of a strided convolution of images split in space by its input":
+        (LINE, by_input(STRIDED), (f32(1, 32, 8, 8), FILTER), (SECOND, WHOLE), SECOND),
+    "convolution of images split in two dims":
+        (SQUARE, PLAIN, (f32(1, 16, 16, 8), FILTER), (TILES, WHOLE), TILES),
+    "gradient of a convolution of images split in two dims":
+        (SQUARE, by_kernel(PLAIN), (FILTER, f32(1, 16, 16, 8)), (WHOLE, TILES), WHOLE),
+    "gradient of a convolution of images split in two dims by its input":
+        (SQUARE, by_input(PLAIN), (f32(1, 16, 16, 8), FILTER), (TILES, WHOLE), TILES),
+    "strided convolution of images split in two dims":
+        (SQUARE, STRIDED, (f32(1, 16, 16, 8), FILTER), (TILES, WHOLE), TILES),
+    "gradient of a strided convolution of images split in two dims by its input":
+        (SQUARE, by_input(STRIDED), (f32(1, 16, 16, 8), FILTER), (TILES, WHOLE), TILES),
     "sort along the split dim": (LINE, lambda x: jnp.sort(x, 0), (BIG,), (D,), D),
     "sort along another dim": (LINE, lambda x: jnp.sort(x, 1), (BIG,), (D,), D),
     "argmax over a split dim": (LINE, lambda x: jnp.argmax(x, 1), (f32(128, 256),), (SECOND,), WHOLE),
@@ -184,6 +234,7 @@ PROGRAMS = {
     "AdamW of split moments and whole gradients": (LINE, adam, (BIG,) * 4, (D, WHOLE, D, D), (D, D, D)),
     "mean over a split dim": (LINE, lambda x: jnp.mean(x, 0), (BIG,), (D,), D),
     "outer product of split vectors": (LINE, jnp.outer, (f32(1024), f32(64)), (D, D), D),
+    **layers.programs(),
 }
 
 

@@ -21,10 +21,7 @@ import { type PartitionedCall, partitionCall } from "../../src/spmd/run/call.js"
 /** One program, how its arguments and results are split, and the most that a device may send for it. */
 export interface CommunicationProgram {
   readonly name: string;
-  /**
-   * The bytes that a device sends for the same program from XLA, with sums scattered where only shares are kept; for
-   * programs that `communication.py` does not have, the bytes of the rows and sums that have to travel.
-   */
+  /** The bytes that a device sends for the same program from XLA, with sums scattered where only shares are kept. */
   readonly most: number;
   readonly mesh: Mesh;
   /** The program as a whole and as each device runs it. */
@@ -190,6 +187,18 @@ const imageFilter = nn.Conv({ features: 8, kernelSize: [3, 3] });
 const imageFilterParams = { params: { kernel: f32(3, 3, 8, 8), bias: f32(8) } };
 const filtered = (p: typeof imageFilterParams, x: Tensor) => imageFilter.apply(p, x);
 
+const convolution = (features: number, size: readonly number[], stride: number) => {
+  const layer = nn.Conv({ features, kernelSize: size, strides: size.map(() => stride), useBias: false });
+  return (x: Tensor, kernel: Tensor) => layer.apply({ params: { kernel } }, x);
+};
+const plain = convolution(8, [3, 3], 1);
+const strided = convolution(8, [3, 3], 2);
+const wide = convolution(32, [5], 1);
+const byInput = (fn: typeof plain) => grad((x: Tensor, kernel: Tensor) => energy(fn(x, kernel)));
+const byKernel = (fn: typeof plain) => grad((kernel: Tensor, x: Tensor) => energy(fn(x, kernel)));
+const filter = f32(3, 3, 8, 8);
+const tiles = P(null, "data", "model");
+
 const crossEntropy = (logits: Tensor, labels: Tensor) => {
   const largest = lax.stopGradient(np.max(logits, -1, { keepdims: true }));
   const shifted = logits.sub(largest);
@@ -213,7 +222,7 @@ const adam = (w: Tensor, g: Tensor, m: Tensor, v: Tensor): [Tensor, Tensor, Tens
 
 const x128 = f32(128, 64);
 
-/** All programs; names are those of `bench/jax/communication.py`, which does not have all of them. */
+/** All programs; names are those of `bench/jax/communication.py`. */
 export const communicationPrograms: readonly CommunicationProgram[] = [
   program(
     "product with a row of scales",
@@ -303,10 +312,31 @@ export const communicationPrograms: readonly CommunicationProgram[] = [
     grid([P("stage", null, "fsdp"), P(null, "fsdp")], P("stage", null, "fsdp")),
   ),
   program(
+    "pipeline of 2 stages, fsdp 4, large microbatches",
+    4_411_392,
+    grad(pipeline(oneLayer)),
+    [f32(2, 128, 128), f32(8, 496, 128)],
+    grid([P("stage", "fsdp"), P(null, "fsdp")], P("stage", "fsdp")),
+  ),
+  program(
+    "pipeline of 2 stages of 3 scanned layers, fsdp 4, large microbatches",
+    11_059_200,
+    grad(pipeline(threeLayers)),
+    [f32(2, 3, 128, 128), f32(8, 832, 128)],
+    grid([P("stage", null, "fsdp"), P(null, "fsdp")], P("stage", null, "fsdp")),
+  ),
+  program(
     "shift by slice and concatenate",
     256,
     (x: Tensor) => np.concatenate([np.zeros([1, 64]), lax.sliceInDim(x, 0, 127)], 0),
     [x128],
+    line([d], d),
+  ),
+  program(
+    "shift of 1024 rows by slice and concatenate",
+    1024,
+    (x: Tensor) => np.concatenate([np.zeros([1, 256]), lax.sliceInDim(x, 0, 1023)], 0),
+    [f32(1024, 256)],
     line([d], d),
   ),
   program("roll", 256, (x: Tensor) => np.roll(x, 1, 0), [x128], line([d], d)),
@@ -365,6 +395,83 @@ export const communicationPrograms: readonly CommunicationProgram[] = [
     grad((p: typeof imageFilterParams, x: Tensor) => energy(filtered(p, x))),
     [imageFilterParams, f32(1, 16, 8, 8)],
     line([whole, second], whole),
+  ),
+  program(
+    "convolution of five rows split in space",
+    2048,
+    wide,
+    [f32(4, 64, 32), f32(5, 32, 32)],
+    line([second, whole], second),
+  ),
+  program(
+    "gradient of a convolution split in space by its input",
+    2048,
+    grad((x: Tensor, k: Tensor) => energy(convolve(x, k))),
+    [f32(4, 64, 32), f32(3, 32, 32)],
+    line([second, whole], second),
+  ),
+  program(
+    "gradient of a convolution of images split in space by its input",
+    1024,
+    byInput(plain),
+    [f32(1, 16, 8, 8), filter],
+    line([second, whole], second),
+  ),
+  program(
+    "strided convolution of images split in space",
+    256,
+    strided,
+    [f32(1, 32, 8, 8), filter],
+    line([second, whole], second),
+  ),
+  program(
+    "gradient of a strided convolution of images split in space",
+    4288,
+    byKernel(strided),
+    [filter, f32(1, 32, 8, 8)],
+    line([whole, second], whole),
+  ),
+  program(
+    "gradient of a strided convolution of images split in space by its input",
+    384,
+    byInput(strided),
+    [f32(1, 32, 8, 8), filter],
+    line([second, whole], second),
+  ),
+  program(
+    "convolution of images split in two dims",
+    896,
+    plain,
+    [f32(1, 16, 16, 8), filter],
+    square([tiles, whole], tiles),
+  ),
+  program(
+    "gradient of a convolution of images split in two dims",
+    4928,
+    byKernel(plain),
+    [filter, f32(1, 16, 16, 8)],
+    square([whole, tiles], whole),
+  ),
+  program(
+    "gradient of a convolution of images split in two dims by its input",
+    1792,
+    byInput(plain),
+    [f32(1, 16, 16, 8), filter],
+    square([tiles, whole], tiles),
+  ),
+  program(
+    "strided convolution of images split in two dims",
+    416,
+    strided,
+    [f32(1, 16, 16, 8), filter],
+    square([tiles, whole], tiles),
+  ),
+  program(
+    "gradient of a strided convolution of images split in two dims by its input",
+    640,
+    byInput(strided),
+    [f32(1, 16, 16, 8), filter],
+    square([tiles, whole], tiles),
   ),
   program("sort along the split dim", 28_672, (x: Tensor) => np.sort(x, 0), [f32(256, 128)], line([d], d)),
   program("sort along another dim", 0, (x: Tensor) => np.sort(x, 1), [f32(256, 128)], line([d], d)),

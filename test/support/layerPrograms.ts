@@ -1,6 +1,6 @@
 /**
- * Training steps of the layers of `shardwise/parallel` on eight devices. They call their collectives themselves, so
- * there is no program of XLA to compare with: the bound is what they send now, and stays.
+ * Training steps of the layers of `shardwise/parallel` on eight devices, under the names of `bench/jax/layers.py`. Most
+ * call their collectives themselves, so that XLA can only add to them: the bound is what they send now, and stays.
  */
 import { grad, lax, Mesh, np, P, type PartitionSpec, random, shardMap, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";

@@ -305,6 +305,26 @@ const steps: Readonly<Record<string, RandomStep>> = {
     const padded = ops.pad(x, Tensor.scalar(0, x.dtype), { low: on(n), high: on(0), interior: on(0) });
     return ops.sliceDim(padded, d, 0, n);
   },
+  windows: ({ x, pick }) => {
+    const moving = allDims(x).filter(() => pick(3) > 0);
+    const sizes = x.shape.map((_, d) => (moving.includes(d) ? 1 + pick(3) : 1));
+    const strides = sizes.map((size) => (size > 1 ? 1 + pick(2) : 1));
+    const low = sizes.map((size) => pick(size));
+    const high = sizes.map((size, d) => size - 1 - at(low, d));
+    const interior = sizes.map((size) => (size > 1 ? pick(2) : 0));
+    const padded = ops.pad(x, Tensor.scalar(0, x.dtype), { low, high, interior });
+    const counts = padded.shape.map((n, d) => Math.floor((n - at(sizes, d)) / at(strides, d)) + 1);
+    const offsets = sizes.reduce<number[][]>(
+      (list, n) => list.flatMap((head) => range(n).map((i) => [...head, i])),
+      [[]],
+    );
+    return offsets
+      .map((starts, i) => {
+        const limits = starts.map((start, d) => start + (at(counts, d) - 1) * at(strides, d) + 1);
+        return ops.mul(ops.slice(padded, starts, limits, strides), 1 / (i + 1));
+      })
+      .reduce(ops.add);
+  },
   concatenate: ({ x, y, pick }) => ops.concatenate([x, shapedLike(y, x), half(x)], pick(x.ndim)),
   dynamicSlice: ({ x, pick }) => {
     const d = pick(x.ndim);

@@ -20,9 +20,12 @@ import { deferSums } from "./deferSums.js";
 import { factorRule } from "./factors.js";
 import { hoistGathers, loopBytes } from "./hoistGathers.js";
 import { inlineCalls } from "./inlineCalls.js";
+import { joinPermutes } from "./joinPermutes.js";
 import { joinSums } from "./joinSums.js";
-import { emitLocal, type LocalOp } from "./localOps.js";
+import { emitLocal, type LocalContext, type LocalOp } from "./localOps.js";
+import { isSparse, specOfMoves, unmoved } from "./moves.js";
 import { ownConstants } from "./ownConstants.js";
+import { type Origin, placeMoves } from "./placeMoves.js";
 import {
   assignAxes,
   dimAxes,
@@ -34,18 +37,8 @@ import {
 } from "./propagate.js";
 import { busyMesh, namedAxes, reshard, specOn } from "./reshard.js";
 import { ringProducts } from "./ringProducts.js";
-import {
-  type Blocks,
-  exchange,
-  gatherSegments,
-  isPadded,
-  type Received,
-  type Segments,
-  segment,
-  sourceSpec,
-  type Value,
-  zeroRows,
-} from "./segments.js";
+import type { Blocks, Moves, Segments, Value } from "./rowValues.js";
+import { exchange, gatherSegments, type Received, sourceSpec, zeroRows } from "./segments.js";
 import { setAside } from "./setAside.js";
 
 /** A per-device program and how its inputs and outputs are split. */
@@ -151,6 +144,8 @@ class Partitioner {
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
   /** Rows that neighbours sent, to use them again. */
   private readonly received: Received = new WeakMap();
+  /** Products, by the operand that has their rows. */
+  private readonly origins = new WeakMap<Tensor, Origin>();
   /** The values that are sums over devices. */
   private readonly sums = new WeakMap<Tensor, Sum>();
   /** How often the equations that are rewritten now run. */
@@ -186,8 +181,8 @@ class Partitioner {
       types,
       "partition",
     );
-    const joined = joinSums(removeDeadCode(traced.program));
-    return { program: afterPass("joinSums", joined, "partitioned"), outSpecs };
+    const joined = afterPass("joinSums", joinSums(removeDeadCode(traced.program)), "partitioned");
+    return { program: afterPass("joinPermutes", joinPermutes(joined), "partitioned"), outSpecs };
   }
 
   private blockType(type: TensorType, spec: Spec): TensorType {
@@ -216,18 +211,20 @@ class Partitioner {
     const zeros = new Set(program.eqns.flatMap((eqn) => (isZeros(eqn) ? eqn.outs.map(({ id }) => id) : [])));
     const operandsOf = (eqn: Eqn): Value[] => {
       if (eqn.op === "add")
-        return eqn.ins.map((atom) => (isPadded(read(atom)) ? read(atom) : settled(atom, eqn)));
+        return eqn.ins.map((atom) => (isSparse(read(atom)) ? read(atom) : settled(atom, eqn)));
       if (eqn.op !== "concatenate") return eqn.ins.map(read);
       const { dim } = eqn.params;
-      const rows = eqn.ins.map((atom) =>
-        atom.kind === "var" && zeros.has(atom.id) ? zeroRows(atom.type, dim) : read(atom),
-      );
+      const rows = eqn.ins.map((atom) => {
+        if (atom.kind === "var" && zeros.has(atom.id)) return zeroRows(atom.type, dim);
+        const value = read(atom);
+        return value.kind === "moves" ? settled(atom, eqn) : value;
+      });
       return this.alikeRows(rows, eqn);
     };
     for (const eqn of program.eqns) {
       const outs = atSource(eqn.source, (): readonly Value[] => {
         const operands = operandsOf(eqn);
-        const moved = eqn.outs[0] && segment(eqn, operands, eqn.outs[0].type);
+        const moved = eqn.outs[0] && unmoved(eqn, operands, eqn.outs[0].type, this.mesh);
         if (moved) return [moved];
         return this.apply(
           eqn,
@@ -242,7 +239,7 @@ class Partitioner {
   }
 
   /** Operands of which every device has all, cut to its share of the dims along which others are split. */
-  private alikeRows(values: readonly Value[], eqn: Eqn<"concatenate">): Value[] {
+  private alikeRows(values: readonly (Blocks | Segments)[], eqn: Eqn<"concatenate">): Value[] {
     const { dim } = eqn.params;
     const specs = values.map((value) => (value.kind === "segments" ? sourceSpec(value) : value.spec));
     const split = specs.find((spec) => (spec[dim] ?? []).length > 0);
@@ -254,7 +251,11 @@ class Partitioner {
   }
 
   /** Carries out a chain of row movements. */
-  private settle(segments: Segments, eqn: Eqn | undefined): Blocks {
+  private settle(value: Segments | Moves, eqn: Eqn | undefined): Blocks {
+    return value.kind === "moves" ? this.settleMoves(value, eqn) : this.settleSegments(value, eqn);
+  }
+
+  private settleSegments(segments: Segments, eqn: Eqn | undefined): Blocks {
     const exchanged = exchange(segments, this.mesh, this.received);
     if (exchanged) return exchanged;
     const { dim, base, type } = segments;
@@ -262,6 +263,27 @@ class Partitioner {
     const moved = gatherSegments(segments, (source) => this.move(source, whole, eqn, type));
     const block = base ? ops.add(this.move(base, whole, eqn, type), moved) : moved;
     return { kind: "blocks", block, spec: whole };
+  }
+
+  private settleMoves(moves: Moves, eqn: Eqn | undefined): Blocks {
+    const context = { mesh: this.mesh, originOf: (block: Tensor) => this.origins.get(block) };
+    const placed = placeMoves(moves, context);
+    if (placed) return placed;
+    const dims = new Set(moves.terms.flatMap(({ rows }) => [...rows.keys()]));
+    const spec = specOfMoves(moves).map((axes, d) => (dims.has(d) ? [] : axes));
+    const whole = (value: Blocks): Blocks => ({
+      kind: "blocks",
+      block: this.move(value, spec, eqn, moves.type),
+      spec,
+    });
+    const gathered: Moves = {
+      ...moves,
+      terms: moves.terms.map((term) => ({ ...term, source: whole(term.source) })),
+      ...(moves.base ? { base: whole(moves.base) } : {}),
+    };
+    const result = placeMoves(gathered, context);
+    if (!result) throw new InternalError(`[partition] rows of ${formatType(moves.type)} have no place`);
+    return result;
   }
 
   /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
@@ -393,9 +415,25 @@ class Partitioner {
     };
     const blocks = emitLocal(eqn, operands, context);
     if (eqn.op === "add") this.addSums(operands, at(blocks, 0));
+    if (eqn.op === "dotGeneral") this.noteOrigin(eqn, operands, at(blocks, 0), context);
     return blocks.map((block, i) =>
       this.combine(block, at(context.resultSpecs, i), eqn, i, rule.factors, assigned),
     );
+  }
+
+  /** Remembers that the rows of a product are made of those of its first operand. */
+  private noteOrigin(
+    eqn: Eqn<"dotGeneral">,
+    operands: readonly Tensor[],
+    result: Tensor,
+    context: LocalContext,
+  ): void {
+    const { lhsBatch, lhsContract } = eqn.params;
+    const operand = at(operands, 0);
+    const free = range(operand.ndim).filter((d) => !lhsBatch.includes(d) && !lhsContract.includes(d));
+    const dims = [...lhsBatch.map(() => undefined), ...free];
+    const apply = (rows: Tensor) => at(emitLocal(eqn, [rows, ...operands.slice(1)], context), 0);
+    this.origins.set(result, { operand, dims, apply });
   }
 
   /** What is added of two sums over the same devices is such a sum, too. */

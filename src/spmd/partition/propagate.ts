@@ -3,7 +3,7 @@ import { type Atom, type Eqn, forEachEqn, type Program } from "../../ir/program.
 import { at, bytesOf, range, type Shape, type TensorType } from "../../ir/shape.js";
 import { type DimFactors, type Factor, type FactorRule, factorRule } from "./factors.js";
 import { specOn } from "./reshard.js";
-import { movedDims } from "./segments.js";
+import { movedDims } from "./rowValues.js";
 
 /** Tensors whose dims correspond through shared factors: an equation, or a value passed into an inner program. */
 interface Relation {

@@ -1,98 +1,42 @@
 import { isFloat } from "../../ir/dtype.js";
 import { type DimAxes, type MeshShape, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
 import type { Eqn } from "../../ir/program.js";
-import { at, range, type Shape, type TensorType } from "../../ir/shape.js";
+import { at, type Shape, type TensorType } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { namedAxes } from "./reshard.js";
+import { type Blocks, besides, movedDims, type Piece, type Segments } from "./rowValues.js";
 
-/** A value as its blocks on the devices. */
-export interface Blocks {
-  readonly kind: "blocks";
-  readonly block: Tensor;
-  readonly spec: Spec;
-}
-
-/** Part of a row of rows: a range along a dim of some tensor, split or on every device, or zeros. */
-interface Piece {
-  readonly source: Blocks | null;
-  readonly start: number;
-  readonly length: number;
-}
-
-/**
- * The result of slices, pads and concatenations along a split dim, not yet moved: a chain of them (a roll, a
- * shift) is put together first and then becomes a single exchange with neighbours.
- */
-export interface Segments {
-  readonly kind: "segments";
-  readonly type: TensorType;
-  readonly dim: number;
-  readonly pieces: readonly Piece[];
-  /** Something to add once the pieces are in their place. */
-  readonly base?: Blocks;
-  /** What happens along other dims once the pieces are in their place: so all windows of rows share one exchange. */
-  readonly after?: (rows: Tensor) => Tensor;
-}
-
-/** A value under partitioning. */
-export type Value = Blocks | Segments;
-
-/** The dims along which an equation moves rows, if it moves them evenly. */
-export function movedDims(eqn: Eqn): readonly number[] {
-  const where = (isMoved: (dim: number) => boolean) =>
-    range(eqn.ins[0]?.type.shape.length ?? 0).filter(isMoved);
-  if (eqn.op === "concatenate") return [eqn.params.dim];
-  if (eqn.op === "slice") {
-    const { starts, limits, strides } = eqn.params;
-    if (strides.some((s) => s !== 1)) return [];
-    return where((d) => starts[d] !== 0 || limits[d] !== eqn.ins[0]?.type.shape[d]);
-  }
-  if (eqn.op === "pad") {
-    const { low, high, interior } = eqn.params;
-    const value = eqn.ins[1];
-    if (interior.some((n) => n !== 0) || value?.kind !== "literal" || value.value !== 0) return [];
-    return where((d) => low[d] !== 0 || high[d] !== 0);
-  }
-  return [];
-}
+/** A value whose rows are along one dim. */
+type Row = Blocks | Segments;
 
 /** Of the dims along which an equation moves rows the one that is split, if it is the only one. */
-function splitDim(eqn: Eqn, operands: readonly Value[]): number | undefined {
+function splitDim(eqn: Eqn, operands: readonly Row[]): number | undefined {
   const dims = movedDims(eqn);
   if (eqn.op === "concatenate") return eqn.params.dim;
   const [value] = operands;
   if (dims.length === 0 || !value) return undefined;
-  const split = dims.filter((d) => rowAxes(value, d).length > 0);
+  const split = dims.filter(
+    (d) => rowAxes(value, d).length > 0 || (value.kind === "segments" && d === value.dim),
+  );
+  if (split.some((d) => isSpaced(eqn, d))) return undefined;
   if (value.kind === "segments") return split.every((d) => d === value.dim) ? value.dim : undefined;
   return split.length === 1 ? split[0] : undefined;
 }
 
-/** What a slice or pad does along other dims than that of the rows, once `first` has happened. */
-function besides(
-  eqn: Eqn<"slice"> | Eqn<"pad">,
-  dim: number,
-  first: Segments["after"],
-): Pick<Segments, "after"> {
-  const others = movedDims(eqn).filter((d) => d !== dim);
-  if (others.length === 0) return first ? { after: first } : {};
-  const along = (list: readonly number[], rest: Shape = list.map(() => 0)) =>
-    list.map((n, d) => (others.includes(d) ? n : at(rest, d)));
-  const step = (x: Tensor): Tensor => {
-    if (eqn.op === "slice") return ops.slice(x, along(eqn.params.starts), along(eqn.params.limits, x.shape));
-    const { low, high, interior } = eqn.params;
-    return ops.pad(x, ops.full([], 0, x.dtype), { low: along(low), high: along(high), interior });
-  };
-  return { after: (rows) => step(first ? first(rows) : rows) };
+/** Whether an equation takes rows out of between others, or puts zeros between them. */
+function isSpaced({ op, params }: Eqn, dim: number): boolean {
+  if (op === "slice") return params.strides[dim] !== 1;
+  return op === "pad" && params.interior[dim] !== 0;
 }
 
 /** The result of an equation as segments, if it moves rows of a split dim. */
-export function segment(eqn: Eqn, ins: readonly Value[], type: TensorType): Segments | undefined {
+export function segment(eqn: Eqn, ins: readonly Row[], type: TensorType): Segments | undefined {
   if (eqn.op === "add") return merge(ins, type);
   const operands = eqn.op === "pad" ? ins.slice(0, 1) : ins;
   const dim = splitDim(eqn, operands);
   if (dim === undefined) return undefined;
-  const isRow = (value: Value) =>
+  const isRow = (value: Row) =>
     value.kind === "blocks" ||
     (value.dim === dim && !value.base && !(value.after && eqn.op === "concatenate"));
   if (!operands.every(isRow) || !operands.some((value) => rowAxes(value, dim).length > 0)) return undefined;
@@ -101,7 +45,7 @@ export function segment(eqn: Eqn, ins: readonly Value[], type: TensorType): Segm
   if (eqn.op !== "slice" && eqn.op !== "pad") return undefined;
   const pieces = at(lists, 0);
   const [operand] = operands;
-  const after = besides(eqn, dim, operand?.kind === "segments" ? operand.after : undefined);
+  const after = besides(eqn, [dim], operand?.kind === "segments" ? operand.after : undefined);
   if (eqn.op === "slice") {
     const rows = cut(pieces, at(eqn.params.starts, dim), at(eqn.params.limits, dim));
     return { kind: "segments", type, dim, pieces: rows, ...after };
@@ -114,7 +58,7 @@ export function segment(eqn: Eqn, ins: readonly Value[], type: TensorType): Segm
 }
 
 /** The axes that split a value along a dim, or the tensors that it is put together from. */
-function rowAxes(value: Value, dim: number): DimAxes {
+function rowAxes(value: Row, dim: number): DimAxes {
   return (value.kind === "segments" ? sourceSpec(value) : value.spec)[dim] ?? [];
 }
 
@@ -123,7 +67,7 @@ export function zeroRows(type: TensorType, dim: number): Segments {
   return { kind: "segments", type, dim, pieces: [{ source: null, start: 0, length: at(type.shape, dim) }] };
 }
 
-function piecesOf(value: Value, length: number): readonly Piece[] {
+function piecesOf(value: Row, length: number): readonly Piece[] {
   return value.kind === "segments" ? value.pieces : [{ source: value, start: 0, length }];
 }
 
@@ -153,7 +97,7 @@ function consistent(segments: Segments): Segments | undefined {
  * Sums that can wait: of values of which each is zero where the other is not (together they are the
  * derivative of a roll), and of such a value and any other.
  */
-function merge(ins: readonly Value[], type: TensorType): Segments | undefined {
+function merge(ins: readonly Row[], type: TensorType): Segments | undefined {
   const [a, b] = ins;
   if (!a || !b || !isFloat(type.dtype)) return undefined;
   if (a.kind === "blocks" && b.kind === "blocks") return undefined;
@@ -162,6 +106,7 @@ function merge(ins: readonly Value[], type: TensorType): Segments | undefined {
     if (base.kind !== "blocks" || rest.kind !== "segments" || rest.base) return undefined;
     return isPadded(rest) && sameSpec(base.spec, sourceSpec(rest)) ? { ...rest, base } : undefined;
   }
+  if (!isPadded(a) || !isPadded(b)) return undefined;
   const base = a.base ?? b.base;
   const pieces = a.dim === b.dim && !(a.base && b.base) ? interleave(a.pieces, b.pieces) : undefined;
   if (!pieces) return undefined;
@@ -169,7 +114,7 @@ function merge(ins: readonly Value[], type: TensorType): Segments | undefined {
 }
 
 /** Whether a value has rows of zeros that a sum with it could fill, and moves along no other dim. */
-export function isPadded(value: Value): boolean {
+function isPadded(value: Row): boolean {
   return value.kind === "segments" && !value.after && value.pieces.some(({ source }) => source === null);
 }
 
@@ -269,12 +214,12 @@ export function exchange(segments: Segments, mesh: MeshShape, known: Received): 
 const travels = ({ shift }: Move) => shift !== 0;
 
 /** Two tensors of which one is zero where the other is not. */
-function overlay(a: Tensor, b: Tensor): Tensor {
+export function overlay(a: Tensor, b: Tensor): Tensor {
   return a.dtype === "bool" ? ops.or(a, b) : ops.add(a, b);
 }
 
 /** Whether a device's position is in an ascending list, as a tensor of the given shape. */
-function isAmong(position: Tensor, list: readonly number[], shape: Shape): Tensor {
+export function isAmong(position: Tensor, list: readonly number[], shape: Shape): Tensor {
   const starts = list.filter((p) => !list.includes(p - 1));
   const ends = list.filter((p) => !list.includes(p + 1));
   const ranges = starts.map((start, i) =>

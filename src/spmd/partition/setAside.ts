@@ -3,7 +3,7 @@ import type { Eqn } from "../../ir/program.js";
 import { at, bytesOf, range } from "../../ir/shape.js";
 import type { FactorRule } from "./factors.js";
 import type { Shardings } from "./propagate.js";
-import type { Blocks } from "./segments.js";
+import type { Blocks } from "./rowValues.js";
 
 /** The mesh, and how values are to be split over it. */
 interface Target {
