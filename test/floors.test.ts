@@ -20,7 +20,7 @@ const floors: Readonly<Record<string, readonly string[]>> = {
   compiler: ["ir"],
   engines: ["ir", "compiler"],
   nn: upToRandom,
-  optim: [...upToSpmd, "lax", "numpy"],
+  optim: [...upToRandom, "nn"],
   parallel: [...upToRandom, "nn"],
   train: upToTrain,
   cli: [...upToTrain, "index.ts"],

@@ -11,7 +11,7 @@ import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import { scan } from "../transforms/scan.js";
-import { zeroCount } from "./scaling.js";
+import { zeroCount } from "./moments.js";
 import { type GradientTransformation, mapTensors } from "./transformation.js";
 
 function checkCount(n: number, caller: string, what: string): void {

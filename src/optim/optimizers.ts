@@ -61,12 +61,13 @@ export function adam({ learningRate, ...options }: AdamOptimizerOptions): Gradie
 /** How strongly weights decay and which. */
 export interface WeightDecayOptions {
   /** The share by which parameters shrink a step, times the learning rate. */
-  readonly weightDecay?: number;
+  readonly weightDecay?: LearningRate;
   /** The parameters that decay; all by default. `decayMask` leaves out norms and biases. */
   readonly mask?: Mask;
 }
 
-function decay(weightDecay: number, mask: Mask | undefined): GradientTransformation {
+/** Weight decay of the parameters that a mask names. */
+export function decay(weightDecay: LearningRate, mask: Mask | undefined): GradientTransformation {
   const all = addDecayedWeights(weightDecay);
   return mask === undefined ? all : masked(all, mask);
 }

@@ -8,7 +8,7 @@ import { sum } from "../numpy/reductions.js";
 import type { Tensor } from "../trace/tensor.js";
 import { select } from "./accumulate.js";
 import { sumOverTree } from "./clipping.js";
-import { zeroCount } from "./scaling.js";
+import { zeroCount } from "./moments.js";
 import { type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
 
 /** The tree with its floats in another type; integers and booleans stay. */

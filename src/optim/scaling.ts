@@ -1,9 +1,9 @@
 /** The parts that optimisers are chained of. */
 import type { DType } from "../ir/dtype.js";
-import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
-import { zeros, zerosLike } from "../numpy/creation.js";
+import { add, divide, multiply } from "../numpy/arithmetic.js";
 import { astype, sign, sqrt, square } from "../numpy/elementwise.js";
 import type { Tensor } from "../trace/tensor.js";
+import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import type { LearningRate, Schedule } from "./schedules.js";
 import {
   type EmptyState,
@@ -23,21 +23,22 @@ export interface CountState {
   readonly count: Tensor;
 }
 
-/** A counter that starts at 0. */
-export function zeroCount(): Tensor {
-  return zeros([], "int32");
+/** A transformation whose state is the number of steps done. */
+function counted(
+  fn: <T>(grads: T, count: Tensor, params: T | undefined) => T,
+): GradientTransformation<CountState> {
+  return {
+    init: () => ({ count: zeroCount() }),
+    update: (grads, { count }, params) => [fn(grads, count, params), { count: count.add(1) }],
+  };
 }
 
 /** Multiplies every gradient by a schedule's value at the number of steps done. */
 export function scaleBySchedule(schedule: Schedule): GradientTransformation<CountState> {
-  return {
-    init: () => ({ count: zeroCount() }),
-    update: (grads, { count }) => {
-      const factor = schedule(count);
-      const scaled = mapTensors((g) => multiply(g, astype(factor, g.dtype)), grads);
-      return [scaled, { count: count.add(1) }];
-    },
-  };
+  return counted((grads, count) => {
+    const factor = schedule(count);
+    return mapTensors((g) => multiply(g, astype(factor, g.dtype)), grads);
+  });
 }
 
 /** Multiplies by the negative learning rate, so that the updates point downhill. */
@@ -63,12 +64,12 @@ export interface TraceState {
 /** Replaces gradients by their decaying sum. */
 export function trace({ decay, nesterov = false, dtype }: TraceOptions): GradientTransformation<TraceState> {
   return {
-    init: (params) => ({ trace: mapTensors((p) => zerosLike(p, dtype), params) }),
+    init: (params) => ({ trace: zerosOf(params, dtype) }),
     update: (grads, state) => {
       const push = (g: Tensor, t: Tensor) => add(g, multiply(t, decay));
       const next = mapTensors(push, grads, state.trace);
       const updates = nesterov ? mapTensors(push, grads, next) : next;
-      return [updates, { trace: mapTensors((t) => (dtype ? astype(t, dtype) : t), next) }];
+      return [updates, { trace: keptIn(next, dtype) }];
     },
   };
 }
@@ -100,40 +101,25 @@ export interface AdamState {
 export function scaleByAdam(options: AdamOptions = {}): GradientTransformation<AdamState> {
   const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, muDtype, nesterov = false } = options;
   return {
-    init: (params) => ({
-      count: zeroCount(),
-      mu: mapTensors((p) => zerosLike(p, muDtype), params),
-      nu: mapTensors((p) => zerosLike(p), params),
-    }),
+    init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype), nu: zerosOf(params) }),
     update: (grads, state) => {
       const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
       const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
       const count = state.count.add(1);
-      const remaining = (decay: number, steps: Tensor) => subtract(1, power(decay, astype(steps, "float32")));
-      const correct = (x: Tensor, by: Tensor) => divide(x, astype(by, x.dtype));
-      const meanLeft = remaining(b1, count);
-      const squareLeft = remaining(b2, count);
-      const nextMeanLeft = nesterov ? remaining(b1, count.add(1)) : meanLeft;
+      const meanShare = takenUp(b1, count);
+      const squareShare = takenUp(b2, count);
       const updates = mapTensors(
         (g, m, v) => {
-          const mean = nesterov
-            ? blend(correct(g, meanLeft), correct(m, nextMeanLeft), b1)
-            : correct(m, meanLeft);
-          return divide(mean, add(sqrt(add(correct(v, squareLeft), epsRoot)), eps));
+          const mean = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, meanShare);
+          return divide(mean, add(sqrt(add(unbiased(v, squareShare), epsRoot)), eps));
         },
         grads,
         mu,
         nu,
       );
-      const kept = muDtype ? mapTensors((m) => astype(m, muDtype), mu) : mu;
-      return [updates, { count, mu: kept, nu }];
+      return [updates, { count, mu: keptIn(mu, muDtype), nu }];
     },
   };
-}
-
-/** (1 − decay) · x + decay · mean. */
-function blend(x: Tensor, mean: Tensor, decay: number): Tensor {
-  return add(multiply(x, 1 - decay), multiply(mean, decay));
 }
 
 /** Options of {@link scaleByLion}. */
@@ -159,19 +145,25 @@ export function scaleByLion({
   muDtype,
 }: LionOptions = {}): GradientTransformation<LionState> {
   return {
-    init: (params) => ({ count: zeroCount(), mu: mapTensors((p) => zerosLike(p, muDtype), params) }),
+    init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype) }),
     update: (grads, state) => {
       const updates = mapTensors((g, m) => sign(blend(g, m, b1)), grads, state.mu);
       const mu = mapTensors((g, m) => blend(g, m, b2), grads, state.mu);
-      const kept = muDtype ? mapTensors((m) => astype(m, muDtype), mu) : mu;
-      return [updates, { count: state.count.add(1), mu: kept }];
+      return [updates, { count: state.count.add(1), mu: keptIn(mu, muDtype) }];
     },
   };
 }
 
-/** Adds a share of the parameters to their gradients, so that they shrink. */
-export function addDecayedWeights(weightDecay: number): GradientTransformation<EmptyState> {
-  return stateless((grads, params) =>
-    mapTensors((g, p) => add(g, multiply(p, weightDecay)), grads, requireParams(params, "addDecayedWeights")),
-  );
+/** Adds a share of the parameters, fixed or by a schedule, to their gradients, so that they shrink. */
+export function addDecayedWeights(
+  weightDecay: LearningRate,
+): GradientTransformation<CountState | EmptyState> {
+  const push = <T>(grads: T, params: T | undefined, share: Tensor | number): T =>
+    mapTensors(
+      (g, p) => add(g, multiply(p, typeof share === "number" ? share : astype(share, p.dtype))),
+      grads,
+      requireParams(params, "addDecayedWeights"),
+    );
+  if (typeof weightDecay === "number") return stateless((grads, params) => push(grads, params, weightDecay));
+  return counted((grads, count, params) => push(grads, params, weightDecay(count)));
 }

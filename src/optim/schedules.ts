@@ -1,8 +1,8 @@
 /** How a number, mostly the learning rate, changes with the steps. */
 import { ValueError } from "../ir/errors.js";
 import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
-import { astype, cos } from "../numpy/elementwise.js";
-import { less, where } from "../numpy/logic.js";
+import { astype, cos, floor } from "../numpy/elementwise.js";
+import { greaterEqual, less, where } from "../numpy/logic.js";
 import { type TensorLike, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
@@ -133,4 +133,173 @@ export function join(schedules: readonly Schedule[], boundaries: readonly number
       const boundary = boundaries[i] ?? 0;
       return where(less(count, boundary), value, schedule(subtract(count, boundary)));
     }, first(count));
+}
+
+/** Options of {@link polynomial}. */
+export interface PolynomialOptions extends LinearOptions {
+  /** The power to which the way that is left is raised; 1 is a straight line. */
+  readonly power: number;
+  /** The step at which the change begins; 0 by default. */
+  readonly begin?: number;
+}
+
+/** From one value to another along a power of the steps that are left; it then stays. */
+export function polynomial({ from, to, power: exponent, steps, begin = 0 }: PolynomialOptions): Schedule {
+  checkSteps("polynomial", { steps, begin }, 0);
+  if (steps === 0) return constant(from);
+  return (count) => {
+    const done = minimum(maximum(subtract(float(count), begin), 0), steps);
+    const left = subtract(1, divide(done, steps));
+    return add(multiply(power(left, exponent), from - to), to);
+  };
+}
+
+/** Options of {@link exponential}. */
+export interface ExponentialOptions {
+  readonly from: number;
+  /** What the value is multiplied by in `steps` steps. */
+  readonly decayRate: number;
+  readonly steps: number;
+  /** The step at which the decay begins; 0 by default. */
+  readonly begin?: number;
+  /** Whether the value changes only every `steps` steps. */
+  readonly staircase?: boolean;
+  /** Where the decay ends; nowhere by default. */
+  readonly to?: number;
+}
+
+/** A value that is multiplied by the same factor again and again. */
+export function exponential(options: ExponentialOptions): Schedule {
+  const { from, decayRate, steps, begin = 0, staircase = false, to } = options;
+  checkSteps("exponential", { steps }, 1);
+  checkSteps("exponential", { begin }, 0);
+  if (!(decayRate > 0)) throw new ValueError(`[exponential] decayRate must be more than 0, got ${decayRate}`);
+  return (count) => {
+    const done = maximum(subtract(float(count), begin), 0);
+    const share = divide(done, steps);
+    const value = multiply(power(decayRate, staircase ? floor(share) : share), from);
+    if (to === undefined) return value;
+    return decayRate < 1 ? maximum(value, to) : minimum(value, to);
+  };
+}
+
+/** Steps and the factors that a value is multiplied by from them on. */
+export type Boundaries = Readonly<Record<number, number>>;
+
+function sortedBoundaries(boundaries: Boundaries, caller: string): [step: number, factor: number][] {
+  const pairs = Object.entries(boundaries).map(([step, factor]): [number, number] => [Number(step), factor]);
+  const wrong = pairs.find(([step, factor]) => !(Number.isInteger(step) && step >= 0 && factor >= 0));
+  if (wrong) {
+    throw new ValueError(`[${caller}] step ${wrong[0]} and factor ${wrong[1]} must not be negative`);
+  }
+  return pairs.sort(([a], [b]) => a - b);
+}
+
+/**
+ * A value that is multiplied by a factor at each of some steps.
+ *
+ * ```ts
+ * piecewiseConstant(0.1, { 1000: 0.1, 2000: 0.1 }) // 0.1, then 0.01, then 0.001
+ * ```
+ */
+export function piecewiseConstant(from: number, boundaries: Boundaries = {}): Schedule {
+  const pairs = sortedBoundaries(boundaries, "piecewiseConstant");
+  return (count) =>
+    pairs.reduce(
+      (value, [step, factor]) => where(greaterEqual(float(count), step), multiply(value, factor), value),
+      constant(from)(0),
+    );
+}
+
+/** A value that moves from each boundary to the next, along straight lines or half cosine waves. */
+export function piecewiseInterpolate(
+  shape: "linear" | "cosine",
+  from: number,
+  boundaries: Boundaries = {},
+): Schedule {
+  const pairs = sortedBoundaries(boundaries, "piecewiseInterpolate");
+  return (count) => {
+    const now = float(count);
+    let begin = 0;
+    let value = from;
+    let result = constant(from)(0);
+    for (const [step, factor] of pairs) {
+      const next = value * factor;
+      const share = divide(subtract(now, begin), Math.max(step - begin, 1));
+      const between =
+        shape === "linear"
+          ? add(multiply(share, next - value), value)
+          : add(multiply(add(cos(multiply(share, Math.PI)), 1), (value - next) / 2), next);
+      result = where(less(now, begin), result, where(less(now, step), between, next));
+      begin = step;
+      value = next;
+    }
+    return result;
+  };
+}
+
+/** Options of {@link linearOneCycle} and {@link cosineOneCycle}. */
+export interface OneCycleOptions {
+  readonly steps: number;
+  readonly peak: number;
+  /** The share of the steps until the peak; 0.3 by default. */
+  readonly start?: number;
+  /** What the peak is divided by at the first step; 25 by default. */
+  readonly divFactor?: number;
+  /** What the first value is divided by at the last step; 10 000 by default. */
+  readonly finalDivFactor?: number;
+}
+
+/** Options of {@link linearOneCycle}. */
+export interface LinearOneCycleOptions extends OneCycleOptions {
+  /** The share of the steps until the first value is reached again; 0.85 by default. */
+  readonly final?: number;
+}
+
+/** Straight lines up to a peak, back, and down to nearly nothing. */
+export function linearOneCycle(options: LinearOneCycleOptions): Schedule {
+  const { steps, peak, start = 0.3, final = 0.85, divFactor = 25, finalDivFactor = 1e4 } = options;
+  checkSteps("linearOneCycle", { steps }, 1);
+  return piecewiseInterpolate("linear", peak / divFactor, {
+    [Math.trunc(start * steps)]: divFactor,
+    [Math.trunc(final * steps)]: 1 / divFactor,
+    [steps]: 1 / finalDivFactor,
+  });
+}
+
+/** Half a cosine wave up to a peak and one down to nearly nothing. */
+export function cosineOneCycle(options: OneCycleOptions): Schedule {
+  const { steps, peak, start = 0.3, divFactor = 25, finalDivFactor = 1e4 } = options;
+  checkSteps("cosineOneCycle", { steps }, 1);
+  return piecewiseInterpolate("cosine", peak / divFactor, {
+    [Math.trunc(start * steps)]: divFactor,
+    [steps]: 1 / (divFactor * finalDivFactor),
+  });
+}
+
+/** Options of {@link warmupExponential}. */
+export interface WarmupExponentialOptions extends Omit<ExponentialOptions, "from"> {
+  /** The value of the first step; 0 by default. */
+  readonly from?: number;
+  readonly peak: number;
+  readonly warmupSteps: number;
+}
+
+/** A straight line up to the peak, then {@link exponential} decay. */
+export function warmupExponential({
+  from = 0,
+  peak,
+  warmupSteps,
+  ...rest
+}: WarmupExponentialOptions): Schedule {
+  return join(
+    [linear({ from, to: peak, steps: warmupSteps }), exponential({ ...rest, from: peak })],
+    [warmupSteps],
+  );
+}
+
+/** {@link warmupCosine} again and again: cosine waves with warm restarts. */
+export function sgdr(cycles: readonly WarmupCosineOptions[]): Schedule {
+  const ends = cycles.map((_, i) => cycles.slice(0, i + 1).reduce((total, { steps }) => total + steps, 0));
+  return join(cycles.map(warmupCosine), ends.slice(0, -1));
 }

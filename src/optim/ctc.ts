@@ -1,0 +1,88 @@
+/** Connectionist temporal classification. */
+import { ShapeError } from "../ir/errors.js";
+import { logSoftmax, oneHot } from "../nn/functions.js";
+import { add, logaddexp, multiply, subtract } from "../numpy/arithmetic.js";
+import { full } from "../numpy/creation.js";
+import { einsum } from "../numpy/einsum.js";
+import { astype, negative } from "../numpy/elementwise.js";
+import { s } from "../numpy/indexing.js";
+import { concatenate } from "../numpy/joining.js";
+import { equal } from "../numpy/logic.js";
+import { pad } from "../numpy/pad.js";
+import { sum } from "../numpy/reductions.js";
+import { expandDims, moveaxis } from "../numpy/shaping.js";
+import type { Tensor } from "../trace/tensor.js";
+import { scan } from "../transforms/scan.js";
+
+/** Options of {@link ctcLoss}. */
+export interface CtcOptions {
+  /** The class that stands for no label; 0 by default. */
+  readonly blankId?: number;
+  /** The logarithm that stands for zero; −1e5 by default. */
+  readonly logEpsilon?: number;
+}
+
+/**
+ * How unlikely label sequences are under the logits of a longer input: minus the logarithm of the sum over all
+ * ways to stretch the labels with repetitions and blanks.
+ *
+ * @param logits [batch, time, classes]
+ * @param logitPaddings [batch, time], 1 where the input is over
+ * @param labels [batch, length], class numbers
+ * @param labelPaddings [batch, length], 1 where the labels are over
+ * @returns [batch]
+ */
+export function ctcLoss(
+  logits: Tensor,
+  logitPaddings: Tensor,
+  labels: Tensor,
+  labelPaddings: Tensor,
+  { blankId = 0, logEpsilon = -1e5 }: CtcOptions = {},
+): Tensor {
+  const [batch = 0, time = 0, classes = 0] = logits.shape;
+  const length = labels.shape[1] ?? 0;
+  checkShape("logitPaddings", logitPaddings, [batch, time]);
+  checkShape("labels", labels, [batch, length]);
+  checkShape("labelPaddings", labelPaddings, [batch, length]);
+  const logProbs = logSoftmax(logits);
+  const repeats = pad(astype(equal(labels.get(s(), s(0, -1)), labels.get(s(), s(1))), logits.dtype), [
+    [0, 0],
+    [0, 1],
+  ]);
+  const emits = einsum("btk,bnk->tbn", logProbs, oneHot(labels, classes, { dtype: logits.dtype }));
+  const blanks = moveaxis(logProbs.get(s(), s(), s(blankId, blankId + 1)), 1, 0);
+  // Before label n (phi) and in it (emit), as logarithms of the probability of having come there.
+  const start = {
+    phi: concatenate([full([batch, 1], 0), full([batch, length], logEpsilon)], 1),
+    emit: full([batch, length], logEpsilon),
+  };
+  const join = (phi: Tensor, more: Tensor) =>
+    concatenate([phi.get(s(), s(0, 1)), logaddexp(phi.get(s(), s(1)), more)], 1);
+  type Paths = typeof start;
+  const [last] = scan(
+    (paths: Paths, x: { emit: Tensor; blank: Tensor; over: Tensor }): [Paths, null] => {
+      // A label that repeats the one before needs a blank between.
+      const phi = join(paths.phi, add(paths.emit, multiply(repeats, logEpsilon)));
+      const emit = add(logaddexp(phi.get(s(), s(0, -1)), paths.emit), x.emit);
+      const blanked = join(
+        add(phi, x.blank),
+        add(add(paths.emit, x.blank), multiply(subtract(1, repeats), logEpsilon)),
+      );
+      const over = expandDims(x.over, 1);
+      const keep = (old: Tensor, next: Tensor) => add(multiply(over, old), multiply(subtract(1, over), next));
+      return [{ phi: keep(paths.phi, blanked), emit: keep(paths.emit, emit) }, null];
+    },
+    start,
+    { emit: emits, blank: blanks, over: moveaxis(astype(logitPaddings, logits.dtype), 1, 0) },
+  );
+  const ends = join(last.phi, last.emit);
+  const lengths = subtract(length, astype(sum(labelPaddings, 1), "int32"));
+  return negative(sum(multiply(ends, oneHot(lengths, length + 1, { dtype: logits.dtype })), 1));
+}
+
+function checkShape(name: string, x: Tensor, shape: readonly number[]): void {
+  if (x.shape.join() === shape.join()) return;
+  throw new ShapeError(
+    `[ctcLoss] ${name} has shape [${x.shape.join(", ")}] where the logits and labels want [${shape.join(", ")}]`,
+  );
+}

@@ -1,0 +1,122 @@
+/** What keeps single gradients or parameters within bounds, and noise. */
+import { ValueError } from "../ir/errors.js";
+import { add, clip as clipTo, divide, maximum, multiply, power } from "../numpy/arithmetic.js";
+import { zerosLike } from "../numpy/creation.js";
+import { astype, isnan, negative, sqrt, square } from "../numpy/elementwise.js";
+import { less, where } from "../numpy/logic.js";
+import { any, sum } from "../numpy/reductions.js";
+import { normal } from "../random/floats.js";
+import { split } from "../random/keys.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { mapWholes } from "./blocks.js";
+import { zeroCount } from "./moments.js";
+import type { CountState } from "./scaling.js";
+import {
+  type EmptyState,
+  type GradientTransformation,
+  mapTensors,
+  requireParams,
+  stateless,
+} from "./transformation.js";
+
+function checkPositive(caller: string, what: string, value: number): void {
+  if (!(value > 0)) throw new ValueError(`[${caller}] ${what} must be more than 0, got ${value}`);
+}
+
+/** Keeps every element of the gradients between −maxDelta and maxDelta. */
+export function clip(maxDelta: number): GradientTransformation<EmptyState> {
+  checkPositive("clip", "maxDelta", maxDelta);
+  return stateless((grads) => mapTensors((g) => clipTo(g, -maxDelta, maxDelta), grads));
+}
+
+/** Shrinks the gradient of each parameter so that its root mean square is at most `threshold`. */
+export function clipByBlockRms(threshold: number): GradientTransformation<EmptyState> {
+  checkPositive("clipByBlockRms", "the threshold", threshold);
+  return stateless((grads) =>
+    mapWholes((whole, g) => divide(g, maximum(divide(whole.rms(g), threshold), 1)), grads),
+  );
+}
+
+/** Options of {@link adaptiveGradClip}. */
+export interface AdaptiveGradClipOptions {
+  /** The least norm that parameters count with; 1e-3 by default. */
+  readonly eps?: number;
+}
+
+/**
+ * Shrinks gradients so that the norm of each output unit's is at most `clipping` times that of its weights.
+ * The units of a matrix are its columns, those of a convolution its last dim.
+ */
+export function adaptiveGradClip(
+  clipping: number,
+  { eps = 1e-3 }: AdaptiveGradClipOptions = {},
+): GradientTransformation<EmptyState> {
+  checkPositive("adaptiveGradClip", "clipping", clipping);
+  return stateless((grads, params) =>
+    mapTensors(
+      (g, p) => {
+        const norm = unitNorm(g);
+        const most = multiply(maximum(unitNorm(p), eps), clipping);
+        return where(less(norm, most), g, multiply(g, divide(most, maximum(norm, 1e-6))));
+      },
+      grads,
+      requireParams(params, "adaptiveGradClip"),
+    ),
+  );
+}
+
+function unitNorm(x: Tensor): Tensor {
+  const vector = x.shape.filter((n) => n !== 1).length <= 1;
+  const reduced = x.ndim === 3 ? [0] : x.shape.slice(0, -1).map((_, dim) => dim);
+  return sqrt(sum(square(x), vector ? undefined : reduced, { keepdims: true }));
+}
+
+/** Which parameters had a gradient with NaN in the last step. */
+export interface ZeroNansState {
+  readonly foundNan: unknown;
+}
+
+/** Replaces NaN in gradients by zero and remembers where there was one. */
+export function zeroNans(): GradientTransformation<ZeroNansState> {
+  const found = (values: unknown) => mapTensors((g) => any(isnan(g)), values);
+  return {
+    init: (params) => ({ foundNan: mapTensors((p) => any(zerosLike(p, "bool")), params) }),
+    update: (grads) => [mapTensors((g) => where(isnan(g), 0, g), grads), { foundNan: found(grads) }],
+  };
+}
+
+/** Shortens updates that would make a parameter negative so that it becomes zero. */
+export function keepParamsNonnegative(): GradientTransformation<EmptyState> {
+  return stateless((grads, params) =>
+    mapTensors(
+      (u, p) => where(less(add(p, u), 0), negative(p), u),
+      grads,
+      requireParams(params, "keepParamsNonnegative"),
+    ),
+  );
+}
+
+/** The key of the noise to come. */
+export interface AddNoiseState extends CountState {
+  readonly key: Tensor;
+}
+
+/** Adds normal noise whose variance falls with the steps: eta / step^gamma. */
+export function addNoise(eta: number, gamma: number, key: Tensor): GradientTransformation<AddNoiseState> {
+  return {
+    init: () => ({ count: zeroCount(), key }),
+    update: (grads, state) => {
+      const count = state.count.add(1);
+      const deviation = sqrt(divide(eta, power(astype(count, "float32"), gamma)));
+      const keys = split(state.key);
+      const each = split(keys.get(1), tree.leaves(grads).length);
+      let i = 0;
+      const updates = mapTensors((g) => {
+        const noise = normal(each.get(i++), g.shape, g.dtype);
+        return add(g, multiply(noise, astype(deviation, g.dtype)));
+      }, grads);
+      return [updates, { count, key: keys.get(0) }];
+    },
+  };
+}

@@ -1,0 +1,80 @@
+/** Different optimisers for different parameters. */
+import { TreeError, ValueError } from "../ir/errors.js";
+import { zerosLike } from "../numpy/creation.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { type Mask, masked } from "./masks.js";
+import { type EmptyState, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
+
+/** Which optimiser a parameter belongs to: by its path and tensor, or a tree of labels (or a prefix of one). */
+export type Labels = ((path: string, param: Tensor) => string) | Readonly<Record<string, unknown>> | string;
+
+/**
+ * An optimiser for each label, as optax's `partition` (once `multi_transform`): every parameter is updated by
+ * the one that its label names.
+ *
+ * ```ts
+ * partition({ train: adam({ learningRate: 1e-3 }), freeze: setToZero() }, (path) =>
+ *   path.startsWith("encoder") ? "freeze" : "train",
+ * );
+ * ```
+ */
+export function partition<K extends string>(
+  transforms: Readonly<Record<K, GradientTransformation>>,
+  labels: Labels,
+): GradientTransformation<Readonly<Record<K, unknown>>> {
+  const known = Object.keys(transforms);
+  const labelsOf = (params: unknown): unknown[] => {
+    const { leaves, structure } = tree.flatten(params);
+    const found =
+      typeof labels === "function"
+        ? tree.leaves(tree.mapWithPath((path, leaf) => labels(path, requireParam(path, leaf)), params))
+        : tree.broadcastPrefix(labels, structure, "partition");
+    const unknown = found.findIndex((label) => typeof label !== "string" || !known.includes(label));
+    if (unknown >= 0) {
+      throw new ValueError(
+        `[partition] the label of leaf ${unknown} of ${leaves.length} is ${String(found[unknown])}: use one of ${known.join(", ")}`,
+      );
+    }
+    return found;
+  };
+  const entries = Object.entries<GradientTransformation>(transforms).map(([label, inner]) => {
+    const chosen: Mask = (params: unknown) =>
+      tree.unflatten(
+        tree.structure(params),
+        labelsOf(params).map((found) => found === label),
+      );
+    return [label, masked(inner, chosen)] as const;
+  });
+  const collect = (states: readonly (readonly [string, unknown])[]) =>
+    Object.fromEntries(states) as Readonly<Record<K, unknown>>;
+  return {
+    init: (params) => collect(entries.map(([label, inner]) => [label, inner.init(params)])),
+    update: (grads, state, params) => {
+      let updates = grads;
+      const next = entries.map(([label, inner]) => {
+        const [changed, after] = inner.update(updates, state[label as K], params);
+        updates = changed;
+        return [label, after] as const;
+      });
+      return [updates, collect(next)];
+    },
+  };
+}
+
+export { partition as multiTransform };
+
+function requireParam(path: string, leaf: unknown): Tensor {
+  if (leaf instanceof Tensor) return leaf;
+  throw new TreeError(`[partition] the leaf at "${path}" is not a tensor`);
+}
+
+/** Updates of zero: what they are given to stays as it is. */
+export function setToZero(): GradientTransformation<EmptyState> {
+  return stateless((grads) => mapTensors((g) => zerosLike(g), grads));
+}
+
+/** Keeps the parameters of a mask as they are. */
+export function freeze(mask: Mask): GradientTransformation<EmptyState> {
+  return masked(setToZero(), mask);
+}

@@ -1,0 +1,138 @@
+/** Steps along the curvature that the last gradients show: L-BFGS. */
+import { ValueError } from "../ir/errors.js";
+import { add, divide, minimum, mod, multiply, subtract } from "../numpy/arithmetic.js";
+import { arange, zeros } from "../numpy/creation.js";
+import { sqrt } from "../numpy/elementwise.js";
+import { equal, greater, where } from "../numpy/logic.js";
+import { sum } from "../numpy/reductions.js";
+import { take } from "../numpy/take.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { scan } from "../transforms/scan.js";
+import { zeroCount, zerosOf } from "./moments.js";
+import { type CountState, scale, scaleByLearningRate } from "./scaling.js";
+import type { LearningRate } from "./schedules.js";
+import { chain, type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
+
+/** Options of {@link scaleByLbfgs}. */
+export interface LbfgsOptions {
+  /** How many of the last steps are remembered; 10 by default. */
+  readonly memorySize?: number;
+  /** Whether the curvature of the last step scales the first guess; true by default. */
+  readonly scaleInitPrecond?: boolean;
+}
+
+/** The last parameters and gradients, and the differences of the steps before. */
+export interface LbfgsState extends CountState {
+  readonly params: unknown;
+  readonly grads: unknown;
+  readonly paramSteps: unknown;
+  readonly gradSteps: unknown;
+  readonly weights: Tensor;
+}
+
+/** The sum of the products of two trees. */
+function inner(a: unknown, b: unknown): Tensor {
+  const products = tree.leaves(mapTensors((x, y) => sum(multiply(x, y)), a, b)) as Tensor[];
+  return products.reduce((total, x) => total.add(x), zeros([]));
+}
+
+const step = (x: unknown, size: Tensor, y: unknown) => mapTensors((a, b) => add(a, multiply(b, size)), x, y);
+
+/** Multiplies gradients by the inverse of the curvature that the remembered steps show. */
+export function scaleByLbfgs(options: LbfgsOptions = {}): GradientTransformation<LbfgsState> {
+  const { memorySize = 10, scaleInitPrecond = true } = options;
+  if (!(Number.isInteger(memorySize) && memorySize >= 1)) {
+    throw new ValueError(`[scaleByLbfgs] memorySize must be a whole number of at least 1, got ${memorySize}`);
+  }
+  const stacked = (params: unknown) => mapTensors((p) => zeros([memorySize, ...p.shape], p.dtype), params);
+  return {
+    init: (params) => ({
+      count: zeroCount(),
+      params: zerosOf(params),
+      grads: zerosOf(params),
+      paramSteps: stacked(params),
+      gradSteps: stacked(params),
+      weights: zeros([memorySize]),
+    }),
+    update: <T>(grads: T, state: LbfgsState, params?: T): [T, LbfgsState] => {
+      const given = requireParams(params, "scaleByLbfgs");
+      const begun = greater(state.count, 0);
+      const since = (x: unknown, y: unknown) => mapTensors((a, b) => where(begun, subtract(a, b), 0), x, y);
+      const paramStep = since(given, state.params);
+      const gradStep = since(grads, state.grads);
+      const curvature = inner(gradStep, paramStep);
+      const place = mod(state.count.sub(1), memorySize);
+      const remember = (memory: unknown, value: unknown) =>
+        mapTensors((m, v) => m.at(place).set(v), memory, value);
+      const next: LbfgsState = {
+        count: state.count.add(1),
+        params: given,
+        grads,
+        paramSteps: remember(state.paramSteps, paramStep),
+        gradSteps: remember(state.gradSteps, gradStep),
+        weights: state.weights.at(place).set(where(equal(curvature, 0), 0, divide(1, curvature))),
+      };
+      const first = scaleInitPrecond ? firstScale(grads, gradStep, curvature, begun) : undefined;
+      return [precondition(grads, next, mod(state.count, memorySize), memorySize, first), next];
+    },
+  };
+}
+
+/** The scale of the first guess: the last step's curvature, or at most a unit step at the start. */
+function firstScale(grads: unknown, gradStep: unknown, curvature: Tensor, begun: Tensor): Tensor {
+  const squares = inner(gradStep, gradStep);
+  const known = where(greater(squares, 0), divide(curvature, squares), 1);
+  return where(begun, known, minimum(divide(1, sqrt(inner(grads, grads))), 1));
+}
+
+/** The two loops of L-BFGS over the remembered steps, oldest last and then oldest first. */
+function precondition<T>(
+  grads: T,
+  memory: LbfgsState,
+  oldest: Tensor,
+  size: number,
+  first: Tensor | undefined,
+): T {
+  const order = mod(add(arange(size, "int32"), oldest), size);
+  const stepsAt = (i: Tensor) => ({
+    paramStep: mapTensors((m) => take(m, i, 0), memory.paramSteps),
+    gradStep: mapTensors((m) => take(m, i, 0), memory.gradSteps),
+    weight: take(memory.weights, i, 0),
+  });
+  const [back, alphas] = scan(
+    (direction: unknown, i: Tensor): [unknown, Tensor] => {
+      const { paramStep, gradStep, weight } = stepsAt(i);
+      const alpha = multiply(weight, inner(paramStep, direction));
+      return [step(direction, alpha.neg(), gradStep), alpha];
+    },
+    grads as unknown,
+    order,
+    { reverse: true },
+  );
+  const scaled = first ? mapTensors((x) => multiply(x, first), back) : back;
+  const [forth] = scan(
+    (direction: unknown, { i, alpha }: { i: Tensor; alpha: Tensor }): [unknown, null] => {
+      const { paramStep, gradStep, weight } = stepsAt(i);
+      const beta = multiply(weight, inner(gradStep, direction));
+      return [step(direction, subtract(alpha, beta), paramStep), null];
+    },
+    scaled,
+    { i: order, alpha: alphas },
+  );
+  return forth as T;
+}
+
+/** Options of {@link lbfgs}. */
+export interface LbfgsOptimizerOptions extends LbfgsOptions {
+  /** The length of a step along the direction; 1 by default. */
+  readonly learningRate?: LearningRate;
+}
+
+/** L-BFGS with steps of a given length (optax's with `linesearch=None`). */
+export function lbfgs({ learningRate, ...options }: LbfgsOptimizerOptions = {}): GradientTransformation {
+  return chain(
+    scaleByLbfgs(options),
+    learningRate === undefined ? scale(-1) : scaleByLearningRate(learningRate),
+  );
+}

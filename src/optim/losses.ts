@@ -1,0 +1,320 @@
+/** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
+import { limits } from "../ir/dtype.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
+import { normalizeDim, normalizeDims } from "../ir/shape.js";
+import { logSigmoid, logSoftmax, oneHot, softmax } from "../nn/functions.js";
+import { add, divide, logaddexp, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
+import { eye } from "../numpy/creation.js";
+import { abs, astype, exp, log, negative, sqrt, square } from "../numpy/elementwise.js";
+import { concatenate, stack } from "../numpy/joining.js";
+import { equal, logicalAnd, logicalNot, where } from "../numpy/logic.js";
+import type { Dims } from "../numpy/operands.js";
+import { any, logsumexp, max, sum } from "../numpy/reductions.js";
+import { expandDims, reshape, squeeze, transpose } from "../numpy/shaping.js";
+import { takeAlongAxis } from "../numpy/take.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { toTensor } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+
+const asTensor = (x: TensorLike, caller: string): Tensor =>
+  x instanceof Tensor ? x : toTensor(x, "float32", caller);
+
+/** The difference of predictions and targets, which must have one shape; predictions are errors without targets. */
+function errorsOf(predictions: TensorLike, targets: TensorLike | undefined, caller: string): Tensor {
+  const given = asTensor(predictions, caller);
+  if (targets === undefined) return given;
+  const wanted = asTensor(targets, caller);
+  if (given.shape.join() !== wanted.shape.join()) {
+    throw new ShapeError(
+      `[${caller}] predictions [${given.shape.join(", ")}] and targets [${wanted.shape.join(", ")}] differ in shape: reshape one of them`,
+    );
+  }
+  return subtract(given, wanted);
+}
+
+/** (prediction − target)². */
+export function squaredError(predictions: TensorLike, targets?: TensorLike): Tensor {
+  return square(errorsOf(predictions, targets, "squaredError"));
+}
+
+/** Half of (prediction − target)², whose gradient is the error itself. */
+export function l2Loss(predictions: TensorLike, targets?: TensorLike): Tensor {
+  return multiply(square(errorsOf(predictions, targets, "l2Loss")), 0.5);
+}
+
+/** Options of {@link huberLoss}. */
+export interface HuberOptions {
+  /** The error from which on the loss grows only linearly; 1 by default. */
+  readonly delta?: number;
+}
+
+/** {@link l2Loss} for small errors, a straight line for large ones. */
+export function huberLoss(
+  predictions: TensorLike,
+  targets?: TensorLike,
+  { delta = 1 }: HuberOptions = {},
+): Tensor {
+  const size = abs(errorsOf(predictions, targets, "huberLoss"));
+  const small = minimum(size, delta);
+  return add(multiply(square(small), 0.5), multiply(subtract(size, small), delta));
+}
+
+/** log(cosh(error)): like {@link l2Loss} near zero and like the absolute error far from it. */
+export function logCosh(predictions: TensorLike, targets?: TensorLike): Tensor {
+  const errors = errorsOf(predictions, targets, "logCosh");
+  return subtract(logaddexp(errors, negative(errors)), Math.LN2);
+}
+
+/** Over which dims a loss is taken and which elements count. */
+export interface LossOptions {
+  /** The dims of classes or features; the last by default. */
+  readonly dim?: Dims;
+  /** The elements that count; all by default. */
+  readonly where?: TensorLike | undefined;
+}
+
+/** Options of {@link cosineSimilarity} and {@link cosineDistance}. */
+export interface CosineLossOptions extends LossOptions {
+  /** The least squared norm that vectors count with; 0 by default. */
+  readonly epsilon?: number;
+}
+
+/** The cosine of the angle between vectors. */
+export function cosineSimilarity(
+  predictions: TensorLike,
+  targets: TensorLike,
+  { epsilon = 0, dim = -1, where: mask }: CosineLossOptions = {},
+): Tensor {
+  const unit = (x: Tensor) =>
+    divide(x, sqrt(maximum(sum(square(x), dim, { keepdims: true, where: mask }), epsilon)));
+  const given = asTensor(predictions, "cosineSimilarity");
+  const wanted = asTensor(targets, "cosineSimilarity");
+  return sum(multiply(unit(given), unit(wanted)), dim, { where: mask });
+}
+
+/** One minus {@link cosineSimilarity}. */
+export function cosineDistance(
+  predictions: TensorLike,
+  targets: TensorLike,
+  options: CosineLossOptions = {},
+): Tensor {
+  return subtract(1, cosineSimilarity(predictions, targets, options));
+}
+
+/** The binary cross-entropy of each logit: labels are 0 or 1, or probabilities. */
+export function sigmoidBinaryCrossEntropy(logits: TensorLike, labels: TensorLike): Tensor {
+  const x = asTensor(logits, "sigmoidBinaryCrossEntropy");
+  const y = astype(labels, x.dtype);
+  return subtract(multiply(negative(y), logSigmoid(x)), multiply(subtract(1, y), logSigmoid(negative(x))));
+}
+
+/** Options of {@link sigmoidFocalLoss}. */
+export interface FocalOptions {
+  /** The weight of positive examples; those of both kinds are 1 by default. */
+  readonly alpha?: number;
+  /** How strongly easy examples are played down; 2 by default. */
+  readonly gamma?: number;
+}
+
+/** {@link sigmoidBinaryCrossEntropy} with easy examples played down. */
+export function sigmoidFocalLoss(
+  logits: TensorLike,
+  labels: TensorLike,
+  { alpha, gamma = 2 }: FocalOptions = {},
+): Tensor {
+  const x = asTensor(logits, "sigmoidFocalLoss");
+  const y = astype(labels, x.dtype);
+  const wrong = logsumexp(stack([logSigmoid(x), logSigmoid(negative(x))], -1), -1, {
+    b: stack([subtract(1, y), y], -1),
+  });
+  const loss = multiply(sigmoidBinaryCrossEntropy(x, y), exp(multiply(wrong, gamma)));
+  if (alpha === undefined) return loss;
+  return multiply(add(multiply(y, alpha), multiply(subtract(1, y), 1 - alpha)), loss);
+}
+
+/** max(0, 1 − prediction · target) for targets of −1 and 1. */
+export function hingeLoss(predictions: TensorLike, targets: TensorLike): Tensor {
+  return maximum(subtract(1, multiply(predictions, targets)), 0);
+}
+
+/** max(0, −prediction · target) for targets of −1 and 1. */
+export function perceptronLoss(predictions: TensorLike, targets: TensorLike): Tensor {
+  return maximum(negative(multiply(predictions, targets)), 0);
+}
+
+/** The score of the best other class plus one, less that of the right class. */
+export function multiclassHingeLoss(scores: Tensor, labels: TensorLike): Tensor {
+  const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
+  return subtract(max(subtract(add(scores, 1), right), -1), sum(multiply(scores, right), -1));
+}
+
+/** The score of the best class less that of the right one. */
+export function multiclassPerceptronLoss(scores: Tensor, labels: TensorLike): Tensor {
+  const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
+  return subtract(max(scores, -1), sum(multiply(scores, right), -1));
+}
+
+/** A mask for each example becomes one for each element. */
+function spreadMask(mask: TensorLike | undefined, x: Tensor, dim: Dims): TensorLike | undefined {
+  if (!(mask instanceof Tensor) || mask.ndim === x.ndim) return mask;
+  return expandDims(mask, normalizeDims(dim, x.ndim, "where"));
+}
+
+/** The cross-entropy of the softmax of logits with a distribution over the classes. */
+export function softmaxCrossEntropy(
+  logits: TensorLike,
+  labels: TensorLike,
+  { dim = -1, where: given }: LossOptions = {},
+): Tensor {
+  const x = asTensor(logits, "softmaxCrossEntropy");
+  const mask = spreadMask(given, x, dim);
+  const logProbs = logSoftmax(x, dim, { where: mask });
+  return negative(sum(multiply(labels, logProbs), dim, { where: mask }));
+}
+
+/** {@link softmaxCrossEntropy} that takes 0 · log 0 for 0 where a logit is −∞. */
+export function safeSoftmaxCrossEntropy(logits: TensorLike, labels: TensorLike): Tensor {
+  const x = asTensor(logits, "safeSoftmaxCrossEntropy");
+  const logProbs = logSoftmax(x);
+  const counts = logicalNot(equal(labels, 0));
+  return negative(sum(where(counts, multiply(labels, where(counts, logProbs, 0)), 0), -1));
+}
+
+/**
+ * The cross-entropy of the softmax of logits with the right classes, given by their numbers.
+ *
+ * ```ts
+ * const loss = np.mean(softmaxCrossEntropyWithIntegerLabels(logits, tokens));
+ * ```
+ */
+export function softmaxCrossEntropyWithIntegerLabels(
+  logits: TensorLike,
+  labels: TensorLike,
+  { dim = -1, where: given }: LossOptions = {},
+): Tensor {
+  const x = asTensor(logits, "softmaxCrossEntropyWithIntegerLabels");
+  const classes = labels instanceof Tensor ? labels : toTensor(labels, "int32", "labels");
+  if (classes.dtype !== "int32" && classes.dtype !== "uint32") {
+    throw new DTypeError(
+      `[softmaxCrossEntropyWithIntegerLabels] labels are class numbers and must be integers, got ${classes.dtype}: use softmaxCrossEntropy for probabilities`,
+    );
+  }
+  const mask = spreadMask(given, x, dim);
+  const dims = normalizeDims(dim, x.ndim, "softmaxCrossEntropyWithIntegerLabels");
+  const flat = dims.length === 1 ? x : flattenDims(x, dims);
+  const flatMask = mask instanceof Tensor && dims.length > 1 ? flattenDims(mask, dims) : mask;
+  const d = dims.length === 1 ? (dims[0] ?? 0) : flat.ndim - 1;
+  const right = squeeze(takeAlongAxis(flat, expandDims(classes, d), d), d);
+  const loss = subtract(logsumexp(flat, d, { where: flatMask }), right);
+  return flatMask === undefined ? loss : where(any(flatMask, d), loss, 0);
+}
+
+/** The given dims as one dim at the end. */
+function flattenDims(x: Tensor, dims: readonly number[]): Tensor {
+  const batch = x.shape.map((_, d) => d).filter((d) => !dims.includes(d));
+  return reshape(transpose(x, [...batch, ...dims]), [...batch.map((d) => x.shape[d] ?? 1), -1]);
+}
+
+/** Options of {@link polyLossCrossEntropy}. */
+export interface PolyLossOptions extends LossOptions {
+  /** The weight of the further term; 2 by default. */
+  readonly epsilon?: number;
+}
+
+/** {@link softmaxCrossEntropy} plus `epsilon` times the probability of the wrong classes. */
+export function polyLossCrossEntropy(
+  logits: TensorLike,
+  labels: TensorLike,
+  { epsilon = 2, ...options }: PolyLossOptions = {},
+): Tensor {
+  const x = asTensor(logits, "polyLossCrossEntropy");
+  const { dim = -1, where: mask } = options;
+  const wrong = sum(multiply(labels, subtract(1, softmax(x, dim, { where: mask }))), dim, { where: mask });
+  return add(softmaxCrossEntropy(x, labels, options), multiply(wrong, epsilon));
+}
+
+/** The Kullback–Leibler divergence of target probabilities from log predictions. */
+export function klDivergence(
+  logPredictions: TensorLike,
+  targets: TensorLike,
+  { dim = -1, where: mask }: LossOptions = {},
+): Tensor {
+  const p = asTensor(targets, "klDivergence");
+  const none = equal(p, 0);
+  const logs = where(none, 0, log(where(none, 1, p)));
+  return sum(multiply(p, subtract(logs, logPredictions)), dim, { where: mask });
+}
+
+/** {@link klDivergence} for log targets. */
+export function klDivergenceWithLogTargets(
+  logPredictions: TensorLike,
+  logTargets: TensorLike,
+  { dim = -1, where: mask }: LossOptions = {},
+): Tensor {
+  return sum(multiply(exp(logTargets), subtract(logTargets, logPredictions)), dim, { where: mask });
+}
+
+/** {@link klDivergence} of measures that do not add up to one; it is never negative. */
+export function generalizedKlDivergence(
+  logPredictions: TensorLike,
+  targets: TensorLike,
+  options: LossOptions = {},
+): Tensor {
+  const { dim = -1, where: mask } = options;
+  const rest = sum(subtract(exp(logPredictions), targets), dim, { where: mask });
+  return add(klDivergence(logPredictions, targets, options), rest);
+}
+
+/** Labels of which a share `alpha` is spread over all classes. */
+export function smoothLabels(
+  labels: Tensor,
+  alpha: number,
+  { dim = -1 }: { readonly dim?: number } = {},
+): Tensor {
+  const classes = labels.shape[normalizeDim(dim, labels.ndim, "smoothLabels")] ?? 1;
+  return add(multiply(labels, 1 - alpha), alpha / classes);
+}
+
+/** Options of {@link tripletMarginLoss}. */
+export interface TripletOptions {
+  /** The dim of features; the last by default. */
+  readonly dim?: number;
+  /** The degree of the norm; 2 by default. */
+  readonly normDegree?: number;
+  /** By how much negatives shall be farther away; 1 by default. */
+  readonly margin?: number;
+  /** Added to the sums before the root; 1e-6 by default. */
+  readonly eps?: number;
+}
+
+/** How much farther than `margin` less the negatives are from the anchors than the positives. */
+export function tripletMarginLoss(
+  anchors: TensorLike,
+  positives: TensorLike,
+  negatives: TensorLike,
+  { dim = -1, normDegree = 2, margin = 1, eps = 1e-6 }: TripletOptions = {},
+): Tensor {
+  const distance = (x: TensorLike) =>
+    power(add(sum(power(subtract(anchors, x), normDegree), dim), eps), 1 / normDegree);
+  return maximum(add(subtract(distance(positives), distance(negatives)), margin), 0);
+}
+
+/** The normalised, temperature-scaled cross-entropy of embeddings of which those with one label belong together. */
+export function ntxent(embeddings: Tensor, labels: Tensor, temperature = 0.07): Tensor {
+  const similarity = divide(
+    cosineSimilarity(expandDims(embeddings, 0), expandDims(embeddings, 1), {
+      epsilon: limits(embeddings.dtype).epsilon,
+    }),
+    temperature,
+  );
+  const same = equal(expandDims(labels, 1), expandDims(labels, 0));
+  const matches = logicalAnd(same, equal(eye(labels.size), 0));
+  const others = where(same, Number.NEGATIVE_INFINITY, similarity);
+  const friends = where(matches, similarity, Number.NEGATIVE_INFINITY);
+  const peak = ops.stopGradient(max(concatenate([others, friends], -1), 1, { keepdims: true }));
+  const shifted = subtract(where(matches, similarity, peak), peak);
+  const total = add(sum(exp(subtract(others, peak)), 1, { keepdims: true }), where(matches, exp(shifted), 0));
+  const logProbs = subtract(shifted, log(where(matches, total, 1)));
+  return negative(divide(sum(where(matches, logProbs, 0)), sum(astype(matches, embeddings.dtype))));
+}

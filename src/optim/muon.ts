@@ -1,0 +1,133 @@
+/** Updates of matrices whose singular values are all near one. */
+import type { DType } from "../ir/dtype.js";
+import { ShapeError } from "../ir/errors.js";
+import { add, divide, multiply } from "../numpy/arithmetic.js";
+import { matmul } from "../numpy/contraction.js";
+import { sqrt, square } from "../numpy/elementwise.js";
+import { sum } from "../numpy/reductions.js";
+import { matrixTranspose } from "../numpy/shaping.js";
+import type { Tensor } from "../trace/tensor.js";
+import { partition } from "./labels.js";
+import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
+import { adamw, decay, type WeightDecayOptions } from "./optimizers.js";
+import { type CountState, scaleByLearningRate } from "./scaling.js";
+import type { LearningRate } from "./schedules.js";
+import { chain, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
+
+/** The three coefficients of a step of the Newton–Schulz iteration: a·X + b·(XXᵀ)X + c·(XXᵀ)²X. */
+export type NewtonSchulzCoefficients = readonly [number, number, number];
+
+/** Options of {@link orthogonalize}. */
+export interface OrthogonalizeOptions {
+  /** 3.4445, −4.775, 2.0315 by default, which pull all singular values to about one in five steps. */
+  readonly coefficients?: NewtonSchulzCoefficients;
+  /** The number of steps; 5 by default. */
+  readonly steps?: number;
+  /** Added to the norm that the matrix is divided by first; 1e-8 by default. */
+  readonly eps?: number;
+}
+
+/** The matrix with the same singular vectors whose singular values are near one, by Newton–Schulz steps. */
+export function orthogonalize(x: Tensor, options: OrthogonalizeOptions = {}): Tensor {
+  const { coefficients = [3.4445, -4.775, 2.0315], steps = 5, eps = 1e-8 } = options;
+  const [rows, columns] = x.shape;
+  if (rows === undefined || columns === undefined || x.ndim !== 2) {
+    throw new ShapeError(`[orthogonalize] takes a matrix, got shape [${x.shape.join(", ")}]`);
+  }
+  if (rows > columns) return matrixTranspose(orthogonalize(matrixTranspose(x), options));
+  const [a, b, c] = coefficients;
+  let y = divide(x, add(sqrt(sum(square(x))), eps));
+  for (let i = 0; i < steps; i++) {
+    const gram = matmul(y, matrixTranspose(y));
+    const correction = add(multiply(gram, b), matmul(multiply(gram, c), gram));
+    y = add(multiply(y, a), matmul(correction, y));
+  }
+  return y;
+}
+
+/** Options of {@link scaleByMuon}. */
+export interface ScaleByMuonOptions extends OrthogonalizeOptions {
+  /** The decay of the mean of gradients; 0.95 by default. */
+  readonly beta?: number;
+  /** Whether to look one step ahead; true by default. */
+  readonly nesterov?: boolean;
+  /** The type in which the mean is kept; that of the parameters by default. */
+  readonly muDtype?: DType;
+  /** Whether the size of the mean along the orthogonal direction is kept. */
+  readonly adaptive?: boolean;
+}
+
+/** Muon's mean of the gradients. */
+export interface MuonState extends CountState {
+  readonly mu: unknown;
+}
+
+/** The mean of the gradients of matrices, made orthogonal. */
+export function scaleByMuon(options: ScaleByMuonOptions = {}): GradientTransformation<MuonState> {
+  const { beta = 0.95, nesterov = true, muDtype, adaptive = false } = options;
+  return {
+    init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype) }),
+    update: (grads, state) => {
+      const count = state.count.add(1);
+      const mu = mapTensors((g, m) => blend(g, m, beta), grads, state.mu);
+      const updates = mapTensors(
+        (g, m) => {
+          const mean = nesterov ? lookAhead(g, m, beta, count) : unbiased(m, takenUp(beta, count));
+          const direction = orthogonalize(mean, options);
+          return adaptive ? multiply(direction, sum(multiply(mean, direction))) : direction;
+        },
+        grads,
+        mu,
+      );
+      return [updates, { count, mu: keptIn(mu, muDtype) }];
+    },
+  };
+}
+
+/** Options of {@link muon}. */
+export interface MuonOptions extends ScaleByMuonOptions, WeightDecayOptions {
+  readonly learningRate: LearningRate;
+  /** Gives updates of every matrix this root mean square instead of one for wide matrices. */
+  readonly consistentRms?: number;
+  /** Constants of AdamW for everything that is not a matrix. */
+  readonly adam?: {
+    readonly learningRate?: LearningRate;
+    readonly b1?: number;
+    readonly b2?: number;
+    readonly epsRoot?: number;
+    readonly weightDecay?: number;
+  };
+}
+
+/** Muon for matrices, AdamW (with Nesterov's look ahead) for all other parameters; no weights decay by default. */
+export function muon({
+  learningRate,
+  weightDecay = 0,
+  mask,
+  consistentRms,
+  adam = {},
+  ...options
+}: MuonOptions): GradientTransformation {
+  const { eps = 1e-8, nesterov = true, muDtype } = options;
+  const others = adamw({
+    weightDecay: 0,
+    learningRate,
+    ...adam,
+    eps,
+    nesterov,
+    ...(muDtype === undefined ? {} : { muDtype }),
+  });
+  const matrices = chain(
+    scaleByMuon(options),
+    stateless((updates) => mapTensors((u) => multiply(u, shapeFactor(u, consistentRms)), updates)),
+    decay(weightDecay, mask),
+    scaleByLearningRate(learningRate),
+  );
+  return partition({ muon: matrices, adam: others }, (_, p) => (p.ndim === 2 ? "muon" : "adam"));
+}
+
+function shapeFactor(update: Tensor, consistentRms: number | undefined): number {
+  const [rows = 1, columns = 1] = update.shape;
+  if (consistentRms !== undefined) return Math.sqrt(Math.max(rows, columns)) * consistentRms;
+  return Math.sqrt(Math.max(1, columns / rows));
+}

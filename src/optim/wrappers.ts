@@ -1,0 +1,209 @@
+/** Optimisers around optimisers, and means of what passes through them. */
+import type { DType } from "../ir/dtype.js";
+import { ValueError } from "../ir/errors.js";
+import { add, mod, multiply, subtract } from "../numpy/arithmetic.js";
+import { astype } from "../numpy/elementwise.js";
+import { equal, notEqual, where } from "../numpy/logic.js";
+import { toTensor } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { select } from "./accumulate.js";
+import { blend, keptIn, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
+import type { CountState } from "./scaling.js";
+import type { LearningRate, Schedule } from "./schedules.js";
+import { type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
+
+/** Options of {@link ema}. */
+export interface EmaOptions {
+  /** Whether the mean is freed of the zero it begins at; true by default. */
+  readonly debias?: boolean;
+  /** The type in which the mean is kept; that of the updates by default. */
+  readonly accumulatorDtype?: DType;
+}
+
+/** The running mean of what passed. */
+export interface EmaState extends CountState {
+  readonly ema: unknown;
+}
+
+/** Replaces gradients (or whatever passes) by their running mean. */
+export function ema(decay: number, options: EmaOptions = {}): GradientTransformation<EmaState> {
+  const { debias = true, accumulatorDtype } = options;
+  return {
+    init: (params) => ({ count: zeroCount(), ema: zerosOf(params, accumulatorDtype) }),
+    update: (grads, state) => {
+      const count = state.count.add(1);
+      const mean = mapTensors((g, m) => blend(g, m, decay), grads, state.ema);
+      const updates = debias ? mapTensors((m) => unbiased(m, takenUp(decay, count)), mean) : mean;
+      return [updates, { count, ema: keptIn(mean, accumulatorDtype) }];
+    },
+  };
+}
+
+/** The parameters of {@link lookahead}: those that run ahead, and those that follow. */
+export interface LookaheadParams<P> {
+  readonly fast: P;
+  readonly slow: P;
+}
+
+/** The parameters of a model as {@link lookahead} wants them at the start. */
+export function lookaheadParams<P>(params: P): LookaheadParams<P> {
+  return { fast: params, slow: params };
+}
+
+/** Options of {@link lookahead}. */
+export interface LookaheadOptions {
+  /** After how many fast steps the slow parameters follow. */
+  readonly syncPeriod: number;
+  /** How far they follow: the share of the way. */
+  readonly slowStepSize: number;
+  /** Whether the fast optimiser begins anew then. */
+  readonly resetState?: boolean;
+}
+
+/** The state of {@link lookahead}. */
+export interface LookaheadState<S> {
+  readonly fast: S;
+  readonly stepsSinceSync: Tensor;
+}
+
+/**
+ * A fast optimiser whose parameters are pulled back every few steps towards slow ones that follow it. Its
+ * parameters and updates are pairs (see {@link lookaheadParams}); gradients are those at the fast parameters.
+ */
+export function lookahead<S>(
+  inner: GradientTransformation<S>,
+  { syncPeriod, slowStepSize, resetState = false }: LookaheadOptions,
+): GradientTransformation<LookaheadState<S>> {
+  checkPeriod(syncPeriod, "lookahead", "syncPeriod");
+  return {
+    init: (params) => ({
+      fast: inner.init((params as LookaheadParams<unknown>).fast),
+      stepsSinceSync: zeroCount(),
+    }),
+    update: <T>(grads: T, state: LookaheadState<S>, params?: T): [T, LookaheadState<S>] => {
+      const { fast, slow } = requireParams(params, "lookahead") as LookaheadParams<unknown>;
+      const given = isPair(grads) ? grads.fast : grads;
+      const [steps, next] = inner.update<unknown>(given, state.fast, fast);
+      const sync = equal(state.stepsSinceSync, syncPeriod - 1);
+      const gap = mapTensors((f, u, s) => subtract(add(f, u), s), fast, steps, slow);
+      const updates = {
+        fast: mapTensors((u, g) => where(sync, subtract(u, multiply(g, 1 - slowStepSize)), u), steps, gap),
+        slow: mapTensors((g) => where(sync, multiply(g, slowStepSize), 0), gap),
+      };
+      const kept = resetState ? select(sync, inner.init(fast), next) : next;
+      return [updates as T, { fast: kept, stepsSinceSync: mod(state.stepsSinceSync.add(1), syncPeriod) }];
+    },
+  };
+}
+
+function isPair(value: unknown): value is LookaheadParams<unknown> {
+  return typeof value === "object" && value !== null && "fast" in value && "slow" in value;
+}
+
+function checkPeriod(n: number, caller: string, what: string): void {
+  if (!(Number.isInteger(n) && n >= 1)) {
+    throw new ValueError(`[${caller}] ${what} must be a whole number of at least 1, got ${n}`);
+  }
+}
+
+/** The state of {@link injectHyperparams}: the numbers that the optimiser uses, to be read and changed. */
+export interface InjectState<H extends string, S> extends CountState {
+  readonly hyperparams: Readonly<Record<H, Tensor>>;
+  readonly inner: S;
+}
+
+/**
+ * An optimiser whose numbers are part of its state: they can be logged, saved, and changed between steps
+ * without compiling again. Numbers stay what the state says; schedules follow the steps.
+ *
+ * ```ts
+ * const optimizer = injectHyperparams({ learningRate: 1e-3, weightDecay: 0.1 }, (h) => adamw(h));
+ * const state = optimizer.init(params);
+ * const slower = { ...state, hyperparams: { ...state.hyperparams, learningRate: np.array(1e-4) } };
+ * ```
+ */
+export function injectHyperparams<H extends string, S>(
+  hyperparams: Readonly<Record<H, LearningRate>>,
+  make: (current: Readonly<Record<H, Schedule>>) => GradientTransformation<S>,
+): GradientTransformation<InjectState<H, S>> {
+  const each = <V>(fn: (name: H, value: LearningRate) => V) =>
+    Object.fromEntries(
+      Object.entries<LearningRate>(hyperparams).map(([name, value]) => [name, fn(name as H, value)]),
+    ) as Readonly<Record<H, V>>;
+  const using = (values: Readonly<Record<H, Tensor>>) => make(each((name) => () => values[name]));
+  const at = (value: LearningRate, count: Tensor) =>
+    typeof value === "number" ? toTensor(value, "float32", "injectHyperparams") : value(count);
+  return {
+    init: (params) => {
+      const count = zeroCount();
+      const values = each((_, value) => at(value, count));
+      return { count, hyperparams: values, inner: using(values).init(params) };
+    },
+    update: (grads, state, params) => {
+      const values = each((name, value) =>
+        typeof value === "number" ? state.hyperparams[name] : value(state.count),
+      );
+      const [updates, inner] = using(values).update(grads, state.inner, params);
+      return [updates, { count: state.count.add(1), hyperparams: values, inner }];
+    },
+  };
+}
+
+/** The gradients collected so far. */
+export interface ApplyEveryState extends CountState {
+  readonly sum: unknown;
+}
+
+/** Adds gradients up and lets their sum pass every `every`-th call; between, updates are zero. */
+export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
+  checkPeriod(every, "applyEvery", "every");
+  return {
+    init: (params) => ({ count: zeroCount(), sum: zerosOf(params) }),
+    update: (grads, { count, sum }) => {
+      const fresh = notEqual(count, 0);
+      const total = mapTensors((g, s) => add(where(fresh, s, 0), g), grads, sum);
+      const passes = equal(count, every - 1);
+      const updates = mapTensors((t) => where(passes, t, 0), total);
+      return [updates, { count: mod(count.add(1), every), sum: total }];
+    },
+  };
+}
+
+/** The states of named transformations. */
+export type NamedState = Readonly<Record<string, unknown>>;
+
+/** {@link chain} of transformations with names, by which their states are found. */
+export function namedChain(
+  ...steps: readonly (readonly [name: string, step: GradientTransformation])[]
+): GradientTransformation<NamedState> {
+  const names = steps.map(([name]) => name);
+  const double = names.find((name, i) => names.indexOf(name) !== i);
+  if (double !== undefined) throw new ValueError(`[namedChain] two transformations are named "${double}"`);
+  return {
+    init: (params) => Object.fromEntries(steps.map(([name, step]) => [name, step.init(params)])),
+    update: (grads, states, params) => {
+      let updates = grads;
+      const next = steps.map(([name, step]) => {
+        const [changed, state] = step.update(updates, states[name], params);
+        updates = changed;
+        return [name, state] as const;
+      });
+      return [updates, Object.fromEntries(next)];
+    },
+  };
+}
+
+/** `stepSize` of the new tensors and the rest of the old: a target network that follows slowly. */
+export function incrementalUpdate<T>(newTensors: T, oldTensors: T, stepSize: number): T {
+  return mapTensors(
+    (n, o) => astype(add(multiply(n, stepSize), multiply(o, 1 - stepSize)), o.dtype),
+    newTensors,
+    oldTensors,
+  );
+}
+
+/** The new tensors at every `period`-th step, the old ones between. */
+export function periodicUpdate<T>(newTensors: T, oldTensors: T, steps: Tensor, period: number): T {
+  checkPeriod(period, "periodicUpdate", "the period");
+  return select(equal(mod(steps, period), 0), newTensors, oldTensors);
+}
