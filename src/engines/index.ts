@@ -77,3 +77,4 @@ export {
   type ThreadsEngineOptions,
 } from "./threads/engine.js";
 export type { GemmKind } from "./threads/gemmChoice.js";
+export type { LayoutKind } from "./threads/memoryLayout.js";

@@ -1,11 +1,17 @@
-import type { CollectiveSpec } from "../../compiler/steps.js";
-import { formatMesh } from "../../ir/mesh.js";
+import type { DType } from "../../ir/dtype.js";
+import { formatMesh, type MeshAxis } from "../../ir/mesh.js";
 
 /** What of a collective all members must agree on. */
-export type CollectiveIdentity = Pick<
-  CollectiveSpec,
-  "kind" | "combine" | "dtype" | "axes" | "outer" | "inner" | "size" | "permutation"
->;
+export interface CollectiveIdentity {
+  readonly kind: "allReduce" | "allGather" | "reduceScatter" | "permute" | "allToAll";
+  readonly combine: "sum" | "max" | "min";
+  readonly dtype: DType;
+  readonly axes: readonly MeshAxis[];
+  readonly outer: number;
+  readonly inner: number;
+  readonly size: number;
+  readonly permutation: readonly (readonly [source: number, target: number])[];
+}
 
 /** Op, data type, shape and axes of a collective: `allReduce sum float32[64] over {data: 2}`. */
 export function collectiveText(spec: CollectiveIdentity): string {
