@@ -20,6 +20,17 @@ function exponentSplit(b: VecBuilder, x: Vec, bias: number): { r: Vec; biased: V
   return { r, biased };
 }
 
+/** Below this e^x is 0. */
+const LEAST = -104;
+
+/**
+ * A power of two, or 0 where e^x is: a product that is too small even for a denormal takes some processors a hundred
+ * times as long as a product with 0, and masked softmaxes are full of them.
+ */
+function unlessZero(b: VecBuilder, x: Vec, power: Vec): Vec {
+  return b.and(b.op("f32x4.gt", x, b.f32(LEAST)), power);
+}
+
 /** e^x, down to denormals and 0 and up to infinity. */
 export function exp(b: VecBuilder, x: Vec): Vec {
   const clamped = b.min(b.max(x, b.f32(-105)), b.f32(89));
@@ -27,14 +38,14 @@ export function exp(b: VecBuilder, x: Vec): Vec {
   const p = b.add(b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r), b.f32(1));
   const half = b.isar(biased, 1);
   const other = b.isub(biased, half);
-  return b.mul(b.mul(p, b.ishl(half, 23)), b.ishl(other, 23));
+  return b.mul(b.mul(p, b.ishl(half, 23)), unlessZero(b, x, b.ishl(other, 23)));
 }
 
 /** e^x for x ≤ 0, where one power of two and a constant one reach all the way down to denormals. */
 export function expBelowZero(b: VecBuilder, x: Vec): Vec {
   const { r, biased } = exponentSplit(b, b.max(x, b.f32(-105)), 127 + 64);
   const p = b.add(b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r), b.f32(1));
-  return b.mul(b.mul(p, b.ishl(biased, 23)), b.f32(2 ** -64));
+  return b.mul(b.mul(p, b.ishl(biased, 23)), unlessZero(b, x, b.f32(2 ** -64)));
 }
 
 /** e^x − 1 without cancellation near 0. */
