@@ -12,10 +12,11 @@ export interface DecoderSize {
   readonly headSize: number;
 }
 
-/** The two sizes that are compared with JAX. */
+/** The sizes that are compared with JAX. */
 export const sizes: readonly DecoderSize[] = [
   { name: "d256", width: 256, layers: 4, sequence: 128, batch: 16, vocabulary: 512, headSize: 64 },
   { name: "d512", width: 512, layers: 4, sequence: 256, batch: 8, vocabulary: 512, headSize: 64 },
+  { name: "d1024", width: 1024, layers: 8, sequence: 256, batch: 8, vocabulary: 512, headSize: 64 },
 ];
 
 interface Layer {

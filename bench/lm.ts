@@ -1,10 +1,13 @@
-/** One AdamW step of two decoder language models, on one device and on `data=2`, beside JAX where it is installed. */
-import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+/**
+ * One AdamW step of language models in every kind of parallelism, beside JAX where it is installed, on as many cores
+ * each, and as a share of what these cores reach together in products alone.
+ *
+ *     npm run bench -- lm --devices 1,2,8,16 --sizes d256,d512,d1024 --parallel data,fsdp,tensor,async,gpipe,circular
+ *     npm run bench -- lm --devices 1 --threads 1,2,4,8,16
+ */
 import { performance } from "node:perf_hooks";
-import { fileURLToPath } from "node:url";
 import { devicePut, Mesh, NamedSharding, P } from "shardwise";
-import { createThreadsEngine } from "shardwise/engines";
+import { createThreadsEngine, type ThreadsEngine } from "shardwise/engines";
 import {
   type DecoderSize,
   initDecoder,
@@ -14,78 +17,102 @@ import {
   sizes,
   stepFlops,
 } from "./decoder.js";
-import { best, type Report, type Row, sgemmPeak } from "./measure.js";
+import { runJax } from "./jax.js";
+import { allCorePeak, best, type Report, type Row } from "./measure.js";
+import { countsOption, listOption } from "./options.js";
+import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
 
-interface JaxResult {
-  readonly step_ms: number;
-  readonly compile_ms: number;
-}
+const kinds = ["data", ...KINDS] as const;
 
-/** The same step in JAX, or `null` when no Python with JAX is found (`JAX_PYTHON`, `.venv/bin/python`). */
-function runJax(size: DecoderSize, devices: number): JaxResult | null {
-  const root = new URL("../", import.meta.url);
-  const python = process.env.JAX_PYTHON ?? fileURLToPath(new URL(".venv/bin/python", root));
-  if (!existsSync(python)) return null;
-  const script = fileURLToPath(new URL("bench/jax/decoder.py", root));
-  // As many cores as devices: left alone, JAX gives all cores to one device.
-  const pinned = process.platform === "linux" ? ["taskset", "-c", `0-${devices - 1}`] : [];
-  const [command = python, ...args] = [...pinned, python, script, JSON.stringify({ ...size, devices })];
-  const { stdout, status, stderr } = spawnSync(command, args, {
-    encoding: "utf8",
-    env: { ...process.env, XLA_FLAGS: `--xla_force_host_platform_device_count=${devices}` },
-  });
-  if (status !== 0) {
-    console.error(`JAX did not run: ${stderr.split("\n").slice(-3).join(" ")}`);
-    return null;
+/** Runs the benchmark. */
+export async function lm(): Promise<Report> {
+  const names = sizes.map(({ name }) => name);
+  const chosen = listOption("sizes", ["d256", "d512"], names);
+  const parallel = listOption("parallel", ["data"], kinds);
+  const peaks = new Map<number, number>();
+  const rows: Row[] = [];
+  for (const devices of countsOption("devices", [1, 2])) {
+    for (const threads of countsOption("threads", [1])) {
+      const cores = devices * threads;
+      const peak = peaks.get(cores) ?? (await allCorePeak(cores));
+      peaks.set(cores, peak);
+      for (const size of sizes.filter(({ name }) => chosen.includes(name))) {
+        for (const kind of parallel) {
+          if (kind !== "data" && devices === 1) continue;
+          console.error(`  ${size.name}, ${kind}, ${devices} devices of ${threads} threads …`);
+          rows.push(
+            await row(kind, { ...size, batch: Math.max(size.batch, devices) }, devices, threads, peak),
+          );
+        }
+      }
+    }
   }
-  return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
+  return { "training step of language models": rows };
 }
 
-async function measure(size: DecoderSize, devices: number): Promise<{ stepMs: number; compileMs: number }> {
-  const engine = createThreadsEngine({ numDevices: devices });
+async function row(
+  kind: (typeof kinds)[number],
+  size: DecoderSize,
+  devices: number,
+  threads: number,
+  peak: number,
+): Promise<Row> {
+  const { stepMs, compileMs } = await measure(kind, size, devices, threads);
+  const flops = kind === "data" ? stepFlops(size) : llamaFlops(size);
+  const rate = flops / stepMs / 1e6;
+  const jax = kind === "data" ? runJaxData(size, devices, threads) : runJaxKind(kind, size, devices);
+  return {
+    model: size.name,
+    parallel: kind,
+    devices,
+    threads,
+    batch: size.batch,
+    "step ms": stepMs,
+    "GFLOP/s": rate,
+    "products alone GFLOP/s": peak,
+    "% of products alone": (100 * rate) / peak,
+    "compile ms": compileMs,
+    "JAX ms": jax?.step_ms ?? null,
+    "JAX compile ms": jax?.compile_ms ?? null,
+    "times JAX": jax ? jax.step_ms / stepMs : null,
+  };
+}
+
+/** The same step in JAX; its one device gets as many cores as ours has threads. */
+function runJaxData(size: DecoderSize, devices: number, threads: number) {
+  return runJax("decoder.py", { ...size, devices }, { devices, cores: devices * threads });
+}
+
+function runJaxKind(kind: Kind, size: DecoderSize, devices: number) {
+  const settings = { ...size, kind, mlp: mlpWidth(size), plan: planFor(kind, size, devices) };
+  return runJax("parallel.py", settings, { devices, cores: devices });
+}
+
+async function measure(
+  kind: (typeof kinds)[number],
+  size: DecoderSize,
+  devices: number,
+  threads: number,
+): Promise<{ stepMs: number; compileMs: number }> {
+  const engine = createThreadsEngine({ numDevices: devices, threadsPerDevice: threads });
   try {
-    const mesh = Mesh.create({ data: devices }, { engine });
-    const everywhere = new NamedSharding(mesh, P());
-    let state = await devicePut(initState(initDecoder(size)), everywhere);
-    const tokens = await devicePut(makeTokens(size), new NamedSharding(mesh, P("data")));
-    const step = makeStep(size, mesh);
+    const step = await (kind === "data" ? prepareData(size, engine) : prepareStep(kind, size, engine));
     const start = performance.now();
-    state = step(state, tokens);
+    await step();
     const compileMs = performance.now() - start;
-    const stepMs = await best(
-      async () => {
-        state = step(state, tokens);
-        await state.step.item();
-      },
-      { seconds: 6, least: 5 },
-    );
-    return { stepMs, compileMs };
+    return { stepMs: await best(step, { seconds: 6, least: 5 }), compileMs };
   } finally {
     await engine.close();
   }
 }
 
-/** Runs the benchmark. */
-export async function lm(): Promise<Report> {
-  const peak = await sgemmPeak();
-  const rows: Row[] = [];
-  for (const size of sizes) {
-    for (const devices of [1, 2]) {
-      const { stepMs, compileMs } = await measure(size, devices);
-      const jax = runJax(size, devices);
-      const rate = stepFlops(size) / stepMs / 1e6;
-      rows.push({
-        model: size.name,
-        devices,
-        "step ms": stepMs,
-        "GFLOP/s": rate,
-        "% of sgemm": (100 * rate) / (peak * devices),
-        "compile ms": compileMs,
-        "JAX ms": jax?.step_ms ?? null,
-        "JAX compile ms": jax?.compile_ms ?? null,
-        "times JAX": jax ? jax.step_ms / stepMs : null,
-      });
-    }
-  }
-  return { [`decoder training step (sgemm peak ${peak.toFixed(1)} GFLOP/s a core)`]: rows };
+async function prepareData(size: DecoderSize, engine: ThreadsEngine): Promise<() => Promise<void>> {
+  const mesh = Mesh.create({ data: engine.numDevices }, { engine });
+  let state = await devicePut(initState(initDecoder(size)), new NamedSharding(mesh, P()));
+  const tokens = await devicePut(makeTokens(size), new NamedSharding(mesh, P("data")));
+  const step = makeStep(size, mesh);
+  return async () => {
+    state = step(state, tokens);
+    await state.step.item();
+  };
 }

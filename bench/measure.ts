@@ -1,8 +1,11 @@
 /** What the benchmarks share: timing, tables, and the machine's own speed as the measure of everything. */
+import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
-import { availableParallelism } from "node:os";
+import { arch, availableParallelism, cpus, totalmem } from "node:os";
 import { performance } from "node:perf_hooks";
-import { findBlas, nativeAddress, releaseNativeAddress } from "../src/engines/threads/blas.js";
+import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
+import { createThreadsEngine } from "shardwise/engines";
+import { option } from "./options.js";
 
 /** One line of a benchmark's table. */
 export type Row = Readonly<Record<string, string | number | null>>;
@@ -21,22 +24,6 @@ export async function best(run: () => Promise<unknown>, { seconds = 2, least = 3
     fastest = Math.min(fastest, performance.now() - start);
   }
   return fastest;
-}
-
-/** The machine's speed of single-precision matrix products on one core, in GFLOP/s; NaN without a BLAS. */
-export async function sgemmPeak(n = 1024): Promise<number> {
-  const blas = findBlas();
-  if (!blas) return Number.NaN;
-  const bytes = n * n * 4;
-  const memory = new WebAssembly.Memory({ initial: 200, maximum: 200, shared: true });
-  new Float32Array(memory.buffer, 0, 2 * n * n).fill(0.5);
-  const base = nativeAddress(memory);
-  blas.warmUp();
-  const multiply = () =>
-    blas.sgemm(false, false, n, n, n, 1, base, n, base + bytes, n, 0, base + 2 * bytes, n);
-  const milliseconds = await best(async () => multiply(), { seconds: 1 });
-  releaseNativeAddress(memory);
-  return (2 * n ** 3) / milliseconds / 1e6;
 }
 
 /** The machine's speed of copying memory on one core, in GB/s read and written. */
@@ -69,11 +56,59 @@ export function formatTable(title: string, rows: readonly Row[]): string {
 /** Prints a report and, with `--json FILE`, writes it. */
 export function publish(report: Report): void {
   for (const [title, rows] of Object.entries(report)) console.log(formatTable(title, rows));
-  const place = process.argv.indexOf("--json");
-  const file = place >= 0 ? process.argv[place + 1] : undefined;
-  if (file)
-    writeFileSync(
-      file,
-      `${JSON.stringify({ cores: availableParallelism(), node: process.version, report }, null, 2)}\n`,
+  const file = option("json");
+  if (file) writeFileSync(file, `${JSON.stringify({ machine: describeMachine(), report }, null, 2)}\n`);
+}
+
+/** What a report was measured on. */
+export interface Machine {
+  readonly processor: string;
+  readonly cores: number;
+  readonly memoryGiB: number;
+  readonly node: string;
+  readonly day: string;
+}
+
+function describeMachine(): Machine {
+  return {
+    processor: `${processorName()} (${arch()})`,
+    cores: availableParallelism(),
+    memoryGiB: Math.round(totalmem() / 2 ** 30),
+    node: process.version,
+    day: new Date().toISOString().slice(0, 10),
+  };
+}
+
+/** Systems of ARM processors leave the model's name out, but `lscpu` knows it. */
+function processorName(): string {
+  const name = cpus()[0]?.model.trim();
+  if (name && name !== "unknown") return name;
+  const { stdout } = spawnSync("lscpu", { encoding: "utf8" });
+  return /^Model name:\s*(.+)$/m.exec(stdout ?? "")?.[1] ?? "unknown";
+}
+
+/**
+ * The speed of single-precision products when so many cores multiply at once, each matrices of its own, in GFLOP/s:
+ * what the machine has for a program that does nothing else.
+ */
+export async function allCorePeak(cores: number, n = 1024): Promise<number> {
+  const engine = createThreadsEngine({ numDevices: cores, threadsPerDevice: 1 });
+  try {
+    const mesh = Mesh.create({ core: cores }, { engine });
+    const split = new NamedSharding(mesh, P("core"));
+    const x = await devicePut(np.ones([cores, n, n]).mul(1 / n), split);
+    const repeats = 8;
+    const multiply = jit(
+      (a: Tensor) => {
+        let product = a;
+        for (let i = 0; i < repeats; i++) product = np.matmul(product, a);
+        return product;
+      },
+      { mesh, outShardings: split },
     );
+    const milliseconds = await best(async () => (await multiply(x).ready()).dispose());
+    return (2 * n ** 3 * repeats * cores) / milliseconds / 1e6;
+  } finally {
+    await engine.close();
+  }
 }

@@ -1,6 +1,6 @@
 /**
  * The benchmarks: `npm run bench`, or some of them by name: `npm run bench -- lm matmul`. With `--json FILE`
- * the tables are also written as JSON. Every figure stands beside what the machine itself can do, or beside
+ * the tables are also written as JSON, of which `npm run performance` makes a page; `options.ts` lists the others. Every figure stands beside what the machine itself can do, or beside
  * another library's on the same work, measured in the same run.
  */
 import { collectives } from "./collectives.js";
@@ -10,6 +10,7 @@ import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
 import { matmul } from "./matmul.js";
 import { publish, type Report } from "./measure.js";
+import { benchmarkNames, checkOptions } from "./options.js";
 import { pipeline } from "./pipeline.js";
 
 const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
@@ -22,8 +23,8 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   lm,
 };
 
-const place = process.argv.indexOf("--json");
-const names = process.argv.slice(2).filter((name, i) => !name.startsWith("--") && i + 2 !== place + 1);
+checkOptions();
+const names = benchmarkNames();
 const unknown = names.filter((name) => !(name in benchmarks));
 if (unknown.length > 0) {
   console.error(`unknown benchmark ${unknown.join(", ")}: choose from ${Object.keys(benchmarks).join(", ")}`);

@@ -1,0 +1,64 @@
+/** What stands on the command line: names of benchmarks, and options with one value each. */
+
+const words = process.argv.slice(2);
+
+/** The options that benchmarks know, with what they mean. */
+const known = {
+  json: "a file that gets the tables as JSON",
+  devices: "how many devices, such as 1,2,8,16 (lm)",
+  sizes: "which models, such as d256,d512,d1024 (lm)",
+  parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
+  threads: "how many threads share the steps of a device, such as 1,16 (lm)",
+} as const;
+
+/** The name of an option. */
+export type OptionName = keyof typeof known;
+
+/** The words that are no options. */
+export function benchmarkNames(): string[] {
+  return words.filter((word, i) => !word.startsWith("--") && !words[i - 1]?.startsWith("--"));
+}
+
+/** What an option says, if it is given. */
+export function option(name: OptionName): string | undefined {
+  const place = words.indexOf(`--${name}`);
+  return place < 0 ? undefined : words[place + 1];
+}
+
+/** The parts of an option's value, or what holds without it. */
+export function listOption<T extends string>(
+  name: OptionName,
+  otherwise: readonly T[],
+  all: readonly T[],
+): T[] {
+  const given = option(name)?.split(",") ?? otherwise;
+  return given.map((value) => {
+    const found = all.find((one) => one === value);
+    if (found === undefined) fail(`--${name} ${value}: choose from ${all.join(", ")}`);
+    return found;
+  });
+}
+
+/** The whole numbers of an option's value, or what holds without it. */
+export function countsOption(name: OptionName, otherwise: readonly number[]): number[] {
+  const given = option(name)?.split(",").map(Number) ?? otherwise;
+  return given.map((value) => {
+    if (!Number.isInteger(value) || value < 1) fail(`--${name} ${value}: use whole numbers from 1`);
+    return value;
+  });
+}
+
+/** Ends with a message when an option is not known or has no value. */
+export function checkOptions(): void {
+  words.forEach((word, i) => {
+    if (!word.startsWith("--")) return;
+    const lines = Object.entries(known).map(([name, what]) => `  --${name}  ${what}`);
+    if (!(word.slice(2) in known)) fail(`there is no option ${word}; there are\n${lines.join("\n")}`);
+    if (words[i + 1] === undefined || words[i + 1]?.startsWith("--")) fail(`${word} needs a value`);
+  });
+}
+
+function fail(text: string): never {
+  console.error(text);
+  process.exit(2);
+}
