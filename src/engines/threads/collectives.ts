@@ -31,16 +31,18 @@ export function planStaging(
 
 /**
  * Collectives on shared memory. `start` publishes where this device's source and target lie and never waits;
- * `done` waits until all members have started, does this device's share of the work, and waits until all members
- * have done theirs, because only then its result is complete and its source free.
+ * `work` waits until all members have started and does this device's share of the work; `settle` waits until all
+ * members have done theirs, because only then its result is complete and its source free. Where several collectives
+ * end one after the other, all work is done before any of them settles, so that devices wait for each other once.
  *
- * Small collectives are *staged*: `start` copies the source aside and `done` computes the own result from the
+ * Small collectives are *staged*: `start` copies the source aside and `work` computes the own result from the
  * copies of all members. That is more work but one wait less, which is what counts when it is small. A copy is
  * overwritten two uses later, when every member has long finished with it.
  */
 export interface Collective {
   start(source: number, target: number): void;
-  done(): void;
+  work(): void;
+  settle(): void;
 }
 
 /** Prepares a collective of a program; `stagingAddress` is where its two copies lie when it is staged. */
@@ -68,7 +70,8 @@ function aloneCollective(work: Work): Collective {
     start(from, to) {
       [source, target] = [from, to];
     },
-    done: () => work.own([source], target),
+    work: () => work.own([source], target),
+    settle() {},
   };
 }
 
@@ -88,7 +91,7 @@ function directCollective(link: Link, work: Work): Collective {
       work.signal.ready(sequence);
       visits.publish();
     },
-    done() {
+    work() {
       work.signal.awaitReady(sequence);
       visits.meet();
       link.addresses(WORDS.source, sources);
@@ -99,6 +102,8 @@ function directCollective(link: Link, work: Work): Collective {
         work.own(sources, target);
       }
       work.signal.finished(sequence);
+    },
+    settle() {
       work.signal.awaitFinished(sequence);
       visits.leave();
     },
@@ -130,7 +135,7 @@ function stagedCollective(
       work.signal.ready(sequence);
       visits.publish();
     },
-    done() {
+    work() {
       work.signal.awaitReady(sequence);
       visits.meet();
       link.addresses(WORDS.staged + (sequence & 1), sources);
@@ -138,5 +143,6 @@ function stagedCollective(
       work.signal.finished(sequence);
       visits.leave();
     },
+    settle() {},
   };
 }

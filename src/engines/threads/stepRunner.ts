@@ -3,6 +3,7 @@ import type {
   AxisIndexStep,
   CondStep,
   CopyStep,
+  DoneStep,
   GemmStep,
   HostStep,
   KernelStep,
@@ -106,6 +107,8 @@ export class StepRunner {
   private trace: Float64Array | undefined;
   private readonly bytes: Uint8Array;
   private readonly words: Int32Array;
+  /** While steps are prepared: the collectives of the ends that come one after the other. */
+  private readonly unsettled: Collective[] = [];
 
   constructor(
     private readonly id: number,
@@ -164,13 +167,14 @@ export class StepRunner {
   }
 
   private prepareList(steps: readonly Step[]): Action[] {
-    return steps.map((step) => {
+    return steps.map((step, i) => {
       const index = this.numSteps++;
-      return { index, run: this.host.wrap(index, this.prepare(step, index)) };
+      return { index, run: this.host.wrap(index, this.prepare(step, index, steps[i + 1])) };
     });
   }
 
-  private prepare(step: Step, index: number): () => void {
+  /** @param next the step that comes after it */
+  private prepare(step: Step, index: number, next: Step | undefined): () => void {
     switch (step.op) {
       case "kernel":
         return this.prepareKernel(step);
@@ -194,11 +198,21 @@ export class StepRunner {
         const { spec, collective } = at(this.host.collectives, step.collective);
         return () => collective.start(this.address(spec.source), this.address(spec.target));
       }
-      case "done": {
-        const { collective } = at(this.host.collectives, step.collective);
-        return () => collective.done();
-      }
+      case "done":
+        return this.prepareDone(step, next);
     }
+  }
+
+  /** The last of several collectives that end one after the other settles all of them. */
+  private prepareDone(step: DoneStep, next: Step | undefined): () => void {
+    const { collective } = at(this.host.collectives, step.collective);
+    this.unsettled.push(collective);
+    if (next?.op === "done") return () => collective.work();
+    const all = this.unsettled.splice(0);
+    return () => {
+      collective.work();
+      for (const one of all) one.settle();
+    };
   }
 
   private address(place: Place): number {
