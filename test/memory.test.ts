@@ -5,6 +5,7 @@ import { jit, Mesh, np, type Tensor } from "../src/index.js";
 import { reclaim } from "../src/ir/reclaim.js";
 import { createRuntime } from "../src/spmd/run/execute.js";
 import { currentRuntime, installRuntime } from "../src/trace/runtime.js";
+import { growthPerTurn } from "./support/growth.js";
 import { hostLoops, naiveLoops } from "./support/naiveLoops.js";
 
 const MiB = 1024 * 1024;
@@ -23,12 +24,18 @@ afterEach(async () => {
 
 describe("an ordinary loop", () => {
   test.each(Object.keys(naiveLoops))("never runs out of memory: %s", async (name) => {
-    const { mesh } = smallMesh(24 * MiB);
+    const { mesh, engine } = smallMesh(24 * MiB);
     let turns = 0;
+    let most = 0;
+    const turn = () => {
+      turns++;
+      most = Math.max(most, engine.memoryUsage(0).used);
+    };
     // Each turn makes 1 MiB or more, so that the device's memory is used up several times over.
-    const place = { mesh, numTurns: 80, elements: MiB / 4, turn: () => turns++ };
-    await naiveLoops[name]?.(place);
+    await naiveLoops[name]?.({ mesh, numTurns: 80, elements: MiB / 4, turn });
     expect(turns).toBe(80);
+    // No more than 4 MiB live at a time: what is retained stays at twice of that or at a quarter of the memory.
+    expect(most).toBeLessThanOrEqual(8 * MiB);
   });
 
   test("is not stopped from holding what it still needs", async () => {
@@ -77,6 +84,17 @@ describe("an ordinary loop of eager ops on the calling thread", () => {
 });
 
 describe("what a dropped jit held", () => {
+  test("is given back in a loop that never leaves its task, without memory being short", () => {
+    const { mesh, engine } = smallMesh(256 * MiB);
+    const used: number[] = [];
+    for (let i = 0; i < 300; i++) {
+      jit((y: Tensor) => y.add(i), { mesh })(np.zeros([16]));
+      used.push(engine.memoryUsage(0).used);
+    }
+    // Programs are looked for when there are 128; what they took is free when they are unloaded.
+    expect(Math.max(...used.slice(150))).toBeLessThanOrEqual(1.2 * Math.max(...used.slice(0, 150)));
+  });
+
   test("is given back, closed-over tensors and programs alike", async () => {
     const { mesh, engine } = smallMesh(24 * MiB);
     const x = jit((y: Tensor) => y.add(1), { mesh })(np.zeros([64]));
@@ -93,5 +111,46 @@ describe("what a dropped jit held", () => {
     expect(closures.filter((closure) => closure.deref() !== undefined)).toEqual([]);
     await x.ready();
     expect(engine.memoryUsage(0).used).toBeLessThan(before);
+  });
+});
+
+describe("a jit that is kept", () => {
+  test("holds neither its arguments nor what the code around its first call closes over", async () => {
+    const { mesh } = smallMesh(24 * MiB);
+    const double = jit((y: Tensor) => y.add(y).tanh(), { mesh });
+    const dropped: WeakRef<object>[] = [];
+    const callOnce = () => {
+      const surroundings = { argument: np.ones([64]) };
+      dropped.push(new WeakRef(surroundings), new WeakRef(surroundings.argument));
+      // The frame of this function is among those that tell where the equations come from.
+      const caller = () => double(surroundings.argument);
+      caller();
+    };
+    callOnce();
+    await double(np.zeros([64])).ready();
+    reclaim();
+    expect(dropped.map((ref) => ref.deref())).toEqual([undefined, undefined]);
+  });
+});
+
+describe("the growth of memory in a loop", () => {
+  // Peaks and steps of some megabytes, as the sizes of a process have them.
+  const noisy = (leak: number) =>
+    Array.from({ length: 200 }, (_, i) => ({
+      turn: 100 * i,
+      bytes: 400 * MiB + leak * 100 * i + ((i * 7919) % 13) * MiB + (i % 37 === 0 ? 40 * MiB : 0),
+    }));
+
+  test("is not seen in noise, and a kilobyte a turn is", () => {
+    expect(Math.abs(growthPerTurn(noisy(0)))).toBeLessThan(256);
+    expect(growthPerTurn(noisy(1024))).toBeGreaterThan(768);
+  });
+
+  test("does not count what a loop takes to become warm", () => {
+    const warming = noisy(0).map(({ turn, bytes }) => ({
+      turn,
+      bytes: bytes - Math.max(0, 8000 - turn) * 40_000,
+    }));
+    expect(Math.abs(growthPerTurn(warming))).toBeLessThan(256);
   });
 });
