@@ -47,6 +47,20 @@ describe("explainSharding", () => {
     expect(report.gatheredBytes).toBe(64);
   });
 
+  test.each([
+    ["once, where the loop has room for what it makes", 64, 1],
+    ["in every round, where it has not", 1, 3],
+  ])("counts a gather for a loop %s", (_, elements, times) => {
+    const largest = (w: Tensor) => lax.slice(np.sort(w), [63], [64]);
+    const loop = (w: Tensor, xs: Tensor) =>
+      lax.scan((sum: Tensor, x: Tensor) => [sum.add(np.sum(x.mul(largest(w)))), null], np.zeros([]), xs)[0];
+    const options = { mesh, inShardings: [P("data"), P()] } as const;
+    const report = explainSharding(loop, options)(np.zeros([64]), np.zeros([3, elements]));
+    expect(report.gathers).toMatchObject([{ times, bytes: 256 }]);
+    expect(report.gatheredBytes).toBe(256 * times);
+    expect(report.collectives.find(({ op }) => op === "allGather")?.count).toBe(times);
+  });
+
   test("names the same line in a derivative, in a batch and in a loop", () => {
     const loss = (y: Tensor) => np.sum(rank(y));
     const programs: Program[] = [

@@ -7,14 +7,22 @@ import { at, bytesOf, type TensorType } from "../../ir/shape.js";
  * its memory at most doubles. Weights of which every iteration takes other ones, as loops over layers do, stay split.
  *
  * @param kept axes along which gathers stay where they are, because they are to run beside products
+ * @param onHoist is told of every gather that leaves a loop
  */
-export function hoistGathers(program: Program, kept: readonly string[] = []): Program {
+export function hoistGathers(
+  program: Program,
+  kept: readonly string[] = [],
+  onHoist: OnHoist = () => undefined,
+): Program {
   const eqns = program.eqns.flatMap((eqn): Eqn[] => {
-    const inner = mapInnerPrograms(eqn, (body) => hoistGathers(body, kept));
-    return inner.op === "scan" && inner.params.length > 1 ? hoistFrom(inner, kept) : [inner];
+    const inner = mapInnerPrograms(eqn, (body) => hoistGathers(body, kept, onHoist));
+    return inner.op === "scan" && inner.params.length > 1 ? hoistFrom(inner, kept, onHoist) : [inner];
   });
   return { ...program, eqns };
 }
+
+/** Told what a gather made in a loop, what it makes before it, and how often the loop ran it. */
+type OnHoist = (inside: Var, before: Var, length: number) => void;
 
 /** The bytes of a loop's operands and results. */
 export function loopBytes(atoms: readonly { readonly type: TensorType }[]): number {
@@ -24,7 +32,7 @@ export function loopBytes(atoms: readonly { readonly type: TensorType }[]): numb
 /** Ops that only move elements about; they go along with the gathers of their results. */
 const movements: ReadonlySet<Eqn["op"]> = new Set(["transpose", "reshape", "convert", "slice"]);
 
-function hoistFrom(eqn: Eqn<"scan">, kept: readonly string[]): Eqn[] {
+function hoistFrom(eqn: Eqn<"scan">, kept: readonly string[], onHoist: OnHoist): Eqn[] {
   const { body, numConsts } = eqn.params;
   const consts = new Set(body.inputs.slice(0, numConsts).map(({ id }) => id));
   const steady = new Map<number, Eqn>();
@@ -41,7 +49,7 @@ function hoistFrom(eqn: Eqn<"scan">, kept: readonly string[]): Eqn[] {
     } else if (!movements.has(inner.op)) continue;
     for (const out of inner.outs) steady.set(out.id, inner);
   }
-  return gathers.length === 0 ? [eqn] : withGathersBefore(eqn, gathers, steady);
+  return gathers.length === 0 ? [eqn] : withGathersBefore(eqn, gathers, steady, onHoist);
 }
 
 /** The loop with some of its equations before it; their results are constants of the loop. */
@@ -49,6 +57,7 @@ function withGathersBefore(
   eqn: Eqn<"scan">,
   gathers: readonly Eqn<"allGather">[],
   steady: ReadonlyMap<number, Eqn>,
+  onHoist: OnHoist,
 ): Eqn[] {
   const { body, numConsts } = eqn.params;
   const outside = new Map<number, Atom>(
@@ -67,6 +76,7 @@ function withGathersBefore(
       outside.set(out.id, at(outs, i));
     });
     before.push({ ...made, ins, outs });
+    if (made.op === "allGather") onHoist(at(made.outs, 0), at(outs, 0), eqn.params.length);
     return outside.get(atom.id) ?? atom;
   };
   const results: Var[] = gathers.map(({ outs }) => at(outs, 0));

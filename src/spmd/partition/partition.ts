@@ -10,7 +10,7 @@ import {
 } from "../../ir/mesh.js";
 import type { OpParams } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
-import type { Atom, Eqn, Program } from "../../ir/program.js";
+import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
 import { atSource, bind, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -107,7 +107,10 @@ export function partition(
     }),
   );
   const overlap = fixed.overlap ?? [];
-  const hoisted = afterPass("hoistGathers", hoistGathers(removeDeadCode(result), overlap), "partitioned");
+  const hoisted = hoistGathers(removeDeadCode(result), overlap, (inside, before, length) => {
+    partitioner.noteHoisted(inside, before, length);
+  });
+  afterPass("hoistGathers", hoisted, "partitioned");
   const ringed = ringProducts(removeDeadCode(hoisted), inSpecs, overlap);
   return {
     program: afterPass("partition", ringed, "partitioned"),
@@ -140,6 +143,8 @@ interface Sum {
 
 class Partitioner {
   readonly gathers: GatherNote[] = [];
+  /** Where a gather stands among the notes, by the value that it makes. */
+  private readonly noteOf = new Map<number, number>();
   /** Values that were brought to another spec, to use them again. */
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
   /** Rows that neighbours sent, to use them again. */
@@ -293,19 +298,29 @@ class Partitioner {
     const known = this.moved.get(block)?.get(key);
     if (known) return known;
     const moved = reshard(block, spec, to, this.mesh, (gathered) => {
+      const { node } = gathered;
+      if (node.kind === "traced" && node.atom.kind === "var")
+        this.noteOf.set(node.atom.id, this.gathers.length);
       this.gathers.push({
         what: `${eqn?.op ?? "return"} ${formatType(type)}`,
         from: formatSpec(spec),
         to: formatSpec(to),
         bytes: bytesOf(gathered.type),
         times: this.times,
-        get source() {
-          return eqn?.source?.text ?? "the results of the function";
-        },
+        source: eqn?.source?.text ?? "the results of the function",
       });
     });
     this.moved.set(block, (this.moved.get(block) ?? new Map()).set(key, moved));
     return moved;
+  }
+
+  /** Notes that a gather left a loop that would have run it `length` times. */
+  noteHoisted(inside: Var, before: Var, length: number): void {
+    const place = this.noteOf.get(inside.id);
+    if (place === undefined) return;
+    const note = at(this.gathers, place);
+    this.gathers[place] = { ...note, times: note.times / length };
+    this.noteOf.set(before.id, place);
   }
 
   /** A sum of which only a share is needed: then nobody has to have the whole. */
