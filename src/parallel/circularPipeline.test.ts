@@ -63,38 +63,55 @@ async function expectTensorNear(
   expectNear(await actual.data(), await expected.data(), tolerance, what);
 }
 
-/** Compares value and gradients of a pipeline with those of its layers one after the other. */
-async function expectSequential(
-  pipeline: CircularPipelineInstance,
-  { mesh, ids = false, named = false }: { mesh?: Mesh; ids?: boolean; named?: boolean } = {},
-): Promise<void> {
+/** A function's value, beside which stands a loss, and the gradients of that by its arguments. */
+const withGradients = (f: (v: nn.Variables, a: Tensor) => Tensor) =>
+  valueAndGrad(
+    (v: nn.Variables, a: Tensor): [Tensor, Tensor] => {
+      const y = f(v, a);
+      return [np.sum(np.sin(y)), y];
+    },
+    { argnums: [0, 1], hasAux: true },
+  );
+
+/** Weights and inputs for layers in turn, and what comes of them one after the other. */
+function inTurn(pipeline: CircularPipelineInstance, ids: boolean) {
   const { numStages: stages, numRepeats: repeats, numMicrobatches } = pipeline.settings;
   const batch = numMicrobatches * 2;
   const x = random.normal(random.key(5), [batch, length, embed]);
   const positions = ids ? np.reshape(np.arange(batch * length), [batch, length]).astype("int32") : null;
   const segmentIds = positions && np.remainder(positions, 3).astype("int32");
   const variables = variablesOf(pipeline, x);
-  const logical = named ? pipeline.getWeightSharding(x) : null;
-  const both = (f: (v: nn.Variables, a: Tensor) => Tensor) =>
-    valueAndGrad(
-      (v: nn.Variables, a: Tensor): [Tensor, Tensor] => {
-        const y = f(v, a);
-        return [np.sum(np.sin(y)), y];
-      },
-      { argnums: [0, 1], hasAux: true },
-    );
-  const target = mesh ? { mesh } : {};
   const [[, y], grads] = jit(
-    both((v, a) => pipeline.apply(v, a, segmentIds, positions, true, "train", logical)),
-    target,
+    withGradients((v, a) => sequential(v, a, { stages, repeats }, segmentIds, positions)),
   )(variables, x);
-  const [[, wantY], wantGrads] = jit(
-    both((v, a) => sequential(v, a, { stages, repeats }, segmentIds, positions)),
+  return { x, positions, segmentIds, variables, y, grads: tree.leaves(grads) as Tensor[] };
+}
+
+/** Layers in turn do not know how a pipeline goes about them, so pipelines of the same layers share them. */
+const shared = new Map<string, ReturnType<typeof inTurn>>();
+
+function sharedInTurn(pipeline: CircularPipelineInstance, ids: boolean): ReturnType<typeof inTurn> {
+  const { numStages, numRepeats, numMicrobatches } = pipeline.settings;
+  const key = `${numStages} ${numRepeats} ${numMicrobatches} ${ids}`;
+  const known = shared.get(key) ?? inTurn(pipeline, ids);
+  shared.set(key, known);
+  return known;
+}
+
+/** Compares value and gradients of a pipeline with those of its layers one after the other. */
+async function expectSequential(
+  pipeline: CircularPipelineInstance,
+  { mesh, ids = false, named = false }: { mesh?: Mesh; ids?: boolean; named?: boolean } = {},
+): Promise<void> {
+  const { x, positions, segmentIds, variables, ...want } = sharedInTurn(pipeline, ids);
+  const logical = named ? pipeline.getWeightSharding(x) : null;
+  const [[, y], grads] = jit(
+    withGradients((v, a) => pipeline.apply(v, a, segmentIds, positions, true, "train", logical)),
+    mesh ? { mesh } : {},
   )(variables, x);
-  await expectTensorNear(y, wantY, 1e-5, "the value");
-  const expected = tree.leaves(wantGrads) as Tensor[];
+  await expectTensorNear(y, want.y, 1e-5, "the value");
   for (const [i, { path, leaf }] of tree.flattenWithPath(grads).entries()) {
-    await expectTensorNear(leaf as Tensor, at(expected, i), 1e-4, `the gradient ${path}`);
+    await expectTensorNear(leaf as Tensor, at(want.grads, i), 1e-4, `the gradient ${path}`);
   }
 }
 
