@@ -120,6 +120,37 @@ describe("every point is computed once, and nothing beside", () => {
     }
   });
 
+  test("what an index chooses for a whole row is chosen by the index of that row", () => {
+    // As a bias that is looked up for every row and added to its elements.
+    const [rows, columns, chosen] = [4, 5, [2, 0, 3, 2]];
+    const spec: KernelSpec = {
+      dims: [rows, columns],
+      numRows: 1,
+      args: ["float32", "int32", "float32", "float32"],
+      nodes: [
+        {
+          kind: "load",
+          dtype: "float32",
+          access: { arg: 0, strides: [0, 0] },
+          index: { access: { arg: 1, strides: [1, 0] }, stride: 3, limit: rows },
+        },
+        { kind: "load", dtype: "float32", access: { arg: 2, strides: [columns, 1] } },
+        {
+          kind: "op",
+          dtype: "float32",
+          call: { op: "add", from: "float32", to: "float32" },
+          args: [0, 1],
+          result: 0,
+        },
+        { kind: "reduce", dtype: "float32", combine: "max", arg: 2 },
+      ],
+      stores: [{ node: 3, access: { arg: 3, strides: [1, 0] } }],
+      fills: [],
+    };
+    const memory = randomMemory(spec, 3).map((arg, i) => (i === 1 ? { ...arg, values: chosen } : arg));
+    expect(runKernel(spec, memory)).toEqual(interpretKernel(spec, memory));
+  });
+
   test("kernels of random programs, and random ones over rows, agree with the reference engine", () => {
     const is16Bit = (dtype: DType) => dtype === "bfloat16" || dtype === "float16";
     const specs = randomKernels(60, 4000).filter(
