@@ -1,11 +1,9 @@
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import { jit, Mesh, np, type Tensor } from "shardwise";
 import { expect, test } from "vitest";
+import { createCollector } from "../src/engines/collector.js";
 import { createEngine } from "./fixtures/turnsEngine.js";
 
-setFlagsFromString("--expose-gc");
-const collectGarbage: () => void = runInNewContext("gc");
+const collector = createCollector();
 
 test("a program that nobody can reach any more is released, and one that is in use is not", async () => {
   const engine = createEngine({ numDevices: 2 });
@@ -27,7 +25,8 @@ test("a program that nobody can reach any more is released, and one that is in u
   await expect
     .poll(
       () => {
-        collectGarbage();
+        collector.letGo();
+        collector.collect();
         return released.length;
       },
       { timeout: 20_000 },
