@@ -38,15 +38,6 @@ export const agreement = {
   half: { ulps: 1 },
 } as const satisfies Record<string, Tolerance>;
 
-/**
- * A tolerance whose absolute bound grows with the largest value: an element of a long sum in which large terms
- * cancel keeps their rounding.
- */
-export function scaledToLargest(expected: HostArray, { rtol = 0, atol = 0 }: Tolerance): Tolerance {
-  const largest = Array.from(expected.values, Math.abs).reduce((a, b) => Math.max(a, b), 1);
-  return { rtol, atol: atol * largest };
-}
-
 /** What comparisons accept as an array. */
 export type Comparable = Tensor | HostArray | number | readonly number[];
 
