@@ -120,6 +120,37 @@ describe("every point is computed once, and nothing beside", () => {
     }
   });
 
+  test("a choice that all of a row must agree to takes every bit of what is chosen", () => {
+    for (const length of lengths) {
+      const load = (dtype: DType, arg: number) =>
+        ({ kind: "load", dtype, access: { arg, strides: [length, 1] } }) as const;
+      const spec: KernelSpec = {
+        dims: [3, length],
+        numRows: 1,
+        args: ["bool", "int32", "int32", "int32"],
+        nodes: [
+          load("bool", 0),
+          { kind: "reduce", dtype: "bool", combine: "min", arg: 0 },
+          load("int32", 1),
+          load("int32", 2),
+          {
+            kind: "op",
+            dtype: "int32",
+            call: { op: "select", from: "int32", to: "int32" },
+            args: [1, 2, 3],
+            result: 0,
+          },
+        ],
+        stores: [{ node: 4, access: { arg: 3, strides: [length, 1] } }],
+        fills: [],
+      };
+      const [flags, ...others] = randomMemory(spec, length);
+      if (!flags) throw new Error("a kernel without arguments");
+      const memory = [{ ...flags, values: flags.values.map((_, i) => (i === length ? 0 : 1)) }, ...others];
+      expect(runKernel(spec, memory), `${length} elements`).toEqual(interpretKernel(spec, memory));
+    }
+  });
+
   test("what an index chooses for a whole row is chosen by the index of that row", () => {
     // As a bias that is looked up for every row and added to its elements.
     const [rows, columns, chosen] = [4, 5, [2, 0, 3, 2]];

@@ -36,6 +36,24 @@ const rows = (nodes: readonly KernelNode[], node: number): KernelSpec => ({
 });
 
 describe("how a kernel is divided into runs", () => {
+  test("a value that is looked up by an index is dear sooner than one that is read in turn", () => {
+    const index = { access: { arg: 2, strides: [8, 1] }, stride: 1, limit: 8 };
+    const looked: KernelNode = { kind: "load", dtype: "float32", access: { arg: 0, strides: [0, 0] }, index };
+    const spills = (first: KernelNode) =>
+      planKernel(
+        rows([first, op("neg", 0), op("floor", 1), reduce("max", 2), op("sub", 2, 3)], 4),
+        BASELINE_FEATURES,
+      ).spills;
+    expect(spills(looked)).toEqual([2]);
+    expect(spills(x)).toEqual([]);
+  });
+
+  test("a row leaves behind what is read later, and not what it only needs itself", () => {
+    const own: KernelNode = { kind: "load", dtype: "float32", access: { arg: 0, strides: [1, 0] } };
+    const plan = planKernel(rows([own, op("neg", 0), x, op("mul", 1, 2)], 3), BASELINE_FEATURES);
+    expect(plan.phases.map(({ row }) => row.outputs)).toEqual([[{ kind: "keep", node: 1 }]]);
+  });
+
   test("a softmax runs three times through a row, and keeps its exponentials", () => {
     const spec = rows(
       [x, reduce("max", 0), op("sub", 0, 1), op("exp", 2), reduce("sum", 3), op("mul", 3, 4)],
