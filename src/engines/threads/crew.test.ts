@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { MessageChannel, Worker } from "node:worker_threads";
 import { afterAll, describe, expect, it } from "vitest";
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
@@ -6,6 +7,7 @@ import { at } from "../../ir/shape.js";
 import { Crew, FIELD, JOB, newCrewMemory } from "./crew.js";
 import { createThreadsEngine, type ThreadsEngine } from "./engine.js";
 import { nativeGemmHere } from "./native/available.js";
+import { allowedCores } from "./pinning.js";
 import { workerEntry } from "./workerEntry.js";
 
 /** A kernel of parts: writes 7 plus the part's number to the word of its first row. */
@@ -40,7 +42,7 @@ describe("a device and its helpers", () => {
       modules: [{ module: markingKernel(), exports }],
     });
     const worker = new Worker(workerEntry(), {
-      workerData: { role: "helper", setup: { crew }, port: port2 },
+      workerData: { role: "helper", setup: { crew, core: undefined }, port: port2 },
       transferList: [port2],
     });
     const device = new Crew(crew, 2);
@@ -104,6 +106,21 @@ describe("devices of several threads", () => {
       });
     }
   });
+
+  it.skipIf(process.platform !== "linux" || allowedCores().length < 2)(
+    "stay on processors of their own when asked to",
+    async () => {
+      const engine = createThreadsEngine({ numDevices: 2, threadsPerDevice: 1, pinned: true });
+      engines.push(engine);
+      const mesh = Mesh.create({ x: 2 }, { engine });
+      await jit((x: Tensor) => x.add(1), { mesh })(np.ones([2])).data();
+      const threads = readdirSync("/proc/self/task").map((thread) =>
+        readFileSync(`/proc/self/task/${thread}/status`, "utf8"),
+      );
+      const places = threads.map((status) => /^Cpus_allowed_list:\s*(\S+)$/m.exec(status)?.[1]);
+      for (const core of allowedCores().slice(0, 2)) expect(places).toContain(String(core));
+    },
+  );
 
   it("are refused where their number makes no sense", () => {
     expect(() => createThreadsEngine({ numDevices: 1, threadsPerDevice: 0.5 })).toThrow(

@@ -14,8 +14,8 @@ import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
+import { chooseCores, chooseThreads } from "./chooseThreads.js";
 import { ADDRESS_UNIT, COMMAND } from "./commands.js";
-import { MAX_THREADS } from "./crew.js";
 import type { DeviceMemory } from "./deviceMemory.js";
 import { EngineMemory } from "./engineMemory.js";
 import { ThreadsExecutable } from "./executable.js";
@@ -60,6 +60,12 @@ export interface ThreadsEngineOptions {
    * machine code of our own; else 1.
    */
   readonly threadsPerDevice?: number;
+  /**
+   * Whether each thread stays on a processor of its own, where there are enough of them and the system lets it (Linux).
+   * Good for programs that have the machine to themselves; two that pin to the same processors take turns. By default
+   * what `SHARDWISE_PIN=1` says.
+   */
+  readonly pinned?: boolean;
 }
 
 /** What a threads engine runs on. */
@@ -159,6 +165,7 @@ export class ThreadsEngine implements Engine {
         crowded: this.crowded,
         gemm: this.gemm,
         threads: this.threads,
+        cores: chooseCores(options, numDevices * this.threads),
         timeOrigin: performance.timeOrigin,
         faults: test.faults ?? [],
       },
@@ -395,19 +402,6 @@ export class ThreadsEngine implements Engine {
     reclaim();
     if (!this.pool.failure) this.pool.drain();
   }
-}
-
-function chooseThreads({ numDevices, threadsPerDevice }: ThreadsEngineOptions, gemm: GemmChoice): number {
-  if (threadsPerDevice === undefined) {
-    if (gemm.kind !== "native") return 1;
-    return Math.min(MAX_THREADS, Math.max(1, Math.floor(availableParallelism() / numDevices)));
-  }
-  if (!Number.isInteger(threadsPerDevice) || threadsPerDevice < 1 || threadsPerDevice > MAX_THREADS) {
-    throw new ValueError(
-      `[createThreadsEngine] threadsPerDevice must be a whole number from 1 to ${MAX_THREADS}, not ${threadsPerDevice}`,
-    );
-  }
-  return threadsPerDevice;
 }
 
 function describeGemm(choice: GemmChoice, features: WasmFeatures): string {

@@ -6,6 +6,8 @@ import { instantiateKernels, type KernelFunction, runRows } from "./stepRunner.j
 /** What a helper is started with. */
 export interface HelperSetup {
   readonly crew: CrewMemory;
+  /** The processor it stays on, if any. */
+  readonly core: number | undefined;
 }
 
 /** The kernels of a program, sent before the device gets the program. */

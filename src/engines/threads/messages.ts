@@ -23,6 +23,8 @@ export interface WorkerSetup {
   readonly crew: CrewMemory | undefined;
   /** How many threads compute for the device, its own included. */
   readonly threads: number;
+  /** The processors that threads stay on, device by device; none when they may wander. */
+  readonly cores: readonly number[];
   /** The main thread's `performance.timeOrigin`, to which trace times refer. */
   readonly timeOrigin: number;
   readonly faults: readonly Fault[];

@@ -10,6 +10,7 @@ import type { Fault } from "./faults.js";
 import { GemmPreparer } from "./gemm.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
 import type { WorkerMessage, WorkerSetup } from "./messages.js";
+import { pinThread } from "./pinning.js";
 import { SCRATCH } from "./scratch.js";
 
 /** The entry point of a device's worker thread under Node, and of the threads that help it. */
@@ -18,6 +19,12 @@ const started = workerData as Started;
 type Started =
   | { readonly role: "device"; readonly setup: WorkerSetup; readonly port: MessagePort }
   | { readonly role: "helper"; readonly setup: HelperSetup; readonly port: MessagePort };
+
+const core =
+  started.role === "helper"
+    ? started.setup.core
+    : started.setup.cores[started.setup.device * started.setup.threads];
+if (core !== undefined) pinThread(core);
 
 if (started.role === "helper") runHelper(started.setup, helperHost(started.port));
 else runWorker(started.setup, started.port);

@@ -134,8 +134,10 @@ export class WorkerPool {
     const { crew } = member;
     if (crew === undefined) return;
     if (member.helpers.length === 0) {
-      const count = this.options.setup.threads - 1;
-      member.helpers = range(count).map((i) => this.startHelper(device, i, { crew }));
+      const { threads, cores } = this.options.setup;
+      member.helpers = range(threads - 1).map((i) =>
+        this.startHelper(device, i, { crew, core: cores[device * threads + 1 + i] }),
+      );
     }
     for (const { port } of member.helpers) port.postMessage(message);
   }
