@@ -79,7 +79,7 @@ function describeConfig(config: RunConfig): string {
   const tokens = abstractTensor({ dtype: "int32", shape: [batch, sequence + 1] });
   const cost = training.cost(abstractTree(types), tokens);
   const axes = splittingAxes(mesh.axes);
-  const schedule = pipelineSchedule(training.layout, config.pipeline.microbatches).map(
+  const schedule = pipelineSchedule(training.layout, config.pipeline).map(
     (cells, stage) => `  stage ${stage}  ${cells.map((cell) => (cell ?? "").padStart(4)).join("")}`,
   );
   return `${[

@@ -127,18 +127,28 @@ describe("where results are written", () => {
   });
 
   test("a choice in a loop changes what it carries where it lies, and copies nothing that it hands on", () => {
+    // Behind the choice one row is written whatever was chosen.
+    const storeSum = ([all, sum]: [Tensor, Tensor]): [Tensor, Tensor] => [
+      lax.dynamicUpdateIndexInDim(all, sum, 3, 0),
+      sum,
+    ];
     const rows = (x: Tensor, ids: Tensor) =>
       lax.scan(
         ([all, sum]: [Tensor, Tensor], id: Tensor): [[Tensor, Tensor], null] => [
-          lax.switchCase(
-            id,
-            [
-              (a: Tensor, b: Tensor): [Tensor, Tensor] => [a, b],
-              (a: Tensor, b: Tensor): [Tensor, Tensor] => [lax.dynamicUpdateIndexInDim(a, b, id, 0), b],
-              (a: Tensor, b: Tensor): [Tensor, Tensor] => [a, b.add(lax.dynamicIndexInDim(a, id, 0, false))],
-            ],
-            all,
-            sum,
+          storeSum(
+            lax.switchCase(
+              id,
+              [
+                (a: Tensor, b: Tensor): [Tensor, Tensor] => [a, b],
+                (a: Tensor, b: Tensor): [Tensor, Tensor] => [lax.dynamicUpdateIndexInDim(a, b, id, 0), b],
+                (a: Tensor, b: Tensor): [Tensor, Tensor] => [
+                  a,
+                  b.add(lax.dynamicIndexInDim(a, id, 0, false)),
+                ],
+              ],
+              all,
+              sum,
+            ),
           ),
           null,
         ],
@@ -156,8 +166,8 @@ describe("where results are written", () => {
       }
     };
     visit(loop?.body ?? []);
-    // The one row that a branch writes.
-    expect(copied).toEqual([200]);
+    // The row that a branch writes, and the one behind the choice.
+    expect(copied).toEqual([200, 200]);
   });
 
   test("a scatter writes what it has copied before", () => {

@@ -78,10 +78,10 @@ function chooseInPlace(carries: readonly Carry[], body: readonly PlannedStep[]):
   body.forEach((step, i) => {
     if (step.op !== "cond") return;
     for (const { result, operand } of step.handedOn) {
-      const isCarried = carries.some(({ current, next }) => next && current.buffer === operand);
+      const carry = carries.find(({ current, next }) => next && current.buffer === operand);
       const isFree = !body.slice(i + 1).some((later) => touches(later, operand, "reads"));
-      const isOwn = result.root() === result && result.bytes === operand.bytes;
-      if (isCarried && isFree && isOwn && canUpdate([step], operand, result)) result.sharedWith = operand;
+      const isOwn = result.root() === result && result.bytes === carry?.first.buffer.bytes;
+      if (isFree && isOwn && canUpdate([step], operand, result)) result.sharedWith = operand;
     }
   });
 }

@@ -7,12 +7,16 @@
  * | --- | --- | --- |
  * | in their order | `layers/block/…` | `[numLayers, …]` |
  * | in a pipeline | `layers/layers/stack/block/…` | `[repeats, stages, layersPerStage, …]`, without repeats for one round |
+ *
+ * In a V every other round runs from the last stage to the first, so its layers lie the other way round.
  */
 import { TreeError } from "../../ir/errors.js";
 import type { Shape } from "../../ir/shape.js";
 import { isTyped } from "../../ir/shape.js";
 import { LogicallyPartitioned } from "../../nn/logicalPartitioning.js";
 import { type DimNames, Partitioned } from "../../nn/partitioned.js";
+import * as np from "../../numpy/index.js";
+import type { PipelinePlacement } from "../../parallel/schedule/schedule.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 
@@ -21,6 +25,8 @@ export interface LayerLayout {
   readonly numStages: number;
   readonly numRepeats: number;
   readonly layersPerStage: number;
+  /** Whether parts go round (default) or in a V. */
+  readonly placement?: PipelinePlacement;
 }
 
 /** The name of the dim that the layers of one stage have. */
@@ -37,7 +43,8 @@ function leading({ numStages, numRepeats, layersPerStage }: LayerLayout): { shap
 export function fromCanonical<T>(values: T, layout: LayerLayout | undefined): T {
   if (!layout) return values;
   const { shape, names } = leading(layout);
-  const spread = (layers: unknown) => ({ layers: { stack: mapLeaves(layers, shape, names, 1) } });
+  const place = (leaf: unknown) => turned(reshapeFront(leaf, shape, 1), layout);
+  const spread = (layers: unknown) => ({ layers: { stack: mapLeaves(layers, place, names, 1) } });
   return changeLayers(values, spread) as T;
 }
 
@@ -48,7 +55,8 @@ export function toCanonical<T>(values: T, layout: LayerLayout | undefined): T {
   const numLayers = shape.reduce((product, n) => product * n, 1);
   const gather = (layers: unknown) => {
     const stack = childOf(childOf(layers, "layers"), "stack");
-    return mapLeaves(stack, [numLayers], ["layers"], shape.length);
+    const collect = (leaf: unknown) => reshapeFront(turned(leaf, layout), [numLayers], shape.length);
+    return mapLeaves(stack, collect, ["layers"], shape.length);
   };
   return changeLayers(values, gather) as T;
 }
@@ -75,11 +83,16 @@ function childOf(node: unknown, key: string): unknown {
 }
 
 /** Gives every leaf other dims in front, and its box their names. */
-function mapLeaves(values: unknown, front: Shape, names: DimNames, replaced: number): unknown {
+function mapLeaves(
+  values: unknown,
+  change: (leaf: unknown) => unknown,
+  names: DimNames,
+  replaced: number,
+): unknown {
   const { leaves, structure } = tree.flatten(values, (node) => node instanceof Partitioned || isTyped(node));
   const mapped = leaves.map((leaf) => {
-    if (!(leaf instanceof Partitioned)) return reshapeFront(leaf, front, replaced);
-    const value = reshapeFront(leaf.value, front, replaced);
+    if (!(leaf instanceof Partitioned)) return change(leaf);
+    const value = change(leaf.value);
     const all = [...names, ...leaf.names.slice(replaced)];
     return leaf instanceof LogicallyPartitioned
       ? new LogicallyPartitioned(value, all, leaf)
@@ -92,4 +105,11 @@ function reshapeFront(leaf: unknown, front: Shape, replaced: number): unknown {
   if (!isTyped(leaf)) throw new TreeError(`[canonical] a leaf below "layers" is a ${typeof leaf}, no tensor`);
   const shape = [...front, ...leaf.shape.slice(replaced)];
   return leaf instanceof Tensor ? leaf.reshape(shape) : { dtype: leaf.dtype, shape };
+}
+
+/** A leaf [repeats, stages, …] with the stages of every other round in the opposite order, as a V has them. */
+function turned(leaf: unknown, { placement, numRepeats }: LayerLayout): unknown {
+  if (placement !== "v" || !(leaf instanceof Tensor)) return leaf;
+  const rounds = np.split(leaf, numRepeats, 0);
+  return np.concatenate(rounds.map((round, i) => (i % 2 === 1 ? np.flip(round, 1) : round)));
 }

@@ -63,6 +63,49 @@ export interface LanguageModelConfig extends ModelConfig {
   readonly runLayers?: RunLayers;
 }
 
+/** The embedding table of a model, which a tied output layer uses too. */
+export function embeddingTable({ width, vocabSize, dtype, tieEmbeddings }: ModelConfig) {
+  const spread = tieEmbeddings ? 1 / Math.sqrt(width) : 1;
+  return Embed({
+    name: "embed",
+    numEmbeddings: vocabSize,
+    features: width,
+    dtype,
+    embeddingInit: weight(["vocab", "embed"], initializers.normal(spread)),
+  });
+}
+
+/** The residual stream before the first block: int32 tokens [batch, length] looked up in the table. */
+export function embedTokens(table: ReturnType<typeof embeddingTable>, tokens: Tensor): Tensor {
+  return activation(table(tokens), "batch", "length", "activationEmbed");
+}
+
+/** The logits of the residual stream after the last block. */
+export function outputLogits(
+  config: ModelConfig,
+  table: () => ReturnType<typeof embeddingTable>,
+  stream: Tensor,
+): Tensor {
+  const { vocabSize, dtype } = config;
+  const norm = RMSNorm({
+    name: "norm",
+    epsilon: config.normEpsilon,
+    dtype,
+    scaleInit: weight(["norm"], initializers.ones),
+  });
+  const normed = activation(norm(stream), "batch", "length", "activationEmbed");
+  const logits = config.tieEmbeddings
+    ? table().attend(normed)
+    : Dense({
+        name: "head",
+        features: vocabSize,
+        useBias: false,
+        dtype,
+        kernelInit: weight(["embed", "vocab"]),
+      })(normed);
+  return activation(logits, "batch", "length", "activationVocab");
+}
+
 /**
  * A decoder: int32 tokens [batch, length] to logits [batch, length, vocabulary]. It is written over whole
  * tensors with named dims; the rules of {@link languageModelRules} say how a mesh splits them.
@@ -71,37 +114,11 @@ export const LanguageModel = module(
   "LanguageModel",
   (config: LanguageModelConfig) =>
     (tokens: Tensor): Tensor => {
-      const { width, vocabSize, dtype, runLayers = runInTurn } = config;
+      const { runLayers = runInTurn } = config;
       const [, length = 0] = tokens.shape;
-      const embedding = Embed({
-        name: "embed",
-        numEmbeddings: vocabSize,
-        features: width,
-        dtype,
-        embeddingInit: weight(
-          ["vocab", "embed"],
-          initializers.normal(config.tieEmbeddings ? 1 / Math.sqrt(width) : 1),
-        ),
-      });
-      const x = activation(embedding(tokens), "batch", "length", "activationEmbed");
+      const table = embeddingTable(config);
+      const x = embedTokens(table, tokens);
       const positions = config.cacheLength === undefined ? ops.iota("int32", [length], 0) : nextPosition();
-      const stream = runLayers(config, x, positions);
-      const norm = RMSNorm({
-        name: "norm",
-        epsilon: config.normEpsilon,
-        dtype,
-        scaleInit: weight(["norm"], initializers.ones),
-      });
-      const normed = activation(norm(stream), "batch", "length", "activationEmbed");
-      const logits = config.tieEmbeddings
-        ? embedding.attend(normed)
-        : Dense({
-            name: "head",
-            features: vocabSize,
-            useBias: false,
-            dtype,
-            kernelInit: weight(["embed", "vocab"]),
-          })(normed);
-      return activation(logits, "batch", "length", "activationVocab");
+      return outputLogits(config, () => table, runLayers(config, x, positions));
     },
 );

@@ -24,10 +24,12 @@ const numHues = 8;
 /** The shades repeat after this many repeats. */
 const numShades = 3;
 
-const passes: readonly Pass[] = ["forward", "backward"];
+/** What the letters of interleaved actions mean. */
+const kinds = { F: "forward", I: "input gradient", W: "weight gradient" } as const;
 
 /** From the first beginning of a pass on any device to its last end. */
 interface PassSpan {
+  readonly pass: Pass;
   readonly begin: number;
   readonly end: number;
 }
@@ -46,14 +48,16 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
   // Parts of a batch that follow one another look alike, so the first stands for all.
   const slots = measured?.slots.filter(({ part }) => part === 0) ?? [];
   const count = numIterations(plan);
-  const wide = Math.max(usualWidth, left + right + 2 * count * narrowestSlot);
+  const wide = Math.max(usualWidth, left + right + plan.passes.length * count * narrowestSlot);
   // Without times an iteration is one unit long.
-  const spanOf = (pass: Pass) =>
-    measured
-      ? extent(slots.filter((slot) => slot.pass === pass))
-      : { begin: pass === "forward" ? 0 : count, end: pass === "forward" ? count : 2 * count };
-  const spans = apart(spanOf("forward"), spanOf("backward"));
-  const [begin, end] = [spans.forward.begin, spans.backward.end];
+  const spans = apart(
+    plan.passes.map((pass, i) =>
+      measured
+        ? { pass, ...extent(slots.filter((slot) => slot.pass === pass)) }
+        : { pass, begin: i * count, end: (i + 1) * count },
+    ),
+  );
+  const [begin, end] = [spans[0]?.begin ?? 0, spans.at(-1)?.end ?? 0];
   const scale = (wide - left - right) / (end - begin || 1);
   const px = (time: number) => left + (time - begin) * scale;
   const parts: string[] = [passHeads(spans, px)];
@@ -96,16 +100,19 @@ export function pipelineChart(plan: PipelinePlan, measured: MeasuredPipeline | u
 const hatch =
   '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-line" width="1.5" height="6"/></pattern></defs>';
 
-/** The spans of both passes; where some devices go backward before all have gone forward, they meet in between. */
-function apart(forward: PassSpan, backward: PassSpan): Readonly<Record<Pass, PassSpan>> {
-  if (forward.end <= backward.begin) return { forward, backward };
-  const middle = (forward.end + backward.begin) / 2;
-  return { forward: { ...forward, end: middle }, backward: { ...backward, begin: middle } };
+/** The spans of the passes; where some devices go backward before all have gone forward, they meet in between. */
+function apart(spans: readonly PassSpan[]): PassSpan[] {
+  return spans.map((span, i) => {
+    const [before, after] = [spans[i - 1], spans[i + 1]];
+    const begin = before && before.end > span.begin ? (before.end + span.begin) / 2 : span.begin;
+    const end = after && span.end > after.begin ? (span.end + after.begin) / 2 : span.end;
+    return { ...span, begin, end };
+  });
 }
 
-function passHeads(spans: Readonly<Record<Pass, PassSpan>>, px: (time: number) => number): string {
-  const heads = passes.map((pass) => {
-    const [from, to] = [px(spans[pass].begin), px(spans[pass].end)];
+function passHeads(spans: readonly PassSpan[], px: (time: number) => number): string {
+  const heads = spans.map(({ pass, begin, end }) => {
+    const [from, to] = [px(begin), px(end)];
     return (
       `<line class="rule" x1="${(from + 1).toFixed(1)}" x2="${(to - 1).toFixed(1)}" y1="20" y2="20"/>` +
       `<text x="${((from + to) / 2).toFixed(1)}" y="13" text-anchor="middle">${pass}</text>`
@@ -117,15 +124,14 @@ function passHeads(spans: Readonly<Record<Pass, PassSpan>>, px: (time: number) =
 function plannedBoxes(
   tasks: readonly (PipelineTask | null)[],
   stage: number,
-  spans: Readonly<Record<Pass, PassSpan>>,
+  spans: readonly PassSpan[],
   plan: PipelinePlan,
 ): Box[] {
   const count = tasks.length;
-  return passes.flatMap((pass) => {
-    const { begin, end } = spans[pass];
+  return spans.flatMap(({ pass, begin, end }) => {
     const length = (end - begin) / count;
     return tasks.map((task, iteration) => {
-      const place = pass === "forward" ? iteration : count - 1 - iteration;
+      const place = pass === "backward" ? count - 1 - iteration : iteration;
       return {
         task,
         begin: begin + place * length,
@@ -149,7 +155,8 @@ function describe(
   { numRepeats }: PipelinePlan,
 ): string {
   const repeat = task && numRepeats > 1 ? `, repeat ${task.repeat}` : "";
-  const what = task ? `microbatch ${task.microbatch}${repeat}` : "bubble";
+  const kind = task?.kind === undefined ? "" : `${kinds[task.kind]} of `;
+  const what = task ? `${kind}microbatch ${task.microbatch}${repeat}` : "bubble";
   return `stage ${stage}, ${pass}, iteration ${iteration}: ${what}`;
 }
 
@@ -179,8 +186,9 @@ function drawBox(
   return `<g><title>${escapeHtml(title)}</title>${rect(begin, end, fill)}${waited}${text}</g>`;
 }
 
-const taskClass = ({ microbatch, repeat }: PipelineTask) =>
-  `hue${microbatch % numHues} shade${repeat % numShades}`;
+/** The shade tells the repeat, or the half of the backward pass where there are such. */
+const taskClass = ({ microbatch, repeat, kind }: PipelineTask) =>
+  `hue${microbatch % numHues} shade${(kind === undefined ? repeat : "FIW".indexOf(kind)) % numShades}`;
 
 function pipelineLegend({ numMicrobatches }: PipelinePlan, measured: MeasuredPipeline | undefined): string {
   const hues = Array.from({ length: Math.min(numHues, numMicrobatches) }, (_, i) => `var(--hue${i})`);

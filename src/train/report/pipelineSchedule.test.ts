@@ -4,10 +4,19 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createThreadsEngine } from "../../engines/index.js";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
+import { zeroBubbleH1, zeroBubbleV } from "../../parallel/index.js";
 import { runMesh, runTrainingFunctions } from "../run/setup.js";
 import { trainRun } from "../run/trainer.js";
 import { runPipeline } from "../run/writeReport.js";
-import { measurePipeline, numIterations, plannedBubble, planPipeline } from "./pipelineSchedule.js";
+import { pipelineChart } from "./pipelineChart.js";
+import {
+  measurePipeline,
+  numIterations,
+  plannedBubble,
+  planPipeline,
+  planSchedule,
+  taskLabel,
+} from "./pipelineSchedule.js";
 import { type LoopIteration, type StepTrace, sharesOfWork, stepTraceOf, type Work } from "./stepTrace.js";
 
 const plan = planPipeline({ numStages: 2, numRepeats: 2 }, 2);
@@ -89,6 +98,26 @@ describe("a pipeline's schedule", () => {
       [1, "forward", 24],
       [1, "backward", 30],
     ]);
+  });
+
+  test("is found where forward and backward are interleaved: one loop, an iteration for every slot", () => {
+    const schedule = planSchedule(zeroBubbleH1({ numStages: 2, numMicrobatches: 2 }));
+    const labels = schedule.stages.map((tasks) =>
+      tasks.map((task) => (task ? taskLabel(task, schedule) : "·")),
+    );
+    expect(labels).toEqual([
+      ["F0", "F1", "·", "I0", "W0", "I1", "W1"],
+      ["·", "F0", "I0", "F1", "I1", "W0", "W1"],
+    ]);
+    const iterations = [...loop(0, 1, 7, 0), ...loop(1, 1, 7, 0)];
+    const measured = measurePipeline(schedule, { work: [], iterations }, (device) => device);
+    expect(measured?.slots.filter(({ device }) => device === 1).map(({ task }) => task?.kind)).toEqual([
+      undefined,
+      ..."FIFIWW",
+    ]);
+    expect(measured?.shares.bubble).toBeCloseTo(2 / 14);
+    const chart = pipelineChart(schedule, measured);
+    expect(chart).toContain("stage 1, step, iteration 2: input gradient of microbatch 0");
   });
 
   test("is not made up where a trace does not show it", () => {
@@ -182,7 +211,28 @@ describe("a circular run on two devices", () => {
     const mesh = runMesh(config(), engine);
     const { layout } = runTrainingFunctions(config(), 257, mesh);
     const nothing = { work: [], iterations: [] };
-    expect(runPipeline(layout, 2, mesh, nothing)?.measured).toBeUndefined();
-    expect(runPipeline(undefined, 2, mesh, nothing)).toBeUndefined();
+    const { pipeline } = config();
+    expect(runPipeline(layout, pipeline, mesh, nothing)?.measured).toBeUndefined();
+    expect(runPipeline(undefined, pipeline, mesh, nothing)).toBeUndefined();
   });
+
+  test("has such a report with an interleaved schedule too", async () => {
+    const v = tinyConfig(join(folder.path, "v"), {
+      "mesh.pipe": 2,
+      "pipeline.schedule": "zb-v",
+      "pipeline.microbatches": 3,
+      "data.batch": 6,
+      "data.source": config().data.source,
+      "model.numLayers": 4,
+      steps: 2,
+    });
+    await trainRun({ config: v, engine, stream: silent });
+    const html = readFileSync(join(v.out, "report.html"), "utf8");
+    expect(html).toMatch(/Measured: the devices spent [\d.]+ % of the iterations/);
+    const { stages } = planSchedule(zeroBubbleV({ numStages: 2, numMicrobatches: 3 }));
+    for (const stage of [0, 1]) {
+      const boxes = html.match(new RegExp(`stage ${stage}, step, iteration \\d+`, "g"));
+      expect(boxes).toHaveLength(2 * (stages[0]?.length ?? 0));
+    }
+  }, 120_000);
 });

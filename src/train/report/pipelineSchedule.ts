@@ -1,5 +1,7 @@
 /** What the stages of a pipeline should work on in every iteration, and what a recorded step shows they did. */
 import { range } from "../../ir/shape.js";
+import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
+import { slotTable } from "../../parallel/schedule/slots.js";
 import type { LayerLayout } from "../models/canonical.js";
 import { devicesOf, type LoopIteration, type StepTrace } from "./stepTrace.js";
 
@@ -8,13 +10,17 @@ export interface PipelineTask {
   readonly microbatch: number;
   /** How often the microbatch went round all stages before. */
   readonly repeat: number;
+  /** Where forward and backward are interleaved, which of them: forward, or a half of the backward pass. */
+  readonly kind?: "F" | "I" | "W";
 }
 
 /** What every stage works on, iteration by iteration; null where it belongs to the bubble. */
 export interface PipelinePlan {
   readonly numMicrobatches: number;
   readonly numRepeats: number;
-  /** By stage and iteration of the forward pass; the backward pass runs the iterations from the last to the first. */
+  /** The loops that a step runs one after the other; one where forward and backward are interleaved. */
+  readonly passes: readonly Pass[];
+  /** By stage and iteration of the forward pass; a backward pass runs the iterations from the last to the first. */
   readonly stages: readonly (readonly (PipelineTask | null)[])[];
 }
 
@@ -30,7 +36,21 @@ export function planPipeline(
       return { microbatch: done % numMicrobatches, repeat: Math.floor(done / numMicrobatches) };
     }),
   );
-  return { numMicrobatches, numRepeats, stages };
+  return { numMicrobatches, numRepeats, passes: ["forward", "backward"], stages };
+}
+
+/** The plan of a pipeline that runs by a schedule of forward and backward actions. */
+export function planSchedule(schedule: PipelineSchedule): PipelinePlan {
+  const { slots, branches } = slotTable(schedule, false);
+  const stages = schedule.stages.map((_, stage) =>
+    slots.map((row) => {
+      const cell = row[stage];
+      const branch = cell && branches[cell.branch - 1];
+      return branch ? { microbatch: cell.microbatch, repeat: branch.chunk, kind: branch.kind } : null;
+    }),
+  );
+  const { numMicrobatches, numChunks } = schedule;
+  return { numMicrobatches, numRepeats: numChunks, passes: ["step"], stages };
 }
 
 /** The number of iterations in each direction. */
@@ -44,13 +64,13 @@ export function plannedBubble({ stages }: PipelinePlan): number {
   return slots.filter((task) => task === null).length / Math.max(1, slots.length);
 }
 
-/** A task as a label: the microbatch, and the repeat where there are several. */
-export function taskLabel({ microbatch, repeat }: PipelineTask, { numRepeats }: PipelinePlan): string {
-  return numRepeats === 1 ? `${microbatch}` : `${microbatch}·${repeat}`;
+/** A task as a label: its kind where there are several, the microbatch, and the repeat where there are several. */
+export function taskLabel({ microbatch, repeat, kind }: PipelineTask, { numRepeats }: PipelinePlan): string {
+  return `${kind ?? ""}${microbatch}${numRepeats === 1 ? "" : `·${repeat}`}`;
 }
 
-/** A direction of the pipeline. */
-export type Pass = "forward" | "backward";
+/** A direction of the pipeline, or a step in which both are interleaved. */
+export type Pass = "forward" | "backward" | "step";
 
 /** One iteration of the pipeline as a device ran it; times in milliseconds. */
 export interface MeasuredSlot {
@@ -91,8 +111,8 @@ export interface MeasuredPipeline {
 const depths = [0, 1];
 
 /**
- * Finds the pipeline in a recorded step: loops with as many iterations as the plan has, by turns forward and
- * backward. Undefined when there are none, or devices differ.
+ * Finds the pipeline in a recorded step: loops with as many iterations as the plan has, one for each of its passes
+ * by turns. Undefined when there are none, or devices differ.
  *
  * @param stageOf the stage that lies on a device
  */
@@ -107,19 +127,20 @@ export function measurePipeline(
   for (const device of devicesOf(trace.iterations)) {
     const own = trace.iterations.filter((one) => one.device === device);
     const found = depths.map((depth) => loopRuns(own, depth).filter((run) => run.length === total));
-    const loops = found.find((runs) => runs.length > 0 && runs.length % 2 === 0) ?? [];
-    numParts ??= loops.length / 2;
-    if (numParts === 0 || numParts !== loops.length / 2) return undefined;
+    const each = plan.passes.length;
+    const loops = found.find((runs) => runs.length > 0 && runs.length % each === 0) ?? [];
+    numParts ??= loops.length / each;
+    if (numParts === 0 || numParts !== loops.length / each) return undefined;
     const waits = trace.work.filter((one) => one.device === device && one.kind === "wait");
     const stage = stageOf(device);
     loops.forEach((run, i) => {
-      const pass = i % 2 === 0 ? "forward" : "backward";
+      const pass = plan.passes[i % each] ?? "step";
       for (const { iteration: ran, begin, end } of run) {
-        const iteration = pass === "forward" ? ran : total - 1 - ran;
+        const iteration = pass === "backward" ? total - 1 - ran : ran;
         slots.push({
           device,
           stage,
-          part: Math.floor(i / 2),
+          part: Math.floor(i / each),
           pass,
           iteration,
           task: plan.stages[stage]?.[iteration] ?? null,

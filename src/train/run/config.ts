@@ -1,6 +1,8 @@
 import { availableParallelism } from "node:os";
+import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
 import { isObject } from "../files/json.js";
 import { type ModelConfig, modelViolations, type Violation } from "../models/config.js";
+import { isInterleaved, placementOf } from "../models/scheduled.js";
 import {
   type Config,
   choice,
@@ -51,7 +53,12 @@ export const runSchema = {
   },
   pipeline: {
     microbatches: integer(4, "micro-batches a batch is split into when pipe > 1"),
-    repeats: integer(1, "how often a micro-batch goes round the stages (1 is GPipe, more is circular)"),
+    repeats: integer(1, "parts of the model on every stage: how often a micro-batch goes round"),
+    schedule: choice(
+      "circular",
+      "the order in which stages work on micro-batches (circular with one repeat is GPipe)",
+      scheduleNames,
+    ),
   },
   tensor: choice(
     "sync",
@@ -116,6 +123,9 @@ export function modelConfig({ model }: RunConfig, vocabSize: number): ModelConfi
   return { ...model, vocabSize: Math.ceil(vocabSize / vocabMultiple) * vocabMultiple };
 }
 
+/** The schedules with one part of the model on every stage. */
+const onePart: readonly ScheduleName[] = ["gpipe", "1f1b", "zb-h1", "zb-h2"];
+
 /** Into how many parts a field makes something split. */
 interface Way {
   readonly field: string;
@@ -164,11 +174,21 @@ function crossViolations(config: RunConfig): Violation[] {
   }
   if (mesh.pipe > 1) {
     const byPipe = { field: "mesh.pipe", ways: mesh.pipe };
+    const { schedule, repeats } = pipeline;
+    const isV = placementOf(schedule) === "v";
     multiple("model.numLayers", model.numLayers, [
       byPipe,
-      { field: "pipeline.repeats", ways: pipeline.repeats },
+      isV
+        ? { field: "pipeline.schedule", what: `two parts of ${schedule}`, ways: 2 }
+        : { field: "pipeline.repeats", ways: repeats },
     ]);
-    multiple("pipeline.microbatches", pipeline.microbatches, [byPipe]);
+    if (!isInterleaved(schedule)) multiple("pipeline.microbatches", pipeline.microbatches, [byPipe]);
+    if (repeats > 1 && (isV || onePart.includes(schedule))) {
+      violations.push({
+        fields: ["pipeline.repeats", "pipeline.schedule"],
+        text: `pipeline.repeats is ${repeats}, but every stage has ${isV ? "two parts" : "one part"} of the model with pipeline.schedule ${schedule}: leave it out, or use circular, interleaved or breadth-first`,
+      });
+    }
   }
   return violations;
 }

@@ -2,6 +2,7 @@ import { writeFile } from "node:fs/promises";
 import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { LayerLayout } from "../models/canonical.js";
+import { isInterleaved, scheduleFor } from "../models/scheduled.js";
 import { formatValue } from "../report/lossCurve.js";
 import {
   type MeasuredPipeline,
@@ -9,6 +10,7 @@ import {
   type PipelinePlan,
   pipelineIterationNames,
   planPipeline,
+  planSchedule,
   taskLabel,
 } from "../report/pipelineSchedule.js";
 import { formatCount } from "../report/progress.js";
@@ -19,22 +21,32 @@ import type { RunConfig } from "./config.js";
 import { placesOf, stateMemory } from "./places.js";
 import { numParameters, splittingAxes } from "./setup.js";
 
+/** The plan of a run's pipeline. */
+function planOf(layout: LayerLayout, { microbatches, schedule }: RunConfig["pipeline"]): PipelinePlan {
+  return isInterleaved(schedule)
+    ? planSchedule(scheduleFor(schedule, layout, microbatches))
+    : planPipeline(layout, microbatches);
+}
+
 /** Which microbatch (and round) every stage of a pipeline works on in every iteration; null when it waits. */
-export function pipelineSchedule(layout: LayerLayout | undefined, microbatches: number): (string | null)[][] {
+export function pipelineSchedule(
+  layout: LayerLayout | undefined,
+  pipeline: RunConfig["pipeline"],
+): (string | null)[][] {
   if (!layout) return [];
-  const plan = planPipeline(layout, microbatches);
+  const plan = planOf(layout, pipeline);
   return plan.stages.map((tasks) => tasks.map((task) => task && taskLabel(task, plan)));
 }
 
 /** The plan of a run's pipeline, and how a recorded step went; undefined without a pipeline. */
 export function runPipeline(
   layout: LayerLayout | undefined,
-  microbatches: number,
+  pipeline: RunConfig["pipeline"],
   mesh: Mesh,
   trace: StepTrace,
 ): { readonly plan: PipelinePlan; readonly measured?: MeasuredPipeline } | undefined {
   if (!layout) return undefined;
-  const plan = planPipeline(layout, microbatches);
+  const plan = planOf(layout, pipeline);
   const stages = new Map(mesh.devices.map(({ id, coordinates }) => [id, coordinates.pipe ?? 0]));
   const measured = measurePipeline(plan, trace, (device) => stages.get(device) ?? 0);
   return measured ? { plan, measured } : { plan };
@@ -47,7 +59,7 @@ export function writeStepTrace(
   title: string,
   { training, config, mesh }: Pick<ReportInput, "training" | "config" | "mesh">,
 ): void {
-  const pipeline = runPipeline(training.layout, config.pipeline.microbatches, mesh, trace);
+  const pipeline = runPipeline(training.layout, config.pipeline, mesh, trace);
   const names = pipeline?.measured && pipelineIterationNames(pipeline.plan, pipeline.measured);
   writeTrace(path, trace, title, names);
 }
@@ -106,7 +118,7 @@ function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput
         })),
     })),
     shares: sharesOfWork(trace.work),
-    pipeline: runPipeline(training.layout, config.pipeline.microbatches, mesh, trace),
+    pipeline: runPipeline(training.layout, config.pipeline, mesh, trace),
     parameters,
     memory: deviceMemory(training, mesh, cost),
     collectives: cost.collectives.map(({ op, axes: over, count, bytes }) => ({

@@ -12,6 +12,8 @@ import {
   type LossScaleOptions,
   microbatch,
 } from "../../optim/index.js";
+import type { ScheduleName } from "../../parallel/schedule/makers.js";
+import type { PipelinePlacement } from "../../parallel/schedule/schedule.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { withMesh } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
@@ -24,6 +26,13 @@ import { LanguageModel } from "../models/languageModel.js";
 import { crossEntropy } from "../models/loss.js";
 import { languageModelRules, type TensorParallelism } from "../models/names.js";
 import { pipelinedLayers } from "../models/pipelined.js";
+import {
+  chunksOf,
+  isInterleaved,
+  placementOf,
+  scheduledGradients,
+  scheduleFor,
+} from "../models/scheduled.js";
 import { type ParamDtype, parameterUpdates } from "./parameterUpdates.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 
@@ -40,7 +49,12 @@ export interface TrainingOptions {
   /** How the devices of the mesh's axis `model` exchange activations; `sync` by default. */
   readonly tensor?: TensorParallelism;
   /** How a batch goes through the stages when the mesh's axis `pipe` is larger than 1. */
-  readonly pipeline?: { readonly microbatches: number; readonly repeats: number };
+  readonly pipeline?: {
+    readonly microbatches: number;
+    readonly repeats: number;
+    /** In which order stages work on microbatches; `circular` by default, which with one repeat is GPipe. */
+    readonly schedule?: ScheduleName;
+  };
   /** Into how many parts a batch is split, which run one after the other; 1 by default. */
   readonly accumulate?: number;
   /** The type that parameters are kept in. The optimiser of narrow ones keeps float32 copies. */
@@ -83,9 +97,16 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const { model, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 }, accumulate = 1 } = options;
   const { paramDtype = "float32" } = options;
   const rules = languageModelRules(options.tensor ?? "sync");
-  const layout = layerLayout(model.numLayers, mesh.shape.pipe ?? 1, pipeline.repeats);
+  const { schedule = "circular" } = pipeline;
+  const layout = layerLayout(
+    model.numLayers,
+    mesh.shape.pipe ?? 1,
+    chunksOf(schedule, pipeline.repeats),
+    placementOf(schedule),
+  );
   const inTurn = LanguageModel(model);
-  const network = layout
+  const isSwept = layout && !isInterleaved(schedule);
+  const network = isSwept
     ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, pipeline.microbatches, layout) })
     : inTurn;
   const optimizer = parameterUpdates(options.optimizer, paramDtype);
@@ -98,10 +119,22 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
   const losses = (params: Variables, tokens: Tensor) => {
     const length = (tokens.shape[1] ?? 1) - 1;
-    const logits = network.apply(params, ops.sliceDim(tokens, 1, 0, length));
+    const variables = isSwept ? params : toCanonical(params, layout);
+    const logits = network.apply(variables, ops.sliceDim(tokens, 1, 0, length));
     return crossEntropy(logits, ops.sliceDim(tokens, 1, 1, length + 1), zLoss);
   };
-  const gradients = inContext(gradientsOf(losses, accumulate, scaling));
+  const differentiate =
+    layout && !isSwept
+      ? scheduledGradients({
+          model,
+          mesh,
+          rules,
+          layout,
+          zLoss,
+          schedule: scheduleFor(schedule, layout, pipeline.microbatches),
+        })
+      : sweptGradients(losses);
+  const gradients = inContext(gradientsOf(differentiate, accumulate, scaling));
   return {
     create: inContext((key: Tensor) => {
       // The same parameters on every mesh: they are made in their order and then spread.
@@ -133,21 +166,37 @@ function scalingOf({ model, paramDtype, lossScale }: TrainingOptions): Scaling |
   return { ...dynamicLossScale(lossScale), least: lossScale?.min ?? leastLossScale };
 }
 
+/** Losses and gradients of tokens; the loss is scaled before it is differentiated. */
+type Differentiate = (
+  params: Variables,
+  tokens: Tensor,
+  scale: (loss: Tensor) => Tensor,
+) => [value: readonly [Tensor, readonly [loss: Tensor, entropy: Tensor]], grads: Variables];
+
+/** Gradients by reverse-mode differentiation of the whole model. */
+function sweptGradients(
+  losses: (params: Variables, tokens: Tensor) => { readonly loss: Tensor; readonly crossEntropy: Tensor },
+): Differentiate {
+  return (params, tokens, scale) =>
+    valueAndGrad(
+      (own: Variables) => {
+        const { loss, crossEntropy: entropy } = losses(own, tokens);
+        return [scale(loss), [loss, entropy]] as const;
+      },
+      { hasAux: true },
+    )(params);
+}
+
 /** The gradients of a batch, part by part, of the loss itself however it was scaled. */
 function gradientsOf(
-  losses: (params: Variables, tokens: Tensor) => { readonly loss: Tensor; readonly crossEntropy: Tensor },
+  differentiate: Differentiate,
   numParts: number,
   scaling: Scaling | undefined,
 ): StepFunctions["gradients"] {
   return ({ params: current, lossScale }, tokens) => {
-    const differentiate = valueAndGrad(
-      (params: Variables, rows: Tensor) => {
-        const { loss, crossEntropy: entropy } = losses(params, rows);
-        return [scaling && lossScale ? scaling.scale(lossScale, loss) : loss, [loss, entropy]] as const;
-      },
-      { hasAux: true },
-    );
-    const [[, [loss, entropy]], scaled] = microbatch(differentiate, numParts)(current, tokens);
+    const scale = (loss: Tensor) => (scaling && lossScale ? scaling.scale(lossScale, loss) : loss);
+    const ofPart = (params: Variables, rows: Tensor) => differentiate(params, rows, scale);
+    const [[, [loss, entropy]], scaled] = microbatch(ofPart, numParts)(current, tokens);
     const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
     return { loss, entropy, grads, gradientNorm: globalNorm(grads) };
   };
@@ -191,10 +240,11 @@ export function layerLayout(
   numLayers: number,
   numStages: number,
   numRepeats: number,
+  placement: PipelinePlacement = "loop",
 ): LayerLayout | undefined {
   if (numStages === 1) return undefined;
   const layersPerStage = numLayers / (numStages * numRepeats);
-  if (Number.isInteger(layersPerStage)) return { numStages, numRepeats, layersPerStage };
+  if (Number.isInteger(layersPerStage)) return { numStages, numRepeats, layersPerStage, placement };
   throw new ValueError(
     `[createTraining] ${numLayers} layers do not spread over ${numStages} stages and ${numRepeats} repeats (${numLayers} / ${numStages * numRepeats} = ${layersPerStage})`,
   );

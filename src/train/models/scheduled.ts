@@ -1,0 +1,155 @@
+/** The gradients of a language model by a pipeline schedule: embedding, stages of blocks, and the loss as its functions. */
+import { type LogicalRules, logicalAxisRules } from "../../nn/logicalPartitioning.js";
+import { replaceBoxed, unbox } from "../../nn/metadata.js";
+import { module } from "../../nn/module.js";
+import type { Variables } from "../../nn/scope.js";
+import * as np from "../../numpy/index.js";
+import { makeSchedule, type ScheduleName } from "../../parallel/schedule/makers.js";
+import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
+import { pipelineTrainStep } from "../../parallel/schedule/trainStep.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { axesOf } from "../../spmd/mesh/partitionSpec.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import type { LayerLayout } from "./canonical.js";
+import type { ModelConfig } from "./config.js";
+import { embeddingTable, embedTokens, layerLoop, outputLogits } from "./languageModel.js";
+import { crossEntropy } from "./loss.js";
+
+/** The schedules that interleave forward and backward; the others are loops that reverse-mode turns around. */
+export type InterleavedScheduleName = Exclude<ScheduleName, "gpipe" | "circular">;
+
+/** Whether a schedule runs forward and backward at the same time. */
+export function isInterleaved(name: ScheduleName): name is InterleavedScheduleName {
+  return name !== "gpipe" && name !== "circular";
+}
+
+/** How many parts of the model a stage has under a schedule. @param repeats what the configuration asks for */
+export function chunksOf(name: ScheduleName, repeats: number): number {
+  return placementOf(name) === "v" ? 2 : repeats;
+}
+
+/** Whether the parts of a model go round or in a V under a schedule. */
+export function placementOf(name: ScheduleName): "loop" | "v" {
+  return name === "zb-v" || name === "dualpipev" ? "v" : "loop";
+}
+
+/** The table of a schedule for a layout of layers. */
+export function scheduleFor(
+  name: ScheduleName,
+  layout: LayerLayout,
+  numMicrobatches: number,
+): PipelineSchedule {
+  const { numStages, numRepeats } = layout;
+  return makeSchedule(name, {
+    numStages,
+    numMicrobatches,
+    ...(numRepeats > 1 ? { numChunks: numRepeats } : {}),
+  });
+}
+
+/** What {@link scheduledGradients} needs. */
+export interface ScheduledOptions {
+  readonly model: ModelConfig;
+  readonly mesh: Mesh;
+  readonly rules: LogicalRules;
+  readonly schedule: PipelineSchedule;
+  readonly layout: LayerLayout;
+  readonly zLoss: number;
+}
+
+/** The axes along which stages see blocks; what is left is the partitioner's. */
+const batchAxes = ["data", "fsdp"];
+
+/** The rules without those that split over axes of which the functions of a stage have a block already. */
+function insideRules(rules: LogicalRules): LogicalRules {
+  const taken = ["pipe", ...batchAxes];
+  return rules.flatMap(([name, axes]) => {
+    const left = axesOf(axes).filter((axis) => !taken.includes(axis));
+    const [only] = left;
+    return only === undefined ? [] : [[name, left.length === 1 ? only : left] as const];
+  });
+}
+
+/** The three functions of a pipeline, each a module with the parameters that it has in the whole model. */
+function modulesOf(config: ModelConfig, layersPerStage: number) {
+  const First = module(
+    "First",
+    (_: object) => (tokens: Tensor) => embedTokens(embeddingTable(config), tokens),
+  );
+  const Stage = module("Stage", (_: object) => (stream: Tensor): Tensor => {
+    const Layers = layerLoop(config, layersPerStage);
+    // Every sequence starts at its first token, so a stage knows the positions without being told.
+    const positions = ops.iota("int32", [stream.shape[1] ?? 0], 0);
+    const [out] = Layers({ ...config, name: "stack" })(stream, positions);
+    return out;
+  });
+  const Last = module(
+    "Last",
+    (_: object) => (stream: Tensor) => outputLogits(config, () => embeddingTable(config), stream),
+  );
+  return { first: First({}), stage: Stage({}), last: Last({}) };
+}
+
+/** A node of a tree of variables. */
+type Node = Readonly<Record<string, unknown>>;
+
+function child(node: unknown, name: string): Node {
+  return (node as Node)[name] as Node;
+}
+
+/**
+ * Losses and gradients of tokens [batch, length + 1] by a schedule, in the form of `valueAndGrad` with `hasAux`.
+ *
+ * @param scale what the loss is multiplied by before it is differentiated
+ */
+export function scheduledGradients({ model, mesh, rules, schedule, layout, zLoss }: ScheduledOptions) {
+  const { first, stage, last } = modulesOf(model, layout.layersPerStage);
+  const inside = insideRules(rules);
+  const here = <R>(fn: () => R): R => logicalAxisRules(inside, fn);
+  return (
+    variables: Variables,
+    tokens: Tensor,
+    scale: (loss: Tensor) => Tensor,
+  ): [value: readonly [Tensor, readonly [Tensor, Tensor]], grads: Variables] => {
+    const step = pipelineTrainStep(
+      schedule,
+      {
+        first: (w: Node, inputs: Tensor) => here(() => first.apply({ params: w }, inputs)),
+        stage: (w: Node, stream: Tensor) => here(() => stage.apply({ params: w }, stream)),
+        last: (w: Node, stream: Tensor, targets: Tensor) =>
+          here(() => {
+            const parts = crossEntropy(last.apply({ params: w }, stream), targets, zLoss);
+            return [scale(parts.loss), [parts.loss, parts.crossEntropy]] as const;
+          }),
+      },
+      { mesh, batchAxes, hasAux: true },
+    );
+    const plain = unbox<Node>(variables);
+    const { embed, layers, ...ends } = child(plain, "params");
+    const withRound = (leaf: Tensor) => (layout.numRepeats === 1 ? np.expandDims(leaf, 0) : leaf);
+    const withoutRound = (leaf: Tensor) => (layout.numRepeats === 1 ? np.squeeze(leaf, 0) : leaf);
+    const length = (tokens.shape[1] ?? 1) - 1;
+    const { value, grads } = step(
+      {
+        first: { embed },
+        stages: { stack: tree.map(withRound, child(child(layers, "layers"), "stack")) },
+        last: model.tieEmbeddings ? { ...ends, embed } : ends,
+      },
+      ops.sliceDim(tokens, 1, 0, length),
+      ops.sliceDim(tokens, 1, 1, length + 1),
+    );
+    const { embed: tied, ...ofEnds } = grads.last as Node;
+    const looked = child(grads.first, "embed");
+    const all = {
+      params: {
+        embed:
+          tied === undefined ? looked : tree.map((a: Tensor, b: Tensor) => a.add(b), looked, tied as Node),
+        layers: { layers: { stack: tree.map(withoutRound, child(grads.stages, "stack")) } },
+        ...ofEnds,
+      },
+    };
+    return [value, replaceBoxed(variables, all)];
+  };
+}
