@@ -1,6 +1,6 @@
 /**
- * Pipelines on two devices: how much of the time is bubble, measured and by the formula, GPipe beside circular, and
- * what recomputing iterations saves in memory.
+ * Pipelines on two devices: how much of the time is bubble, measured and by the formula, GPipe beside circular, what
+ * recomputing iterations saves in memory, and the schedules that interleave forward and backward beside GPipe.
  */
 import {
   costAnalysis,
@@ -15,9 +15,16 @@ import {
   Tensor,
   tree,
 } from "shardwise";
-import { createThreadsEngine } from "shardwise/engines";
+import { createThreadsEngine, type Engine } from "shardwise/engines";
 import * as nn from "shardwise/nn";
-import { CircularPipeline } from "shardwise/parallel";
+import {
+  CircularPipeline,
+  checkSchedule,
+  makeSchedule,
+  pipelineTrainStep,
+  placeParts,
+  type ScheduleName,
+} from "shardwise/parallel";
 import { best, type Report, type Row } from "./measure.js";
 
 const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 4, 4];
@@ -71,6 +78,103 @@ function leaves(values: unknown): Tensor[] {
   return tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
 }
 
+interface LayerWeights {
+  readonly up: Tensor;
+  readonly down: Tensor;
+}
+
+/** The same layers as above, as a step by a schedule. */
+function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number) {
+  const chunks = name === "interleaved" || name === "circular" ? { numChunks: 2 } : {};
+  const schedule = makeSchedule(name, { numStages: stages, numMicrobatches: microbatches, ...chunks });
+  const numParts = stages * schedule.numChunks;
+  const layers = numLayers / numParts;
+  const stage = ({ up, down }: LayerWeights, x: Tensor) => {
+    let y = x;
+    for (let i = 0; i < layers; i++) y = y.add(np.matmul(nn.gelu(np.matmul(y, up.get(i))), down.get(i)));
+    return y;
+  };
+  const step = pipelineTrainStep(
+    schedule,
+    {
+      first: (_: object, x: Tensor) => x,
+      stage,
+      last: (_: object, y: Tensor, zero: Tensor) => np.mean(np.square(y.sub(zero))),
+    },
+    { mesh },
+  );
+  const normal = (i: number, shape: number[]) => random.normal(random.key(i), shape).mul(0.02);
+  const x = random.normal(random.key(1), [microbatches * microbatchSize, length, width]);
+  const weights = {
+    first: {},
+    stages: placeParts(schedule, {
+      up: normal(2, [numParts, layers, width, 4 * width]),
+      down: normal(3, [numParts, layers, 4 * width, width]),
+    }),
+    last: {},
+  };
+  return { step, schedule, weights, x };
+}
+
+async function timeStep(mesh: Mesh, name: ScheduleName, microbatches: number): Promise<number> {
+  const { step, weights, x } = buildStep(mesh, name, microbatches);
+  const everywhere = new NamedSharding(mesh, P());
+  const [placed, zero] = await Promise.all([
+    devicePut(x, everywhere),
+    devicePut(np.zerosLike(x), everywhere),
+  ]);
+  const kernels = await devicePut(weights.stages, new NamedSharding(mesh, P(null, "pipe")));
+  const compiled = jit(step, { mesh });
+  return best(
+    async () => {
+      const results = compiled({ ...weights, stages: kernels }, placed, zero);
+      await Promise.all(leaves(results).map((leaf) => leaf.ready()));
+      for (const leaf of leaves(results)) leaf.dispose();
+    },
+    { seconds: 1 },
+  );
+}
+
+const schedulesCompared: readonly ScheduleName[] = [
+  "gpipe",
+  "1f1b",
+  "zb-h1",
+  "zb-h2",
+  "circular",
+  "interleaved",
+  "zb-v",
+  "dualpipev",
+];
+
+/** Every schedule on the same mathematics: its bubble, measured and counted, its memory, and its time beside GPipe. */
+async function compareSchedules(engine: Engine): Promise<Row[]> {
+  const mesh = Mesh.create({ pipe: stages }, { engine });
+  const rows: Row[] = [];
+  const gpipe = new Map<number, number>();
+  for (const name of schedulesCompared) {
+    const times = new Map<number, number>();
+    for (const microbatches of [2, 4, 8, 16])
+      times.set(microbatches, await timeStep(mesh, name, microbatches));
+    const perMicrobatch = ((times.get(16) ?? 0) - (times.get(8) ?? 0)) / 8;
+    for (const microbatches of [2, 4, 8]) {
+      const { step, schedule, weights, x } = buildStep(mesh, name, microbatches);
+      const ms = times.get(microbatches) ?? 0;
+      if (name === "gpipe") gpipe.set(microbatches, ms);
+      const cost = costAnalysis(step, { mesh })(weights, x, np.zerosLike(x));
+      rows.push({
+        schedule: name,
+        microbatches,
+        ms,
+        "x GPipe": ms / (gpipe.get(microbatches) ?? ms),
+        "bubble measured %": 100 * (1 - (perMicrobatch * microbatches) / ms),
+        "bubble formula %": 100 * checkSchedule(schedule).bubble,
+        "peak MiB a device": cost.peakBytes / 2 ** 20,
+      });
+    }
+  }
+  return rows;
+}
+
 /** Runs the benchmark. */
 export async function pipeline(): Promise<Report> {
   const engine = createThreadsEngine({ numDevices: stages });
@@ -103,6 +207,11 @@ export async function pipeline(): Promise<Report> {
       GFLOP: cost.flops / 1e9,
     };
   });
+  const schedules = await compareSchedules(engine);
   await engine.close();
-  return { "pipelines, 2 stages, forward and backward": rows, "memory of 8 micro-batches": memory };
+  return {
+    "pipelines, 2 stages, forward and backward": rows,
+    "memory of 8 micro-batches": memory,
+    "schedules, 2 stages, forward and backward": schedules,
+  };
 }

@@ -205,8 +205,8 @@ export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
 }
 
 /**
- * As {@link zeroBubbleH1} with more microbatches under way at the start, which fill its bubble too: none is left
- * where the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
+ * As {@link zeroBubbleH1} with more microbatches under way at the start, which fill its bubble too: no stage
+ * has gaps where the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
  */
 export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
   const { numStages } = sizes;
@@ -216,7 +216,7 @@ export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
 }
 
 /**
- * Two chunks a stage in the shape of a V, so that the stage that begins also ends: no bubble where the three kinds of
+ * Two chunks a stage in the shape of a V, so that the stage that begins also ends: no gaps where the three kinds of
  * action take equally long, with the memory of 1F1B. (Qi et al. 2023, ZB-V.)
  */
 export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {

@@ -23,7 +23,7 @@ import { valueAndGrad } from "../../transforms/grad.js";
 import { fromCanonical, type LayerLayout, toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";
-import { crossEntropy } from "../models/loss.js";
+import { crossEntropy, type LossParts } from "../models/loss.js";
 import { languageModelRules, type TensorParallelism } from "../models/names.js";
 import { pipelinedLayers } from "../models/pipelined.js";
 import {
@@ -94,21 +94,10 @@ interface Scaling extends LossScale {
 
 /** The functions of a training: the model, its losses, their gradients and the optimiser put together. */
 export function stepFunctions(options: TrainingOptions): StepFunctions {
-  const { model, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 }, accumulate = 1 } = options;
-  const { paramDtype = "float32" } = options;
+  const { model, mesh, accumulate = 1, paramDtype = "float32" } = options;
   const rules = languageModelRules(options.tensor ?? "sync");
-  const { schedule = "circular" } = pipeline;
-  const layout = layerLayout(
-    model.numLayers,
-    mesh.shape.pipe ?? 1,
-    chunksOf(schedule, pipeline.repeats),
-    placementOf(schedule),
-  );
   const inTurn = LanguageModel(model);
-  const isSwept = layout && !isInterleaved(schedule);
-  const network = isSwept
-    ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, pipeline.microbatches, layout) })
-    : inTurn;
+  const { layout, losses, differentiate } = lossFunctions(options, rules);
   const optimizer = parameterUpdates(options.optimizer, paramDtype);
   const scaling = scalingOf(options);
   const inContext =
@@ -117,23 +106,6 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
       withMesh(mesh, () => logicalAxisRules(rules, () => fn(...args)));
 
   const example = ops.zeros({ dtype: "int32", shape: [mesh.size, 2] });
-  const losses = (params: Variables, tokens: Tensor) => {
-    const length = (tokens.shape[1] ?? 1) - 1;
-    const variables = isSwept ? params : toCanonical(params, layout);
-    const logits = network.apply(variables, ops.sliceDim(tokens, 1, 0, length));
-    return crossEntropy(logits, ops.sliceDim(tokens, 1, 1, length + 1), zLoss);
-  };
-  const differentiate =
-    layout && !isSwept
-      ? scheduledGradients({
-          model,
-          mesh,
-          rules,
-          layout,
-          zLoss,
-          schedule: scheduleFor(schedule, layout, pipeline.microbatches),
-        })
-      : sweptGradients(losses);
   const gradients = inContext(gradientsOf(differentiate, accumulate, scaling));
   return {
     create: inContext((key: Tensor) => {
@@ -160,11 +132,45 @@ export function stepFunctions(options: TrainingOptions): StepFunctions {
   };
 }
 
+/** The losses of a model and how they are differentiated: as a whole, or by a schedule of its pipeline. */
+function lossFunctions(
+  { model, mesh, zLoss = 0, pipeline = { microbatches: 1, repeats: 1 } }: TrainingOptions,
+  rules: LogicalRules,
+) {
+  const { schedule: name = "circular", microbatches, repeats } = pipeline;
+  const layout = layerLayout(
+    model.numLayers,
+    mesh.shape.pipe ?? 1,
+    chunksOf(name, repeats),
+    placementOf(name),
+  );
+  const isSwept = layout && !isInterleaved(name);
+  const network = isSwept
+    ? LanguageModel({ ...model, runLayers: pipelinedLayers(mesh, microbatches, layout) })
+    : LanguageModel(model);
+  const losses: Losses = (params, tokens) => {
+    const length = (tokens.shape[1] ?? 1) - 1;
+    const variables = isSwept ? params : toCanonical(params, layout);
+    const logits = network.apply(variables, ops.sliceDim(tokens, 1, 0, length));
+    return crossEntropy(logits, ops.sliceDim(tokens, 1, 1, length + 1), zLoss);
+  };
+  if (!layout || isSwept) return { layout, losses, differentiate: sweptGradients(losses) };
+  const schedule = scheduleFor(name, layout, microbatches);
+  return {
+    layout,
+    losses,
+    differentiate: scheduledGradients({ model, mesh, rules, layout, zLoss, schedule }),
+  };
+}
+
 /** The loss is scaled when something is computed or kept in float16. */
 function scalingOf({ model, paramDtype, lossScale }: TrainingOptions): Scaling | undefined {
   if (model.dtype !== "float16" && paramDtype !== "float16") return undefined;
   return { ...dynamicLossScale(lossScale), least: lossScale?.min ?? leastLossScale };
 }
+
+/** The losses of tokens. */
+type Losses = (params: Variables, tokens: Tensor) => LossParts;
 
 /** Losses and gradients of tokens; the loss is scaled before it is differentiated. */
 type Differentiate = (
@@ -174,9 +180,7 @@ type Differentiate = (
 ) => [value: readonly [Tensor, readonly [loss: Tensor, entropy: Tensor]], grads: Variables];
 
 /** Gradients by reverse-mode differentiation of the whole model. */
-function sweptGradients(
-  losses: (params: Variables, tokens: Tensor) => { readonly loss: Tensor; readonly crossEntropy: Tensor },
-): Differentiate {
+function sweptGradients(losses: Losses): Differentiate {
   return (params, tokens, scale) =>
     valueAndGrad(
       (own: Variables) => {
