@@ -5,6 +5,7 @@ import type { Engine } from "../ir/engine.js";
 import { EngineLoadError } from "./errors.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { createThreadsEngine } from "./threads/engine.js";
+import { createXlaEngine } from "./xla/open.js";
 
 /** What an engine is asked for when it is opened by name. */
 export interface EngineOptions {
@@ -22,6 +23,7 @@ export interface EngineModule {
 const engines = {
   threads: createThreadsEngine,
   reference: createReferenceEngine,
+  xla: () => createXlaEngine(),
 } as const satisfies Readonly<Record<string, EngineModule["createEngine"]>>;
 
 /** The names of the engines of this package, the default first. */

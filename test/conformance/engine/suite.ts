@@ -1,11 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { HostTensor } from "../../../src/engines/reference/tensor.js";
-import type { DeviceBuffer, Engine } from "../../../src/ir/engine.js";
-import { axesSize } from "../../../src/ir/mesh.js";
-import { at, range } from "../../../src/ir/shape.js";
-import { oracleFor } from "../../support/agreement.js";
+import type { Engine } from "../../../src/ir/engine.js";
 import type { EngineCase } from "./cases.js";
 import { describeContract } from "./contract.js";
+import { failuresOf } from "./differences.js";
 import { opCases } from "./opCases.js";
 import { programCases } from "./programCases.js";
 
@@ -83,38 +80,4 @@ export async function needlessSkips(
     }
   }
   return found;
-}
-
-/** The differences of a case, or the error that running it gives. */
-async function failuresOf(engine: Engine, one: EngineCase): Promise<string[]> {
-  try {
-    return await differences(engine, one);
-  } catch (error) {
-    return [`${one.name}: ${error instanceof Error ? error.message.slice(0, 400) : error}`];
-  }
-}
-
-/** Runs a case and says where the results differ from the interpreter's. */
-export async function differences(engine: Engine, one: EngineCase): Promise<string[]> {
-  const { program, mesh, inputs } = one;
-  const oracle = oracleFor(program, mesh, inputs);
-  const devices = range(axesSize(mesh.axes)).reverse();
-  const executable = engine.compile(program, { mesh, devices, name: one.name });
-  const buffers = inputs.map((row) =>
-    row.map((tensor, position) => engine.upload(tensor.type, tensor.data, at(devices, position))),
-  );
-  const outputs = executable.execute(buffers);
-  const found: string[] = [];
-  for (const [o, row] of outputs.entries()) {
-    for (const [position, buffer] of row.entries()) {
-      const difference = oracle.difference(o, position, await fetch(engine, buffer));
-      if (difference) found.push(`${one.name}: output ${o} at position ${position}: ${difference}`);
-    }
-  }
-  for (const buffer of [...buffers, ...outputs].flat()) engine.release(buffer);
-  return found;
-}
-
-async function fetch(engine: Engine, buffer: DeviceBuffer): Promise<HostTensor> {
-  return { type: buffer.type, data: await engine.download(buffer) };
 }

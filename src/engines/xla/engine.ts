@@ -1,0 +1,336 @@
+import { allocateHost, type HostData } from "../../ir/dtype.js";
+import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
+import { DisposedError, ValueError } from "../../ir/errors.js";
+import { axesSize, formatMesh } from "../../ir/mesh.js";
+import { newVar, type Program } from "../../ir/program.js";
+import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
+import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
+import { verify } from "../../ir/verify.js";
+import { checkHostData } from "../checks.js";
+import { OutOfMemoryError } from "../errors.js";
+import { adopt, SMALL_BYTES, XlaBuffer } from "./buffers.js";
+import type { XlaClient, XlaRun } from "./client.js";
+import { locateError } from "./errors.js";
+import { type Host, XlaExecutable } from "./executable.js";
+import { lowerToStableHlo } from "./stablehlo/lower.js";
+
+/** What an XLA engine runs on. */
+export interface XlaEngineInfo extends EngineInfo {
+  readonly engine: "xla";
+  /** The platform, such as `cuda`. */
+  readonly platform: string;
+  readonly platformVersion: string;
+  /** What the devices are, such as `NVIDIA H200`. */
+  readonly deviceKind: string;
+}
+
+/** Buffers may take so much of a device, in bytes, before unreachable ones are looked for. */
+const EASY_BYTES = 1 << 30;
+
+/** So many compilations run at the same time: each holds a thread of the pool that everything shares. */
+const MAX_COMPILES = 2;
+
+/** An engine whose devices are those of a client of XLA. */
+export class XlaEngine<A> implements Engine {
+  readonly name = "xla";
+  readonly numDevices: number;
+  readonly process = { index: 0, count: 1 };
+  readonly tracer: Tracer = {
+    start: () => this.startTrace(),
+    stop: () => this.stopTrace(),
+  };
+  private readonly live = new Set<XlaBuffer<A>>();
+  private readonly executables = new Set<XlaExecutable<A>>();
+  private readonly runs = new Set<Promise<void>>();
+  private readonly copies = new Map<string, XlaExecutable<A>>();
+  private readonly host: Host<A>;
+  private readonly marks: readonly HighWaterMark[];
+  private readonly taken: number[];
+  private queue: Promise<void> = Promise.resolve();
+  private numQueued = 0;
+  private readonly compiling: Promise<unknown>[] = [];
+  private events: TraceEvent[] | undefined;
+  private numRuns = 0;
+  private closed = false;
+
+  constructor(private readonly client: XlaClient<A>) {
+    this.numDevices = client.numDevices;
+    this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
+    this.taken = range(client.numDevices).map(() => 0);
+    const isIdle = () => this.numQueued === 0;
+    this.host = {
+      checkOpen: (caller) => this.checkOpen(caller),
+      own: (buffer, caller) => this.own(buffer, caller),
+      newBuffer: (type, device) => this.newBuffer(type, device),
+      get isIdle() {
+        return isIdle();
+      },
+      enqueue: (task) => this.enqueue(task),
+      follow: (name, devices, run) => this.follow(name, devices, run),
+    };
+  }
+
+  isAddressable(device: number): boolean {
+    return Number.isInteger(device) && device >= 0 && device < this.numDevices;
+  }
+
+  compile(program: Program, options: CompileOptions): Executable {
+    this.checkOpen("compile");
+    verify(program, "partitioned");
+    const { mesh, devices, name = "program" } = options;
+    const numPositions = axesSize(mesh.axes);
+    if (devices.length !== numPositions) {
+      throw new ValueError(
+        `[compile] ${name}: ${devices.length} devices for the ${numPositions} positions of the mesh ` +
+          formatMesh(mesh),
+      );
+    }
+    for (const device of devices) this.checkDevice(device, "compile");
+    const { text, origins } = lowerToStableHlo(program, options);
+    const compiling = this.limited(() => this.client.compile(text, devices)).catch((error: unknown) => {
+      throw locateError(error, name, origins);
+    });
+    const executable = new XlaExecutable(this.host, program, options, compiling);
+    this.executables.add(executable);
+    return {
+      execute: (inputs) => executable.execute(inputs),
+      release: () => {
+        this.executables.delete(executable);
+        executable.release();
+      },
+    };
+  }
+
+  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
+    this.checkOpen("upload");
+    this.checkDevice(device, "upload");
+    checkHostData(type, data, "upload");
+    const buffer = this.newBuffer(type, device);
+    if (data.byteLength <= SMALL_BYTES) buffer.seen = data.slice();
+    try {
+      buffer.fulfil(this.withRoom(() => this.client.upload(type, data, device)));
+    } catch (error) {
+      buffer.dispose("released");
+      buffer.fulfil(undefined, error);
+      throw error;
+    }
+    return buffer;
+  }
+
+  async download(buffer: DeviceBuffer): Promise<HostData> {
+    this.checkOpen("download");
+    const source = this.own(buffer, "download");
+    if (source.seen) return source.seen.slice();
+    source.beginRead();
+    try {
+      await this.settled(source);
+      if (source.array === undefined) throw source.failure;
+      const data = await this.client.download(source.array, source.type).catch(async (error: unknown) => {
+        // The run that should have written the elements knows better why they are not there.
+        await source.written;
+        throw error;
+      });
+      if (data.byteLength <= SMALL_BYTES) source.seen = data.slice();
+      return data;
+    } finally {
+      source.endRead();
+    }
+  }
+
+  async ready(buffer: DeviceBuffer): Promise<void> {
+    this.checkOpen("ready");
+    const source = this.own(buffer, "ready");
+    await this.settled(source);
+    await source.written;
+  }
+
+  peek(buffer: DeviceBuffer): HostData | undefined {
+    this.checkOpen("peek");
+    const { seen, type } = this.own(buffer, "peek");
+    return seen ?? (sizeOf(type.shape) === 0 ? allocateHost(type.dtype, 0) : undefined);
+  }
+
+  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
+    this.checkOpen("transfer");
+    this.checkDevice(device, "transfer");
+    const source = this.own(buffer, "transfer");
+    if (source.device === device) return this.copyInPlace(source);
+    const target = this.newBuffer(source.type, device);
+    source.beginRead();
+    this.enqueue(async () => {
+      try {
+        if (source.array === undefined) throw source.failure;
+        const array = source.array;
+        target.fulfil(this.withRoom(() => this.client.copy(array, device)));
+      } catch (error) {
+        target.written = Promise.reject(error);
+        target.written.catch(() => {});
+        target.fulfil(undefined, error);
+      } finally {
+        source.endRead();
+      }
+    });
+    return target;
+  }
+
+  release(buffer: DeviceBuffer): void {
+    // After closing there is nothing left to give back, so finalizers may still come here.
+    if (this.closed) return;
+    this.own(buffer, "release").dispose("released");
+  }
+
+  get isOpen(): boolean {
+    return !this.closed;
+  }
+
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    await this.queue;
+    await Promise.allSettled(this.compiling);
+    await Promise.allSettled(this.runs);
+    for (const executable of [...this.executables, ...this.copies.values()]) executable.release();
+    this.executables.clear();
+    for (const buffer of [...this.live]) buffer.dispose("released");
+    await this.client.close();
+  }
+
+  info(): XlaEngineInfo {
+    const { platform, numDevices } = this.client;
+    const memory = this.client.memory?.(0);
+    return {
+      engine: "xla",
+      numDevices,
+      platform: platform.name,
+      platformVersion: platform.version,
+      deviceKind: platform.deviceKind,
+      gemm: `${platform.deviceKind} (XLA, ${platform.version})`,
+      ...(memory === undefined ? {} : { memoryBytes: memory.capacity }),
+    };
+  }
+
+  memoryUsage(device: number): MemoryUsage {
+    this.checkDevice(device, "memoryUsage");
+    const own = { used: at(this.taken, device), capacity: Number.POSITIVE_INFINITY };
+    return { ...(this.client.memory?.(device) ?? own), arena: 0 };
+  }
+
+  /** A copy on the same device is a program that does nothing: its result is a buffer of its own. */
+  private copyInPlace(source: XlaBuffer<A>): DeviceBuffer {
+    const key = `${formatType(source.type)} on ${source.device}`;
+    let copy = this.copies.get(key);
+    if (copy === undefined) {
+      const input = newVar({ dtype: source.type.dtype, shape: source.type.shape });
+      const program: Program = { inputs: [input], eqns: [], outputs: [input] };
+      const options = { mesh: { axes: [] }, devices: [source.device], name: "copy" };
+      const { text } = lowerToStableHlo(program, options);
+      const compiling = this.limited(() => this.client.compile(text, options.devices));
+      copy = new XlaExecutable(this.host, program, options, compiling);
+      this.copies.set(key, copy);
+    }
+    return at(at(copy.execute([[source]]), 0), 0);
+  }
+
+  private newBuffer(type: TensorType, device: number): XlaBuffer<A> {
+    at(this.marks, device).check(() => at(this.taken, device));
+    const buffer = new XlaBuffer<A>(this, type, device, (gone, array) => {
+      this.live.delete(gone);
+      this.taken[device] = at(this.taken, device) - gone.bytes;
+      if (array !== undefined) this.client.destroy(array);
+    });
+    this.taken[device] = at(this.taken, device) + bytesOf(type);
+    this.live.add(buffer);
+    return buffer;
+  }
+
+  /** Where a device has no room, what nobody can reach is given back before the second and last try. */
+  private withRoom<T>(allocate: () => T): T {
+    try {
+      return allocate();
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError) || reclaim() === 0) throw error;
+      return allocate();
+    }
+  }
+
+  private enqueue(task: () => Promise<void>): void {
+    this.numQueued++;
+    this.queue = this.queue.then(task).finally(() => {
+      this.numQueued--;
+    });
+  }
+
+  /** Waits until the run that makes a buffer was started. */
+  private async settled(buffer: XlaBuffer<A>): Promise<void> {
+    if (buffer.array === undefined && buffer.failure === undefined) await this.queue;
+  }
+
+  /** Starts a compilation when fewer than the most are on their way. */
+  private async limited<T>(compile: () => Promise<T>): Promise<T> {
+    while (this.compiling.length >= MAX_COMPILES) {
+      await Promise.race(this.compiling.map((one) => one.catch(() => {})));
+    }
+    const started = compile();
+    this.compiling.push(started);
+    const forget = () => void this.compiling.splice(this.compiling.indexOf(started), 1);
+    started.then(forget, forget);
+    return started;
+  }
+
+  private follow(name: string, devices: readonly number[], run: XlaRun<A>): void {
+    const [begin, step] = [performance.now(), this.numRuns++];
+    const { events } = this;
+    const over = () => {
+      this.runs.delete(run.done);
+      const end = performance.now();
+      for (const device of devices) {
+        events?.push({
+          device,
+          program: name,
+          step,
+          kind: "run",
+          iteration: undefined,
+          ops: [name],
+          source: undefined,
+          begin,
+          end,
+          waits: [],
+        });
+      }
+    };
+    this.runs.add(run.done);
+    run.done.then(over, over);
+  }
+
+  private startTrace(): void {
+    this.events = [];
+  }
+
+  private async stopTrace(): Promise<TraceEvent[]> {
+    const { events } = this;
+    if (events === undefined) {
+      throw new ValueError("[tracer.stop] no trace was started: call tracer.start first");
+    }
+    await this.queue;
+    const running = [...this.runs];
+    this.events = undefined;
+    await Promise.allSettled(running);
+    return events;
+  }
+
+  private own(buffer: DeviceBuffer, caller: string): XlaBuffer<A> {
+    const isOwn = (b: DeviceBuffer): b is XlaBuffer<A> => b instanceof XlaBuffer && b.owner === this;
+    return adopt(buffer, this, caller, isOwn);
+  }
+
+  private checkOpen(caller: string): void {
+    if (this.closed) throw new DisposedError(`[${caller}] the xla engine is closed: create a new one`);
+  }
+
+  private checkDevice(device: number, caller: string): void {
+    if (this.isAddressable(device)) return;
+    const has = this.numDevices === 1 ? "the one device is 0" : `devices are 0 … ${this.numDevices - 1}`;
+    throw new ValueError(`[${caller}] device ${device} is not there: ${has}`);
+  }
+}

@@ -1,0 +1,99 @@
+import type { Engine } from "../../ir/engine.js";
+import { ValueError } from "../../ir/errors.js";
+import { loadKoffi } from "../koffi.js";
+import { XlaEngine } from "./engine.js";
+import { XlaPluginError } from "./errors.js";
+import { cacheFolder, ExecutableCache } from "./pjrt/cache.js";
+import { type ClientOptions, PjrtClient } from "./pjrt/client.js";
+import type { XlaFlag } from "./pjrt/compileOptions.js";
+import { locatePlugin } from "./pjrt/locate.js";
+import { Plugin } from "./pjrt/plugin.js";
+
+/** How an XLA engine is made. */
+export interface XlaEngineOptions {
+  /** The file of a PJRT plug-in; by default the one that `SHARDWISE_PJRT_PLUGIN` names or that is beside a Python. */
+  readonly plugin?: string;
+  /**
+   * The share of a GPU's memory to take at once, from 0 to 1. By default memory is taken as it is needed, so that
+   * others can use the device too.
+   */
+  readonly memoryFraction?: number;
+  /** Settings of XLA for every compilation, such as `xla_gpu_autotune_level`; besides those of `SHARDWISE_XLA_FLAGS`. */
+  readonly flags?: Readonly<Record<string, XlaFlag>>;
+  /** The folder for compiled programs; `SHARDWISE_XLA_CACHE` or the user's cache by default. */
+  readonly cache?: string | false;
+}
+
+/** Plug-ins keep their devices as long as the process lasts, so that each is opened once. */
+const clients = new Map<string, PjrtClient>();
+
+/**
+ * Opens an engine whose devices are the GPUs or TPUs of this machine, by a PJRT plug-in of XLA.
+ *
+ * ```ts
+ * const engine = createXlaEngine();
+ * const mesh = Mesh.create({ data: 1 }, { engine });
+ * ```
+ */
+export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
+  const { memoryFraction, cache } = options;
+  if (memoryFraction !== undefined && !(memoryFraction > 0 && memoryFraction <= 1)) {
+    throw new ValueError(
+      `[createXlaEngine] memoryFraction ${memoryFraction} is no share of a device's memory: use a number above 0 and up to 1`,
+    );
+  }
+  const path = options.plugin ?? locatePlugin();
+  const flags = { ...flagsOf(process.env.SHARDWISE_XLA_FLAGS ?? ""), ...options.flags };
+  const folder = cache === false ? undefined : (cache ?? cacheFolder());
+  const key = JSON.stringify([path, memoryFraction, flags, folder]);
+  let client = clients.get(key);
+  if (client === undefined) {
+    client = openClient(path, memoryFraction, flags, folder);
+    clients.set(key, client);
+  }
+  return new XlaEngine(client);
+}
+
+function openClient(
+  path: string,
+  memoryFraction: number | undefined,
+  flags: Readonly<Record<string, XlaFlag>>,
+  folder: string | undefined,
+): PjrtClient {
+  const koffi = loadKoffi();
+  if (koffi === undefined) {
+    throw new XlaPluginError(
+      "the package koffi, which calls native libraries, is not installed here: `npm install koffi`",
+    );
+  }
+  // XLA writes some thirty lines about itself otherwise.
+  process.env.TF_CPP_MIN_LOG_LEVEL ??= "2";
+  const plugin = new Plugin(koffi, path);
+  const cache = folder === undefined ? undefined : new ExecutableCache(folder);
+  return new PjrtClient(plugin, clientOptions(path, memoryFraction), { flags, cache });
+}
+
+/** Only plug-ins for CUDA know these names. */
+function clientOptions(path: string, memoryFraction: number | undefined): ClientOptions {
+  if (!path.includes("cuda")) return {};
+  return memoryFraction === undefined
+    ? { preallocate: false }
+    : { preallocate: true, memory_fraction: memoryFraction };
+}
+
+/** Settings as an environment variable holds them: `name=value,name=value`. */
+export function flagsOf(text: string): Record<string, XlaFlag> {
+  const flags: Record<string, XlaFlag> = {};
+  for (const part of text.split(",").filter((one) => one.trim() !== "")) {
+    const [name = "", value] = part.trim().split("=");
+    if (value === undefined) {
+      throw new ValueError(
+        `SHARDWISE_XLA_FLAGS: "${part}" is no setting: write name=value, with commas between`,
+      );
+    }
+    const number = Number(value);
+    flags[name] =
+      value === "true" || value === "false" ? value === "true" : Number.isNaN(number) ? value : number;
+  }
+  return flags;
+}

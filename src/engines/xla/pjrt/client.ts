@@ -1,0 +1,213 @@
+import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
+import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
+import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../client.js";
+import { type ExecutableCache, WORTH_KEEPING_MS } from "./cache.js";
+import { compileOptions, type XlaFlag } from "./compileOptions.js";
+import { Events } from "./events.js";
+import { Handle } from "./handle.js";
+import { elementTypes, namedValueTypes, semantics } from "./layout.js";
+import type { NativeMemory, Plugin } from "./plugin.js";
+import { PjrtProgram } from "./program.js";
+
+/** What a client is told when it is made, by the names of the plug-in. */
+export type ClientOptions = Readonly<Record<string, string | number | bigint | boolean>>;
+
+/** How a client compiles. */
+export interface CompileSettings {
+  readonly flags: Readonly<Record<string, XlaFlag>>;
+  readonly cache: ExecutableCache | undefined;
+}
+
+/** Uploads up to this size are copied by the plug-in while the call lasts. */
+const SMALL_UPLOAD = 1 << 18;
+
+/** A client of XLA through the functions of a PJRT plug-in. */
+export class PjrtClient implements XlaClient<Handle> {
+  readonly platform: XlaPlatform;
+  readonly numDevices: number;
+  readonly events: Events;
+  private readonly client: Handle;
+  private readonly devices: readonly bigint[];
+  /** The plug-in's own numbers of the devices. */
+  private readonly ids: readonly number[];
+
+  constructor(
+    readonly plugin: Plugin,
+    options: ClientOptions,
+    private readonly settings: CompileSettings,
+  ) {
+    this.events = new Events(plugin);
+    this.client = new Handle(createClient(plugin, options), "the client");
+    const listed = plugin.args("Client_AddressableDevices").set("client", this.client.pointer);
+    plugin.call("Client_AddressableDevices", listed);
+    this.devices = [...plugin.wordsAt(listed.get("devices"), Number(listed.get("count")))];
+    this.numDevices = this.devices.length;
+    const descriptions = this.devices.map((device) => this.describe(device));
+    this.ids = descriptions.map((description) => this.idOf(description));
+    this.platform = {
+      name: this.textOf("Client_PlatformName", this.client.pointer),
+      version: this.textOf("Client_PlatformVersion", this.client.pointer),
+      deviceKind: this.textOf("DeviceDescription_Kind", at(descriptions, 0)),
+    };
+  }
+
+  upload(type: TensorType, data: HostData, device: number): Handle {
+    const { plugin } = this;
+    // The plug-in reads the elements after the call, and the caller may change them: it gets a copy.
+    const source = plugin.memory(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    const isSmall = data.byteLength <= SMALL_UPLOAD;
+    const args = plugin
+      .args("Client_BufferFromHostBuffer")
+      .set("client", this.client.pointer)
+      .point("data", source)
+      .set("type", elementTypes[type.dtype])
+      .point("dims", plugin.words(type.shape))
+      .set("numDims", type.shape.length)
+      .set("semantics", isSmall ? semantics.duringCall : semantics.untilDone)
+      .set("device", at(this.devices, device));
+    plugin.call("Client_BufferFromHostBuffer", args);
+    // What goes wrong in the copy is told to whoever reads the buffer.
+    this.events.when(args.get("done"), args).catch(() => {});
+    return new Handle(args.get("buffer"), `a buffer of ${formatType(type)}`);
+  }
+
+  async download(array: Handle, type: TensorType): Promise<HostData> {
+    const { plugin } = this;
+    const target = plugin.memory(bytesOf(type));
+    if (sizeOf(type.shape) > 0) {
+      const args = plugin
+        .args("Buffer_ToHostBuffer")
+        .set("buffer", array.pointer)
+        .point("target", target)
+        .set("size", target.bytes.length);
+      plugin.call("Buffer_ToHostBuffer", args);
+      await this.events.when(args.get("event"), args);
+    }
+    return viewHost(type.dtype, target.bytes.buffer, 0, target.bytes.length / byteSize(type.dtype));
+  }
+
+  copy(array: Handle, device: number): Handle {
+    const { plugin } = this;
+    const args = plugin.args("Buffer_CopyToDevice").set("buffer", array.pointer);
+    plugin.call("Buffer_CopyToDevice", args.set("device", at(this.devices, device)));
+    return new Handle(args.get("copy"), "a copy of a buffer");
+  }
+
+  destroy(array: Handle): void {
+    const { plugin } = this;
+    plugin.call("Buffer_Destroy", plugin.args("Buffer_Destroy").set("buffer", array.take()));
+  }
+
+  async compile(text: string, devices: readonly number[]): Promise<XlaProgram<Handle>> {
+    const { plugin, platform } = this;
+    const { cache, flags } = this.settings;
+    const ids = devices.map((device) => at(this.ids, device));
+    const options = compileOptions(ids, flags);
+    const key = cache?.key(text, options, plugin.version, platform.version, platform.deviceKind);
+    const kept = key === undefined ? undefined : await cache?.read(key);
+    if (kept !== undefined && key !== undefined) {
+      const loaded = await this.load(kept).catch(() => cache?.drop(key));
+      if (loaded !== undefined) return new PjrtProgram(this, loaded, devices.length);
+    }
+    const begin = performance.now();
+    const loaded = await this.build(text, options);
+    const program = new PjrtProgram(this, loaded, devices.length);
+    const isWorthKeeping = performance.now() - begin > WORTH_KEEPING_MS;
+    if (isWorthKeeping && key !== undefined) await cache?.write(key, program.serialize());
+    return program;
+  }
+
+  memory(device: number): XlaMemory {
+    const { plugin } = this;
+    const args = plugin.args("Device_MemoryStats").set("device", at(this.devices, device));
+    plugin.call("Device_MemoryStats", args);
+    const limit = Number(args.get("limit"));
+    return {
+      used: Number(args.get("used")),
+      peak: Number(args.get("peak")),
+      capacity: limit > 0 ? limit : Number.POSITIVE_INFINITY,
+    };
+  }
+
+  /** The plug-in keeps its devices until the process ends: opening them again takes seconds. */
+  async close(): Promise<void> {}
+
+  private async build(text: string, options: Uint8Array): Promise<bigint> {
+    const { plugin } = this;
+    const code = plugin.text(text);
+    const format = plugin.text("mlir");
+    const program = plugin
+      .struct("Program")
+      .point("code", code)
+      .set("codeSize", code.bytes.length)
+      .point("format", format)
+      .set("formatSize", format.bytes.length);
+    const args = plugin
+      .args("Client_Compile")
+      .set("client", this.client.pointer)
+      .point("program", program)
+      .point("options", plugin.memory(options))
+      .set("optionsSize", options.length);
+    await plugin.callAway("Client_Compile", args);
+    return args.get("executable");
+  }
+
+  private async load(content: Uint8Array): Promise<bigint> {
+    const { plugin } = this;
+    const data: NativeMemory = plugin.memory(content);
+    const args = plugin
+      .args("Executable_DeserializeAndLoad")
+      .set("client", this.client.pointer)
+      .point("data", data)
+      .set("size", data.bytes.length);
+    await plugin.callAway("Executable_DeserializeAndLoad", args);
+    return args.get("executable");
+  }
+
+  private describe(device: bigint): bigint {
+    const args = this.plugin.args("Device_GetDescription").set("device", device);
+    return this.plugin.call("Device_GetDescription", args).get("description");
+  }
+
+  private idOf(description: bigint): number {
+    const args = this.plugin.args("DeviceDescription_Id").set("description", description);
+    return Number(this.plugin.call("DeviceDescription_Id", args).get("id") & 0xffffffffn);
+  }
+
+  private textOf(
+    name: "Client_PlatformName" | "Client_PlatformVersion" | "DeviceDescription_Kind",
+    handle: bigint,
+  ): string {
+    const args = this.plugin.args(name).set("handle", handle);
+    this.plugin.call(name, args);
+    return this.plugin.textAt(args.get("text"), args.get("size"));
+  }
+}
+
+function createClient(plugin: Plugin, options: ClientOptions): bigint {
+  const values = Object.entries(options).map(([name, value]) => namedValue(plugin, name, value));
+  // Names and texts of the options must not be collected before the call is over.
+  const list = { ...plugin.words(values.flatMap(({ words }) => words)), values };
+  const args = plugin.args("Client_Create").point("options", list).set("numOptions", values.length);
+  return plugin.call("Client_Create", args).get("client");
+}
+
+/** The seven words of an option, and the memory that they point to. */
+function namedValue(plugin: Plugin, name: string, value: string | number | bigint | boolean) {
+  const nameText = plugin.text(name);
+  const head = [56n, 0n, nameText.address, BigInt(nameText.bytes.length)];
+  if (typeof value === "string") {
+    const text = plugin.text(value);
+    const words = [...head, BigInt(namedValueTypes.string), text.address, BigInt(text.bytes.length)];
+    return { words, keep: [nameText, text] };
+  }
+  const keep = [nameText];
+  if (typeof value === "bigint") {
+    return { words: [...head, BigInt(namedValueTypes.integer), BigInt.asUintN(64, value), 1n], keep };
+  }
+  if (typeof value === "boolean") {
+    return { words: [...head, BigInt(namedValueTypes.boolean), value ? 1n : 0n, 1n], keep };
+  }
+  const bits = BigInt(new Uint32Array(Float32Array.of(value).buffer)[0] ?? 0);
+  return { words: [...head, BigInt(namedValueTypes.float), bits, 1n], keep };
+}

@@ -1,0 +1,58 @@
+/** A setting of XLA for one compilation. */
+export type XlaFlag = string | number | boolean;
+
+function varint(value: number | bigint): number[] {
+  const bytes: number[] = [];
+  let rest = BigInt.asUintN(64, BigInt(value));
+  do {
+    const low = Number(rest & 127n);
+    rest >>= 7n;
+    bytes.push(rest > 0n ? low | 128 : low);
+  } while (rest > 0n);
+  return bytes;
+}
+
+const integer = (field: number, value: number | bigint) => [...varint(field << 3), ...varint(value)];
+const bytes = (field: number, content: readonly number[]) => [
+  ...varint((field << 3) | 2),
+  ...varint(content.length),
+  ...content,
+];
+const text = (field: number, content: string) => bytes(field, [...Buffer.from(content, "utf8")]);
+const double = (field: number, value: number) => [
+  ...varint((field << 3) | 1),
+  ...new Uint8Array(Float64Array.of(value).buffer),
+];
+
+function flagValue(value: XlaFlag): number[] {
+  if (typeof value === "string") return text(1, value);
+  if (typeof value === "boolean") return integer(2, value ? 1 : 0);
+  return Number.isInteger(value) ? integer(3, value) : double(4, value);
+}
+
+/**
+ * XLA's `CompileOptionsProto` for one replica on each of the devices. XLA ends the process when there are no
+ * replicas, so the list must not be empty.
+ *
+ * @param devices the number of the device of every replica
+ * @param flags settings of XLA by name
+ */
+export function compileOptions(
+  devices: readonly number[],
+  flags: Readonly<Record<string, XlaFlag>> = {},
+): Uint8Array {
+  if (devices.length === 0 || devices.some((device) => !Number.isInteger(device) || device < 0)) {
+    throw new RangeError(`[compileOptions] devices must be whole numbers from 0, not [${devices}]`);
+  }
+  const ids = bytes(
+    1,
+    devices.flatMap((device) => varint(device)),
+  );
+  // One computation, whose replicas run on these devices.
+  const assignment = [...integer(1, devices.length), ...integer(2, 1), ...bytes(3, ids)];
+  const build = [...integer(1, -1), ...integer(4, devices.length), ...integer(5, 1), ...bytes(9, assignment)];
+  const overrides = Object.entries(flags).flatMap(([name, value]) =>
+    bytes(7, [...text(1, name), ...bytes(2, flagValue(value))]),
+  );
+  return Uint8Array.from([...bytes(3, build), ...overrides]);
+}

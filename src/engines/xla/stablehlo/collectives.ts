@@ -1,0 +1,140 @@
+import { AxisError, InternalError } from "../../../ir/errors.js";
+import {
+  axesSize,
+  axisSizeIn,
+  deviceGroups,
+  formatMesh,
+  type MeshAxis,
+  positionAlong,
+} from "../../../ir/mesh.js";
+import type { CollectiveOp } from "../../../ir/opFacts.js";
+import type { Collective, OpName } from "../../../ir/ops.js";
+import type { EqnParts } from "../../../ir/program.js";
+import { at, range, type TensorType, tensorType } from "../../../ir/shape.js";
+import { monoidOf } from "./reductions.js";
+import { listText, rowsText, typeText } from "./text.js";
+import { type Rule, signature, type Value, type Writer } from "./writer.js";
+
+/**
+ * The replicas that meet, in groups: positions of the mesh, row-major. XLA compiles groups that do not fit the
+ * replicas without a word, so they are checked here.
+ */
+function groupsOf(op: OpName, axes: readonly MeshAxis[], { mesh }: Writer): number[][] {
+  for (const { name, size } of axes) {
+    const bound = axisSizeIn(mesh, name);
+    if (bound === size) continue;
+    const has = bound === undefined ? "has no such axis" : `has ${bound} devices along it`;
+    throw new AxisError(`[${op}] axis "${name}" of size ${size}: the mesh ${formatMesh(mesh)} ${has}`);
+  }
+  const groups = deviceGroups(
+    mesh,
+    axes.map(({ name }) => name),
+  );
+  const size = axesSize(axes);
+  const members = new Set(groups.flat());
+  const fits = members.size === axesSize(mesh.axes) && groups.every((group) => group.length === size);
+  if (!fits) throw new InternalError(`[${op}] groups ${JSON.stringify(groups)} do not cover the mesh`);
+  return groups;
+}
+
+const groupsText = (groups: readonly (readonly number[])[]) =>
+  `replica_groups = ${rowsText(groups, at(groups, 0).length)}`;
+
+/** The parts of a collective that all of them share. */
+function parts<K extends CollectiveOp>(eqn: EqnParts<K> & { readonly params: Collective }, write: Writer) {
+  const x = write.read(at(eqn.ins, 0));
+  return { x, type: at(eqn.outs, 0).type, groups: groupsOf(eqn.op, eqn.params.axes, write) };
+}
+
+function combining(op: string, type: TensorType, write: Writer): void {
+  const scalar = tensorType(type.dtype, []);
+  write.region([scalar, scalar], (...pair) => [write.same(op, pair, scalar)]);
+}
+
+const allReduce =
+  (kind: "sum" | "max" | "min"): Rule<"psum" | "pmax" | "pmin"> =>
+  (eqn, write) => {
+    const { x, type, groups } = parts(eqn, write);
+    const result = write.fresh(type);
+    write.line(`${result.name} = "stablehlo.all_reduce"(${x.name}) <{${groupsText(groups)}}> ({`);
+    combining(monoidOf(kind, type).op, type, write);
+    write.line(`}) : ${signature([x], [type])}`);
+    return [result];
+  };
+
+const allGather: Rule<"allGather"> = (eqn, write) => {
+  const { x, type, groups } = parts(eqn, write);
+  const text =
+    `"stablehlo.all_gather"(${x.name}) <{all_gather_dim = ${eqn.params.dim} : i64, ` +
+    `${groupsText(groups)}}> : ${signature([x], [type])}`;
+  return [write.define(text, type)];
+};
+
+const psumScatter: Rule<"psumScatter"> = (eqn, write) => {
+  const { x, type, groups } = parts(eqn, write);
+  const result = write.fresh(type);
+  write.line(
+    `${result.name} = "stablehlo.reduce_scatter"(${x.name}) <{scatter_dimension = ${eqn.params.dim} : i64, ` +
+      `${groupsText(groups)}}> ({`,
+  );
+  combining("stablehlo.add", type, write);
+  write.line(`}) : ${signature([x], [type])}`);
+  return [result];
+};
+
+/** Replicas that nothing is sent to receive zeros, as the op says. */
+const ppermute: Rule<"ppermute"> = (eqn, write) => {
+  const { x, type, groups } = parts(eqn, write);
+  const pairs = groups.flatMap((group) =>
+    eqn.params.permutation.map(([source, target]) => [at(group, source), at(group, target)]),
+  );
+  const text =
+    `"stablehlo.collective_permute"(${x.name}) <{source_target_pairs = ${rowsText(pairs, 2)}}> : ` +
+    signature([x], [type]);
+  return [write.define(text, type)];
+};
+
+const allToAll: Rule<"allToAll"> = (eqn, write) => {
+  const { x, type, groups } = parts(eqn, write);
+  const { splitDim, concatDim } = eqn.params;
+  const text =
+    `"stablehlo.all_to_all"(${x.name}) <{split_dimension = ${splitDim} : i64, concat_dimension = ` +
+    `${concatDim} : i64, split_count = ${at(groups, 0).length} : i64, ${groupsText(groups)}}> : ` +
+    signature([x], [type]);
+  return [write.define(text, type)];
+};
+
+/** Looks the position up in a table with one row for every replica. */
+const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
+  const { axes } = eqn.params;
+  groupsOf("axisIndex", axes, write);
+  const names = axes.map(({ name }) => name);
+  const positions = range(axesSize(write.mesh.axes)).map((device) =>
+    positionAlong(write.mesh, device, names),
+  );
+  const tableType = tensorType("int32", [positions.length]);
+  const table = write.define(
+    `stablehlo.constant dense<${listText(positions)}> : ${typeText(tableType)}`,
+    tableType,
+  );
+  const id = write.define("stablehlo.replica_id : tensor<ui32>", tensorType("uint32", []));
+  const row: Value = write.mapped(
+    "stablehlo.dynamic_slice",
+    [table, id],
+    ", sizes = [1]",
+    tensorType("int32", [1]),
+  );
+  return [write.reshape(row, [])];
+};
+
+/** How ops between devices are written. */
+export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: Rule<K> } = {
+  psum: allReduce("sum"),
+  pmax: allReduce("max"),
+  pmin: allReduce("min"),
+  allGather,
+  psumScatter,
+  ppermute,
+  allToAll,
+  axisIndex,
+};

@@ -1,0 +1,129 @@
+import type { OpParams } from "../../../ir/ops.js";
+import type { EqnParts } from "../../../ir/program.js";
+import { at, type Shape, type TensorType, tensorType } from "../../../ir/shape.js";
+import { listText, typeText } from "./text.js";
+import { names, type Rule, resultText, types, type Value, type Writer } from "./writer.js";
+
+/**
+ * Writes a loop over values that it carries.
+ *
+ * @param condition whether to go on, from what is carried
+ * @param body what is carried next
+ */
+function loop(
+  carried: readonly Value[],
+  condition: (values: readonly Value[]) => Value,
+  body: (values: readonly Value[]) => readonly Value[],
+  write: Writer,
+): Value[] {
+  const first = at(carried, 0);
+  const result = write.fresh(first.type);
+  const inside = carried.map(({ type }) => write.fresh(type));
+  const count = carried.length === 1 ? "" : `:${carried.length}`;
+  const pairs = inside.map(({ name }, i) => `${name} = ${at(carried, i).name}`).join(", ");
+  write.line(`${result.name}${count} = stablehlo.while(${pairs}) : ${types(carried)}`);
+  write.line("cond {");
+  write.nested(() => write.line(`stablehlo.return${resultText([condition(inside)])}`));
+  write.line("} do {");
+  write.nested(() => write.line(`stablehlo.return${resultText(body(inside))}`));
+  write.line("}");
+  if (carried.length === 1) return [result];
+  return carried.map(({ type }, i) => ({ name: `${result.name}#${i}`, type }));
+}
+
+const index = tensorType("int32", []);
+
+/** The starts of slice `position` along dim 0. */
+function startsOf(position: Value, shape: Shape, write: Writer): Value[] {
+  return shape.map((_, d) => (d === 0 ? position : write.splat(0, "int32")));
+}
+
+function sliceAt(x: Value, position: Value, write: Writer): Value {
+  const shape = x.type.shape.map((n, d) => (d === 0 ? 1 : n));
+  const operands = [x, ...startsOf(position, shape, write)];
+  const type = tensorType(x.type.dtype, shape);
+  const slice = write.mapped("stablehlo.dynamic_slice", operands, `, sizes = ${listText(shape)}`, type);
+  return write.reshape(slice, shape.slice(1));
+}
+
+function withSliceAt(stack: Value, slice: Value, position: Value, write: Writer): Value {
+  const shape = [1, ...slice.type.shape];
+  const operands = [stack, write.reshape(slice, shape), ...startsOf(position, shape, write)];
+  return write.mapped("stablehlo.dynamic_update_slice", operands, "", stack.type);
+}
+
+/** A loop that counts; what is the same in every step is read from outside. */
+function scan({ ins, outs, params }: EqnParts<"scan">, write: Writer): Value[] {
+  const { body, length, reverse, numConsts, numCarry } = params;
+  const given = ins.map((atom) => write.read(atom));
+  const consts = given.slice(0, numConsts);
+  const carry = given.slice(numConsts, numConsts + numCarry);
+  const xs = given.slice(numConsts + numCarry);
+  const stacks = outs.slice(numCarry).map(({ type }) => write.splat(0, type.dtype, type.shape));
+  if (length === 0) return [...carry, ...stacks];
+  const results = loop(
+    [write.splat(0, "int32"), ...carry, ...stacks],
+    (values) => write.compare("LT", at(values, 0), write.splat(length, "int32")),
+    ([step, ...values]) => {
+      if (step === undefined) return [];
+      const position = reverse
+        ? write.same("stablehlo.subtract", [write.splat(length - 1, "int32"), step], index)
+        : step;
+      const slices = xs.map((x) => sliceAt(x, position, write));
+      const results = write.inline(body, [...consts, ...values.slice(0, numCarry), ...slices]);
+      const filled = values
+        .slice(numCarry)
+        .map((stack, i) => withSliceAt(stack, at(results, numCarry + i), position, write));
+      const next = write.same("stablehlo.add", [step, write.splat(1, "int32")], index);
+      return [next, ...results.slice(0, numCarry), ...filled];
+    },
+    write,
+  );
+  return results.slice(1);
+}
+
+function whileLoop({ ins, params }: EqnParts<"while">, write: Writer): Value[] {
+  const { condition, body, numConditionConsts, numBodyConsts } = params;
+  const given = ins.map((atom) => write.read(atom));
+  const conditionConsts = given.slice(0, numConditionConsts);
+  const bodyConsts = given.slice(numConditionConsts, numConditionConsts + numBodyConsts);
+  const carry = given.slice(numConditionConsts + numBodyConsts);
+  return loop(
+    carry,
+    (values) => at(write.inline(condition, [...conditionConsts, ...values]), 0),
+    (values) => write.inline(body, [...bodyConsts, ...values]),
+    write,
+  );
+}
+
+/** Below zero the first branch is taken, where StableHLO would take the last. */
+function clampedIndex(given: Value, { branches }: OpParams["cond"], write: Writer): Value {
+  const [low, high] = [write.splat(0, "int32"), write.splat(branches.length - 1, "int32")];
+  return write.same("stablehlo.clamp", [low, given, high], index);
+}
+
+function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): Value[] {
+  const [given, ...operands] = ins.map((atom) => write.read(atom));
+  if (given === undefined) return [];
+  const chosen = clampedIndex(given, params, write);
+  const resultTypes: TensorType[] = outs.map(({ type }) => type);
+  const result = write.fresh(index);
+  const count = outs.length === 1 ? "" : `:${outs.length}`;
+  const target = outs.length === 0 ? "" : `${result.name}${count} = `;
+  write.line(`${target}"stablehlo.case"(${names([chosen])}) ({`);
+  params.branches.forEach((branch, i) => {
+    if (i > 0) write.line("}, {");
+    write.region([], () => write.inline(branch, operands));
+  });
+  const list = resultTypes.map(typeText).join(", ");
+  write.line(`}) : (${typeText(index)}) -> ${outs.length === 1 ? list : `(${list})`}`);
+  if (outs.length === 1) return [{ name: result.name, type: at(resultTypes, 0) }];
+  return resultTypes.map((type, i) => ({ name: `${result.name}#${i}`, type }));
+}
+
+/** How ops that decide when and how often programs run are written. */
+export const controlRules: { readonly [K in "scan" | "while" | "cond"]: Rule<K> } = {
+  scan,
+  while: whileLoop,
+  cond,
+};

@@ -1,0 +1,191 @@
+import type { DType } from "../../../ir/dtype.js";
+import type { ElementwiseOp } from "../../../ir/opFacts.js";
+import type { CompareDirection, OpName } from "../../../ir/ops.js";
+import type { EqnParts } from "../../../ir/program.js";
+import { at, range, type Shape, tensorType } from "../../../ir/shape.js";
+import { typeText } from "./text.js";
+import { names, type Rule, signature, types, type Value, type Writer } from "./writer.js";
+
+const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
+
+/** The operands in the shape of the result: literals are repeated. */
+function operands(eqn: EqnParts<OpName>, write: Writer): Value[] {
+  return eqn.ins.map((atom) => write.spread(atom, resultType(eqn).shape));
+}
+
+/** An op of StableHLO with the same meaning, on operands of one type. */
+const plain =
+  (op: string): Rule<OpName> =>
+  (eqn, write) => [write.same(`stablehlo.${op}`, operands(eqn, write), resultType(eqn))];
+
+/** One op for numbers and another for truth values. */
+const plainOr =
+  (op: string, onBool: string): Rule<OpName> =>
+  (eqn, write) =>
+    plain(resultType(eqn).dtype === "bool" ? onBool : op)(eqn, write);
+
+/** An op of the dialect of functions that StableHLO itself does not have. */
+const special =
+  (op: string): Rule<OpName> =>
+  (eqn, write) => {
+    const type = resultType(eqn);
+    const text = typeText(type);
+    return [write.define(`chlo.${op} ${names(operands(eqn, write))} : ${text} -> ${text}`, type)];
+  };
+
+const identity: Rule<OpName> = ({ ins }, write) => ins.map((atom) => write.read(atom));
+
+/** Unsigned integers are never below zero, and XLA has no sign or absolute value of them. */
+const onSigned =
+  (rule: Rule<OpName>, onUnsigned: Rule<OpName>): Rule<OpName> =>
+  (eqn, write) =>
+    (resultType(eqn).dtype === "uint32" ? onUnsigned : rule)(eqn, write);
+
+const directions: { readonly [D in CompareDirection]: string } = {
+  eq: "EQ",
+  ne: "NE",
+  lt: "LT",
+  le: "LE",
+  gt: "GT",
+  ge: "GE",
+};
+
+/** A comparison has the shape of its operands; both may be literals. */
+const compare: Rule<"compare"> = (eqn, write) => {
+  const [x, y] = eqn.ins.map((atom) => write.spread(atom, resultType(eqn).shape));
+  return x && y ? [write.compare(directions[eqn.params.direction], x, y)] : [];
+};
+
+const select: Rule<"select"> = (eqn, write) => {
+  const [predicate, onTrue, onFalse] = operands(eqn, write);
+  if (!predicate || !onTrue || !onFalse) return [];
+  const text = `stablehlo.select ${names([predicate, onTrue, onFalse])} : ${types([predicate, onTrue])}`;
+  return [write.define(text, onTrue.type)];
+};
+
+/** Rounding twice is not rounding once: the reference rounds 16-bit floats by way of float32. */
+function convert(x: Value, dtype: DType, write: Writer): Value {
+  const isNarrow = dtype === "bfloat16" || dtype === "float16";
+  const isWide = x.type.dtype === "float64" || x.type.dtype === "int32" || x.type.dtype === "uint32";
+  return write.convert(isNarrow && isWide ? write.convert(x, "float32") : x, dtype);
+}
+
+const rotations = [13, 15, 26, 6, 17, 29, 16, 24];
+
+/** The lines of a function of the module that encrypts counters by Threefry 2x32 in 20 rounds. */
+function threefryLines(name: string, shape: Shape): string[] {
+  const type = typeText(tensorType("uint32", shape));
+  const lines: string[] = [];
+  let count = 0;
+  const define = (text: string): string => {
+    const value = `%${count++}`;
+    lines.push(`  ${value} = stablehlo.${text} : ${type}`);
+    return value;
+  };
+  const constant = (value: number) => define(`constant dense<${value >>> 0}>`);
+  const add = (x: string, y: string) => define(`add ${x}, ${y}`);
+  const parity = define(`xor %k0, %k1`);
+  let keys = ["%k0", "%k1", define(`xor ${parity}, ${constant(0x1bd11bda)}`)];
+  let [a, b] = [add("%c0", "%k0"), add("%c1", "%k1")];
+  for (const round of range(20)) {
+    const left = at(rotations, round % 8);
+    a = add(a, b);
+    const high = define(`shift_left ${b}, ${constant(left)}`);
+    const low = define(`shift_right_logical ${b}, ${constant(32 - left)}`);
+    b = define(`xor ${define(`or ${high}, ${low}`)}, ${a}`);
+    if (round % 4 !== 3) continue;
+    keys = [...keys.slice(1), at(keys, 0)];
+    a = add(a, at(keys, 0));
+    b = add(add(b, at(keys, 1)), constant((round + 1) / 4));
+  }
+  const inputs = ["%k0", "%k1", "%c0", "%c1"].map((input) => `${input}: ${type}`).join(", ");
+  return [
+    `func.func private @${name}(${inputs}) -> (${type}, ${type}) {`,
+    ...lines,
+    `  return ${a}, ${b} : ${type}, ${type}`,
+    "}",
+  ];
+}
+
+const threefry: Rule<"threefry2x32"> = (eqn, write) => {
+  const type = tensorType("uint32", resultType(eqn).shape);
+  const values = operands(eqn, write);
+  const name = write.functionOf(["threefry2x32", ...type.shape].join("_"), () =>
+    threefryLines(["threefry2x32", ...type.shape].join("_"), type.shape),
+  );
+  const pair = write.fresh(type);
+  write.line(`${pair.name}:2 = func.call @${name}(${names(values)}) : ${signature(values, [type, type])}`);
+  return range(2).map((i) => ({ name: `${pair.name}#${i}`, type }));
+};
+
+/** How ops that work on each element by themselves are written. */
+export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBarrier"]: Rule<K> } = {
+  neg: plain("negate"),
+  exp: plain("exponential"),
+  expm1: plain("exponential_minus_one"),
+  log: plain("log"),
+  log1p: plain("log_plus_one"),
+  tanh: plain("tanh"),
+  sin: plain("sine"),
+  cos: plain("cosine"),
+  sqrt: plain("sqrt"),
+  rsqrt: plain("rsqrt"),
+  cbrt: plain("cbrt"),
+  abs: onSigned(plain("abs"), identity),
+  sign: onSigned(plain("sign"), (eqn, write) => {
+    const { shape, dtype } = resultType(eqn);
+    const [x] = operands(eqn, write);
+    return x ? [write.convert(write.compare("NE", x, write.splat(0, dtype, shape)), dtype)] : [];
+  }),
+  floor: plain("floor"),
+  ceil: plain("ceil"),
+  round: plain("round_nearest_even"),
+  erf: special("erf"),
+  erfInv: special("erf_inv"),
+  logistic: plain("logistic"),
+  not: plain("not"),
+  isFinite: (eqn, write) => {
+    const x = write.read(at(eqn.ins, 0));
+    return [write.mapped("stablehlo.is_finite", [x], "", resultType(eqn))];
+  },
+  convert: (eqn, write) => [convert(write.read(at(eqn.ins, 0)), eqn.params.dtype, write)],
+  bitcast: (eqn, write) => {
+    const x = write.read(at(eqn.ins, 0));
+    return [write.mapped("stablehlo.bitcast_convert", [x], "", resultType(eqn))];
+  },
+
+  add: plain("add"),
+  sub: plain("subtract"),
+  mul: plain("multiply"),
+  div: plain("divide"),
+  rem: plain("remainder"),
+  pow: plain("power"),
+  max: plainOr("maximum", "or"),
+  min: plainOr("minimum", "and"),
+  and: plain("and"),
+  or: plain("or"),
+  xor: plain("xor"),
+  shl: plain("shift_left"),
+  shrLogical: plain("shift_right_logical"),
+  shrArithmetic: plain("shift_right_arithmetic"),
+  atan2: plain("atan2"),
+  compare,
+
+  select,
+  clamp: plain("clamp"),
+  threefry2x32: threefry,
+
+  name: identity,
+  stopGradient: identity,
+  pvary: identity,
+  optimizationBarrier: (eqn, write) => {
+    const values = eqn.ins.map((atom) => write.read(atom));
+    const [first] = values;
+    if (first === undefined) return [];
+    const result = write.fresh(first.type);
+    const count = values.length === 1 ? "" : `:${values.length}`;
+    write.line(`${result.name}${count} = stablehlo.optimization_barrier ${names(values)} : ${types(values)}`);
+    if (values.length === 1) return [result];
+    return values.map(({ type }, i) => ({ name: `${result.name}#${i}`, type }));
+  },
+};

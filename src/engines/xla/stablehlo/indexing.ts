@@ -1,0 +1,142 @@
+import type { OpParams } from "../../../ir/ops.js";
+import type { EqnParts } from "../../../ir/program.js";
+import { at, range, sizeOf, type TensorType, tensorType } from "../../../ir/shape.js";
+import { arrayText, listText, typeText } from "./text.js";
+import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
+
+/** Which dims of x `[batch…, pre…, n, post…]`, of the indices and of the result belong together. */
+interface Layout {
+  /** The dims of the result that are dims of x. */
+  readonly kept: readonly number[];
+  readonly batch: readonly number[];
+  readonly dim: number;
+  readonly sliceSizes: readonly number[];
+  readonly indexVector: number;
+}
+
+function layoutOf(x: TensorType, indices: TensorType, { dim, batchDims }: OpParams["gather"]): Layout {
+  const numPre = dim - batchDims;
+  const numRest = indices.shape.length - batchDims;
+  const numPost = x.shape.length - dim - 1;
+  return {
+    kept: [
+      ...range(numPre).map((d) => batchDims + d),
+      ...range(numPost).map((d) => batchDims + numPre + numRest + d),
+    ],
+    batch: range(batchDims),
+    dim,
+    sliceSizes: x.shape.map((n, d) => (d < batchDims || d === dim ? 1 : n)),
+    indexVector: indices.shape.length,
+  };
+}
+
+/** Takes slices of x; indices are clamped by the op itself. */
+export function gatherValue(
+  x: Value,
+  indices: Value,
+  params: OpParams["gather"],
+  type: TensorType,
+  write: Writer,
+): Value {
+  if (sizeOf(type.shape) === 0) return write.splat(0, type.dtype, type.shape);
+  const { kept, batch, dim, sliceSizes, indexVector } = layoutOf(x.type, indices.type, params);
+  const numbers = [
+    `offset_dims = ${listText(kept)}`,
+    `collapsed_slice_dims = [${dim}]`,
+    `operand_batching_dims = ${listText(batch)}`,
+    `start_indices_batching_dims = ${listText(batch)}`,
+    `start_index_map = [${dim}]`,
+    `index_vector_dim = ${indexVector}`,
+  ];
+  return write.define(
+    `"stablehlo.gather"(${names([x, indices])}) <{dimension_numbers = #stablehlo.gather<${numbers.join(", ")}>, ` +
+      `indices_are_sorted = false, slice_sizes = ${arrayText(sliceSizes)}}> : ${signature([x, indices], [type])}`,
+    type,
+  );
+}
+
+/** Combines updates into x; those whose index is outside are dropped by the op itself. */
+function scatterValue(
+  [x, indices, updates]: readonly [Value, Value, Value],
+  params: OpParams["gather"],
+  combine: "add" | "maximum",
+  write: Writer,
+): Value {
+  const { kept, batch, dim, indexVector } = layoutOf(x.type, indices.type, params);
+  const numbers = [
+    `update_window_dims = ${listText(kept)}`,
+    `inserted_window_dims = [${dim}]`,
+    `input_batching_dims = ${listText(batch)}`,
+    `scatter_indices_batching_dims = ${listText(batch)}`,
+    `scatter_dims_to_operand_dims = [${dim}]`,
+    `index_vector_dim = ${indexVector}`,
+  ];
+  const result = write.fresh(x.type);
+  const operands = [x, indices, updates];
+  write.line(
+    `${result.name} = "stablehlo.scatter"(${names(operands)}) <{scatter_dimension_numbers = ` +
+      `#stablehlo.scatter<${numbers.join(", ")}>, indices_are_sorted = false, unique_indices = false}> ({`,
+  );
+  const scalar = tensorType(x.type.dtype, []);
+  write.region([scalar, scalar], (...pair) => [write.same(`stablehlo.${combine}`, pair, scalar)]);
+  write.line(`}) : ${signature(operands, [x.type])}`);
+  return result;
+}
+
+/**
+ * The last update of every place wins. XLA writes updates of one place in any order, so the number of the last one
+ * is found first, as a largest number, which has no order, and the update is fetched from there.
+ */
+function scatterLast(
+  [x, indices, updates]: readonly [Value, Value, Value],
+  { dim, batchDims }: OpParams["gather"],
+  write: Writer,
+): Value {
+  const batch = x.type.shape.slice(0, batchDims);
+  const rest = indices.type.shape.slice(batchDims);
+  const count = sizeOf(rest);
+  const flatIndices = write.reshape(indices, [...batch, count]);
+  const numberType = tensorType("int32", [...batch, count]);
+  const numbers = write.define(`stablehlo.iota dim = ${batchDims} : ${typeText(numberType)}`, numberType);
+  const none = write.splat(-1, "int32", [...batch, at(x.type.shape, dim)]);
+  const rowDims = { dim: batchDims, batchDims };
+  const winners = scatterValue([none, flatIndices, numbers], rowDims, "maximum", write);
+  const pre = x.type.shape.slice(batchDims, dim);
+  const post = x.type.shape.slice(dim + 1);
+  const flatUpdates = write.reshape(updates, [...batch, ...pre, count, ...post]);
+  const fetched = gatherValue(flatUpdates, winners, { dim, batchDims }, x.type, write);
+  const isWritten = write.compare("GE", winners, write.splat(0, "int32", winners.type.shape));
+  const everywhere = write.mapped(
+    "stablehlo.broadcast_in_dim",
+    [isWritten],
+    `, dims = ${listText([...range(batchDims), dim])}`,
+    tensorType("bool", x.type.shape),
+  );
+  const chosen = [everywhere, fetched, x];
+  return write.define(
+    `stablehlo.select ${names(chosen)} : ${typeText(everywhere.type)}, ${typeText(x.type)}`,
+    x.type,
+  );
+}
+
+const scatter = (eqn: EqnParts<"scatter">, write: Writer): Value => {
+  const [x, indices, updates] = [0, 1, 2].map((i) => write.read(at(eqn.ins, i)));
+  if (!x || !indices || !updates || sizeOf(updates.type.shape) === 0) return write.read(at(eqn.ins, 0));
+  const { combine, ...params } = eqn.params;
+  if (combine === "set") return scatterLast([x, indices, updates], params, write);
+  return scatterValue([x, indices, updates], params, "add", write);
+};
+
+/** How ops that look elements up by index are written. */
+export const indexingRules: { readonly [K in "gather" | "scatter"]: Rule<K> } = {
+  gather: (eqn, write) => [
+    gatherValue(
+      write.read(at(eqn.ins, 0)),
+      write.read(at(eqn.ins, 1)),
+      eqn.params,
+      at(eqn.outs, 0).type,
+      write,
+    ),
+  ],
+  scatter: (eqn, write) => [scatter(eqn, write)],
+};

@@ -1,0 +1,103 @@
+import { InternalError } from "../../../ir/errors.js";
+import type { MeshShape } from "../../../ir/mesh.js";
+import type { OpName } from "../../../ir/ops.js";
+import type { Eqn, EqnParts, Program } from "../../../ir/program.js";
+import { sameType } from "../../../ir/shape.js";
+import { collectiveRules } from "./collectives.js";
+import { contractionRules } from "./contraction.js";
+import { controlRules } from "./control.js";
+import { elementwiseRules } from "./elementwise.js";
+import { indexingRules } from "./indexing.js";
+import { movementRules } from "./movement.js";
+import { reductionRules } from "./reductions.js";
+import { sortRules } from "./sort.js";
+import { typeText } from "./text.js";
+import { type Rule, resultText, types, type Value, Writer } from "./writer.js";
+
+/** An op that per-device programs do not hold. */
+const gone =
+  (op: OpName): Rule<OpName> =>
+  () => {
+    throw new InternalError(`[stablehlo] ${op} must be gone from a per-device program`);
+  };
+
+/** How every op is written. */
+const rules: { readonly [K in OpName]: Rule<K> } = {
+  ...elementwiseRules,
+  ...movementRules,
+  ...indexingRules,
+  ...reductionRules,
+  ...sortRules,
+  ...contractionRules,
+  ...controlRules,
+  ...collectiveRules,
+  remat: gone("remat"),
+  customVjp: gone("customVjp"),
+  shardMap: gone("shardMap"),
+  shardingConstraint: gone("shardingConstraint"),
+};
+
+function writeEqn<K extends OpName>(eqn: Eqn<K>, write: Writer): readonly Value[] {
+  const parts: EqnParts<K> = eqn;
+  const rule: Rule<K> = rules[parts.op];
+  return rule(parts, write);
+}
+
+/** What {@link lowerToStableHlo} is told besides the program. */
+export interface StableHloOptions {
+  /** The mesh whose positions, row-major, are the replicas that run the module. */
+  readonly mesh: MeshShape;
+  /** Which inputs may be overwritten. */
+  readonly donated?: readonly boolean[];
+  readonly name?: string;
+}
+
+/** A per-device program as a module of StableHLO. */
+export interface StableHloModule {
+  readonly text: string;
+  /** For every line of the text, counted from 0, the equation that it writes. */
+  readonly origins: readonly (Eqn | undefined)[];
+}
+
+/**
+ * Writes a per-device program as StableHLO text, one line for each op, so that a place in the text leads back to
+ * an equation and its source.
+ */
+export function lowerToStableHlo(program: Program, options: StableHloOptions): StableHloModule {
+  const write = new Writer(options.mesh, writeEqn);
+  const inputs = program.inputs.map(({ type }) => write.fresh(type));
+  const aliases = aliasedOutputs(program, options.donated ?? []);
+  const parameters = inputs.map(({ name, type }, i) => {
+    const output = aliases[i];
+    const alias = output === undefined ? "" : ` {tf.aliasing_output = ${output} : i32}`;
+    return `${name}: ${typeText(type)}${alias}`;
+  });
+  write.line(`module @${moduleName(options.name ?? "program")} {`);
+  write.nested(() => {
+    write.line(`func.func public @main(${parameters.join(", ")}) -> (${types(program.outputs)}) {`);
+    write.nested(() => {
+      const outputs = write.inline(program, inputs);
+      write.line(`return${resultText(outputs)}`);
+    });
+    write.line("}");
+  });
+  return write.finish();
+}
+
+/** The output that takes each donated input's memory: the first of its type that no other input has taken. */
+function aliasedOutputs(program: Program, donated: readonly boolean[]): (number | undefined)[] {
+  const taken = new Set<number>();
+  return program.inputs.map(({ type }, i) => {
+    if (!donated[i]) return undefined;
+    const output = program.outputs.findIndex((out, o) => !taken.has(o) && sameType(out.type, type));
+    if (output < 0) return undefined;
+    taken.add(output);
+    return output;
+  });
+}
+
+/** A name that is a word of the text. */
+function moduleName(name: string): string {
+  const word = name.replaceAll(/\W+/g, "_").slice(0, 60);
+  return /^[A-Za-z_]/.test(word) ? word : `program_${word}`;
+}

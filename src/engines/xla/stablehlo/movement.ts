@@ -1,0 +1,62 @@
+import type { MovementOp } from "../../../ir/opFacts.js";
+import type { OpName } from "../../../ir/ops.js";
+import type { EqnParts } from "../../../ir/program.js";
+import { at } from "../../../ir/shape.js";
+import { listText, typeText } from "./text.js";
+import type { Rule, Value, Writer } from "./writer.js";
+
+const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
+
+/** An op on operands as they are, with attributes that follow from its parameters. */
+const moved =
+  <K extends OpName>(op: string, attributes: (params: EqnParts<K>["params"]) => string): Rule<K> =>
+  (eqn, write) => [
+    write.mapped(`stablehlo.${op}`, read(eqn, write), attributes(eqn.params), resultType(eqn)),
+  ];
+
+function read({ ins }: EqnParts<OpName>, write: Writer): Value[] {
+  return ins.map((atom) => write.read(atom));
+}
+
+const iota: Rule<"iota"> = (eqn, write) => {
+  const type = resultType(eqn);
+  return [write.define(`stablehlo.iota dim = ${eqn.params.dim} : ${typeText(type)}`, type)];
+};
+
+const reverse: Rule<"reverse"> = (eqn, write) => {
+  const [x] = read(eqn, write);
+  if (!x || eqn.params.dims.length === 0) return x ? [x] : [];
+  const text = `stablehlo.reverse ${x.name}, dims = ${listText(eqn.params.dims)} : ${typeText(x.type)}`;
+  return [write.define(text, x.type)];
+};
+
+const slice: Rule<"slice"> = (eqn, write) => {
+  const { starts, limits, strides } = eqn.params;
+  const ranges = starts.map((start, d) => `${start}:${at(limits, d)}:${at(strides, d)}`);
+  return [
+    write.mapped(
+      "stablehlo.slice",
+      read(eqn, write),
+      ranges.length === 0 ? " []" : ` [${ranges.join(", ")}]`,
+      resultType(eqn),
+    ),
+  ];
+};
+
+/** How ops that make and move elements are written. */
+export const movementRules: { readonly [K in MovementOp | "iota"]: Rule<K> } = {
+  iota,
+  broadcastInDim: moved<"broadcastInDim">("broadcast_in_dim", ({ dims }) => `, dims = ${listText(dims)}`),
+  reshape: (eqn, write) => [write.reshape(write.read(at(eqn.ins, 0)), eqn.params.shape)],
+  transpose: moved<"transpose">("transpose", ({ permutation }) => `, dims = ${listText(permutation)}`),
+  reverse,
+  slice,
+  pad: moved<"pad">(
+    "pad",
+    ({ low, high, interior }) =>
+      `, low = ${listText(low)}, high = ${listText(high)}, interior = ${listText(interior)}`,
+  ),
+  concatenate: moved<"concatenate">("concatenate", ({ dim }) => `, dim = ${dim}`),
+  dynamicSlice: moved<"dynamicSlice">("dynamic_slice", ({ sizes }) => `, sizes = ${listText(sizes)}`),
+  dynamicUpdateSlice: moved<"dynamicUpdateSlice">("dynamic_update_slice", () => ""),
+};

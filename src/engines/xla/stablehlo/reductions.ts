@@ -1,0 +1,133 @@
+import { isFloat, limits, sumType } from "../../../ir/dtype.js";
+import type { ReduceOp } from "../../../ir/opFacts.js";
+import type { OpName } from "../../../ir/ops.js";
+import type { EqnParts } from "../../../ir/program.js";
+import { at, type TensorType, tensorType } from "../../../ir/shape.js";
+import { arrayText, listText, rowsText, typeText, withDim } from "./text.js";
+import { type Rule, signature, type Value, type Writer } from "./writer.js";
+
+/** An associative op with the value that changes nothing. */
+interface Monoid {
+  readonly op: string;
+  readonly start: number;
+}
+
+const sum: Monoid = { op: "stablehlo.add", start: 0 };
+
+/** The op that sums, or finds the largest or the smallest, of a type. */
+export function monoidOf(kind: "sum" | "max" | "min", { dtype }: TensorType): Monoid {
+  if (kind === "sum") return sum;
+  const isMax = kind === "max";
+  if (dtype === "bool") return { op: isMax ? "stablehlo.or" : "stablehlo.and", start: isMax ? 0 : 1 };
+  const worst = isFloat(dtype)
+    ? isMax
+      ? Number.NEGATIVE_INFINITY
+      : Number.POSITIVE_INFINITY
+    : limits(dtype)[isMax ? "min" : "max"];
+  return { op: isMax ? "stablehlo.maximum" : "stablehlo.minimum", start: worst };
+}
+
+const operand = ({ ins }: EqnParts<OpName>, write: Writer): Value => write.read(at(ins, 0));
+
+/** A sum of 16-bit floats is kept in float32 and rounded once. */
+const reduce =
+  (kind: "sum" | "max" | "min"): Rule<ReduceOp> =>
+  (eqn, write) => {
+    const { dtype, shape } = at(eqn.outs, 0).type;
+    const wide = kind === "sum" ? sumType(dtype) : dtype;
+    const x = write.convert(operand(eqn, write), wide);
+    const type = tensorType(wide, shape);
+    const { op, start } = monoidOf(kind, type);
+    const init = write.splat(start, wide);
+    const text =
+      `stablehlo.reduce(${x.name} init: ${init.name}) applies ${op} across dimensions = ` +
+      `${listText(eqn.params.dims)} : ${signature([x, init], [type])}`;
+    return [write.convert(write.define(text, type), dtype)];
+  };
+
+/** Whether x counts as better than y, or as equally good, where NaN is better than every number. */
+function judge(x: Value, y: Value, direction: "GT" | "LT", write: Writer) {
+  const bool = tensorType("bool", []);
+  const better = write.compare(direction, x, y);
+  const equal = write.compare("EQ", x, y);
+  if (!isFloat(x.type.dtype)) return { better, equal };
+  const [xIsNaN, yIsNaN] = [write.compare("NE", x, x), write.compare("NE", y, y)];
+  const onlyX = write.compare("GT", xIsNaN, yIsNaN);
+  const both = write.same("stablehlo.and", [xIsNaN, yIsNaN], bool);
+  return {
+    better: write.same("stablehlo.or", [better, onlyX], bool),
+    equal: write.same("stablehlo.or", [equal, both], bool),
+  };
+}
+
+const choose = (predicate: Value, x: Value, y: Value, write: Writer): Value =>
+  write.define(
+    `stablehlo.select ${predicate.name}, ${x.name}, ${y.name} : tensor<i1>, ${typeText(x.type)}`,
+    x.type,
+  );
+
+/** A reduction of values together with their positions, of which the first of equal ones is kept. */
+const extreme =
+  (kind: "max" | "min"): Rule<"argmax" | "argmin"> =>
+  (eqn, write) => {
+    const given = operand(eqn, write);
+    const x = given.type.dtype === "bool" ? write.convert(given, "int32") : given;
+    const scalar = tensorType(x.type.dtype, []);
+    const index = tensorType("int32", []);
+    const positionType = tensorType("int32", x.type.shape);
+    const { dim } = eqn.params;
+    const positions = write.define(`stablehlo.iota dim = ${dim} : ${typeText(positionType)}`, positionType);
+    const worst = write.splat(monoidOf(kind, scalar).start, scalar.dtype);
+    const last = write.splat(limits("int32").max, "int32");
+    const outType = at(eqn.outs, 0).type;
+    const best = tensorType(scalar.dtype, outType.shape);
+    const pair = write.fresh(best);
+    write.line(
+      `${pair.name}:2 = "stablehlo.reduce"(${[x, positions, worst, last].map((v) => v.name).join(", ")}) <{dimensions = ${arrayText([dim])}}> ({`,
+    );
+    write.region([scalar, index, scalar, index], (a, i, b, j) => {
+      if (!a || !i || !b || !j) return [];
+      const bool = tensorType("bool", []);
+      const { better, equal } = judge(a, b, kind === "max" ? "GT" : "LT", write);
+      const earlier = write.same("stablehlo.and", [equal, write.compare("LT", i, j)], bool);
+      const wins = write.same("stablehlo.or", [better, earlier], bool);
+      return [choose(wins, a, b, write), choose(wins, i, j, write)];
+    });
+    write.line(`}) : ${signature([x, positions, worst, last], [best, outType])}`);
+    return [{ name: `${pair.name}#1`, type: outType }];
+  };
+
+/** Running sums are sums over windows that reach back, or ahead, over the whole dim. */
+const cumsum: Rule<"cumsum"> = (eqn, write) => {
+  const { dim, reverse } = eqn.params;
+  const { dtype, shape } = at(eqn.outs, 0).type;
+  const n = at(shape, dim);
+  const x = write.convert(operand(eqn, write), sumType(dtype));
+  if (n === 0) return [write.convert(x, dtype)];
+  const zero = write.splat(0, x.type.dtype);
+  const window = withDim(
+    shape.map(() => 1),
+    dim,
+    n,
+  );
+  const padding = shape.map((_, d) => (d !== dim ? [0, 0] : reverse ? [0, n - 1] : [n - 1, 0]));
+  const result = write.fresh(x.type);
+  write.line(
+    `${result.name} = "stablehlo.reduce_window"(${x.name}, ${zero.name}) <{window_dimensions = ` +
+      `${arrayText(window)}, padding = ${rowsText(padding, 2)}}> ({`,
+  );
+  const scalar = tensorType(x.type.dtype, []);
+  write.region([scalar, scalar], (...pair) => [write.same("stablehlo.add", pair, scalar)]);
+  write.line(`}) : ${signature([x, zero], [x.type])}`);
+  return [write.convert(result, dtype)];
+};
+
+/** How ops that take many elements together are written. */
+export const reductionRules: { readonly [K in ReduceOp | "argmax" | "argmin" | "cumsum"]: Rule<K> } = {
+  reduceSum: reduce("sum"),
+  reduceMax: reduce("max"),
+  reduceMin: reduce("min"),
+  argmax: extreme("max"),
+  argmin: extreme("min"),
+  cumsum,
+};

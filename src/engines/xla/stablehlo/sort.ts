@@ -1,0 +1,53 @@
+import { isFloat } from "../../../ir/dtype.js";
+import { at, range, tensorType } from "../../../ir/shape.js";
+import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
+
+const bool = tensorType("bool", []);
+
+/** Whether x comes before y, or neither before the other: NaN is larger than everything, −0 equals 0. */
+function order(x: Value, y: Value, write: Writer): { readonly before: Value; readonly equal: Value } {
+  const [before, equal] = [write.compare("LT", x, y), write.compare("EQ", x, y)];
+  if (!isFloat(x.type.dtype)) return { before, equal };
+  const [xIsNaN, yIsNaN] = [write.compare("NE", x, x), write.compare("NE", y, y)];
+  return {
+    before: write.same("stablehlo.or", [before, write.compare("LT", xIsNaN, yIsNaN)], bool),
+    equal: write.same("stablehlo.or", [equal, write.same("stablehlo.and", [xIsNaN, yIsNaN], bool)], bool),
+  };
+}
+
+/** Compares by the first key, and by each further one where those before are equal. */
+function lexicographic(pairs: readonly (readonly [Value, Value])[], write: Writer): Value {
+  return pairs
+    .map(([x, y]) => order(x, y, write))
+    .reduceRight((later, { before, equal }) => {
+      const tied = write.same("stablehlo.and", [equal, later.before], bool);
+      return { before: write.same("stablehlo.or", [before, tied], bool), equal };
+    }).before;
+}
+
+/** How `sort` is written. */
+export const sortRules: { readonly [K in "sort"]: Rule<K> } = {
+  sort: (eqn, write) => {
+    const { dim, numKeys } = eqn.params;
+    const operands = eqn.ins.map((atom) => write.read(atom));
+    const result = write.fresh(at(operands, 0).type);
+    const count = operands.length === 1 ? "" : `:${operands.length}`;
+    write.line(
+      `${result.name}${count} = "stablehlo.sort"(${names(operands)}) <{dimension = ${dim} : i64, is_stable = true}> ({`,
+    );
+    const scalars = operands.flatMap(({ type }) => {
+      const scalar = tensorType(type.dtype, []);
+      return [scalar, scalar];
+    });
+    write.region(scalars, (...values) => [
+      lexicographic(
+        range(numKeys).map((k) => [at(values, 2 * k), at(values, 2 * k + 1)]),
+        write,
+      ),
+    ]);
+    const outs = operands.map(({ type }) => type);
+    write.line(`}) : ${signature(operands, outs)}`);
+    if (operands.length === 1) return [result];
+    return outs.map((type, i) => ({ name: `${result.name}#${i}`, type }));
+  },
+};

@@ -1,0 +1,192 @@
+import type { DType } from "../../../ir/dtype.js";
+import { InternalError } from "../../../ir/errors.js";
+import type { MeshShape } from "../../../ir/mesh.js";
+import type { OpName } from "../../../ir/ops.js";
+import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
+import { at, type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
+import { splatText, typeText } from "./text.js";
+
+/** A value of the text: its name there, such as `%12`, and its type. */
+export interface Value {
+  readonly name: string;
+  readonly type: TensorType;
+}
+
+/** Writes the lines of one op and gives the values that are its results. */
+export type Rule<K extends OpName> = (eqn: EqnParts<K>, write: Writer) => readonly Value[];
+
+/** A function of two scalars of the text, such as the body of a reduction. */
+export type Combiner = (x: Value, y: Value) => Value;
+
+/**
+ * Collects the lines of a module. Every line belongs to the equation that was being written, so that a place in
+ * the text leads back to the program.
+ */
+export class Writer {
+  private readonly lines: string[] = [];
+  private readonly origins: (Eqn | undefined)[] = [];
+  private readonly values = new Map<number, Value>();
+  private readonly functions = new Map<string, readonly string[]>();
+  private numValues = 0;
+  private indent = 0;
+  private current: Eqn | undefined;
+
+  /**
+   * @param mesh the mesh whose axes collectives name
+   * @param rule writes one equation
+   */
+  constructor(
+    readonly mesh: MeshShape,
+    private readonly rule: (eqn: Eqn, write: Writer) => readonly Value[],
+  ) {}
+
+  /** A value with a name of its own. */
+  fresh(type: TensorType): Value {
+    return { name: `%${this.numValues++}`, type };
+  }
+
+  /** Adds a line that defines no value. */
+  line(text: string): void {
+    this.lines.push(`${"  ".repeat(this.indent)}${text}`);
+    this.origins.push(this.current);
+  }
+
+  /** Adds lines one step further in. */
+  nested(body: () => void): void {
+    this.indent++;
+    body();
+    this.indent--;
+  }
+
+  /** Adds a line that defines a value: `%3 = text`. */
+  define(text: string, type: TensorType): Value {
+    const value = this.fresh(type);
+    this.line(`${value.name} = ${text}`);
+    return value;
+  }
+
+  /** An op whose operands and result have one type. */
+  same(op: string, operands: readonly Value[], type: TensorType): Value {
+    return this.define(`${op} ${names(operands)} : ${typeText(type)}`, type);
+  }
+
+  /** An op that says the types of its operands and of its result; `attributes` begin with a comma. */
+  mapped(op: string, operands: readonly Value[], attributes: string, type: TensorType): Value {
+    const list = operands.length === 0 ? "" : ` ${names(operands)}`;
+    return this.define(`${op}${list}${attributes} : ${signature(operands, [type])}`, type);
+  }
+
+  /** A number repeated. */
+  splat(value: number, dtype: DType, shape: Shape = []): Value {
+    const type = tensorType(dtype, shape);
+    return this.define(splatText(value, type), type);
+  }
+
+  /** What an atom is in the text; literals become constants. */
+  read(atom: Atom): Value {
+    if (atom.kind === "literal") return this.splat(atom.value, atom.type.dtype);
+    const value = this.values.get(atom.id);
+    if (!value) throw new InternalError("[stablehlo] a value is read before it is defined");
+    return value;
+  }
+
+  /** What an atom is in the text, literals repeated to a shape. */
+  spread(atom: Atom, shape: Shape): Value {
+    return atom.kind === "literal" ? this.splat(atom.value, atom.type.dtype, shape) : this.read(atom);
+  }
+
+  /** The same elements as another data type. */
+  convert(x: Value, dtype: DType): Value {
+    if (x.type.dtype === dtype) return x;
+    return this.mapped("stablehlo.convert", [x], "", tensorType(dtype, x.type.shape));
+  }
+
+  /** The same elements in another shape. */
+  reshape(x: Value, shape: Shape): Value {
+    if (sameNumbers(x.type.shape, shape)) return x;
+    return this.mapped("stablehlo.reshape", [x], "", tensorType(x.type.dtype, shape));
+  }
+
+  /** Compares element by element, numbers as the types of numbers do. */
+  compare(direction: string, x: Value, y: Value): Value {
+    const kind = compareKinds[x.type.dtype];
+    const type = tensorType("bool", x.type.shape);
+    return this.mapped(`stablehlo.compare ${direction},`, [x, y], `, ${kind}`, type);
+  }
+
+  /** A block of lines with arguments, `({ ^bb0(%1: …): … stablehlo.return … })`, as one of an op's regions. */
+  region(parameters: readonly TensorType[], body: (...values: Value[]) => readonly Value[]): void {
+    const values = parameters.map((type) => this.fresh(type));
+    this.nested(() => {
+      if (values.length > 0) {
+        this.line(`^bb0(${values.map(({ name, type }) => `${name}: ${typeText(type)}`).join(", ")}):`);
+      }
+      const results = body(...values);
+      this.line(`stablehlo.return${resultText(results)}`);
+    });
+  }
+
+  /** Writes a program whose inputs are given values; returns its outputs. */
+  inline(program: Program, inputs: readonly Value[]): Value[] {
+    program.inputs.forEach((input, i) => {
+      this.values.set(input.id, at(inputs, i));
+    });
+    const outer = this.current;
+    for (const eqn of program.eqns) {
+      this.current = eqn;
+      const results = this.rule(eqn, this);
+      eqn.outs.forEach((out, i) => {
+        this.values.set(out.id, at(results, i));
+      });
+    }
+    this.current = outer;
+    return program.outputs.map((atom) => this.read(atom));
+  }
+
+  /** The name of a function of the module that is written once, when it is first asked for. */
+  functionOf(name: string, lines: () => readonly string[]): string {
+    if (!this.functions.has(name)) this.functions.set(name, lines());
+    return name;
+  }
+
+  /** The whole text, and for every line the equation it belongs to. */
+  finish(): { readonly text: string; readonly origins: readonly (Eqn | undefined)[] } {
+    this.current = undefined;
+    this.nested(() => {
+      for (const line of [...this.functions.values()].flat()) this.line(line);
+    });
+    this.line("}");
+    return { text: `${this.lines.join("\n")}\n`, origins: this.origins };
+  }
+}
+
+const compareKinds: { readonly [D in DType]: string } = {
+  float32: "FLOAT",
+  bfloat16: "FLOAT",
+  float16: "FLOAT",
+  float64: "FLOAT",
+  int32: "SIGNED",
+  uint32: "UNSIGNED",
+  bool: "UNSIGNED",
+};
+
+/** The names of values, with commas between. */
+export function names(values: readonly Value[]): string {
+  return values.map(({ name }) => name).join(", ");
+}
+
+/** The types of values, with commas between. */
+export function types(values: readonly { readonly type: TensorType }[]): string {
+  return values.map(({ type }) => typeText(type)).join(", ");
+}
+
+/** The types of an op's operands and results: `(tensor<f32>) -> tensor<f32>`. */
+export function signature(operands: readonly Value[], results: readonly TensorType[]): string {
+  const outs = results.map(typeText);
+  return `(${types(operands)}) -> ${outs.length === 1 ? outs[0] : `(${outs.join(", ")})`}`;
+}
+
+/** What follows a return: ` %1, %2 : tensor<f32>, tensor<i32>`, or nothing. */
+export function resultText(results: readonly Value[]): string {
+  return results.length === 0 ? "" : ` ${names(results)} : ${types(results)}`;
+}

@@ -1,0 +1,324 @@
+/*
+ * A PJRT plug-in without devices, to test what calls plug-ins. Its programs give their arguments back in order.
+ * Words in a module's name ask for faults: "bad" does not compile, "refused" cannot be started, "oom" ends without
+ * memory. Everything that it hands out is counted until it comes back, and marked when it does.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef uint64_t word;
+enum { EVENT = 0xE1, BUFFER = 0xB1, PROGRAM = 0xA1, ERROR = 0xF1, DEAD = 0xDD };
+
+typedef struct {
+  int kind, code;
+  char text[256];
+} Error;
+typedef struct {
+  int kind, fails, ready;
+} Event;
+typedef struct {
+  int kind, device;
+  size_t size;
+  char data[];
+} Buffer;
+typedef struct {
+  int kind;
+  size_t size, outputs;
+  char text[];
+} Program;
+
+static int live[4];
+static size_t taken[2];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const int devices[2] = {0, 1};
+
+int FakeLive(int what) { return live[what]; }
+
+static void count(int what, int by) {
+  pthread_mutex_lock(&lock);
+  live[what] += by;
+  pthread_mutex_unlock(&lock);
+}
+
+static Error *fail(int code, const char *text) {
+  Error *e = calloc(1, sizeof *e);
+  e->kind = ERROR;
+  e->code = code;
+  snprintf(e->text, sizeof e->text, "%s", text);
+  count(3, 1);
+  return e;
+}
+
+/* A struct that is smaller than the plug-in's own is refused, as real plug-ins do. */
+#define NEEDS(bytes) \
+  if (w[0] < (bytes)) return fail(3, "struct is too small: " #bytes)
+#define ALIVE(pointer, expected) \
+  if ((pointer)->kind != (expected)) return fail(13, "used after it was given back")
+
+static void error_destroy(word *w) {
+  Error *e = (Error *)w[2];
+  if (e->kind != ERROR) abort();
+  e->kind = DEAD;
+  count(3, -1);
+}
+static void error_message(word *w) {
+  Error *e = (Error *)w[2];
+  w[3] = (word)e->text;
+  w[4] = strlen(e->text);
+}
+static Error *error_code(word *w) {
+  ((int32_t *)w)[6] = ((Error *)w[2])->code;
+  return 0;
+}
+static Error *initialize(word *w) {
+  NEEDS(16);
+  return 0;
+}
+
+static Event *new_event(int fails) {
+  Event *e = calloc(1, sizeof *e);
+  e->kind = EVENT;
+  e->fails = fails;
+  count(1, 1);
+  return e;
+}
+static Error *event_destroy(word *w) {
+  NEEDS(24);
+  Event *e = (Event *)w[2];
+  ALIVE(e, EVENT);
+  e->kind = DEAD;
+  count(1, -1);
+  return 0;
+}
+typedef void (*Callback)(Error *, void *);
+typedef struct {
+  Event *event;
+  Callback callback;
+  void *user;
+} Wait;
+static void *happen(void *p) {
+  Wait *wait = p;
+  usleep(2000);
+  wait->callback(wait->event->fails ? fail(8, "Out of memory while trying to allocate 745.06GiB") : 0,
+                 wait->user);
+  free(wait);
+  return 0;
+}
+static Error *event_on_ready(word *w) {
+  NEEDS(40);
+  ALIVE((Event *)w[2], EVENT);
+  Wait *wait = malloc(sizeof *wait);
+  wait->event = (Event *)w[2];
+  wait->callback = (Callback)w[3];
+  wait->user = (void *)w[4];
+  pthread_t thread;
+  pthread_create(&thread, 0, happen, wait);
+  pthread_detach(thread);
+  return 0;
+}
+
+static Error *client_create(word *w) {
+  NEEDS(88);
+  w[8] = 0x77;
+  return 0;
+}
+static Error *platform_name(word *w) {
+  w[3] = (word) "fake";
+  w[4] = 4;
+  return 0;
+}
+static Error *platform_version(word *w) {
+  w[3] = (word) "fake 1";
+  w[4] = 6;
+  return 0;
+}
+static const int *addressable[2] = {&devices[0], &devices[1]};
+static Error *client_devices(word *w) {
+  NEEDS(40);
+  if (w[2] != 0x77) return fail(3, "no client");
+  w[3] = (word)addressable;
+  w[4] = 2;
+  return 0;
+}
+static Error *device_description(word *w) {
+  w[3] = w[2];
+  return 0;
+}
+static Error *description_id(word *w) {
+  ((int32_t *)w)[6] = *(int *)w[2];
+  return 0;
+}
+static Error *description_kind(word *w) {
+  w[3] = (word) "Fake";
+  w[4] = 4;
+  return 0;
+}
+static Error *memory_stats(word *w) {
+  NEEDS(201);
+  w[3] = taken[*(int *)w[2]];
+  w[4] = w[3];
+  w[10] = 1 << 20;
+  return 0;
+}
+
+static Program *new_program(const char *text, size_t size) {
+  Program *p = malloc(sizeof *p + size + 1);
+  p->kind = PROGRAM;
+  p->size = size;
+  memcpy(p->text, text, size);
+  p->text[size] = 0;
+  const char *results = strstr(p->text, "-> (");
+  p->outputs = 0;
+  if (results && results[4] != ')') {
+    p->outputs = 1;
+    for (const char *c = results; *c != '{'; c++) p->outputs += *c == ',';
+  }
+  count(2, 1);
+  return p;
+}
+static Error *compile(word *w) {
+  NEEDS(56);
+  word *program = (word *)w[3];
+  if (program[5] != 4 || memcmp((char *)program[4], "mlir", 4)) return fail(3, "format is not mlir");
+  char stack[300000]; /* as much as XLA's compiler needs, and more than the FFI gives by itself */
+  memset(stack, 1, sizeof stack);
+  const char *text = (const char *)program[2];
+  if (memmem(text, program[3], "@bad", 4)) return fail(2, "-:3:10: error: use of value '%2' is wrong");
+  if (w[5] == 0 || stack[17] != 1) return fail(3, "no options");
+  w[6] = (word)new_program(text, program[3]);
+  return 0;
+}
+static Error *get_executable(word *w) {
+  ALIVE((Program *)w[2], PROGRAM);
+  w[3] = w[2];
+  return 0;
+}
+static Error *num_outputs(word *w) {
+  w[3] = ((Program *)w[2])->outputs;
+  return 0;
+}
+static Error *executable_destroy(word *w) { return 0; }
+static Error *loaded_destroy(word *w) {
+  NEEDS(24);
+  Program *p = (Program *)w[2];
+  ALIVE(p, PROGRAM);
+  p->kind = DEAD;
+  count(2, -1);
+  return 0;
+}
+static void drop(void *owner) { free(owner); }
+static Error *serialize(word *w) {
+  NEEDS(56);
+  Program *p = (Program *)w[2];
+  char *copy = malloc(p->size);
+  memcpy(copy, p->text, p->size);
+  w[3] = (word)copy;
+  w[4] = p->size;
+  w[5] = (word)copy;
+  w[6] = (word)drop;
+  return 0;
+}
+static Error *deserialize(word *w) {
+  NEEDS(72);
+  if (memcmp((char *)w[3], "module", 6)) return fail(3, "no serialized program");
+  w[5] = (word)new_program((char *)w[3], w[4]);
+  return 0;
+}
+
+static Buffer *new_buffer(size_t size, int device, const void *data) {
+  Buffer *b = malloc(sizeof *b + size);
+  b->kind = BUFFER;
+  b->size = size;
+  b->device = device;
+  memcpy(b->data, data, size);
+  pthread_mutex_lock(&lock);
+  live[0]++;
+  taken[device] += size;
+  pthread_mutex_unlock(&lock);
+  return b;
+}
+static Error *from_host(word *w) {
+  NEEDS(120);
+  static const int sizes[14] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 2};
+  size_t n = sizes[((int32_t *)w)[8]];
+  for (size_t i = 0; i < w[6]; i++) n *= ((int64_t *)w[5])[i];
+  int device = *(int *)w[10];
+  if (taken[device] + n > (1 << 20)) return fail(8, "Out of memory allocating");
+  w[14] = (word)new_buffer(n, device, (void *)w[3]);
+  w[13] = (word)new_event(0);
+  return 0;
+}
+static Error *buffer_destroy(word *w) {
+  NEEDS(24);
+  Buffer *b = (Buffer *)w[2];
+  ALIVE(b, BUFFER);
+  b->kind = DEAD;
+  pthread_mutex_lock(&lock);
+  live[0]--;
+  taken[b->device] -= b->size;
+  pthread_mutex_unlock(&lock);
+  return 0;
+}
+static Error *copy_to_device(word *w) {
+  Buffer *b = (Buffer *)w[2];
+  ALIVE(b, BUFFER);
+  w[4] = (word)new_buffer(b->size, *(int *)w[3], b->data);
+  return 0;
+}
+static Error *to_host(word *w) {
+  NEEDS(56);
+  Buffer *b = (Buffer *)w[2];
+  ALIVE(b, BUFFER);
+  if (w[5] < b->size) return fail(3, "target is too small");
+  memcpy((void *)w[4], b->data, b->size);
+  w[6] = (word)new_event(0);
+  return 0;
+}
+static Error *execute(word *w) {
+  NEEDS(80);
+  Program *p = (Program *)w[2];
+  ALIVE(p, PROGRAM);
+  if (strstr(p->text, "@refused")) return fail(3, "Execution supplied 1 arguments");
+  for (size_t d = 0; d < w[5]; d++) {
+    word *arguments = ((word **)w[4])[d], *outputs = ((word **)w[7])[d];
+    for (size_t i = 0; i < w[6]; i++) ALIVE((Buffer *)arguments[i], BUFFER);
+    for (size_t o = 0; o < p->outputs; o++) {
+      Buffer *b = (Buffer *)arguments[o % w[6]];
+      outputs[o] = (word)new_buffer(b->size, b->device, b->data);
+    }
+    ((Event **)w[8])[d] = new_event(strstr(p->text, "@oom") != 0);
+  }
+  return 0;
+}
+
+static word table[143];
+
+#ifndef MINOR
+#define MINOR 115
+#endif
+
+const void *GetPjrtApi(void) {
+  table[0] = sizeof table;
+  ((int32_t *)table)[8] = 0;
+  ((int32_t *)table)[9] = MINOR;
+  struct {
+    int slot;
+    void *function;
+  } functions[] = {
+      {5, error_destroy},     {6, error_message},      {7, error_code},      {8, initialize},
+      {10, event_destroy},    {14, event_on_ready},    {15, client_create},  {17, platform_name},
+      {19, platform_version}, {21, client_devices},    {25, compile},        {27, from_host},
+      {28, description_id},   {31, description_kind},  {34, device_description}, {39, memory_stats},
+      {45, executable_destroy}, {49, num_outputs},     {54, serialize},      {55, loaded_destroy},
+      {56, get_executable},   {60, execute},           {61, deserialize},    {63, buffer_destroy},
+      {74, copy_to_device},   {75, to_host},
+  };
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    table[functions[i].slot] = (word)functions[i].function;
+  return table;
+}

@@ -1,0 +1,30 @@
+import { spawnSync } from "node:child_process";
+import { mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { loadKoffi } from "../../src/engines/koffi.js";
+
+/** What the fake plug-in has handed out and not got back. */
+export interface FakeCounts {
+  readonly buffers: number;
+  readonly events: number;
+  readonly programs: number;
+  readonly errors: number;
+}
+
+/** Builds the fake plug-in; nothing where there is no C compiler or no FFI. */
+export function buildFakePlugin(minor = 115): { path: string; live: () => FakeCounts } | undefined {
+  const source = fileURLToPath(new URL("./fakePlugin.c", import.meta.url));
+  const path = join(mkdtempSync(join(tmpdir(), "shardwise-pjrt-")), "fake.so");
+  const flags = ["-shared", "-fPIC", "-O1", `-DMINOR=${minor}`, "-o", path, source, "-lpthread"];
+  const { status, stderr } = spawnSync("cc", flags, { encoding: "utf8" });
+  const koffi = loadKoffi();
+  if (status === null || koffi === undefined) return undefined;
+  if (status !== 0) throw new Error(`the fake plug-in does not build: ${stderr}`);
+  const live: (what: number) => number = koffi.load(path).func("int FakeLive(int what)");
+  return {
+    path,
+    live: () => ({ buffers: live(0), events: live(1), programs: live(2), errors: live(3) }),
+  };
+}
