@@ -104,5 +104,8 @@ while True:
     except Exception as error:
         answer = {"bytes": 0, "error": f"{type(error).__name__}: {error}"}
     text = json.dumps(answer).encode()
-    target.write(len(text).to_bytes(4, "little") + text + payload)
-    target.flush()
+    try:
+        target.write(len(text).to_bytes(4, "little") + text + payload)
+        target.flush()
+    except BrokenPipeError:
+        os._exit(0)  # the other side has ended

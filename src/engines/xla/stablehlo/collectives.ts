@@ -1,3 +1,4 @@
+import { sumType } from "../../../ir/dtype.js";
 import { AxisError, InternalError } from "../../../ir/errors.js";
 import {
   axesSize,
@@ -51,15 +52,22 @@ function combining(op: string, type: TensorType, write: Writer): void {
   write.region([scalar, scalar], (...pair) => [write.same(op, pair, scalar)]);
 }
 
+/** A sum of 16-bit floats is kept in float32 and rounded once, also between devices. */
+function summed<K extends CollectiveOp>(eqn: EqnParts<K> & { readonly params: Collective }, write: Writer) {
+  const { x, type, groups } = parts(eqn, write);
+  const dtype = sumType(type.dtype);
+  return { x: write.convert(x, dtype), type: tensorType(dtype, type.shape), groups };
+}
+
 const allReduce =
   (kind: "sum" | "max" | "min"): Rule<"psum" | "pmax" | "pmin"> =>
   (eqn, write) => {
-    const { x, type, groups } = parts(eqn, write);
+    const { x, type, groups } = kind === "sum" ? summed(eqn, write) : parts(eqn, write);
     const result = write.fresh(type);
     write.line(`${result.name} = "stablehlo.all_reduce"(${x.name}) <{${groupsText(groups)}}> ({`);
     combining(monoidOf(kind, type).op, type, write);
     write.line(`}) : ${signature([x], [type])}`);
-    return [result];
+    return [write.convert(result, at(eqn.outs, 0).type.dtype)];
   };
 
 const allGather: Rule<"allGather"> = (eqn, write) => {
@@ -71,7 +79,7 @@ const allGather: Rule<"allGather"> = (eqn, write) => {
 };
 
 const psumScatter: Rule<"psumScatter"> = (eqn, write) => {
-  const { x, type, groups } = parts(eqn, write);
+  const { x, type, groups } = summed(eqn, write);
   const result = write.fresh(type);
   write.line(
     `${result.name} = "stablehlo.reduce_scatter"(${x.name}) <{scatter_dimension = ${eqn.params.dim} : i64, ` +
@@ -79,7 +87,7 @@ const psumScatter: Rule<"psumScatter"> = (eqn, write) => {
   );
   combining("stablehlo.add", type, write);
   write.line(`}) : ${signature([x], [type])}`);
-  return [result];
+  return [write.convert(result, at(eqn.outs, 0).type.dtype)];
 };
 
 /** Replicas that nothing is sent to receive zeros, as the op says. */

@@ -1,4 +1,4 @@
-import type { DType } from "../../../ir/dtype.js";
+import { type DType, sumType } from "../../../ir/dtype.js";
 import type { ElementwiseOp } from "../../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
@@ -18,20 +18,23 @@ const plain =
   (op: string): Rule<OpName> =>
   (eqn, write) => [write.same(`stablehlo.${op}`, operands(eqn, write), resultType(eqn))];
 
+/**
+ * A function that no machine computes exactly: of 16-bit floats it is that of float32, rounded once. XLA keeps the
+ * wider values in registers.
+ */
+const wide =
+  (op: string): Rule<OpName> =>
+  (eqn, write) => {
+    const { dtype, shape } = resultType(eqn);
+    const values = operands(eqn, write).map((x) => write.convert(x, sumType(dtype)));
+    return [write.convert(write.same(op, values, tensorType(sumType(dtype), shape)), dtype)];
+  };
+
 /** One op for numbers and another for truth values. */
 const plainOr =
   (op: string, onBool: string): Rule<OpName> =>
   (eqn, write) =>
     plain(resultType(eqn).dtype === "bool" ? onBool : op)(eqn, write);
-
-/** An op of the dialect of functions that StableHLO itself does not have. */
-const special =
-  (op: string): Rule<OpName> =>
-  (eqn, write) => {
-    const type = resultType(eqn);
-    const text = typeText(type);
-    return [write.define(`chlo.${op} ${names(operands(eqn, write))} : ${text} -> ${text}`, type)];
-  };
 
 const identity: Rule<OpName> = ({ ins }, write) => ins.map((atom) => write.read(atom));
 
@@ -121,16 +124,16 @@ const threefry: Rule<"threefry2x32"> = (eqn, write) => {
 /** How ops that work on each element by themselves are written. */
 export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBarrier"]: Rule<K> } = {
   neg: plain("negate"),
-  exp: plain("exponential"),
-  expm1: plain("exponential_minus_one"),
-  log: plain("log"),
-  log1p: plain("log_plus_one"),
-  tanh: plain("tanh"),
-  sin: plain("sine"),
-  cos: plain("cosine"),
-  sqrt: plain("sqrt"),
-  rsqrt: plain("rsqrt"),
-  cbrt: plain("cbrt"),
+  exp: wide("stablehlo.exponential"),
+  expm1: wide("stablehlo.exponential_minus_one"),
+  log: wide("stablehlo.log"),
+  log1p: wide("stablehlo.log_plus_one"),
+  tanh: wide("stablehlo.tanh"),
+  sin: wide("stablehlo.sine"),
+  cos: wide("stablehlo.cosine"),
+  sqrt: wide("stablehlo.sqrt"),
+  rsqrt: wide("stablehlo.rsqrt"),
+  cbrt: wide("stablehlo.cbrt"),
   abs: onSigned(plain("abs"), identity),
   sign: onSigned(plain("sign"), (eqn, write) => {
     const { shape, dtype } = resultType(eqn);
@@ -140,9 +143,9 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   floor: plain("floor"),
   ceil: plain("ceil"),
   round: plain("round_nearest_even"),
-  erf: special("erf"),
-  erfInv: special("erf_inv"),
-  logistic: plain("logistic"),
+  erf: wide("chlo.erf"),
+  erfInv: wide("chlo.erf_inv"),
+  logistic: wide("stablehlo.logistic"),
   not: plain("not"),
   isFinite: (eqn, write) => {
     const x = write.read(at(eqn.ins, 0));
@@ -157,9 +160,9 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   add: plain("add"),
   sub: plain("subtract"),
   mul: plain("multiply"),
-  div: plain("divide"),
-  rem: plain("remainder"),
-  pow: plain("power"),
+  div: wide("stablehlo.divide"),
+  rem: wide("stablehlo.remainder"),
+  pow: wide("stablehlo.power"),
   max: plainOr("maximum", "or"),
   min: plainOr("minimum", "and"),
   and: plain("and"),
@@ -168,7 +171,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   shl: plain("shift_left"),
   shrLogical: plain("shift_right_logical"),
   shrArithmetic: plain("shift_right_arithmetic"),
-  atan2: plain("atan2"),
+  atan2: wide("stablehlo.atan2"),
   compare,
 
   select,
