@@ -18,14 +18,17 @@ import {
   stepFlops,
 } from "./decoder.js";
 import { runJax } from "./jax.js";
+import { lmOnGpu } from "./lmOnGpu.js";
 import { allCorePeak, best, type Report, type Row } from "./measure.js";
-import { countsOption, listOption } from "./options.js";
+import { countsOption, listOption, option } from "./options.js";
 import { KINDS, type Kind, llamaFlops, mlpWidth, planFor, prepareStep } from "./parallelSteps.js";
 
 const kinds = ["data", ...KINDS] as const;
 
-/** Runs the benchmark. */
+/** Runs the benchmark; on another engine than threads that of GPUs. */
 export async function lm(): Promise<Report> {
+  const engine = option("engine") ?? "threads";
+  if (engine !== "threads") return lmOnGpu(engine);
   const names = sizes.map(({ name }) => name);
   const chosen = listOption("sizes", ["d256", "d512"], names);
   const parallel = listOption("parallel", ["data"], kinds);

@@ -6,7 +6,8 @@ const words = process.argv.slice(2);
 const known = {
   json: "a file that gets the tables as JSON",
   devices: "how many devices, such as 1,2,8,16 (lm)",
-  sizes: "which models, such as d256,d512,d1024 (lm)",
+  engine: "what computes: threads, or xla for GPUs (lm)",
+  sizes: "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
   threads: "how many threads share the steps of a device, such as 1,16 (lm)",
 } as const;

@@ -78,3 +78,7 @@ export {
 } from "./threads/engine.js";
 export type { GemmKind } from "./threads/gemmChoice.js";
 export type { LayoutKind } from "./threads/memoryLayout.js";
+export type { XlaEngineInfo } from "./xla/engine.js";
+export { XlaError, XlaPluginError } from "./xla/errors.js";
+export { createXlaEngine, type XlaEngineOptions } from "./xla/open.js";
+export type { XlaFlag } from "./xla/pjrt/compileOptions.js";

@@ -5,6 +5,8 @@ export interface EngineInfo {
   readonly numDevices: number;
   /** The memory of each device in bytes. */
   readonly memoryBytes?: number;
+  /** What the devices are, such as `NVIDIA H200`, where they are more than threads. */
+  readonly deviceKind?: string;
   /** What multiplies matrices. */
   readonly gemm?: string;
   /** How many cores the devices of this process share, where a device is computed by one. */
@@ -15,6 +17,8 @@ export interface EngineInfo {
 export interface MemoryUsage {
   /** What buffers and programs take. */
   readonly used: number;
+  /** The most that they took at any time so far, where the engine can tell. */
+  readonly peak?: number;
   /** How much they could take. */
   readonly capacity: number;
   /** What is set aside for intermediate values of programs. */

@@ -26,8 +26,20 @@ const wide =
   (op: string): Rule<OpName> =>
   (eqn, write) => {
     const { dtype, shape } = resultType(eqn);
-    const values = operands(eqn, write).map((x) => write.convert(x, sumType(dtype)));
-    return [write.convert(write.same(op, values, tensorType(sumType(dtype), shape)), dtype)];
+    const type = tensorType(sumType(dtype), shape);
+    const values = operands(eqn, write).map((x) => write.convert(x, type.dtype));
+    return [write.convert(write.same(`stablehlo.${op}`, values, type), dtype)];
+  };
+
+/** A function of the dialect of those that StableHLO itself does not have. */
+const special =
+  (op: string): Rule<OpName> =>
+  (eqn, write) => {
+    const { dtype, shape } = resultType(eqn);
+    const type = tensorType(sumType(dtype), shape);
+    const values = operands(eqn, write).map((x) => write.convert(x, type.dtype));
+    const text = `chlo.${op} ${names(values)} : ${typeText(type)} -> ${typeText(type)}`;
+    return [write.convert(write.define(text, type), dtype)];
   };
 
 /** One op for numbers and another for truth values. */
@@ -124,16 +136,16 @@ const threefry: Rule<"threefry2x32"> = (eqn, write) => {
 /** How ops that work on each element by themselves are written. */
 export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBarrier"]: Rule<K> } = {
   neg: plain("negate"),
-  exp: wide("stablehlo.exponential"),
-  expm1: wide("stablehlo.exponential_minus_one"),
-  log: wide("stablehlo.log"),
-  log1p: wide("stablehlo.log_plus_one"),
-  tanh: wide("stablehlo.tanh"),
-  sin: wide("stablehlo.sine"),
-  cos: wide("stablehlo.cosine"),
-  sqrt: wide("stablehlo.sqrt"),
-  rsqrt: wide("stablehlo.rsqrt"),
-  cbrt: wide("stablehlo.cbrt"),
+  exp: wide("exponential"),
+  expm1: wide("exponential_minus_one"),
+  log: wide("log"),
+  log1p: wide("log_plus_one"),
+  tanh: wide("tanh"),
+  sin: wide("sine"),
+  cos: wide("cosine"),
+  sqrt: wide("sqrt"),
+  rsqrt: wide("rsqrt"),
+  cbrt: wide("cbrt"),
   abs: onSigned(plain("abs"), identity),
   sign: onSigned(plain("sign"), (eqn, write) => {
     const { shape, dtype } = resultType(eqn);
@@ -143,9 +155,9 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   floor: plain("floor"),
   ceil: plain("ceil"),
   round: plain("round_nearest_even"),
-  erf: wide("chlo.erf"),
-  erfInv: wide("chlo.erf_inv"),
-  logistic: wide("stablehlo.logistic"),
+  erf: special("erf"),
+  erfInv: special("erf_inv"),
+  logistic: wide("logistic"),
   not: plain("not"),
   isFinite: (eqn, write) => {
     const x = write.read(at(eqn.ins, 0));
@@ -160,9 +172,9 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   add: plain("add"),
   sub: plain("subtract"),
   mul: plain("multiply"),
-  div: wide("stablehlo.divide"),
-  rem: wide("stablehlo.remainder"),
-  pow: wide("stablehlo.power"),
+  div: wide("divide"),
+  rem: wide("remainder"),
+  pow: wide("power"),
   max: plainOr("maximum", "or"),
   min: plainOr("minimum", "and"),
   and: plain("and"),
@@ -171,7 +183,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   shl: plain("shift_left"),
   shrLogical: plain("shift_right_logical"),
   shrArithmetic: plain("shift_right_arithmetic"),
-  atan2: wide("stablehlo.atan2"),
+  atan2: wide("atan2"),
   compare,
 
   select,

@@ -1,0 +1,214 @@
+/** The decoder that GPUs train: Llama blocks in bfloat16 with float32 parameters, as `bench/jax/gpuDecoder.py` has it. */
+import { jit, lax, type Mesh, np, random, remat, type Tensor, tree, valueAndGrad } from "shardwise";
+import { dotProductAttention, silu } from "shardwise/nn";
+
+/** The sizes and choices of a decoder. */
+export interface GpuDecoderSize {
+  readonly name: string;
+  readonly width: number;
+  readonly layers: number;
+  readonly sequence: number;
+  readonly batch: number;
+  readonly vocabulary: number;
+  readonly mlpWidth: number;
+  readonly headSize: number;
+  readonly remat: boolean;
+}
+
+/** The decoders that are compared with JAX on a GPU. */
+export const gpuSizes: readonly GpuDecoderSize[] = [
+  {
+    name: "103M",
+    width: 1024,
+    layers: 8,
+    sequence: 512,
+    batch: 16,
+    vocabulary: 512,
+    mlpWidth: 2816,
+    headSize: 64,
+    remat: true,
+  },
+  {
+    name: "350M",
+    width: 1024,
+    layers: 24,
+    sequence: 2048,
+    batch: 8,
+    vocabulary: 32_000,
+    mlpWidth: 2816,
+    headSize: 64,
+    remat: true,
+  },
+];
+
+interface Layers {
+  readonly norm1: Tensor;
+  readonly norm2: Tensor;
+  readonly query: Tensor;
+  readonly key: Tensor;
+  readonly value: Tensor;
+  readonly out: Tensor;
+  readonly gate: Tensor;
+  readonly up: Tensor;
+  readonly down: Tensor;
+}
+
+/** The parameters, those of all layers stacked along the first dim. */
+export interface GpuDecoder {
+  readonly embed: Tensor;
+  readonly norm: Tensor;
+  readonly layers: Layers;
+}
+
+/** Parameters and AdamW's moments. */
+export interface GpuState {
+  readonly params: GpuDecoder;
+  readonly mean: GpuDecoder;
+  readonly square: GpuDecoder;
+  readonly step: Tensor;
+}
+
+function initParams({ width, layers, vocabulary, mlpWidth }: GpuDecoderSize): GpuDecoder {
+  let next = 0;
+  const weight = (...shape: number[]) =>
+    random.normal(random.foldIn(random.key(0), next++), shape).mul(1 / Math.sqrt(shape.at(-2) ?? 1));
+  return {
+    embed: weight(vocabulary, width),
+    norm: np.ones([width]),
+    layers: {
+      norm1: np.ones([layers, width]),
+      norm2: np.ones([layers, width]),
+      query: weight(layers, width, width),
+      key: weight(layers, width, width),
+      value: weight(layers, width, width),
+      out: weight(layers, width, width),
+      gate: weight(layers, width, mlpWidth),
+      up: weight(layers, width, mlpWidth),
+      down: weight(layers, mlpWidth, width),
+    },
+  };
+}
+
+/** Makes a state with zero moments, on the devices of a mesh. */
+export function makeState(size: GpuDecoderSize, mesh: Mesh): GpuState {
+  const init = (): GpuState => {
+    const params = initParams(size);
+    const zeros = () => tree.map((x: Tensor) => np.zerosLike(x), params);
+    return { params, mean: zeros(), square: zeros(), step: np.zeros([]) };
+  };
+  return jit(init, { mesh, name: "init" })();
+}
+
+const narrow = (x: Tensor) => x.astype("bfloat16");
+
+function rmsNorm(x: Tensor, scale: Tensor): Tensor {
+  const wide = x.astype("float32");
+  const size = lax.rsqrt(np.mean(wide.mul(wide), -1, { keepdims: true }).add(1e-6));
+  return narrow(wide.mul(size).mul(scale));
+}
+
+/** Turns pairs of features by angles that grow with the position. */
+function rotary(x: Tensor, cos: Tensor, sin: Tensor): Tensor {
+  const half = (x.shape.at(-1) ?? 0) / 2;
+  const wide = x.astype("float32");
+  const [a, b] = [lax.sliceInDim(wide, 0, half, 1, -1), lax.sliceInDim(wide, half, 2 * half, 1, -1)];
+  return narrow(np.concatenate([a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))], -1));
+}
+
+function makeBlock(size: GpuDecoderSize): (x: Tensor, layer: Layers) => [Tensor, null] {
+  const { batch, sequence, width, headSize } = size;
+  const positions = np.expandDims(np.arange(sequence).astype("float32"), 1);
+  const frequencies = np.power(
+    10_000,
+    np
+      .arange(headSize / 2)
+      .astype("float32")
+      .mul(-2 / headSize),
+  );
+  const angles = np.expandDims(positions.mul(frequencies), 1);
+  const [cos, sin] = [np.cos(angles), np.sin(angles)];
+  const block = (x: Tensor, layer: Layers): [Tensor, null] => {
+    const normed = rmsNorm(x, layer.norm1);
+    const heads = (w: Tensor) =>
+      np.matmul(normed, narrow(w)).reshape([batch, sequence, width / headSize, headSize]);
+    const query = rotary(heads(layer.query), cos, sin);
+    const key = rotary(heads(layer.key), cos, sin);
+    const mixed = dotProductAttention(query, key, heads(layer.value), { isCausal: true });
+    const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), narrow(layer.out)));
+    const inner = rmsNorm(attended, layer.norm2);
+    const gated = silu(np.matmul(inner, narrow(layer.gate))).mul(np.matmul(inner, narrow(layer.up)));
+    return [attended.add(np.matmul(gated, narrow(layer.down))), null];
+  };
+  return size.remat ? remat(block) : block;
+}
+
+/** The mean cross-entropy; the logits are kept in bfloat16 and widened again on the way back. */
+const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
+  const wide = logits.astype("float32");
+  const largest = lax.stopGradient(np.max(wide, -1, { keepdims: true }));
+  const shifted = wide.sub(largest);
+  const picked = np.squeeze(np.takeAlongAxis(shifted, np.expandDims(targets, -1), -1, { mode: "clip" }), -1);
+  return np.mean(np.log(np.sum(np.exp(shifted), -1)).sub(picked));
+});
+
+function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize): Tensor {
+  const inputs = lax.sliceInDim(tokens, 0, size.sequence, 1, 1);
+  const targets = lax.sliceInDim(tokens, 1, size.sequence + 1, 1, 1);
+  const table = narrow(params.embed);
+  const embedded = np.take(table, inputs, 0, { mode: "clip" });
+  const [stream] = lax.scan(makeBlock(size), embedded, params.layers);
+  const logits = np.matmul(rmsNorm(stream, params.norm), np.transpose(table));
+  return entropy(logits, targets);
+}
+
+const [beta1, beta2, epsilon, rate, decay] = [0.9, 0.95, 1e-8, 3e-4, 0.1];
+
+function adamw(state: GpuState, grads: GpuDecoder): GpuState {
+  const step = state.step.add(1);
+  const mean = tree.map((m: Tensor, g: Tensor) => m.mul(beta1).add(g.mul(1 - beta1)), state.mean, grads);
+  const square = tree.map(
+    (v: Tensor, g: Tensor) => v.mul(beta2).add(g.mul(g).mul(1 - beta2)),
+    state.square,
+    grads,
+  );
+  const correct1 = np.subtract(1, np.power(beta1, step));
+  const correct2 = np.subtract(1, np.power(beta2, step));
+  const params = tree.map(
+    (p: Tensor, m: Tensor, v: Tensor) => {
+      const update = m.div(correct1).div(np.sqrt(v.div(correct2)).add(epsilon));
+      return p.sub(update.add(p.mul(decay)).mul(rate));
+    },
+    state.params,
+    mean,
+    square,
+  );
+  return { params, mean, square, step };
+}
+
+/** One training step, which gives its loss too; the state is overwritten. */
+export function makeGpuStep(
+  size: GpuDecoderSize,
+  mesh: Mesh,
+): (state: GpuState, tokens: Tensor) => [GpuState, Tensor] {
+  const step = (state: GpuState, tokens: Tensor): [GpuState, Tensor] => {
+    const [value, grads] = valueAndGrad((params: GpuDecoder) => loss(params, tokens, size))(state.params);
+    return [adamw(state, grads), value];
+  };
+  return jit(step, { mesh, donate: 0, name: "step" });
+}
+
+/** Random tokens, one more than the model reads. */
+export function gpuTokens(size: GpuDecoderSize): Tensor {
+  return random.randint(random.key(1), [size.batch, size.sequence + 1], 0, size.vocabulary);
+}
+
+/** The number of parameters. */
+export function numParameters({ width, layers, vocabulary, mlpWidth }: GpuDecoderSize): number {
+  return vocabulary * width + width + layers * (2 * width + 4 * width * width + 3 * width * mlpWidth);
+}
+
+/** The arithmetic of a step: six times parameters times tokens, and attention, of which half is masked. */
+export function gpuStepFlops(size: GpuDecoderSize): number {
+  const { layers, width, sequence, batch } = size;
+  return 6 * numParameters(size) * batch * sequence + 6 * layers * width * sequence * sequence * batch;
+}

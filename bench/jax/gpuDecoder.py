@@ -1,0 +1,138 @@
+"""One AdamW step of the decoder of bench/gpuDecoder.ts in JAX on a GPU, with the attention that JAX does best.
+
+    python bench/jax/gpuDecoder.py '{"width": 1024, "layers": 8, …}' ROUNDS ATTENTION
+
+Prints one line of JSON: milliseconds of a step (median and best), of the first call, peak memory, and losses.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import jax.numpy as jnp
+
+size, rounds, attention = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+width, layers, sequence, batch = (size[name] for name in ("width", "layers", "sequence", "batch"))
+vocabulary, mlp, head = size["vocabulary"], size["mlpWidth"], size["headSize"]
+
+
+def narrow(x):
+    return x.astype(jnp.bfloat16)
+
+
+def init():
+    keys = iter(range(100))
+
+    def weight(*shape):
+        return jax.random.normal(jax.random.fold_in(jax.random.key(0), next(keys)), shape) / shape[-2] ** 0.5
+
+    return {
+        "embed": weight(vocabulary, width),
+        "norm": jnp.ones(width),
+        "layers": {
+            "norm1": jnp.ones((layers, width)),
+            "norm2": jnp.ones((layers, width)),
+            "query": weight(layers, width, width),
+            "key": weight(layers, width, width),
+            "value": weight(layers, width, width),
+            "out": weight(layers, width, width),
+            "gate": weight(layers, width, mlp),
+            "up": weight(layers, width, mlp),
+            "down": weight(layers, mlp, width),
+        },
+    }
+
+
+def norm(x, scale):
+    wide = x.astype(jnp.float32)
+    return narrow(wide * jax.lax.rsqrt(jnp.mean(wide * wide, -1, keepdims=True) + 1e-6) * scale)
+
+
+angles = (jnp.arange(sequence)[:, None] * 10_000.0 ** (-2 * jnp.arange(head // 2) / head))[:, None]
+cos, sin = jnp.cos(angles), jnp.sin(angles)
+
+
+def rotary(x):
+    a, b = jnp.split(x.astype(jnp.float32), 2, -1)
+    return narrow(jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1))
+
+
+def block(x, layer):
+    normed = norm(x, layer["norm1"])
+    query, key, value = (
+        (normed @ narrow(layer[name])).reshape(batch, sequence, width // head, head) for name in ("query", "key", "value")
+    )
+    mixed = jax.nn.dot_product_attention(rotary(query), rotary(key), value, is_causal=True, implementation=attention)
+    x = x + mixed.reshape(batch, sequence, width) @ narrow(layer["out"])
+    inner = norm(x, layer["norm2"])
+    gated = jax.nn.silu(inner @ narrow(layer["gate"])) * (inner @ narrow(layer["up"]))
+    return x + gated @ narrow(layer["down"]), None
+
+
+if size["remat"]:
+    block = jax.checkpoint(block)
+
+
+def loss(params, tokens):
+    table = narrow(params["embed"])
+    x, _ = jax.lax.scan(block, table[tokens[:, :-1]], params["layers"])
+    logits = (norm(x, params["norm"]) @ table.T).astype(jnp.float32)
+    picked = jnp.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
+    return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+
+
+def step(state, tokens):
+    value, grads = jax.value_and_grad(loss)(state["params"], tokens)
+    n = state["step"] + 1
+    mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mean"], grads)
+    square = jax.tree.map(lambda v, g: 0.95 * v + 0.05 * g * g, state["square"], grads)
+
+    def update(p, m, v):
+        change = m / (1 - 0.9**n) / (jnp.sqrt(v / (1 - 0.95**n)) + 1e-8)
+        return p - 3e-4 * (change + 0.1 * p)
+
+    params = jax.tree.map(update, state["params"], mean, square)
+    return {"params": params, "mean": mean, "square": square, "step": n}, value
+
+
+params = jax.jit(init)()
+state = {
+    "params": params,
+    "mean": jax.tree.map(jnp.zeros_like, params),
+    "square": jax.tree.map(jnp.zeros_like, params),
+    "step": jnp.float32(0),
+}
+tokens = jax.random.randint(jax.random.key(1), (batch, sequence + 1), 0, vocabulary)
+step = jax.jit(step, donate_argnums=0)
+begin = time.perf_counter()
+state, value = step(state, tokens)
+losses = [float(value)]
+first = time.perf_counter() - begin
+times = []
+for _ in range(rounds):
+    begin = time.perf_counter()
+    state, value = step(state, tokens)
+    losses.append(float(value))
+    times.append(1000 * (time.perf_counter() - begin))
+begin = time.perf_counter()
+for _ in range(rounds):
+    state, value = step(state, tokens)
+value.block_until_ready()
+pipelined = 1000 * (time.perf_counter() - begin) / rounds
+stats = jax.local_devices()[0].memory_stats() or {}
+print(
+    json.dumps(
+        {
+            "median_ms": sorted(times)[rounds // 2],
+            "best_ms": min(times),
+            "pipelined_ms": pipelined,
+            "first_ms": 1000 * first,
+            "peak_bytes": stats.get("peak_bytes_in_use"),
+            "losses": losses[:8],
+        }
+    )
+)

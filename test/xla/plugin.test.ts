@@ -1,0 +1,186 @@
+import { mkdtempSync, readdirSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { OutOfMemoryError } from "../../src/engines/errors.js";
+import { loadKoffi } from "../../src/engines/koffi.js";
+import { XlaError, XlaPluginError } from "../../src/engines/xla/errors.js";
+import { createXlaEngine, flagsOf } from "../../src/engines/xla/open.js";
+import { cacheFolder, ExecutableCache } from "../../src/engines/xla/pjrt/cache.js";
+import { PjrtClient } from "../../src/engines/xla/pjrt/client.js";
+import { compileOptions } from "../../src/engines/xla/pjrt/compileOptions.js";
+import { locatePlugin } from "../../src/engines/xla/pjrt/locate.js";
+import { Plugin } from "../../src/engines/xla/pjrt/plugin.js";
+import type { DeviceBuffer, Engine } from "../../src/ir/engine.js";
+import { DisposedError } from "../../src/ir/errors.js";
+import { at, range, tensorType } from "../../src/ir/shape.js";
+import { buildProgram } from "../support/interpreting.js";
+import { buildFakePlugin } from "./fakePlugin.js";
+
+const fake = buildFakePlugin();
+const koffi = loadKoffi();
+const folder = mkdtempSync(join(tmpdir(), "shardwise-xla-"));
+
+const type = tensorType("float32", [3]);
+const single = { axes: [] };
+const both = buildProgram([type, type], (_emit, x, y) => [x, y]);
+const values = (...numbers: number[]) => Float32Array.from(numbers);
+
+describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
+  if (!fake || !koffi) return;
+  const engine: Engine = createXlaEngine({ plugin: fake.path, cache: false });
+  const upload = (numbers: readonly number[], device = 0) => engine.upload(type, values(...numbers), device);
+  const compile = (name: string, donated?: readonly boolean[]) =>
+    engine.compile(both, { mesh: single, devices: [0], name, ...(donated ? { donated } : {}) });
+  const run = (name: string): DeviceBuffer[] => {
+    const [x, executable] = [upload([1, 2, 3]), compile(name)];
+    const outputs = executable.execute([[x], [x]]).flat();
+    executable.release();
+    engine.release(x);
+    return outputs;
+  };
+
+  afterAll(async () => {
+    await engine.close();
+    expect(fake.live()).toEqual({ buffers: 0, events: 0, programs: 0, errors: 0 });
+  });
+
+  test("tells what it runs on", () => {
+    expect(engine.numDevices).toBe(2);
+    expect(engine.info?.()).toMatchObject({ engine: "xla", deviceKind: "Fake", memoryBytes: 2 ** 20 });
+  });
+
+  test("holds exactly what was uploaded and made, and gives it back", async () => {
+    const before = fake.live();
+    const [x, y] = [upload([1, 2, 3]), upload([4, 5, 6], 0)];
+    const executable = compile("pair", [true, false]);
+    const [[a] = [], [b] = []] = executable.execute([[x], [y]]);
+    if (!a || !b) throw new Error("two results");
+    expect(await engine.download(a)).toEqual(values(1, 2, 3));
+    expect(await engine.download(b)).toEqual(values(4, 5, 6));
+    // One input was donated; the other and both results are there.
+    expect(fake.live().buffers).toBe(before.buffers + 3);
+    expect(() => executable.execute([[x], [y]])).toThrow(DisposedError);
+    for (const buffer of [y, a, b]) engine.release(buffer);
+    executable.release();
+    await expect.poll(() => fake.live()).toEqual(before);
+  });
+
+  test("runs many programs in order without waiting, and never blocks the main thread", async () => {
+    const executable = compile("chain", [true, false]);
+    const other = upload([0, 0, 0]);
+    let [buffer, ticks] = [upload([7, 8, 9]), 0];
+    const timer = setInterval(() => ticks++, 1);
+    for (const _ of range(100)) {
+      const [[next] = [], [copy] = []] = executable.execute([[buffer], [other]]);
+      if (!next || !copy) throw new Error("two results");
+      engine.release(copy);
+      buffer = next;
+    }
+    expect(await engine.download(buffer)).toEqual(values(7, 8, 9));
+    clearInterval(timer);
+    expect(ticks).toBeGreaterThan(5);
+    for (const one of [buffer, other]) engine.release(one);
+    executable.release();
+  });
+
+  test("copies between devices and on one", async () => {
+    const x = upload([1, 2, 3]);
+    const copies = [0, 1].map((device) => engine.transfer(x, device));
+    engine.release(x);
+    for (const copy of copies) {
+      expect(await engine.download(copy)).toEqual(values(1, 2, 3));
+      engine.release(copy);
+    }
+  });
+
+  test("says where a program that does not compile is wrong", async () => {
+    const wrong = buildProgram([type, type], (emit, x, y) => [at(emit("add", [x, y], {}), 0), y]);
+    const executable = engine.compile(wrong, { mesh: single, devices: [0], name: "bad" });
+    const x = upload([1, 2, 3]);
+    const outputs = executable.execute([[x], [x]]).flat();
+    for (const output of outputs) {
+      const error = await engine.ready(output).catch((reason: unknown) => reason);
+      expect(error).toBeInstanceOf(XlaError);
+      expect(String(error)).toMatch(/use of value '%2' is wrong\nin %\d+:f32\[3\] = add/);
+    }
+    for (const buffer of [x, ...outputs]) engine.release(buffer);
+    executable.release();
+  });
+
+  test("reports what goes wrong at the start and at the end of a run", async () => {
+    for (const [name, kind] of [
+      ["refused", XlaError],
+      ["oom", OutOfMemoryError],
+    ] as const) {
+      for (const output of run(name)) {
+        await expect(engine.ready(output)).rejects.toThrow(kind);
+        engine.release(output);
+      }
+    }
+  });
+
+  test("refuses what the device has no room for and goes on", async () => {
+    const large = tensorType("float32", [2 ** 18 + 1]);
+    const attempt = () => engine.upload(large, new Float32Array(2 ** 18 + 1), 0);
+    expect(attempt).toThrow(OutOfMemoryError);
+    const [x] = run("after");
+    expect(await engine.download(x ?? upload([]))).toEqual(values(1, 2, 3));
+  });
+
+  test("throws where native code would crash on what was given back", () => {
+    const client = new PjrtClient(new Plugin(koffi, fake.path), {}, { flags: {}, cache: undefined });
+    const buffer = client.upload(type, values(1, 2, 3), 0);
+    client.destroy(buffer);
+    expect(() => client.destroy(buffer)).toThrow(/f32\[3\] was given back and is used again/);
+    return expect(client.download(buffer, type)).rejects.toThrow(DisposedError);
+  });
+
+  test("keeps compiled programs on disk, and compiles those anew that cannot be read", async () => {
+    const cache = new ExecutableCache(join(folder, "programs"));
+    const client = new PjrtClient(new Plugin(koffi, fake.path), {}, { flags: {}, cache });
+    const text = "module @kept {\n  func.func public @main(%0: tensor<3xf32>) -> (tensor<3xf32>) {\n";
+    const key = cache.key(text, compileOptions([0]), "0.115", "fake 1", "Fake");
+    await cache.write(key, Buffer.from("broken"));
+    (await client.compile(text, [0])).destroy();
+    expect(await cache.read(key)).toBeUndefined();
+    await cache.write(key, Buffer.from(text));
+    (await client.compile(text, [0])).destroy();
+    expect(readdirSync(cache.folder)).toEqual([key]);
+  });
+
+  test("of another version, or no plug-in at all, is refused with what to do", () => {
+    const old = buildFakePlugin(3);
+    expect(() => createXlaEngine({ plugin: old?.path ?? "" })).toThrow(/version 0\.3 of the PJRT API/);
+    const nothing = join(folder, "nothing.so");
+    writeFileSync(nothing, "no library");
+    expect(() => createXlaEngine({ plugin: nothing })).toThrow(XlaPluginError);
+  });
+});
+
+describe("finding a plug-in", () => {
+  test("follows SHARDWISE_PJRT_PLUGIN, and says what to install where there is none", () => {
+    const file = join(folder, "some.so");
+    writeFileSync(file, "");
+    expect(locatePlugin({ SHARDWISE_PJRT_PLUGIN: file })).toBe(file);
+    expect(() => locatePlugin({ SHARDWISE_PJRT_PLUGIN: "/nowhere.so" })).toThrow(/no such file: install jax/);
+    expect(() => locatePlugin({ SHARDWISE_PYTHON: "/no/python" })).toThrow(/does not run here; install jax/);
+  });
+
+  test("settings are read from text", () => {
+    expect(flagsOf("xla_a=true, xla_b=3,xla_c=text")).toEqual({ xla_a: true, xla_b: 3, xla_c: "text" });
+    expect(() => flagsOf("xla_a")).toThrow(/"xla_a" is no setting/);
+    expect(cacheFolder({ SHARDWISE_XLA_CACHE: "off" })).toBeUndefined();
+    expect(cacheFolder({ XDG_CACHE_HOME: "/c" })).toBe("/c/shardwise/xla");
+  });
+
+  test("options of a compilation are what XLA's own writer gives", () => {
+    // 17 bytes are those of one replica without an assignment: field 3 { 1: −1, 4: 1, 5: 1 }.
+    const one = [0x08, ...range(9).map(() => 0xff), 0x01, 0x20, 0x01, 0x28, 0x01];
+    const assignment = [0x4a, 0x09, 0x08, 0x01, 0x10, 0x01, 0x1a, 0x03, 0x0a, 0x01, 0x00];
+    expect([...compileOptions([0])]).toEqual([0x1a, one.length + assignment.length, ...one, ...assignment]);
+    const flag = [0x3a, 0x0b, 0x0a, 0x05, ...Buffer.from("xla_a"), 0x12, 0x02, 0x10, 0x01];
+    expect([...compileOptions([0], { xla_a: true })].slice(-flag.length)).toEqual(flag);
+    expect(() => compileOptions([])).toThrow(/whole numbers from 0/);
+  });
+});

@@ -1,0 +1,95 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+import { lowerToStableHlo } from "../../src/engines/xla/stablehlo/lower.js";
+import { AxisError } from "../../src/ir/errors.js";
+import { newLiteral } from "../../src/ir/program.js";
+import { at, tensorType } from "../../src/ir/shape.js";
+import type { EngineCase } from "../conformance/engine/cases.js";
+import { opCases } from "../conformance/engine/opCases.js";
+import { programCases } from "../conformance/engine/programCases.js";
+import { buildProgram } from "../support/interpreting.js";
+
+const file = fileURLToPath(new URL("../fixtures/stablehlo.mlir", import.meta.url));
+
+/** The texts of the first and the last case of every op and of all programs; UPDATE=1 writes them anew. */
+function texts(): string {
+  const chosen: EngineCase[] = Object.values(opCases).flatMap((cases) =>
+    cases.length > 1 ? [at(cases, 0), at(cases, cases.length - 1)] : cases,
+  );
+  return [...chosen, ...programCases]
+    .map(({ name, program, mesh }) => `// ${name}\n${lowerToStableHlo(program, { mesh }).text}`)
+    .join("\n");
+}
+
+describe("programs as StableHLO", () => {
+  test("have the texts that were run by XLA", () => {
+    const now = texts();
+    if (process.env.UPDATE === "1") writeFileSync(file, now);
+    expect(now).toBe(readFileSync(file, "utf8"));
+  });
+
+  test("exist for every case of every op, with an equation for every line in between", () => {
+    const written = new Set<string>();
+    for (const { name, program, mesh } of [...Object.values(opCases).flat(), ...programCases]) {
+      const { text, origins } = lowerToStableHlo(program, { mesh });
+      expect(text.split("\n").length - 1, name).toBe(origins.length);
+      for (const eqn of origins) if (eqn) written.add(eqn.op);
+    }
+    const identities = ["name", "stopGradient"];
+    const withCases = Object.entries(opCases).filter(([, cases]) => cases.length > 0);
+    const expected = withCases.map(([op]) => op).filter((op) => !identities.includes(op));
+    expect([...written].sort()).toEqual(expected.sort());
+  });
+
+  test("lead from a line back to the equation", () => {
+    const type = tensorType("float32", [2]);
+    const program = buildProgram([type], (emit, x) => {
+      const [y] = emit("exp", [x], {});
+      return y ? emit("mul", [y, newLiteral(2, "float32")], {}) : [];
+    });
+    const { text, origins } = lowerToStableHlo(program, { mesh: { axes: [] } });
+    const ops = text.split("\n").map((line, i) => [line.trim().split(" ")[2], origins[i]?.op]);
+    expect(ops.filter(([, op]) => op !== undefined)).toEqual([
+      ["stablehlo.exponential", "exp"],
+      ["stablehlo.constant", "mul"],
+      ["stablehlo.multiply", "mul"],
+    ]);
+  });
+
+  test("let a donated input's memory be taken by the first free result of its type", () => {
+    const [small, large] = [tensorType("float32", [2]), tensorType("float32", [3])];
+    const swap = buildProgram([small, large, small], (_emit, x, y, z) => [z, x, y]);
+    const { text } = lowerToStableHlo(swap, { mesh: { axes: [] }, donated: [true, true, false] });
+    expect(at(text.split("\n"), 1)).toBe(
+      "  func.func public @main(%0: tensor<2xf32> {tf.aliasing_output = 0 : i32}, " +
+        "%1: tensor<3xf32> {tf.aliasing_output = 2 : i32}, %2: tensor<2xf32>) -> " +
+        "(tensor<2xf32>, tensor<2xf32>, tensor<3xf32>) {",
+    );
+  });
+
+  test("refuse axes that the mesh does not have, which XLA would compile", () => {
+    const type = tensorType("float32", [2]);
+    const axes = [{ name: "x", size: 2 }];
+    const sum = buildProgram([type], (emit, x) => emit("psum", [x], { axes }));
+    for (const mesh of [{ axes: [] }, { axes: [{ name: "x", size: 4 }] }]) {
+      expect(() => lowerToStableHlo(sum, { mesh })).toThrow(AxisError);
+    }
+  });
+
+  test("write numbers so that they are read back to the bit", () => {
+    const values = [0.1, -0, 1e-7, 3e38, Number.POSITIVE_INFINITY, Number.NaN, 5];
+    const program = buildProgram([], () => values.map((value) => newLiteral(value, "float32")));
+    const { text } = lowerToStableHlo(program, { mesh: { axes: [] } });
+    const written = [...text.matchAll(/dense<(.*?)>/g)].map(([, number]) => number);
+    expect(written).toEqual([
+      "0.10000000149011612",
+      "-0.0",
+      "1.0000000116860974e-7",
+      "3.0000000054977558e+38",
+      "0x7F800000",
+      "0x7FC00000",
+      "5.0",
+    ]);
+  });
+});
