@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { OutOfMemoryError } from "../../src/engines/errors.js";
-import { loadKoffi } from "../../src/engines/koffi.js";
+import { loadKoffi } from "../../src/engines/threads/koffi.js";
 import { XlaError, XlaPluginError } from "../../src/engines/xla/errors.js";
 import { createXlaEngine, flagsOf } from "../../src/engines/xla/open.js";
 import { cacheFolder, ExecutableCache } from "../../src/engines/xla/pjrt/cache.js";

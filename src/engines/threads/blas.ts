@@ -1,8 +1,8 @@
 import { isMainThread } from "node:worker_threads";
 import type { Gemm } from "../../compiler/gemm/wasmGemm.js";
 import { ShardwiseError } from "../../ir/errors.js";
-import { type Koffi, loadKoffi } from "../koffi.js";
 import { withBetterCore } from "./blasCore.js";
+import { type Koffi, loadKoffi } from "./koffi.js";
 
 type Library = import("koffi").LibraryHandle;
 

@@ -1,5 +1,5 @@
 import { nativeAddress, releaseNativeAddress } from "./blas.js";
-import { loadKoffi } from "../koffi.js";
+import { loadKoffi } from "./koffi.js";
 
 const DONT_NEED = 4;
 

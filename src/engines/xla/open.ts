@@ -1,6 +1,6 @@
 import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
-import { loadKoffi } from "../koffi.js";
+import { loadKoffi } from "../threads/koffi.js";
 import { XlaEngine } from "./engine.js";
 import { XlaPluginError } from "./errors.js";
 import { cacheFolder, ExecutableCache } from "./pjrt/cache.js";

@@ -1,6 +1,6 @@
 import { endianness } from "node:os";
 import { InternalError } from "../../../ir/errors.js";
-import { type Koffi, loadKoffi } from "../../koffi.js";
+import { type Koffi, loadKoffi } from "../koffi.js";
 
 /** A function of machine code; arguments are addresses and other whole numbers. */
 export type NativeFunction = (...args: number[]) => void;
