@@ -4,8 +4,8 @@ import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { toType } from "./operands.js";
-import { atLeastRank, atleast3d, expandDims, ravel } from "./shaping.js";
+import { asTensor, toType } from "./operands.js";
+import { atLeastRank, atleast3d, expandDims, ravel, squeeze } from "./shaping.js";
 
 /** Tensors brought to one data type. */
 function promoted(xs: readonly TensorLike[], caller: string): Tensor[] {
@@ -140,4 +140,38 @@ function evenBounds(n: number, parts: number, dim: number, caller: string, equal
 function cuts(n: number, positions: readonly number[]): number[] {
   const inside = positions.map((p) => Math.min(Math.max(p < 0 ? p + n : p, 0), n));
   return [0, ...inside, n];
+}
+
+/** The parts of a tensor along a dim, without that dim. */
+export function unstack(x: TensorLike, dim = 0): Tensor[] {
+  const tensor = asTensor(x, "unstack");
+  const d = normalizeDim(dim, tensor.ndim, "unstack");
+  return range(at(tensor.shape, d)).map((i) => squeeze(ops.sliceDim(tensor, d, i, i + 1), d));
+}
+
+/** Blocks of a tensor as nested lists: those of the innermost lists are joined along the last dim. */
+export type Blocks = TensorLike | readonly Blocks[];
+
+/** Joins nested lists of blocks, innermost lists along the last dim, lists around them along the dim before. */
+export function block(blocks: Blocks): Tensor {
+  const depth = depthOf(blocks);
+  return joinBlocks(blocks, depth, depth);
+}
+
+function isList(blocks: Blocks): blocks is readonly Blocks[] {
+  return Array.isArray(blocks);
+}
+
+function depthOf(blocks: Blocks): number {
+  return isList(blocks) ? 1 + Math.max(0, ...blocks.map(depthOf)) : 0;
+}
+
+function joinBlocks(blocks: Blocks, depth: number, rank: number): Tensor {
+  if (!isList(blocks)) return atLeastRank(asTensor(blocks, "block"), rank);
+  const parts = blocks.map((part) => joinBlocks(part, depth - 1, rank));
+  const dims = Math.max(0, ...parts.map((part) => part.ndim));
+  return concatenate(
+    parts.map((part) => atLeastRank(part, dims)),
+    dims - depth,
+  );
 }

@@ -6,11 +6,25 @@ import { runningReduce } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { divide, multiply, subtract } from "./arithmetic.js";
-import { isnan } from "./elementwise.js";
-import { notEqual, where } from "./logic.js";
+import { add, divide, maximum, minimum, multiply, subtract } from "./arithmetic.js";
+import { matmul } from "./contraction.js";
+import { diagonal } from "./diagonals.js";
+import { floor, isnan, sqrt, square } from "./elementwise.js";
+import { lessEqual, notEqual, where } from "./logic.js";
 import { asFloat, asTensor, cast, type Dims, dtypeOf, expandTo, numberType } from "./operands.js";
-import { all, type KeepdimsOptions, max, mean, min, restoreDims, sum } from "./reductions.js";
+import {
+  all,
+  argmax,
+  argmin,
+  type KeepdimsOptions,
+  max,
+  mean,
+  min,
+  prod,
+  restoreDims,
+  sum,
+} from "./reductions.js";
+import { takeAlongAxis } from "./take.js";
 
 /** Options of {@link cumsum} and {@link cumprod}. */
 export interface RunningOptions {
@@ -149,4 +163,114 @@ function withoutNan(
   if (!isFloat(x.dtype)) return reduce(x, dim, options);
   const nan = isnan(x);
   return where(all(nan, dim, options), Number.NaN, reduce(where(nan, filler, x), dim, options));
+}
+
+/** The product of the elements that are not NaN. */
+export function nanprod(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return prod(where(isnan(x), 1, x), dim, options);
+}
+
+/** Options of {@link nanvar} and {@link nanstd}. */
+export interface NanVarianceOptions extends KeepdimsOptions {
+  /** What is taken from the number of elements in the divisor; 0 by default. */
+  readonly ddof?: number | undefined;
+}
+
+/** The variance of the elements that are not NaN. */
+export function nanvar(value: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
+  const { ddof = 0, keepdims } = options;
+  const x = asFloat(value, "nanvar");
+  const there = ops.not(isnan(x));
+  const centre = nanmean(x, dim, { keepdims: true });
+  const squares = where(there, square(subtract(x, centre)), 0);
+  const left = subtract(sum(there, dim, { keepdims }), ddof);
+  return where(lessEqual(left, 0), Number.NaN, divide(sum(squares, dim, { keepdims }), maximum(left, 1)));
+}
+
+/** The standard deviation of the elements that are not NaN. */
+export function nanstd(x: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
+  return sqrt(nanvar(x, dim, options));
+}
+
+/** The index of the largest element that is not NaN. */
+export function nanargmax(value: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
+  const x = asTensor(value, "nanargmax");
+  return argmax(where(isnan(x), Number.NEGATIVE_INFINITY, x), dim, options);
+}
+
+/** The index of the smallest element that is not NaN. */
+export function nanargmin(value: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
+  const x = asTensor(value, "nanargmin");
+  return argmin(where(isnan(x), Number.POSITIVE_INFINITY, x), dim, options);
+}
+
+/** {@link quantile} of the elements that are not NaN. */
+export function nanquantile(value: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  if (!(q >= 0 && q <= 1)) throw new ValueError(`[nanquantile] q = ${q} must lie between 0 and 1`);
+  const x = asFloat(value, "nanquantile");
+  const dims = normalizeDims(dim, x.ndim, "nanquantile");
+  const kept = range(x.ndim).filter((d) => !dims.includes(d));
+  const shape = kept.map((d) => at(x.shape, d));
+  const n = sizeOf(dims.map((d) => at(x.shape, d)));
+  if (n === 0)
+    throw new ShapeError(`[nanquantile] ${formatType(x.type)} has no elements along dims [${dims}]`);
+  const flat = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, n]);
+  // NaN is sorted to the end, so that the first elements are those that count.
+  const sorted = at(ops.sort([flat], shape.length), 0);
+  const count = sum(cast(ops.not(isnan(flat)), x.dtype), -1, { keepdims: true });
+  const position = multiply(maximum(subtract(count, 1), 0), q);
+  const low = floor(position);
+  const element = (place: Tensor) => takeAlongAxis(sorted, cast(place, "int32"), -1, { mode: "clip" });
+  const share = subtract(position, low);
+  const [below, above] = [element(low), element(minimum(add(low, 1), maximum(subtract(count, 1), 0)))];
+  const result = add(multiply(below, subtract(1, share)), multiply(above, share));
+  return restoreDims(ops.reshape(result, shape), x, dims, options.keepdims);
+}
+
+/** {@link nanquantile} with q in percent. */
+export function nanpercentile(x: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return nanquantile(x, q / 100, dim, options);
+}
+
+/** The middle of the sorted elements that are not NaN. */
+export function nanmedian(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return nanquantile(x, 0.5, dim, options);
+}
+
+/** Running sums in which NaN counts as 0. */
+export function nancumsum(x: TensorLike, dim?: number | null, options: RunningOptions = {}): Tensor {
+  return cumsum(where(isnan(x), 0, x), dim, options);
+}
+
+/** Running products in which NaN counts as 1. */
+export function nancumprod(x: TensorLike, dim?: number | null, options: RunningOptions = {}): Tensor {
+  return cumprod(where(isnan(x), 1, x), dim, options);
+}
+
+/** Options of {@link cov}. */
+export interface CovOptions {
+  /** Whether variables are rows (true, by default) or columns. */
+  readonly rowvar?: boolean;
+  /** What is taken from the number of observations in the divisor; 1 by default. */
+  readonly ddof?: number;
+}
+
+/** The covariances of variables, each with its observations along a row. */
+export function cov(value: TensorLike, { rowvar = true, ddof = 1 }: CovOptions = {}): Tensor {
+  const x = asFloat(value, "cov");
+  if (x.ndim > 2) throw new ShapeError(`[cov] takes a vector or a matrix, got ${formatType(x.type)}`);
+  const rows = x.ndim < 2 ? ops.reshape(x, [1, x.size]) : rowvar ? x : ops.transpose(x, [1, 0]);
+  const centred = subtract(rows, mean(rows, 1, { keepdims: true }));
+  const product = matmul(centred, ops.transpose(centred, [1, 0]));
+  const result = divide(product, at(rows.shape, 1) - ddof);
+  return x.ndim < 2 ? ops.reshape(result, []) : result;
+}
+
+/** The correlations of variables, each with its observations along a row. */
+export function corrcoef(value: TensorLike, { rowvar = true }: Pick<CovOptions, "rowvar"> = {}): Tensor {
+  const c = cov(value, { rowvar });
+  if (c.ndim === 0) return divide(c, c);
+  const deviations = sqrt(diagonal(c));
+  const scaled = divide(divide(c, ops.reshape(deviations, [deviations.size, 1])), deviations);
+  return minimum(maximum(scaled, -1), 1);
 }

@@ -5,23 +5,31 @@ import * as np from "./index.js";
 
 /** The names of `np`. */
 const npNames = `
-  IndexUpdate Slice abs absolute acos acosh add all allclose any append arange arccos arccosh arcsin
-  arcsinh arctan arctan2 arctanh argmax argmin argsort array arrayEqual arraySplit asarray asin asinh
-  astype atan atan2 atanh atleast1d atleast2d atleast3d average bfloat16 bincount bitwiseAnd bitwiseNot
-  bitwiseOr bitwiseXor bool broadcastArrays broadcastShapes broadcastTo cbrt ceil clip columnStack
-  concatenate copysign cos cosh countNonzero cross cumprod cumsum deg2rad degrees diag diagflat diagonal
-  diff digitize divide divmod dot dstack e einsum equal exp exp2 expandDims expm1 eye fabs finfo fix flip
-  fliplr flipud float16 float32 float64 floatPower floor floorDivide fmax fmin fmod full fullLike
-  geomspace greater greaterEqual heaviside hsplit hstack hypot identity iinfo index indices inf inner
-  int32 invert isclose isfinite isinf isnan isneginf isposinf kron leftShift less lessEqual linalg
-  linspace log log10 log1p log2 logaddexp logaddexp2 logicalAnd logicalNot logicalOr logicalXor logspace
-  logsumexp matmul matrixTranspose max maximum mean median meshgrid min minimum mod moveaxis multiply nan
-  nanToNum nanmax nanmean nanmin nansum negative newaxis notEqual ones onesLike outer pad percentile pi
-  positive pow power prod promoteTypes ptp quantile rad2deg radians ravel reciprocal remainder repeat
-  reshape resultType rightShift rint roll rot90 round s searchsorted select sign signbit sin sinc sinh
-  sort split sqrt square squeeze stack std subtract sum swapaxes take takeAlongAxis tan tanh tensordot
-  tile trace transpose tri tril triu trueDivide trunc uint32 var vdot vecdot vsplit vstack where zeros
-  zerosLike
+  IndexUpdate Slice abs absolute acos acosh add all allclose amax amin any append applyAlongAxis
+  arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argpartition argsort
+  argwhere around array arrayEqual arraySplit asarray asin asinh astype atan atan2 atanh atleast1d
+  atleast2d atleast3d average bfloat16 bincount bitwiseAnd bitwiseInvert bitwiseLeftShift bitwiseNot
+  bitwiseOr bitwiseRightShift bitwiseXor blackman block bool broadcastArrays broadcastShapes
+  broadcastTo cbrt ceil choose clip columnStack concat concatenate convolve copy copysign corrcoef
+  correlate cos cosh countNonzero cov cross cumprod cumsum cumulativeProd cumulativeSum deg2rad
+  degrees diag diagIndices diagflat diagonal diff digitize divide divmod dot dstack e ediff1d einsum
+  empty emptyLike equal exp exp2 expandDims expm1 eye fabs fillDiagonal finfo fix flatnonzero flip
+  fliplr flipud float16 float32 float64 floatPower floor floorDivide fmax fmin fmod fromfunction full
+  fullLike gcd geomspace gradient greater greaterEqual hamming hanning heaviside histogram
+  histogramBinEdges hsplit hstack hypot identity iinfo index indices inf inner int32 interp
+  intersect1d invert isclose isfinite isin isinf isnan isneginf isposinf ix kron lcm ldexp leftShift
+  less lessEqual lexsort linalg linspace log log10 log1p log2 logaddexp logaddexp2 logicalAnd
+  logicalNot logicalOr logicalXor logspace logsumexp matmul matrixTranspose matvec max maximum mean
+  median meshgrid min minimum mod modf moveaxis multiply nan nanToNum nanargmax nanargmin nancumprod
+  nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
+  negative newaxis nonzero notEqual ones onesLike outer pad partition percentile permuteDims pi
+  piecewise polyadd polyder polyint polymul polysub polyval positive pow power prod promoteTypes ptp
+  putAlongAxis quantile rad2deg radians ravel ravelMultiIndex reciprocal remainder repeat reshape
+  resultType rightShift rint roll rot90 round s searchsorted select setdiff1d sign signbit sin sinc
+  sinh sort split sqrt square squeeze stack std subtract sum swapaxes take takeAlongAxis tan tanh
+  tensordot tile trace transpose trapezoid tri tril trilIndices triu triuIndices trueDivide trunc
+  uint32 union1d unique uniqueAll unravelIndex unstack unwrap vander var vdot vecdot vecmat vectorize
+  vsplit vstack where zeros zerosLike
 `;
 
 /** The names of `lax`. */

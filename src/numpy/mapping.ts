@@ -1,0 +1,175 @@
+/** Functions applied along dims, by conditions and by indices. */
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import { sort as sortAll } from "../lax/sorting.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { vmap } from "../transforms/vmap.js";
+import { whileLoop } from "../transforms/whileLoop.js";
+import { abs } from "./elementwise.js";
+import { select, where } from "./logic.js";
+import { asTensor, broadcastShape, pair, requireBits } from "./operands.js";
+import { moveaxis, reshape } from "./shaping.js";
+import { argsort, sort } from "./sorting.js";
+
+/** Applies a function of vectors to every vector along a dim. */
+export function applyAlongAxis(fn: (vector: Tensor) => Tensor, dim: number, value: TensorLike): Tensor {
+  const x = asTensor(value, "applyAlongAxis");
+  const d = normalizeDim(dim, x.ndim, "applyAlongAxis");
+  const last = moveaxis(x, d, -1);
+  const outer = last.shape.slice(0, -1);
+  const rows = reshape(last, [-1, at(last.shape, last.ndim - 1)]);
+  const mapped = vmap(fn)(rows);
+  const inner = mapped.shape.slice(1);
+  const result = reshape(mapped, [...outer, ...inner]);
+  // What the function made of a vector stands where the vector stood.
+  const from = inner.map((_, i) => outer.length + i);
+  return moveaxis(
+    result,
+    from,
+    inner.map((_, i) => d + i),
+  );
+}
+
+/** A function of scalars as one of tensors that broadcast. */
+export function vectorize(fn: (...scalars: Tensor[]) => Tensor): (...tensors: TensorLike[]) => Tensor {
+  return (...values) => {
+    const tensors = values.map((value) => asTensor(value, "vectorize"));
+    const shape = broadcastShape(
+      tensors.map((x) => x.shape),
+      "vectorize",
+    );
+    const flat = tensors.map((x) => {
+      const dims = range(x.ndim).map((d) => d + shape.length - x.ndim);
+      return reshape(ops.broadcastInDim(x, shape, dims), [-1]);
+    });
+    return reshape(vmap((...scalars: Tensor[]) => fn(...scalars))(...flat), shape);
+  };
+}
+
+/** Takes each element from the function of the last condition that holds, as NumPy's `piecewise`. */
+export function piecewise(
+  value: TensorLike,
+  conditions: readonly TensorLike[],
+  functions: readonly (TensorLike | ((x: Tensor) => Tensor))[],
+): Tensor {
+  const x = asTensor(value, "piecewise");
+  const extra = functions.length - conditions.length;
+  if (extra !== 0 && extra !== 1) {
+    throw new ValueError(
+      `[piecewise] ${conditions.length} conditions take ${conditions.length} functions, or one more for the rest, got ${functions.length}`,
+    );
+  }
+  const results = functions.map((fn) => (typeof fn === "function" ? fn(x) : fn));
+  const rest = extra === 1 ? (results[conditions.length] ?? 0) : 0;
+  return select([...conditions].reverse(), results.slice(0, conditions.length).reverse(), rest);
+}
+
+/** The element of the choice whose number stands at each place. */
+export function choose(indices: TensorLike, choices: readonly TensorLike[]): Tensor {
+  const places = asTensor(indices, "choose");
+  return select(
+    choices.map((_, i) => ops.compare("eq", places, i)),
+    choices,
+    choices.at(-1) ?? 0,
+  );
+}
+
+/** A tensor sorted so far that the k-th element along a dim stands at its place. */
+export function partition(x: TensorLike, k: number, dim = -1): Tensor {
+  checkPlace(asTensor(x, "partition"), k, dim, "partition");
+  return sort(x, dim);
+}
+
+/** The indices that {@link partition} would take. */
+export function argpartition(x: TensorLike, k: number, dim = -1): Tensor {
+  checkPlace(asTensor(x, "argpartition"), k, dim, "argpartition");
+  return argsort(x, dim);
+}
+
+function checkPlace(x: Tensor, k: number, dim: number, caller: string): void {
+  const n = at(x.shape, normalizeDim(dim, x.ndim, caller));
+  if (Number.isInteger(k) && k >= -n && k < n) return;
+  throw new ValueError(`[${caller}] place ${k} is out of range for a dim of ${n} elements`);
+}
+
+/** The indices that sort by several keys along the last dim, the last key first. */
+export function lexsort(keys: readonly TensorLike[]): Tensor {
+  const tensors = keys.map((key) => asTensor(key, "lexsort")).reverse();
+  const [first] = tensors;
+  if (!first || first.ndim === 0 || tensors.some((key) => key.shape.join() !== first.shape.join())) {
+    throw new ShapeError("[lexsort] takes keys of one shape with at least one dim");
+  }
+  const places = ops.iota("int32", first.shape, first.ndim - 1);
+  return at(sortAll([...tensors, places], -1, tensors.length), tensors.length);
+}
+
+/** The tensor with values at the places along a dim that indices of the same rank name. */
+export function putAlongAxis(
+  value: TensorLike,
+  indices: TensorLike,
+  values: TensorLike,
+  dim: number,
+): Tensor {
+  const x = asTensor(value, "putAlongAxis");
+  const d = normalizeDim(dim, x.ndim, "putAlongAxis");
+  const places = asTensor(indices, "putAlongAxis");
+  if (places.ndim !== x.ndim) {
+    throw new ShapeError(
+      `[putAlongAxis] indices ${formatType(places.type)} need as many dims as ${formatType(x.type)}`,
+    );
+  }
+  const grid = places.shape.map((_, i) => (i === d ? places : ops.iota("int32", places.shape, i)));
+  return x.at(...grid).set(values);
+}
+
+/** The greatest common divisor of whole numbers. */
+export function gcd(x: TensorLike, y: TensorLike): Tensor {
+  const [a, b] = pair(x, y, "gcd");
+  requireBits(a, "gcd");
+  const [larger] = whileLoop<readonly [Tensor, Tensor]>(
+    ([, rest]) => ops.reduceMax(ops.compare("ne", rest, 0), range(rest.ndim)),
+    ([whole, rest]) => {
+      const done = ops.compare("eq", rest, 0);
+      const next = ops.rem(whole, where(done, 1, rest));
+      return [where(done, whole, rest), where(done, rest, next)];
+    },
+    [abs(a), abs(b)],
+  );
+  return larger;
+}
+
+/** The least common multiple of whole numbers. */
+export function lcm(x: TensorLike, y: TensorLike): Tensor {
+  const [a, b] = pair(x, y, "lcm");
+  const divisor = gcd(a, b);
+  const none = ops.compare("eq", divisor, 0);
+  return where(none, 0, abs(ops.mul(a, ops.div(b, where(none, 1, divisor)))));
+}
+
+/** The whole part and the rest of floats, both with their sign. */
+export function modf(value: TensorLike): [fraction: Tensor, whole: Tensor] {
+  const x = asTensor(value, "modf");
+  const whole = where(ops.compare("lt", x, 0), ops.ceil(x), ops.floor(x));
+  const rest = where(ops.finite(x), ops.sub(x, whole), 0);
+  return [where(ops.compare("ne", x, x), x, rest), whole];
+}
+
+/** x · 2^exponent. */
+export function ldexp(x: TensorLike, exponent: TensorLike): Tensor {
+  const [a, b] = pair(x, exponent, "ldexp", (dtype) => (dtype === "float64" ? dtype : "float32"));
+  return ops.mul(a, ops.pow(ops.broadcastInDim(ops.full([], 2, a.dtype), b.shape, []), b));
+}
+
+/** Products of matrices with vectors in the last dims. */
+export function matvec(x: TensorLike, y: TensorLike): Tensor {
+  const [a, b] = [asTensor(x, "matvec"), asTensor(y, "matvec")];
+  return a.matmul(b.expandDims(-1)).squeeze(-1);
+}
+
+/** Products of vectors with matrices in the last dims. */
+export function vecmat(x: TensorLike, y: TensorLike): Tensor {
+  const [a, b] = [asTensor(x, "vecmat"), asTensor(y, "vecmat")];
+  return a.expandDims(-2).matmul(b).squeeze(-2);
+}

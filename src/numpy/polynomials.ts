@@ -1,0 +1,90 @@
+/** Polynomials as vectors of coefficients, the highest power first. */
+import { ValueError } from "../ir/errors.js";
+import { range } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { add, divide, multiply } from "./arithmetic.js";
+import { array } from "./creation.js";
+import { negative } from "./elementwise.js";
+import { concatenate, stack } from "./joining.js";
+import { asFloat, asTensor, like } from "./operands.js";
+import { convolve } from "./signals.js";
+
+/** The value of a polynomial, by Horner's rule. */
+export function polyval(coefficients: TensorLike, x: TensorLike): Tensor {
+  const p = vector(coefficients, "polyval");
+  const at = asTensor(x, "polyval");
+  const each = range(p.size).map((i) => ops.reshape(ops.sliceDim(p, 0, i, i + 1), []));
+  return each.reduce((sum, c) => add(multiply(sum, at), c), multiply(at, 0));
+}
+
+function vector(value: TensorLike, caller: string): Tensor {
+  const x = asTensor(value, caller);
+  return ops.reshape(x, [x.size]);
+}
+
+/** The sum of two polynomials. */
+export function polyadd(x: TensorLike, y: TensorLike): Tensor {
+  const [a, b] = [vector(x, "polyadd"), vector(y, "polyadd")];
+  const length = Math.max(a.size, b.size);
+  const grown = (p: Tensor) => concatenate([ops.full([length - p.size], 0, p.dtype), p]);
+  return add(grown(a), grown(b));
+}
+
+/** The difference of two polynomials. */
+export function polysub(x: TensorLike, y: TensorLike): Tensor {
+  return polyadd(x, negative(y));
+}
+
+/** The product of two polynomials. */
+export function polymul(x: TensorLike, y: TensorLike): Tensor {
+  return convolve(vector(x, "polymul"), vector(y, "polymul"));
+}
+
+/** The derivative of a polynomial, taken `m` times. */
+export function polyder(coefficients: TensorLike, m = 1): Tensor {
+  let p = asFloat(vector(coefficients, "polyder"), "polyder");
+  for (let i = 0; i < checkTimes(m, "polyder") && p.size > 0; i++) {
+    const powers = range(p.size - 1).map((k) => p.size - 1 - k);
+    p = multiply(ops.sliceDim(p, 0, 0, p.size - 1), array(powers, "float32"));
+  }
+  return p;
+}
+
+/** The integral of a polynomial, taken `m` times, that is zero at zero. */
+export function polyint(coefficients: TensorLike, m = 1): Tensor {
+  let p = asFloat(vector(coefficients, "polyint"), "polyint");
+  for (let i = 0; i < checkTimes(m, "polyint"); i++) {
+    const powers = range(p.size).map((k) => p.size - k);
+    p = concatenate([divide(p, array(powers, "float32")), ops.full([1], 0, p.dtype)]);
+  }
+  return p;
+}
+
+function checkTimes(m: number, caller: string): number {
+  if (Number.isInteger(m) && m >= 0) return m;
+  throw new ValueError(`[${caller}] m must be a whole number from 0, got ${m}`);
+}
+
+/** Options of {@link vander}. */
+export interface VanderOptions {
+  /** The number of columns; that of the elements by default. */
+  readonly n?: number;
+  /** Whether powers rise from left to right. */
+  readonly increasing?: boolean;
+}
+
+/** The matrix whose columns are the powers of a vector, the highest first. */
+export function vander(value: TensorLike, { n, increasing = false }: VanderOptions = {}): Tensor {
+  const x = vector(value, "vander");
+  const columns = checkTimes(n ?? x.size, "vander");
+  let power = ops.broadcastInDim(like(x, 1), x.shape, []);
+  const powers = range(columns).map(() => {
+    const now = power;
+    power = multiply(power, x);
+    return now;
+  });
+  if (columns === 0) return ops.full([x.size, 0], 0, x.dtype);
+  return stack(increasing ? powers : powers.reverse(), 1);
+}

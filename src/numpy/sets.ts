@@ -1,0 +1,189 @@
+/**
+ * Positions and values whose number depends on the data. A traced program has fixed shapes, so these take the
+ * `size` of their results; what is missing is filled up, what is too much is cut off.
+ */
+import { ValueError } from "../ir/errors.js";
+import { at, range } from "../ir/shape.js";
+import { sortWithIndices } from "../lax/sorting.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { add, multiply } from "./arithmetic.js";
+import { concatenate, stack } from "./joining.js";
+import { toBool, where } from "./logic.js";
+import { asTensor, cast, pair, toType } from "./operands.js";
+import { searchsorted, sort } from "./sorting.js";
+import { cumsum } from "./statistics.js";
+import { take } from "./take.js";
+
+/** How many results are wanted, and what stands for those that there are not. */
+export interface SizedOptions {
+  /** The number of results. */
+  readonly size: number;
+  /** What the results are filled up with. */
+  readonly fillValue?: TensorLike | undefined;
+}
+
+function checkSize({ size }: SizedOptions, caller: string): number {
+  if (Number.isInteger(size) && size >= 0) return size;
+  throw new ValueError(
+    `[${caller}] how many results there are depends on the data, but shapes are fixed: pass { size } as a whole number from 0, got ${String(size)}`,
+  );
+}
+
+/** The positions of the elements that are not zero in the flattened tensor, as int32; filled up with 0. */
+export function flatnonzero(value: TensorLike, options: SizedOptions): Tensor {
+  const size = checkSize(options, "flatnonzero");
+  const x = toBool(value, "flatnonzero");
+  const flat = ops.reshape(x, [x.size]);
+  if (x.size === 0) return toFill(options, size);
+  const counts = cumsum(cast(flat, "int32"));
+  // The i-th result is the first place at which i + 1 elements have been counted.
+  const places = searchsorted(counts, ops.iota("int32", [size], 0).add(1));
+  const found = ops.compare("lt", places, x.size);
+  return where(found, places, toFill(options, size));
+}
+
+function toFill({ fillValue = 0 }: SizedOptions, size: number): Tensor {
+  const fill = toType(fillValue, "int32", "fillValue");
+  return fill.ndim === 0 ? ops.broadcastInDim(fill, [size], []) : fill;
+}
+
+/** The positions of the elements that are not zero, a tensor of indices for each dim. */
+export function nonzero(value: TensorLike, options: SizedOptions): Tensor[] {
+  const x = asTensor(value, "nonzero");
+  const size = checkSize(options, "nonzero");
+  const flat = flatnonzero(x, { size, fillValue: x.size });
+  const found = ops.compare("lt", flat, x.size);
+  return unravelIndex(flat, x.shape).map((index) => where(found, index, toFill(options, size)));
+}
+
+/** The positions of the elements that are not zero, one row each. */
+export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
+  const x = asTensor(value, "argwhere");
+  if (x.ndim === 0) return ops.full([checkSize(options, "argwhere"), 0], 0, "int32");
+  return stack(nonzero(x, options), -1);
+}
+
+/** Positions in a flattened tensor as an index for each dim of its shape; what is outside is clamped. */
+export function unravelIndex(indices: TensorLike, shape: readonly number[]): Tensor[] {
+  const flat = toType(indices, "int32", "unravelIndex");
+  const total = shape.reduce((a, b) => a * b, 1);
+  let rest = ops.max(ops.min(flat, Math.max(total - 1, 0)), 0);
+  const result: Tensor[] = [];
+  for (const d of range(shape.length).reverse()) {
+    const n = Math.max(at(shape, d), 1);
+    result.unshift(ops.rem(rest, n));
+    rest = ops.div(rest, n);
+  }
+  return result;
+}
+
+/** Positions in a flattened tensor, given an index for each dim of its shape; what is outside is clamped. */
+export function ravelMultiIndex(indices: readonly TensorLike[], shape: readonly number[]): Tensor {
+  if (indices.length !== shape.length) {
+    throw new ValueError(
+      `[ravelMultiIndex] ${indices.length} indices for a shape of ${shape.length} dims [${shape.join(", ")}]`,
+    );
+  }
+  const inside = indices.map((index, d) =>
+    ops.max(ops.min(toType(index, "int32", "ravelMultiIndex"), at(shape, d) - 1), 0),
+  );
+  const flat = inside.reduce((before, index, d) => add(multiply(before, at(shape, d)), index));
+  return flat;
+}
+
+/** What {@link unique} finds. */
+export interface UniqueResult {
+  /** The different elements, sorted. */
+  readonly values: Tensor;
+  /** Where each first occurs in the flattened tensor. */
+  readonly indices: Tensor;
+  /** Which of the values each element is, in the shape of the tensor. */
+  readonly inverse: Tensor;
+  /** How often each occurs; 0 for what is filled up. */
+  readonly counts: Tensor;
+}
+
+/** The different elements of a tensor with their places and numbers; filled up with the smallest element. */
+export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResult {
+  const size = checkSize(options, "unique");
+  const x = asTensor(value, "unique");
+  const n = x.size;
+  if (n === 0) throw new ValueError("[unique] the tensor has no elements to choose from");
+  const [sorted, order] = sortWithIndices(ops.reshape(x, [n]), 0, false);
+  const later = ops.sliceDim(sorted, 0, 1, n);
+  const earlier = ops.sliceDim(sorted, 0, 0, n - 1);
+  // NaN counts as equal to NaN, as everywhere in NumPy's sets.
+  const differs = ops.and(
+    ops.compare("ne", later, earlier),
+    ops.not(ops.and(ops.compare("ne", later, later), ops.compare("ne", earlier, earlier))),
+  );
+  const isFirst = concatenate([ops.full([1], 1, "bool"), differs]);
+  const rank = cumsum(cast(isFirst, "int32")).sub(1);
+  const starts = flatnonzero(isFirst, { size, fillValue: n });
+  const found = ops.compare("lt", starts, n);
+  const fill = options.fillValue === undefined ? ops.sliceDim(sorted, 0, 0, 1) : options.fillValue;
+  const ends = concatenate([ops.sliceDim(starts, 0, Math.min(1, size), size), ops.full([1], n, "int32")]);
+  const counts = where(found, ops.sliceDim(ends, 0, 0, size).sub(starts), 0);
+  const inverse = ops.scatter(ops.full([n], 0, "int32"), order, rank, {
+    dim: 0,
+    batchDims: 0,
+    combine: "set",
+  });
+  return {
+    values: where(found, take(sorted, starts, 0, { mode: "clip" }), toType(fill, x.dtype, "unique")),
+    indices: where(found, take(order, starts, 0, { mode: "clip" }), ops.sliceDim(order, 0, 0, 1)),
+    inverse: ops.reshape(inverse, x.shape),
+    counts,
+  };
+}
+
+/** The different elements of a tensor, sorted; filled up with the smallest. */
+export function unique(value: TensorLike, options: SizedOptions): Tensor {
+  return uniqueAll(value, options).values;
+}
+
+/** Options of {@link isin}. */
+export interface IsinOptions {
+  /** Says which elements are not among the others. */
+  readonly invert?: boolean;
+}
+
+/** Which elements of a tensor are among those of another. */
+export function isin(value: TensorLike, others: TensorLike, { invert = false }: IsinOptions = {}): Tensor {
+  const [x, y] = [asTensor(value, "isin"), asTensor(others, "isin")];
+  const sorted = sort(ops.reshape(y, [y.size]));
+  if (y.size === 0) return ops.full(x.shape, invert ? 1 : 0, "bool");
+  const place = searchsorted(sorted, x);
+  const [found, wanted] = pair(take(sorted, place, 0, { mode: "clip" }), x, "isin");
+  const among = ops.compare("eq", found, wanted);
+  return invert ? ops.not(among) : among;
+}
+
+/** The elements that are in one tensor or the other, each once, sorted. */
+export function union1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
+  return unique(concatenate([x, y], null), options);
+}
+
+/** The elements of the first tensor that are in the second, each once, sorted; filled up with the smallest. */
+export function intersect1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
+  return uniqueWhere(x, (values) => isin(values, y), options);
+}
+
+/** The elements of the first tensor that are not in the second, each once, sorted. */
+export function setdiff1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
+  return uniqueWhere(x, (values) => isin(values, y, { invert: true }), options);
+}
+
+function uniqueWhere(value: TensorLike, chosen: (values: Tensor) => Tensor, options: SizedOptions): Tensor {
+  const x = asTensor(value, "sets");
+  const size = checkSize(options, "sets");
+  const { values, counts } = uniqueAll(x, { size: x.size });
+  const keep = ops.and(chosen(values), ops.compare("gt", counts, 0));
+  const places = flatnonzero(keep, { size, fillValue: x.size });
+  const found = ops.compare("lt", places, x.size);
+  const kept = take(values, places, 0, { mode: "clip" });
+  const fill = options.fillValue ?? ops.sliceDim(kept, 0, 0, Math.min(1, size));
+  return where(found, kept, toType(fill, x.dtype, "sets"));
+}

@@ -1,0 +1,241 @@
+/** Functions of neighbouring elements: filters, interpolation, slopes and areas. */
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { add, clip, divide, mod, multiply, subtract } from "./arithmetic.js";
+import { matmul } from "./contraction.js";
+import { array } from "./creation.js";
+import { abs } from "./elementwise.js";
+import { concatenate } from "./joining.js";
+import { equal, greater, greaterEqual, less, logicalAnd, where } from "./logic.js";
+import { asFloat, asTensor, pair } from "./operands.js";
+import { pad } from "./pad.js";
+import { sum } from "./reductions.js";
+import { flip } from "./shaping.js";
+import { searchsorted } from "./sorting.js";
+import { cumsum, diff } from "./statistics.js";
+import { take } from "./take.js";
+
+/** How much of a filtered vector is wanted: every overlap, as many as the longer one has, or only whole ones. */
+export type ConvolveMode = "full" | "same" | "valid";
+
+function requireVector(x: Tensor, caller: string): Tensor {
+  if (x.ndim === 1 && x.size > 0) return x;
+  throw new ShapeError(`[${caller}] takes vectors with elements, got ${formatType(x.type)}`);
+}
+
+/** The discrete convolution of two vectors. */
+export function convolve(x: TensorLike, y: TensorLike, mode: ConvolveMode = "full"): Tensor {
+  const a = requireVector(asTensor(x, "convolve"), "convolve");
+  const b = requireVector(asTensor(y, "convolve"), "convolve");
+  const [signal, filter] = a.size >= b.size ? [a, b] : [b, a];
+  return slide(signal, flip(filter), mode, "convolve");
+}
+
+/** The cross-correlation of two vectors: the second slides along the first. */
+export function correlate(x: TensorLike, y: TensorLike, mode: ConvolveMode = "valid"): Tensor {
+  const a = requireVector(asTensor(x, "correlate"), "correlate");
+  const b = requireVector(asTensor(y, "correlate"), "correlate");
+  // A longer second vector slides the other way round.
+  return a.size >= b.size ? slide(a, b, mode, "correlate") : flip(slide(b, a, mode, "correlate"));
+}
+
+/** The products of a filter with every window of a signal that is at least as long. */
+function slide(signal: Tensor, filter: Tensor, mode: ConvolveMode, caller: string): Tensor {
+  const [n, m] = [signal.size, filter.size];
+  const around: Readonly<Record<ConvolveMode, readonly [number, number]>> = {
+    full: [m - 1, m - 1],
+    same: [Math.floor(m / 2), m - 1 - Math.floor(m / 2)],
+    valid: [0, 0],
+  };
+  const widths = around[mode];
+  if (!widths)
+    throw new ValueError(`[${caller}] unknown mode "${String(mode)}": use "full", "same" or "valid"`);
+  const padded = pad(signal, [[widths[0], widths[1]]]);
+  const length = n + widths[0] + widths[1] - m + 1;
+  const starts = ops.iota("int32", [length, m], 0);
+  const windows = take(padded, ops.add(starts, ops.iota("int32", [length, m], 1)), 0, { mode: "clip" });
+  const [left, right] = [windows, filter];
+  return matmul(left, right);
+}
+
+/** Options of {@link interp}. */
+export interface InterpOptions {
+  /** The value left of all points; that of the first by default. */
+  readonly left?: TensorLike | undefined;
+  /** The value right of all points; that of the last by default. */
+  readonly right?: TensorLike | undefined;
+}
+
+/** The value at `x` of the line through points with rising `xp` and values `fp`. */
+export function interp(
+  x: TensorLike,
+  xp: TensorLike,
+  fp: TensorLike,
+  { left, right }: InterpOptions = {},
+): Tensor {
+  const points = requireVector(asFloat(xp, "interp"), "interp");
+  const values = requireVector(asFloat(fp, "interp"), "interp");
+  if (points.size !== values.size) {
+    throw new ShapeError(`[interp] ${points.size} points but ${values.size} values`);
+  }
+  const wanted = asFloat(x, "interp");
+  const last = points.size - 1;
+  const high = clip(searchsorted(points, wanted, { side: "right" }), Math.min(1, last), last);
+  const low = ops.max(ops.sub(high, 1), 0);
+  const at0 = (from: Tensor) => take(from, low, 0, { mode: "clip" });
+  const at1 = (from: Tensor) => take(from, high, 0, { mode: "clip" });
+  const width = subtract(at1(points), at0(points));
+  const share = where(
+    equal(width, 0),
+    0,
+    divide(subtract(wanted, at0(points)), where(equal(width, 0), 1, width)),
+  );
+  const between = add(at0(values), multiply(share, subtract(at1(values), at0(values))));
+  const first = take(points, ops.full([], 0, "int32"), 0);
+  const end = take(points, ops.full([], last, "int32"), 0);
+  const below = left ?? take(values, ops.full([], 0, "int32"), 0);
+  const above = right ?? take(values, ops.full([], last, "int32"), 0);
+  return where(less(wanted, first), below, where(greater(wanted, end), above, between));
+}
+
+/** The slopes along a dim of values with a distance between neighbours, by central differences inside. */
+export function gradient(value: TensorLike, spacing = 1, dim = -1): Tensor {
+  const x = asFloat(value, "gradient");
+  const d = normalizeDim(dim, x.ndim, "gradient");
+  const n = at(x.shape, d);
+  if (n < 2) throw new ShapeError(`[gradient] needs 2 elements along dim ${d}, got ${formatType(x.type)}`);
+  const part = (from: number, to: number) => ops.sliceDim(x, d, from, to);
+  const parts = [
+    divide(subtract(part(1, 2), part(0, 1)), spacing),
+    divide(subtract(part(2, n), part(0, n - 2)), 2 * spacing),
+    divide(subtract(part(n - 1, n), part(n - 2, n - 1)), spacing),
+  ];
+  return concatenate(n === 2 ? [at(parts, 0), at(parts, 2)] : parts, d);
+}
+
+/** Options of {@link trapezoid}. */
+export interface TrapezoidOptions {
+  /** Where the values lie, a vector along the dim; `dx` apart by default. */
+  readonly x?: TensorLike | undefined;
+  /** The distance of neighbours; 1 by default. */
+  readonly dx?: number;
+  /** The dim along which the area is taken; the last by default. */
+  readonly dim?: number;
+}
+
+/** The area under values, by the trapezoidal rule. */
+export function trapezoid(value: TensorLike, { x, dx = 1, dim = -1 }: TrapezoidOptions = {}): Tensor {
+  const y = asFloat(value, "trapezoid");
+  const d = normalizeDim(dim, y.ndim, "trapezoid");
+  const n = at(y.shape, d);
+  const means = multiply(add(ops.sliceDim(y, d, 1, n), ops.sliceDim(y, d, 0, n - 1)), 0.5);
+  if (x === undefined) return multiply(sum(means, d), dx);
+  const widths = diff(asFloat(x, "trapezoid"));
+  const shaped =
+    widths.ndim === y.ndim
+      ? widths
+      : ops.reshape(
+          widths,
+          y.shape.map((_, i) => (i === d ? n - 1 : 1)),
+        );
+  return sum(multiply(means, shaped), d);
+}
+
+/** Angles along a dim with the jumps of more than half a period taken out. */
+export function unwrap(value: TensorLike, dim = -1, period = 2 * Math.PI): Tensor {
+  const x = asFloat(value, "unwrap");
+  const d = normalizeDim(dim, x.ndim, "unwrap");
+  const n = at(x.shape, d);
+  if (n < 2) return x;
+  const steps = diff(x, 1, d);
+  const inside = subtract(mod(add(steps, period / 2), period), period / 2);
+  const upper = logicalAnd(equal(inside, -period / 2), greater(steps, 0));
+  const wrapped = where(upper, period / 2, inside);
+  const jumps = where(less(abs(steps), period / 2), 0, subtract(wrapped, steps));
+  const rest = add(ops.sliceDim(x, d, 1, n), cumsum(jumps, d));
+  return concatenate([ops.sliceDim(x, d, 0, 1), rest], d);
+}
+
+/** The differences of neighbours of the flattened tensor. */
+export function ediff1d(value: TensorLike): Tensor {
+  const x = asTensor(value, "ediff1d");
+  return diff(ops.reshape(x, [x.size]));
+}
+
+/** A window of `n` points that is a sum of cosines. */
+function cosineWindow(name: string, factors: readonly number[]): (n: number) => Tensor {
+  return (n) => {
+    if (!(Number.isInteger(n) && n >= 0)) {
+      throw new ValueError(`[${name}] the number of points must be a whole number from 0, got ${n}`);
+    }
+    const points = range(n).map((i) => {
+      const angle = n === 1 ? Math.PI : (2 * Math.PI * i) / (n - 1);
+      return factors.reduce((total, factor, k) => total + factor * Math.cos(k * angle), 0);
+    });
+    return array(points, "float32");
+  };
+}
+
+/** Hann's window. */
+export const hanning = cosineWindow("hanning", [0.5, -0.5]);
+/** Hamming's window. */
+export const hamming = cosineWindow("hamming", [0.54, -0.46]);
+/** Blackman's window. */
+export const blackman = cosineWindow("blackman", [0.42, -0.5, 0.08]);
+
+/** How many elements fall into each bin, and the bounds of the bins. */
+export function histogram(
+  value: TensorLike,
+  { bins = 10, range: bounds, weights }: HistogramOptions = {},
+): [counts: Tensor, edges: Tensor] {
+  const x = asFloat(value, "histogram");
+  const flat = ops.reshape(x, [x.size]);
+  const edges = histogramBinEdges(flat, { bins, range: bounds });
+  const count = edges.size - 1;
+  const place = searchsorted(edges, flat, { side: "right" }).sub(1);
+  const [, last] = [0, take(edges, ops.full([], count, "int32"), 0)];
+  const bin = where(equal(flat, last), count - 1, place);
+  const inside = logicalAnd(greaterEqual(bin, 0), less(bin, count));
+  const amounts = weights === undefined ? ops.full([x.size], 1, "float32") : asFloat(weights, "histogram");
+  const counts = ops.scatter(
+    ops.full([count], 0, amounts.dtype),
+    where(inside, bin, count),
+    ops.reshape(amounts, [x.size]),
+    { dim: 0, batchDims: 0, combine: "add" },
+  );
+  return [counts, edges];
+}
+
+/** Options of {@link histogram}. */
+export interface HistogramOptions {
+  /** The number of bins, or their bounds; 10 by default. */
+  readonly bins?: number | Tensor;
+  /** The lower bound of the first bin and the upper one of the last; those of the data by default. */
+  readonly range?: readonly [number, number] | undefined;
+  /** What each element counts; 1 by default. */
+  readonly weights?: TensorLike | undefined;
+}
+
+/** The bounds of the bins of {@link histogram}. */
+export function histogramBinEdges(
+  value: TensorLike,
+  { bins = 10, range: bounds }: Pick<HistogramOptions, "bins" | "range"> = {},
+): Tensor {
+  if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
+  if (!(Number.isInteger(bins) && bins >= 1)) {
+    throw new ValueError(`[histogram] the number of bins must be a whole number of at least 1, got ${bins}`);
+  }
+  const x = asFloat(value, "histogramBinEdges");
+  const flat = ops.reshape(x, [x.size]);
+  const [low, high] = bounds ?? [ops.reduceMin(flat, [0]), ops.reduceMax(flat, [0])];
+  const [from, to] = pair(low, high, "histogram");
+  // Bins of no width would hold nothing.
+  const narrow = equal(from, to);
+  const start = where(narrow, subtract(from, 0.5), from);
+  const end = where(narrow, add(to, 0.5), to);
+  const shares = ops.div(ops.iota("float32", [bins + 1], 0), bins);
+  return add(multiply(shares, subtract(end, start)), start);
+}
