@@ -25,12 +25,23 @@ export function createCollector(): Collector {
 
 function exposedCollect(): () => void {
   if (typeof globalThis.gc === "function") return globalThis.gc;
+  const bun: unknown = Reflect.get(globalThis, "Bun");
+  if (isBun(bun)) return () => bun.gc(true);
   // The flag only adds a function to contexts made while it is set.
   setFlagsFromString("--expose-gc");
   try {
-    const collect: unknown = runInNewContext("gc");
+    const collect: unknown = runInNewContext("typeof gc === 'function' ? gc : undefined");
     return typeof collect === "function" ? () => void collect() : () => {};
   } finally {
     setFlagsFromString("--no-expose-gc");
   }
+}
+
+interface Bun {
+  /** Collects at once when it is told to wait. */
+  gc(waits: boolean): void;
+}
+
+function isBun(value: unknown): value is Bun {
+  return typeof value === "object" && value !== null && "gc" in value && typeof value.gc === "function";
 }

@@ -4,6 +4,7 @@ import type { EngineInfo } from "../ir/engineReports.js";
 import { ShardwiseError } from "../ir/errors.js";
 import { createInlineEngine } from "./inline/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
+import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
 
 /**
@@ -22,7 +23,7 @@ function referenceEngine(): Engine {
 }
 
 let chosen: string | undefined;
-let shared: { readonly name: string; readonly engine: Engine } | undefined;
+let shared: { readonly name: string; readonly settings: EngineSettings; readonly engine: Engine } | undefined;
 
 /** More worker threads than this take minutes to start and never finish a step. */
 const maxThreads = 256;
@@ -40,9 +41,12 @@ function sharedName(): string {
 /**
  * The process's shared engine with at least `numDevices` devices, opened when it is first needed: worker
  * threads, as many as there are cores or as a mesh asks for. The environment variable `SHARDWISE_ENGINE` can
- * name another engine, or the package or path of one.
+ * name another engine, or the package or path of one; `SHARDWISE_MEMORY` and `SHARDWISE_DEADLINE` set what
+ * `settings` leave open.
+ *
+ * @param settings those it must have; another engine is opened where the one that there is has others
  */
-export function sharedEngine(numDevices: number): Engine {
+export function sharedEngine(numDevices: number, settings?: EngineSettings): Engine {
   const name = sharedName();
   if (name === "reference") return referenceEngine();
   if (name === "threads" && numDevices > maxThreads) {
@@ -51,12 +55,19 @@ export function sharedEngine(numDevices: number): Engine {
       `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${availableParallelism()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
     );
   }
+  const known = shared?.name === name && shared.engine.isOpen !== false ? shared : undefined;
+  const wanted = settings && { ...environmentSettings(), ...settings };
   const isUsable =
-    shared?.name === name && shared.engine.numDevices >= numDevices && shared.engine.isOpen !== false;
-  if (shared && isUsable) return shared.engine;
-  const engine = openEngine(name, { numDevices: Math.max(numDevices, availableParallelism()) });
-  shared = { name, engine };
+    known && known.engine.numDevices >= numDevices && isSame(wanted ?? known.settings, known.settings);
+  if (isUsable) return known.engine;
+  const all = wanted ?? known?.settings ?? environmentSettings();
+  const engine = openEngine(name, { numDevices: Math.max(numDevices, availableParallelism()), ...all });
+  shared = { name, settings: all, engine };
   return engine;
+}
+
+function isSame(a: EngineSettings, b: EngineSettings): boolean {
+  return a.memoryBytes === b.memoryBytes && a.deadlineMs === b.deadlineMs;
 }
 
 /** What runs programs when nothing else is said: the engine, its devices and memory, and who multiplies matrices. */

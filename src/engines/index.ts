@@ -68,6 +68,7 @@ export { FLIGHT_RECORDS, FlightRecorder, newFlightRing, readFlightRing } from ".
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";
+export type { EngineSettings } from "./settings.js";
 export { simulateDevices } from "./simulateDevices.js";
 export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
 export {

@@ -4,11 +4,12 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import type { Engine } from "../ir/engine.js";
 import { EngineLoadError } from "./errors.js";
 import { createReferenceEngine } from "./reference/engine.js";
+import type { EngineSettings } from "./settings.js";
 import { createThreadsEngine } from "./threads/engine.js";
 import { createXlaEngine } from "./xla/open.js";
 
-/** What an engine is asked for when it is opened by name. */
-export interface EngineOptions {
+/** What an engine is asked for when it is opened by name; one that cannot follow a setting leaves it alone. */
+export interface EngineOptions extends EngineSettings {
   /** The least number of devices; an engine whose devices are given, such as those of a machine, has what it has. */
   readonly numDevices: number;
 }

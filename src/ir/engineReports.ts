@@ -23,6 +23,8 @@ export interface MemoryUsage {
   readonly capacity: number;
   /** What is set aside for intermediate values of programs. */
   readonly arena: number;
+  /** How much more all devices of the process can take together, where that is less than each for itself. */
+  readonly together?: number;
 }
 
 /**

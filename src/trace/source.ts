@@ -82,10 +82,12 @@ function frameOfText(): string | undefined {
   return chooseFrame(frames)?.line;
 }
 
+/** Where callers are written down; an error, because hooks of tools (and Bun's own) refuse other objects. */
+const holder: { stack?: unknown } = new Error();
+
 /** The user's frame from the callers as objects, of which only one is made a text. */
 function frameOfCallSites(): string | undefined {
   const { prepareStackTrace } = Error;
-  const holder: { stack?: unknown } = {};
   Error.prepareStackTrace = (error, sites) => {
     const frames = sites.map((site) => ({ site, file: fileOf(site), awaits: site.isAsync() }));
     const frame = chooseFrame(frames);

@@ -3,6 +3,7 @@ import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import type { Checkpoint } from "../../train/files/checkpoint.js";
 import type { RunConfig } from "../../train/run/config.js";
+import { memoryNeed, totalBytes } from "../../train/run/memoryNeed.js";
 import { formatPlaces, placesOf, stateMemory } from "../../train/run/places.js";
 import {
   expectedVocabulary,
@@ -78,6 +79,7 @@ function describeConfig(config: RunConfig): string {
   const { batch, sequence } = config.data;
   const tokens = abstractTensor({ dtype: "int32", shape: [batch, sequence + 1] });
   const cost = training.cost(abstractTree(types), tokens);
+  const need = memoryNeed(training, config);
   const axes = splittingAxes(mesh.axes);
   const schedule = pipelineSchedule(training.layout, config.pipeline).map(
     (cells, stage) => `  stage ${stage}  ${cells.map((cell) => (cell ?? "").padStart(4)).join("")}`,
@@ -89,9 +91,11 @@ function describeConfig(config: RunConfig): string {
     formatPlaces(placesOf(types.params, shardings.params, mesh)),
     "",
     "memory of each device:",
-    ...stateMemory(training, mesh).map(
-      ({ what, bytesPerDevice }) => `  ${what.padEnd(12)}${formatBytes(bytesPerDevice)}`,
-    ),
+    ...[
+      ...stateMemory(training, mesh),
+      { what: "a step's intermediate values", bytesPerDevice: need.intermediate + need.outputs },
+      { what: "needed in all", bytesPerDevice: totalBytes(need) },
+    ].map(({ what, bytesPerDevice }) => `  ${what.padEnd(30)}${formatBytes(bytesPerDevice)}`),
     "",
     `one step of ${batch} x ${sequence} tokens, each device:`,
     ...String(cost)

@@ -1,3 +1,4 @@
+import type { MemoryUsage } from "../../ir/engineReports.js";
 import { HighWaterMark } from "../../ir/reclaim.js";
 import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
@@ -91,11 +92,11 @@ export class DeviceMemory {
   }
 
   /** How many bytes buffers and loaded programs take, and how many they could. */
-  get usage(): { readonly used: number; readonly capacity: number; readonly arena: number } {
+  get usage(): MemoryUsage {
     const { reach, budget, scratchBytes } = this.owner;
     const arena = this.arenaBytes;
     const end = Math.min(reach - arena, this.touched.heap + budget.left);
-    return { used: this.heap.used, capacity: end - scratchBytes, arena };
+    return { used: this.heap.used, capacity: end - scratchBytes, arena, together: budget.left };
   }
 
   /** Where the device's scratch memory is. */

@@ -32,6 +32,7 @@ import {
   sendProgram,
   unloadProgram,
 } from "./programs.js";
+import { checkRuntime } from "./runtime.js";
 import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "./trace.js";
 import { compileWasmModule, enableRelaxedSimd } from "./v8Flags.js";
 import { workerEntry } from "./workerEntry.js";
@@ -141,6 +142,7 @@ export class ThreadsEngine implements Engine {
         `[createThreadsEngine] numDevices must be a whole number from 1, not ${numDevices}`,
       );
     }
+    checkRuntime();
     this.numDevices = numDevices;
     enableRelaxedSimd();
     this.features = detectFeatures();

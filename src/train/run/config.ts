@@ -1,9 +1,11 @@
 import { availableParallelism } from "node:os";
+import { bytesAccepted, type EngineSettings, parseBytes } from "../../engines/settings.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
 import { isObject } from "../files/json.js";
 import { type ModelConfig, modelViolations, type Violation } from "../models/config.js";
 import { isInterleaved, placementOf } from "../models/scheduled.js";
 import {
+  automatic,
   type Config,
   choice,
   decimal,
@@ -84,6 +86,14 @@ export const runSchema = {
     accumulate: integer(1, "parts of a batch that run one after another, to save memory"),
     lossScale: decimal(2 ** 15, "the first loss scale; used with float16 only", 1),
   },
+  engine: {
+    memory: automatic("the most memory of each device; auto grows as needed", bytesAccepted, parseBytes),
+    deadline: automatic(
+      "seconds that a device may compute without a new step before it counts as failed; auto is 120",
+      "a number of seconds",
+      (text) => (Number(text) > 0 && Number(text) < Number.POSITIVE_INFINITY ? Number(text) : undefined),
+    ),
+  },
   steps: integer(500, "training steps"),
   seed: integer(0, "seed of parameters and data order", 0),
   out: text("runs/default", "folder for checkpoints, metrics, trace and report"),
@@ -95,6 +105,14 @@ export const runSchema = {
 
 /** The configuration of a training run. */
 export type RunConfig = Config<typeof runSchema>;
+
+/** What a run asks of its engine, where it does not leave that to it. */
+export function engineSettings({ engine: { memory, deadline } }: RunConfig): EngineSettings {
+  return {
+    ...(memory === "auto" ? {} : { memoryBytes: memory }),
+    ...(deadline === "auto" ? {} : { deadlineMs: 1000 * deadline }),
+  };
+}
 
 /**
  * Reads a run's configuration and checks that its parts fit together; all violations are listed. Where any axis of

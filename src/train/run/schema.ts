@@ -106,6 +106,26 @@ export function flag(value: boolean, help: string): Field<boolean> {
   return { kind: "field", default: value, help, accepts: "true | false", read };
 }
 
+/** Something that `auto` leaves to whoever uses it, or a value that is read from text or a number. */
+export function automatic(
+  help: string,
+  accepts: string,
+  parse: (text: string) => number | undefined,
+): Field<"auto" | number> {
+  return {
+    kind: "field",
+    default: "auto",
+    help,
+    accepts: `auto | ${accepts}`,
+    read: (given) => {
+      if (given === "auto") return { value: given };
+      const isText = typeof given === "string" || typeof given === "number";
+      const value = isText ? parse(String(given)) : undefined;
+      return value === undefined ? { problem: `is ${show(given)}: use auto or ${accepts}` } : { value };
+    },
+  };
+}
+
 function show(value: unknown): string {
   return value === undefined ? "missing" : JSON.stringify(value);
 }

@@ -1,5 +1,6 @@
 /** What commands make of a run's configuration before they do anything with it. */
 import { join } from "node:path";
+import { sharedEngine } from "../../engines/default.js";
 import type { Engine } from "../../ir/engine.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { sizeOf } from "../../ir/shape.js";
@@ -7,7 +8,7 @@ import { Mesh } from "../../spmd/mesh/mesh.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import { namedLeaves } from "../files/treeFiles.js";
 import { createTraining, type Training } from "../step/training.js";
-import { modelConfig, type RunConfig } from "./config.js";
+import { engineSettings, modelConfig, type RunConfig } from "./config.js";
 import { runOptimizer } from "./optimizer.js";
 
 /** The folder of a run's checkpoints. */
@@ -15,11 +16,16 @@ export function checkpointFolder(run: string): string {
   return join(run, "checkpoints");
 }
 
-/** Makes the mesh of a run. */
-export function runMesh({ mesh }: RunConfig, engine?: Engine): Mesh {
-  const { data, fsdp, pipe, model } = mesh;
-  return Mesh.create({ data, fsdp, pipe, model }, engine ? { engine } : {});
+/** Makes the mesh of a run, on the process's shared engine unless another is given. */
+export function runMesh(config: RunConfig, engine?: Engine): Mesh {
+  const { data, fsdp, pipe, model } = config.mesh;
+  const settings = engineSettings(config);
+  const given =
+    engine ?? (isEmpty(settings) ? undefined : sharedEngine(data * fsdp * pipe * model, settings));
+  return Mesh.create({ data, fsdp, pipe, model }, given ? { engine: given } : {});
 }
+
+const isEmpty = (settings: object): boolean => Object.keys(settings).length === 0;
 
 /** Makes the compiled functions of a run. */
 export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {

@@ -31,6 +31,7 @@ import { openRunData, type RunData } from "./data.js";
 import { endRun, type RunEnding } from "./ending.js";
 import { evaluateOn, placeBatch } from "./evaluation.js";
 import { lockRun } from "./lock.js";
+import { checkMemory } from "./memoryNeed.js";
 import { runSchedule } from "./optimizer.js";
 import { measurePeak, stepFlops } from "./peak.js";
 import { RunSaves } from "./saves.js";
@@ -173,6 +174,7 @@ class Run {
     const { config, training, from } = this;
     await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
     this.progress.note(this.introduction());
+    checkMemory(config, this.data.tokenizer.vocabSize, training, this.mesh);
     this.peak = await measurePeak(this.mesh);
     let state = from ? await restoreRun(from, training) : training.init(config.seed);
     let step = from?.step ?? 0;

@@ -1,3 +1,4 @@
+import { compileProgram } from "../../compiler/compile.js";
 import type { TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
@@ -7,6 +8,7 @@ import { type CostReport, costAnalysis } from "../../spmd/inspect/cost.js";
 import { findNonFinite, type NonFinite } from "../../spmd/inspect/nonFinite.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
+import { partitionCall } from "../../spmd/run/call.js";
 import { jit } from "../../spmd/run/jit.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
@@ -14,6 +16,16 @@ import { evalShape } from "../../transforms/makeProgram.js";
 import type { LayerLayout } from "../models/canonical.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import { stepFunctions, type TrainingOptions } from "./stepFunctions.js";
+
+/** What a training step takes of each device's memory, in bytes. */
+export interface StepMemory {
+  /** The state and the batch, of which the state's memory becomes that of the next one. */
+  readonly inputs: number;
+  /** Results that need memory of their own. */
+  readonly outputs: number;
+  /** Intermediate values. */
+  readonly intermediate: number;
+}
 
 /** The compiled functions of a training run. */
 export interface Training {
@@ -37,6 +49,8 @@ export interface Training {
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
   /** What a step costs every device; nothing is run, only types and places are looked at. */
   cost(state: LanguageModelState, tokens: Tensor): CostReport;
+  /** What a step takes of every device's memory, as the compiler plans it; nothing is run. */
+  memory(state: LanguageModelState, tokens: Tensor): StepMemory;
   /** How the layers are spread over stages; undefined without a pipeline. */
   readonly layout: LayerLayout | undefined;
   /** The type of every leaf of the state. */
@@ -76,6 +90,14 @@ export function createTraining(options: TrainingOptions): Training {
     init: (seed) => init(random.key(seed)),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
     cost: (state, tokens) => stepCost(state, tokens, afterGoodStep),
+    memory: (state, tokens) => {
+      const call = partitionCall(functions.step, [state, tokens, afterGoodStep], ofStep);
+      const { inputs, outputs, arenaBytes } = compileProgram(call.program, { mesh, donated: call.donated });
+      const total = (parts: readonly { readonly bytes: number }[]) =>
+        parts.reduce((sum, { bytes }) => sum + bytes, 0);
+      const fresh = outputs.filter(({ inputIndex }) => inputIndex === undefined);
+      return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
+    },
     findNonFinite: findNonFinite(functions.gradients, { ...ofBatch, name: "trainStep" }),
     isFinite: jit((state: LanguageModelState) => allFinite(state), {
       mesh,

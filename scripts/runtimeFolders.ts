@@ -1,0 +1,57 @@
+/** Where other runtimes than the one at hand are kept, and which npm packages they come from. */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const cache = fileURLToPath(new URL("../node_modules/.cache/runtimes/", import.meta.url));
+
+/** The versions of Node that are supported; the last one is the newest with long-term support. */
+export const nodeVersions = ["20", "22", "24", "26"] as const;
+
+/** A runtime that can be fetched from npm. */
+export interface Runtime {
+  /** Such as `node-26`, `bun` or `deno`. */
+  readonly name: string;
+  /** The package with its program for this system, and the version of it. */
+  readonly source: string;
+  /** Where its program is, once it was fetched. */
+  readonly program: string;
+  /** What stands before a script on its command line. */
+  readonly arguments: readonly string[];
+}
+
+/** Every runtime that programs are tried on, fetched or not. */
+export const runtimes: readonly Runtime[] = [
+  ...nodeVersions.map((version) =>
+    runtime(`node-${version}`, `node-${system()}-${process.arch}@${version}`, "bin/node"),
+  ),
+  runtime(
+    "bun",
+    `@oven/bun-${process.platform}-${process.arch === "arm64" ? "aarch64" : process.arch}`,
+    "bin/bun",
+  ),
+  // All permissions: files, the environment and native libraries, as programs have on the other runtimes.
+  runtime("deno", `@deno/${process.platform}-${process.arch}${libc()}`, "deno", ["run", "-A"]),
+];
+
+function runtime(name: string, source: string, program: string, args: readonly string[] = []): Runtime {
+  return { name, source, program: join(cache, name, "package", program), arguments: args };
+}
+
+function system(): string {
+  return process.platform === "win32" ? "win" : process.platform;
+}
+
+function libc(): string {
+  return process.platform === "linux" ? "-glibc" : "";
+}
+
+/** The folder of a runtime. */
+export function folderOf({ name }: Runtime): string {
+  return join(cache, name);
+}
+
+/** Whether a runtime is there. */
+export function isFetched({ program }: Runtime): boolean {
+  return existsSync(program);
+}

@@ -1,0 +1,61 @@
+import { ShardwiseError } from "../ir/errors.js";
+
+/** What the shared engine is opened with besides its devices; what is left out is the engine's own choice. */
+export interface EngineSettings {
+  /** The most memory of each device in bytes. */
+  readonly memoryBytes?: number;
+  /** For how long a device may compute without beginning a new step before it counts as failed. */
+  readonly deadlineMs?: number;
+}
+
+const units: Readonly<Record<string, number>> = {
+  B: 1,
+  KIB: 2 ** 10,
+  MIB: 2 ** 20,
+  GIB: 2 ** 30,
+  TIB: 2 ** 40,
+};
+
+/** What {@link parseBytes} reads, in a few words. */
+export const bytesAccepted = "a size such as 512MiB or 2GiB";
+
+/** The bytes of a size: a number of bytes, or one with a unit of B, KiB, MiB, GiB or TiB. */
+export function parseBytes(text: string): number | undefined {
+  const [, digits, unit = "B"] = /^\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)?\s*$/.exec(text) ?? [];
+  const factor = units[unit.toUpperCase()];
+  const bytes = digits === undefined || factor === undefined ? 0 : Math.floor(Number(digits) * factor);
+  return bytes > 0 ? bytes : undefined;
+}
+
+/** The settings in `SHARDWISE_MEMORY` (a size for each device) and `SHARDWISE_DEADLINE` (seconds). */
+export function environmentSettings(
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): EngineSettings {
+  const { SHARDWISE_MEMORY: memory = "", SHARDWISE_DEADLINE: deadline = "" } = environment;
+  return {
+    ...(memory === ""
+      ? {}
+      : { memoryBytes: readSetting("SHARDWISE_MEMORY", memory, parseBytes, bytesAccepted) }),
+    ...(deadline === ""
+      ? {}
+      : {
+          deadlineMs: 1000 * readSetting("SHARDWISE_DEADLINE", deadline, parseSeconds, "a number of seconds"),
+        }),
+  };
+}
+
+function parseSeconds(text: string): number | undefined {
+  const seconds = Number(text);
+  return Number.isFinite(seconds) && seconds > 0 ? seconds : undefined;
+}
+
+function readSetting(
+  name: string,
+  text: string,
+  parse: (text: string) => number | undefined,
+  accepted: string,
+): number {
+  const value = parse(text);
+  if (value !== undefined) return value;
+  throw new ShardwiseError("config", `the environment variable ${name} is "${text}": use ${accepted}`);
+}

@@ -1,0 +1,43 @@
+import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
+import { EngineLoadError } from "../errors.js";
+
+/** The globals of a runtime that the engine is built on. */
+export interface RuntimeGlobals {
+  readonly WebAssembly?: unknown;
+  readonly SharedArrayBuffer?: unknown;
+  readonly Atomics?: unknown;
+}
+
+/** Refuses a runtime that lacks what devices are made of, with the names of what is missing. */
+export function checkRuntime(globals: RuntimeGlobals = globalThis): void {
+  const needed: Readonly<Record<string, boolean>> = {
+    "WebAssembly with SIMD": globals.WebAssembly !== undefined && hasSimd(),
+    SharedArrayBuffer: globals.SharedArrayBuffer !== undefined,
+    "Atomics.wait": typeof globals.Atomics === "object" && hasWait(globals.Atomics),
+  };
+  const missing = Object.keys(needed).filter((name) => !needed[name]);
+  if (missing.length === 0) return;
+  throw new EngineLoadError(
+    `[createThreadsEngine] ${nameOfRuntime()} has no ${missing.join(" and no ")}: use Node 20.19 or newer, or SHARDWISE_ENGINE=reference, which needs neither`,
+  );
+}
+
+function hasSimd(): boolean {
+  const builder = new ModuleBuilder();
+  builder.function(
+    { params: [], results: ["i32"] },
+    (code) => code.v128([0, 0, 0, 0]).vector("v128.any_true"),
+    "f",
+  );
+  return WebAssembly.validate(builder.toBytes());
+}
+
+function hasWait(atomics: object | null): boolean {
+  return atomics !== null && "wait" in atomics;
+}
+
+function nameOfRuntime(): string {
+  const { node, ...others } = process.versions;
+  const other = ["bun", "deno"].find((name) => others[name] !== undefined);
+  return other === undefined ? `Node ${node}` : `${other} ${others[other]}`;
+}

@@ -1,0 +1,87 @@
+import { spawnSync } from "node:child_process";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { fileURLToPath } from "node:url";
+import { beforeAll, describe, expect, test } from "vitest";
+import { isFetched, nodeVersions, runtimes } from "../scripts/runtimeFolders.js";
+
+const root = fileURLToPath(new URL("../", import.meta.url));
+const read = (path: string) => readFileSync(`${root}${path}`, "utf8");
+/** Below node_modules, where what is not bundled is found. */
+const folder = `${root}node_modules/.cache/runtimes/program`;
+const program = `${folder}/runtimeProgram.mjs`;
+
+/** The part of esbuild's interface that is used here; it comes with vite. */
+interface Esbuild {
+  buildSync(options: Readonly<Record<string, unknown>>): unknown;
+}
+
+beforeAll(() => {
+  const esbuild: Esbuild = createRequire(import.meta.url)("esbuild");
+  mkdirSync(folder, { recursive: true });
+  const shared = { bundle: true, format: "esm", platform: "node", target: "node20", external: ["koffi"] };
+  const alias = {
+    shardwise: `${root}src/index.ts`,
+    "shardwise/engines": `${root}src/engines/index.ts`,
+  };
+  esbuild.buildSync({
+    ...shared,
+    alias,
+    entryPoints: [`${root}test/fixtures/runtimeProgram.ts`],
+    outfile: program,
+  });
+  // The engine looks for its workers beside itself.
+  const worker = `${root}src/engines/threads/worker.ts`;
+  esbuild.buildSync({ ...shared, entryPoints: [worker], outfile: `${folder}/worker.js` });
+  writeFileSync(`${folder}/package.json`, '{ "type": "module" }');
+});
+
+/** The sum of the gradient that the program computes, in plain numbers. */
+function gradient(): number {
+  let sum = 0;
+  for (let row = 0; row < 32; row++) {
+    const x = Array.from({ length: 16 }, (_, k) => -0.001 * (16 * row + k));
+    const sumOfRow = x.reduce((total, value) => total + value, 0);
+    for (let column = 0; column < 8; column++) {
+      const y = Math.tanh(x.reduce((total, value, k) => total + value * 0.01 * (8 * k + column), 0));
+      sum += sumOfRow * (1 - y * y);
+    }
+  }
+  return sum;
+}
+
+describe("the program of all runtimes", () => {
+  const here = { name: "this one", program: process.execPath, arguments: [], source: "" };
+  for (const runtime of [here, ...runtimes]) {
+    const isMissing = runtime !== here && !isFetched(runtime);
+    const reason = isMissing ? " (not here: npm run test:nodes fetches it)" : "";
+    test.skipIf(isMissing)(`runs on ${runtime.name} without a word on stderr${reason}`, () => {
+      const { NODE_OPTIONS: _, SHARDWISE_ENGINE: __, SHARDWISE_VERIFY: ___, ...env } = process.env;
+      const args = [...runtime.arguments, program];
+      const { stdout, stderr, status } = spawnSync(runtime.program, args, {
+        encoding: "utf8",
+        env,
+        cwd: folder,
+      });
+      expect({ stderr, status }).toEqual({ stderr: "", status: 0 });
+      const { carelessLoop, ...gradients }: Record<string, number> = JSON.parse(stdout);
+      // What is left of 2^18 ones after 61 halvings.
+      expect(carelessLoop).toBe(2 ** -43);
+      for (const [what, value] of Object.entries(gradients)) {
+        expect(value, what).toBeCloseTo(gradient(), 3);
+      }
+    });
+  }
+});
+
+describe("the supported versions of Node", () => {
+  test("are the same in package.json, README, contributing and continuous integration", () => {
+    const { engines }: { readonly engines: { readonly node: string } } = JSON.parse(read("package.json"));
+    const [oldest] = nodeVersions;
+    const newest = nodeVersions.at(-1);
+    expect(engines.node).toBe(`>=${oldest}.19`);
+    expect(read("README.md")).toContain(`Node ${oldest}.19 to ${newest}`);
+    expect(read("CONTRIBUTING.md")).toContain(`Node ${oldest}.19`);
+    expect(read(".ci/run")).toContain(`--runtimes node-${newest}`);
+  });
+});
