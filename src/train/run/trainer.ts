@@ -173,8 +173,7 @@ class Run {
   async train(): Promise<RunOutcome> {
     const { config, training, from } = this;
     await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
-    this.progress.note(this.introduction());
-    checkMemory(config, this.data.tokenizer.vocabSize, training, this.mesh);
+    this.announce();
     this.peak = await measurePeak(this.mesh);
     let state = from ? await restoreRun(from, training) : training.init(config.seed);
     let step = from?.step ?? 0;
@@ -239,6 +238,12 @@ class Run {
 
   private get stopRequested(): boolean {
     return this.options.signal?.aborted === true;
+  }
+
+  /** Says what will be trained where, and refuses what devices have no memory for. */
+  private announce(): void {
+    this.progress.note(this.introduction());
+    checkMemory(this.config, this.data.tokenizer.vocabSize, this.training, this.mesh);
   }
 
   private introduction(): string {
