@@ -10,6 +10,7 @@ import { planMemory } from "./plan/memoryPlan.js";
 import type { PlannedStep } from "./plan/plannedSteps.js";
 import { scheduleCollectives } from "./plan/schedule.js";
 import type { CompiledProgram } from "./steps.js";
+import type { AddressType } from "./wasm/assembler.js";
 import { BASELINE_FEATURES, type WasmFeatures } from "./wasm/features.js";
 
 /** What a program is compiled for. */
@@ -24,6 +25,8 @@ export interface CompileProgramOptions {
   readonly features?: WasmFeatures | undefined;
   /** How many threads of a device share large kernels; 1 by default. */
   readonly threads?: number | undefined;
+  /** The type of the addresses of the memory that it runs in; i32 by default. */
+  readonly addressType?: AddressType | undefined;
 }
 
 /** A program as steps over buffers, in the order of the program, before anything is scheduled or has a place. */
@@ -42,6 +45,7 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.mesh,
     options.features ?? BASELINE_FEATURES,
     options.threads ?? 1,
+    options.addressType,
   );
   const frame = new Frame(compilation, normalise(program), 0);
   const inputs = program.inputs.map((input, index) => {

@@ -8,8 +8,8 @@ import type { TensorType } from "../ir/shape.js";
  * ## Addresses
  *
  * Every step names memory by {@link Place}: a *slot* plus a constant byte offset. A slot is an index into the
- * **address table**, `program.slots.length` int32 words that lie *inside the WebAssembly memory* (unsigned byte
- * addresses; read them with `>>> 0`). There is one address table per device and loaded program. Whoever runs
+ * **address table**, `program.slots.length` unsigned byte addresses that lie *inside the WebAssembly memory*: uint32,
+ * or float64 where the memory's addresses have 64 bits (`viewAddresses`). There is one address table per device and loaded program. Whoever runs
  * the program fills it:
  *
  * * when the program is loaded on a device: `arena` slots with `arenaBase + offset`, `constant` slots with
@@ -109,8 +109,8 @@ export type Step =
 
 /**
  * A call of `exports[step.kernel](tableAddress, argsAddress)` of one module, both unsigned byte addresses passed
- * as i32: the device's address table, and `constantsBase + step.args`, where the program's constants hold one
- * pair of int32 `(4 * slot, offset)` for each buffer of the kernel. The kernel finds its addresses itself.
+ * as numbers: the device's address table, and `constantsBase + step.args`, where the program's constants hold one
+ * pair of addresses `(size of an address * slot, offset)` for each buffer of the kernel, which finds them itself.
  */
 export interface KernelStep {
   readonly op: "kernel";
@@ -173,7 +173,7 @@ export interface CopyStep {
   readonly info: number;
 }
 
-/** Something rare that is done in JavaScript: call `runHostStep(step, tableAddress, memory)`. */
+/** Something rare that is done in JavaScript: call `runHostStep(step, table, memory)`. */
 export interface HostStep {
   readonly op: "host";
   readonly kernel: HostKernel;

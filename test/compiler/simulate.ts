@@ -212,7 +212,7 @@ class Runner {
           break;
         }
         case "host":
-          runHostStep(step, this.tableAddress, this.memory);
+          runHostStep(step, new Uint32Array(this.memory, this.tableAddress), this.memory);
           break;
         case "address": {
           const start = this.address(step.from);

@@ -3,7 +3,7 @@ import { countDown } from "./microKernel.js";
 
 /** m, n, k, then a, row and k step, b, k and column step, c, row step (bytes), alpha, beta. */
 export const DOUBLE_GEMM_SIGNATURE: Signature = {
-  params: [...Array.from({ length: 11 }, () => "i32" as const), "f64", "f64"],
+  params: [...Array.from({ length: 11 }, () => "address" as const), "f64", "f64"],
   results: [],
 };
 
@@ -17,13 +17,13 @@ export function writeDoubleGemm(code: FunctionBody): void {
   const cRow = at(10);
   const alpha = at(11);
   const beta = at(12);
-  const [columnsLeft, left, x, y, column, target] = [0, 1, 2, 3, 4, 5].map(() => code.local("i32")) as [
+  const [columnsLeft, left, x, y, column, target] = [0, 1, 2, 3, 4, 5].map(() => code.local("address")) as [
     ...[Local, Local, Local],
     ...[Local, Local, Local],
   ];
   const sum = code.local("f64");
   const advance = (pointer: Local, step: Local): void => {
-    code.get(pointer).get(step).op("i32.add").set(pointer);
+    code.get(pointer).get(step).op("address.add").set(pointer);
   };
   countDown(code, rowsLeft, 1, () => {
     code.get(n).set(columnsLeft).get(b).set(column).get(c).set(target);
@@ -46,7 +46,7 @@ export function writeDoubleGemm(code: FunctionBody): void {
         });
       code.get(target).get(sum).memory("f64.store");
       advance(column, bColumn);
-      code.increment(target, 8);
+      code.advance(target, 8);
     });
     advance(a, aRow);
     advance(c, cRow);

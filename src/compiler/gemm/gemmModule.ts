@@ -1,9 +1,11 @@
 import {
+  type AddressType,
   type FunctionBody,
   type FunctionIndex,
   type Local,
   ModuleBuilder,
   type Signature,
+  sharedMemory,
 } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import { DOUBLE_GEMM_SIGNATURE, writeDoubleGemm } from "./doubleGemm.js";
@@ -13,17 +15,24 @@ import { type GemmTile, PANEL_WIDTH } from "./tile.js";
 
 /** m, k, a, bytes from row to row of a, step of a, b, step of b, c, row step of c, alpha, beta. */
 const PANEL_SIGNATURE: Signature = {
-  params: [...Array.from({ length: 9 }, () => "i32" as const), "f32", "f32"],
+  params: [...Array.from({ length: 9 }, () => "address" as const), "f32", "f32"],
   results: [],
 };
 
 /** rows, columns, source (rows of a panel's width), c, row step of c, beta. */
-const BLEND_SIGNATURE: Signature = { params: ["i32", "i32", "i32", "i32", "i32", "f32"], results: [] };
+const BLEND_SIGNATURE: Signature = {
+  params: ["address", "address", "address", "address", "address", "f32"],
+  results: [],
+};
 
 /** The bytes of the module whose functions are {@link GemmFunctions}; it imports a shared memory as `env.memory`. */
-export function buildGemmModule(features: WasmFeatures, tile: GemmTile): Uint8Array<ArrayBuffer> {
+export function buildGemmModule(
+  features: WasmFeatures,
+  tile: GemmTile,
+  addressType: AddressType = "i32",
+): Uint8Array<ArrayBuffer> {
   const builder = new ModuleBuilder();
-  builder.importMemory({ module: "env", name: "memory", shared: true, minimumPages: 1, maximumPages: 65536 });
+  builder.importMemory(sharedMemory(addressType));
   builder.function(PACK_SIGNATURE, writeInterleave, "interleave");
   builder.function(PACK_SIGNATURE, writeGather, "gather");
   builder.function(BLEND_SIGNATURE, writeBlend, "blend");
@@ -55,14 +64,15 @@ function writePanel(
       // A step of 0 stands for packed strips, which are as wide as they are high.
       if (layout === "columns")
         code
+          .address(height * 4)
           .get(aStep)
-          .i32(height * 4)
           .get(aStep)
+          .op("address.eqz")
           .op("select");
       else code.get(aRow);
       code.get(b).get(bStep).get(c).get(cStep).get(alpha).get(beta).call(kernel);
-      code.get(a).get(aRow).i32(height).op("i32.mul").op("i32.add").set(a);
-      code.get(c).get(cStep).i32(height).op("i32.mul").op("i32.add").set(c);
+      code.get(a).get(aRow).address(height).op("address.mul").op("address.add").set(a);
+      code.get(c).get(cStep).address(height).op("address.mul").op("address.add").set(c);
     });
   }
 }
@@ -71,7 +81,7 @@ function writePanel(
 function writeBlend(code: FunctionBody): void {
   const at = (index: number): Local => code.param(index);
   const [rows, columns, source, c, cStep, beta] = [at(0), at(1), at(2), at(3), at(4), at(5)];
-  const [left, from, to] = [code.local("i32"), code.local("i32"), code.local("i32")];
+  const [left, from, to] = [code.local("address"), code.local("address"), code.local("address")];
   const value = code.local("f32");
   countDown(code, rows, 1, () => {
     code.get(columns).set(left).get(source).set(from).get(c).set(to);
@@ -85,10 +95,10 @@ function writeBlend(code: FunctionBody): void {
           code.get(to).memory("f32.load").get(beta).op("f32.mul").get(value).op("f32.add").set(value);
         });
       code.get(to).get(value).memory("f32.store");
-      code.increment(from, 4).increment(to, 4);
+      code.advance(from, 4).advance(to, 4);
     });
-    code.increment(source, PANEL_WIDTH * 4);
-    code.get(c).get(cStep).op("i32.add").set(c);
+    code.advance(source, PANEL_WIDTH * 4);
+    code.get(c).get(cStep).op("address.add").set(c);
   });
 }
 

@@ -11,7 +11,7 @@ export type ALayout = "columns" | "rows";
 
 /** k, a, step of a (bytes from k to k + 1, or from row to row), b, step of b, c, row step of c, alpha, beta. */
 export const MICRO_KERNEL_SIGNATURE: Signature = {
-  params: ["i32", "i32", "i32", "i32", "i32", "i32", "i32", "f32", "f32"],
+  params: ["address", "address", "address", "address", "address", "address", "address", "f32", "f32"],
   results: [],
 };
 
@@ -81,7 +81,7 @@ function sumColumns(kernel: MicroKernel): void {
       else repeatLane(code, quad, index & 3);
       accumulate(kernel, row);
     });
-    code.get(a).get(aStep).op("i32.add").set(a);
+    code.get(a).get(aStep).op("address.add").set(a);
   };
   countDown(code, k, 2, () => {
     step();
@@ -94,8 +94,8 @@ function sumColumns(kernel: MicroKernel): void {
 function sumRows(kernel: MicroKernel): void {
   const { code, broadcast, k, a, aStep } = kernel;
   const pointers = kernel.rows.map((_, index) => {
-    const pointer = code.local("i32");
-    code.get(a).get(aStep).i32(index).op("i32.mul").op("i32.add").set(pointer);
+    const pointer = code.local("address");
+    code.get(a).get(aStep).address(index).op("address.mul").op("address.add").set(pointer);
     return pointer;
   });
   const rows = kernel.rows.map((sums, index) => ({
@@ -115,7 +115,7 @@ function sumRows(kernel: MicroKernel): void {
         accumulate(kernel, sums);
       }
     }
-    for (const { pointer } of rows) code.increment(pointer, 16);
+    for (const { pointer } of rows) code.advance(pointer, 16);
   });
   countDown(code, k, 1, () => {
     loadColumns(kernel);
@@ -123,7 +123,7 @@ function sumRows(kernel: MicroKernel): void {
       code.get(pointer).memory("v128.load32_splat");
       accumulate(kernel, sums);
     }
-    for (const { pointer } of rows) code.increment(pointer, 4);
+    for (const { pointer } of rows) code.advance(pointer, 4);
   });
 }
 
@@ -135,7 +135,7 @@ function loadColumns({ code, b, bStep, columns }: MicroKernel): void {
       .memory("v128.load", index * 16)
       .set(column);
   });
-  code.get(b).get(bStep).op("i32.add").set(b);
+  code.get(b).get(bStep).op("address.add").set(b);
 }
 
 /** Adds the product of the element on the stack with the two vectors of B to one row. */
@@ -173,7 +173,7 @@ function writeBack(code: FunctionBody, rows: readonly (readonly [Local, Local])[
         }
         code.memory("v128.store", index * 16);
       });
-      code.get(c).get(cStep).op("i32.add").set(c);
+      code.get(c).get(cStep).op("address.add").set(c);
     }
   };
   code.get(code.param(7)).vector("f32x4.splat").set(alpha);
@@ -189,12 +189,12 @@ function writeBack(code: FunctionBody, rows: readonly (readonly [Local, Local])[
 export function countDown(code: FunctionBody, left: Local, step: number, body: () => void): void {
   code
     .get(left)
-    .i32(step)
-    .op("i32.ge_s")
+    .address(step)
+    .op("address.ge_s")
     .if(() => {
       code.loop((next) => {
         body();
-        code.get(left).i32(step).op("i32.sub").tee(left).i32(step).op("i32.ge_s").brIf(next);
+        code.get(left).address(step).op("address.sub").tee(left).address(step).op("address.ge_s").brIf(next);
       });
     });
 }

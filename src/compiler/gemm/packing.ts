@@ -2,7 +2,10 @@ import type { FunctionBody, Local, Signature } from "../wasm/assembler.js";
 import { countDown } from "./microKernel.js";
 
 /** rows, k, source, row step of the source in bytes, destination, row width of the destination in elements. */
-export const PACK_SIGNATURE: Signature = { params: ["i32", "i32", "i32", "i32", "i32", "i32"], results: [] };
+export const PACK_SIGNATURE: Signature = {
+  params: ["address", "address", "address", "address", "address", "address"],
+  results: [],
+};
 
 /**
  * Writes the function that interleaves `rows` rows of k elements: destination[k][row] = source[row][k].
@@ -11,7 +14,7 @@ export const PACK_SIGNATURE: Signature = { params: ["i32", "i32", "i32", "i32", 
  */
 export function writeInterleave(code: FunctionBody): void {
   const [rows, k, source, sourceStep, destination, width] = params(code);
-  const [column, from, to, stride] = [0, 1, 2, 3].map(() => code.local("i32")) as [
+  const [column, from, to, stride] = [0, 1, 2, 3].map(() => code.local("address")) as [
     Local,
     Local,
     Local,
@@ -19,12 +22,12 @@ export function writeInterleave(code: FunctionBody): void {
   ];
   const vectors = [0, 1, 2, 3].map(() => code.local("v128")) as [Local, Local, Local, Local];
   const mixed = [0, 1, 2, 3].map(() => code.local("v128")) as [Local, Local, Local, Local];
-  const pointers = [0, 1, 2, 3].map(() => code.local("i32"));
+  const pointers = [0, 1, 2, 3].map(() => code.local("address"));
   clearPadding(code);
-  code.get(width).i32(2).op("i32.shl").set(stride);
+  code.get(width).address(2).op("address.shl").set(stride);
   countDown(code, rows, 4, () => {
     pointers.forEach((pointer, index) => {
-      code.get(source).get(sourceStep).i32(index).op("i32.mul").op("i32.add").set(pointer);
+      code.get(source).get(sourceStep).address(index).op("address.mul").op("address.add").set(pointer);
     });
     code.get(destination).set(to);
     code.get(k).set(column);
@@ -34,7 +37,7 @@ export function writeInterleave(code: FunctionBody): void {
           .get(pointer)
           .memory("v128.load")
           .set(vectors[index] ?? vectors[0]);
-        code.increment(pointer, 16);
+        code.advance(pointer, 16);
       });
       storeTransposed(code, vectors, mixed, { to, stride });
     });
@@ -45,12 +48,12 @@ export function writeInterleave(code: FunctionBody): void {
           .get(pointer)
           .memory("f32.load")
           .memory("f32.store", index * 4);
-        code.increment(pointer, 4);
+        code.advance(pointer, 4);
       });
-      code.get(to).get(stride).op("i32.add").set(to);
+      code.get(to).get(stride).op("address.add").set(to);
     });
-    code.get(source).get(sourceStep).i32(2).op("i32.shl").op("i32.add").set(source);
-    code.increment(destination, 16);
+    code.get(source).get(sourceStep).address(2).op("address.shl").op("address.add").set(source);
+    code.advance(destination, 16);
   });
   countDown(code, rows, 1, () => {
     code.get(source).set(from);
@@ -58,11 +61,11 @@ export function writeInterleave(code: FunctionBody): void {
     code.get(k).set(column);
     countDown(code, column, 1, () => {
       code.get(to).get(from).memory("f32.load").memory("f32.store");
-      code.increment(from, 4);
-      code.get(to).get(stride).op("i32.add").set(to);
+      code.advance(from, 4);
+      code.get(to).get(stride).op("address.add").set(to);
     });
-    code.get(source).get(sourceStep).op("i32.add").set(source);
-    code.increment(destination, 4);
+    code.get(source).get(sourceStep).op("address.add").set(source);
+    code.advance(destination, 4);
   });
 }
 
@@ -81,7 +84,7 @@ function storeTransposed(
   code.get(x2).get(x3).shuffle([2, 6, 3, 7]).set(y3);
   const storeRow = (low: Local, high: Local, lanes: readonly [number, number, number, number]): void => {
     code.get(to).get(low).get(high).shuffle(lanes).memory("v128.store");
-    code.get(to).get(stride).op("i32.add").set(to);
+    code.get(to).get(stride).op("address.add").set(to);
   };
   storeRow(y0, y1, [0, 1, 4, 5]);
   storeRow(y0, y1, [2, 3, 6, 7]);
@@ -92,7 +95,7 @@ function storeTransposed(
 /** Writes the function that gathers k runs of `rows` elements: destination[k][row] = source[k][row]. */
 export function writeGather(code: FunctionBody): void {
   const [rows, k, source, sourceStep, destination, width] = params(code);
-  const [left, from, to] = [0, 1, 2].map(() => code.local("i32")) as [Local, Local, Local];
+  const [left, from, to] = [0, 1, 2].map(() => code.local("address")) as [Local, Local, Local];
   clearPadding(code);
   countDown(code, k, 1, () => {
     code.get(source).set(from);
@@ -100,14 +103,14 @@ export function writeGather(code: FunctionBody): void {
     code.get(rows).set(left);
     countDown(code, left, 4, () => {
       code.get(to).get(from).memory("v128.load").memory("v128.store");
-      code.increment(from, 16).increment(to, 16);
+      code.advance(from, 16).advance(to, 16);
     });
     countDown(code, left, 1, () => {
       code.get(to).get(from).memory("f32.load").memory("f32.store");
-      code.increment(from, 4).increment(to, 4);
+      code.advance(from, 4).advance(to, 4);
     });
-    code.get(source).get(sourceStep).op("i32.add").set(source);
-    code.get(destination).get(width).i32(2).op("i32.shl").op("i32.add").set(destination);
+    code.get(source).get(sourceStep).op("address.add").set(source);
+    code.get(destination).get(width).address(2).op("address.shl").op("address.add").set(destination);
   });
 }
 
@@ -117,9 +120,17 @@ function clearPadding(code: FunctionBody): void {
   code
     .get(rows)
     .get(width)
-    .op("i32.ne")
+    .op("address.ne")
     .if(() => {
-      code.get(destination).i32(0).get(k).get(width).op("i32.mul").i32(2).op("i32.shl").memoryFill();
+      code
+        .get(destination)
+        .i32(0)
+        .get(k)
+        .get(width)
+        .op("address.mul")
+        .address(2)
+        .op("address.shl")
+        .memoryFill();
     });
 }
 

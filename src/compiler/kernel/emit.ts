@@ -61,7 +61,7 @@ class KernelEmitter {
     this.types = kernelArgs(plan);
     const { nodes } = plan.spec;
     this.lanes = nodes.some((n) => n.dtype === "float64") ? 2 : 4;
-    this.bases = this.types.map(() => code.local("i32"));
+    this.bases = this.types.map(() => code.local("address"));
     this.counters = plan.spec.dims.map(() => code.local("i32"));
     this.left = code.local("i32");
   }
@@ -71,16 +71,12 @@ class KernelEmitter {
     const { spec } = plan;
     const [table, args] = [code.param(0), code.param(1)];
     this.bases.forEach((base, k) => {
+      const at = 2 * k * code.addressBytes;
+      code.get(args).loadAddress(at).get(table).op("address.add").loadAddress();
       code
         .get(args)
-        .memory("i32.load", 8 * k)
-        .get(table)
-        .op("i32.add")
-        .memory("i32.load");
-      code
-        .get(args)
-        .memory("i32.load", 8 * k + 4)
-        .op("i32.add")
+        .loadAddress(at + code.addressBytes)
+        .op("address.add")
         .set(base);
     });
     if (this.isDivided) this.ownScratch();
@@ -106,7 +102,8 @@ class KernelEmitter {
     const first = plan.spec.args.length;
     spillBytes(plan).forEach((bytes, i) => {
       const base = at(this.bases, first + i);
-      code.get(code.param(4)).i32(bytes).op("i32.mul").get(base).op("i32.add").set(base);
+      code.get(code.param(4)).toAddress().address(bytes).op("address.mul");
+      code.get(base).op("address.add").set(base);
     });
   }
 
@@ -141,7 +138,7 @@ class KernelEmitter {
     return local;
   }
 
-  private temporary(name: string, type: "i32" | "v128"): Local {
+  private temporary(name: string, type: "i32" | "address" | "v128"): Local {
     const known = this.scratch.get(name);
     if (known !== undefined) return known;
     const local = this.code.local(type);
@@ -182,11 +179,11 @@ class KernelEmitter {
       code
         .get(base)
         .i32(0)
-        .i32(count * bytes)
+        .address(count * bytes)
         .memoryFill();
       return;
     }
-    const pointer = this.temporary("fill", "i32");
+    const pointer = this.temporary("fill", "address");
     code.get(base).set(pointer);
     this.repeat(this.left, count, () => {
       code.get(pointer);
@@ -194,7 +191,7 @@ class KernelEmitter {
       else if (dtype === "float32") code.f32(value).memory("f32.store");
       else if (bytes === 4) code.i32(value).memory("i32.store");
       else code.i32(value).memory("i32.store8");
-      code.increment(pointer, bytes);
+      code.advance(pointer, bytes);
     });
   }
 
@@ -206,9 +203,10 @@ class KernelEmitter {
       if (stride === 0 || this.plan.spec.dims[d] === 1) return;
       code
         .get(at(this.counters, d))
-        .i32(stride * bytes)
-        .op("i32.mul")
-        .op("i32.add");
+        .toAddress()
+        .address(stride * bytes)
+        .op("address.mul")
+        .op("address.add");
     });
   }
 
@@ -225,7 +223,10 @@ class KernelEmitter {
       .i32(index.limit - 1)
       .op("i32.lt_s")
       .op("select");
-    code.i32(index.stride * bytes).op("i32.mul");
+    code
+      .toAddress()
+      .address(index.stride * bytes)
+      .op("address.mul");
   }
 
   private rowSection(section: Section, prepared: PreparedProgram): void {
@@ -241,7 +242,7 @@ class KernelEmitter {
           if (node.index) {
             this.pushAddress(node.index.access, 4, numRows);
             this.pushIndirect(node.index, byteSize(node.dtype));
-            code.op("i32.add");
+            code.op("address.add");
           }
           emitSplat(code, node.dtype);
         } else if (node.kind === "iota") {
@@ -260,7 +261,7 @@ class KernelEmitter {
   private rowStore(store: KernelStore, value: Local): void {
     const { code } = this;
     const { dtype } = at(this.plan.spec.nodes, store.node);
-    const pointer = this.temporary("rowPointer", "i32");
+    const pointer = this.temporary("rowPointer", "address");
     this.pushAddress(store.access, byteSize(dtype), this.plan.spec.numRows);
     code.set(pointer);
     this.guarded(store, this.plan.spec.numRows, pointer, dtype, () =>
@@ -286,10 +287,11 @@ class KernelEmitter {
       .if(() => {
         code
           .get(place)
-          .i32(index.stride * byteSize(dtype))
-          .op("i32.mul")
+          .toAddress()
+          .address(index.stride * byteSize(dtype))
+          .op("address.mul")
           .get(pointer)
-          .op("i32.add")
+          .op("address.add")
           .set(pointer);
         body();
       });

@@ -1,10 +1,10 @@
 import { type DType, fromBfloat16Bits, fromFloat16Bits, type HostData } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import type { HostKernel, HostStep } from "../steps.js";
+import type { Addresses } from "../wasm/assembler.js";
 
-/** Runs a host step; the address table lies in the memory at `tableAddress`. */
-export function runHostStep(step: HostStep, tableAddress: number, memory: ArrayBufferLike): void {
-  const table = new Uint32Array(memory, tableAddress);
+/** Runs a host step on the addresses of a table. */
+export function runHostStep(step: HostStep, table: Addresses, memory: ArrayBufferLike): void {
   const addresses = step.places.map(({ slot, offset }) => (table[slot] ?? 0) + offset);
   const { kernel } = step;
   if (kernel.kind === "sort") sort(kernel, addresses, memory);

@@ -35,10 +35,10 @@ function loopsOf(spec: KernelSpec): string {
   const builder = new ModuleBuilder();
   builder.function({ params: [], results: [] }, (code) => {
     const prepared = prepareProgram(code, inner.program, { host: {}, uniform: () => code.local("v128") });
-    const increment = code.increment.bind(code);
-    code.increment = (local, amount) => {
+    const advance = code.advance.bind(code);
+    code.advance = (local, amount) => {
       lines[lines.length - 1] += ` +${amount}`;
-      return increment(local, amount);
+      return advance(local, amount);
     };
     new InnerLoop(inner, prepared, code, plan, 4, {
       loops: (_, body) => body(),

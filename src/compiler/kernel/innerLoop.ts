@@ -38,7 +38,7 @@ export interface Surroundings {
   pushIota(node: Extract<KernelNode, { kind: "iota" }>, end: number): void;
   guarded(store: KernelStore, end: number, pointer: Local, dtype: DType, body: () => void): void;
   combineAndStoreOne(store: KernelStore, pointer: Local, dtype: DType, value: Local): void;
-  temporary(name: string, type: "i32" | "v128"): Local;
+  temporary(name: string, type: "i32" | "address" | "v128"): Local;
   rowValue(node: number): Local;
 }
 
@@ -91,7 +91,7 @@ export class InnerLoop {
 
   private stream(access: Access, dtype: DType): Stream {
     const stride = at(access.strides, this.last);
-    return { access, dtype, stride, pointer: this.code.local("i32") };
+    return { access, dtype, stride, pointer: this.code.local("address") };
   }
 
   private spillStream(node: number): Stream {
@@ -116,7 +116,12 @@ export class InnerLoop {
     if (node.kind !== "iota") throw new Error("[emitKernel] only loads and iotas are inputs");
     const step = at(node.coefficients, this.last);
     this.iotas.set(i, { local: this.code.local("i32"), step });
-    return { access: { arg: 0, strides: [] }, dtype: "int32", stride: 0, pointer: this.code.local("i32") };
+    return {
+      access: { arg: 0, strides: [] },
+      dtype: "int32",
+      stride: 0,
+      pointer: this.code.local("address"),
+    };
   }
 
   emit(): void {
@@ -160,7 +165,7 @@ export class InnerLoop {
       if (index.stride !== 0) continue;
       code.get(index.pointer);
       this.around.pushIndirect(indirection, byteSize(dtype));
-      code.get(pointer).op("i32.add").set(pointer);
+      code.get(pointer).op("address.add").set(pointer);
     }
     for (const [i, { local }] of this.iotas) {
       const node = at(this.plan.spec.nodes, i);
@@ -202,7 +207,7 @@ export class InnerLoop {
     const { code } = this;
     const move = ({ pointer, stride, dtype, access }: Stream) => {
       if (stride !== 0 && access.strides.length > 0)
-        code.increment(pointer, elements * stride * byteSize(dtype));
+        code.advance(pointer, elements * stride * byteSize(dtype));
     };
     for (const input of this.inputs) {
       move(input);
@@ -243,8 +248,8 @@ export class InnerLoop {
   /** Negative distances do not fit the immediate offsets of loads. */
   private loadBehind(stream: Stream, offset: number): void {
     const { code } = this;
-    const pointer = this.around.temporary("behind", "i32");
-    code.get(stream.pointer).i32(offset).op("i32.add").set(pointer);
+    const pointer = this.around.temporary("behind", "address");
+    code.get(stream.pointer).address(offset).op("address.add").set(pointer);
     emitLoad(code, stream.dtype, this.lanes, pointer, stream.stride, 0);
   }
 
@@ -262,14 +267,14 @@ export class InnerLoop {
     const push = (k: number) => {
       code
         .get(stream.pointer)
-        .i32((first + k) * stream.stride * bytes)
-        .op("i32.add");
+        .address((first + k) * stream.stride * bytes)
+        .op("address.add");
       code
         .get(index.pointer)
-        .i32((first + k) * index.stride * 4)
-        .op("i32.add");
+        .address((first + k) * index.stride * 4)
+        .op("address.add");
       this.around.pushIndirect(indirection, bytes);
-      code.op("i32.add");
+      code.op("address.add");
     };
     if (mode === "single") {
       push(0);
@@ -295,8 +300,8 @@ export class InnerLoop {
       return;
     }
     const offset = copy * lanes * stream.stride * byteSize(stream.dtype);
-    const pointer = offset >= 0 ? stream.pointer : this.around.temporary("behind", "i32");
-    if (offset < 0) code.get(stream.pointer).i32(offset).op("i32.add").set(pointer);
+    const pointer = offset >= 0 ? stream.pointer : this.around.temporary("behind", "address");
+    if (offset < 0) code.get(stream.pointer).address(offset).op("address.add").set(pointer);
     const from = Math.max(0, offset);
     if (store?.combine) {
       const sum = this.around.temporary("sum", "v128");
@@ -319,7 +324,7 @@ export class InnerLoop {
       return;
     }
     // The index changes with every element: the counter of this loop stands for the vectorised dim.
-    const pointer = this.around.temporary("elementPointer", "i32");
+    const pointer = this.around.temporary("elementPointer", "address");
     this.code.get(stream.pointer).set(pointer);
     this.around.guarded(store, this.plan.spec.dims.length, pointer, stream.dtype, () =>
       this.around.combineAndStoreOne(store, pointer, stream.dtype, value),

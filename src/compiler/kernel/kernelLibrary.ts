@@ -1,6 +1,6 @@
 import { at } from "../../ir/shape.js";
 import type { KernelModule } from "../steps.js";
-import { type FunctionIndex, ModuleBuilder } from "../wasm/assembler.js";
+import { type AddressType, type FunctionIndex, ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
 import { HOST_FUNCTION_ARITY, type HostImports } from "../wasm/emitInterleaved.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import { HOST_MATH } from "../wasm/hostMath.js";
@@ -67,16 +67,10 @@ export class KernelLibrary {
     return at(this.kernels, index);
   }
 
-  /** All kernels as WebAssembly. */
-  module(): KernelModule {
+  /** All kernels as WebAssembly, for a memory with addresses of this type. */
+  module(addressType: AddressType = "i32"): KernelModule {
     const builder = new ModuleBuilder();
-    builder.importMemory({
-      module: "env",
-      name: "memory",
-      shared: true,
-      minimumPages: 0,
-      maximumPages: 65536,
-    });
+    builder.importMemory(sharedMemory(addressType));
     const host = importAllHostFunctions(builder);
     const names = this.kernels.map(({ plan, index, rows }) => {
       const name = `k${index}`;
@@ -90,7 +84,7 @@ export class KernelLibrary {
 }
 
 /** The addresses of the address table and of the argument list. */
-const KERNEL_PARAMS = ["i32", "i32"] as const;
+const KERNEL_PARAMS = ["address", "address"] as const;
 /** The first row of a part, the row behind its last, and the part's number, which has scratch of its own. */
 const PART_PARAMS = ["i32", "i32", "i32"] as const;
 

@@ -58,7 +58,7 @@ export function emitLoad(
     emitGather(code, dtype, lanes, register, (k) => {
       const at = offset + k * stride * byteSize(dtype);
       code.get(address);
-      if (at !== 0) code.i32(at).op("i32.add");
+      if (at !== 0) code.address(at).op("address.add");
     });
   }
 }
@@ -111,7 +111,7 @@ export function emitStore(
       const { bits, lane } = laneOf(dtype, k);
       const at = offset + k * stride * byteSize(dtype);
       code.get(address);
-      if (at !== 0) code.i32(at).op("i32.add");
+      if (at !== 0) code.address(at).op("address.add");
       code.get(value);
       if (storage === "byte") code.v128([1, 1, 1, 1]).vector("v128.and");
       code.laneMemory(`v128.store${bits}_lane`, lane);

@@ -4,6 +4,7 @@ import type { Literal, SourceLocation } from "../../ir/program.js";
 import { bytesOf, type TensorType } from "../../ir/shape.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { ALIGNMENT, type StepInfo } from "../steps.js";
+import type { AddressType } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import { Buffer, type BufferKind, denseView, type View } from "./buffers.js";
 
@@ -20,6 +21,8 @@ export class Compilation {
     readonly mesh: MeshShape,
     features: WasmFeatures,
     threads: number,
+    /** The type of the addresses of the memory that the program runs in. */
+    readonly addressType: AddressType = "i32",
   ) {
     this.library = new KernelLibrary(features, threads);
   }

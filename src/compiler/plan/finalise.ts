@@ -9,6 +9,7 @@
 import type { Program } from "../../ir/program.js";
 import { bytesOf } from "../../ir/shape.js";
 import type { CollectiveSpec, CompiledProgram, Place, SlotBase, Step } from "../steps.js";
+import { ADDRESS_BYTES, newAddresses } from "../wasm/assembler.js";
 import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
 import { costOf } from "./cost.js";
@@ -39,7 +40,7 @@ export function finalise(
   const cost = costOf(steps, infos, finaliser.collectives, plan.arenaBytes, inputs, outputs);
   return {
     name,
-    modules: [compilation.library.module()],
+    modules: [compilation.library.module(compilation.addressType)],
     steps,
     slots: finaliser.slots(),
     arenaBytes: plan.arenaBytes,
@@ -111,14 +112,15 @@ class Finaliser {
   }
 
   private argList(args: readonly Ref[]): number {
+    const { addressType } = this.compilation;
     const words = args.flatMap((ref) => {
       const { slot, offset } = this.place(ref);
-      return [4 * slot, offset];
+      return [ADDRESS_BYTES[addressType] * slot, offset];
     });
     const key = words.join();
     let offset = this.argLists.get(key);
     if (offset === undefined) {
-      offset = this.compilation.constant(new Uint8Array(Uint32Array.from(words).buffer));
+      offset = this.compilation.constant(new Uint8Array(newAddresses(addressType, words).buffer));
       this.argLists.set(key, offset);
     }
     return offset;

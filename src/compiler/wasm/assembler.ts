@@ -22,6 +22,47 @@ import {
 /** The value types of WebAssembly that kernels use. */
 export type ValueType = "i32" | "i64" | "f32" | "f64" | "v128";
 
+/**
+ * The type of a memory's addresses: 32 bits reach 4 GiB, 64 bits further where the host has such memories.
+ *
+ * JavaScript knows addresses as numbers: where they have 64 bits, parameters of exported functions and addresses
+ * that it writes into the memory are float64.
+ */
+export type AddressType = "i32" | "i64";
+
+/** The bytes of an address that JavaScript has written into the memory. */
+export const ADDRESS_BYTES: { readonly [T in AddressType]: 4 | 8 } = { i32: 4, i64: 8 };
+
+/** Addresses as JavaScript writes them into a memory; it reads and writes numbers either way. */
+export type Addresses = Uint32Array | Float64Array;
+
+/** Some addresses in the form that kernels read. */
+export function newAddresses(addressType: AddressType, values: readonly number[]): Addresses {
+  return addressType === "i32" ? Uint32Array.from(values) : Float64Array.from(values);
+}
+
+/** The addresses that lie in a memory. */
+export function viewAddresses(
+  addressType: AddressType,
+  memory: ArrayBufferLike,
+  at: number,
+  count: number,
+): Addresses {
+  return addressType === "i32" ? new Uint32Array(memory, at, count) : new Float64Array(memory, at, count);
+}
+
+/** A value type, or that of the module's addresses. */
+export type ParamType = ValueType | "address";
+
+type IntegerOp<T extends string> = T extends `i32.${infer Name}`
+  ? `i64.${Name}` extends ScalarOp
+    ? Name
+    : never
+  : never;
+
+/** An integer instruction on addresses, whichever type they have. */
+export type AddressOp = `address.${IntegerOp<ScalarOp>}`;
+
 /** The index of a parameter or local variable of one function. */
 export type Local = number & { readonly __local: never };
 
@@ -141,21 +182,58 @@ export class FunctionBody {
   private readonly writer = new ByteWriter();
   private readonly locals: ValueType[] = [];
   private depth = 0;
+  private readonly converted = new Map<number, Local>();
 
-  constructor(private readonly params: readonly ValueType[]) {}
+  /** @param isExported whether JavaScript calls it, which gives addresses as numbers */
+  constructor(
+    private readonly params: readonly ParamType[],
+    private readonly addressType: AddressType = "i32",
+    isExported = false,
+  ) {
+    if (addressType === "i32" || !isExported) return;
+    params.forEach((type, index) => {
+      if (type !== "address") return;
+      const address = this.local("address");
+      this.get(index as Local)
+        .op("i64.trunc_sat_f64_u")
+        .set(address);
+      this.converted.set(index, address);
+    });
+  }
 
   /** The local that holds the parameter at `index`. */
   param(index: number): Local {
     if (index >= this.params.length) {
       throw new RangeError(`[FunctionBody] parameter ${index} of a function with ${this.params.length}`);
     }
-    return index as Local;
+    return this.converted.get(index) ?? (index as Local);
   }
 
   /** Declares a fresh local variable, zero at first. */
-  local(type: ValueType): Local {
-    this.locals.push(type);
+  local(type: ParamType): Local {
+    this.locals.push(type === "address" ? this.addressType : type);
     return (this.params.length + this.locals.length - 1) as Local;
+  }
+
+  /** Pushes a number of the type of addresses. */
+  address(value: number): this {
+    return this.addressType === "i32" ? this.i32(value) : this.i64(BigInt(value));
+  }
+
+  /** Makes the i32 on the stack, which is not negative, one of the type of addresses. */
+  toAddress(): this {
+    return this.addressType === "i32" ? this : this.op("i64.extend_i32_u");
+  }
+
+  /** Loads the address that JavaScript has written at the address on the stack plus `offset` bytes. */
+  loadAddress(offset = 0): this {
+    if (this.addressType === "i32") return this.memory("i32.load", offset);
+    return this.memory("f64.load", offset).op("i64.trunc_sat_f64_u");
+  }
+
+  /** The bytes of an address that JavaScript has written. */
+  get addressBytes(): 4 | 8 {
+    return ADDRESS_BYTES[this.addressType];
   }
 
   /** Pushes a local's value. */
@@ -215,7 +293,8 @@ export class FunctionBody {
   }
 
   /** A scalar instruction without immediates. */
-  op(name: ScalarOp): this {
+  op(instruction: ScalarOp | AddressOp): this {
+    const name = this.resolve(instruction);
     if (name in SATURATING_OPS) {
       this.writer.byte(NUMERIC_PREFIX);
       this.writer.u32(SATURATING_OPS[name as keyof typeof SATURATING_OPS]);
@@ -223,6 +302,10 @@ export class FunctionBody {
       this.writer.byte(SCALAR_OPS[name as keyof typeof SCALAR_OPS]);
     }
     return this;
+  }
+
+  private resolve(name: ScalarOp | AddressOp): ScalarOp {
+    return name.replace("address.", `${this.addressType}.`) as ScalarOp;
   }
 
   /** A SIMD instruction without immediates. */
@@ -344,6 +427,11 @@ export class FunctionBody {
     return this.get(local).i32(by).op("i32.add").set(local);
   }
 
+  /** Adds a constant to a local of the type of addresses. */
+  advance(local: Local, by: number): this {
+    return this.get(local).address(by).op("address.add").set(local);
+  }
+
   private simd(code: number): this {
     this.writer.byte(SIMD_PREFIX);
     this.writer.u32(code);
@@ -384,6 +472,11 @@ const VECTOR_CODES = { ...VECTOR_OPS, ...VECTOR_SHIFT_OPS, ...VECTOR_SCALAR_OPS 
 
 /** The signature of a function. */
 export interface Signature {
+  readonly params: readonly ParamType[];
+  readonly results: readonly ValueType[];
+}
+
+interface ResolvedSignature {
   readonly params: readonly ValueType[];
   readonly results: readonly ValueType[];
 }
@@ -393,14 +486,25 @@ export interface MemoryImport {
   readonly module: string;
   readonly name: string;
   readonly shared: boolean;
+  /** The type of its addresses; i32 by default. */
+  readonly addressType?: AddressType;
   readonly minimumPages: number;
   /** Required for shared memories: an imported memory's own maximum must not exceed it. */
   readonly maximumPages?: number;
 }
 
+/** The most pages of 64 KiB that a memory with addresses of a type can have. */
+export const MAX_PAGES: { readonly [T in AddressType]: number } = { i32: 65536, i64: 262144 };
+
+/** The memory that kernels of all kinds import: shared, and of any size. */
+export function sharedMemory(addressType: AddressType): MemoryImport {
+  const maximumPages = MAX_PAGES[addressType];
+  return { module: "env", name: "memory", shared: true, addressType, minimumPages: 0, maximumPages };
+}
+
 /** Collects types, imports and functions and writes the module's bytes. */
 export class ModuleBuilder {
-  private readonly types: Signature[] = [];
+  private readonly types: ResolvedSignature[] = [];
   private readonly typeIndex = new Map<string, number>();
   private readonly functionImports: { module: string; name: string; type: number }[] = [];
   private readonly functions: { type: number; body: FunctionBody }[] = [];
@@ -416,7 +520,7 @@ export class ModuleBuilder {
   }
 
   /** Imports a function; all imports come before the first function of the module's own. */
-  importFunction(module: string, name: string, signature: Signature): FunctionIndex {
+  importFunction(module: string, name: string, signature: ResolvedSignature): FunctionIndex {
     if (this.functions.length > 0) {
       throw new Error(`[ModuleBuilder] import ${module}.${name} must precede the module's own functions`);
     }
@@ -426,15 +530,20 @@ export class ModuleBuilder {
 
   /** Adds a function and exports it when `exportName` is given. */
   function(signature: Signature, write: (body: FunctionBody) => void, exportName?: string): FunctionIndex {
-    const body = new FunctionBody(signature.params);
+    const isExported = exportName !== undefined;
+    const addressType = this.memory?.addressType ?? "i32";
+    const body = new FunctionBody(signature.params, addressType, isExported);
     write(body);
-    this.functions.push({ type: this.type(signature), body });
+    const given = isExported && addressType === "i64" ? "f64" : addressType;
+    const resolve = (type: ParamType) => (type === "address" ? given : type);
+    const params = signature.params.map(resolve);
+    this.functions.push({ type: this.type({ params, results: signature.results }), body });
     const index = this.functionImports.length + this.functions.length - 1;
     if (exportName !== undefined) this.exports.push({ name: exportName, index });
     return index as FunctionIndex;
   }
 
-  private type(signature: Signature): number {
+  private type(signature: ResolvedSignature): number {
     const key = `${signature.params.join()}:${signature.results.join()}`;
     const known = this.typeIndex.get(key);
     if (known !== undefined) return known;
@@ -502,7 +611,8 @@ function writeMemoryImport(out: ByteWriter, memory: MemoryImport): void {
   out.name(memory.module);
   out.name(memory.name);
   out.byte(0x02);
-  out.byte((memory.shared ? 2 : 0) | (memory.maximumPages === undefined ? 0 : 1));
+  const wide = memory.addressType === "i64" ? 4 : 0;
+  out.byte(wide | (memory.shared ? 2 : 0) | (memory.maximumPages === undefined ? 0 : 1));
   out.u32(memory.minimumPages);
   if (memory.maximumPages !== undefined) out.u32(memory.maximumPages);
 }

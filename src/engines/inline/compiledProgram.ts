@@ -41,7 +41,7 @@ const smallBytes = (type: TensorType): number => (isSmall(type) ? roundUp(byteLe
 /** A program whose kernels are ready to be called on this thread. */
 export class InlineProgram {
   private readonly runner: StepRunner;
-  private readonly table: Int32Array;
+  private readonly table: Uint32Array;
   private readonly inputs: readonly Argument[];
   private readonly outputs: readonly Argument[];
   private readonly arena: readonly { readonly slot: number; readonly offset: number }[];
@@ -62,7 +62,7 @@ export class InlineProgram {
     const constants = own.address;
     memory.bytes.set(compiled.constants, constants);
     const tableAddress = constants + roundUp(compiled.constants.byteLength);
-    this.table = new Int32Array(buffer, tableAddress, slots.length);
+    this.table = new Uint32Array(buffer, tableAddress, slots.length);
     slots.forEach((slot, i) => {
       if (slot.kind === "constant") this.table[i] = constants + slot.offset;
     });

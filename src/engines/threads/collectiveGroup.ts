@@ -9,11 +9,12 @@ import { SEVERAL, type Signals } from "./signals.js";
 export const WORDS = {
   ready: 0,
   finished: 1,
+  // Addresses are float64 and take two words each; there are two of staged copies.
   source: 2,
-  target: 3,
-  staged: 4,
+  target: 4,
+  staged: 6,
   // Run and sequence number of the last two uses; see `attendance.ts`.
-  stamps: 6,
+  stamps: 10,
   // The counts are on another line than what their owner publishes alone.
   readyCount: 16,
   finishedCount: 24,
@@ -60,6 +61,8 @@ export class Link {
   readonly visits: Visits;
   private readonly lines: readonly number[];
   private readonly mine: number;
+  /** The words as float64. */
+  private readonly doubles: Float64Array;
 
   constructor(
     index: number,
@@ -70,6 +73,7 @@ export class Link {
     this.members = group.map((position) => at(host.devices, position));
     this.lines = group.map((position) => (index * host.devices.length + position) * WORDS.stride);
     this.mine = at(this.lines, this.me);
+    this.doubles = new Float64Array(host.words.buffer);
     this.visits = host.attendance.at(index, this);
   }
 
@@ -78,13 +82,19 @@ export class Link {
     return this.host.words[(this.lines[member] ?? 0) + word] ?? 0;
   }
 
+  /** Publishes a word for the other members. */
   put(word: number, value: number): void {
     this.host.words[this.mine + word] = value;
   }
 
+  /** Publishes an address for the other members. */
+  putAddress(word: number, address: number): void {
+    this.doubles[(this.mine + word) / 2] = address;
+  }
+
   addresses(word: number, into: number[]): void {
-    const { words } = this.host;
-    for (let i = 0; i < this.lines.length; i++) into[i] = (words[(this.lines[i] ?? 0) + word] ?? 0) >>> 0;
+    for (let i = 0; i < this.lines.length; i++)
+      into[i] = this.doubles[((this.lines[i] ?? 0) + word) / 2] ?? 0;
   }
 
   /** A way for `reads` to be told of by their own words, and to tell `readBy`. */

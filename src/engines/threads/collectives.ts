@@ -85,8 +85,8 @@ function directCollective(link: Link, work: Work): Collective {
     start(from, to) {
       sequence = (sequence + 1) | 0;
       target = to;
-      link.put(WORDS.source, from);
-      link.put(WORDS.target, to);
+      link.putAddress(WORDS.source, from);
+      link.putAddress(WORDS.target, to);
       visits.come(sequence);
       work.signal.ready(sequence);
       visits.publish();
@@ -123,8 +123,8 @@ function stagedCollective(
   let sequence = 0;
   let target = 0;
   const sources: number[] = [];
-  link.put(WORDS.staged, stagingAddress);
-  link.put(WORDS.staged + 1, stagingAddress + stride);
+  link.putAddress(WORDS.staged, stagingAddress);
+  link.putAddress(WORDS.staged + 2, stagingAddress + stride);
   return {
     start(from, to) {
       sequence = (sequence + 1) | 0;
@@ -138,7 +138,7 @@ function stagedCollective(
     work() {
       work.signal.awaitReady(sequence);
       visits.meet();
-      link.addresses(WORDS.staged + (sequence & 1), sources);
+      link.addresses(WORDS.staged + 2 * (sequence & 1), sources);
       work.own(sources, target);
       work.signal.finished(sequence);
       visits.leave();

@@ -1,4 +1,5 @@
 import type { GemmStep, HostStep } from "../../compiler/steps.js";
+import { type Addresses, viewAddresses } from "../../compiler/wasm/assembler.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { FlightRecorder } from "../flight/recorder.js";
@@ -28,7 +29,7 @@ export interface LoopHost {
   prepareGemm(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm;
   /** The threads that share large steps of this device. */
   readonly crew: Crew | undefined;
-  runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
+  runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
   now(): number;
   /** Replaces the action of a step, for tests. */
   wrap(program: string, index: number, action: () => void): () => void;
@@ -38,7 +39,7 @@ export interface LoopHost {
 interface LoadedProgram {
   readonly runner: StepRunner;
   readonly attendance: Attendance;
-  readonly table: Int32Array;
+  readonly table: Addresses;
   /** The slots that inputs and then outputs fill at the start of a run, per argument. */
   readonly argumentSlots: readonly (readonly number[])[];
 }
@@ -141,7 +142,7 @@ class Device {
     }
   }
 
-  private move({ layout, scratch, bytes }: MoveMessage): void {
+  private move({ layout, scratch, bytes, moveModule }: MoveMessage): void {
     const { device } = this.setup;
     const from = at(this.layout.bases, device);
     const old = new Uint8Array(this.memory.buffer, from, bytes);
@@ -149,7 +150,7 @@ class Device {
     this.memory = at(layout.memories, device);
     this.scratch = scratch;
     new Uint8Array(this.memory.buffer).set(old, at(layout.bases, device));
-    this.kernels = instantiateMoveKernels(this.setup.moveModule, this.memory);
+    this.kernels = instantiateMoveKernels(moveModule, this.memory);
     this.peers = connectPeers(layout, device, this.kernels);
     this.programs.clear();
     this.host.moveTo(this.memory, scratch);
@@ -177,7 +178,8 @@ class Device {
     const { addresses, position, devices, words } = message;
     const bytes = new Uint8Array(this.memory.buffer);
     bytes.set(message.constants, addresses.constants);
-    const table = new Int32Array(this.memory.buffer, addresses.table, message.slots.length);
+    const { addressType } = this.layout;
+    const table = viewAddresses(addressType, this.memory.buffer, addresses.table, message.slots.length);
     message.slots.forEach((slot, i) => {
       if (slot.kind === "arena") table[i] = addresses.arena + slot.offset;
       if (slot.kind === "constant") table[i] = addresses.constants + slot.offset;

@@ -1,6 +1,7 @@
 import { availableParallelism, hostname } from "node:os";
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
+import type { AddressType } from "../../compiler/wasm/assembler.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
@@ -24,6 +25,7 @@ import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
 import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
 import { buildMoveModule } from "./moveKernels.js";
 import {
+  adaptProgram,
   describeProgram,
   type LoadedProgram,
   type LoadTarget,
@@ -75,6 +77,8 @@ export interface ThreadsEngineInfo extends EngineInfo {
   readonly memoryBytes: number;
   /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
   readonly memoryLayout: LayoutKind;
+  /** The bits of an address: with 32 a device has up to 4 GiB, with 64 up to 16. */
+  readonly addressBits: 32 | 64;
   /** Who multiplies matrices, for example `native AVX-512`. */
   readonly gemm: string;
   /** What the host's WebAssembly can do. */
@@ -92,7 +96,17 @@ export interface TestOptions {
   readonly choices?: readonly LayoutChoice[];
 }
 
-let moveModule: WebAssembly.Module | undefined;
+const moveModules = new Map<AddressType, WebAssembly.Module>();
+
+/** The kernels of copies and collectives, for memories with addresses of this type. */
+function moveModuleFor(addressType: AddressType): WebAssembly.Module {
+  let module = moveModules.get(addressType);
+  if (module === undefined) {
+    module = compileWasmModule(buildMoveModule(addressType));
+    moveModules.set(addressType, module);
+  }
+  return module;
+}
 
 const DEFAULT_DEADLINE_MS = 120_000;
 
@@ -151,9 +165,8 @@ export class ThreadsEngine implements Engine {
     this.crowded = numDevices * this.threads > availableParallelism();
     this.memory = new EngineMemory(
       { numDevices, memoryBytes: options.memoryBytes, layout: test.layout, choices: test.choices },
-      { relieve: () => this.relieve(), move: (layout) => this.move(layout) },
+      { relieve: () => this.relieve(), move: (layout, before) => this.move(layout, before.addressType) },
     );
-    moveModule ??= compileWasmModule(buildMoveModule());
     this.pool = new WorkerPool({
       numDevices,
       entry: workerEntry(),
@@ -163,7 +176,7 @@ export class ThreadsEngine implements Engine {
       scratch: this.memory.devices.map(({ scratch }) => scratch),
       setup: {
         layout: this.memory.layout,
-        moveModule,
+        moveModule: moveModuleFor(this.memory.layout.addressType),
         crowded: this.crowded,
         gemm: this.gemm,
         threads: this.threads,
@@ -180,16 +193,22 @@ export class ThreadsEngine implements Engine {
 
   compile(program: Program, options: CompileOptions): Executable {
     verify(program, "partitioned");
-    const { features, threads } = this;
-    return this.load(compileProgram(program, { ...options, features, threads }), options);
+    const { features, threads, memory } = this;
+    const compile = (addressType: AddressType) =>
+      compileProgram(program, { ...options, features, threads, addressType });
+    return this.load(compile(memory.layout.addressType), options, compile);
   }
 
   /** @internal Loads a step list that was compiled before. */
-  load(compiled: CompiledProgram, options: CompileOptions): Executable {
+  load(
+    compiled: CompiledProgram,
+    options: CompileOptions,
+    recompile?: LoadedProgram["recompile"],
+  ): Executable {
     const { pool, target } = this;
     pool.keepUp();
     this.programMark.check(() => this.programs.size - this.numUnloading);
-    const loaded = loadProgram(compiled, options, target);
+    const loaded = loadProgram(compiled, options, target, recompile);
     this.programs.set(loaded.id, loaded);
     return new ThreadsExecutable(loaded, options, pool, target.memories, () => this.unload(loaded));
   }
@@ -200,12 +219,17 @@ export class ThreadsEngine implements Engine {
   }
 
   /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */
-  private move(layout: MemoryLayout): void {
-    this.pool.drain();
+  private move(layout: MemoryLayout, before: AddressType): void {
+    const { pool, target } = this;
+    const moveModule = moveModuleFor(layout.addressType);
+    pool.drain();
     this.memory.devices.forEach(({ scratch, bytesInUse }, device) => {
-      this.pool.post(device, { kind: "move", layout, scratch, bytes: bytesInUse });
+      pool.post(device, { kind: "move", layout, moveModule, scratch, bytes: bytesInUse });
     });
-    for (const program of this.programs.values()) sendProgram(program, this.target);
+    for (const program of this.programs.values()) {
+      if (layout.addressType !== before) adaptProgram(program, target);
+      sendProgram(program, target);
+    }
     this.pool.drain();
   }
 
@@ -300,6 +324,7 @@ export class ThreadsEngine implements Engine {
       numDevices: this.numDevices,
       memoryBytes: bytesPerDevice,
       memoryLayout: layout.kind,
+      addressBits: layout.addressType === "i32" ? 32 : 64,
       gemm: describeGemm(this.gemm, this.features),
       wasm: this.features,
       numCores: availableParallelism(),

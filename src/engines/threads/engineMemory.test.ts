@@ -1,8 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { collectiveSpec, copyStep, handProgram } from "../../../test/support/threadsPrograms.js";
+import { grad, jit, Mesh, np, P, type Tensor } from "../../index.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { ThreadsEngine } from "./engine.js";
-import type { LayoutChoice } from "./memoryLayout.js";
+import { hasWideMemories, type LayoutChoice, layoutChoices } from "./memoryLayout.js";
 
 const MiB = 2 ** 20;
 const mesh = { axes: [{ name: "a", size: 2 }] };
@@ -19,8 +20,8 @@ function open(choices: readonly LayoutChoice[]): ThreadsEngine {
 }
 
 const small: readonly LayoutChoice[] = [
-  { kind: "shared", reach: 8 * MiB },
-  { kind: "separate", reach: 32 * MiB },
+  { kind: "shared", addressType: "i32", reach: 8 * MiB },
+  { kind: "separate", addressType: "i32", reach: 32 * MiB },
 ];
 
 describe("devices that need more than the layout they begin in", () => {
@@ -83,6 +84,29 @@ describe("devices that need more than the layout they begin in", () => {
       /device 0 needs 32 MiB for its intermediate values.*a device can have 32 MiB on Node/,
     );
     expect(engine.memoryUsage(0).arena).toBeLessThan(21 * MiB);
+  });
+
+  const wide = [
+    { kind: "shared", addressType: "i32", reach: 8 * MiB },
+    ...layoutChoices(2).slice(2),
+  ] as const;
+
+  test.skipIf(!hasWideMemories())("compile their programs anew for 64-bit memories", async () => {
+    const engine = open(wide);
+    const mesh = Mesh.create({ data: 2 }, { engine });
+    const loss = (w: Tensor, x: Tensor) => np.mean(np.square(np.tanh(np.matmul(x, w)).sub(x)));
+    const step = jit((w: Tensor, x: Tensor) => w.sub(grad(loss)(w, x).mul(0.5)), {
+      mesh,
+      inShardings: [P(), P("data")],
+    });
+    const x = np.reshape(np.arange(64 * 16, { dtype: "float32" }).mul(1e-3), [64, 16]);
+    const w = np.eye(16);
+    const before = await step(w, x).data();
+    expect(engine.info()).toMatchObject({ addressBits: 32, memoryLayout: "shared" });
+    const kept = range(12).map((i) => engine.upload(type, filled(i), 1));
+    expect(engine.info()).toMatchObject({ addressBits: 64, memoryLayout: "separate" });
+    expect(await step(w, x).data()).toEqual(before);
+    expect((await engine.download(at(kept, 11)))[5]).toBe(11);
   });
 
   test("report how far they can grow, in the layout they begin in already", () => {

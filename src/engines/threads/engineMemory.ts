@@ -25,8 +25,8 @@ const LEAST_BYTES = 64 * 1024 * 1024;
 export interface EngineMemoryHooks {
   /** Gives back what can be given back, waiting for the devices if it must. */
   relieve(): void;
-  /** Lets every device move to this layout, with its programs, and waits until all have. */
-  move(layout: MemoryLayout): void;
+  /** Lets every device move to a layout, with its programs, and waits until all have. */
+  move(layout: MemoryLayout, before: MemoryLayout): void;
 }
 
 /** How the memory of an engine is made. */
@@ -53,6 +53,7 @@ export class EngineMemory implements MemoryOwner {
   private views: readonly Uint8Array[];
   /** Layouts that reach further than the current one. */
   private further: LayoutChoice[];
+  private isMoving = false;
   /** What sets the budget, for messages. */
   private readonly limit: string;
 
@@ -75,9 +76,10 @@ export class EngineMemory implements MemoryOwner {
     const begin = choices.findIndex(({ kind, reach }) =>
       layout === undefined ? memoryBytes === undefined || reach >= wanted : kind === layout,
     );
-    const { kind, reach } = at(choices, Math.max(0, begin));
+    const choice = at(choices, Math.max(0, begin));
+    const bytes = Math.min(choice.reach, wanted);
     this.further = memoryBytes === undefined ? choices.slice(begin + 1) : [];
-    this.current = createMemories(kind, numDevices, Math.min(reach, wanted), memoryBytes !== undefined);
+    this.current = createMemories(choice, numDevices, bytes, memoryBytes !== undefined);
     this.views = viewsOf(this.current);
     this.devices = range(numDevices).map((device) => new DeviceMemory(device, this.partOf(device), this));
   }
@@ -102,6 +104,7 @@ export class EngineMemory implements MemoryOwner {
   }
 
   grow(): boolean {
+    if (this.isMoving) return false;
     for (let next = this.further.shift(); next !== undefined; next = this.further.shift()) {
       const bytes = Math.min(next.reach, this.reach);
       if (bytes > this.current.bytes && this.moveTo(next, bytes)) return true;
@@ -118,11 +121,11 @@ export class EngineMemory implements MemoryOwner {
     );
   }
 
-  private moveTo({ kind }: LayoutChoice, bytes: number): boolean {
+  private moveTo(choice: LayoutChoice, bytes: number): boolean {
     const old = this.current;
     let layout: MemoryLayout;
     try {
-      layout = createMemories(kind, this.options.numDevices, bytes, true);
+      layout = createMemories(choice, this.options.numDevices, bytes, true);
     } catch (error) {
       if (error instanceof OutOfMemoryError) return false;
       throw error;
@@ -131,7 +134,12 @@ export class EngineMemory implements MemoryOwner {
     this.devices.forEach((memory, device) => {
       memory.moveTo(this.partOf(device));
     });
-    this.hooks.move(layout);
+    this.isMoving = true;
+    try {
+      this.hooks.move(layout, old);
+    } finally {
+      this.isMoving = false;
+    }
     this.views = viewsOf(layout);
     for (const memory of new Set(old.memories)) discardPages(memory);
     return true;

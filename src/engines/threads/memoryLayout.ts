@@ -1,3 +1,4 @@
+import { type AddressType, MAX_PAGES } from "../../compiler/wasm/assembler.js";
 import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import { addressSpace } from "../machineMemory.js";
@@ -9,6 +10,7 @@ import { addressSpace } from "../machineMemory.js";
  */
 export interface MemoryLayout {
   readonly kind: LayoutKind;
+  readonly addressType: AddressType;
   /** The memory of every device; all the same one when it is shared. */
   readonly memories: readonly WebAssembly.Memory[];
   /** Where each device's part of its memory begins. */
@@ -23,11 +25,11 @@ export type LayoutKind = "shared" | "separate";
 /** A kind of layout, and the most bytes that a device can have in it. */
 export interface LayoutChoice {
   readonly kind: LayoutKind;
+  readonly addressType: AddressType;
   readonly reach: number;
 }
 
 const PAGE = 65536;
-const MAX_PAGES = 65536;
 /** Bytes after the last part, which kernels may read but nobody owns. */
 const TAIL = 1024;
 /** Less memory than this is not worth having. */
@@ -36,10 +38,31 @@ const LEAST_BYTES = 16 * 1024 * 1024;
 /** The layouts that so many devices can have here: the fastest first, then those that reach further. */
 export function layoutChoices(numDevices: number): LayoutChoice[] {
   const choices: LayoutChoice[] = [
-    { kind: "shared", reach: align((MAX_PAGES * PAGE - TAIL) / numDevices) },
-    { kind: "separate", reach: align(MAX_PAGES * PAGE - TAIL) },
+    { kind: "shared", addressType: "i32", reach: align(mostBytes("i32") / numDevices) },
+    { kind: "separate", addressType: "i32", reach: align(mostBytes("i32")) },
   ];
+  if (hasWideMemories()) {
+    choices.push({ kind: "separate", addressType: "i64", reach: align(mostBytes("i64")) });
+  }
   return choices.filter(({ reach }, i) => i === 0 || reach > (choices[i - 1]?.reach ?? 0));
+}
+
+function mostBytes(addressType: AddressType): number {
+  return MAX_PAGES[addressType] * PAGE - TAIL;
+}
+
+let wide: boolean | undefined;
+
+/** Whether the runtime has memories whose addresses have 64 bits (Node 24 and newer). */
+export function hasWideMemories(): boolean {
+  if (wide === undefined) {
+    try {
+      wide = newMemory("i64", PAGE).buffer.byteLength === PAGE;
+    } catch {
+      wide = false;
+    }
+  }
+  return wide;
 }
 
 /** The most bytes that a device can have in any of some layouts. */
@@ -50,9 +73,7 @@ export function farthest(choices: readonly LayoutChoice[]): number {
 /** How far a device's memory reaches here and where it would reach further, for messages. */
 export function describeReach(reach: number): string {
   const most = `${formatBytes(reach)} on Node ${process.versions.node}`;
-  return reach < MAX_PAGES * PAGE
-    ? `${most}, and up to 16 GiB from Node 24 on, which has 64-bit memories`
-    : most;
+  return hasWideMemories() ? most : `${most}, and up to 16 GiB from Node 24 on, which has 64-bit memories`;
 }
 
 function align(bytes: number): number {
@@ -66,37 +87,48 @@ function align(bytes: number): number {
  * @param isExact whether less will not do; otherwise it is halved while the system refuses it
  */
 export function createMemories(
-  kind: LayoutKind,
+  choice: Pick<LayoutChoice, "kind" | "addressType">,
   numDevices: number,
   bytes: number,
   isExact: boolean,
 ): MemoryLayout {
   for (let tried = Math.ceil(bytes / 64) * 64; ; tried = align(tried / 2)) {
     try {
-      return reserve(kind, numDevices, tried);
+      return reserve(choice, numDevices, tried);
     } catch (cause) {
       if (isExact || tried / 2 < LEAST_BYTES) throw refusal(numDevices, tried, cause);
     }
   }
 }
 
-function reserve(kind: LayoutKind, numDevices: number, bytes: number): MemoryLayout {
+function reserve(
+  { kind, addressType }: Pick<LayoutChoice, "kind" | "addressType">,
+  numDevices: number,
+  bytes: number,
+): MemoryLayout {
   if (kind === "shared") {
-    const memory = newMemory(bytes * numDevices + TAIL);
+    const memory = newMemory(addressType, bytes * numDevices + TAIL);
     return {
       kind,
+      addressType,
       memories: new Array<WebAssembly.Memory>(numDevices).fill(memory),
       bases: Array.from({ length: numDevices }, (_, device) => device * bytes),
       bytes,
     };
   }
-  const memories = Array.from({ length: numDevices }, () => newMemory(bytes + TAIL));
-  return { kind, memories, bases: memories.map(() => 0), bytes };
+  const memories = Array.from({ length: numDevices }, () => newMemory(addressType, bytes + TAIL));
+  return { kind, addressType, memories, bases: memories.map(() => 0), bytes };
 }
 
-function newMemory(bytes: number): WebAssembly.Memory {
-  const pages = Math.min(MAX_PAGES, Math.ceil(bytes / PAGE));
-  return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+function newMemory(addressType: AddressType, bytes: number): WebAssembly.Memory {
+  const pages = Math.min(MAX_PAGES[addressType], Math.ceil(bytes / PAGE));
+  if (addressType === "i32") {
+    return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  }
+  // The checker's types do not know such memories yet.
+  const size = BigInt(pages);
+  const descriptor = { address: addressType, initial: size, maximum: size, shared: true };
+  return Reflect.construct(WebAssembly.Memory, [descriptor]);
 }
 
 /** Before this version of Node a memory of any size reserved all that its addresses can name. */

@@ -75,6 +75,8 @@ export interface UploadMessage {
 export interface MoveMessage {
   readonly kind: "move";
   readonly layout: MemoryLayout;
+  /** The kernels for copies and collectives there. */
+  readonly moveModule: WebAssembly.Module;
   /** Where the device has its scratch memory there. */
   readonly scratch: number;
   /** How much of the old part, from its beginning, is in use and goes along. */

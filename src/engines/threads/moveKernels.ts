@@ -1,4 +1,10 @@
-import { type FunctionBody, type Local, ModuleBuilder } from "../../compiler/wasm/assembler.js";
+import {
+  type AddressType,
+  type FunctionBody,
+  type Local,
+  ModuleBuilder,
+  sharedMemory,
+} from "../../compiler/wasm/assembler.js";
 import type { LaneMemoryOp, MemoryOp, VectorOp } from "../../compiler/wasm/opcodes.js";
 import type { DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
@@ -68,24 +74,32 @@ export type CombineKernel = (target: number, a: number, b: number, bytes: number
 const PAGE = 4096;
 
 /** The kernels that collectives and copies are made of, as a module that imports `env.memory`. */
-export function buildMoveModule(): Uint8Array<ArrayBuffer> {
+export function buildMoveModule(addressType: AddressType = "i32"): Uint8Array<ArrayBuffer> {
   const builder = new ModuleBuilder();
-  builder.importMemory({ module: "env", name: "memory", shared: true, minimumPages: 0, maximumPages: 65536 });
-  const i32s = (n: number) => ({ params: new Array<"i32">(n).fill("i32"), results: [] });
-  builder.function(i32s(3), (f) => f.get(f.param(0)).get(f.param(1)).get(f.param(2)).memoryCopy(), "copy");
-  builder.function(i32s(6), writeCopyRows, "copyRows");
-  builder.function(i32s(2), (f) => f.get(f.param(0)).i32(0).get(f.param(1)).memoryFill(), "zero");
-  builder.function(i32s(2), writeTouch, "touch");
+  builder.importMemory(sharedMemory(addressType));
+  const addresses = (n: number) => ({ params: new Array<"address">(n).fill("address"), results: [] });
+  builder.function(
+    addresses(3),
+    (f) => f.get(f.param(0)).get(f.param(1)).get(f.param(2)).memoryCopy(),
+    "copy",
+  );
+  builder.function(addresses(6), writeCopyRows, "copyRows");
+  builder.function(addresses(2), (f) => f.get(f.param(0)).i32(0).get(f.param(1)).memoryFill(), "zero");
+  builder.function(addresses(2), writeTouch, "touch");
   for (const dtype of Object.keys(combineOps) as Direct[]) {
     for (const combine of ["sum", "max", "min"] as const) {
       const op = combineOps[dtype][combine];
-      builder.function(i32s(4), (f) => writeCombine(f, op, elementBytes[dtype], 1), `${combine}_${dtype}`);
+      builder.function(
+        addresses(4),
+        (f) => writeCombine(f, op, elementBytes[dtype], 1),
+        `${combine}_${dtype}`,
+      );
     }
   }
-  builder.function(i32s(5), (f) => writeCombine(f, "f32x4.add", 4, 2), "sumTwice");
+  builder.function(addresses(5), (f) => writeCombine(f, "f32x4.add", 4, 2), "sumTwice");
   for (const dtype of ["bfloat16", "float16"] as const) {
-    builder.function(i32s(3), (f) => writeWiden(f, dtype), `widen_${dtype}`);
-    builder.function(i32s(3), (f) => writeNarrow(f, dtype), `narrow_${dtype}`);
+    builder.function(addresses(3), (f) => writeWiden(f, dtype), `widen_${dtype}`);
+    builder.function(addresses(3), (f) => writeNarrow(f, dtype), `narrow_${dtype}`);
   }
   return builder.toBytes();
 }
@@ -115,7 +129,7 @@ export function instantiateMoveKernels(module: WebAssembly.Module, memory: WebAs
 function whileNotZero(f: FunctionBody, counter: Local, body: () => void): void {
   f.block((out) => {
     f.loop((again) => {
-      f.get(counter).op("i32.eqz").brIf(out);
+      f.get(counter).op("address.eqz").brIf(out);
       body();
       f.br(again);
     });
@@ -126,9 +140,9 @@ function whileNotZero(f: FunctionBody, counter: Local, body: () => void): void {
 function whileAtLeast(f: FunctionBody, left: Local, step: number, body: () => void): void {
   f.block((out) => {
     f.loop((again) => {
-      f.get(left).i32(step).op("i32.lt_u").brIf(out);
+      f.get(left).address(step).op("address.lt_u").brIf(out);
       body();
-      f.increment(left, -step);
+      f.advance(left, -step);
       f.br(again);
     });
   });
@@ -138,12 +152,12 @@ function writeCopyRows(f: FunctionBody): void {
   const [target, source, bytes, rows] = [f.param(0), f.param(1), f.param(2), f.param(3)];
   const [targetStride, sourceStride] = [f.param(4), f.param(5)];
   const next = () => {
-    f.get(target).get(targetStride).op("i32.add").set(target);
-    f.get(source).get(sourceStride).op("i32.add").set(source);
-    f.increment(rows, -1);
+    f.get(target).get(targetStride).op("address.add").set(target);
+    f.get(source).get(sourceStride).op("address.add").set(source);
+    f.advance(rows, -1);
   };
   // Rows of one word are common (a dim of size one beside the gathered one) and a copy instruction is a call.
-  f.get(bytes).i32(4).op("i32.eq");
+  f.get(bytes).address(4).op("address.eq");
   f.if(
     () =>
       whileNotZero(f, rows, () => {
@@ -162,7 +176,7 @@ function writeTouch(f: FunctionBody): void {
   const [start, bytes] = [f.param(0), f.param(1)];
   whileAtLeast(f, bytes, PAGE, () => {
     f.get(start).get(start).memory("i32.load").memory("i32.store");
-    f.increment(start, PAGE);
+    f.advance(start, PAGE);
   });
 }
 
@@ -173,7 +187,7 @@ function writeCombine(f: FunctionBody, op: VectorOp, size: number, numTargets: 1
   const values = [value, f.local("v128"), f.local("v128"), f.local("v128")];
   const step = 16 * values.length;
   const advance = (bytes: number) => {
-    for (const local of [...targets, a, b]) f.increment(local, bytes);
+    for (const local of [...targets, a, b]) f.advance(local, bytes);
   };
   const loadVector = (from: Local, i: number) => f.get(from).memory("v128.load", 16 * i);
   whileAtLeast(f, left, step, () => {
@@ -203,11 +217,11 @@ function writeCombine(f: FunctionBody, op: VectorOp, size: number, numTargets: 1
 /** Loops over four elements at a time. */
 function fourByFour(f: FunctionBody, targetStep: number, sourceStep: number, body: () => void): void {
   const [target, source, n] = [f.param(0), f.param(1), f.param(2)];
-  f.get(n).i32(3).op("i32.add").i32(-4).op("i32.and").set(n);
+  f.get(n).address(3).op("address.add").address(-4).op("address.and").set(n);
   whileAtLeast(f, n, 4, () => {
     body();
-    f.increment(target, targetStep);
-    f.increment(source, sourceStep);
+    f.advance(target, targetStep);
+    f.advance(source, sourceStep);
   });
 }
 

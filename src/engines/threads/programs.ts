@@ -2,6 +2,7 @@ import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
+import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/assembler.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
@@ -25,15 +26,17 @@ import type { WorkerPool } from "./workerPool.js";
 export interface LoadedProgram {
   readonly id: number;
   readonly name: string;
-  readonly compiled: CompiledProgram;
+  compiled: CompiledProgram;
   /** The device at every position of the mesh. */
   readonly devices: readonly number[];
   /** What every step does, by its number. */
   readonly steps: readonly LoadedStep[];
   /** Memory for constants, address table and staging at every position. */
-  readonly allocations: readonly Allocation[];
+  allocations: readonly Allocation[];
   /** The kernels, compiled. */
-  readonly modules: LoadMessage["modules"];
+  modules: LoadMessage["modules"];
+  /** Compiles it for memories with other addresses; a program without kernels is the same for all. */
+  readonly recompile: ((addressType: AddressType) => CompiledProgram) | undefined;
   /** Whether it has steps that the threads of a device share. */
   readonly isShared: boolean;
   /** The words that its collectives share since it was last sent. */
@@ -60,13 +63,14 @@ export interface LoadTarget {
 
 let nextId = 0;
 let numSent = 0;
-let gemmModule: WebAssembly.Module | undefined;
+const gemmModules = new Map<AddressType, WebAssembly.Module>();
 
 /** Compiles the kernels, makes room on every device and sends the program there. */
 export function loadProgram(
   compiled: CompiledProgram,
   options: CompileOptions,
   target: LoadTarget,
+  recompile?: LoadedProgram["recompile"],
 ): LoadedProgram {
   const { devices } = options;
   const { pool, memories, numDevices, crowded } = target;
@@ -75,10 +79,7 @@ export function loadProgram(
   const id = ++nextId;
   const name = options.name ?? compiled.name;
   const caller = `compile ${JSON.stringify(name)}`;
-  const modules = compiled.modules.map(({ bytes, exports }) => ({
-    module: compileWasmModule(bytes.slice()),
-    exports,
-  }));
+  const modules = compileModules(compiled);
   const allocations = makeRoom(
     devices.map((device) => at(memories, device)),
     programBytes(compiled, crowded).whole,
@@ -88,18 +89,47 @@ export function loadProgram(
   const steps = describeSteps(compiled);
   const isShared = hasSharedSteps(compiled.steps);
   const words = new Int32Array();
-  const loaded = { id, name, compiled, devices, steps, allocations, modules, isShared, words };
+  const loaded = { id, name, compiled, devices, steps, allocations, modules, recompile, isShared, words };
   sendProgram(loaded, target);
   return loaded;
+}
+
+/** Compiles a program anew for the addresses that its devices have now, and gives it memory for what that takes. */
+export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
+  if (loaded.recompile === undefined) return;
+  const memories = loaded.devices.map((device) => at(target.memories, device));
+  loaded.compiled = loaded.recompile(target.layout.addressType);
+  loaded.modules = compileModules(loaded.compiled);
+  memories.forEach((memory, i) => {
+    memory.release(at(loaded.allocations, i));
+  });
+  const { whole } = programBytes(loaded.compiled, target.crowded);
+  const caller = `compile ${JSON.stringify(loaded.name)}`;
+  loaded.allocations = memories.map((memory) =>
+    memory.allocate(whole, caller, () => "its constants and tables"),
+  );
+}
+
+function compileModules({ modules }: CompiledProgram): LoadMessage["modules"] {
+  return modules.map(({ bytes, exports }) => ({ module: compileWasmModule(bytes.slice()), exports }));
+}
+
+/** The kernel for matrix products, for all programs whose memories have addresses of this type. */
+function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAssembly.Module {
+  let module = gemmModules.get(addressType);
+  if (module === undefined) {
+    module = compileWasmModule(buildGemmModule(features, tileFor(process.arch), addressType));
+    gemmModules.set(addressType, module);
+  }
+  return module;
 }
 
 /** Sends a program to its devices, with the addresses that its parts have now. */
 export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
   const { id, name, compiled, devices, steps, allocations, modules, isShared } = loaded;
   const { pool, memories, layout, features, crowded } = target;
-  if (steps.some(({ kind }) => kind === "gemm")) {
-    gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
-  }
+  const multiplies = steps.some(({ kind }) => kind === "gemm");
+  const gemmModule = multiplies ? gemmModuleFor(layout.addressType, features) : undefined;
   const bytes = programBytes(compiled, crowded);
   const { count } = communicatorsOf(compiled.collectives);
   const words = newCollectiveWords(compiled.collectives.length, count, devices.length);
@@ -150,7 +180,10 @@ function programBytes(
   { constants, slots, collectives }: CompiledProgram,
   crowded: boolean,
 ): { readonly constants: number; readonly table: number; readonly whole: number } {
-  const bytes = { constants: roundUp(constants.byteLength), table: roundUp(4 * slots.length) };
+  const bytes = {
+    constants: roundUp(constants.byteLength),
+    table: roundUp(ADDRESS_BYTES.i64 * slots.length),
+  };
   return { ...bytes, whole: bytes.constants + bytes.table + planStaging(collectives, crowded).bytes };
 }
 

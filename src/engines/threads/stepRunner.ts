@@ -12,6 +12,7 @@ import type {
   Step,
   WhileStep,
 } from "../../compiler/steps.js";
+import type { Addresses } from "../../compiler/wasm/assembler.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { Collective } from "./collectives.js";
@@ -23,7 +24,7 @@ import { PART, recordPart } from "./trace.js";
 /** What the steps of a loaded program work with. */
 export interface StepHost {
   /** The device's address table. */
-  readonly table: Int32Array;
+  readonly table: Addresses;
   readonly tableAddress: number;
   readonly constantsAddress: number;
   /** The exported functions of each kernel module. */
@@ -35,7 +36,7 @@ export interface StepHost {
   prepareGemm(step: GemmStep): PreparedGemm;
   /** The threads that share large kernels, and what they call the program. */
   readonly shared?: { readonly crew: Crew; readonly sending: number } | undefined;
-  runHostStep(step: HostStep, tableAddress: number, memory: WebAssembly.Memory): void;
+  runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
   /** Where the number of the running step is published. */
   readonly status: {
     readonly words: Int32Array;
@@ -183,7 +184,7 @@ export class StepRunner {
       case "copy":
         return this.prepareCopy(step);
       case "host":
-        return () => this.host.runHostStep(step, this.host.tableAddress, this.host.memory);
+        return () => this.host.runHostStep(step, this.host.table, this.host.memory);
       case "address":
         return this.prepareAddress(step);
       case "axisIndex":
@@ -216,7 +217,7 @@ export class StepRunner {
   }
 
   private address(place: Place): number {
-    return ((this.host.table[place.slot] ?? 0) >>> 0) + place.offset;
+    return (this.host.table[place.slot] ?? 0) + place.offset;
   }
 
   private readInt(place: Place): number {
