@@ -6,7 +6,7 @@
  * that they are noticed.
  */
 import { createThreadsEngine } from "../src/engines/index.js";
-import { Mesh } from "../src/index.js";
+import { jit, Mesh, np, type Tensor, tree } from "../src/index.js";
 import { reclaim } from "../src/ir/reclaim.js";
 import { growthPerTurn, type Sample } from "../test/support/growth.js";
 import { naiveLoops } from "../test/support/naiveLoops.js";
@@ -21,6 +21,12 @@ const engine = createThreadsEngine({ numDevices: 1, memoryBytes: 256 * MiB });
 const mesh = Mesh.create({ data: 1 }, { engine });
 const kept: Buffer[] = [];
 let failed = false;
+
+// Pages of the devices' memory become real when they are first used, up to its limit: that is not growth.
+const increment = jit((x: Tensor) => x.add(1), { mesh });
+const all = Array.from({ length: 240 }, () => increment(np.zeros([MiB / 4])));
+await Promise.all(all.map((tensor) => tensor.ready()));
+tree.dispose(all);
 
 for (const [name, loop] of Object.entries(naiveLoops)) {
   if (words.length > 0 && !words.some((word) => name.includes(word))) continue;
