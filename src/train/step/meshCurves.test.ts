@@ -50,12 +50,10 @@ const meshes: readonly (readonly [name: string, split: Split])[] = [
   ["data=2 x pipe=2", { data: 2, pipe: 2 }],
   ["pipe=2 x model=2", { pipe: 2, model: 2 }],
   ["pipe=2, circular x model=2, async", { pipe: 2, repeats: 2, model: 2, tensor: "async" }],
-  ["pipe=2, 1f1b", { pipe: 2, schedule: "1f1b", only: "mlstm" }],
-  ["data=2 x pipe=2, zb-v", { data: 2, pipe: 2, schedule: "zb-v", only: "mlstm" }],
-  ["fsdp=2 x pipe=2, interleaved", { fsdp: 2, pipe: 2, repeats: 2, schedule: "interleaved", only: "llama" }],
+  ["fsdp=2 x pipe=2, zb-v", { fsdp: 2, pipe: 2, schedule: "zb-v", only: "mlstm" }],
   [
-    "pipe=2, zb-h1 x model=2, async",
-    { pipe: 2, model: 2, schedule: "zb-h1", tensor: "async", only: "llama" },
+    "pipe=2, interleaved x model=2, async",
+    { pipe: 2, repeats: 2, model: 2, schedule: "interleaved", tensor: "async", only: "llama" },
   ],
 ];
 
