@@ -1,5 +1,5 @@
 import { createCollector } from "./engines/collector.js";
-import { hostEngine, sharedEngine } from "./engines/default.js";
+import { hostEngine, sharedEngine, sharedProcess } from "./engines/default.js";
 import { provideCollector } from "./ir/reclaim.js";
 import "./numpy/methods.js";
 import { createRuntime } from "./spmd/run/execute.js";
@@ -8,7 +8,7 @@ import { provideDefaultEngine } from "./spmd/mesh/mesh.js";
 import { installRuntime } from "./trace/runtime.js";
 
 installRuntime(createRuntime(hostEngine));
-provideDefaultEngine(sharedEngine);
+provideDefaultEngine(sharedEngine, sharedProcess);
 provideCollector(createCollector());
 
 export { engineInfo } from "./engines/default.js";
@@ -59,6 +59,13 @@ export type { GatherNote } from "./spmd/partition/partition.js";
 export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
 export { type JitOptions, jit } from "./spmd/run/jit.js";
+export {
+  localDevices,
+  makeArrayFromProcessLocalData,
+  processAllGather,
+  processCount,
+  processIndex,
+} from "./spmd/run/processes.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
 export type { Prefix, Whole } from "./trace/prefix.js";
 export { type Nested, Tensor, type TensorData } from "./trace/tensor.js";

@@ -69,7 +69,7 @@ describe("a process that holds two of four devices", () => {
       expect(error).toBeInstanceOf(NotAddressableError);
       expect(error instanceof ShardwiseError && error.code).toBe("not-addressable");
       expect(String(error)).toContain(
-        `2 of its 4 blocks are in this process (${index} of 2), the others on devices ${index === 0 ? "2, 3" : "0, 1"} of other processes: read tensor.addressableShards, or gather it`,
+        `2 of its 4 blocks are in this process (${index} of 2), the others on devices ${index === 0 ? "2, 3" : "0, 1"} of other processes: read tensor.addressableShards, or gather it in every process with await processAllGather(tensor)`,
       );
       await x.ready();
     });

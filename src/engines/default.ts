@@ -3,6 +3,7 @@ import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
 import { ShardwiseError } from "../ir/errors.js";
 import { createInlineEngine } from "./inline/engine.js";
+import { detectLaunch, isOneOfSeveral } from "./mpi/launcher.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
@@ -34,8 +35,9 @@ export async function chooseEngine(name: string | undefined): Promise<void> {
   await importEngine(sharedName());
 }
 
+/** What was asked for; else worker threads, together with those of other processes where a launcher started several. */
 function sharedName(): string {
-  return chosen ?? (process.env.SHARDWISE_ENGINE || "threads");
+  return chosen ?? (process.env.SHARDWISE_ENGINE || (isOneOfSeveral() ? "mpi" : "threads"));
 }
 
 /**
@@ -61,13 +63,23 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
     known && known.engine.numDevices >= numDevices && isSame(wanted ?? known.settings, known.settings);
   if (isUsable) return known.engine;
   const all = wanted ?? known?.settings ?? environmentSettings();
-  const engine = openEngine(name, { numDevices: Math.max(numDevices, availableParallelism()), ...all });
+  // The devices of several processes are counted together, and the cores of one say nothing about them.
+  const least = name === "mpi" ? numDevices : Math.max(numDevices, availableParallelism());
+  const engine = openEngine(name, { numDevices: least, ...all });
   shared = { name, settings: all, engine };
   return engine;
 }
 
 function isSame(a: EngineSettings, b: EngineSettings): boolean {
   return a.memoryBytes === b.memoryBytes && a.deadlineMs === b.deadlineMs;
+}
+
+/** Which of the processes that run this program together this one is; asking opens nothing. */
+export function sharedProcess(): Engine["process"] {
+  const name = sharedName();
+  if (shared?.name === name) return shared.engine.process;
+  const { rank: index, size: count } = (name === "mpi" ? detectLaunch() : undefined) ?? { rank: 0, size: 1 };
+  return { index, count };
 }
 
 /** What runs programs when nothing else is said: the engine, its devices and memory, and who multiplies matrices. */

@@ -65,6 +65,12 @@ export { type Blame, findBlame, formatBlame } from "./flight/blame.js";
 export { formatRecording, parseRecording, readRecordings, writeRecording } from "./flight/file.js";
 export { type CollectiveIdentity, collectiveText, fingerprintOf } from "./flight/fingerprint.js";
 export { FLIGHT_RECORDS, FlightRecorder, newFlightRing, readFlightRing } from "./flight/recorder.js";
+export {
+  createMpiEngine,
+  type MpiEngine,
+  type MpiEngineInfo,
+  type MpiEngineOptions,
+} from "./mpi/engine.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";

@@ -58,7 +58,7 @@ describe("an engine's name", () => {
   });
 
   test.each([
-    ["thread", /there is no engine "thread": use "threads", "reference", "xla", or a package or path/],
+    ["thread", /there is no engine "thread": use "threads", "reference", "mpi", "xla", or a package or path/],
     ["./no-engine.js", /there is no engine ".\/no-engine.js".*; there is no file \/.*no-engine.js/],
     [write("throws.mjs", 'throw new Error("no driver");'), /throws.mjs" cannot be loaded: no driver/],
     [
@@ -123,7 +123,7 @@ describe("--engine", { timeout: 120_000 }, () => {
   test("chooses what a command runs on, and lists the engines when there is none of the name", async () => {
     const wrong = await ended(startShardwise(folder.path, ["trace", "--engine", "thread"]));
     expect(wrong).toMatchObject({ code: 2, out: "" });
-    expect(wrong.err).toContain('there is no engine "thread": use "threads", "reference", "xla", or');
+    expect(wrong.err).toContain('there is no engine "thread": use "threads", "reference", "mpi", "xla", or');
     const small = ["--model.width", "8", "--model.numLayers", "1", "--model.numHeads", "1"];
     const size = [...small, "--model.numKvHeads", "1", "--data.batch", "1", "--data.sequence", "8"];
     const traced = await ended(
@@ -131,7 +131,7 @@ describe("--engine", { timeout: 120_000 }, () => {
     );
     expect(traced.err).toContain('the engine "reference" records nothing: use --engine threads');
     const help = await ended(startShardwise(folder.path, ["help", "train"]));
-    expect(help.out).toMatch(/--engine\s+what computes: threads, reference, xla, or the package or/);
+    expect(help.out).toMatch(/--engine\s+what computes: threads, reference, mpi, xla, or/);
   });
 
   test("of the conformance takes an engine that imports only public entry points", async () => {

@@ -3,6 +3,7 @@ import { isAbsolute, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import type { Engine } from "../ir/engine.js";
 import { EngineLoadError } from "./errors.js";
+import { createMpiEngine } from "./mpi/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import type { EngineSettings } from "./settings.js";
 import { createThreadsEngine } from "./threads/engine.js";
@@ -24,6 +25,7 @@ export interface EngineModule {
 const engines = {
   threads: createThreadsEngine,
   reference: createReferenceEngine,
+  mpi: createMpiEngine,
   xla: () => createXlaEngine(),
 } as const satisfies Readonly<Record<string, EngineModule["createEngine"]>>;
 

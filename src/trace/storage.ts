@@ -140,8 +140,10 @@ export class Storage {
     if (data.length === 1) return at(data, 0);
     const { mesh, spec } = this.placement;
     const whole = allocateHost(this.type.dtype, sizeOf(this.type.shape));
+    const block = blockShape(this.type.shape, spec, mesh);
     blocks.forEach(({ position }, i) => {
-      copyBlock(whole, at(data, i), this.type.shape, spec, mesh, position, "toWhole");
+      const offsets = blockOffsets(this.type.shape, spec, mesh, position);
+      copyBlock({ data: whole, shape: this.type.shape }, at(data, i), block, offsets, "toWhole");
     });
     return whole;
   }
@@ -187,8 +189,8 @@ function notAddressable(
   return new NotAddressableError(
     `[${caller}] ${formatType(type)} split as ${formatSpec(spec)} over ${formatMesh(mesh)}: ${numHeld} of its ` +
       `${numHeld + missing.length} blocks are in this process (${index} of ${count}), the others on devices ${where} ` +
-      "of other processes: read tensor.addressableShards, or gather it first in every process with " +
-      "jit((x) => x, { outShardings: P() })",
+      "of other processes: read tensor.addressableShards, or gather it in every process with " +
+      "await processAllGather(tensor)",
   );
 }
 
@@ -198,18 +200,14 @@ export function blockOffsets(shape: Shape, spec: Spec, mesh: MeshShape, device: 
   return block.map((n, d) => n * positionAlong(mesh, device, spec[d] ?? []));
 }
 
-/** Copies between a whole tensor and one device's block of it. */
+/** Copies between an array and a block of it that begins at `offsets`. */
 function copyBlock(
-  whole: HostData,
+  { data: whole, shape }: { readonly data: HostData; readonly shape: Shape },
   block: HostData,
-  shape: Shape,
-  spec: Spec,
-  mesh: MeshShape,
-  device: number,
+  sizes: Shape,
+  offsets: readonly number[],
   direction: "toWhole" | "toBlock",
 ): void {
-  const sizes = blockShape(shape, spec, mesh);
-  const offsets = blockOffsets(shape, spec, mesh, device);
   const strides = rowMajorStrides(shape);
   const row = sizes.at(-1) ?? 1;
   const rows = row === 0 ? 0 : sizeOf(sizes) / row;
@@ -226,17 +224,29 @@ function copyBlock(
   }
 }
 
-/** Copies a host array to the devices that this process holds, each its block. */
-export function place(placement: Placement, type: TensorType, data: HostData): Storage {
+/** The part of a tensor that an array holds: its shape, and where in the tensor it begins. */
+export interface HostPart {
+  readonly shape: Shape;
+  readonly offsets: readonly number[];
+}
+
+/**
+ * Copies a host array to the devices that this process holds, each its block.
+ *
+ * @param part what of the tensor the array holds, all blocks of these devices at least; by default everything
+ */
+export function place(placement: Placement, type: TensorType, data: HostData, part?: HostPart): Storage {
   const { engine, mesh, devices, positions, spec } = placement;
-  const whole = spec.every((axes) => splitCount(mesh, axes) === 1);
+  const whole = part === undefined && spec.every((axes) => splitCount(mesh, axes) === 1);
   const block = { dtype: type.dtype, shape: blockShape(type.shape, spec, mesh) };
   const buffers = positions.map((position) => {
     const device = at(devices, position);
     if (whole) return engine.upload(block, data, device);
-    const part = allocateHost(type.dtype, sizeOf(block.shape));
-    copyBlock(data, part, type.shape, spec, mesh, position, "toBlock");
-    return engine.upload(block, part, device);
+    const elements = allocateHost(type.dtype, sizeOf(block.shape));
+    const offsets = blockOffsets(type.shape, spec, mesh, position);
+    const within = offsets.map((offset, d) => offset - (part?.offsets[d] ?? 0));
+    copyBlock({ data, shape: part?.shape ?? type.shape }, elements, block.shape, within, "toBlock");
+    return engine.upload(block, elements, device);
   });
   return new Storage(placement, type, buffers);
 }

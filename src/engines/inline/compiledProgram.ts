@@ -98,6 +98,7 @@ export class InlineProgram {
       status: { words: new Int32Array(3), step: 0, progress: 1, loops: 2 },
       now: () => performance.now(),
       tellWaits: () => {},
+      progress: undefined,
       wrap: (_, action) => action,
     });
     this.watched = watch(this, () => memory.release(own));

@@ -12,10 +12,14 @@ export interface ThreadChoices {
 }
 
 /** How many threads compute for a device, its own included. */
-export function chooseThreads({ numDevices, threadsPerDevice }: ThreadChoices, gemm: GemmChoice): number {
+export function chooseThreads(
+  { numDevices, threadsPerDevice }: ThreadChoices,
+  gemm: GemmChoice,
+  numCores = availableParallelism(),
+): number {
   if (threadsPerDevice === undefined) {
     if (gemm.kind !== "native") return 1;
-    return Math.min(MAX_THREADS, Math.max(1, Math.floor(availableParallelism() / numDevices)));
+    return Math.min(MAX_THREADS, Math.max(1, Math.floor(numCores / numDevices)));
   }
   if (!Number.isInteger(threadsPerDevice) || threadsPerDevice < 1 || threadsPerDevice > MAX_THREADS) {
     throw new ValueError(

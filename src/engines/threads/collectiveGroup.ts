@@ -1,6 +1,7 @@
 import { at, range } from "../../ir/shape.js";
 import type { Attendance, Visits } from "./attendance.js";
 import { SLEEP } from "./control.js";
+import type { Seats } from "./messages.js";
 import type { MoveKernels } from "./moveKernels.js";
 import type { Peers } from "./peers.js";
 import { SEVERAL, type Signals } from "./signals.js";
@@ -15,8 +16,12 @@ export const WORDS = {
   staged: 6,
   // Run and sequence number of the last two uses; see `attendance.ts`.
   stamps: 10,
+  /** How far a member is that receives for others of its process. */
+  arrived: 14,
   // The counts are on another line than what their owner publishes alone.
   readyCount: 16,
+  /** Where a member that receives for others put what came. */
+  received: 20,
   finishedCount: 24,
   stride: 32,
 } as const;
@@ -42,8 +47,7 @@ export interface CollectiveHost {
   readonly words: Int32Array;
   /** The device's position in the mesh. */
   readonly position: number;
-  /** The device at every position of the mesh. */
-  readonly devices: readonly number[];
+  readonly seats: Seats;
   readonly attendance: Attendance;
 }
 
@@ -70,8 +74,8 @@ export class Link {
     readonly group: readonly number[],
   ) {
     this.me = group.indexOf(host.position);
-    this.members = group.map((position) => at(host.devices, position));
-    this.lines = group.map((position) => (index * host.devices.length + position) * WORDS.stride);
+    this.members = group.map((position) => at(host.seats.devices, position));
+    this.lines = group.map((position) => (index * host.seats.devices.length + position) * WORDS.stride);
     this.mine = at(this.lines, this.me);
     this.doubles = new Float64Array(host.words.buffer);
     this.visits = host.attendance.at(index, this);
@@ -97,27 +101,31 @@ export class Link {
       into[i] = this.doubles[((this.lines[i] ?? 0) + word) / 2] ?? 0;
   }
 
+  /** Stores how far this member is in one of its own words, and wakes devices that may wait for it. */
+  tell(word: number, sequence: number, devices: readonly number[]): void {
+    Atomics.store(this.host.words, this.mine + word, sequence);
+    this.host.signals.wake(devices);
+  }
+
+  /** Waits until the words of some members have come as far. */
+  awaitMembers(list: readonly number[], word: number, sequence: number): void {
+    const { signals, words } = this.host;
+    const suspect = word === WORDS.ready ? this.visits.suspect : undefined;
+    for (const i of list) {
+      const index = (this.lines[i] ?? 0) + word;
+      signals.waitForSequence(words, index, sequence, this.members[i] ?? 0, SLEEP.forPeer, suspect);
+    }
+  }
+
   /** A way for `reads` to be told of by their own words, and to tell `readBy`. */
   byPeers(reads: readonly number[], readBy: readonly number[]): Signal {
-    const { signals, words } = this.host;
     const [sources, readers] = [reads, readBy].map((list) => list.map((i) => at(this.members, i)));
     this.reads = reads;
-    const awaitPeers = (list: readonly number[], word: number, sequence: number) => {
-      const suspect = word === WORDS.ready ? this.visits.suspect : undefined;
-      for (const i of list) {
-        const index = (this.lines[i] ?? 0) + word;
-        signals.waitForSequence(words, index, sequence, this.members[i] ?? 0, SLEEP.forPeer, suspect);
-      }
-    };
-    const tell = (word: number, sequence: number, devices: readonly number[]) => {
-      Atomics.store(words, this.mine + word, sequence);
-      signals.wake(devices);
-    };
     return {
-      ready: (sequence) => tell(WORDS.ready, sequence, readers ?? []),
-      awaitReady: (sequence) => awaitPeers(reads, WORDS.ready, sequence),
-      finished: (sequence) => tell(WORDS.finished, sequence, sources ?? []),
-      awaitFinished: (sequence) => awaitPeers(readBy, WORDS.finished, sequence),
+      ready: (sequence) => this.tell(WORDS.ready, sequence, readers ?? []),
+      awaitReady: (sequence) => this.awaitMembers(reads, WORDS.ready, sequence),
+      finished: (sequence) => this.tell(WORDS.finished, sequence, sources ?? []),
+      awaitFinished: (sequence) => this.awaitMembers(readBy, WORDS.finished, sequence),
     };
   }
 

@@ -88,10 +88,16 @@ function gatherBlocks(inner: number, outer: number, link: Link, { peers }: Colle
 }
 
 /** Combines `bytes` bytes at `offset` of all sources into the target, in the order of the group. */
-type CombineSources = (target: number, sources: readonly number[], offset: number, bytes: number) => void;
+export type CombineSources = (
+  target: number,
+  sources: readonly number[],
+  offset: number,
+  bytes: number,
+) => void;
 
-function prepareCombine(
-  spec: CollectiveSpec,
+/** How a device combines sources; each lies in the memory of one of the `members`, its own process's devices. */
+export function prepareCombine(
+  spec: Pick<CollectiveSpec, "dtype" | "combine">,
   members: readonly number[],
   host: CollectiveHost,
 ): CombineSources {

@@ -9,14 +9,14 @@ const STAGED_BYTES = { ownCore: 1024, sharedCore: 16 * 1024 } as const;
 /** What a program may spend on staging. */
 const MAX_STAGING_BYTES = 4 * 1024 * 1024;
 
-/** Which collectives are staged and where their two copies lie, as an offset into the program's staging memory. */
-export function planStaging(
-  collectives: readonly CollectiveSpec[],
-  crowded: boolean,
-): {
+/** Where the staging memory of each collective lies, as an offset into the program's; undefined where it has none. */
+export interface Staging {
   readonly bytes: number;
   readonly offsets: readonly (number | undefined)[];
-} {
+}
+
+/** Which collectives inside this process are staged, and where their two copies lie. */
+export function planStaging(collectives: readonly CollectiveSpec[], crowded: boolean): Staging {
   const limit = crowded ? STAGED_BYTES.sharedCore : STAGED_BYTES.ownCore;
   let bytes = 0;
   const offsets = collectives.map((spec) => {
@@ -52,16 +52,20 @@ export function prepareCollective(
   host: CollectiveHost,
   stagingAddress: number | undefined,
 ): Collective {
-  const group = spec.groups.find((positions) => positions.includes(host.position));
-  if (group === undefined) {
-    throw new InternalError(`[threads] position ${host.position} is in no group of collective ${index}`);
-  }
+  const group = groupOf(spec, host.position);
   const link = new Link(index, host, group);
   const move = prepareWork(spec, link, host);
   if (group.length === 1) return aloneCollective(move);
   return stagingAddress === undefined
     ? directCollective(link, move)
     : stagedCollective(spec, link, move, host, stagingAddress);
+}
+
+/** The group of a collective that a position belongs to. */
+export function groupOf({ groups }: CollectiveSpec, position: number): readonly number[] {
+  const group = groups.find((positions) => positions.includes(position));
+  if (group === undefined) throw new InternalError(`[threads] position ${position} is in no group`);
+  return group;
 }
 
 function aloneCollective(work: Work): Collective {

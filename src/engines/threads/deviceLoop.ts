@@ -4,7 +4,7 @@ import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { FlightRecorder } from "../flight/recorder.js";
 import { Attendance } from "./attendance.js";
-import { planStaging, prepareCollective } from "./collectives.js";
+import { groupOf, prepareCollective } from "./collectives.js";
 import { ADDRESS_UNIT, COMMAND, CommandReader } from "./commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "./control.js";
 import type { Crew } from "./crew.js";
@@ -30,9 +30,21 @@ export interface LoopHost {
   /** The threads that share large steps of this device. */
   readonly crew: Crew | undefined;
   runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
+  /** Reaches the devices of other processes. */
+  connect(signals: Signals, memory: WebAssembly.Memory): Remote;
   now(): number;
   /** Replaces the action of a step, for tests. */
   wrap(program: string, index: number, action: () => void): () => void;
+}
+
+/** How a device reaches those of other processes. */
+export interface Remote {
+  /** Prepares a collective some of whose members are in other processes. */
+  readonly prepare: typeof prepareCollective;
+  /** Moves messages on while the device computes. */
+  readonly progress: () => void;
+  /** Tells that the device's elements lie in another memory from now on. */
+  moveTo(memory: WebAssembly.Memory): void;
 }
 
 /** A program as it lies on one device. */
@@ -65,6 +77,7 @@ class Device {
   private readonly programs = new Map<number, LoadedProgram>();
   private readonly base: number;
   private readonly recorder: FlightRecorder;
+  private readonly remote: Remote;
   private trace: Float64Array | undefined;
 
   constructor(
@@ -79,6 +92,7 @@ class Device {
     this.kernels = instantiateMoveKernels(setup.moveModule, this.memory);
     this.peers = connectPeers(setup.layout, setup.device, this.kernels);
     this.base = deviceBase(setup.device);
+    this.remote = host.connect(this.signals, this.memory);
     this.recorder = new FlightRecorder(setup.flight, () => setup.timeOrigin + host.now());
   }
 
@@ -153,6 +167,7 @@ class Device {
     this.kernels = instantiateMoveKernels(moveModule, this.memory);
     this.peers = connectPeers(layout, device, this.kernels);
     this.programs.clear();
+    this.remote.moveTo(this.memory);
     this.host.moveTo(this.memory, scratch);
   }
 
@@ -175,7 +190,7 @@ class Device {
   }
 
   private load(message: LoadMessage): LoadedProgram {
-    const { addresses, position, devices, words } = message;
+    const { addresses, position, seats, words } = message;
     const bytes = new Uint8Array(this.memory.buffer);
     bytes.set(message.constants, addresses.constants);
     const { addressType } = this.layout;
@@ -185,7 +200,6 @@ class Device {
       if (slot.kind === "constant") table[i] = addresses.constants + slot.offset;
     });
     this.kernels.touch(addresses.arena, addresses.arenaBytes);
-    const staging = planStaging(message.collectives, this.setup.crowded);
     const attendance = this.attend(message);
     const collectiveHost = {
       signals: this.signals,
@@ -194,9 +208,10 @@ class Device {
       scratch: this.scratch + SCRATCH.collectives,
       words,
       position,
-      devices,
+      seats,
       attendance,
     };
+    const isHere = (member: number) => at(seats.processes, member) === seats.process;
     const imports = this.host.kernelImports(this.memory);
     const runner = new StepRunner(message.id, message.steps, {
       table,
@@ -206,9 +221,10 @@ class Device {
       memory: this.memory,
       position,
       collectives: message.collectives.map((spec, i) => {
-        const offset = staging.offsets[i];
+        const offset = message.staging[i];
         const address = offset === undefined ? undefined : addresses.staging + offset;
-        return { spec, collective: prepareCollective(spec, i, collectiveHost, address) };
+        const prepare = groupOf(spec, position).every(isHere) ? prepareCollective : this.remote.prepare;
+        return { spec, collective: prepare(spec, i, collectiveHost, address) };
       }),
       copy: this.kernels.copy,
       prepareGemm: (step) => this.host.prepareGemm(step, message.gemmModule),
@@ -224,17 +240,20 @@ class Device {
       tellWaits: (listener) => {
         this.signals.listener = listener;
       },
+      progress: message.collectives.some(({ groups }) => groups.some((group) => !group.every(isHere)))
+        ? this.remote.progress
+        : undefined,
       wrap: (index, action) => this.host.wrap(message.name, index, action),
     });
     return { runner, attendance, table, argumentSlots: argumentSlotsOf(message) };
   }
 
-  private attend({ id, words, position, devices, collectives }: LoadMessage): Attendance {
+  private attend({ id, words, position, seats, collectives }: LoadMessage): Attendance {
     const host = {
       program: id,
       words,
       position,
-      numPositions: devices.length,
+      numPositions: seats.devices.length,
       recorder: this.recorder,
       parted: (communicator: number) =>
         void Atomics.store(this.setup.control, this.base + WORD.parted, communicator + 1),

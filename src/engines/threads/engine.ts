@@ -23,6 +23,7 @@ import { ThreadsExecutable } from "./executable.js";
 import type { Fault } from "./faults.js";
 import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
 import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
+import type { Seats } from "./messages.js";
 import { buildMoveModule } from "./moveKernels.js";
 import {
   adaptProgram,
@@ -31,6 +32,7 @@ import {
   type LoadTarget,
   loadProgram,
   positionsOf,
+  type StagingPlanner,
   sendProgram,
   unloadProgram,
 } from "./programs.js";
@@ -96,6 +98,26 @@ export interface TestOptions {
   readonly choices?: readonly LayoutChoice[];
 }
 
+/**
+ * What makes a threads engine the part of a larger one that this process holds.
+ *
+ * @internal
+ */
+export interface PartOptions {
+  /** The module that workers start from, and what it needs besides. */
+  readonly entry: URL;
+  readonly extra: unknown;
+  /** The number that messages give this process's first device. */
+  readonly firstDevice: number;
+  /** How many devices all processes have together. */
+  readonly totalDevices: number;
+  /** How many cores this process has. */
+  readonly numCores: number;
+  /** The share of the machine's memory that this process may have. */
+  readonly memoryShare: number;
+  readonly planStaging: StagingPlanner;
+}
+
 const moveModules = new Map<AddressType, WebAssembly.Module>();
 
 /** The kernels of copies and collectives, for memories with addresses of this type. */
@@ -149,7 +171,11 @@ export class ThreadsEngine implements Engine {
   private traces: readonly Float64Array[] | undefined;
 
   /** @internal */
-  constructor(options: ThreadsEngineOptions, test: TestOptions = {}) {
+  constructor(
+    options: ThreadsEngineOptions,
+    test: TestOptions = {},
+    private readonly part?: PartOptions,
+  ) {
     const { numDevices } = options;
     if (!Number.isInteger(numDevices) || numDevices < 1) {
       throw new ValueError(
@@ -161,15 +187,23 @@ export class ThreadsEngine implements Engine {
     enableRelaxedSimd();
     this.features = detectFeatures();
     this.gemm = chooseGemm(options.gemm);
-    this.threads = chooseThreads(options, this.gemm);
-    this.crowded = numDevices * this.threads > availableParallelism();
+    const numCores = part?.numCores ?? availableParallelism();
+    this.threads = chooseThreads(options, this.gemm, numCores);
+    this.crowded = numDevices * this.threads > numCores;
     this.memory = new EngineMemory(
-      { numDevices, memoryBytes: options.memoryBytes, layout: test.layout, choices: test.choices },
+      {
+        numDevices,
+        memoryBytes: options.memoryBytes,
+        share: part?.memoryShare,
+        layout: test.layout,
+        choices: test.choices,
+      },
       { relieve: () => this.relieve(), move: (layout, before) => this.move(layout, before.addressType) },
     );
     this.pool = new WorkerPool({
       numDevices,
-      entry: workerEntry(),
+      entry: workerEntry(part?.entry),
+      extra: part?.extra,
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       describe: (device, program, step) => this.describe(device, program, step),
       describeParting: (program, communicator) => this.describeParting(program, communicator),
@@ -192,30 +226,38 @@ export class ThreadsEngine implements Engine {
   }
 
   compile(program: Program, options: CompileOptions): Executable {
+    return this.compileAt(program, options, allHere(options.devices));
+  }
+
+  /** @internal Compiles a program whose devices may be in several processes. */
+  compileAt(program: Program, options: CompileOptions, seats: Seats): Executable {
     verify(program, "partitioned");
     const { features, threads, memory } = this;
     const compile = (addressType: AddressType) =>
       compileProgram(program, { ...options, features, threads, addressType });
-    return this.load(compile(memory.layout.addressType), options, compile);
+    return this.load(compile(memory.layout.addressType), options, seats, compile);
   }
 
-  /** @internal Loads a step list that was compiled before. */
+  /** @internal Loads a step list that was compiled before; by default all devices are here. */
   load(
     compiled: CompiledProgram,
     options: CompileOptions,
+    seats = allHere(options.devices),
     recompile?: LoadedProgram["recompile"],
   ): Executable {
     const { pool, target } = this;
     pool.keepUp();
     this.programMark.check(() => this.programs.size - this.numUnloading);
-    const loaded = loadProgram(compiled, options, target, recompile);
+    const loaded = loadProgram(compiled, options, target, seats, recompile);
     this.programs.set(loaded.id, loaded);
     return new ThreadsExecutable(loaded, options, pool, target.memories, () => this.unload(loaded));
   }
 
   private get target(): LoadTarget {
-    const { pool, numDevices, features, crowded, memory } = this;
-    return { pool, memories: memory.devices, layout: memory.layout, numDevices, features, crowded };
+    const { pool, features, crowded, memory, part } = this;
+    const { devices: memories, layout } = memory;
+    const numDevices = part?.totalDevices ?? this.numDevices;
+    return { pool, memories, layout, numDevices, features, crowded, planStaging: part?.planStaging };
   }
 
   /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */
@@ -369,7 +411,7 @@ export class ThreadsEngine implements Engine {
         const place = this.describe(device, program, step);
         const info = this.programs.get(program)?.steps[step];
         return {
-          device,
+          device: place.device,
           program: place.program ?? "",
           step,
           kind: iteration === undefined ? (info?.kind ?? "") : "iteration",
@@ -399,7 +441,13 @@ export class ThreadsEngine implements Engine {
   private describe(device: number, id: number, step: number): FailurePlace {
     const program = this.programs.get(id);
     const info = program?.steps[step];
-    return { device, program: program?.name, step, op: info?.ops.join("+"), source: info?.source?.text };
+    return {
+      device: device + (this.part?.firstDevice ?? 0),
+      program: program?.name,
+      step,
+      op: info?.ops.join("+"),
+      source: info?.source?.text,
+    };
   }
 
   private describeParting(id: number, communicator: number): DesyncError | undefined {
@@ -429,6 +477,10 @@ export class ThreadsEngine implements Engine {
     reclaim();
     if (!this.pool.failure) this.pool.drain();
   }
+}
+
+function allHere(devices: readonly number[]): Seats {
+  return { devices, processes: devices.map(() => 0), process: 0 };
 }
 
 function describeGemm(choice: GemmChoice, features: WasmFeatures): string {

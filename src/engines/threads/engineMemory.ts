@@ -34,6 +34,8 @@ export interface EngineMemoryOptions {
   readonly numDevices: number;
   /** The most that each device may have; without it devices grow into what the machine has. */
   readonly memoryBytes?: number | undefined;
+  /** The share of the machine's memory that is this process's; all of it by default. */
+  readonly share?: number | undefined;
   /** The layout to begin with, whatever would be chosen. */
   readonly layout?: LayoutKind | undefined;
   /** The layouts that devices can have; those of this runtime by default. */
@@ -61,11 +63,11 @@ export class EngineMemory implements MemoryOwner {
     private readonly options: EngineMemoryOptions,
     private readonly hooks: EngineMemoryHooks,
   ) {
-    const { numDevices, memoryBytes, layout, choices = layoutChoices(numDevices) } = options;
+    const { numDevices, memoryBytes, layout, choices = layoutChoices(numDevices), share = 1 } = options;
     if (memoryBytes === undefined) {
       const { bytes, limit } = availableMemory();
       this.limit = limit;
-      this.budget = new MemoryBudget(Math.max(SHARE_OF_FREE * bytes, numDevices * LEAST_BYTES));
+      this.budget = new MemoryBudget(Math.max(SHARE_OF_FREE * bytes * share, numDevices * LEAST_BYTES));
     } else {
       this.limit = "";
       this.budget = new MemoryBudget(Number.POSITIVE_INFINITY);

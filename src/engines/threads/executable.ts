@@ -49,8 +49,8 @@ export class ThreadsExecutable implements Executable {
     const launches: Launch[] = [];
     try {
       const checked = this.checkInputs(inputs);
-      devices.forEach((device, position) => {
-        this.plan(device, at(checked, position), launches);
+      devices.forEach((device, n) => {
+        this.plan(device, at(checked, n), launches);
       });
     } catch (error) {
       for (const launch of launches) this.undo(launch);
@@ -73,7 +73,7 @@ export class ThreadsExecutable implements Executable {
 
   /** For every position the buffers of all inputs. */
   private checkInputs(inputs: readonly (readonly DeviceBuffer[])[]): ThreadsBuffer[][] {
-    const { devices, compiled } = this.program;
+    const { devices, positions, compiled } = this.program;
     if (inputs.length !== compiled.inputs.length) {
       throw new ValueError(
         `[${this.caller}] ${inputs.length} inputs given, the program has ${compiled.inputs.length}`,
@@ -89,16 +89,16 @@ export class ThreadsExecutable implements Executable {
         );
       }
       const { type } = at(compiled.inputs, i);
-      buffers.forEach((buffer, position) => {
+      buffers.forEach((buffer, n) => {
         adoptBuffer(buffer, this.pool, this.caller);
         if (!(buffer instanceof ThreadsBuffer)) return;
-        if (buffer.device !== devices[position] || !sameType(buffer.type, type)) {
+        if (buffer.device !== devices[n] || !sameType(buffer.type, type)) {
           throw new ValueError(
-            `[${this.caller}] input ${i} at mesh position ${position} must be ${formatType(type)} on device ` +
-              `${devices[position]}, but is ${formatType(buffer.type)} on device ${buffer.device}`,
+            `[${this.caller}] input ${i} at mesh position ${positions[n]} must be ${formatType(type)} on device ` +
+              `${devices[n]}, but is ${formatType(buffer.type)} on device ${buffer.device}`,
           );
         }
-        at(checked, position).push(buffer);
+        at(checked, n).push(buffer);
         if (this.donated[i]) consumed.push(buffer);
         else given.add(buffer);
       });

@@ -47,12 +47,23 @@ export interface LoadMessage {
   readonly constants: CompiledProgram["constants"];
   readonly collectives: readonly CollectiveSpec[];
   readonly addresses: ProgramAddresses;
+  /** For every collective that has staging memory where it begins, as an offset into the program's. */
+  readonly staging: readonly (number | undefined)[];
   /** The device's position in the program's mesh. */
   readonly position: number;
-  /** The device at every position of the mesh. */
-  readonly devices: readonly number[];
+  readonly seats: Seats;
   /** The words the program's collectives share. */
   readonly words: Int32Array;
+}
+
+/** Who sits at the positions of a program's mesh. */
+export interface Seats {
+  /** The device at every position, counted in its own process. */
+  readonly devices: readonly number[];
+  /** The process of the device at every position. */
+  readonly processes: readonly number[];
+  /** Which process this is. */
+  readonly process: number;
 }
 
 /** Where the parts of a loaded program lie in a device's memory. */

@@ -8,17 +8,17 @@ import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightProgram } from "../../ir/flight.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
-import { at } from "../../ir/shape.js";
+import { at, range } from "../../ir/shape.js";
 import type { DevicePosition } from "../errors.js";
 import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
 import { communicatorsOf, readPlaces } from "./attendance.js";
 import { newCollectiveWords } from "./collectiveGroup.js";
-import { planStaging } from "./collectives.js";
+import { planStaging, type Staging } from "./collectives.js";
 import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import { roundUp } from "./heap.js";
 import type { MemoryLayout } from "./memoryLayout.js";
-import type { LoadMessage } from "./messages.js";
+import type { LoadMessage, Seats } from "./messages.js";
 import { compileWasmModule } from "./v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
@@ -27,11 +27,16 @@ export interface LoadedProgram {
   readonly id: number;
   readonly name: string;
   compiled: CompiledProgram;
-  /** The device at every position of the mesh. */
+  /** The engine's number of the device at every position of the mesh. */
+  readonly numbers: readonly number[];
+  readonly seats: Seats;
+  /** The mesh positions whose devices are in this process, ascending. */
+  readonly positions: readonly number[];
+  /** The device at each of these positions. */
   readonly devices: readonly number[];
   /** What every step does, by its number. */
   readonly steps: readonly LoadedStep[];
-  /** Memory for constants, address table and staging at every position. */
+  /** Memory for constants, address table and staging at each of these positions. */
   allocations: readonly Allocation[];
   /** The kernels, compiled. */
   modules: LoadMessage["modules"];
@@ -59,7 +64,17 @@ export interface LoadTarget {
   readonly features: WasmFeatures;
   /** Whether there are more workers than cores. */
   readonly crowded: boolean;
+  /** Plans the staging memory of a position whose collectives may reach other processes. */
+  readonly planStaging?: StagingPlanner | undefined;
 }
+
+/** Finds places for what collectives set aside at a position of the mesh. */
+export type StagingPlanner = (
+  program: CompiledProgram,
+  position: number,
+  seats: Seats,
+  crowded: boolean,
+) => Staging;
 
 let nextId = 0;
 let numSent = 0;
@@ -70,26 +85,30 @@ export function loadProgram(
   compiled: CompiledProgram,
   options: CompileOptions,
   target: LoadTarget,
+  seats: Seats,
   recompile?: LoadedProgram["recompile"],
 ): LoadedProgram {
-  const { devices } = options;
-  const { pool, memories, numDevices, crowded } = target;
+  const { pool, memories, numDevices } = target;
   checkDevices(compiled, options, numDevices);
   if (pool.failure) throw pool.failure;
   const id = ++nextId;
   const name = options.name ?? compiled.name;
   const caller = `compile ${JSON.stringify(name)}`;
   const modules = compileModules(compiled);
+  const positions = range(seats.devices.length).filter((i) => seats.processes[i] === seats.process);
+  const devices = positions.map((position) => at(seats.devices, position));
   const allocations = makeRoom(
     devices.map((device) => at(memories, device)),
-    programBytes(compiled, crowded).whole,
+    positions.map((position) => programBytes(compiled, position, seats, target).whole),
     compiled.arenaBytes,
     caller,
   );
   const steps = describeSteps(compiled);
   const isShared = hasSharedSteps(compiled.steps);
   const words = new Int32Array();
-  const loaded = { id, name, compiled, devices, steps, allocations, modules, recompile, isShared, words };
+  const where = { numbers: options.devices, seats, positions, devices };
+  const what = { compiled, steps, allocations, modules, recompile, isShared, words };
+  const loaded = { id, name, ...where, ...what };
   sendProgram(loaded, target);
   return loaded;
 }
@@ -103,11 +122,12 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
   memories.forEach((memory, i) => {
     memory.release(at(loaded.allocations, i));
   });
-  const { whole } = programBytes(loaded.compiled, target.crowded);
+  const { compiled, positions, seats } = loaded;
   const caller = `compile ${JSON.stringify(loaded.name)}`;
-  loaded.allocations = memories.map((memory) =>
-    memory.allocate(whole, caller, () => "its constants and tables"),
-  );
+  loaded.allocations = memories.map((memory, i) => {
+    const { whole } = programBytes(compiled, at(positions, i), seats, target);
+    return memory.allocate(whole, caller, () => "its constants and tables");
+  });
 }
 
 function compileModules({ modules }: CompiledProgram): LoadMessage["modules"] {
@@ -126,16 +146,16 @@ function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAss
 
 /** Sends a program to its devices, with the addresses that its parts have now. */
 export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
-  const { id, name, compiled, devices, steps, allocations, modules, isShared } = loaded;
-  const { pool, memories, layout, features, crowded } = target;
+  const { id, name, compiled, seats, positions, devices, steps, allocations, modules, isShared } = loaded;
+  const { pool, memories, layout, features } = target;
   const multiplies = steps.some(({ kind }) => kind === "gemm");
   const gemmModule = multiplies ? gemmModuleFor(layout.addressType, features) : undefined;
-  const bytes = programBytes(compiled, crowded);
   const { count } = communicatorsOf(compiled.collectives);
-  const words = newCollectiveWords(compiled.collectives.length, count, devices.length);
+  const words = newCollectiveWords(compiled.collectives.length, count, seats.devices.length);
   loaded.words = words;
   const sending = ++numSent;
-  devices.forEach((device, position) => {
+  devices.forEach((device, i) => {
+    const position = at(positions, i);
     if (isShared) {
       pool.tellHelpers(device, {
         kind: "kernels",
@@ -146,7 +166,8 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
       });
     }
     const memory = at(memories, device);
-    const constants = memory.addressOf(at(allocations, position));
+    const bytes = programBytes(compiled, position, seats, target);
+    const constants = memory.addressOf(at(allocations, i));
     const table = constants + bytes.constants;
     pool.post(device, {
       kind: "load",
@@ -168,23 +189,22 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
         arena: memory.arenaAddress(compiled.arenaBytes),
         arenaBytes: compiled.arenaBytes,
       },
+      staging: bytes.staging.offsets,
       position,
-      devices,
+      seats,
       words,
     });
   });
 }
 
-/** What a program takes of a device's memory besides its arena. */
-function programBytes(
-  { constants, slots, collectives }: CompiledProgram,
-  crowded: boolean,
-): { readonly constants: number; readonly table: number; readonly whole: number } {
-  const bytes = {
-    constants: roundUp(constants.byteLength),
-    table: roundUp(ADDRESS_BYTES.i64 * slots.length),
-  };
-  return { ...bytes, whole: bytes.constants + bytes.table + planStaging(collectives, crowded).bytes };
+/** What a program takes of the memory of the device at a position besides its arena. */
+function programBytes(compiled: CompiledProgram, position: number, seats: Seats, target: LoadTarget) {
+  const { crowded } = target;
+  const staging =
+    target.planStaging?.(compiled, position, seats, crowded) ?? planStaging(compiled.collectives, crowded);
+  const constants = roundUp(compiled.constants.byteLength);
+  const table = roundUp(ADDRESS_BYTES.i64 * compiled.slots.length);
+  return { constants, table, staging, whole: constants + table + staging.bytes };
 }
 
 /** Products of this many operations are worth a thread that helps. */
@@ -213,11 +233,11 @@ function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
 }
 
 /** A program as flight recordings name it. */
-export function describeProgram({ id, name, compiled, devices }: LoadedProgram): FlightProgram {
+export function describeProgram({ id, name, compiled, numbers }: LoadedProgram): FlightProgram {
   const collectives = compiled.collectives.map((spec) => ({
     text: collectiveText(spec),
     fingerprint: fingerprintOf(spec),
-    groups: spec.groups.map((group) => group.map((position) => at(devices, position))),
+    groups: spec.groups.map((group) => group.map((position) => at(numbers, position))),
     source: compiled.infos[spec.info]?.source?.text ?? null,
   }));
   return { id, name, collectives };
@@ -226,9 +246,9 @@ export function describeProgram({ id, name, compiled, devices }: LoadedProgram):
 /** Where every device of a program is among the collectives of one kind of groups. */
 export function positionsOf(loaded: LoadedProgram, communicator: number): DevicePosition[] {
   const { collectives } = describeProgram(loaded);
-  const places = readPlaces(loaded.words, collectives.length, communicator, loaded.devices.length);
+  const places = readPlaces(loaded.words, collectives.length, communicator, loaded.numbers.length);
   return places.map(({ run, count, fingerprint, hasLeft }, position) => {
-    const device = at(loaded.devices, position);
+    const device = at(loaded.numbers, position);
     if (hasLeft) return { device, run, sequence: count, what: "was its last: it has left the run" };
     if (count === 0) return { device, run, sequence: 0, what: "has come to none yet" };
     const found = collectives.find((one) => one.fingerprint === fingerprint);
@@ -239,18 +259,18 @@ export function positionsOf(loaded: LoadedProgram, communicator: number): Device
 /** Memory for constants and tables, and for intermediate values, on every device or on none. */
 function makeRoom(
   memories: readonly DeviceMemory[],
-  bytes: number,
+  bytes: readonly number[],
   arenaBytes: number,
   caller: string,
 ): Allocation[] {
   const allocations: Allocation[] = [];
   let numArenas = 0;
   try {
-    for (const memory of memories) {
-      allocations.push(memory.allocate(bytes, caller, () => "its constants and tables"));
+    memories.forEach((memory, i) => {
+      allocations.push(memory.allocate(at(bytes, i), caller, () => "its constants and tables"));
       memory.reserveArena(arenaBytes, caller);
       numArenas++;
-    }
+    });
   } catch (error) {
     allocations.forEach((allocation, i) => {
       at(memories, i).release(allocation);

@@ -19,6 +19,15 @@ export interface WaitListener {
 /** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
 const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
 
+/** How many looks at a word of memory take as long as one at messages. */
+const LOOK_COST = 10;
+
+/** For how long a worker that polls gives up its core again and again before it sleeps between looks. */
+const YIELD_MS = 3;
+
+/** How long it sleeps between looks at most. */
+const LONGEST_POLL_MS = 1;
+
 /** How long a sleeping worker goes on at most before it looks again by itself. */
 const LONGEST_SLEEP_MS = 1000;
 
@@ -102,6 +111,36 @@ export class Signals {
     }
     Atomics.store(control, this.sleeps, SLEEP.awake);
     Atomics.store(control, this.state, STATE.running);
+  }
+
+  /**
+   * Waits until something is there that nobody rings for, such as a message of another process: looks again and
+   * again, and lets others compute meanwhile, the longer the more.
+   */
+  poll(isThere: () => boolean, peer: number, yieldCore: () => void): void {
+    if (isThere()) return;
+    const begin = this.listener?.now() ?? 0;
+    for (let i = 0; i < this.spins; i += LOOK_COST) {
+      if (isThere()) {
+        this.listener?.waited(begin, this.listener.now());
+        return;
+      }
+    }
+    const { control } = this;
+    Atomics.store(control, this.waitsFor, peer);
+    Atomics.store(control, this.state, STATE.waiting);
+    const since = performance.now();
+    while (!isThere()) {
+      this.throwIfAborted();
+      const waited = performance.now() - since;
+      if (waited < YIELD_MS) yieldCore();
+      else {
+        const bell = Atomics.load(control, this.doorbell);
+        Atomics.wait(control, this.doorbell, bell, Math.min(LONGEST_POLL_MS, waited / 20));
+      }
+    }
+    Atomics.store(control, this.state, STATE.running);
+    this.listener?.waited(begin, this.listener.now());
   }
 
   /** Waits until `control[index]` is something else than `value`. */

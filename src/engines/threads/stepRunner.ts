@@ -48,6 +48,8 @@ export interface StepHost {
   now(): number;
   /** Says who is told of waits for peers; nobody with `undefined`. */
   tellWaits(listener: WaitListener | undefined): void;
+  /** Moves messages to and from other processes on, between steps; undefined where there are none. */
+  readonly progress: (() => void) | undefined;
   /** Replaces the action of a step, for tests. */
   wrap(index: number, action: () => void): () => void;
 }
@@ -88,6 +90,9 @@ export function instantiateKernels(
     return kernel as KernelFunction;
   });
 }
+
+/** Steps that take long enough for messages to arrive meanwhile. */
+const COMPUTES: ReadonlySet<Step["op"]> = new Set(["kernel", "gemm", "copy", "host"]);
 
 /** A step made ready: its number and what it does. */
 interface Action {
@@ -170,8 +175,19 @@ export class StepRunner {
   private prepareList(steps: readonly Step[]): Action[] {
     return steps.map((step, i) => {
       const index = this.numSteps++;
-      return { index, run: this.host.wrap(index, this.prepare(step, index, steps[i + 1])) };
+      const action = this.prepare(step, index, steps[i + 1]);
+      return { index, run: this.host.wrap(index, this.withProgress(step, action)) };
     });
+  }
+
+  /** The action of a step that computes, followed by a look at messages that are on their way. */
+  private withProgress(step: Step, action: () => void): () => void {
+    const { progress } = this.host;
+    if (progress === undefined || !COMPUTES.has(step.op)) return action;
+    return () => {
+      action();
+      progress();
+    };
   }
 
   /** @param next the step that comes after it */

@@ -4,19 +4,21 @@ import { createRequire } from "node:module";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
 /**
- * The file a device's worker starts from.
+ * The file a device's worker starts from; `source` is where its module lies in the built package.
  *
  * In the built package that is the file beside this one. When the library runs from its TypeScript sources
  * (tests, examples, benchmarks), Node 20 could not load it in a worker, so the worker's sources are bundled
  * once per process into one file below `node_modules/.cache`.
  */
-export function workerEntry(): URL {
-  if (!import.meta.url.endsWith(".ts")) return new URL("./worker.js", import.meta.url);
-  bundled ??= bundleWorker(new URL("./worker.ts", import.meta.url));
-  return bundled;
+export function workerEntry(source = new URL("./worker.js", import.meta.url)): URL {
+  if (!import.meta.url.endsWith(".ts")) return source;
+  const { href } = source;
+  const entry = bundled.get(href) ?? bundleWorker(new URL(href.replace(/\.js$/, ".ts")));
+  bundled.set(href, entry);
+  return entry;
 }
 
-let bundled: URL | undefined;
+const bundled = new Map<string, URL>();
 
 /** The part of esbuild's interface that is used here; esbuild comes with vite, a development dependency. */
 interface Esbuild {

@@ -31,6 +31,8 @@ export interface PoolOptions {
   readonly numDevices: number;
   readonly entry: URL;
   readonly setup: SharedSetup;
+  /** What the entry point needs besides. */
+  readonly extra?: unknown;
   /** Where each device has its scratch memory. */
   readonly scratch: readonly number[];
   /** Without progress for so long while it has work, a device counts as failed. */
@@ -227,7 +229,7 @@ export class WorkerPool {
       flight,
     };
     const worker = new Worker(this.options.entry, {
-      workerData: { role: "device", setup, port: port2 },
+      workerData: { role: "device", setup, port: port2, extra: this.options.extra },
       transferList: [port2],
       execArgv: [],
       name: `shardwise device ${device}`,

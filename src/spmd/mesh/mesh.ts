@@ -19,10 +19,23 @@ export interface MeshOptions {
 }
 
 let provideEngine: ((numDevices: number) => Engine) | undefined;
+let provideProcess: (() => Engine["process"]) | undefined;
 
-/** Says which engine meshes use when none is given; the package's entry point does it once. */
-export function provideDefaultEngine(provide: (numDevices: number) => Engine): void {
+/**
+ * Says which engine meshes use when none is given, and which process this is, which can be asked for before there
+ * is an engine; the package's entry point does it once.
+ */
+export function provideDefaultEngine(
+  provide: (numDevices: number) => Engine,
+  process: () => Engine["process"],
+): void {
   provideEngine = provide;
+  provideProcess = process;
+}
+
+/** Which of the processes that run this program together this one is. */
+export function defaultProcess(): Engine["process"] {
+  return provideProcess?.() ?? { index: 0, count: 1 };
 }
 
 /** The engine that is used when none is given, with at least `numDevices` devices. */

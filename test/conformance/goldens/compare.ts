@@ -1,6 +1,8 @@
 import { type DType, isFloat } from "../../../src/ir/dtype.js";
 import { type Shape, sameNumbers } from "../../../src/ir/shape.js";
-import { Tensor } from "../../../src/trace/tensor.js";
+import { shardingOf } from "../../../src/spmd/mesh/sharding.js";
+import { processAllGather } from "../../../src/spmd/run/processes.js";
+import { Tensor, type TensorData } from "../../../src/trace/tensor.js";
 import { flattenWithPath } from "../../../src/trace/tree.js";
 import { unitOfLastPlace } from "../../support/floatBits.js";
 import { HostArray } from "./cases.js";
@@ -97,7 +99,7 @@ async function download(
   value: Comparable,
 ): Promise<{ values: ArrayLike<number>; array?: { dtype: DType; shape: Shape } }> {
   if (typeof value === "number") return { values: [value] };
-  if (value instanceof Tensor) return { values: await value.data(), array: value.type };
+  if (value instanceof Tensor) return { values: await wholeOf(value), array: value.type };
   if (value instanceof HostArray) return { values: value.values, array: value };
   return { values: value };
 }
@@ -161,4 +163,10 @@ function indices(index: number, shape: Shape): number[] {
     rest = Math.floor(rest / n);
   }
   return result;
+}
+
+/** The elements of a tensor, also of one that is spread over processes; all of them compare the same tensors. */
+export async function wholeOf(tensor: Tensor): Promise<TensorData> {
+  const isHere = shardingOf(tensor)?.isFullyAddressable ?? true;
+  return (isHere ? tensor : await processAllGather(tensor)).data();
 }

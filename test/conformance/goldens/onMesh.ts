@@ -1,4 +1,5 @@
 import type { Engine } from "../../../src/ir/engine.js";
+import { range } from "../../../src/ir/shape.js";
 import { type DimNames, isBoxed, Partitioned } from "../../../src/nn/index.js";
 import * as np from "../../../src/numpy/index.js";
 import { Mesh } from "../../../src/spmd/mesh/mesh.js";
@@ -18,9 +19,19 @@ export interface MeshResult<R> {
   readonly names: Readonly<Record<string, DimNames>>;
 }
 
-/** The mesh of a case on an engine. */
+/** The mesh of a case on an engine; on one of several processes it takes devices of as many of them as it can. */
 export function meshOf(golden: GoldenCase, engine: Engine): Mesh {
-  return Mesh.create(Object.fromEntries(golden.mesh), { engine });
+  const { count } = engine.process;
+  const size = golden.mesh.reduce((product, [, n]) => product * n, 1);
+  const perProcess = Math.ceil(size / count);
+  const local = engine.numDevices / count;
+  const spread = range(size).map((i) => Math.floor(i / perProcess) * local + (i % perProcess));
+  return Mesh.create(Object.fromEntries(golden.mesh), { engine, ...(count > 1 && { devices: spread }) });
+}
+
+/** Whether a process has nothing to do with a case, because it holds no device of its mesh. */
+export function isElsewhere(golden: GoldenCase, engine: Engine): boolean {
+  return golden.has("mesh") && meshOf(golden, engine).addressablePositions.length === 0;
 }
 
 /** The name of the only axis of a case's mesh, or of the first. */
@@ -53,9 +64,16 @@ export function onMesh<A extends readonly unknown[], R>(
   return { values: run(...args) as R, names };
 }
 
+/** A mesh of one device of an engine, in every process one of its own. */
+export function aloneMesh(engine: Engine, axes: readonly string[] = ["alone"]): Mesh {
+  let device = 0;
+  while (!engine.isAddressable(device)) device++;
+  return Mesh.create(Object.fromEntries(axes.map((axis) => [axis, 1])), { engine, devices: [device] });
+}
+
 /** Runs a function on one device of an engine. */
 export function alone<A extends readonly unknown[], R>(engine: Engine, fn: (...args: A) => R, ...args: A): R {
-  return jit(fn, { mesh: Mesh.create({ alone: 1 }, { engine }) })(...args);
+  return jit(fn, { mesh: aloneMesh(engine) })(...args);
 }
 
 function onTensors<T>(values: T, fn: (x: Tensor) => Tensor): T {

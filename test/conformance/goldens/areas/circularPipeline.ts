@@ -8,7 +8,7 @@ import {
   type LoopState,
 } from "../../../../src/parallel/circularPipeline.js";
 import * as random from "../../../../src/random/index.js";
-import { Mesh } from "../../../../src/spmd/mesh/mesh.js";
+import type { Mesh } from "../../../../src/spmd/mesh/mesh.js";
 import { P, type SpecEntry } from "../../../../src/spmd/mesh/partitionSpec.js";
 import { jit } from "../../../../src/spmd/run/jit.js";
 import { Tensor } from "../../../../src/trace/tensor.js";
@@ -16,6 +16,7 @@ import { valueAndGrad } from "../../../../src/transforms/grad.js";
 import type { GoldenCase } from "../cases.js";
 import { type AreaRunner, expectAll } from "../check.js";
 import { agreement, expectClose, expectTreeClose, Mismatch, type Tolerance } from "../compare.js";
+import { aloneMesh, meshOf } from "../onMesh.js";
 
 /** The layer of the cases: y = x + tanh(h · wi) · wo with h = (x + 0.1 · sin(position)) · (segment > 0). */
 export const GoldenLayer = nn.module(
@@ -65,8 +66,8 @@ function rulesIn(golden: GoldenCase): nn.LogicalRules {
 
 /** Circular pipelines: parameters, output, loss, gradients and every part, in one place and over the mesh of the case. */
 export const runCircularPipeline: AreaRunner = async (golden, engine) => {
-  const mesh = Mesh.create(Object.fromEntries(golden.mesh), { engine });
-  await runWhole(golden, Mesh.create({ alone: 1 }, { engine }), undefined);
+  const mesh = meshOf(golden, engine);
+  await runWhole(golden, aloneMesh(engine), undefined);
   await runWhole(golden, mesh, mesh);
   await runParts(golden, engine, undefined);
   await runParts(golden, engine, mesh);
@@ -153,7 +154,7 @@ async function expectState(state: LoopState, golden: GoldenCase, part: string): 
 /** Every method by itself. */
 async function runParts(golden: GoldenCase, engine: Engine, mesh: Mesh | undefined): Promise<void> {
   const pipeline = pipelineOf(golden, mesh);
-  const target = mesh ?? Mesh.create({ alone: 1 }, { engine });
+  const target = mesh ?? aloneMesh(engine);
   const on = <A extends readonly unknown[], R>(fn: (...args: A) => R) => jit(fn, { mesh: target });
   const numMicrobatches = golden.number("num_pipeline_microbatches");
   const x = golden.tensor("x");

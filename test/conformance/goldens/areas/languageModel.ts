@@ -1,4 +1,3 @@
-import { Mesh } from "../../../../src/spmd/mesh/mesh.js";
 import { devicePut } from "../../../../src/spmd/mesh/sharding.js";
 import * as tree from "../../../../src/trace/tree.js";
 import type { ModelConfig } from "../../../../src/train/models/config.js";
@@ -9,6 +8,7 @@ import { createTraining, type Training } from "../../../../src/train/step/traini
 import { type GoldenCase, isRecord } from "../cases.js";
 import { type AreaRunner, expectAll } from "../check.js";
 import { expectClose, expectTreeClose, Mismatch } from "../compare.js";
+import { aloneMesh } from "../onMesh.js";
 
 /** Every point of a curve agrees to this, relative to its value. */
 const curve = { rtol: 1e-4 };
@@ -22,7 +22,7 @@ export const runLanguageModel: AreaRunner = async (golden, engine) => {
   const training = createTraining({
     model,
     optimizer: runOptimizer(config),
-    mesh: Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1 }, { engine }),
+    mesh: aloneMesh(engine, ["data", "fsdp", "pipe", "model"]),
     zLoss: config.optimizer.zLoss,
   });
   let state = await startFrom(training, golden);

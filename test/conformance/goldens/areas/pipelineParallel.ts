@@ -12,7 +12,7 @@ import * as tree from "../../../../src/trace/tree.js";
 import { valueAndGrad } from "../../../../src/transforms/grad.js";
 import { type GoldenCase, HostArray } from "../cases.js";
 import { type AreaRunner, byName, expectAll } from "../check.js";
-import { agreement, expectClose, expectTreeClose } from "../compare.js";
+import { agreement, expectClose, expectTreeClose, wholeOf } from "../compare.js";
 import { numbersIn, Stack } from "../models.js";
 import { expectNames, firstAxis, meshOf, onMesh, withBoxes } from "../onMesh.js";
 
@@ -169,7 +169,7 @@ async function expectDiverging(actual: unknown, expected: unknown): Promise<void
   const got = await Promise.all(
     tree
       .leaves(actual)
-      .map(async (leaf) => (leaf instanceof Tensor ? cut(leaf.type, await leaf.data()) : leaf)),
+      .map(async (leaf) => (leaf instanceof Tensor ? cut(leaf.type, await wholeOf(leaf)) : leaf)),
   );
   const want = tree
     .leaves(expected)

@@ -1,0 +1,42 @@
+import type { CollectiveSpec } from "../../compiler/steps.js";
+import { InternalError } from "../../ir/errors.js";
+import type { CollectiveHost } from "../threads/collectiveGroup.js";
+import { type Collective, groupOf } from "../threads/collectives.js";
+import { allToAll, permute } from "./direct.js";
+import { Exchange } from "./exchange.js";
+import { allGather, reduceWhole } from "./gathers.js";
+import { Group, reductionOf } from "./group.js";
+import type { Links } from "./links.js";
+import { PartsReduction, reduceScatter } from "./reductions.js";
+
+/**
+ * Collectives whose members are in several processes: messages between processes, shared memory inside each.
+ * `start` sends and never waits; `work` waits for what was sent to this device and does the rest; `settle` waits for
+ * the neighbours.
+ *
+ * Whatever is reduced is combined in the order of the group, from the sources themselves, so that results have the
+ * same bits as when all members are in one process.
+ */
+export function prepareExchange(
+  spec: CollectiveSpec,
+  index: number,
+  host: CollectiveHost,
+  staging: number | undefined,
+  links: Links,
+): Collective {
+  if (staging === undefined) throw new InternalError(`[mpi] collective ${index} has no staging memory`);
+  const group = new Group(groupOf(spec, host.position), host.position, host.seats);
+  const exchange = new Exchange(spec, index, host, staging, links, group);
+  switch (spec.kind) {
+    case "allReduce":
+      return reductionOf(exchange.bytes) === "whole" ? reduceWhole(exchange) : new PartsReduction(exchange);
+    case "reduceScatter":
+      return reduceScatter(exchange);
+    case "allGather":
+      return allGather(exchange);
+    case "permute":
+      return permute(exchange);
+    case "allToAll":
+      return allToAll(exchange);
+  }
+}

@@ -1,0 +1,68 @@
+/** Collectives in which every block goes from one member to one other. */
+import { byteSize } from "../../ir/dtype.js";
+import { range } from "../../ir/shape.js";
+import type { Collective } from "../threads/collectives.js";
+import type { Exchange } from "./exchange.js";
+import { PHASE } from "./messages.js";
+
+/** Every member gets the source of at most one other. */
+export function permute(exchange: Exchange): Collective {
+  const { spec, host, links, group, me, bytes } = exchange;
+  const from = spec.permutation.find(([, to]) => to === me)?.[0];
+  const to = spec.permutation.find(([source]) => source === me)?.[1];
+  const isElsewhere = (member: number | undefined): member is number =>
+    member !== undefined && group.elsewhere.includes(member);
+  const batch = exchange.batch(bytes, bytes);
+  const isDone = () => batch.isDone();
+  const underway = { advance: () => void batch.isDone() };
+  return {
+    start(source, target) {
+      exchange.begin(source, target, 0);
+      if (isElsewhere(from)) exchange.receive(batch, from, PHASE.sources, target, bytes);
+      if (isElsewhere(to)) exchange.send(batch, to, PHASE.sources, source, bytes);
+      links.begin(underway);
+    },
+    work() {
+      links.wait(isDone);
+      links.end(underway);
+      exchange.awaitNeighbours();
+      if (from === undefined) host.kernels.zero(exchange.target, bytes);
+      else if (!isElsewhere(from)) {
+        const source = exchange.sources[exchange.placeOf(from)] ?? 0;
+        host.peers.pull(exchange.target, exchange.device(from), source, bytes);
+      }
+    },
+    settle: () => exchange.finish(),
+  };
+}
+
+/** Every member gets one block of every other. */
+export function allToAll(exchange: Exchange): Collective {
+  const { spec, host, links, group, me } = exchange;
+  const inner = spec.inner * byteSize(spec.dtype);
+  const batch = exchange.batch(...range(2 * group.elsewhere.length).map(() => inner));
+  const isDone = () => batch.isDone();
+  const underway = { advance: () => void batch.isDone() };
+  return {
+    start(source, target) {
+      exchange.begin(source, target, 0);
+      for (const member of group.elsewhere) {
+        exchange.receive(batch, member, PHASE.sources, target + member * inner, inner);
+      }
+      for (const member of group.elsewhere) {
+        exchange.send(batch, member, PHASE.sources, source + member * inner, inner);
+      }
+      links.begin(underway);
+    },
+    work() {
+      links.wait(isDone);
+      links.end(underway);
+      exchange.awaitNeighbours();
+      for (const member of group.here) {
+        const source = (exchange.sources[exchange.placeOf(member)] ?? 0) + me * inner;
+        host.peers.pull(exchange.target + member * inner, exchange.device(member), source, inner);
+      }
+    },
+    settle: () => exchange.finish(),
+  };
+}

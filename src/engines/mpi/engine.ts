@@ -1,0 +1,215 @@
+import { availableParallelism } from "node:os";
+import type { HostData } from "../../ir/dtype.js";
+import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
+import { ValueError } from "../../ir/errors.js";
+import type { FlightRecording } from "../../ir/flight.js";
+import type { Program } from "../../ir/program.js";
+import { at, range, type TensorType } from "../../ir/shape.js";
+import { EngineLoadError } from "../errors.js";
+import { ThreadsEngine } from "../threads/engine.js";
+import type { GemmKind } from "../threads/gemmChoice.js";
+import { shareCores } from "./launcher.js";
+import { MAX_LOCAL_DEVICES } from "./links.js";
+import { planExchanges } from "./staging.js";
+import { ownSite, type Site, World } from "./world.js";
+
+/** How an engine of several processes is made; all of them ask for the same. */
+export interface MpiEngineOptions {
+  /** The least number of devices of all processes together; each process has the same number, at least one. */
+  readonly numDevices?: number;
+  /** The most memory that each device may have, in bytes; by default processes share what the machine has. */
+  readonly memoryBytes?: number;
+  /** For how long a device may go without a new step before it counts as failed; 120 000 ms. */
+  readonly deadlineMs?: number;
+  /** Who multiplies matrices; see the threads engine. */
+  readonly gemm?: GemmKind;
+}
+
+/** What an engine of several processes runs on. */
+export interface MpiEngineInfo extends EngineInfo {
+  readonly engine: "mpi";
+  /** Which MPI carries messages, for example `Open MPI v4.1.4`. */
+  readonly mpi: string;
+  readonly processIndex: number;
+  readonly processCount: number;
+  /** How many devices each process has. */
+  readonly numLocalDevices: number;
+  /** The host of every process. */
+  readonly hosts: readonly string[];
+  readonly memoryBytes: number;
+  readonly gemm: string;
+  readonly numCores: number;
+}
+
+/** What processes tell each other when an engine is opened. */
+interface Greeting extends Site {
+  readonly numLocalDevices: number;
+}
+
+/**
+ * Opens the engine of a job that `mpirun` or `srun` started: every process runs the same script and holds some of
+ * the devices, which are worker threads. Inside a process they meet in shared memory, between processes by MPI.
+ */
+export function createMpiEngine(options: MpiEngineOptions = {}): MpiEngine {
+  return new MpiEngine(options);
+}
+
+/** The engine of several processes; see {@link createMpiEngine}. */
+export class MpiEngine implements Engine {
+  readonly name = "mpi";
+  readonly numDevices: number;
+  readonly process: Engine["process"];
+  readonly tracer: Tracer;
+  private readonly world: World;
+  private readonly local: ThreadsEngine;
+  private readonly numLocal: number;
+  private readonly first: number;
+  private readonly greetings: readonly Greeting[];
+  private readonly numCores: number;
+
+  /** @internal */
+  constructor(options: MpiEngineOptions) {
+    const world = World.join();
+    this.world = world;
+    const { rank, size } = world;
+    this.process = { index: rank, count: size };
+    this.numLocal = chooseLocal(options.numDevices ?? size, size);
+    this.numDevices = this.numLocal * size;
+    this.first = rank * this.numLocal;
+    this.greetings = this.greet();
+    const neighbours = range(size).filter((r) => this.hostOf(r) === this.hostOf(rank));
+    const cores = shareCores(neighbours.map((r) => at(this.greetings, r).cpus));
+    this.numCores = cores[neighbours.indexOf(rank)] ?? availableParallelism();
+    this.local = new ThreadsEngine(
+      { ...options, numDevices: this.numLocal },
+      {},
+      {
+        entry: new URL("./worker.js", import.meta.url),
+        extra: { mpi: world.mpi.choice, comm: world.newCommunicator() },
+        firstDevice: this.first,
+        totalDevices: this.numDevices,
+        numCores: this.numCores,
+        memoryShare: 1 / neighbours.length,
+        planStaging: planExchanges,
+      },
+    );
+    this.tracer = this.local.tracer;
+  }
+
+  isAddressable(device: number): boolean {
+    return Number.isInteger(device) && device >= this.first && device < this.first + this.numLocal;
+  }
+
+  compile(program: Program, options: CompileOptions): Executable {
+    const processes = options.devices.map((device) => Math.floor(device / this.numLocal));
+    const devices = options.devices.map((device) => device % this.numLocal);
+    return this.local.compileAt(program, options, { devices, processes, process: this.process.index });
+  }
+
+  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
+    return this.local.upload(type, data, this.own(device, "upload"));
+  }
+
+  download(buffer: DeviceBuffer): Promise<HostData> {
+    return this.local.download(buffer);
+  }
+
+  ready(buffer: DeviceBuffer): Promise<void> {
+    return this.local.ready(buffer);
+  }
+
+  peek(buffer: DeviceBuffer): HostData | undefined {
+    return this.local.peek(buffer);
+  }
+
+  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
+    return this.local.transfer(buffer, this.own(device, "transfer"));
+  }
+
+  release(buffer: DeviceBuffer): void {
+    this.local.release(buffer);
+  }
+
+  close(): Promise<void> {
+    return this.local.close();
+  }
+
+  /** Whether the engine still runs programs: it was not closed and none of this process's devices failed. */
+  get isOpen(): boolean {
+    return this.local.isOpen;
+  }
+
+  /** What the engine runs on. */
+  info(): MpiEngineInfo {
+    const { gemm, memoryBytes } = this.local.info();
+    return {
+      engine: "mpi",
+      numDevices: this.numDevices,
+      mpi: this.world.mpi.version,
+      processIndex: this.process.index,
+      processCount: this.process.count,
+      numLocalDevices: this.numLocal,
+      hosts: this.greetings.map(({ host }) => host),
+      memoryBytes,
+      gemm,
+      numCores: this.numCores,
+    };
+  }
+
+  /** How many bytes the buffers and programs of a device take. */
+  memoryUsage(device: number): MemoryUsage {
+    return this.local.memoryUsage(this.own(device, "memoryUsage"));
+  }
+
+  /** What the devices of this process did last. */
+  flightRecording(reason: string): FlightRecording {
+    const recording = this.local.flightRecording(reason);
+    return {
+      ...recording,
+      engine: this.name,
+      numDevices: this.numDevices,
+      process: { ...recording.process, ...this.process },
+      devices: recording.devices.map((one) => ({ ...one, device: one.device + this.first })),
+    };
+  }
+
+  /** The host of a process. */
+  private hostOf(rank: number): string {
+    return at(this.greetings, rank).host;
+  }
+
+  private greet(): Greeting[] {
+    const own: Greeting = { ...ownSite(), numLocalDevices: this.numLocal };
+    const greetings = this.world
+      .share(JSON.stringify(own), "open the engine")
+      .map((text) => JSON.parse(text) as Greeting);
+    greetings.forEach(({ numLocalDevices }, rank) => {
+      if (numLocalDevices === this.numLocal) return;
+      throw new EngineLoadError(
+        `[mpi] process ${this.process.index} wants ${this.numLocal} devices and process ${rank} ${numLocalDevices}: all processes run the same script with the same mesh`,
+      );
+    });
+    return greetings;
+  }
+
+  private own(device: number, caller: string): number {
+    if (this.isAddressable(device)) return device - this.first;
+    throw new ValueError(
+      `[${caller}] device ${device} is not in process ${this.process.index}, which has ${this.first} … ${this.first + this.numLocal - 1} of ${this.numDevices}`,
+    );
+  }
+}
+
+function chooseLocal(numDevices: number, size: number): number {
+  if (!Number.isInteger(numDevices) || numDevices < 1) {
+    throw new ValueError(`[createMpiEngine] numDevices must be a whole number from 1, not ${numDevices}`);
+  }
+  const numLocal = Math.ceil(numDevices / size);
+  if (numLocal > MAX_LOCAL_DEVICES) {
+    throw new ValueError(
+      `[createMpiEngine] ${numDevices} devices / ${size} processes = ${numLocal} a process, more than ${MAX_LOCAL_DEVICES}: start ${Math.ceil(numDevices / MAX_LOCAL_DEVICES)} processes or more`,
+    );
+  }
+  return numLocal;
+}

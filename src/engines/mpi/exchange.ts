@@ -1,0 +1,127 @@
+import type { CollectiveSpec } from "../../compiler/steps.js";
+import { byteSize } from "../../ir/dtype.js";
+import { at, range } from "../../ir/shape.js";
+import { type CollectiveHost, Link, WORDS } from "../threads/collectiveGroup.js";
+import type { Group } from "./group.js";
+import type { Links } from "./links.js";
+import { type Batch, numPieces } from "./messages.js";
+
+/** What all kinds of collectives between processes have in common, for one member. */
+export class Exchange {
+  readonly bytes: number;
+  readonly me: number;
+  /** The group's members in this process, in shared memory; `Link` names them by their place in `group.here`. */
+  readonly link: Link;
+  readonly neighbours: readonly number[];
+  readonly sources: number[] = [];
+  readonly targets: number[] = [];
+  readonly received: number[] = [];
+  source = 0;
+  target = 0;
+  private sequence = 0;
+  private readonly numbers: number[];
+  private readonly neighbourDevices: readonly number[];
+
+  constructor(
+    readonly spec: CollectiveSpec,
+    index: number,
+    readonly host: CollectiveHost,
+    readonly staging: number,
+    readonly links: Links,
+    readonly group: Group,
+  ) {
+    this.bytes = spec.elements * byteSize(spec.dtype);
+    this.me = group.me;
+    const positions = group.here.map((i) => at(group.positions, i));
+    this.link = new Link(index, host, positions);
+    this.neighbours = range(positions.length).filter((i) => i !== this.link.me);
+    this.link.reads = this.neighbours;
+    this.neighbourDevices = this.neighbours.map((i) => at(this.link.members, i));
+    this.numbers = group.members.map(() => 0);
+  }
+
+  /** In whose memory contributions lie that others send to this member: neighbours' where they are, the rest here. */
+  get holders(): number[] {
+    const { group, me } = this;
+    return range(group.size).map((i) => this.device(group.here.includes(i) ? i : me));
+  }
+
+  /** The device of a member. */
+  device(member: number): number {
+    return at(this.group.members, member).device;
+  }
+
+  /** Room for the messages of a phase, of that many bytes each. */
+  batch(...messages: readonly number[]): Batch {
+    return this.links.batch(messages.reduce((sum, bytes) => sum + numPieces(bytes), 0));
+  }
+
+  /** Begins one more use: counts it, and tells the neighbours where things are. */
+  begin(source: number, target: number, received: number): void {
+    this.sequence = (this.sequence + 1) | 0;
+    this.source = source;
+    this.target = target;
+    for (const member of this.group.elsewhere) {
+      this.numbers[member] = this.links.next(at(this.group.members, member));
+    }
+    const { link } = this;
+    link.putAddress(WORDS.source, source);
+    link.putAddress(WORDS.target, target);
+    link.putAddress(WORDS.received, received);
+    link.visits.come(this.sequence);
+    link.tell(WORDS.ready, this.sequence, this.neighbourDevices);
+    link.visits.publish();
+  }
+
+  send(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
+    const { process, device } = at(this.group.members, member);
+    const tag = this.links.tag(this.numbers[member] ?? 0, phase, this.device(this.me), device);
+    batch.send(this.links.base + address, bytes, process, tag);
+  }
+
+  receive(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
+    const { process, device } = at(this.group.members, member);
+    const tag = this.links.tag(this.numbers[member] ?? 0, phase, device, this.device(this.me));
+    batch.receive(this.links.base + address, bytes, process, tag);
+  }
+
+  /** Waits until all neighbours have begun, and looks where their things are. */
+  awaitNeighbours(): void {
+    if (this.neighbours.length > 0) this.link.awaitMembers(this.neighbours, WORDS.ready, this.sequence);
+    this.look();
+  }
+
+  /** Tells the neighbours that what was received for them is there, and waits for theirs. */
+  awaitArrivals(): void {
+    if (this.neighbours.length > 0) {
+      this.link.tell(WORDS.arrived, this.sequence, this.neighbourDevices);
+      this.link.awaitMembers(this.neighbours, WORDS.arrived, this.sequence);
+    }
+    this.look();
+  }
+
+  /** Waits until nobody reads or writes this member's memory any more. */
+  finish(): void {
+    if (this.neighbours.length > 0) {
+      this.link.tell(WORDS.finished, this.sequence, this.neighbourDevices);
+      this.link.awaitMembers(this.neighbours, WORDS.finished, this.sequence);
+    }
+    this.link.visits.leave();
+  }
+
+  /** The place of a member of this process among those. */
+  placeOf(member: number): number {
+    return this.group.here.indexOf(member);
+  }
+
+  private look(): void {
+    if (this.neighbours.length === 0) {
+      this.sources[0] = this.source;
+      this.targets[0] = this.target;
+      return;
+    }
+    this.link.addresses(WORDS.source, this.sources);
+    this.link.addresses(WORDS.target, this.targets);
+    this.link.addresses(WORDS.received, this.received);
+  }
+}

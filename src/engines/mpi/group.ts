@@ -1,0 +1,103 @@
+import type { CollectiveSpec } from "../../compiler/steps.js";
+import { byteSize } from "../../ir/dtype.js";
+import { at, range } from "../../ir/shape.js";
+import { roundUp } from "../threads/heap.js";
+import type { Seats } from "../threads/messages.js";
+
+/** A member of a group: which process it is in, and its device there. */
+export interface Member {
+  readonly process: number;
+  readonly device: number;
+}
+
+/**
+ * A group of a collective with members in several processes, as one of them sees it; members are named by their
+ * index in the group. What goes from one member to all members of another process crosses over once: one of them
+ * receives it for all.
+ */
+export class Group {
+  readonly size: number;
+  readonly me: number;
+  readonly members: readonly Member[];
+  /** The members of this process, and those of others. */
+  readonly here: readonly number[];
+  readonly elsewhere: readonly number[];
+  /** For each of the other processes its members. */
+  readonly processes: readonly (readonly number[])[];
+
+  constructor(
+    readonly positions: readonly number[],
+    position: number,
+    seats: Seats,
+  ) {
+    this.size = positions.length;
+    this.me = positions.indexOf(position);
+    this.members = positions.map((p) => ({ process: at(seats.processes, p), device: at(seats.devices, p) }));
+    const all = range(this.size);
+    this.here = all.filter((i) => at(this.members, i).process === seats.process);
+    this.elsewhere = all.filter((i) => at(this.members, i).process !== seats.process);
+    const others = [...new Set(this.elsewhere.map((i) => at(this.members, i).process))];
+    this.processes = others.map((process) => all.filter((i) => at(this.members, i).process === process));
+  }
+
+  /** The members of this process besides this one. */
+  get neighbours(): number[] {
+    return this.here.filter((i) => i !== this.me);
+  }
+
+  /** Which of some members of one process receives what a member of another one sends to all of them. */
+  receiver(sender: number, members: readonly number[]): number {
+    return at(members, sender % members.length);
+  }
+
+  /** The members elsewhere from which one of this process receives for all of it. */
+  receivedBy(member: number): number[] {
+    return this.elsewhere.filter((sender) => this.receiver(sender, this.here) === member);
+  }
+}
+
+/** How a reduction to all is done: every process gets all sources, or every member combines a part for all. */
+export type Reduction = "whole" | "parts";
+
+/** Up to this size one exchange is quicker than two of parts. */
+const WHOLE_BYTES = 16 * 1024;
+
+/** How a reduction of so many bytes is done. */
+export function reductionOf(bytes: number): Reduction {
+  return bytes <= WHOLE_BYTES ? "whole" : "parts";
+}
+
+/** Where the part of each member of a reduction begins, and where the last one ends. */
+export function partBounds(bytes: number, size: number): number[] {
+  const part = roundUp(Math.ceil(bytes / size));
+  return range(size + 1).map((i) => Math.min(bytes, i * part));
+}
+
+/** The bytes of a block that one member of a collective contributes to, or gets of, another one. */
+export function blockBytes(spec: CollectiveSpec): number {
+  return spec.outer * spec.inner * byteSize(spec.dtype);
+}
+
+/** The bytes that a member of a group needs besides source and target. */
+export function stagingBytes(spec: CollectiveSpec, group: Group): number {
+  const bytes = spec.elements * byteSize(spec.dtype);
+  const numReceived = group.receivedBy(group.me).length;
+  const numOthers = group.elsewhere.length;
+  switch (spec.kind) {
+    case "allReduce": {
+      // Neighbours read the own source from a copy, because the result may take its place.
+      if (reductionOf(bytes) === "whole") {
+        return (numReceived + (group.here.length > 1 ? 1 : 0)) * roundUp(bytes);
+      }
+      const bounds = partBounds(bytes, group.size);
+      return numOthers * roundUp(at(bounds, group.me + 1) - at(bounds, group.me));
+    }
+    case "reduceScatter":
+      return numOthers * roundUp(blockBytes(spec)) * (spec.outer > 1 ? 2 : 1);
+    case "allGather":
+      return spec.outer > 1 ? numReceived * roundUp(blockBytes(spec)) : 0;
+    case "permute":
+    case "allToAll":
+      return 0;
+  }
+}

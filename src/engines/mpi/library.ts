@@ -1,0 +1,318 @@
+import { EngineLoadError } from "../errors.js";
+import { type Koffi, loadKoffi } from "../threads/koffi.js";
+import type { Launch } from "./launcher.js";
+
+type Library = import("koffi").LibraryHandle;
+
+/** A native function; addresses, handles and results are numbers. */
+type Native = (...args: number[]) => number;
+
+/** What differs between the two families of MPI libraries: what handles are, and where things lie in a status. */
+interface Family {
+  readonly name: "Open MPI" | "MPICH";
+  /** The native type of a handle, and how many bytes it takes. */
+  readonly handle: "uintptr_t" | "uint32_t";
+  readonly handleBytes: 4 | 8;
+  readonly statusBytes: number;
+  /** Which 32-bit words of a status hold the error and the (lower half of the) number of bytes. */
+  readonly statusError: number;
+  readonly statusCount: number;
+  readonly statusIgnore: number;
+  readonly constants: (library: Library, koffi: Koffi) => Constants;
+}
+
+interface Constants {
+  readonly world: number;
+  readonly byte: number;
+  readonly errorsReturn: number;
+}
+
+const openMpi: Family = {
+  name: "Open MPI",
+  handle: "uintptr_t",
+  handleBytes: 8,
+  statusBytes: 24,
+  statusError: 2,
+  statusCount: 4,
+  statusIgnore: 0,
+  constants: (library, koffi) => {
+    // Handles are the addresses of objects that the library exports.
+    const address = (symbol: string) => Number(koffi.address(library.symbol(symbol)));
+    return {
+      world: address("ompi_mpi_comm_world"),
+      byte: address("ompi_mpi_byte"),
+      errorsReturn: address("ompi_mpi_errors_return"),
+    };
+  },
+};
+
+/** Intel MPI and MVAPICH have MPICH's binary interface. */
+const mpich: Family = {
+  name: "MPICH",
+  handle: "uint32_t",
+  handleBytes: 4,
+  statusBytes: 20,
+  statusError: 4,
+  statusCount: 0,
+  statusIgnore: 1,
+  constants: () => ({ world: 0x44000000, byte: 0x4c00010d, errorsReturn: 0x54000001 }),
+};
+
+/** Where libraries of each family are found; plain names leave the search to the loader. */
+const paths: { readonly [K in Family["name"]]: readonly string[] } = {
+  "Open MPI": [
+    "libmpi.so.40",
+    "/usr/lib64/openmpi/lib/libmpi.so.40",
+    "/opt/openmpi/lib/libmpi.so.40",
+    "libmpi.40.dylib",
+    "/opt/homebrew/lib/libmpi.40.dylib",
+  ],
+  MPICH: [
+    "libmpich.so.12",
+    "libmpi.so.12",
+    "/usr/lib64/mpich/lib/libmpi.so.12",
+    "/opt/intel/oneapi/mpi/latest/lib/libmpi.so.12",
+    "libmpi.12.dylib",
+    "/opt/homebrew/lib/libmpi.12.dylib",
+  ],
+};
+
+const MPI_THREAD_MULTIPLE = 3;
+const MAX_TEXT = 8192;
+
+/** Which library was loaded, and how; threads bind the same one. */
+export interface MpiChoice {
+  readonly path: string;
+  readonly family: Family["name"];
+}
+
+/**
+ * An MPI library of the system. Buffers are native addresses, because tensors lie in memory that does not move;
+ * whatever fails is an error that quotes the library.
+ */
+export class Mpi {
+  readonly world: number;
+  readonly handleBytes: number;
+  readonly statusBytes: number;
+  private readonly family: Family;
+  private readonly constants: Constants;
+  private readonly functions = new Map<string, Native>();
+  /** Results of calls; a shared buffer, because others may be moved by the garbage collector. */
+  private readonly results = new Int32Array(new SharedArrayBuffer(MAX_TEXT + 64));
+  private readonly resultsAddress: number;
+  private readonly isendNative: Native;
+  private readonly irecvNative: Native;
+  private readonly testallNative: Native;
+
+  private constructor(
+    private readonly koffi: Koffi,
+    private readonly library: Library,
+    readonly choice: MpiChoice,
+  ) {
+    this.family = choice.family === "Open MPI" ? openMpi : mpich;
+    this.constants = this.family.constants(library, koffi);
+    this.world = this.constants.world;
+    this.handleBytes = this.family.handleBytes;
+    this.statusBytes = this.family.statusBytes;
+    this.resultsAddress = this.addressOf(this.results);
+    const { handle } = this.family;
+    const message = ["uintptr_t", "int", handle, "int", "int", handle, "uintptr_t"];
+    this.isendNative = this.bind("MPI_Isend", message);
+    this.irecvNative = this.bind("MPI_Irecv", message);
+    this.testallNative = this.bind("MPI_Testall", ["int", "uintptr_t", "uintptr_t", "uintptr_t"]);
+  }
+
+  /** Finds the library that belongs to a launcher; `SHARDWISE_MPI` can name one. */
+  static find(
+    launch: Launch | undefined,
+    named: string | undefined = process.env.SHARDWISE_MPI || undefined,
+  ): Mpi {
+    const order: readonly Family["name"][] =
+      launch?.launcher === "Hydra" ? ["MPICH", "Open MPI"] : ["Open MPI", "MPICH"];
+    const candidates = named === undefined ? order.flatMap((name) => paths[name]) : [named];
+    const reasons: string[] = [];
+    for (const path of candidates) {
+      const loaded = Mpi.load(path);
+      if (loaded instanceof Mpi) return loaded;
+      reasons.push(loaded);
+    }
+    const what =
+      named === undefined
+        ? "no MPI library is found: install openmpi-bin or mpich (Debian), openmpi or mpich (Fedora, conda, Homebrew), load your cluster's MPI module, or set SHARDWISE_MPI to the path of libmpi.so"
+        : `SHARDWISE_MPI=${named} is no MPI library`;
+    throw new EngineLoadError(`[mpi] ${what}; ${reasons[0]}`);
+  }
+
+  /** Binds a library that was found before, or says why it cannot be. */
+  static load(path: string): Mpi | string {
+    const koffi = loadKoffi();
+    if (koffi === undefined) return "the package koffi, which calls native functions, does not load here";
+    let library: Library;
+    try {
+      library = koffi.load(path, { global: true });
+    } catch (error) {
+      return error instanceof Error ? error.message : String(error);
+    }
+    const has = (symbol: string) => {
+      try {
+        library.symbol(symbol);
+        return true;
+      } catch {
+        return false;
+      }
+    };
+    if (!has("MPI_Init_thread")) return `${path} has no MPI_Init_thread`;
+    return new Mpi(koffi, library, { path, family: has("ompi_mpi_comm_world") ? "Open MPI" : "MPICH" });
+  }
+
+  /** The address of elements that do not move: those of shared buffers. */
+  addressOf(view: Int32Array | Uint8Array): number {
+    return Number(this.koffi.address(view));
+  }
+
+  /** Begins MPI in this process unless it has begun; any thread may call it afterwards. */
+  initialize(): void {
+    if (this.flag("MPI_Initialized")) return;
+    const code = this.call(
+      "MPI_Init_thread",
+      ["uintptr_t", "uintptr_t", "int", "uintptr_t"],
+      [0, 0, MPI_THREAD_MULTIPLE, this.resultsAddress],
+    );
+    this.check(code, "MPI_Init_thread");
+    if ((this.results[0] ?? 0) < MPI_THREAD_MULTIPLE) {
+      throw new EngineLoadError(
+        `[mpi] ${this.choice.path} lets only one thread call it (level ${this.results[0]} of ${MPI_THREAD_MULTIPLE}): use one that was built with MPI_THREAD_MULTIPLE`,
+      );
+    }
+    this.setErrors(this.world);
+  }
+
+  /** Whether MPI can be called: it has begun and not ended. */
+  get isRunning(): boolean {
+    return this.flag("MPI_Initialized") && !this.flag("MPI_Finalized");
+  }
+
+  /** Ends MPI in this process; all processes have to. */
+  finalize(): void {
+    this.call("MPI_Finalize", [], []);
+  }
+
+  /** Ends all processes of the job. */
+  abort(code: number): void {
+    this.call("MPI_Abort", [this.family.handle, "int"], [this.world, code]);
+  }
+
+  rank(comm: number): number {
+    return this.number("MPI_Comm_rank", comm);
+  }
+
+  size(comm: number): number {
+    return this.number("MPI_Comm_size", comm);
+  }
+
+  /** What the library says it is, on one line. */
+  get version(): string {
+    const length = this.results.subarray(0, 1);
+    const text = new Uint8Array(this.results.buffer, 64);
+    const args = [this.addressOf(text), this.addressOf(length)];
+    this.check(
+      this.call("MPI_Get_library_version", ["uintptr_t", "uintptr_t"], args),
+      "MPI_Get_library_version",
+    );
+    const raw = Buffer.from(text.slice(0, length[0])).toString();
+    return raw.replaceAll("\0", "").split(/[\n,]/)[0]?.replaceAll(/\s+/g, " ").trim() ?? "";
+  }
+
+  /** A communicator of its own with the same processes; all of them call this together. */
+  duplicate(comm: number): number {
+    const { handle } = this.family;
+    const code = this.call("MPI_Comm_dup", [handle, "uintptr_t"], [comm, this.resultsAddress]);
+    this.check(code, "MPI_Comm_dup");
+    const copy = this.readHandle();
+    this.setErrors(copy);
+    return copy;
+  }
+
+  /** Begins to send bytes; the request is written to an address. */
+  isend(address: number, bytes: number, rank: number, tag: number, comm: number, request: number): void {
+    const code = this.isendNative(address, bytes, this.constants.byte, rank, tag, comm, request);
+    if (code !== 0) this.check(code, "MPI_Isend");
+  }
+
+  /** Begins to receive bytes; the request is written to an address. */
+  irecv(address: number, bytes: number, rank: number, tag: number, comm: number, request: number): void {
+    const code = this.irecvNative(address, bytes, this.constants.byte, rank, tag, comm, request);
+    if (code !== 0) this.check(code, "MPI_Irecv");
+  }
+
+  /** Begins to wait for all processes; the request is written to an address. */
+  ibarrier(comm: number, request: number): void {
+    const code = this.call("MPI_Ibarrier", [this.family.handle, "uintptr_t"], [comm, request]);
+    this.check(code, "MPI_Ibarrier");
+  }
+
+  /** Looks whether requests are complete; where they are, `flag` is not 0 and the statuses are written. */
+  testall(count: number, requests: number, flag: number, statuses: number): number {
+    return this.testallNative(count, requests, flag, statuses);
+  }
+
+  /** The error in a status, given where its words begin. */
+  statusError(words: Int32Array, base: number): number {
+    return words[base + this.family.statusError] ?? 0;
+  }
+
+  /** The number of bytes that a status tells of. */
+  statusBytesReceived(words: Int32Array, base: number): number {
+    return (words[base + this.family.statusCount] ?? 0) >>> 0;
+  }
+
+  /** The library's words for an error. */
+  describe(code: number): string {
+    const text = new Uint8Array(this.results.buffer, 64);
+    const args = [code, this.addressOf(text), this.resultsAddress];
+    this.call("MPI_Error_string", ["int", "uintptr_t", "uintptr_t"], args);
+    return Buffer.from(text.slice(0, this.results[0])).toString().replaceAll("\0", "");
+  }
+
+  /** Throws what a call that failed says. */
+  check(code: number, name: string): void {
+    if (code !== 0) throw new EngineLoadError(`[mpi] ${name} failed: ${this.describe(code)}`);
+  }
+
+  private setErrors(comm: number): void {
+    const { handle } = this.family;
+    this.check(
+      this.call("MPI_Comm_set_errhandler", [handle, handle], [comm, this.constants.errorsReturn]),
+      "MPI_Comm_set_errhandler",
+    );
+  }
+
+  private flag(name: string): boolean {
+    this.check(this.call(name, ["uintptr_t"], [this.resultsAddress]), name);
+    return this.results[0] !== 0;
+  }
+
+  private number(name: string, comm: number): number {
+    const code = this.call(name, [this.family.handle, "uintptr_t"], [comm, this.resultsAddress]);
+    this.check(code, name);
+    return this.results[0] ?? 0;
+  }
+
+  private readHandle(): number {
+    const words = new Uint32Array(this.results.buffer, 0, 2);
+    const [low = 0, high = 0] = words;
+    return this.family.handleBytes === 8 ? low + high * 2 ** 32 : low;
+  }
+
+  private call(name: string, types: readonly string[], args: readonly number[]): number {
+    return this.bind(name, types)(...args);
+  }
+
+  private bind(name: string, types: readonly string[]): Native {
+    const bound = this.functions.get(name);
+    if (bound !== undefined) return bound;
+    const made: Native = this.library.func(name, "int", [...types]);
+    this.functions.set(name, made);
+    return made;
+  }
+}

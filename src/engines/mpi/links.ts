@@ -1,0 +1,99 @@
+import { at } from "../../ir/shape.js";
+import { EngineLoadError } from "../errors.js";
+import type { Remote } from "../threads/deviceLoop.js";
+import { loadKoffi } from "../threads/koffi.js";
+import { SEVERAL, type Signals } from "../threads/signals.js";
+import { prepareExchange } from "./collectives.js";
+import type { Member } from "./group.js";
+import { Mpi, type MpiChoice } from "./library.js";
+import { Batch } from "./messages.js";
+
+/** What the worker of a device needs to reach those of other processes. */
+export interface LinksSetup {
+  readonly mpi: MpiChoice;
+  /** The communicator of the engine. */
+  readonly comm: number;
+}
+
+const DEVICE_BITS = 6;
+const SEQUENCE_MASK = 0xff;
+
+/** The most devices that a process can have: their numbers are part of every message's tag. */
+export const MAX_LOCAL_DEVICES = 2 ** DEVICE_BITS;
+
+/** A collective that is under way and can be moved on between steps. */
+export interface Underway {
+  advance(): void;
+}
+
+/** One device's way to the devices of other processes. */
+export class Links {
+  /** The native address of the device's memory. */
+  base = 0;
+  private readonly mpi: Mpi;
+  private readonly comm: number;
+  private readonly yieldCore: () => void;
+  /** How many collectives this device has begun together with each device of other processes. */
+  private readonly sequences = new Map<number, number>();
+  private readonly underway: Underway[] = [];
+
+  constructor(
+    { mpi, comm }: LinksSetup,
+    readonly signals: Signals,
+    memory: WebAssembly.Memory,
+  ) {
+    const bound = Mpi.load(mpi.path);
+    if (!(bound instanceof Mpi)) throw new EngineLoadError(`[mpi] ${mpi.path} does not load: ${bound}`);
+    this.mpi = bound;
+    this.comm = comm;
+    this.moveTo(memory);
+    const schedYield: () => number = loadKoffi()?.load(null).func("sched_yield", "int", []) ?? (() => 0);
+    this.yieldCore = () => void schedYield();
+  }
+
+  private moveTo(memory: WebAssembly.Memory): void {
+    this.base = this.mpi.addressOf(new Uint8Array(memory.buffer));
+  }
+
+  /** What the device loop calls. */
+  get remote(): Remote {
+    return {
+      prepare: (spec, index, host, staging) => prepareExchange(spec, index, host, staging, this),
+      moveTo: (memory) => this.moveTo(memory),
+      progress: () => {
+        for (let i = 0; i < this.underway.length; i++) at(this.underway, i).advance();
+      },
+    };
+  }
+
+  /** Room for messages that are on their way together. */
+  batch(capacity: number): Batch {
+    return new Batch(this.mpi, this.comm, capacity);
+  }
+
+  /** Counts one more collective together with a device of another process; both sides count alike. */
+  next({ process, device }: Member): number {
+    const key = process * MAX_LOCAL_DEVICES + device;
+    const sequence = ((this.sequences.get(key) ?? 0) + 1) & SEQUENCE_MASK;
+    this.sequences.set(key, sequence);
+    return sequence;
+  }
+
+  /** The tag of a message from one device to another in their collective of that number. */
+  tag(sequence: number, phase: number, from: number, to: number): number {
+    return (((((sequence << 1) | phase) << DEVICE_BITS) | from) << DEVICE_BITS) | to;
+  }
+
+  begin(underway: Underway): void {
+    this.underway.push(underway);
+  }
+
+  end(underway: Underway): void {
+    this.underway.splice(this.underway.indexOf(underway), 1);
+  }
+
+  /** Waits until messages have arrived and left. */
+  wait(isDone: () => boolean): void {
+    this.signals.poll(isDone, SEVERAL, this.yieldCore);
+  }
+}

@@ -1,0 +1,164 @@
+/** Collectives in which every member combines its part of all sources. */
+import { byteSize } from "../../ir/dtype.js";
+import { at, range } from "../../ir/shape.js";
+import type { Collective } from "../threads/collectives.js";
+import { type CombineSources, prepareCombine } from "../threads/collectiveWork.js";
+import { roundUp } from "../threads/heap.js";
+import type { Exchange } from "./exchange.js";
+import { blockBytes, partBounds } from "./group.js";
+import type { Underway } from "./links.js";
+import { type Batch, PHASE } from "./messages.js";
+
+/** Every member combines one part from all sources and sends it to all processes. */
+export class PartsReduction implements Collective, Underway {
+  private readonly bounds: readonly number[];
+  /** Where the others' contributions to the own part arrive. */
+  private readonly slots: readonly (readonly [member: number, address: number])[];
+  private readonly senders: readonly number[];
+  private readonly receivers: readonly number[];
+  private readonly first: Batch;
+  private readonly second: Batch;
+  private readonly combine: CombineSources;
+  private readonly addresses: number[] = [];
+  private isCombined = false;
+
+  constructor(private readonly exchange: Exchange) {
+    const { bytes, host, staging, group, me } = exchange;
+    this.bounds = partBounds(bytes, group.size);
+    const part = this.partOf(me);
+    this.slots = group.elsewhere.map((member, i) => [member, staging + i * roundUp(part)] as const);
+    this.senders = group.receivedBy(me);
+    this.receivers = group.processes.map((members) => group.receiver(me, members));
+    const sizes = (members: readonly number[]) => members.map((member) => this.partOf(member));
+    const same = (members: readonly number[]) => members.map(() => part);
+    this.first = exchange.batch(...same(group.elsewhere), ...sizes(group.elsewhere));
+    this.second = exchange.batch(...same(this.receivers), ...sizes(this.senders));
+    this.combine = prepareCombine(exchange.spec, exchange.holders, host);
+  }
+
+  start(source: number, target: number): void {
+    const { exchange, first } = this;
+    this.isCombined = false;
+    exchange.begin(source, target, 0);
+    const part = this.partOf(exchange.me);
+    for (const [member, address] of this.slots) {
+      exchange.receive(first, member, PHASE.sources, address, part);
+    }
+    for (const member of exchange.group.elsewhere) {
+      exchange.send(first, member, PHASE.sources, source + at(this.bounds, member), this.partOf(member));
+    }
+    exchange.links.begin(this);
+  }
+
+  /** With neighbours, the second half waits for them and therefore for `work`. */
+  advance(): void {
+    if (this.isCombined) {
+      this.second.isDone();
+    } else if (this.first.isDone() && this.exchange.neighbours.length === 0) {
+      this.combineOwn();
+    }
+  }
+
+  work(): void {
+    const { exchange } = this;
+    if (!this.isCombined) {
+      exchange.links.wait(this.areSourcesHere);
+      this.combineOwn();
+    }
+    this.push(exchange.me);
+    exchange.links.wait(this.areResultsHere);
+    exchange.links.end(this);
+    for (const sender of this.senders) this.push(sender);
+  }
+
+  settle(): void {
+    this.exchange.finish();
+  }
+
+  private readonly areSourcesHere = () => this.first.isDone();
+  private readonly areResultsHere = () => this.second.isDone();
+
+  private partOf(member: number): number {
+    return at(this.bounds, member + 1) - at(this.bounds, member);
+  }
+
+  /** Combines the own part, all of whose sources are here, and sends the result. */
+  private combineOwn(): void {
+    const { exchange, addresses, second, bounds } = this;
+    const [begin, part] = [at(bounds, exchange.me), this.partOf(exchange.me)];
+    exchange.awaitNeighbours();
+    for (const member of exchange.group.here) {
+      addresses[member] = (exchange.sources[exchange.placeOf(member)] ?? 0) + begin;
+    }
+    for (const [member, address] of this.slots) addresses[member] = address;
+    const { target } = exchange;
+    this.combine(target + begin, addresses, 0, part);
+    for (const sender of this.senders) {
+      exchange.receive(second, sender, PHASE.results, target + at(bounds, sender), this.partOf(sender));
+    }
+    for (const receiver of this.receivers) {
+      exchange.send(second, receiver, PHASE.results, target + begin, part);
+    }
+    this.isCombined = true;
+  }
+
+  /** Copies a member's part of the result to the neighbours. */
+  private push(member: number): void {
+    const { exchange } = this;
+    const offset = at(this.bounds, member);
+    for (const place of exchange.neighbours) {
+      const [device, target] = [at(exchange.link.members, place), exchange.targets[place] ?? 0];
+      exchange.host.peers.push(device, target + offset, exchange.target + offset, this.partOf(member));
+    }
+  }
+}
+
+/** Every member gets its block of all sources and combines them. */
+export function reduceScatter(exchange: Exchange): Collective {
+  const { spec, host, links, staging, group, me } = exchange;
+  const inner = spec.inner * byteSize(spec.dtype);
+  const block = blockBytes(spec);
+  const stride = roundUp(block);
+  const numOthers = group.elsewhere.length;
+  const batch = exchange.batch(...range(2 * numOthers).map(() => block));
+  const combine = prepareCombine(spec, exchange.holders, host);
+  const row = group.size * inner;
+  const [bases, strides, addresses]: [number[], number[], number[]] = [[], [], []];
+  const isDone = () => batch.isDone();
+  const underway = { advance: () => void batch.isDone() };
+  return {
+    start(source, target) {
+      exchange.begin(source, target, 0);
+      group.elsewhere.forEach((member, i) => {
+        exchange.receive(batch, member, PHASE.sources, staging + i * stride, block);
+      });
+      group.elsewhere.forEach((member, i) => {
+        let from = source + member * inner;
+        if (spec.outer > 1) {
+          from = staging + (numOthers + i) * stride;
+          host.kernels.copyRows(from, source + member * inner, inner, spec.outer, inner, row);
+        }
+        exchange.send(batch, member, PHASE.sources, from, block);
+      });
+      links.begin(underway);
+    },
+    work() {
+      links.wait(isDone);
+      links.end(underway);
+      exchange.awaitNeighbours();
+      for (const member of group.here) {
+        bases[member] = (exchange.sources[exchange.placeOf(member)] ?? 0) + me * inner;
+        strides[member] = row;
+      }
+      group.elsewhere.forEach((member, i) => {
+        bases[member] = staging + i * stride;
+        strides[member] = inner;
+      });
+      for (let o = 0; o < spec.outer; o++) {
+        for (let i = 0; i < group.size; i++) addresses[i] = (bases[i] ?? 0) + o * (strides[i] ?? 0);
+        combine(exchange.target + o * inner, addresses, 0, inner);
+      }
+    },
+    settle: () => exchange.finish(),
+  };
+}

@@ -1,0 +1,153 @@
+import { readFileSync } from "node:fs";
+import { hostname } from "node:os";
+import { at, range } from "../../ir/shape.js";
+import { EngineLoadError } from "../errors.js";
+import { detectLaunch, parseCpuList } from "./launcher.js";
+import { Mpi } from "./library.js";
+import { Batch, TransportError } from "./messages.js";
+
+/** How long processes wait for each other when an engine is opened. */
+const OPEN_MS = 120_000;
+
+/** How long a process that failed waits for the others to end by themselves. */
+const LEAVE_MS = 1500;
+
+const TAGS = { length: 1, text: 2 } as const;
+
+/** All processes of the job, as one of them sees them. */
+export class World {
+  readonly rank: number;
+  readonly size: number;
+  /** What processes say to each other apart from tensors. */
+  private readonly control: number;
+
+  private constructor(readonly mpi: Mpi) {
+    this.rank = mpi.rank(mpi.world);
+    this.size = mpi.size(mpi.world);
+    this.control = mpi.duplicate(mpi.world);
+    process.on("exit", (code) => this.leave(code));
+  }
+
+  /** Joins the other processes; once is enough for all engines of a process. */
+  static join(): World {
+    joined ??= World.begin();
+    return joined;
+  }
+
+  private static begin(): World {
+    const launch = detectLaunch();
+    const mpi = Mpi.find(launch);
+    mpi.initialize();
+    const size = mpi.size(mpi.world);
+    if (launch !== undefined && launch.size !== size) {
+      throw new EngineLoadError(
+        `[mpi] ${launch.launcher} started ${launch.size} processes, but ${mpi.choice.path} (${mpi.version}) sees ${size}: use the launcher of the same MPI, or set SHARDWISE_MPI to the library that belongs to the launcher`,
+      );
+    }
+    return new World(mpi);
+  }
+
+  /** A communicator of its own for the messages of an engine. */
+  newCommunicator(): number {
+    return this.mpi.duplicate(this.mpi.world);
+  }
+
+  /**
+   * Gives every process the texts of all, in their order; they all call this together.
+   *
+   * @param what what they do, for the message when one of them does not come
+   */
+  share(text: string, what: string): string[] {
+    const own = bytesOf(text);
+    const lengths = this.swap(TAGS.length, bytesOfLength(own.length), () => 4, what);
+    const sizes = lengths.map((bytes) => new DataView(bytes.buffer).getInt32(0, true));
+    const texts = this.swap(TAGS.text, own, (rank) => at(sizes, rank), what);
+    return texts.map((bytes) => Buffer.from(bytes.slice()).toString());
+  }
+
+  private swap(tag: number, own: Uint8Array, length: (rank: number) => number, what: string): Uint8Array[] {
+    const { mpi, control } = this;
+    const others = range(this.size).filter((rank) => rank !== this.rank);
+    const results = range(this.size).map((rank) =>
+      rank === this.rank ? own : new Uint8Array(new SharedArrayBuffer(Math.max(1, length(rank)))),
+    );
+    const batches = others.map((rank) => {
+      const batch = new Batch(mpi, control, 2);
+      batch.receive(mpi.addressOf(at(results, rank)), length(rank), rank, tag);
+      batch.send(mpi.addressOf(own), own.length, rank, tag);
+      return { rank, batch };
+    });
+    const pending = new Set(batches);
+    const begin = performance.now();
+    const pause = new Int32Array(new SharedArrayBuffer(4));
+    while (pending.size > 0) {
+      for (const entry of pending) if (entry.batch.isDone()) pending.delete(entry);
+      const waited = performance.now() - begin;
+      if (waited > OPEN_MS) {
+        const missing = [...pending].map(({ rank }) => rank).join(", ");
+        throw new TransportError(
+          `[mpi] process ${this.rank} of ${this.size} has waited ${OPEN_MS / 1000} s for process ${missing} to ${what}`,
+        );
+      }
+      if (pending.size > 0 && waited > 1) Atomics.wait(pause, 0, 0, Math.min(5, waited / 20));
+    }
+    return results.map((bytes, rank) => bytes.subarray(0, length(rank)));
+  }
+
+  /** A process that ends well waits for the others; one that fails gives them a moment and then ends them. */
+  private leave(code: number): void {
+    const { mpi } = this;
+    if (!mpi.isRunning) return;
+    if (this.meet(code === 0 ? Number.POSITIVE_INFINITY : LEAVE_MS)) mpi.finalize();
+    else mpi.abort(code);
+  }
+
+  /** Whether all processes come here in time. */
+  private meet(limitMs: number): boolean {
+    const barrier = new Batch(this.mpi, this.control, 1);
+    barrier.meet();
+    const pause = new Int32Array(new SharedArrayBuffer(4));
+    const begin = performance.now();
+    while (!barrier.isDone()) {
+      if (performance.now() - begin > limitMs) return false;
+      Atomics.wait(pause, 0, 0, 1);
+    }
+    return true;
+  }
+}
+
+let joined: World | undefined;
+
+/** What processes tell each other about where they run. */
+export interface Site {
+  readonly host: string;
+  /** The cores that the process may use. */
+  readonly cpus: readonly number[];
+}
+
+/** Where this process runs. */
+export function ownSite(): Site {
+  return { host: hostname(), cpus: ownCpus() };
+}
+
+function ownCpus(): number[] {
+  try {
+    const line = /^Cpus_allowed_list:\s*(.*)$/m.exec(readFileSync("/proc/self/status", "utf8"));
+    return parseCpuList(line?.[1] ?? "");
+  } catch {
+    return [];
+  }
+}
+
+function bytesOf(text: string): Uint8Array {
+  const encoded = Buffer.from(text);
+  const bytes = new Uint8Array(new SharedArrayBuffer(Math.max(1, encoded.length)));
+  bytes.set(encoded);
+  return bytes.subarray(0, encoded.length);
+}
+
+function bytesOfLength(length: number): Uint8Array {
+  const bytes = new Uint8Array(new SharedArrayBuffer(4));
+  new DataView(bytes.buffer).setInt32(0, length, true);
+  return bytes;
+}

@@ -1,0 +1,134 @@
+import { InternalError, ShapeError, ShardingError } from "../../ir/errors.js";
+import { formatMesh, positionAlong, splitCount } from "../../ir/mesh.js";
+import { at, range, type Shape } from "../../ir/shape.js";
+import { type Placement, place } from "../../trace/storage.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { type Device, defaultEngine, defaultProcess, Mesh, meshAt } from "../mesh/mesh.js";
+import { axesOf, P, resolveSpec } from "../mesh/partitionSpec.js";
+import { NamedSharding, placementOn } from "../mesh/sharding.js";
+import { jit } from "./jit.js";
+
+/** Which of the processes that run this program together this one is: 0 unless a launcher started several. */
+export function processIndex(): number {
+  return defaultProcess().index;
+}
+
+/** How many processes run this program together: 1 unless a launcher started several. */
+export function processCount(): number {
+  return defaultProcess().count;
+}
+
+/** The devices of the shared engine that this process holds. */
+export function localDevices(): Device[] {
+  const engine = defaultEngine(1);
+  const count = Number.isFinite(engine.numDevices) ? engine.numDevices : 1;
+  return range(count)
+    .filter((id) => engine.isAddressable(id))
+    .map((id) => ({ id, coordinates: {} }));
+}
+
+/** Which blocks along one dim the devices of this process hold: how many there are, from which to which. */
+interface Extent {
+  readonly count: number;
+  readonly first: number;
+  readonly last: number;
+}
+
+function extentOf({ mesh, positions, spec }: Placement, dim: number): Extent {
+  const axes = spec[dim] ?? [];
+  const held = [...new Set(positions.map((position) => positionAlong(mesh, position, axes)))].sort(
+    (a, b) => a - b,
+  );
+  const [first = 0, last = first] = [held[0], held.at(-1)];
+  if (held.length > 0 && last - first + 1 !== held.length) {
+    throw new ShardingError(
+      `[makeArrayFromProcessLocalData] this process holds the blocks ${held.join(", ")} along dim ${dim}, which are not side by side: give the whole dim, or lay the mesh ${formatMesh(mesh)} out so that they are`,
+    );
+  }
+  return { count: splitCount(mesh, axes), first, last };
+}
+
+/**
+ * Makes one tensor of what every process has: each gives the elements of its own devices' blocks, side by side as
+ * they are in the whole, and none sees those of the others.
+ *
+ * ```ts
+ * const batch = makeArrayFromProcessLocalData(new NamedSharding(mesh, P("data")), np.array(ownRows));
+ * ```
+ *
+ * @param globalShape the shape of the whole; by default every dim grows by what other processes hold of it. A dim
+ * in which the local data is as long as the whole is cut to what this process holds
+ */
+export async function makeArrayFromProcessLocalData(
+  sharding: NamedSharding,
+  localData: Tensor,
+  globalShape?: Shape,
+): Promise<Tensor> {
+  const caller = "makeArrayFromProcessLocalData";
+  const { shape: local, type } = localData;
+  const rank = globalShape?.length ?? local.length;
+  if (rank !== local.length) {
+    throw new ShapeError(
+      `[${caller}] the local data has shape [${local}], the whole [${globalShape ?? []}]: they need as many dims`,
+    );
+  }
+  const draft = placementOn(
+    sharding.mesh,
+    range(rank).map((dim) => axesOf(sharding.spec.entries[dim])),
+  );
+  const extents = range(rank).map((dim) => extentOf(draft, dim));
+  const shape =
+    globalShape ??
+    extents.map(({ count, first, last }, dim) => (at(local, dim) * count) / (last - first + 1));
+  const spec = resolveSpec(sharding.spec, sharding.mesh, shape, caller, "the tensor");
+  const offsets = extents.map(({ count, first, last }, dim) => {
+    const [part, whole, given] = [at(shape, dim) / count, at(shape, dim), at(local, dim)];
+    if (given === (last - first + 1) * part) return first * part;
+    if (given === whole) return 0;
+    throw new ShapeError(
+      `[${caller}] dim ${dim} of the local data has ${given} elements, but this process holds ${last - first + 1} of ${count} blocks of ${part}: give ${(last - first + 1) * part}, or the whole ${whole}`,
+    );
+  });
+  const data = await localData.storage(caller).download(caller);
+  const whole = { dtype: type.dtype, shape };
+  const placement = placementOn(sharding.mesh, spec);
+  return Tensor.stored(place(placement, whole, data, { shape: local, offsets }));
+}
+
+/**
+ * Gives every process the whole of tensors that are spread over all of them; all processes call it together.
+ * A tensor that each process has for itself gets a new first dim, along which those of all processes lie.
+ *
+ * ```ts
+ * const weights = await processAllGather(state.params);
+ * ```
+ */
+export async function processAllGather<T>(values: T): Promise<T> {
+  const { leaves, structure } = tree.flatten(values);
+  const gathered: unknown[] = [];
+  // One after the other, so that all processes begin the same programs in the same order.
+  for (const leaf of leaves) gathered.push(leaf instanceof Tensor ? await gatherOne(leaf) : leaf);
+  return tree.unflatten<T>(structure, gathered);
+}
+
+async function gatherOne(tensor: Tensor): Promise<Tensor> {
+  const { placement } = tensor.storage("processAllGather");
+  const mesh = meshAt(placement);
+  if (mesh !== undefined) return replicated(tensor, mesh);
+  const { index, count } = defaultProcess();
+  if (count === 1) return tensor.reshape([1, ...tensor.shape]);
+  const engine = defaultEngine(1);
+  const perProcess = engine.numDevices / count;
+  const ranks = Mesh.create({ process: count }, { engine, devices: range(count).map((r) => r * perProcess) });
+  if (!engine.isAddressable(index * perProcess)) throw new InternalError("[processAllGather] no device here");
+  const own = tensor.reshape([1, ...tensor.shape]);
+  const all = await makeArrayFromProcessLocalData(new NamedSharding(ranks, P("process")), own);
+  return replicated(all, ranks);
+}
+
+async function replicated(tensor: Tensor, mesh: Mesh): Promise<Tensor> {
+  const whole = jit((x: Tensor) => x, { mesh, outShardings: P() })(tensor);
+  await whole.ready();
+  return whole;
+}
