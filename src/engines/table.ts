@@ -136,6 +136,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   selfCollecting: "boolean?",
   info: "function?",
   memoryUsage: "function?",
+  share: "function?",
   tracer: "object?",
   flightRecording: "function?",
 };

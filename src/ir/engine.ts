@@ -70,6 +70,8 @@ export interface Engine {
   info?(): EngineInfo;
   /** How many bytes of an addressable device's memory are taken. */
   memoryUsage?(device: number): MemoryUsage;
+  /** Gives every process the texts of all, in their order; they all call it together, as often and in one order. */
+  share?(text: string): Promise<string[]>;
   /** Records what its devices do. */
   readonly tracer?: Tracer;
   /** What its devices did last, also after one of them failed. @param reason why it is wanted */

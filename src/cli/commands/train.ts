@@ -1,3 +1,4 @@
+import { processCount, processIndex } from "../../spmd/run/processes.js";
 import { openCheckpoints } from "../../train/files/checkpoint.js";
 import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
 import { formatDuration } from "../../train/report/progress.js";
@@ -40,11 +41,13 @@ export const train: Command = {
     const resume = parsed.options.has("resume");
     const config = await resolveConfig(parsed, resume);
     const stop = new AbortController();
-    const forget = onInterrupt(stop);
+    // Processes that stopped after different steps would wait for each other: the launcher ends them together.
+    const forget = processCount() === 1 ? onInterrupt(stop) : () => {};
     const begin = performance.now();
     try {
       const outcome = await trainRun({ config, resume, signal: stop.signal });
-      process.stdout.write(closingText(outcome, config, (performance.now() - begin) / 1000));
+      const seconds = (performance.now() - begin) / 1000;
+      if (processIndex() === 0) process.stdout.write(closingText(outcome, config, seconds));
       return outcome.status === "stopped" ? exitCodes.interrupted : exitCodes.ok;
     } finally {
       forget();

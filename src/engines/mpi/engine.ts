@@ -1,3 +1,4 @@
+import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
@@ -44,8 +45,12 @@ export interface MpiEngineInfo extends EngineInfo {
 
 /** What processes tell each other when an engine is opened. */
 interface Greeting extends Site {
+  /** The release of this package. */
+  readonly version: string;
   readonly numLocalDevices: number;
 }
+
+const { version }: { readonly version: string } = createRequire(import.meta.url)("../../../package.json");
 
 /**
  * Opens the engine of a job that `mpirun` or `srun` started: every process runs the same script and holds some of
@@ -140,6 +145,11 @@ export class MpiEngine implements Engine {
     return this.local.isOpen;
   }
 
+  /** Gives every process the texts of all, in their order. */
+  share(text: string): Promise<string[]> {
+    return this.world.shareLater(text);
+  }
+
   /** What the engine runs on. */
   info(): MpiEngineInfo {
     const { gemm, memoryBytes } = this.local.info();
@@ -180,11 +190,17 @@ export class MpiEngine implements Engine {
   }
 
   private greet(): Greeting[] {
-    const own: Greeting = { ...ownSite(), numLocalDevices: this.numLocal };
+    const own: Greeting = { ...ownSite(), version, numLocalDevices: this.numLocal };
     const greetings = this.world
       .share(JSON.stringify(own), "open the engine")
       .map((text) => JSON.parse(text) as Greeting);
-    greetings.forEach(({ numLocalDevices }, rank) => {
+    greetings.forEach((other, rank) => {
+      const { numLocalDevices } = other;
+      if (other.version !== version) {
+        throw new EngineLoadError(
+          `[mpi] process ${this.process.index} runs shardwise ${version} and process ${rank} ${other.version}: install the same release on all hosts`,
+        );
+      }
       if (numLocalDevices === this.numLocal) return;
       throw new EngineLoadError(
         `[mpi] process ${this.process.index} wants ${this.numLocal} devices and process ${rank} ${numLocalDevices}: all processes run the same script with the same mesh`,

@@ -20,6 +20,7 @@ export class World {
   readonly size: number;
   /** What processes say to each other apart from tensors. */
   private readonly control: number;
+  private sharing: Promise<unknown> = Promise.resolve();
 
   private constructor(readonly mpi: Mpi) {
     this.rank = mpi.rank(mpi.world);
@@ -58,14 +59,44 @@ export class World {
    * @param what what they do, for the message when one of them does not come
    */
   share(text: string, what: string): string[] {
+    const rounds = this.rounds(text, what);
+    const pause = new Int32Array(new SharedArrayBuffer(4));
+    for (;;) {
+      const { done, value } = rounds.next();
+      if (done) return value;
+      Atomics.wait(pause, 0, 0, value);
+    }
+  }
+
+  /** Like {@link share}, without holding up the thread; one after the other, in the order of the calls. */
+  shareLater(text: string): Promise<string[]> {
+    const shared = this.sharing.then(async () => {
+      const rounds = this.rounds(text, "say something");
+      for (;;) {
+        const { done, value } = rounds.next();
+        if (done) return value;
+        await new Promise((resolve) => setTimeout(resolve, value));
+      }
+    });
+    this.sharing = shared.catch(() => {});
+    return shared;
+  }
+
+  /** The work of sharing a text; gives the time to wait before it is taken up again. */
+  private *rounds(text: string, what: string): Generator<number, string[]> {
     const own = bytesOf(text);
-    const lengths = this.swap(TAGS.length, bytesOfLength(own.length), () => 4, what);
+    const lengths = yield* this.swap(TAGS.length, bytesOfLength(own.length), () => 4, what);
     const sizes = lengths.map((bytes) => new DataView(bytes.buffer).getInt32(0, true));
-    const texts = this.swap(TAGS.text, own, (rank) => at(sizes, rank), what);
+    const texts = yield* this.swap(TAGS.text, own, (rank) => at(sizes, rank), what);
     return texts.map((bytes) => Buffer.from(bytes.slice()).toString());
   }
 
-  private swap(tag: number, own: Uint8Array, length: (rank: number) => number, what: string): Uint8Array[] {
+  private *swap(
+    tag: number,
+    own: Uint8Array,
+    length: (rank: number) => number,
+    what: string,
+  ): Generator<number, Uint8Array[]> {
     const { mpi, control } = this;
     const others = range(this.size).filter((rank) => rank !== this.rank);
     const results = range(this.size).map((rank) =>
@@ -79,7 +110,6 @@ export class World {
     });
     const pending = new Set(batches);
     const begin = performance.now();
-    const pause = new Int32Array(new SharedArrayBuffer(4));
     while (pending.size > 0) {
       for (const entry of pending) if (entry.batch.isDone()) pending.delete(entry);
       const waited = performance.now() - begin;
@@ -89,7 +119,7 @@ export class World {
           `[mpi] process ${this.rank} of ${this.size} has waited ${OPEN_MS / 1000} s for process ${missing} to ${what}`,
         );
       }
-      if (pending.size > 0 && waited > 1) Atomics.wait(pause, 0, 0, Math.min(5, waited / 20));
+      if (pending.size > 0) yield Math.min(5, waited / 20);
     }
     return results.map((bytes, rank) => bytes.subarray(0, length(rank)));
   }

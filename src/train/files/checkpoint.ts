@@ -28,6 +28,7 @@ import {
   storeTree,
 } from "./checkpointManifest.js";
 import { listSteps, removeOld, type Snapshot, writeCheckpoint } from "./checkpointWrite.js";
+import { alone, type Company } from "./company.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
 import { checkFit } from "./fit.js";
@@ -196,6 +197,8 @@ export interface CheckpointsOptions {
   readonly maxFileBytes?: number;
   /** The file system to write through; that of the machine by default. */
   readonly fileSystem?: FileSystem;
+  /** The processes that save together, each some of the files; by default there is one. */
+  readonly company?: Company;
 }
 
 /** A save that is under way. */
@@ -219,12 +222,13 @@ export class Checkpoints {
   private readonly keep: number;
   private readonly maxFileBytes: number;
   private readonly files: FileSystem;
+  private readonly company: Company;
   private writing: Promise<unknown> = Promise.resolve();
   private failure: { readonly error: unknown } | undefined;
 
   /** @internal */
   constructor(root: string, options: CheckpointsOptions) {
-    const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem } = options;
+    const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem, company = alone } = options;
     if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {
       throw new ValueError(`[openCheckpoints] keep must be a whole number of at least 1, got ${keep}`);
     }
@@ -232,6 +236,7 @@ export class Checkpoints {
     this.keep = keep;
     this.maxFileBytes = maxFileBytes;
     this.files = fileSystem;
+    this.company = company;
   }
 
   /**
@@ -244,10 +249,13 @@ export class Checkpoints {
     }
     const snapshot = await takeSnapshot(step, state, extras);
     const committed = this.writing.then(async () => {
-      const name = await writeCheckpoint(this.files, this.root, snapshot, this.maxFileBytes);
-      const notRemoved = await removeOld(this.files, this.root, this.keep, name).catch((error) => [
-        reasonOf(error),
-      ]);
+      const { files, root, keep, company } = this;
+      // Every process has about as much to write.
+      const share = Math.ceil(snapshotBytes(snapshot) / company.count);
+      const most = company.count === 1 ? this.maxFileBytes : Math.max(1, Math.min(this.maxFileBytes, share));
+      const name = await writeCheckpoint(files, root, snapshot, most, company);
+      const notRemoved =
+        company.index > 0 ? [] : await removeOld(files, root, keep, name).catch((error) => [reasonOf(error)]);
       return { folder: join(this.root, name), notRemoved };
     });
     this.writing = committed.catch((error: unknown) => {
@@ -300,6 +308,11 @@ export class Checkpoints {
 /** Opens a folder for checkpoints; it need not exist yet. */
 export function openCheckpoints(root: string, options: CheckpointsOptions = {}): Checkpoints {
   return new Checkpoints(root, options);
+}
+
+/** The bytes of a snapshot's tensors. */
+function snapshotBytes({ leaves }: Snapshot): number {
+  return leaves.reduce((sum, { data }) => sum + data.byteLength, 0);
 }
 
 async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtras): Promise<Snapshot> {

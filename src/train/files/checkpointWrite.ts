@@ -5,6 +5,7 @@ import type { HostData } from "../../ir/dtype.js";
 import { byteSize } from "../../ir/dtype.js";
 import { range, sizeOf } from "../../ir/shape.js";
 import { formatManifest, type Manifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
+import { alone, type Company, together } from "./company.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import type { FileSystem } from "./files.js";
 import { bytesOf, layOutSafetensors } from "./safetensors.js";
@@ -64,24 +65,51 @@ export async function writeCheckpoint(
   root: string,
   snapshot: Snapshot,
   maxFileBytes: number,
+  company: Company = alone,
 ): Promise<string> {
   const { step } = snapshot.manifest;
   const label = `step-${String(step).padStart(8, "0")}`;
-  const draft = join(root, `.partial-${label}-${randomUUID()}`);
+  const isFirst = company.index === 0;
+  const [draft = ""] = await company.share(join(root, `.partial-${label}-${randomUUID()}`));
   try {
-    await files.makeFolder(draft);
-    await writeDraft(files, draft, snapshot, maxFileBytes);
-    await files.syncFolder(draft);
-    const same = (await listSteps(files, root)).filter((folder) => folder.step === step);
-    const generation = same.length === 0 ? 0 : (same[0]?.generation ?? 0) + 1;
-    const name = generation === 0 ? label : `${label}.${generation}`;
-    await files.rename(draft, join(root, name));
-    await files.syncFolder(root);
+    await together(company, async () => {
+      if (isFirst) await files.makeFolder(draft);
+      return "";
+    });
+    const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
+    const reports = await together(company, async () =>
+      JSON.stringify(await writeTensors(files, draft, tensorFiles, company)),
+    );
+    const written = tensorFiles.map(({ name }, i) => ({
+      name,
+      ...(JSON.parse(reports[i % company.count] ?? "{}") as Record<string, Written>)[name],
+    }));
+    const [name = ""] = await together(company, async () =>
+      isFirst ? commit(files, root, draft, label, manifest(written as ManifestFile[])) : "",
+    );
     return name;
   } catch (cause) {
-    await files.remove(draft).catch(() => {});
+    if (isFirst) await files.remove(draft).catch(() => {});
     throw await explain(cause, root, snapshot, maxFileBytes);
   }
+}
+
+/** Completes a draft with its manifest and gives it its name. */
+async function commit(
+  files: FileSystem,
+  root: string,
+  draft: string,
+  label: string,
+  manifest: Uint8Array,
+): Promise<string> {
+  await writeFile(files, join(draft, manifestName), [manifest]);
+  await files.syncFolder(draft);
+  const same = (await listSteps(files, root)).filter(({ name }) => name.replace(/\.\d+$/, "") === label);
+  const generation = same.length === 0 ? 0 : (same[0]?.generation ?? 0) + 1;
+  const name = generation === 0 ? label : `${label}.${generation}`;
+  await files.rename(draft, join(root, name));
+  await files.syncFolder(root);
+  return name;
 }
 
 /** The files of tensors that a snapshot becomes, and its manifest once their checksums are known. */
@@ -112,18 +140,28 @@ function layOut(snapshot: Snapshot, maxFileBytes: number) {
   return { tensorFiles, manifest };
 }
 
-async function writeDraft(
+/** What a manifest says of a file besides its name. */
+type Written = Omit<ManifestFile, "name">;
+
+/** Writes the files of tensors that are this process's, and says what they are. */
+async function writeTensors(
   files: FileSystem,
   draft: string,
-  snapshot: Snapshot,
-  maxFileBytes: number,
-): Promise<void> {
-  const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
-  const written: ManifestFile[] = [];
-  for (const { name, parts } of tensorFiles) {
-    written.push({ name, ...(await writeFile(files, join(draft, name), parts)) });
+  tensorFiles: ReturnType<typeof layOut>["tensorFiles"],
+  { index, count }: Company,
+): Promise<Record<string, Written>> {
+  const written: Record<string, Written> = {};
+  for (const { name, parts } of tensorFiles.filter((_, i) => i % count === index)) {
+    try {
+      written[name] = await writeFile(files, join(draft, name), parts);
+    } catch (cause) {
+      if (index === 0 || systemCode(cause) !== "ENOENT") throw cause;
+      const rule =
+        "process 0 made this folder, but it is not here: checkpoints of several hosts need a file system that they share";
+      throw new FileError("checkpoint", draft, 0, rule, { cause });
+    }
   }
-  await writeFile(files, join(draft, manifestName), [manifest(written)]);
+  return written;
 }
 
 /** The size of all files of a checkpoint. */

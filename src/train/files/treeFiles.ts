@@ -5,7 +5,8 @@ import { isTyped, type TensorType } from "../../ir/shape.js";
 import { getSharding } from "../../nn/partitioned.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { resolveSpec } from "../../spmd/mesh/partitionSpec.js";
-import { NamedSharding, placementOn } from "../../spmd/mesh/sharding.js";
+import { NamedSharding, placementOn, shardingOf } from "../../spmd/mesh/sharding.js";
+import { processAllGather } from "../../spmd/run/processes.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { type Placement, place } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -42,8 +43,18 @@ export function requireTensor({ leaf, path }: NamedLeaf, caller: string, what: "
 }
 
 /** A copy of a tensor's elements in the form in which they are stored. */
-export function download(leaf: NamedLeaf, caller: string): Promise<HostData> {
-  return requireTensor(leaf, caller, "save").storage(caller).download(caller);
+export async function download(leaf: NamedLeaf, caller: string): Promise<HostData> {
+  return wholeOf(requireTensor(leaf, caller, "save"), caller);
+}
+
+/** The elements of a whole tensor; where it is spread over processes, they all ask for the same ones in one order. */
+export async function wholeOf(tensor: Tensor, caller: string): Promise<HostData> {
+  const isHere = shardingOf(tensor)?.isFullyAddressable ?? true;
+  if (isHere) return tensor.storage(caller).download(caller);
+  const whole = await processAllGather(tensor);
+  const data = await whole.storage(caller).download(caller);
+  whole.dispose();
+  return data;
 }
 
 /** Where restored tensors go and what stands in for those that were not saved, for a target of type `T`. */

@@ -5,6 +5,7 @@ import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
+import { wholeOf } from "../files/treeFiles.js";
 import { fromCanonical, toCanonical } from "../models/canonical.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
@@ -29,7 +30,7 @@ export async function onHost<T>(values: T): Promise<T> {
   const { leaves, structure } = tree.flatten(values);
   const copies = leaves.map(async (leaf) => {
     if (!(leaf instanceof Tensor)) return leaf;
-    return Tensor.fromHost(leaf.type, await leaf.storage("onHost").download("onHost"));
+    return Tensor.fromHost(leaf.type, await wholeOf(leaf, "onHost"));
   });
   return tree.unflatten<T>(structure, await Promise.all(copies));
 }

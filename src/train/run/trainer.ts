@@ -9,6 +9,7 @@ import * as tree from "../../trace/tree.js";
 import { type Batches, openBatches } from "../data/batches.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
+import { companyOf } from "../files/company.js";
 import { FileError, reasonOf, systemCode } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
 import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
@@ -26,11 +27,11 @@ import {
 } from "../step/health.js";
 import type { LanguageModelState, StepMetrics } from "../step/state.js";
 import type { Training } from "../step/training.js";
+import { agreedOptions, agreeOn, lockTogether } from "./company.js";
 import { modelConfig, type RunConfig } from "./config.js";
 import { openRunData, type RunData } from "./data.js";
 import { endRun, type RunEnding } from "./ending.js";
 import { evaluateOn, placeBatch } from "./evaluation.js";
-import { lockRun } from "./lock.js";
 import { checkMemory } from "./memoryNeed.js";
 import { runSchedule } from "./optimizer.js";
 import { measurePeak, stepFlops } from "./peak.js";
@@ -71,14 +72,18 @@ export interface RunOutcome extends RunEnding {
 }
 
 /** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
-export async function trainRun(options: RunOptions): Promise<RunOutcome> {
+export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
+  const mesh = runMesh(asked.config, asked.engine);
+  const company = companyOf(mesh.engine);
+  const options = await agreedOptions(asked, company);
   const { config, resume = false, stream = process.stderr } = options;
-  const release = lockRun(config.out);
-  const checkpoints = openCheckpoints(checkpointFolder(config.out), { keep: config.keep });
+  const release = await lockTogether(config.out, company);
+  const checkpoints = openCheckpoints(checkpointFolder(config.out), { keep: config.keep, company });
   try {
     const from = await startingPoint(checkpoints, config, resume, (text) => stream.write(`${text}\n`));
+    await agreeOn(company, "the step to go on from", String(from?.step ?? 0));
     const data = await openRunData(config, config.out, { begun: from !== undefined });
-    const run = new Run(options, data, checkpoints, from);
+    const run = new Run(options, mesh, data, checkpoints, from);
     try {
       return await run.train();
     } finally {
@@ -128,6 +133,8 @@ class Run {
   private readonly checkpoints: Checkpoints;
   private readonly from: Checkpoint | undefined;
   private readonly mesh: Mesh;
+  /** Whether this process is the one that writes what tells how the run goes. */
+  private readonly isFirst: boolean;
   private readonly training: Training;
   private readonly batches: Batches;
   private readonly metrics: MetricsWriter;
@@ -139,14 +146,21 @@ class Run {
   private lastRead = 0;
   private readonly saves: RunSaves;
 
-  constructor(options: RunOptions, data: RunData, checkpoints: Checkpoints, from: Checkpoint | undefined) {
+  constructor(
+    options: RunOptions,
+    mesh: Mesh,
+    data: RunData,
+    checkpoints: Checkpoints,
+    from: Checkpoint | undefined,
+  ) {
     const { config } = options;
     this.options = options;
     this.config = config;
     this.data = data;
     this.checkpoints = checkpoints;
     this.from = from;
-    this.mesh = runMesh(config, options.engine);
+    this.mesh = mesh;
+    this.isFirst = mesh.engine.process.index === 0;
     this.training = runTrainingFunctions(config, data.tokenizer.vocabSize, this.mesh);
     this.batches = openBatches(data.training, {
       sequenceLength: config.data.sequence,
@@ -162,18 +176,19 @@ class Run {
       ...(options.stream ? { stream: options.stream } : {}),
     });
     const events = join(config.out, "tensorboard");
-    this.metrics = writeToAll(
-      this.passing(file, openMetricsFile(file, { resumeAt: from?.step ?? 0 })),
-      this.passing(events, openEventFile(events, from ? { resumeAt: from.step } : {})),
-    );
+    this.metrics = this.isFirst
+      ? writeToAll(
+          this.passing(file, openMetricsFile(file, { resumeAt: from?.step ?? 0 })),
+          this.passing(events, openEventFile(events, from ? { resumeAt: from.step } : {})),
+        )
+      : writeToAll();
     this.flops = stepFlops(this.training.types, config);
     this.saves = new RunSaves(config, this.training, checkpoints, from, (text) => this.progress.note(text));
   }
 
   async train(): Promise<RunOutcome> {
     const { config, training, from } = this;
-    await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
-    this.announce();
+    await this.announce();
     this.peak = await measurePeak(this.mesh);
     let state = from ? await restoreRun(from, training) : training.init(config.seed);
     let step = from?.step ?? 0;
@@ -240,8 +255,12 @@ class Run {
     return this.options.signal?.aborted === true;
   }
 
-  /** Says what will be trained where, and refuses what devices have no memory for. */
-  private announce(): void {
+  /** Says and writes down what will be trained where, and refuses what devices have no memory for. */
+  private async announce(): Promise<void> {
+    const { config } = this;
+    if (this.isFirst) {
+      await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
+    }
     this.progress.note(this.introduction());
     checkMemory(this.config, this.data.tokenizer.vocabSize, this.training, this.mesh);
   }

@@ -1,0 +1,62 @@
+import type { Engine } from "../../ir/engine.js";
+import { ShardwiseError } from "../../ir/errors.js";
+import { range } from "../../ir/shape.js";
+import { isObject } from "./json.js";
+
+/** The processes that do something together, as one of them sees them. */
+export interface Company {
+  readonly index: number;
+  readonly count: number;
+  /** Gives every process the texts of all, in their order. */
+  share(text: string): Promise<string[]>;
+}
+
+/** A process by itself. */
+export const alone: Company = { index: 0, count: 1, share: async (text) => [text] };
+
+/** The processes that share the devices of an engine. */
+export function companyOf(engine: Engine): Company {
+  const { index, count } = engine.process;
+  const { share } = engine;
+  if (count === 1) return alone;
+  if (share === undefined) {
+    throw new ShardwiseError(
+      "config",
+      `[train] the engine "${engine.name}" has ${count} processes but no share(text), by which they agree on settings and checkpoints`,
+    );
+  }
+  return { index, count, share: (text) => share.call(engine, text) };
+}
+
+/** What came of a task in one process. */
+type Report = { readonly done: string } | { readonly failed: string };
+
+/**
+ * Does something in every process and gives the results of all; when it fails in one, it fails in all with the
+ * reason of the first that failed.
+ */
+export async function together(company: Company, task: () => Promise<string>): Promise<string[]> {
+  if (company.count === 1) return [await task()];
+  let own: Report;
+  let cause: unknown;
+  try {
+    own = { done: await task() };
+  } catch (error) {
+    cause = error;
+    own = { failed: error instanceof Error ? error.message : String(error) };
+  }
+  const reports = (await company.share(JSON.stringify(own))).map(readReport);
+  if ("failed" in own) throw cause;
+  const process = range(company.count).find((i) => "failed" in (reports[i] ?? {}));
+  const report = process === undefined ? undefined : reports[process];
+  if (report && "failed" in report) {
+    throw new ShardwiseError("file", `process ${process} of ${company.count}: ${report.failed}`);
+  }
+  return reports.map((one) => ("done" in one ? one.done : ""));
+}
+
+function readReport(text: string): Report {
+  const value: unknown = JSON.parse(text);
+  if (isObject(value) && typeof value.done === "string") return { done: value.done };
+  return { failed: isObject(value) ? String(value.failed) : text };
+}
