@@ -5,10 +5,39 @@ import { ended, findLaunchers, launch, noLauncher } from "./support/launchers.js
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 const typescript = ["--import", path("../scripts/typescript.mjs")];
-const launchers = findLaunchers();
+/** `npm run test:mpi` tries every launcher and every fault; the everyday suite one of each. */
+const everything = process.env.SHARDWISE_ALL_MPI === "1";
+const launchers = findLaunchers().slice(0, everything ? undefined : 1);
 
 describe.runIf(launchers.length === 0)("several processes", () => {
   test.skip(`are not tried: ${noLauncher}`, () => {});
+});
+
+const faults = ["throw", "kill", "stop", "exit", "order", "shape"] as const;
+
+describe.each(launchers)("a process that leaves another one waiting, started by $name", (launcher) => {
+  test.each(everything ? faults : (["order"] as const))(
+    "ends the job with an error: %s",
+    {
+      timeout: 90_000,
+    },
+    async (fault) => {
+      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), fault]);
+      const { code, out, err } = await ended(job, 80_000);
+      expect(out.match(/is ready/g)).toHaveLength(2);
+      expect(out).not.toContain("is done");
+      expect(code).toBeGreaterThan(0);
+      const reason = {
+        throw: /Error: process 1 failed/,
+        kill: /./,
+        stop: /device 0, .*\(psum\).*it has waited 3000 ms/,
+        exit: /device 0, .*\(psum\).*it has waited 3000 ms/,
+        order: /device \d, .*\((psum|pmax)\).*it has waited 3000 ms/,
+        shape: /it has waited 3000 ms|truncate/i,
+      };
+      expect(`${out}${err}`).toMatch(reason[fault]);
+    },
+  );
 });
 
 describe.each(launchers)("two processes of two devices, started by $name", (launcher) => {

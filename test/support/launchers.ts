@@ -42,8 +42,10 @@ export function launch(
   args: readonly string[],
   environment: NodeJS.ProcessEnv = {},
 ): ChildProcess {
+  // The engine is that of a job, whatever the tests run on.
+  const { SHARDWISE_ENGINE: _, ...inherited } = process.env;
   const env = {
-    ...process.env,
+    ...inherited,
     ...environment,
     // Open MPI asks whether root means it; containers have nobody else.
     OMPI_ALLOW_RUN_AS_ROOT: "1",

@@ -1,6 +1,7 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
+import { fingerprintOf } from "../flight/fingerprint.js";
 import { type CollectiveHost, Link, WORDS } from "../threads/collectiveGroup.js";
 import type { Group } from "./group.js";
 import type { Links } from "./links.js";
@@ -20,6 +21,7 @@ export class Exchange {
   target = 0;
   private sequence = 0;
   private readonly numbers: number[];
+  private readonly fingerprint: number;
   private readonly neighbourDevices: readonly number[];
 
   constructor(
@@ -38,6 +40,7 @@ export class Exchange {
     this.link.reads = this.neighbours;
     this.neighbourDevices = this.neighbours.map((i) => at(this.link.members, i));
     this.numbers = group.members.map(() => 0);
+    this.fingerprint = fingerprintOf(spec);
   }
 
   /** In whose memory contributions lie that others send to this member: neighbours' where they are, the rest here. */
@@ -75,13 +78,15 @@ export class Exchange {
 
   send(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
     const { process, device } = at(this.group.members, member);
-    const tag = this.links.tag(this.numbers[member] ?? 0, phase, this.device(this.me), device);
+    const from = this.device(this.me);
+    const tag = this.links.tag(this.fingerprint, this.numbers[member] ?? 0, phase, from, device);
     batch.send(this.links.base + address, bytes, process, tag);
   }
 
   receive(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
     const { process, device } = at(this.group.members, member);
-    const tag = this.links.tag(this.numbers[member] ?? 0, phase, device, this.device(this.me));
+    const to = this.device(this.me);
+    const tag = this.links.tag(this.fingerprint, this.numbers[member] ?? 0, phase, device, to);
     batch.receive(this.links.base + address, bytes, process, tag);
   }
 

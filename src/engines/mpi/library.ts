@@ -17,7 +17,8 @@ interface Family {
   /** Which 32-bit words of a status hold the error and the (lower half of the) number of bytes. */
   readonly statusError: number;
   readonly statusCount: number;
-  readonly statusIgnore: number;
+  /** The key of the attribute that holds the largest tag. */
+  readonly tagBound: number;
   readonly constants: (library: Library, koffi: Koffi) => Constants;
 }
 
@@ -34,7 +35,7 @@ const openMpi: Family = {
   statusBytes: 24,
   statusError: 2,
   statusCount: 4,
-  statusIgnore: 0,
+  tagBound: 0,
   constants: (library, koffi) => {
     // Handles are the addresses of objects that the library exports.
     const address = (symbol: string) => Number(koffi.address(library.symbol(symbol)));
@@ -54,7 +55,7 @@ const mpich: Family = {
   statusBytes: 20,
   statusError: 4,
   statusCount: 0,
-  statusIgnore: 1,
+  tagBound: 0x64400001,
   constants: () => ({ world: 0x44000000, byte: 0x4c00010d, errorsReturn: 0x54000001 }),
 };
 
@@ -79,6 +80,8 @@ const paths: { readonly [K in Family["name"]]: readonly string[] } = {
 
 const MPI_THREAD_MULTIPLE = 3;
 const MAX_TEXT = 8192;
+/** What every MPI allows. */
+const LEAST_TAG_BOUND = 32767;
 
 /** Which library was loaded, and how; threads bind the same one. */
 export interface MpiChoice {
@@ -197,11 +200,6 @@ export class Mpi {
     this.call("MPI_Finalize", [], []);
   }
 
-  /** Ends all processes of the job. */
-  abort(code: number): void {
-    this.call("MPI_Abort", [this.family.handle, "int"], [this.world, code]);
-  }
-
   rank(comm: number): number {
     return this.number("MPI_Comm_rank", comm);
   }
@@ -221,6 +219,17 @@ export class Mpi {
     );
     const raw = Buffer.from(text.slice(0, length[0])).toString();
     return raw.replaceAll("\0", "").split(/[\n,]/)[0]?.replaceAll(/\s+/g, " ").trim() ?? "";
+  }
+
+  /** The largest tag that a message can have. */
+  get largestTag(): number {
+    const { handle, tagBound } = this.family;
+    const types = [handle, "int", "uintptr_t", "uintptr_t"];
+    const args = [this.world, tagBound, this.resultsAddress, this.resultsAddress + 8];
+    this.check(this.call("MPI_Comm_get_attr", types, args), "MPI_Comm_get_attr");
+    if (this.results[2] === 0) return LEAST_TAG_BOUND;
+    const [low = 0, high = 0] = new Uint32Array(this.results.buffer, 0, 2);
+    return Number(this.koffi.decode(BigInt(low) + (BigInt(high) << 32n), "int"));
   }
 
   /** A communicator of its own with the same processes; all of them call this together. */

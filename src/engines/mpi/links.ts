@@ -15,8 +15,12 @@ export interface LinksSetup {
   readonly comm: number;
 }
 
+/** The bits of a tag: the devices at both ends, the phase, the sequence number, and a fingerprint of what is sent. */
 const DEVICE_BITS = 6;
-const SEQUENCE_MASK = 0xff;
+const PHASE_BITS = 1;
+const LEAST_SEQUENCE_BITS = 4;
+const MOST_SEQUENCE_BITS = 8;
+const MOST_FINGERPRINT_BITS = 8;
 
 /** The most devices that a process can have: their numbers are part of every message's tag. */
 export const MAX_LOCAL_DEVICES = 2 ** DEVICE_BITS;
@@ -33,6 +37,8 @@ export class Links {
   private readonly mpi: Mpi;
   private readonly comm: number;
   private readonly yieldCore: () => void;
+  private readonly sequenceBits: number;
+  private readonly fingerprintBits: number;
   /** How many collectives this device has begun together with each device of other processes. */
   private readonly sequences = new Map<number, number>();
   private readonly underway: Underway[] = [];
@@ -46,6 +52,12 @@ export class Links {
     if (!(bound instanceof Mpi)) throw new EngineLoadError(`[mpi] ${mpi.path} does not load: ${bound}`);
     this.mpi = bound;
     this.comm = comm;
+    const spare = Math.floor(Math.log2(bound.largestTag + 1)) - 2 * DEVICE_BITS - PHASE_BITS;
+    if (spare < LEAST_SEQUENCE_BITS) {
+      throw new EngineLoadError(`[mpi] ${mpi.path} allows tags up to ${bound.largestTag}, which are too few`);
+    }
+    this.sequenceBits = Math.min(MOST_SEQUENCE_BITS, spare);
+    this.fingerprintBits = Math.min(MOST_FINGERPRINT_BITS, spare - this.sequenceBits);
     this.moveTo(memory);
     const schedYield: () => number = loadKoffi()?.load(null).func("sched_yield", "int", []) ?? (() => 0);
     this.yieldCore = () => void schedYield();
@@ -74,14 +86,19 @@ export class Links {
   /** Counts one more collective together with a device of another process; both sides count alike. */
   next({ process, device }: Member): number {
     const key = process * MAX_LOCAL_DEVICES + device;
-    const sequence = ((this.sequences.get(key) ?? 0) + 1) & SEQUENCE_MASK;
+    const sequence = ((this.sequences.get(key) ?? 0) + 1) & (2 ** this.sequenceBits - 1);
     this.sequences.set(key, sequence);
     return sequence;
   }
 
-  /** The tag of a message from one device to another in their collective of that number. */
-  tag(sequence: number, phase: number, from: number, to: number): number {
-    return (((((sequence << 1) | phase) << DEVICE_BITS) | from) << DEVICE_BITS) | to;
+  /**
+   * The tag of a message from one device to another in their collective of that number. Devices that came to
+   * different collectives wait for messages that never come, instead of taking those of others for theirs.
+   */
+  tag(fingerprint: number, sequence: number, phase: number, from: number, to: number): number {
+    const what = fingerprint & (2 ** this.fingerprintBits - 1);
+    const use = (((what << this.sequenceBits) | sequence) << PHASE_BITS) | phase;
+    return (((use << DEVICE_BITS) | from) << DEVICE_BITS) | to;
   }
 
   begin(underway: Underway): void {

@@ -124,12 +124,14 @@ export class World {
     return results.map((bytes, rank) => bytes.subarray(0, length(rank)));
   }
 
-  /** A process that ends well waits for the others; one that fails gives them a moment and then ends them. */
+  /**
+   * A process that ends well waits for the others. One that fails gives them a moment to end, too; without them it
+   * leaves MPI as it is, which makes the launcher end the job, and prints its error, which comes after this.
+   */
   private leave(code: number): void {
     const { mpi } = this;
     if (!mpi.isRunning) return;
     if (this.meet(code === 0 ? Number.POSITIVE_INFINITY : LEAVE_MS)) mpi.finalize();
-    else mpi.abort(code);
   }
 
   /** Whether all processes come here in time. */
