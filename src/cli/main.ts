@@ -14,6 +14,7 @@ import { inspect } from "./commands/inspect.js";
 import { trace } from "./commands/trace.js";
 import { train } from "./commands/train.js";
 import { commandHelp, generalHelp } from "./help.js";
+import { respectNohup } from "./signals.js";
 
 /** All commands, in the order of the help text. */
 export const commands: readonly Command[] = [train, generate, evaluate, inspect, trace, blame];
@@ -69,6 +70,7 @@ export async function main(args: readonly string[]): Promise<ExitCode> {
 
 const script = process.argv[1];
 if (script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url)) {
+  respectNohup();
   // Nobody is left to tell when standard error is closed; a run goes on without it.
   process.stderr.on("error", () => {});
   let outputFailure: Error | undefined;

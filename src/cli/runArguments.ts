@@ -128,10 +128,20 @@ export async function findCheckpoint(folder: string | undefined, command: string
   // The folder between a run's and those of its checkpoints stands for the run.
   const isMiddle = basename(folder) === "checkpoints" && !existsSync(checkpointFolder(folder));
   const run = isMiddle ? dirname(folder) : folder;
-  const checkpoints = openCheckpoints(checkpointFolder(run));
-  const checkpoint = await checkpoints.latest();
-  if (checkpoint) return { checkpoint, run };
-  const broken = (await checkpoints.list()).map((entry) => `\n  ${entry.folder}: ${entry.problem}`);
+  const problems: string[] = [];
+  for (const { folder: name, problem } of await openCheckpoints(checkpointFolder(run)).list()) {
+    try {
+      if (problem !== undefined) throw new Error(problem);
+      const checkpoint = await openCheckpoint(name);
+      await checkpoint.verify();
+      if (problems.length > 0)
+        process.stderr.write(`${problems.join("\n")}\n${command}: using ${checkpoint.folder} instead\n`);
+      return { checkpoint, run };
+    } catch (error) {
+      problems.push(`${command}: the checkpoint ${name} is damaged: ${reasonOf(error)}`);
+    }
+  }
+  const broken = problems.map((line) => `\n  ${line}`);
   throw new UsageError(
     existsSync(folder)
       ? `${folder} holds no checkpoint that can be loaded${broken.join("")}`

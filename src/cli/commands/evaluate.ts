@@ -1,3 +1,4 @@
+import { ShardwiseError } from "../../ir/errors.js";
 import { openRunData, storedTokenizer } from "../../train/run/data.js";
 import { evaluateOn } from "../../train/run/evaluation.js";
 import { runMesh, runTrainingFunctions } from "../../train/run/setup.js";
@@ -45,6 +46,12 @@ export const evaluate: Command = {
     const state = await restoreRun(checkpoint, training);
     const source = data.validation ?? data.training;
     const loss = await evaluateOn(training, state, source, config, batches);
+    if (!Number.isFinite(loss)) {
+      throw new ShardwiseError(
+        "value",
+        `[eval] the loss of ${checkpoint.folder} is ${loss}: the model computes numbers that are not finite; evaluate an older checkpoint`,
+      );
+    }
     process.stdout.write(
       `step ${checkpoint.step}: loss ${loss.toFixed(4)} nats per token, perplexity ${Math.exp(loss).toFixed(2)}, ${(loss / Math.LN2).toFixed(3)} bits per token on ${isOther ? config.data.source : data.validation ? "the validation part" : "the training text"}\n`,
     );

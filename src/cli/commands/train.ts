@@ -1,3 +1,4 @@
+import { ShardwiseError } from "../../ir/errors.js";
 import { processCount, processIndex } from "../../spmd/run/processes.js";
 import { openCheckpoints } from "../../train/files/checkpoint.js";
 import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
@@ -5,7 +6,7 @@ import { formatDuration } from "../../train/report/progress.js";
 import type { RunConfig } from "../../train/run/config.js";
 import { runHolder } from "../../train/run/lock.js";
 import { checkpointFolder } from "../../train/run/setup.js";
-import { type RunOutcome, trainRun } from "../../train/run/trainer.js";
+import { type RunOptions, type RunOutcome, trainRun } from "../../train/run/trainer.js";
 import type { Arguments } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import {
@@ -13,10 +14,12 @@ import {
   atMost,
   configOf,
   engineOption,
+  integerOption,
   mergeConfigs,
   readConfigFile,
   useEngine,
 } from "../runArguments.js";
+import { type Interrupts, noInterrupts, onInterrupt } from "../signals.js";
 
 /** Trains a model. */
 export const train: Command = {
@@ -25,6 +28,8 @@ export const train: Command = {
   usage: "[config.json] [options]",
   options: [
     { name: "resume", help: "go on from the newest checkpoint in the run's folder (--out)" },
+    { name: "max-restarts N", help: "after the loss of a device start again so often; 0 by default" },
+    { name: "verify-determinism", help: "run the first step twice and compare all bits before training" },
     engineOption,
   ],
   takesFields: true,
@@ -33,27 +38,76 @@ export const train: Command = {
     "shardwise train my.json --steps 1000 --mesh data=2,model=2",
     "shardwise train --model.kind mlstm --data.source my.txt --out runs/mine",
     "shardwise train --resume --out runs/mine",
+    "shardwise train my.json --max-restarts 3",
   ],
   run: async (args) => {
-    const parsed = argumentsOf(args, train, ["resume"]);
+    const parsed = argumentsOf(args, train, ["resume", "verify-determinism"]);
     atMost(parsed, 1, "train");
     await useEngine(parsed);
     const resume = parsed.options.has("resume");
     const config = await resolveConfig(parsed, resume);
-    const stop = new AbortController();
-    // Processes that stopped after different steps would wait for each other: the launcher ends them together.
-    const forget = processCount() === 1 ? onInterrupt(stop) : () => {};
+    const maxRestarts = integerOption(parsed, "max-restarts", 0, 0);
+    const verifiesDeterminism = parsed.options.has("verify-determinism");
     const begin = performance.now();
-    try {
-      const outcome = await trainRun({ config, resume, signal: stop.signal });
-      const seconds = (performance.now() - begin) / 1000;
-      if (processIndex() === 0) process.stdout.write(closingText(outcome, config, seconds));
-      return outcome.status === "stopped" ? exitCodes.interrupted : exitCodes.ok;
-    } finally {
-      forget();
-    }
+    const outcome = await trainAgain({ config, resume, verifiesDeterminism }, maxRestarts);
+    const seconds = (performance.now() - begin) / 1000;
+    if (processIndex() === 0) process.stdout.write(closingText(outcome, config, seconds));
+    return outcome.status === "stopped" ? exitCodes.interrupted : exitCodes.ok;
   },
 };
+
+/** Trains, and after the loss of a device goes on from the newest checkpoint on a new engine, as often as allowed. */
+async function trainAgain(options: RunOptions, maxRestarts: number): Promise<RunOutcome> {
+  const { config } = options;
+  for (let restarts = 0; ; restarts++) {
+    try {
+      return await trainOnce(options, restarts > 0 && (await hasCheckpoint(config)));
+    } catch (error) {
+      const isLost = error instanceof ShardwiseError && lostDevice.has(error.code);
+      if (!isLost || restarts >= maxRestarts) throw error;
+      process.stderr.write(
+        `${error.message}\nstarting again (${restarts + 1} of ${maxRestarts} restarts) from ${(await hasCheckpoint(config)) ? "the newest checkpoint" : "the beginning"}\n`,
+      );
+    }
+  }
+}
+
+/** The errors after which a new engine may do better. */
+const lostDevice: ReadonlySet<string> = new Set(["device-failed", "desync"]);
+
+async function hasCheckpoint({ out }: RunConfig): Promise<boolean> {
+  return (await openCheckpoints(checkpointFolder(out)).latest()) !== undefined;
+}
+
+async function trainOnce(options: RunOptions, again: boolean): Promise<RunOutcome> {
+  const stop = new AbortController();
+  let interrupts: Interrupts | undefined;
+  let record: (() => void) | undefined;
+  try {
+    return await trainRun({
+      ...options,
+      resume: again || options.resume === true,
+      signal: stop.signal,
+      // Until there is something to save, signals end the process at once, as they do by themselves.
+      onBegin: (run) => {
+        // Processes that stopped after different steps would wait for each other: the launcher ends them together.
+        interrupts = processCount() === 1 ? onInterrupt(stop) : noInterrupts;
+        record = () => process.stderr.write(`\n${describeRecording(run.record("SIGUSR2"))}\n`);
+        process.on("SIGUSR2", record);
+        return interrupts;
+      },
+    });
+  } finally {
+    interrupts?.forget();
+    if (record) process.off("SIGUSR2", record);
+  }
+}
+
+function describeRecording(path: string | undefined): string {
+  return path === undefined
+    ? "this engine keeps no flight recording"
+    : `what the devices did last is in ${path}: see shardwise blame ${path}`;
+}
 
 /** What the file and the options say; a run that is taken up again has the settings it was saved with. */
 async function resolveConfig(args: Arguments, resume: boolean): Promise<RunConfig> {
@@ -77,33 +131,6 @@ async function freeFolder(folder: string): Promise<string> {
     const { length } = await openCheckpoints(checkpointFolder(candidate)).list();
     if (length === 0 && !runHolder(candidate)) return candidate;
   }
-}
-
-/** Within this many milliseconds a second signal is the same keypress: npm hands on what the terminal sent too. */
-const sameKeypress = 100;
-
-/**
- * The first interrupt asks the run to end after its step, the second ends the process at once.
- *
- * @returns ends listening, unless a second interrupt may still come while the process ends
- */
-function onInterrupt(stop: AbortController): () => void {
-  let first = Number.NEGATIVE_INFINITY;
-  const listener = () => {
-    const now = performance.now();
-    if (now - first < sameKeypress) return;
-    // Checkpoints appear whole or not at all, so that nothing is lost by leaving now.
-    if (stop.signal.aborted) process.exit(exitCodes.interrupted);
-    first = now;
-    process.stderr.write("\nstopping after this step and saving; press Ctrl-C again to stop at once\n");
-    stop.abort();
-  };
-  const signals = ["SIGINT", "SIGTERM"] as const;
-  for (const signal of signals) process.on(signal, listener);
-  return () => {
-    if (stop.signal.aborted) return;
-    for (const signal of signals) process.off(signal, listener);
-  };
 }
 
 function closingText(outcome: RunOutcome, config: RunConfig, seconds: number): string {

@@ -18,6 +18,7 @@ import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
 import { openEventFile } from "../report/tensorboard.js";
 import {
   diverged,
+  firstBadLeaf,
   isFiniteStep,
   isSkipped,
   originOfExplosion,
@@ -30,8 +31,10 @@ import type { Training } from "../step/training.js";
 import { agreedOptions, agreeOn, lockTogether } from "./company.js";
 import { modelConfig, type RunConfig } from "./config.js";
 import { openRunData, type RunData } from "./data.js";
+import { verifyDeterminism } from "./determinism.js";
 import { endRun, type RunEnding } from "./ending.js";
 import { evaluateOn, placeBatch } from "./evaluation.js";
+import { recordFlight } from "./flight.js";
 import { checkMemory } from "./memoryNeed.js";
 import { runSchedule } from "./optimizer.js";
 import { measurePeak, stepFlops } from "./peak.js";
@@ -55,6 +58,22 @@ export interface RunOptions {
   readonly onStep?: (record: StepRecord) => void;
   /** Whether sample, trace and report are made at the end; they are by default. */
   readonly finish?: boolean;
+  /** Whether the first step is run twice before training, to compare all bits. */
+  readonly verifiesDeterminism?: boolean;
+  /** Called when the data is read and the devices are there; from then on there may be something to save. */
+  readonly onBegin?: (run: RunControls) => RunHost;
+}
+
+/** What can be asked of a run while it goes. */
+export interface RunControls {
+  /** Writes what the devices did last into the run's folder, and returns the file. */
+  record(reason: string): string | undefined;
+}
+
+/** What surrounds a run. */
+export interface RunHost {
+  /** Does something that takes long and cannot be interrupted by `signal`. */
+  whileDeaf<T>(work: () => T): T;
 }
 
 /** How a run ended. */
@@ -86,6 +105,8 @@ export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
     const run = new Run(options, mesh, data, checkpoints, from);
     try {
       return await run.train();
+    } catch (cause) {
+      throw withRecording(cause, run.record(reasonOf(cause)));
     } finally {
       // A save that is under way when something else fails is still a good one.
       await checkpoints.finished().catch(() => {});
@@ -98,13 +119,27 @@ export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
   }
 }
 
-/** Says of a file that could not be written where it is and what is left. */
+/** Says of the loss of a device where to read what happened. */
+function withRecording(cause: unknown, path: string | undefined): unknown {
+  if (path === undefined || !isLoss(cause)) return cause;
+  const message = `${cause.message}; what every device did last is in ${path}: see shardwise blame ${path}`;
+  return new ShardwiseError(cause.code, message, { cause });
+}
+
+/** Whether devices were lost, so that nothing is wrong with the run itself. */
+function isLoss(cause: unknown): cause is ShardwiseError {
+  return cause instanceof ShardwiseError && (cause.code === "device-failed" || cause.code === "desync");
+}
+
+/** Says of a file that could not be written where it is, and of that and of a lost device what is left. */
 async function explain(cause: unknown, folder: string, checkpoints: Checkpoints): Promise<unknown> {
-  if (cause instanceof ShardwiseError || systemCode(cause) === undefined) return cause;
+  const isFile = !(cause instanceof ShardwiseError) && systemCode(cause) !== undefined;
+  if (!isFile && !isLoss(cause)) return cause;
   const newest = await checkpoints.latest().catch(() => undefined);
   const kept = newest
     ? `the checkpoint of step ${newest.step} is complete: go on from it with --resume`
     : "no checkpoint was saved yet";
+  if (isLoss(cause)) return new ShardwiseError(cause.code, `${cause.message}; ${kept}`, { cause });
   const rule = `a file of the run could not be written (${reasonOf(cause)}); ${kept}`;
   return new FileError("train", folder, 0, rule, { cause });
 }
@@ -162,12 +197,7 @@ class Run {
     this.mesh = mesh;
     this.isFirst = mesh.engine.process.index === 0;
     this.training = runTrainingFunctions(config, data.tokenizer.vocabSize, this.mesh);
-    this.batches = openBatches(data.training, {
-      sequenceLength: config.data.sequence,
-      batchSize: config.data.batch,
-      seed: config.seed,
-      ...(from ? { position: from.manifest.data } : {}),
-    });
+    this.batches = this.openBatches();
     const file = join(config.out, "metrics.jsonl");
     if (from && existsSync(file)) this.remember(file, from.step);
     this.progress = startProgress({
@@ -189,11 +219,14 @@ class Run {
   async train(): Promise<RunOutcome> {
     const { config, training, from } = this;
     await this.announce();
+    const host = this.options.onBegin?.({ record: (reason) => this.record(reason) });
     this.peak = await measurePeak(this.mesh);
-    let state = from ? await restoreRun(from, training) : training.init(config.seed);
+    if (this.options.verifiesDeterminism) await this.verifyDeterminism();
+    let state = from ? await this.restore(from) : training.init(config.seed);
     let step = from?.step ?? 0;
     let position = this.batches.position();
     let unread: Unread | undefined;
+    let isCompiled = false;
     let next = step < config.steps ? this.ready() : undefined;
     this.lastRead = performance.now();
     const settle = async () => {
@@ -203,15 +236,19 @@ class Run {
     };
     while (step < config.steps && next && !this.stopRequested) {
       const batch: Ready = await next;
-      const [changed, metrics] = training.step(state, batch.tokens, unread?.metrics);
+      const before = state;
+      const advance = () => training.step(before, batch.tokens, unread?.metrics);
+      // The first step is compiled, which may take long.
+      const [changed, metrics] = host && !isCompiled ? host.whileDeaf(advance) : advance();
+      isCompiled = true;
       state = changed;
       step++;
-      const before = position;
+      const previous = position;
       position = batch.position;
       next = step < config.steps ? this.ready() : undefined;
       // The numbers of the step before are read while this one runs, so that no device waits for the host.
       await settle();
-      unread = { step, metrics, tokens: batch.tokens, before };
+      unread = { step, metrics, tokens: batch.tokens, before: previous };
       // What is recorded of a step is on the disk before a checkpoint from which it would not be done again.
       if (step % config.evalEvery === 0 || step === config.steps) {
         await settle();
@@ -249,6 +286,42 @@ class Run {
   close(): void {
     this.progress.finish();
     this.metrics.close();
+  }
+
+  /** Writes what the devices did last into the run's folder. */
+  record(reason: string): string | undefined {
+    return recordFlight(this.mesh.engine, this.config.out, reason);
+  }
+
+  /** The state of a checkpoint, which must be finite: one that is not would only be saved again. */
+  private async restore(from: Checkpoint): Promise<LanguageModelState> {
+    const state = await restoreRun(from, this.training);
+    const verdict = this.training.isFinite(state);
+    const isGood = (await verdict.item()) !== 0;
+    verdict.dispose();
+    if (isGood) return state;
+    const bad = await firstBadLeaf(state);
+    const rule = `its tensors are not all finite${bad ? `; the first one is ${bad.path}` : ""}: remove this checkpoint to go on from the one before it, or start a new run`;
+    throw new FileError("resume", from.folder, 0, rule);
+  }
+
+  private openBatches(): Batches {
+    const { config, data, from } = this;
+    return openBatches(data.training, {
+      sequenceLength: config.data.sequence,
+      batchSize: config.data.batch,
+      seed: config.seed,
+      ...(from ? { position: from.manifest.data } : {}),
+    });
+  }
+
+  private async verifyDeterminism(): Promise<void> {
+    const tokens = await placeBatch(await this.openBatches().next(), this.training);
+    const { numTensors, sha256 } = await verifyDeterminism(this.training, this.config.seed, tokens);
+    tokens.dispose();
+    this.progress.note(
+      `the first step gives the same bits twice: ${numTensors} tensors, SHA-256 ${sha256.slice(0, 16)}…`,
+    );
   }
 
   private get stopRequested(): boolean {

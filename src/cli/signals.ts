@@ -1,0 +1,76 @@
+import { readFileSync, readlinkSync } from "node:fs";
+import { basename } from "node:path";
+import { exitCodes } from "./command.js";
+
+/** Within this many milliseconds a second signal is the same keypress: npm hands on what the terminal sent too. */
+const sameKeypress = 100;
+
+/** What asks a run to end. */
+const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+/**
+ * Whether the process was started by `nohup`, by the marks that it leaves: Node forgets which signals its parent told
+ * it to ignore. What was a terminal is `/dev/null` opened for writing alone, or the file `nohup.out`.
+ */
+export function isUnderNohup(): boolean {
+  const target = (fd: number) => readlinkSync(`/proc/self/fd/${fd}`);
+  try {
+    if (basename(target(1)) === "nohup.out" || basename(target(2)) === "nohup.out") return true;
+    const flags = /^flags:\s*(\d+)/m.exec(readFileSync("/proc/self/fdinfo/0", "utf8"))?.[1];
+    return target(0) === "/dev/null" && (Number.parseInt(flags ?? "0", 8) & 3) === 1;
+  } catch {
+    return false;
+  }
+}
+
+/** Keeps hang-ups from ending a process that was started by `nohup`. */
+export function respectNohup(): void {
+  if (isUnderNohup()) process.on("SIGHUP", () => {});
+}
+
+/** Listens for what asks a run to end. */
+export interface Interrupts {
+  /** Does something that keeps the process from listening, so that signals end it at once meanwhile. */
+  whileDeaf<T>(work: () => T): T;
+  /** Ends listening, unless a second interrupt may still come while the process ends. */
+  forget(): void;
+}
+
+/** Leaves signals to end the process as they do by themselves. */
+export const noInterrupts: Interrupts = { whileDeaf: (work) => work(), forget: () => {} };
+
+/** The first interrupt asks the run to end after its step, the second ends the process at once. */
+export function onInterrupt(stop: AbortController): Interrupts {
+  let first = Number.NEGATIVE_INFINITY;
+  const wanted = signals.filter((signal) => signal !== "SIGHUP" || !isUnderNohup());
+  const listener = () => {
+    const now = performance.now();
+    if (now - first < sameKeypress) return;
+    // Checkpoints appear whole or not at all, so that nothing is lost by leaving now.
+    if (stop.signal.aborted) process.exit(exitCodes.interrupted);
+    first = now;
+    process.stderr.write("\nstopping after this step and saving; press Ctrl-C again to stop at once\n");
+    stop.abort();
+  };
+  const listen = () => {
+    for (const signal of wanted) process.on(signal, listener);
+  };
+  const forget = () => {
+    for (const signal of wanted) process.off(signal, listener);
+  };
+  listen();
+  return {
+    whileDeaf: (work) => {
+      if (stop.signal.aborted) return work();
+      forget();
+      try {
+        return work();
+      } finally {
+        listen();
+      }
+    },
+    forget: () => {
+      if (!stop.signal.aborted) forget();
+    },
+  };
+}

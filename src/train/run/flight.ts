@@ -1,0 +1,26 @@
+import { join } from "node:path";
+import { writeRecording } from "../../engines/flight/file.js";
+import type { Engine } from "../../ir/engine.js";
+
+/** The folder of a run in which the flight recordings of its processes are kept. */
+export function flightFolder(run: string): string {
+  return join(run, "flight");
+}
+
+/**
+ * Writes what the devices of this process did last into the run's folder.
+ *
+ * @returns the file, or undefined where the engine keeps no recording or it cannot be written
+ */
+export function recordFlight(engine: Engine, run: string, reason: string): string | undefined {
+  const recording = engine.flightRecording?.(reason);
+  if (recording === undefined) return undefined;
+  const path = join(flightFolder(run), `process-${engine.process.index}.json`);
+  try {
+    writeRecording(path, recording);
+    return path;
+  } catch {
+    // The run ends for another reason, which matters more.
+    return undefined;
+  }
+}
