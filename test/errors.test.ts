@@ -10,6 +10,7 @@ import {
   grad,
   jit,
   lax,
+  Mesh,
   np,
   ShapeError,
   ShardwiseError,
@@ -22,6 +23,7 @@ import {
   vjp,
   vmap,
 } from "../src/index.js";
+import * as optim from "../src/optim/index.js";
 
 type ErrorClass = new (...args: never[]) => ShardwiseError;
 
@@ -605,4 +607,84 @@ describe("axes", () => {
 test("item of a tensor with several elements says what to use instead", async () => {
   await expect(x.item()).rejects.toThrow(ShapeError);
   await expect(x.item()).rejects.toThrow(/has 6 elements: use data\(\) or js\(\)/);
+});
+
+describe("wrong numbers that were taken before", () => {
+  const fn = (v: Tensor) => np.sum(v);
+  check([
+    [
+      "lists as operands of lax",
+      () => lax.add(wrong([1, 2]), wrong([3, 4])),
+      DTypeError,
+      "dtype",
+      /lax\.add.*a list of 2.*np\.array/,
+    ],
+    ["an index beyond 32 bits", () => np.take(x, [2 ** 32]), ValueError, "value", /take.*4294967296/],
+    ["half an index", () => np.take(x, [0.5]), ValueError, "value", /take.*0\.5/],
+    [
+      "a sum of 2^35 elements",
+      () => np.sum(np.broadcastTo(1, [2 ** 35])),
+      ShapeError,
+      "shape",
+      /34359738368 elements, more than 2\^32/,
+    ],
+    [
+      "a negative norm to clip by",
+      () => optim.clipByGlobalNorm(-1),
+      ValueError,
+      "value",
+      /clipByGlobalNorm.*-1/,
+    ],
+    ["no norm to clip by", () => optim.clipByGlobalNorm(wrong(Number.NaN)), ValueError, "value", /NaN/],
+    [
+      "a misspelt option of adamw",
+      () => optim.adamw(wrong({ learningRate: 1, beta1: 0.5 })),
+      ValueError,
+      "value",
+      /\[adamw\] there is no option "beta1": the options are b1, b2/,
+    ],
+    [
+      "a misspelt option of sgd",
+      () => optim.sgd(wrong({ learningRate: 1, Momentum: 1 })),
+      ValueError,
+      "value",
+      /"Momentum"/,
+    ],
+    ["no learning rate", () => optim.adam(wrong({})), ValueError, "value", /learning rate.*undefined/],
+    [
+      "a misspelt option of jit",
+      () => jit(fn, wrong({ donateArgnums: 0 })),
+      ValueError,
+      "value",
+      /\[jit\] there is no option "donateArgnums"/,
+    ],
+    [
+      "a misspelt option of grad",
+      () => grad(fn, wrong({ argNums: 1 }))(x),
+      ValueError,
+      "value",
+      /\[grad\].*argNums/,
+    ],
+    [
+      "a misspelt option of vmap",
+      () => vmap(fn, wrong({ in_axes: 0 })),
+      ValueError,
+      "value",
+      /\[vmap\].*in_axes/,
+    ],
+    [
+      "a misspelt option of a mesh",
+      () => Mesh.create({ i: 1 }, wrong({ device: [0] })),
+      ValueError,
+      "value",
+      /Mesh\.create.*device/,
+    ],
+    [
+      "a number for options",
+      () => jit(fn, wrong(3)),
+      ValueError,
+      "value",
+      /\[jit\] the options must be an object.*3/,
+    ],
+  ]);
 });

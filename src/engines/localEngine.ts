@@ -5,7 +5,7 @@ import { axesSize, formatMesh } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType, type TensorType } from "../ir/shape.js";
 import { verify } from "../ir/verify.js";
-import { checkHostData } from "./checks.js";
+import { checkHostData, checkSizes } from "./checks.js";
 import type { HostTensor } from "./reference/tensor.js";
 
 /** A tensor whose elements an evaluator may move: the array changes, what it holds does not. */
@@ -107,6 +107,7 @@ export class LocalEngine implements Engine {
     const { mesh, devices, donated = [], name = "program" } = options;
     this.checkOpen("compile");
     verify(program, "partitioned");
+    checkSizes(program);
     const numPositions = axesSize(mesh.axes);
     if (devices.length !== numPositions) {
       throw new ValueError(

@@ -1,14 +1,23 @@
 /** Strict operands: numbers adapt to the tensor beside them, nothing else is converted or broadcast. */
 import { isFloat } from "../ir/dtype.js";
 import { DTypeError, ValueError } from "../ir/errors.js";
+import { describe } from "../ir/options.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 /** An operand that must be a tensor or a number, which is float32. */
-export function operand(x: TensorLike): Tensor {
+export function operand(x: TensorLike, caller = "operand"): Tensor {
   if (x instanceof Tensor) return x;
+  checkScalar(x, caller);
   return Tensor.scalar(x, typeof x === "boolean" ? "bool" : "float32");
+}
+
+function checkScalar(x: unknown, caller: string): void {
+  if (typeof x === "number" || typeof x === "boolean") return;
+  throw new DTypeError(
+    `[lax.${caller}] an operand must be a tensor or a number, got ${describe(x)}: make a tensor of it with np.array`,
+  );
 }
 
 /** Operands of which the numbers take the data type of the first tensor. */
@@ -18,7 +27,8 @@ export function operandsOf<T extends readonly TensorLike[]>(
 ): { [K in keyof T]: Tensor } {
   const tensor = values.find((value) => value instanceof Tensor);
   const tensors = values.map((value) => {
-    if (value instanceof Tensor || tensor === undefined) return operand(value);
+    if (value instanceof Tensor || tensor === undefined) return operand(value, caller);
+    checkScalar(value, caller);
     if (typeof value === "number" && !isFloat(tensor.dtype) && !Number.isInteger(value)) {
       throw new DTypeError(
         `[lax.${caller}] ${value} is no ${tensor.dtype}: convert the tensor with convertElementType`,

@@ -1,6 +1,7 @@
 /** Looking elements up by arrays of indices along one dim. */
 import { type DType, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { describe } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -26,6 +27,13 @@ export interface TakeOptions {
 function toIndices(indices: TensorLike | readonly number[], caller: string): Tensor {
   if (Array.isArray(indices)) {
     const list: readonly number[] = indices;
+    const { min, max } = limits("int32");
+    const wrong = list.find((index) => !(Number.isInteger(index) && index >= min && index <= max));
+    if (wrong !== undefined) {
+      throw new ValueError(
+        `[${caller}] the index ${describe(wrong)} must be a whole number from ${min} to ${max}`,
+      );
+    }
     return Tensor.fromHost({ dtype: "int32", shape: [list.length] }, Int32Array.from(list));
   }
   const tensor =

@@ -1,3 +1,5 @@
+import { ValueError } from "../ir/errors.js";
+import { describe } from "../ir/options.js";
 import { divide, multiply } from "../numpy/arithmetic.js";
 import { zeros } from "../numpy/creation.js";
 import { astype, sqrt, square } from "../numpy/elementwise.js";
@@ -68,6 +70,11 @@ export function globalNorm(values: unknown): Tensor {
 
 /** Shrinks all gradients together so that their {@link globalNorm} is at most `maxNorm`. */
 export function clipByGlobalNorm(maxNorm: number): GradientTransformation<EmptyState> {
+  if (!(typeof maxNorm === "number" && maxNorm >= 0)) {
+    throw new ValueError(
+      `[clipByGlobalNorm] the norm must be a number of at least 0, got ${describe(maxNorm)}: a negative one would turn the gradients round`,
+    );
+  }
   return stateless((grads) => {
     const norm = globalNorm(grads);
     const small = less(norm, maxNorm);

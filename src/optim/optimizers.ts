@@ -1,9 +1,12 @@
 import type { DType } from "../ir/dtype.js";
+import { checkOptions } from "../ir/options.js";
 import { type Mask, masked } from "./masks.js";
 import {
   type AdamOptions,
+  adamNames,
   addDecayedWeights,
   type LionOptions,
+  lionNames,
   scaleByAdam,
   scaleByLearningRate,
   scaleByLion,
@@ -23,13 +26,12 @@ export interface SgdOptions {
   readonly accumulatorDtype?: DType;
 }
 
+const sgdNames = { learningRate: true, momentum: true, nesterov: true, accumulatorDtype: true } as const;
+
 /** Steps against the gradient, with momentum if wanted. */
-export function sgd({
-  learningRate,
-  momentum,
-  nesterov = false,
-  accumulatorDtype,
-}: SgdOptions): GradientTransformation {
+export function sgd(options: SgdOptions): GradientTransformation {
+  checkOptions<SgdOptions>(options, sgdNames, "sgd");
+  const { learningRate, momentum, nesterov = false, accumulatorDtype } = options;
   const extra = accumulatorDtype === undefined ? {} : { dtype: accumulatorDtype };
   return chain(
     momentum === undefined ? identity() : trace({ decay: momentum, nesterov, ...extra }),
@@ -45,6 +47,7 @@ export interface MomentumOptions extends SgdOptions {
 
 /** {@link sgd} with momentum. */
 export function momentum(options: MomentumOptions): GradientTransformation {
+  checkOptions<MomentumOptions>(options, sgdNames, "momentum");
   return sgd({ momentum: 0.9, ...options });
 }
 
@@ -54,8 +57,10 @@ export interface AdamOptimizerOptions extends AdamOptions {
 }
 
 /** Adam. */
-export function adam({ learningRate, ...options }: AdamOptimizerOptions): GradientTransformation {
-  return chain(scaleByAdam(options), scaleByLearningRate(learningRate));
+export function adam(options: AdamOptimizerOptions): GradientTransformation {
+  checkOptions<AdamOptimizerOptions>(options, { ...adamNames, learningRate: true }, "adam");
+  const { learningRate, ...moments } = options;
+  return chain(scaleByAdam(moments), scaleByLearningRate(learningRate));
 }
 
 /** How strongly weights decay and which. */
@@ -65,6 +70,8 @@ export interface WeightDecayOptions {
   /** The parameters that decay; all by default. `decayMask` leaves out norms and biases. */
   readonly mask?: Mask;
 }
+
+const decayNames = { weightDecay: true, mask: true } as const;
 
 /** Weight decay of the parameters that a mask names. */
 export function decay(weightDecay: LearningRate, mask: Mask | undefined): GradientTransformation {
@@ -76,13 +83,10 @@ export function decay(weightDecay: LearningRate, mask: Mask | undefined): Gradie
 export interface AdamwOptions extends AdamOptimizerOptions, WeightDecayOptions {}
 
 /** Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default. */
-export function adamw({
-  learningRate,
-  weightDecay = 1e-4,
-  mask,
-  ...options
-}: AdamwOptions): GradientTransformation {
-  return chain(scaleByAdam(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
+export function adamw(options: AdamwOptions): GradientTransformation {
+  checkOptions<AdamwOptions>(options, { ...adamNames, ...decayNames, learningRate: true }, "adamw");
+  const { learningRate, weightDecay = 1e-4, mask, ...moments } = options;
+  return chain(scaleByAdam(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }
 
 /** Options of {@link lion}. */
@@ -91,11 +95,9 @@ export interface LionOptimizerOptions extends LionOptions, WeightDecayOptions {
 }
 
 /** Lion; `weightDecay` is 1e-3 by default. */
-export function lion({
-  learningRate,
-  weightDecay = 1e-3,
-  mask,
-  ...options
-}: LionOptimizerOptions): GradientTransformation {
-  return chain(scaleByLion(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
+export function lion(options: LionOptimizerOptions): GradientTransformation {
+  const names = { ...lionNames, ...decayNames, learningRate: true } as const;
+  checkOptions<LionOptimizerOptions>(options, names, "lion");
+  const { learningRate, weightDecay = 1e-3, mask, ...moments } = options;
+  return chain(scaleByLion(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }

@@ -1,5 +1,7 @@
 /** The parts that optimisers are chained of. */
 import type { DType } from "../ir/dtype.js";
+import { ValueError } from "../ir/errors.js";
+import { describe, type OptionNames } from "../ir/options.js";
 import { add, divide, multiply } from "../numpy/arithmetic.js";
 import { astype, sign, sqrt, square } from "../numpy/elementwise.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -43,8 +45,23 @@ export function scaleBySchedule(schedule: Schedule): GradientTransformation<Coun
 
 /** Multiplies by the negative learning rate, so that the updates point downhill. */
 export function scaleByLearningRate(rate: LearningRate): GradientTransformation<CountState | EmptyState> {
+  if (typeof rate !== "function" && !(typeof rate === "number" && Number.isFinite(rate))) {
+    throw new ValueError(
+      `[scaleByLearningRate] the learning rate must be a finite number or a schedule, got ${describe(rate)}`,
+    );
+  }
   return typeof rate === "number" ? scale(-rate) : scaleBySchedule((count) => rate(count).neg());
 }
+
+/** The names of {@link AdamOptions}. */
+export const adamNames: OptionNames<AdamOptions> = {
+  b1: true,
+  b2: true,
+  eps: true,
+  epsRoot: true,
+  muDtype: true,
+  nesterov: true,
+};
 
 /** Options of {@link trace}. */
 export interface TraceOptions {
@@ -131,6 +148,9 @@ export interface LionOptions {
   /** The type in which the momentum is kept; that of the parameters by default. */
   readonly muDtype?: DType;
 }
+
+/** The names of {@link LionOptions}. */
+export const lionNames: OptionNames<LionOptions> = { b1: true, b2: true, muDtype: true };
 
 /** Lion's momentum, a tree like the parameters. */
 export interface LionState {

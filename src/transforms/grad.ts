@@ -1,5 +1,6 @@
 import { isFloat } from "../ir/dtype.js";
 import { GradientError, TreeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType } from "../ir/shape.js";
 import { callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
@@ -81,9 +82,11 @@ export function valueAndGrad<A extends readonly unknown[], R, const N extends nu
 function differentiate<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   args: A,
-  { argnums = 0, hasAux = false, staticArgnums }: GradOptions,
+  options: GradOptions,
   caller: string,
 ): { value: unknown; grads: unknown } {
+  checkOptions<GradOptions>(options, { argnums: true, hasAux: true, staticArgnums: true }, caller);
+  const { argnums = 0, hasAux = false, staticArgnums } = options;
   const chosen = argumentPositions(argnums, args.length, caller, "argnums");
   const flat = flattenCall(args, staticArgnums, caller);
   const counts = flat.structure.children.map(tree.numLeaves);

@@ -1,4 +1,5 @@
 import type { RematPolicy } from "../ir/ops.js";
+import { checkOptions } from "../ir/options.js";
 import { bind } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -35,8 +36,10 @@ export interface RematOptions {
  */
 export function remat<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  { policy = checkpointPolicies.nothingSaveable, staticArgnums }: RematOptions = {},
+  options: RematOptions = {},
 ): (...args: A) => R {
+  checkOptions<RematOptions>(options, { policy: true, staticArgnums: true }, "remat");
+  const { policy = checkpointPolicies.nothingSaveable, staticArgnums } = options;
   return (...args) => {
     const { tensors, structure } = flattenCall(args, staticArgnums, "remat");
     const types = tensors.map(({ type }) => type);

@@ -1,6 +1,7 @@
 import { DimError, InternalError, ShapeError, TreeError, ValueError } from "../ir/errors.js";
 import type { DimAxes } from "../ir/mesh.js";
 import type { OpName, OpParams } from "../ir/ops.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import type { Atom, Program } from "../ir/program.js";
 import { at, formatType, type TensorType, withShape } from "../ir/shape.js";
 import { withAxes } from "../trace/axes.js";
@@ -42,6 +43,15 @@ export interface VmapOptions<A = unknown, R = unknown> {
   readonly staticArgnums?: Argnums;
 }
 
+const vmapNames: OptionNames<VmapOptions> = {
+  inAxes: true,
+  outAxes: true,
+  axisName: true,
+  axisSize: true,
+  spmdAxisName: true,
+  staticArgnums: true,
+};
+
 /** What {@link vmapProgram} needs to know of the batch. */
 export interface VmapProgramOptions {
   /** The number of elements of the batch. */
@@ -64,6 +74,7 @@ export function vmap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
   options: VmapOptions<A, R> = {},
 ): (...args: A) => R {
+  checkOptions<VmapOptions<A, R>>(options, vmapNames, "vmap");
   const { inAxes = 0, outAxes = 0, axisName, axisSize, spmdAxisName, staticArgnums } = options;
   return (...args) => {
     const flat = flattenCall(args, staticArgnums, "vmap");

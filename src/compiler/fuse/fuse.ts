@@ -44,6 +44,9 @@ const LARGE_OPERAND = 4096;
 /** Larger kernels run out of registers. */
 const MAX_SIBLINGS = 32;
 
+/** Larger kernels take longer to write than a further one takes to run. */
+const MAX_MEMBERS = 512;
+
 /** So many operands fit comfortably into one kernel. */
 const MAX_READS = 24;
 
@@ -212,6 +215,7 @@ class Fuser {
 
   /** Whether the equation can run in the group without waiting for something that waits for the group. */
   private mayJoin(unit: number, group: Group, eqn: Eqn): boolean {
+    if (group.members.length >= MAX_MEMBERS) return false;
     const outside = this.outsideOperands(group, eqn);
     if (new Set([...group.reads.keys(), ...outside.map((v) => v.id)]).size > MAX_READS) return false;
     return outside.every((atom) => {
@@ -369,6 +373,7 @@ class Fuser {
   }
 
   private tryMerge(group: Group, other: Group, pairs: ReadonlyMap<Dim, Dim>): boolean {
+    if (group.members.length + other.members.length > MAX_MEMBERS) return false;
     const [loops, own] = [other.loops(), group.loops()];
     const targets = loops.map((dim) => pairs.get(dim));
     if (targets.some((dim) => dim === undefined) || new Set(targets).size !== targets.length) return false;

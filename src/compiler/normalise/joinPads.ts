@@ -24,20 +24,24 @@ export function joinPads(program: Program): Program {
     eqn.ins.forEach(use);
   }
   program.outputs.forEach(use);
-  /** The summands of a value, looking through sums that nobody else reads. */
-  const summands = (atom: Atom, isRoot: boolean): Atom[] => {
-    const eqn = atom.kind === "var" ? definitions.get(atom.id) : undefined;
-    const isInner = atom.kind === "var" && uses.get(atom.id) === 1;
-    if (eqn?.op !== "add" || !(isRoot || isInner)) return [atom];
-    return eqn.ins.flatMap((operand) => summands(operand, false));
+  /** The summands of a sum, looking through sums that nobody else reads; none unless all of them are pads. */
+  const padsOf = (root: Eqn): Eqn<"pad">[] => {
+    const pads: Eqn<"pad">[] = [];
+    const sums = [root];
+    for (let sum = sums.pop(); sum !== undefined; sum = sums.pop()) {
+      for (const atom of sum.ins) {
+        const eqn = atom.kind === "var" ? definitions.get(atom.id) : undefined;
+        if (eqn?.op === "pad") pads.push(eqn);
+        else if (eqn?.op === "add" && atom.kind === "var" && uses.get(atom.id) === 1) sums.push(eqn);
+        else return [];
+      }
+    }
+    return pads;
   };
   const eqns = program.eqns.map((eqn): Eqn => {
     const out = at(eqn.outs, 0);
     if (eqn.op !== "add" || out.type.shape.length === 0) return eqn;
-    const blocks = tiles(
-      summands(out, true).map((atom) => (atom.kind === "var" ? definitions.get(atom.id) : undefined)),
-      out.type.shape,
-    );
+    const blocks = tiles(padsOf(eqn), out.type.shape);
     return blocks
       ? {
           op: "concatenate",
@@ -53,12 +57,11 @@ export function joinPads(program: Program): Program {
 
 /** The blocks of pads that together tile one dim of the shape, in order. */
 function tiles(
-  pads: readonly (Eqn | undefined)[],
+  pads: readonly Eqn<"pad">[],
   shape: readonly number[],
 ): { readonly ins: readonly Atom[]; readonly dim: number } | undefined {
   const blocks: { readonly x: Atom; readonly low: readonly number[] }[] = [];
   for (const pad of pads) {
-    if (pad?.op !== "pad") return undefined;
     const [x, padding] = [at(pad.ins, 0), at(pad.ins, 1)];
     const { low, high, interior } = pad.params;
     const isZero = padding.kind === "literal" && padding.value === 0;

@@ -12,7 +12,7 @@ import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
-import { checkHostData } from "../checks.js";
+import { checkHostData, checkSizes } from "../checks.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
 import { chooseCores, chooseThreads } from "./chooseThreads.js";
@@ -232,6 +232,7 @@ export class ThreadsEngine implements Engine {
   /** @internal Compiles a program whose devices may be in several processes. */
   compileAt(program: Program, options: CompileOptions, seats: Seats): Executable {
     verify(program, "partitioned");
+    checkSizes(program);
     const { features, threads, memory } = this;
     const compile = (addressType: AddressType) =>
       compileProgram(program, { ...options, features, threads, addressType });

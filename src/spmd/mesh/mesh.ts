@@ -1,6 +1,7 @@
 import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
+import { checkOptions } from "../../ir/options.js";
 import { at, range } from "../../ir/shape.js";
 import { addressablePositions, type Place } from "../../trace/place.js";
 
@@ -69,6 +70,7 @@ export class Mesh implements MeshShape {
 
   /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
   static create(sizes: Readonly<Record<string, number>>, options: MeshOptions = {}): Mesh {
+    checkOptions<MeshOptions>(options, { engine: true, devices: true }, "Mesh.create");
     const axes = Object.entries(sizes).map(([name, size]) => ({ name, size }));
     const wrong = axes.filter(({ size }) => !Number.isInteger(size) || size < 1);
     if (wrong.length > 0) {

@@ -1,4 +1,5 @@
 import { formatSpec, meshShape } from "../../ir/mesh.js";
+import { checkOptions, type OptionNames } from "../../ir/options.js";
 import { formatType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
@@ -23,6 +24,16 @@ import { type Compiled, checkInputs, compile, placeKey, run } from "./execute.js
 
 export type { JitOptions } from "./call.js";
 
+const jitNames: OptionNames<JitOptions> = {
+  staticArgnums: true,
+  donate: true,
+  mesh: true,
+  inShardings: true,
+  outShardings: true,
+  overlap: true,
+  name: true,
+};
+
 interface Entry extends TracedCall {
   readonly compiled: Map<string, Compiled>;
 }
@@ -40,6 +51,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
   fn: (...args: A) => R,
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => R {
+  checkOptions<JitOptions<A, R, S>>(options, jitNames, "jit");
   const name = nameOf(fn, options);
   const entries = new Map<string, Entry>();
 

@@ -1,5 +1,6 @@
 import { ShardingError } from "../../ir/errors.js";
 import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
+import { checkOptions, type OptionNames } from "../../ir/options.js";
 import { at, formatType, withShape } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { withAxes } from "../../trace/axes.js";
@@ -28,6 +29,15 @@ export interface ShardMapOptions<A = unknown, R = unknown> {
   readonly staticArgnums?: Argnums;
 }
 
+const shardMapNames: OptionNames<ShardMapOptions> = {
+  mesh: true,
+  inSpecs: true,
+  outSpecs: true,
+  checkReplication: true,
+  axisNames: true,
+  staticArgnums: true,
+};
+
 const isSpec = (node: unknown) => node instanceof PartitionSpec;
 
 /**
@@ -40,8 +50,10 @@ const isSpec = (node: unknown) => node instanceof PartitionSpec;
  */
 export function shardMap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums }: ShardMapOptions<A, R>,
+  options: ShardMapOptions<A, R>,
 ): (...args: A) => R {
+  checkOptions<ShardMapOptions>(options, shardMapNames, "shardMap");
+  const { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums } = options;
   const manual = axisNames ?? mesh.axisNames;
   for (const name of manual) {
     if (!mesh.axisNames.includes(name)) throw unknownAxis(mesh, name, "shardMap");
