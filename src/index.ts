@@ -1,15 +1,4 @@
-import { createCollector } from "./engines/collector.js";
-import { hostEngine, sharedEngine, sharedProcess } from "./engines/default.js";
-import { provideCollector } from "./ir/reclaim.js";
-import "./numpy/methods.js";
-import { createRuntime } from "./spmd/run/execute.js";
-import "./spmd/mesh/methods.js";
-import { provideDefaultEngine } from "./spmd/mesh/mesh.js";
-import { installRuntime } from "./trace/runtime.js";
-
-installRuntime(createRuntime(hostEngine));
-provideDefaultEngine(sharedEngine, sharedProcess);
-provideCollector(createCollector());
+import "./train/install.js";
 
 export { engineInfo } from "./engines/default.js";
 export type { DType } from "./ir/dtype.js";

@@ -1,4 +1,6 @@
 /** Training for real: data, tokenisers, checkpoints, and what tells how a run goes. */
+import "./install.js";
+
 export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
 export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
 export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { closeSync, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
+import { closeSync, constants, fstatSync, ftruncateSync, openSync, writeSync } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { FileError, systemCode } from "./fileError.js";
@@ -118,7 +118,9 @@ export interface RecordFile {
 
 /** Opens a file for records, each of which is written whole or not at all, unless the process is killed. */
 export function openRecordFile(path: string): RecordFile {
-  const file = openSync(path, "a");
+  // Links are not followed: what they lead to is none of the run's files.
+  const { O_APPEND, O_CREAT, O_WRONLY, O_NOFOLLOW = 0 } = constants;
+  const file = openSync(path, O_APPEND | O_CREAT | O_WRONLY | O_NOFOLLOW, 0o666);
   let waiting: readonly Uint8Array[] = [];
   const flush = () => {
     const start = fstatSync(file).size;

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { ValueError } from "../../ir/errors.js";
 import { openRecordFile } from "../files/files.js";
@@ -33,7 +33,8 @@ export function openMetricsFile(path: string, { resumeAt }: MetricsFileOptions =
     });
     const cleaned = kept.map((line) => `${line}\n`).join("");
     if (cleaned !== text) {
-      writeFileSync(`${path}.tmp`, cleaned);
+      rmSync(`${path}.tmp`, { force: true });
+      writeFileSync(`${path}.tmp`, cleaned, { flag: "wx" });
       renameSync(`${path}.tmp`, path);
     }
   }

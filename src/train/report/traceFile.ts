@@ -1,5 +1,5 @@
 /** Traces in the Chrome trace event format, which Perfetto and chrome://tracing open. */
-import { closeSync, openSync, writeSync } from "node:fs";
+import { closeSync, openSync, rmSync, writeSync } from "node:fs";
 import type { Json } from "../files/checkpointManifest.js";
 
 /** Where something happens: a device is a process of the trace, and has threads. */
@@ -49,7 +49,9 @@ const pieceLength = 2 ** 16;
 
 /** Opens a new trace file. @param metadata what is known about the run */
 export function openTraceFile(path: string, metadata: Readonly<Record<string, Json>> = {}): TraceFile {
-  const file = openSync(path, "w");
+  // A new file, so that nothing is written through a link that waits under this name.
+  rmSync(path, { force: true });
+  const file = openSync(path, "wx");
   let waiting = `{"displayTimeUnit":"ms","otherData":${JSON.stringify(metadata)},"traceEvents":[`;
   let first = true;
   const write = (entry: Readonly<Record<string, unknown>>) => {

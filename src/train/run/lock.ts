@@ -1,6 +1,15 @@
 /** Keeps two processes from training into the same folder. */
 import { randomUUID } from "node:crypto";
-import { linkSync, mkdirSync, readFileSync, renameSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import {
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
 import { ShardwiseError } from "../../ir/errors.js";
@@ -32,6 +41,7 @@ export function lockRun(folder: string): () => void {
     // A few others may be after the same folder, so taking over is tried again.
     for (let attempt = 0; attempt < 5; attempt++) {
       if (createWhole(path, JSON.stringify(own))) return releasing(folder, path, isNew);
+      requireFile(path);
       const holder = runHolder(folder);
       if (holder) throw inUse(folder, path, holder);
       removeStale(path);
@@ -42,6 +52,12 @@ export function lockRun(folder: string): () => void {
     const rule = `the run cannot be written here (${reasonOf(cause)}): choose another folder with --out`;
     throw new FileError("train", folder, 0, rule, { cause });
   }
+}
+
+/** Throws when something else than a file has the name of the lock, which reading could wait at for ever. */
+function requireFile(path: string): void {
+  if (lstatSync(path, { throwIfNoEntry: false })?.isFile() ?? true) return;
+  throw new FileError("train", path, 0, "it is no file: remove it, or choose another folder with --out");
 }
 
 /** Removes the file, and a folder that nothing was written to; also when the process ends before it is called. */
@@ -106,6 +122,7 @@ function removeStale(path: string): void {
 
 function readHolder(path: string): RunHolder | undefined {
   try {
+    if (!lstatSync(path).isFile()) return undefined;
     const value: unknown = JSON.parse(readFileSync(path, "utf8"));
     if (!isObject(value)) return undefined;
     const { pid, host, started } = value;

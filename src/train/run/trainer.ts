@@ -264,6 +264,12 @@ class Run {
     await this.saves.settled();
     if (this.saves.step !== step || !this.saves.folder) await this.saves.save(state, step, position, true);
     await this.checkpoints.finished();
+    return this.outcome(state, step);
+  }
+
+  /** Ends a run whose steps are done, and says how it ended; the state is used up. */
+  private async outcome(state: LanguageModelState, step: number): Promise<RunOutcome> {
+    const { config, from } = this;
     this.progress.finish();
     const isDone = step >= config.steps;
     const isClosing = isDone && this.options.finish !== false;
