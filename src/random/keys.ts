@@ -115,6 +115,11 @@ function asWord(value: Tensor, caller: string, what: string): Tensor {
 
 /** Checks that a tensor is one key. */
 export function checkKey(parent: Tensor, caller: string): void {
+  if (!(parent instanceof Tensor)) {
+    throw new ValueError(
+      `[${caller}] expects a key, got ${describe(parent)}: make a key with random.key(seed)`,
+    );
+  }
   const { dtype, shape } = parent.type;
   if (dtype === "uint32" && shape.length === 1 && shape[0] === 2) return;
   const several = dtype === "uint32" && shape.length > 1 && shape.at(-1) === 2;
