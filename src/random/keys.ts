@@ -1,4 +1,5 @@
 import { InternalError, ShapeError, ValueError } from "../ir/errors.js";
+import { describe } from "../ir/options.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf } from "../ir/shape.js";
 import { type ShapeLike, toShape } from "../numpy/operands.js";

@@ -150,15 +150,15 @@ export const runs: FaultArea = {
       act: async (context) => {
         const args = prepare(context);
         const whole = ended(
-          startShardwise(context.folder, ["train", "c.json", "--out", "whole", "--steps", "9"]),
+          startShardwise(context.folder, ["train", "c.json", "--out", "whole", "--steps", "60"]),
         );
-        const child = startShardwise(context.folder, [...args, "--steps", "9"]);
+        const child = startShardwise(context.folder, [...args, "--steps", "60"]);
         const end = ended(child);
-        await until(child, () => steps(context.folder) > 4);
+        await until(child, () => existsSync(join(context.folder, "run", "checkpoints", "step-00000003")));
         child.kill("SIGKILL");
         await end;
         await whole;
-        const resumed = await shardwise(context.folder, "train", "--resume", "--out", "run", "--steps", "9");
+        const resumed = await shardwise(context.folder, "train", "--resume", "--out", "run", "--steps", "60");
         const [a, b] = ["run", "whole"].map((name) => readFileSync(tensors(join(context.folder, name))));
         return a?.equals(b ?? Buffer.alloc(0)) ? "same bits as without the kill" : `other bits: ${resumed}`;
       },
