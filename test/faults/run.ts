@@ -1,9 +1,10 @@
 /**
  * `npm run faults`: every row of the table of faults, each area in a process of its own, and `docs/faults.md` from
- * what was seen. `SEED=7` takes other random places, `FAULT=SIGKILL` only rows whose fault says so.
+ * what was seen, once every row was seen as it should be. `SEED=7` takes other random places, `FAULT=SIGKILL` only rows whose fault says so.
  */
 import { spawn } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { areas } from "./areas.js";
 import type { FaultResult } from "./row.js";
@@ -72,15 +73,21 @@ function page(results: ReadonlyMap<string, readonly FaultResult[]>): string {
   ].join("\n\n")}\n`;
 }
 
+/** What became of rows before, so that a row can be done again alone. */
+const store = path("../../runs/faults.json");
+const known = new Map<string, FaultResult>(existsSync(store) ? JSON.parse(readFileSync(store, "utf8")) : []);
+const isRight = (result: FaultResult | undefined) => result !== undefined && result.problem === undefined;
+
 process.stdout.write(`seed ${seed} (SEED=${seed} npm run faults repeats it)\n`);
-const results = new Map<string, readonly FaultResult[]>();
-for (const { title } of areas) {
-  process.stdout.write(`${title}\n`);
-  results.set(title, await probe(title));
-}
-const all = [...results.values()].flat();
-const wrong = all.filter(({ problem }) => problem !== undefined);
-if (process.env.FAULT === undefined && wrong.length === 0)
-  writeFileSync(path("../../docs/faults.md"), page(results));
-process.stdout.write(`${all.length - wrong.length} passed, ${wrong.length} failed\n`);
+const done = await Promise.all(areas.map(({ title }) => probe(title)));
+for (const result of done.flat()) known.set(result.fault, result);
+mkdirSync(dirname(store), { recursive: true });
+writeFileSync(store, JSON.stringify([...known]));
+const rows = areas.map(
+  ({ title, rows: list }) => [title, list.flatMap(({ fault }) => known.get(fault) ?? [])] as const,
+);
+const wrong = done.flat().filter(({ problem }) => problem !== undefined);
+const isWhole = areas.every(({ rows: list }) => list.every(({ fault }) => isRight(known.get(fault))));
+if (isWhole) writeFileSync(path("../../docs/faults.md"), page(new Map(rows)));
+process.stdout.write(`${done.flat().length - wrong.length} passed, ${wrong.length} failed\n`);
 process.exit(wrong.length === 0 ? 0 : 1);

@@ -3,6 +3,9 @@ import { at } from "../../ir/shape.js";
 import type { Json } from "../files/checkpointManifest.js";
 import type { TokenSource } from "./tokenShards.js";
 
+/** More tokens than this are in no memory. */
+const maxElements = 2 ** 31;
+
 /** Options of {@link openBatches}. */
 export interface BatchesOptions {
   /** The number of tokens that a row is trained on. */
@@ -58,6 +61,12 @@ export class Batches {
     if (sizes.batchSize % numRanks !== 0) {
       throw new ValueError(
         `[openBatches] a batch of ${sizes.batchSize} rows does not split over ${numRanks} ranks (${sizes.batchSize} / ${numRanks} = ${sizes.batchSize / numRanks}): use a multiple of ${numRanks}`,
+      );
+    }
+    const numElements = (sizes.batchSize / numRanks) * sizes.sequenceLength;
+    if (numElements > maxElements) {
+      throw new ValueError(
+        `[openBatches] a batch of ${sizes.batchSize} x ${sizes.sequenceLength} tokens over ${numRanks} ranks is ${numElements} on each, more than ${maxElements}: use smaller batches`,
       );
     }
     this.source = source;

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -41,10 +42,19 @@ export async function openRunData(
 ): Promise<RunData> {
   const { data } = config;
   const isTokens = data.source.endsWith(".tokens");
-  const documents = isTokens ? [] : await readDocuments(data.source);
+  // Bytes are bytes, whether or not they are text.
+  const isBytes = data.tokenizer === "bytes" && data.source !== "bundled";
+  const documents = isTokens || isBytes ? [] : await readDocuments(data.source);
   const tokenizer =
     "tokenizer" in how ? how.tokenizer : await openTokenizer(config, folder, how.begun, documents);
-  const all = isTokens ? await openTokenShards([data.source]) : encodeDocuments(documents, tokenizer);
+  const all = isTokens
+    ? await openTokenShards([data.source])
+    : isBytes
+      ? joinTokens([Int32Array.from(await readBytes(data.source))], tokenizer)
+      : joinTokens(
+          documents.map((text) => tokenizer.encode(text)),
+          tokenizer,
+        );
   if (all.vocabSize > tokenizer.vocabSize) {
     throw new ShardwiseError(
       "config",
@@ -70,12 +80,29 @@ export async function openRunData(
 }
 
 async function readDocuments(source: string): Promise<string[]> {
-  if (source === "bundled") return bundledText();
+  return source === "bundled" ? bundledText() : [decodeText(await readBytes(source), source)];
+}
+
+async function readBytes(source: string): Promise<Uint8Array> {
   try {
-    return [await readFile(source, "utf8")];
+    return await readFile(source);
   } catch (cause) {
     throw new FileError("text", source, 0, `the text cannot be read (${reasonOf(cause)})`, { cause });
   }
+}
+
+/** The text of bytes; throws where they are none instead of putting marks in their place. */
+function decodeText(bytes: Uint8Array, source: string): string {
+  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+  if (isUtf8(bytes)) return text;
+  for (let at = text.indexOf("\uFFFD"); at >= 0; at = text.indexOf("\uFFFD", at + 1)) {
+    const offset = Buffer.byteLength(text.slice(0, at));
+    const isMark = bytes[offset] === 0xef && bytes[offset + 1] === 0xbf && bytes[offset + 2] === 0xbd;
+    if (isMark) continue;
+    const rule = "the text is no UTF-8 here: convert it, or set data.tokenizer to bytes";
+    throw new FileError("text", source, offset, rule);
+  }
+  return text;
 }
 
 async function openTokenizer(
@@ -104,10 +131,8 @@ async function openTokenizer(
 }
 
 /** The tokens of all documents, one after the other, with the mark of the end of a text between them. */
-function encodeDocuments(documents: readonly string[], tokenizer: Tokenizer): TokenSource {
-  const { endOfText, vocabSize } = tokenizer;
+function joinTokens(parts: readonly Int32Array[], { endOfText, vocabSize }: Tokenizer): TokenSource {
   const between = endOfText === undefined ? [] : [endOfText];
-  const parts = documents.map((text) => tokenizer.encode(text));
   const tokens = new Int32Array(parts.reduce((n, part) => n + part.length + between.length, 0));
   let end = 0;
   for (const part of parts) {

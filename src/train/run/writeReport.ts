@@ -1,6 +1,6 @@
-import { writeFile } from "node:fs/promises";
 import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
+import { replaceFile } from "../files/files.js";
 import type { LayerLayout } from "../models/canonical.js";
 import { isInterleaved, scheduleFor } from "../models/scheduled.js";
 import { formatValue } from "../report/lossCurve.js";
@@ -79,7 +79,7 @@ export interface ReportInput {
 
 /** Writes the page about a run. */
 export async function writeRunReport(path: string, input: ReportInput): Promise<void> {
-  await writeFile(path, reportHtml(runReport(input)));
+  await replaceFile(path, reportHtml(runReport(input)));
 }
 
 function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput): RunReport {

@@ -5,6 +5,8 @@ import { np } from "../../../src/index.js";
 import { parseManifest } from "../../../src/train/files/checkpointManifest.js";
 import { FileError } from "../../../src/train/files/fileError.js";
 import { openCheckpoint, openCheckpoints, readSafetensors } from "../../../src/train/index.js";
+import { openRunData } from "../../../src/train/run/data.js";
+import { tinyConfig } from "../../support/runs.js";
 import type { FaultArea, FaultContext, FaultRow } from "../row.js";
 
 /** A checkpoint of a small state, in the folder of a row. */
@@ -185,11 +187,23 @@ const hostile = (fault: string, bytes: Buffer, sees = /byte \d+/): FaultRow => (
   },
 });
 
+/** The first tokens of a text that is no UTF-8. */
+async function openText(folder: string, tokenizer: string): Promise<string> {
+  const source = join(folder, "text.txt");
+  writeFileSync(
+    source,
+    Buffer.concat([Buffer.from("a b"), Buffer.from([0xff, 0xfe]), Buffer.alloc(100, 65)]),
+  );
+  const config = tinyConfig(folder, { "data.source": source, "data.tokenizer": tokenizer });
+  const { training } = await openRunData(config, folder, { begun: false });
+  return String(await training.read(0, 8));
+}
+
 /** Files of tensors that somebody else made. */
 export const safetensors: FaultArea = {
   title: "Hostile files of tensors",
   rows: [
-    hostile("an empty file", Buffer.alloc(0)),
+    hostile("a file of tensors without a byte", Buffer.alloc(0)),
     hostile("seven bytes", Buffer.alloc(7)),
     hostile("a header of 2^63 bytes", header({}, 0, 2n ** 63n)),
     hostile("a header longer than the file", header({}, 0, 1000n)),
@@ -197,8 +211,8 @@ export const safetensors: FaultArea = {
     hostile("a header that is a list", header([], 0)),
     hostile("a header of 100,000 levels", header("[".repeat(1e5), 0)),
     hostile("an unknown type", header({ x: { dtype: "F31", shape: [4], data_offsets: [0, 16] } })),
-    hostile("a negative size", header({ x: f32([-4], 0, 16) })),
-    hostile("half a size", header({ x: f32([1.5], 0, 6) })),
+    hostile("a negative size in a header", header({ x: f32([-4], 0, 16) })),
+    hostile("half a size in a header", header({ x: f32([1.5], 0, 6) })),
     hostile("a tensor of 5 GB in 16 bytes", header({ x: f32([1_250_000_000], 0, 16) })),
     hostile("a size beyond 2^53", header({ x: f32([2 ** 60, 2 ** 60], 0, 16) })),
     hostile("offsets beyond the file", header({ x: f32([4], 100, 116) })),
@@ -233,6 +247,16 @@ export const safetensors: FaultArea = {
       fault: "a folder without recordings",
       sees: /no file in it is a recording/,
       act: ({ folder }) => readRecordings(folder),
+    },
+    {
+      fault: "a text that is no UTF-8, for a tokeniser of words",
+      sees: /byte 3: the text is no UTF-8 here/,
+      act: ({ folder }) => openText(folder, "bpe"),
+    },
+    {
+      fault: "a text that is no UTF-8, as bytes",
+      sees: /^97,32,98,255,254,/,
+      act: ({ folder }) => openText(folder, "bytes"),
     },
   ],
 };
