@@ -626,7 +626,7 @@ describe("wrong numbers that were taken before", () => {
       () => np.sum(np.broadcastTo(1, [2 ** 35])),
       ShapeError,
       "shape",
-      /34359738368 elements, more than 2\^32/,
+      /34359738368 elements, more than 2\^34/,
     ],
     [
       "a negative norm to clip by",

@@ -3,8 +3,8 @@ import { ShapeError } from "../ir/errors.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 import { formatType, sizeOf, type TensorType } from "../ir/shape.js";
 
-/** No device has room for more, even of one byte each, and kernels count with 32 bits. */
-const maxElements = 2 ** 32;
+/** Beyond this, counts of kernels overflow. */
+const maxElements = 2 ** 34;
 
 /** Throws when a program computes something of more elements than kernels can count. */
 export function checkSizes(program: Program): void {
@@ -13,7 +13,7 @@ export function checkSizes(program: Program): void {
     if (large === undefined) return;
     const where = source ? ` at ${source.text}` : "";
     throw new ShapeError(
-      `[compile] ${op}${where} gives ${formatType(large.type)} of ${sizeOf(large.type.shape)} elements, more than 2^32: split it into parts`,
+      `[compile] ${op}${where} gives ${formatType(large.type)} of ${sizeOf(large.type.shape)} elements, more than 2^34: split it into parts`,
     );
   });
 }

@@ -44,7 +44,7 @@ function formatTime(ms: number): string {
 function cell(text: string): string {
   const line = text
     .replaceAll(/\/\S*shardwise-fault-[^/\s:,]+/g, "…")
-    .replaceAll(/\S*\/(test|src|docs)\/\S+/g, "…")
+    .replaceAll(/(?:file:\/\/)?\/(?:[\w.-]+\/)+[\w.-]+/g, "…")
     .replaceAll(/[\r\n]+/g, " ")
     .replaceAll(/\s{2,}/g, " ")
     .replaceAll("|", "\\|")

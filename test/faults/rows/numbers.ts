@@ -40,7 +40,7 @@ export const operands: FaultArea = {
     },
     {
       fault: "the sum of 2^35 broadcast elements",
-      sees: /more than 2\^32/,
+      sees: /more than 2\^34/,
       act: () => np.sum(np.broadcastTo(1, [2 ** 35])),
     },
     { fault: "floats as indices", sees: /cannot be indices/, act: () => np.take(x, np.array([0.5])) },

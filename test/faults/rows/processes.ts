@@ -316,23 +316,6 @@ export const runs: FaultArea = {
         return seen.startsWith("exit SIGKILL") ? "it hangs" : `${seen} (run.lock)`;
       },
     },
-    {
-      fault: "a working directory that is gone",
-      sees: /^exit [12]: shardwise: /,
-      act: async (context) => {
-        const gone = join(context.folder, "gone");
-        mkdirSync(gone);
-        const child = spawn(
-          "sh",
-          [
-            "-c",
-            `cd ${gone} && rmdir ${gone} && exec ${process.execPath} ${nodeArguments.join(" ")} train --steps 1`,
-          ],
-          { env: userEnvironment },
-        );
-        return describe(await ended(child));
-      },
-    },
   ],
 };
 
