@@ -28,6 +28,12 @@ export interface XlaEngineInfo extends EngineInfo {
 /** Buffers may take so much of a device, in bytes, before unreachable ones are looked for. */
 const EASY_BYTES = 1 << 30;
 
+/**
+ * So many runs are started on the main thread before it waits for none of them: a plug-in lets only some runs
+ * be under way, and a call that waits for one to end would keep the callback from running that says so.
+ */
+const MAX_RUNS = 8;
+
 /** So many compilations run at the same time: each holds a thread of the pool that everything shares. */
 const MAX_COMPILES = 2;
 
@@ -58,7 +64,7 @@ export class XlaEngine<A> implements Engine {
     this.numDevices = client.numDevices;
     this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
     this.taken = range(client.numDevices).map(() => 0);
-    const isIdle = () => this.numQueued === 0;
+    const isIdle = () => this.numQueued === 0 && this.runs.size < MAX_RUNS;
     this.host = {
       checkOpen: (caller) => this.checkOpen(caller),
       own: (buffer, caller) => this.own(buffer, caller),
