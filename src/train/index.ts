@@ -27,6 +27,7 @@ export {
   type PendingSave,
 } from "./files/checkpoint.js";
 export type { Json, Manifest, ManifestFile, ManifestLeaf, StoredTree } from "./files/checkpointManifest.js";
+export type { Company } from "./files/company.js";
 export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./files/exchange.js";
 export { FileError } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
@@ -79,4 +80,4 @@ export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";
 export type { TrainingOptions } from "./step/stepFunctions.js";
-export { createTraining, type Training } from "./step/training.js";
+export { createTraining, type StepMemory, type Training } from "./step/training.js";
