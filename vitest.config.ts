@@ -24,6 +24,23 @@ const closingLine: Reporter = {
   },
 };
 
+/**
+ * Tests that choose their engine themselves, or use none. `.ci/run` leaves them out when it runs the suite a second
+ * time, on another engine, where they would only repeat themselves.
+ */
+const choosing =
+  process.env.SHARDWISE_TESTS === "on-engine"
+    ? [
+        "src/cli/reliability.test.ts",
+        "src/compiler/**",
+        "src/engines/**",
+        "src/ir/**",
+        "test/{addAnOp,architecture,floors,goldensReference,goldensThreads,mpi,processes}.test.ts",
+        "test/{publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
+        "test/{compiler,conformance,docs,faults,mutants,native,xla}/**",
+      ]
+    : [];
+
 export default defineConfig({
   resolve: {
     alias: [
@@ -33,6 +50,7 @@ export default defineConfig({
   },
   test: {
     include: ["src/**/*.test.ts", "test/**/*.test.ts"],
+    exclude: choosing,
     // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
     pool: "forks",
     // Engines start workers of their own, so half the cores do, and two on a small machine.

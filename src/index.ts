@@ -71,6 +71,7 @@ export {
   valueAndGrad,
   vjp,
 } from "./transforms/grad.js";
+export { hessian, type JacobianOptions, jacfwd, jacrev, linearize } from "./transforms/jacobian.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";
 export { checkpointName, checkpointPolicies, type RematOptions, remat } from "./transforms/remat.js";
 export { simplify } from "./transforms/simplify.js";

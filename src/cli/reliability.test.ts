@@ -112,17 +112,20 @@ describe("a run that is killed", { timeout: 240_000 }, () => {
 });
 
 describe("a run that is interrupted", { timeout: 120_000 }, () => {
-  test("as it begins, by SIGTERM, saves where it is and ends with code 130", async () => {
+  test("as it begins, by SIGTERM, ends with nothing half-written and can be started again", async () => {
     const child = startShardwise(folder.path, train("early", "--steps", "1000000"));
     let sent = false;
-    const { code, err } = await ended(child, (so_far) => {
+    const { code, signal, err } = await ended(child, (so_far) => {
       if (sent || !so_far.includes("writing to")) return;
       sent = true;
       child.kill("SIGTERM");
     });
-    expect(code, err).toBe(130);
-    const [newest] = await openCheckpoints(checkpointFolder(join(folder.path, "early"))).list();
-    expect(newest).toMatchObject({ problem: undefined });
+    // Before the first step there is nothing to save, and the signal ends the process by itself.
+    expect(signal === "SIGTERM" || code === 130, err).toBe(true);
+    const saved = await openCheckpoints(checkpointFolder(join(folder.path, "early"))).list();
+    expect(saved.every(({ problem }) => problem === undefined)).toBe(true);
+    const again = await shardwise(...train("early", "--steps", String(2 + (saved[0]?.step ?? 0))));
+    expect(again.code, again.err).toBe(0);
   });
 
   test("while it samples at the end has its checkpoint, and makes the rest when it is taken up again", async () => {

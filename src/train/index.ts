@@ -75,7 +75,13 @@ export {
 export { type RunConfig, readRunConfig, runSchema } from "./run/config.js";
 export type { RunEnding } from "./run/ending.js";
 export type { Config, Field, ReadConfig, Schema, Setting } from "./run/schema.js";
-export { type RunOptions, type RunOutcome, trainRun } from "./run/trainer.js";
+export {
+  type RunControls,
+  type RunHost,
+  type RunOptions,
+  type RunOutcome,
+  trainRun,
+} from "./run/trainer.js";
 export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";

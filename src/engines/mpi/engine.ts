@@ -50,7 +50,11 @@ interface Greeting extends Site {
   readonly numLocalDevices: number;
 }
 
-const { version }: { readonly version: string } = createRequire(import.meta.url)("../../../package.json");
+/** The release of this package; only jobs of several processes ask, so that bundles need no file beside them. */
+function ownRelease(): string {
+  const { version }: { readonly version: string } = createRequire(import.meta.url)("../../../package.json");
+  return version;
+}
 
 /**
  * Opens the engine of a job that `mpirun` or `srun` started: every process runs the same script and holds some of
@@ -190,6 +194,7 @@ export class MpiEngine implements Engine {
   }
 
   private greet(): Greeting[] {
+    const version = ownRelease();
     const own: Greeting = { ...ownSite(), version, numLocalDevices: this.numLocal };
     const greetings = this.world
       .share(JSON.stringify(own), "open the engine")

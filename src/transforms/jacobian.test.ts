@@ -1,0 +1,59 @@
+import { grad, hessian, jacfwd, jacrev, jit, linearize, np, type Tensor } from "shardwise";
+import { describe, expect, test } from "vitest";
+
+const x = np.array([0.3, -1.2, 0.7]);
+const numbers = async (t: unknown) => [...(await (t as Tensor).data())].map(Number);
+const close = (got: readonly number[], want: readonly number[]) => {
+  expect(got).toHaveLength(want.length);
+  got.forEach((value, i) => {
+    expect(value).toBeCloseTo(want[i] ?? Number.NaN, 5);
+  });
+};
+
+/** sin(x_i) · x_j: derivatives cos(x_i) x_j [i = k] + sin(x_i) [j = k]. */
+const table = (v: Tensor) => np.outer(np.sin(v), v);
+const wanted = [0.3, -1.2, 0.7].flatMap((a, i, all) =>
+  all.flatMap((b, j) => all.map((_, k) => (i === k ? Math.cos(a) * b : 0) + (j === k ? Math.sin(a) : 0))),
+);
+
+describe.each([
+  ["jacrev", jacrev],
+  ["jacfwd", jacfwd],
+])("%s", (_, jacobian) => {
+  test("has the derivatives of every result by every element", async () => {
+    const result = jacobian(table)(x) as Tensor;
+    expect(result.shape).toEqual([3, 3, 3]);
+    close(await numbers(result), wanted);
+    close(await numbers(jit((v: Tensor) => jacobian(table)(v))(x)), wanted);
+  });
+
+  test("goes through trees and chooses its argument", async () => {
+    const fn = (scale: Tensor, p: { a: Tensor; b: Tensor }) => ({ y: p.a.mul(scale), z: np.sum(p.b) });
+    const result = jacobian(fn, { argnums: 1 })(np.array(2), { a: x, b: np.ones([2, 2]) }) as {
+      y: { a: Tensor; b: Tensor };
+      z: { a: Tensor; b: Tensor };
+    };
+    close(await numbers(result.y.a), [2, 0, 0, 0, 2, 0, 0, 0, 2]);
+    expect(result.y.b.shape).toEqual([3, 2, 2]);
+    close(await numbers(result.z.b), [1, 1, 1, 1]);
+    close(await numbers(result.z.a), [0, 0, 0]);
+  });
+});
+
+test("a hessian holds second derivatives", async () => {
+  const loss = (v: Tensor) => np.sum(v.mul(v).mul(v)).add(np.prod(v));
+  const [a, b, c] = [0.3, -1.2, 0.7];
+  close(await numbers(hessian(loss)(x)), [6 * a, c, b, c, 6 * b, a, b, a, 6 * c]);
+});
+
+test("a linearised function maps directions", async () => {
+  const loss = (v: Tensor) => np.sum(np.sin(v));
+  const [value, push] = linearize(loss, [x]);
+  const direction = np.array([1, 2, 3]);
+  close(await numbers(value), await numbers(loss(x)));
+  close(await numbers(push(direction)), await numbers(np.sum(grad(loss)(x).mul(direction))));
+});
+
+test("what is no tensor is refused", () => {
+  expect(() => jacrev((_: Tensor) => "text")(x)).toThrow(/differentiates trees of tensors/);
+});

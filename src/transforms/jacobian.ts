@@ -1,0 +1,125 @@
+/** Whole matrices of derivatives, and a function's derivative as a function. */
+import { TreeError } from "../ir/errors.js";
+import { range, type TensorType } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { argumentPositions } from "../trace/trace.js";
+import * as tree from "../trace/tree.js";
+import { jvp, vjp } from "./grad.js";
+import { vmap } from "./vmap.js";
+
+/** Options of {@link jacrev}, {@link jacfwd} and {@link hessian}. */
+export interface JacobianOptions {
+  /** The argument to differentiate by; the first by default. Negative numbers count from the end. */
+  readonly argnums?: number;
+}
+
+/** The tensors of a tree, which must hold nothing else. */
+function tensorsOf(values: unknown, caller: string): Tensor[] {
+  return tree.leaves(values).map((leaf) => {
+    if (leaf instanceof Tensor) return leaf;
+    throw new TreeError(`[${caller}] differentiates trees of tensors, got ${String(leaf)}`);
+  });
+}
+
+/** The unit vectors of a tensor's space, one after the other along a new first dim. */
+function unitVectors({ dtype, shape }: TensorType): Tensor {
+  const n = shape.reduce((a, b) => a * b, 1);
+  const same = ops.compare("eq", ops.iota("int32", [n, n], 0), ops.iota("int32", [n, n], 1));
+  return ops.reshape(ops.convert(same, dtype), [n, ...shape]);
+}
+
+/** A tree of zeros but for one leaf. */
+function onlyLeaf(values: unknown, tensors: readonly Tensor[], place: number, leaf: Tensor): unknown {
+  return tree.unflatten(
+    tree.structure(values),
+    tensors.map((x, i) => (i === place ? leaf : ops.zeros(x.type))),
+  );
+}
+
+/** The function of one argument alone, and that argument. */
+function alone<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  args: A,
+  { argnums = 0 }: JacobianOptions,
+  caller: string,
+): [fn: (x: unknown) => unknown, x: unknown] {
+  const [place = 0] = argumentPositions(argnums, args.length, caller, "argnums");
+  const without = (x: unknown) => fn(...(args.map((arg, i) => (i === place ? x : arg)) as unknown as A));
+  return [without, args[place]];
+}
+
+/**
+ * The derivatives of every result by every element of an argument, a row of them for each result: for functions
+ * with few results. In a tree of results every leaf is a tree like the argument, of shape `[...result, ...argument]`.
+ *
+ * ```ts
+ * const jacobian = jacrev((x: Tensor) => np.sin(x))(x); // a diagonal matrix
+ * ```
+ */
+export function jacrev<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  options: JacobianOptions = {},
+): (...args: A) => unknown {
+  return (...args) => {
+    const [f, x] = alone(fn, args, options, "jacrev");
+    const value = f(x);
+    const outs = tensorsOf(value, "jacrev");
+    const rows = outs.map((out, place) => {
+      const pull = (ct: Tensor) => vjp(f, [x])[1](onlyLeaf(value, outs, place, ct))[0];
+      const stacked: unknown = vmap(pull)(unitVectors(out.type));
+      return tree.map((leaf: Tensor) => ops.reshape(leaf, [...out.shape, ...leaf.shape.slice(1)]), stacked);
+    });
+    return tree.unflatten(tree.structure(value), rows);
+  };
+}
+
+/** Like {@link jacrev}, a column for each element of the argument: for functions of few elements. */
+export function jacfwd<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  options: JacobianOptions = {},
+): (...args: A) => unknown {
+  return (...args) => {
+    const [f, x] = alone(fn, args, options, "jacfwd");
+    const ins = tensorsOf(x, "jacfwd");
+    const columns = ins.map((input, place) => {
+      const push = (tangent: Tensor) => jvp(f, [x], [onlyLeaf(x, ins, place, tangent)])[1];
+      const stacked: unknown = vmap(push)(unitVectors(input.type));
+      return tensorsOf(stacked, "jacfwd").map((leaf) => {
+        const outer = range(leaf.ndim - 1).map((d) => d + 1);
+        return ops.reshape(ops.transpose(leaf, [...outer, 0]), [...leaf.shape.slice(1), ...input.shape]);
+      });
+    });
+    const value = f(x);
+    const rows = tensorsOf(value, "jacfwd").map((_, o) =>
+      tree.unflatten(
+        tree.structure(x),
+        columns.map((column) => column[o]),
+      ),
+    );
+    return tree.unflatten(tree.structure(value), rows);
+  };
+}
+
+/** The second derivatives of a function with a scalar result: {@link jacfwd} of {@link jacrev}. */
+export function hessian<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  options: JacobianOptions = {},
+): (...args: A) => unknown {
+  return jacfwd(jacrev(fn, options), options);
+}
+
+/**
+ * The value of a function and its derivative at that place as a linear function of directions.
+ *
+ * ```ts
+ * const [y, push] = linearize((x: Tensor) => np.sin(x), [x]);
+ * const [dy] = [push(direction)];
+ * ```
+ */
+export function linearize<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  primals: readonly [...A],
+): [value: R, push: (...tangents: A) => R] {
+  return [fn(...primals), (...tangents) => jvp(fn, primals, [...tangents])[1]];
+}
