@@ -289,13 +289,12 @@ export function unloadProgram(
   whenGone: () => void,
 ): void {
   const { devices } = loaded;
-  if (loaded.isShared) {
-    for (const device of devices) pool.tellHelpers(device, { kind: "forget", id: loaded.id });
-  }
   const sent = devices.map((device) => ({ device, command: pool.send(device, [COMMAND.unload, loaded.id]) }));
   // Peers may read a device's staging memory until they have finished too.
   pool.afterwards(sent, () => {
     devices.forEach((device, i) => {
+      // Runs that were asked for before may still be waiting for the device, and its helpers take part in them.
+      if (loaded.isShared) pool.tellHelpers(device, { kind: "forget", id: loaded.id });
       const memory = at(memories, device);
       memory.release(at(loaded.allocations, i));
       memory.releaseArena(loaded.compiled.arenaBytes);

@@ -1,4 +1,5 @@
-import { range, sizeOf } from "../../ir/shape.js";
+import { OutOfMemoryError } from "../../engines/errors.js";
+import { sizeOf } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
@@ -39,7 +40,17 @@ const [budget, minRounds, maxRounds] = [150, 5, 100];
  * it, because others that use the machine for a moment only ever make one slower. More devices than cores take
  * turns on the cores, so only as many of them take part as there are cores.
  */
-export async function measurePeak({ engine, deviceIds }: Mesh): Promise<number | undefined> {
+export async function measurePeak(mesh: Mesh): Promise<number | undefined> {
+  try {
+    return await measureProducts(mesh);
+  } catch (error) {
+    // Devices that are full with the run itself have no room for a measurement, which is no reason to end it.
+    if (error instanceof OutOfMemoryError) return undefined;
+    throw error;
+  }
+}
+
+async function measureProducts({ engine, deviceIds }: Mesh): Promise<number | undefined> {
   if (!engine.tracer) return undefined;
   const here = deviceIds.filter((device) => engine.isAddressable(device));
   const devices = here.slice(0, engine.info?.().numCores);
@@ -48,9 +59,13 @@ export async function measurePeak({ engine, deviceIds }: Mesh): Promise<number |
   const x = await devicePut(np.ones([devices.length, size, size]), split);
   const multiply = jit((a: Tensor) => np.matmul(a, a), { mesh, outShardings: split, name: "peak" });
   const run = async (count: number) => {
-    const results = range(count).map(() => multiply(x));
-    await results.at(-1)?.ready();
-    for (const result of results) result.dispose();
+    let last: Tensor | undefined;
+    for (let i = 0; i < count; i++) {
+      last?.dispose();
+      last = multiply(x);
+    }
+    await last?.ready();
+    last?.dispose();
   };
   // The first product compiles and loads; the second is the first at speed and tells how many there is time for.
   await run(1);
