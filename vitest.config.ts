@@ -35,7 +35,8 @@ const choosing =
         "src/compiler/**",
         "src/engines/**",
         "src/ir/**",
-        "test/{addAnOp,architecture,floors,goldensReference,goldensThreads,mpi,processes}.test.ts",
+        "src/train/{report/pipelineSchedule,run/memoryNeed,run/resume,step/health,step/meshCurves}.test.ts",
+        "test/{addAnOp,architecture,floors,goldensReference,goldensThreads,memory,mpi,processes}.test.ts",
         "test/{publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
         "test/{compiler,conformance,docs,faults,mutants,native,xla}/**",
       ]
