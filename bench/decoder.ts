@@ -37,10 +37,10 @@ export interface Decoder {
 }
 
 /** Parameters and AdamW's moments. */
-export interface TrainState {
-  readonly params: Decoder;
-  readonly mean: Decoder;
-  readonly square: Decoder;
+export interface TrainState<P = Decoder> {
+  readonly params: P;
+  readonly mean: P;
+  readonly square: P;
   readonly step: Tensor;
 }
 
@@ -114,7 +114,8 @@ export function loss(params: Decoder, tokens: Tensor, size: DecoderSize): Tensor
 
 const [beta1, beta2, epsilon, rate, decay] = [0.9, 0.95, 1e-8, 3e-4, 0.1];
 
-function adamw(state: TrainState, grads: Decoder): TrainState {
+/** A step of AdamW, as the decoders of all engines take it. */
+export function adamw<P>(state: TrainState<P>, grads: P): TrainState<P> {
   const step = state.step.add(1);
   const mean = tree.map((m: Tensor, g: Tensor) => m.mul(beta1).add(g.mul(1 - beta1)), state.mean, grads);
   const square = tree.map(

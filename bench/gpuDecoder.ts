@@ -1,6 +1,7 @@
 /** The decoder that GPUs train: Llama blocks in bfloat16 with float32 parameters, as `bench/jax/gpuDecoder.py` has it. */
 import { jit, lax, type Mesh, np, random, remat, type Tensor, tree, valueAndGrad } from "shardwise";
 import { dotProductAttention, silu } from "shardwise/nn";
+import { adamw, type TrainState } from "./decoder.js";
 
 /** The sizes and choices of a decoder. */
 export interface GpuDecoderSize {
@@ -61,12 +62,7 @@ export interface GpuDecoder {
 }
 
 /** Parameters and AdamW's moments. */
-export interface GpuState {
-  readonly params: GpuDecoder;
-  readonly mean: GpuDecoder;
-  readonly square: GpuDecoder;
-  readonly step: Tensor;
-}
+export type GpuState = TrainState<GpuDecoder>;
 
 function initParams({ width, layers, vocabulary, mlpWidth }: GpuDecoderSize): GpuDecoder {
   let next = 0;
@@ -159,30 +155,6 @@ function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize): Tensor 
   const [stream] = lax.scan(makeBlock(size), embedded, params.layers);
   const logits = np.matmul(rmsNorm(stream, params.norm), np.transpose(table));
   return entropy(logits, targets);
-}
-
-const [beta1, beta2, epsilon, rate, decay] = [0.9, 0.95, 1e-8, 3e-4, 0.1];
-
-function adamw(state: GpuState, grads: GpuDecoder): GpuState {
-  const step = state.step.add(1);
-  const mean = tree.map((m: Tensor, g: Tensor) => m.mul(beta1).add(g.mul(1 - beta1)), state.mean, grads);
-  const square = tree.map(
-    (v: Tensor, g: Tensor) => v.mul(beta2).add(g.mul(g).mul(1 - beta2)),
-    state.square,
-    grads,
-  );
-  const correct1 = np.subtract(1, np.power(beta1, step));
-  const correct2 = np.subtract(1, np.power(beta2, step));
-  const params = tree.map(
-    (p: Tensor, m: Tensor, v: Tensor) => {
-      const update = m.div(correct1).div(np.sqrt(v.div(correct2)).add(epsilon));
-      return p.sub(update.add(p.mul(decay)).mul(rate));
-    },
-    state.params,
-    mean,
-    square,
-  );
-  return { params, mean, square, step };
 }
 
 /** One training step, which gives its loss too; the state is overwritten. */

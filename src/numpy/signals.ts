@@ -57,8 +57,7 @@ function slide(signal: Tensor, filter: Tensor, mode: ConvolveMode, caller: strin
   const length = n + widths[0] + widths[1] - m + 1;
   const starts = ops.iota("int32", [length, m], 0);
   const windows = take(padded, ops.add(starts, ops.iota("int32", [length, m], 1)), 0, { mode: "clip" });
-  const [left, right] = [windows, filter];
-  return matmul(left, right);
+  return matmul(windows, filter);
 }
 
 /** Options of {@link interp}. */
@@ -196,7 +195,7 @@ export function histogram(
   const edges = histogramBinEdges(flat, { bins, range: bounds });
   const count = edges.size - 1;
   const place = searchsorted(edges, flat, { side: "right" }).sub(1);
-  const [, last] = [0, take(edges, ops.full([], count, "int32"), 0)];
+  const last = take(edges, ops.full([], count, "int32"), 0);
   const bin = where(equal(flat, last), count - 1, place);
   const inside = logicalAnd(greaterEqual(bin, 0), less(bin, count));
   const amounts = weights === undefined ? ops.full([x.size], 1, "float32") : asFloat(weights, "histogram");

@@ -89,6 +89,18 @@ export function average(
   return divide(sum(weighted, dim, { keepdims }), total);
 }
 
+/** The elements along some dims as one sorted dim at the end, and the shape of the other dims. */
+function sortedAlong(value: TensorLike, dim: Dims | undefined, caller: string) {
+  const x = asFloat(value, caller);
+  const dims = normalizeDims(dim, x.ndim, caller);
+  const kept = range(x.ndim).filter((d) => !dims.includes(d));
+  const shape = kept.map((d) => at(x.shape, d));
+  const n = sizeOf(dims.map((d) => at(x.shape, d)));
+  if (n === 0) throw new ShapeError(`[${caller}] ${formatType(x.type)} has no elements along dims [${dims}]`);
+  const flat = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, n]);
+  return { x, dims, shape, n, sorted: at(ops.sort([flat], shape.length), 0) };
+}
+
 /** The value below which the part `q` (0 … 1) of the elements lies, interpolated; NaN if there is a NaN. */
 export function quantile(
   value: TensorLike,
@@ -97,14 +109,7 @@ export function quantile(
   { keepdims }: KeepdimsOptions = {},
 ): Tensor {
   if (!(q >= 0 && q <= 1)) throw new ValueError(`[quantile] q = ${q} must lie between 0 and 1`);
-  const x = asFloat(value, "quantile");
-  const dims = normalizeDims(dim, x.ndim, "quantile");
-  const kept = range(x.ndim).filter((d) => !dims.includes(d));
-  const shape = kept.map((d) => at(x.shape, d));
-  const n = sizeOf(dims.map((d) => at(x.shape, d)));
-  if (n === 0) throw new ShapeError(`[quantile] ${formatType(x.type)} has no elements along dims [${dims}]`);
-  const flat = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, n]);
-  const sorted = at(ops.sort([flat], shape.length), 0);
+  const { x, dims, shape, n, sorted } = sortedAlong(value, dim, "quantile");
   const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
   const position = q * (n - 1);
   const low = Math.floor(position);
@@ -207,17 +212,9 @@ export function nanargmin(value: TensorLike, dim?: number | null, options: Keepd
 /** {@link quantile} of the elements that are not NaN. */
 export function nanquantile(value: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
   if (!(q >= 0 && q <= 1)) throw new ValueError(`[nanquantile] q = ${q} must lie between 0 and 1`);
-  const x = asFloat(value, "nanquantile");
-  const dims = normalizeDims(dim, x.ndim, "nanquantile");
-  const kept = range(x.ndim).filter((d) => !dims.includes(d));
-  const shape = kept.map((d) => at(x.shape, d));
-  const n = sizeOf(dims.map((d) => at(x.shape, d)));
-  if (n === 0)
-    throw new ShapeError(`[nanquantile] ${formatType(x.type)} has no elements along dims [${dims}]`);
-  const flat = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, n]);
   // NaN is sorted to the end, so that the first elements are those that count.
-  const sorted = at(ops.sort([flat], shape.length), 0);
-  const count = sum(cast(ops.not(isnan(flat)), x.dtype), -1, { keepdims: true });
+  const { x, dims, shape, sorted } = sortedAlong(value, dim, "nanquantile");
+  const count = sum(cast(ops.not(isnan(sorted)), x.dtype), -1, { keepdims: true });
   const position = multiply(maximum(subtract(count, 1), 0), q);
   const low = floor(position);
   const element = (place: Tensor) => takeAlongAxis(sorted, cast(place, "int32"), -1, { mode: "clip" });

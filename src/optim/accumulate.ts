@@ -14,7 +14,8 @@ import { scan } from "../transforms/scan.js";
 import { zeroCount } from "./moments.js";
 import { type GradientTransformation, mapTensors } from "./transformation.js";
 
-function checkCount(n: number, caller: string, what: string): void {
+/** Throws unless a number of calls or parts is whole and at least 1. */
+export function checkCount(n: number, caller: string, what: string): void {
   if (!(Number.isInteger(n) && n >= 1)) {
     throw new ValueError(`[${caller}] ${what} must be a whole number of at least 1, got ${n}`);
   }

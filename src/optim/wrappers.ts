@@ -6,7 +6,7 @@ import { astype } from "../numpy/elementwise.js";
 import { equal, notEqual, where } from "../numpy/logic.js";
 import { toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { select } from "./accumulate.js";
+import { checkCount, select } from "./accumulate.js";
 import { blend, keptIn, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import type { CountState } from "./scaling.js";
 import type { LearningRate, Schedule } from "./schedules.js";
@@ -74,7 +74,7 @@ export function lookahead<S>(
   inner: GradientTransformation<S>,
   { syncPeriod, slowStepSize, resetState = false }: LookaheadOptions,
 ): GradientTransformation<LookaheadState<S>> {
-  checkPeriod(syncPeriod, "lookahead", "syncPeriod");
+  checkCount(syncPeriod, "lookahead", "syncPeriod");
   return {
     init: (params) => ({
       fast: inner.init((params as LookaheadParams<unknown>).fast),
@@ -98,12 +98,6 @@ export function lookahead<S>(
 
 function isPair(value: unknown): value is LookaheadParams<unknown> {
   return typeof value === "object" && value !== null && "fast" in value && "slow" in value;
-}
-
-function checkPeriod(n: number, caller: string, what: string): void {
-  if (!(Number.isInteger(n) && n >= 1)) {
-    throw new ValueError(`[${caller}] ${what} must be a whole number of at least 1, got ${n}`);
-  }
 }
 
 /** The state of {@link injectHyperparams}: the numbers that the optimiser uses, to be read and changed. */
@@ -156,7 +150,7 @@ export interface ApplyEveryState extends CountState {
 
 /** Adds gradients up and lets their sum pass every `every`-th call; between, updates are zero. */
 export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
-  checkPeriod(every, "applyEvery", "every");
+  checkCount(every, "applyEvery", "every");
   return {
     init: (params) => ({ count: zeroCount(), sum: zerosOf(params) }),
     update: (grads, { count, sum }) => {
@@ -204,6 +198,6 @@ export function incrementalUpdate<T>(newTensors: T, oldTensors: T, stepSize: num
 
 /** The new tensors at every `period`-th step, the old ones between. */
 export function periodicUpdate<T>(newTensors: T, oldTensors: T, steps: Tensor, period: number): T {
-  checkPeriod(period, "periodicUpdate", "the period");
+  checkCount(period, "periodicUpdate", "the period");
   return select(equal(mod(steps, period), 0), newTensors, oldTensors);
 }

@@ -45,7 +45,8 @@ function alone<A extends readonly unknown[]>(
   caller: string,
 ): [fn: (x: unknown) => unknown, x: unknown] {
   const [place = 0] = argumentPositions(argnums, args.length, caller, "argnums");
-  const without = (x: unknown) => fn(...(args.map((arg, i) => (i === place ? x : arg)) as unknown as A));
+  const without = (x: unknown) =>
+    fn(...(args.map((arg, i) => (i === place ? x : arg)) as readonly unknown[] as A));
   return [without, args[place]];
 }
 
