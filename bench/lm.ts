@@ -109,7 +109,8 @@ async function measure(
   }
 }
 
-async function prepareData(size: DecoderSize, engine: ThreadsEngine): Promise<() => Promise<void>> {
+/** A data-parallel step on all devices of an engine. */
+export async function prepareData(size: DecoderSize, engine: ThreadsEngine): Promise<() => Promise<void>> {
   const mesh = Mesh.create({ data: engine.numDevices }, { engine });
   let state = await devicePut(initState(initDecoder(size)), new NamedSharding(mesh, P()));
   const tokens = await devicePut(makeTokens(size), new NamedSharding(mesh, P("data")));

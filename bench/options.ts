@@ -5,9 +5,9 @@ const words = process.argv.slice(2);
 /** The options that benchmarks know, with what they mean. */
 const known = {
   json: "a file that gets the tables as JSON",
-  devices: "how many devices, such as 1,2,8,16 (lm)",
+  devices: "how many devices, such as 1,2,8,16 (lm, profile)",
   engine: "what computes: threads, or xla for GPUs (lm)",
-  sizes: "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm)",
+  sizes: "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
   threads: "how many threads share the steps of a device, such as 1,16 (lm)",
 } as const;

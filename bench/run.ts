@@ -12,6 +12,7 @@ import { matmul } from "./matmul.js";
 import { publish, type Report } from "./measure.js";
 import { benchmarkNames, checkOptions } from "./options.js";
 import { pipeline } from "./pipeline.js";
+import { profile } from "./profile.js";
 
 const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   matmul,
@@ -21,6 +22,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   communication,
   pipeline,
   lm,
+  profile,
 };
 
 checkOptions();
