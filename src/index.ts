@@ -29,6 +29,7 @@ export type { Shape, TensorType } from "./ir/shape.js";
 export { type Stage, verify } from "./ir/verify.js";
 export * as lax from "./lax/index.js";
 export * as np from "./numpy/index.js";
+export { ravelPytree } from "./numpy/ravelPytree.js";
 export * as random from "./random/index.js";
 export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspect/cost.js";
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/inspect/explain.js";
@@ -49,6 +50,9 @@ export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
 export { type JitOptions, jit } from "./spmd/run/jit.js";
 export {
+  deviceCount,
+  devices,
+  localDeviceCount,
   localDevices,
   makeArrayFromProcessLocalData,
   processAllGather,
@@ -71,7 +75,14 @@ export {
   valueAndGrad,
   vjp,
 } from "./transforms/grad.js";
-export { hessian, type JacobianOptions, jacfwd, jacrev, linearize } from "./transforms/jacobian.js";
+export {
+  hessian,
+  type JacobianOptions,
+  jacfwd,
+  jacrev,
+  jacrev as jacobian,
+  linearize,
+} from "./transforms/jacobian.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";
 export { checkpointName, checkpointPolicies, type RematOptions, remat } from "./transforms/remat.js";
 export { simplify } from "./transforms/simplify.js";

@@ -1,5 +1,6 @@
 /** Ops on each element: shapes and types must agree, and numbers adapt to the tensor beside them. */
 import type { DType } from "../ir/dtype.js";
+import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -82,6 +83,22 @@ export function select(predicate: Tensor, onTrue: TensorLike, onFalse: TensorLik
   const [x, y] = operandsOf([onTrue, onFalse] as const, "select");
   const [p] = expandScalars([predicate], [x, y]);
   return ops.select(p ?? predicate, x, y);
+}
+
+/** Takes each element from the case that `which` says: two cases by a bool, or any number by an integer. */
+export function selectN(which: Tensor, ...cases: readonly TensorLike[]): Tensor {
+  const xs = operandsOf(cases, "selectN");
+  const [first, second] = xs;
+  if (first === undefined) throw new ValueError("[lax.selectN] needs at least one case");
+  if (which.dtype === "bool") {
+    if (second === undefined || xs.length > 2) {
+      throw new ValueError(
+        `[lax.selectN] a bool chooses between 2 cases, got ${xs.length}: use an int32 for more`,
+      );
+    }
+    return select(which, second, first);
+  }
+  return xs.slice(1).reduce((chosen, x, i) => select(ge(which, i + 1), x, chosen), first);
 }
 
 /** Limits each element to low … high, which may be scalars. */

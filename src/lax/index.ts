@@ -90,6 +90,7 @@ export {
   round,
   rsqrt,
   select,
+  selectN,
   shiftLeft,
   shiftRightArithmetic,
   shiftRightLogical,
@@ -126,8 +127,12 @@ export {
   iota,
   type PadConfig,
   pad,
+  split,
   squeeze,
+  stack,
   stopGradient,
+  tile,
+  unstack,
 } from "./shaping.js";
 export {
   dynamicIndexInDim,

@@ -1,7 +1,7 @@
 /** Making tensors and moving their elements. */
 import type { DType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
-import { formatType, normalizeDims, range, type Shape } from "../ir/shape.js";
+import { formatType, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -88,5 +88,54 @@ export function stopGradient<T>(values: T): T {
   return unflatten<T>(
     structure,
     leaves.map((leaf) => (leaf instanceof Tensor ? ops.stopGradient(leaf) : leaf)),
+  );
+}
+
+/** Takes apart along a dim into pieces of the given sizes, which add up to that of the dim. */
+export function split(x: Tensor, sizes: readonly number[], dim = 0): Tensor[] {
+  const d = normalizeDim(dim, x.ndim, "lax.split");
+  const total = sizes.reduce((n, m) => n + m, 0);
+  if (total !== x.shape[d] || sizes.some((n) => !Number.isInteger(n) || n < 0)) {
+    throw new ShapeError(
+      `[lax.split] sizes [${sizes}] add up to ${total}, but dim ${d} of ${formatType(x.type)} has ${x.shape[d]}: give whole sizes that add up to it`,
+    );
+  }
+  let start = 0;
+  return sizes.map((size) => {
+    const from = start;
+    start += size;
+    return ops.sliceDim(x, d, from, start);
+  });
+}
+
+/** Tensors of one shape and type along a new dim. */
+export function stack(xs: readonly Tensor[], dim = 0): Tensor {
+  return ops.concatenate(
+    xs.map((x) => expandDims(x, [dim])),
+    normalizeDim(dim, (xs[0]?.ndim ?? 0) + 1, "lax.stack"),
+  );
+}
+
+/** The slices along a dim, without it. */
+export function unstack(x: Tensor, dim = 0): Tensor[] {
+  const d = normalizeDim(dim, x.ndim, "lax.unstack");
+  return range(x.shape[d] ?? 0).map((i) => squeeze(ops.sliceDim(x, d, i, i + 1), [d]));
+}
+
+/** Repeats a tensor along its dims, a number for each. */
+export function tile(x: Tensor, repeats: readonly number[]): Tensor {
+  if (repeats.length !== x.ndim) {
+    throw new ShapeError(
+      `[lax.tile] repeats [${repeats}] need an entry for each of the ${x.ndim} dims of ${formatType(x.type)}`,
+    );
+  }
+  const spread = ops.broadcastInDim(
+    x,
+    x.shape.flatMap((n, d) => [repeats[d] ?? 1, n]),
+    range(x.ndim).map((d) => 2 * d + 1),
+  );
+  return ops.reshape(
+    spread,
+    x.shape.map((n, d) => n * (repeats[d] ?? 1)),
   );
 }

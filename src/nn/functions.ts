@@ -12,6 +12,11 @@ export { tanh } from "../numpy/elementwise.js";
 export { logsumexp } from "../numpy/reductions.js";
 export { type AttentionOptions, dotProductAttention } from "./attention.js";
 
+/** x itself. */
+export function identity(x: TensorLike): Tensor {
+  return np.positive(x);
+}
+
 /** x where it is positive, else 0; its gradient at 0 is 0. */
 export function relu(x: TensorLike): Tensor {
   const tensor = np.positive(x);

@@ -18,6 +18,7 @@ export {
   hardSilu,
   hardSwish,
   hardTanh,
+  identity,
   layerNorm,
   leakyRelu,
   logSigmoid,

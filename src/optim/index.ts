@@ -200,9 +200,11 @@ export {
   polynomial,
   type Schedule,
   sgdr,
+  type WarmupConstantOptions,
   type WarmupCosineOptions,
   type WarmupExponentialOptions,
   type WsdOptions,
+  warmupConstant,
   warmupCosine,
   warmupExponential,
   wsd,
@@ -229,6 +231,7 @@ export {
   type EmptyState,
   type GradientTransformation,
   identity,
+  stateless,
 } from "./transformation.js";
 export {
   type ApplyEveryState,

@@ -277,6 +277,19 @@ export function cosineOneCycle(options: OneCycleOptions): Schedule {
   });
 }
 
+/** A straight line from `from` to `peak` in the given steps, then `peak`. */
+export function warmupConstant({ from = 0, peak, warmupSteps }: WarmupConstantOptions): Schedule {
+  return linear({ from, to: peak, steps: warmupSteps });
+}
+
+/** Options of {@link warmupConstant}. */
+export interface WarmupConstantOptions {
+  /** The value of the first step; 0 by default. */
+  readonly from?: number;
+  readonly peak: number;
+  readonly warmupSteps: number;
+}
+
 /** Options of {@link warmupExponential}. */
 export interface WarmupExponentialOptions extends Omit<ExponentialOptions, "from"> {
   /** The value of the first step; 0 by default. */

@@ -315,6 +315,42 @@ function mapEntries<T, L, R>(
   return unflatten(own, results);
 }
 
+/** Whether all leaves are truthy; JavaScript values, not tensors, which have no values while they are traced. */
+export function all(tree: unknown): boolean {
+  return leaves(tree).every(Boolean);
+}
+
+/** Combines the leaves of a tree from left to right, starting from `initial`. */
+export function reduce<L, R>(fn: (total: R, leaf: L) => R, tree: unknown, initial: R): R {
+  return (leaves(tree) as L[]).reduce(fn, initial);
+}
+
+/**
+ * Turns a tree of trees inside out: a list of objects becomes an object of lists.
+ *
+ * @param outer the structure of the tree
+ * @param inner the structure of every tree in it
+ */
+export function transpose<T = unknown>(outer: Structure, inner: Structure, tree: unknown): T {
+  const width = numLeaves(inner);
+  const flat = flatten(tree);
+  checkSameStructure(nest(outer, inner), flat.structure, "tree.transpose", "outer and inner", "the tree");
+  const columns = Array.from({ length: width }, (_, i) =>
+    unflatten(
+      outer,
+      flat.leaves.filter((_, j) => j % width === i),
+    ),
+  );
+  return unflatten<T>(inner, columns);
+}
+
+/** The structure in which `inner` stands at every leaf of `outer`. */
+function nest(outer: Structure, inner: Structure): Structure {
+  if (outer.kind === "leaf") return inner;
+  if (outer.kind === "none" || outer.kind === "static") return outer;
+  return { ...outer, children: outer.children.map((child) => nest(child, inner)) };
+}
+
 /** The type of a tree after its leaves of type `L` became `R`. */
 export type MapTree<T, L, R> = [L, R] extends [R, L] ? T : MappedTree<T, L, R>;
 

@@ -22,10 +22,23 @@ export function processCount(): number {
 /** The devices of the shared engine that this process holds. */
 export function localDevices(): Device[] {
   const engine = defaultEngine(1);
-  const count = Number.isFinite(engine.numDevices) ? engine.numDevices : 1;
-  return range(count)
-    .filter((id) => engine.isAddressable(id))
-    .map((id) => ({ id, coordinates: {} }));
+  return devices().filter(({ id }) => engine.isAddressable(id));
+}
+
+/** All devices of the default engine, those of other processes among them. */
+export function devices(): Device[] {
+  return range(deviceCount()).map((id) => ({ id, coordinates: {} }));
+}
+
+/** How many devices the default engine has in all processes; 1 where as many as a mesh asks for are made. */
+export function deviceCount(): number {
+  const { numDevices } = defaultEngine(1);
+  return Number.isFinite(numDevices) ? numDevices : 1;
+}
+
+/** How many devices of the default engine belong to this process. */
+export function localDeviceCount(): number {
+  return localDevices().length;
 }
 
 /** Which blocks along one dim the devices of this process hold: how many there are, from which to which. */
