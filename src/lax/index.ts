@@ -50,6 +50,18 @@ export {
   reduceSum,
 } from "./contraction.js";
 export {
+  type ConvOptions,
+  type ConvTransposeOptions,
+  conv,
+  convGeneralDilated,
+  convGeneralDilatedLocal,
+  convGeneralDilatedPatches,
+  convTranspose,
+  convWithGeneralPadding,
+  type PatchOptions,
+} from "./convolution.js";
+export { type ConvDimensionNumbers, type ConvLayouts, convDimensionNumbers } from "./dimensionNumbers.js";
+export {
   abs,
   add,
   atan2,
@@ -117,6 +129,7 @@ export {
   square,
   tan,
 } from "./functions.js";
+export { type ReduceWindowOptions, reduceWindow } from "./reduceWindow.js";
 export {
   broadcast,
   broadcastedIota,
@@ -145,3 +158,4 @@ export {
   sliceInDim,
 } from "./slicing.js";
 export { cummax, cummin, cumprod, cumsum, sort, sortKeyVal, topK } from "./sorting.js";
+export { type PaddingRule, padtypeToPads, type WindowPadding } from "./windows.js";

@@ -1,8 +1,8 @@
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
+import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
-import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { defaultKernelInit, type LinearConfig } from "./linear.js";
 import { module } from "./module.js";
@@ -36,8 +36,7 @@ export interface ConvConfig extends LinearConfig {
 }
 
 /**
- * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features], as a sum
- * of one matrix product for every element of the window.
+ * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features].
  */
 export const Conv = module("Conv", (config: ConvConfig) => {
   const { features, useBias = true, dtype, paramDtype = "float32", featureGroupCount = 1 } = config;
@@ -74,7 +73,7 @@ export const Conv = module("Conv", (config: ConvConfig) => {
     const batch = x.shape.slice(0, numBatch);
     const flat = np.reshape(x, [sizeOf(batch), ...x.shape.slice(numBatch)]);
     const padded = padInput(flat, config.padding ?? "SAME", { size, strides, dilation });
-    const y = sumOfProducts(padded, w, { size, strides, dilation }, featureGroupCount);
+    const y = convolve(padded, w, { size, strides, dilation }, featureGroupCount);
     const whole = np.reshape(y, [...batch, ...y.shape.slice(1)]);
     return b ? np.add(whole, b) : whole;
   };
@@ -141,44 +140,25 @@ function padInput(x: Tensor, padding: Padding, { size, strides, dilation }: Wind
   }
 }
 
-/** For every element of the window: the inputs that it meets, times its matrix. */
-function sumOfProducts(x: Tensor, kernel: Tensor, window: Window, groups: number): Tensor {
+/** Convolves a padded input [batch, space…, features] with a kernel [space…, inputs, features]. */
+function convolve(x: Tensor, kernel: Tensor, window: Window, groups: number): Tensor {
   const { size, strides, dilation } = window;
-  const space = size.map((k, i) => {
-    const n = at(x.shape, i + 1);
-    const count = Math.floor((n - (k - 1) * at(dilation, i) - 1) / at(strides, i)) + 1;
-    if (count < 1) {
-      throw new ShapeError(
-        `[Conv] a window of ${(k - 1) * at(dilation, i) + 1} does not fit into ${n} elements of spatial dim ${i}: pad more, or use a smaller kernel`,
-      );
-    }
-    return count;
-  });
-  const products = positions(size).map((position) => {
-    const starts = position.map((p, i) => p * at(dilation, i));
-    const stops = starts.map((start, i) => start + (at(space, i) - 1) * at(strides, i) + 1);
-    const met = ops.slice(
-      x,
-      [0, ...starts, 0],
-      [at(x.shape, 0), ...stops, x.shape.at(-1) ?? 0],
-      [1, ...strides, 1],
+  size.forEach((k, i) => {
+    const [n, extent] = [at(x.shape, i + 1), (k - 1) * at(dilation, i) + 1];
+    if (extent <= n) return;
+    throw new ShapeError(
+      `[Conv] a window of ${extent} does not fit into ${n} elements of spatial dim ${i}: pad more, or use a smaller kernel`,
     );
-    const matrix = position.reduce((w, p) => np.squeeze(ops.sliceDim(w, 0, p, p + 1), 0), kernel);
-    return multiply(met, matrix, groups);
   });
-  return products.reduce((sum, product) => np.add(sum, product));
-}
-
-/** The indices of all elements of a window. */
-function positions(size: Shape): Shape[] {
-  return size.reduce<Shape[]>((list, n) => list.flatMap((head) => range(n).map((i) => [...head, i])), [[]]);
-}
-
-function multiply(x: Tensor, matrix: Tensor, groups: number): Tensor {
-  if (groups === 1) return ops.dotGeneral(x, matrix, { lhsContract: [x.ndim - 1], rhsContract: [0] });
-  const [numIn = 0, numOut = 0] = matrix.shape;
-  const split = np.reshape(x, [...x.shape.slice(0, -1), groups, numIn]);
-  const parts = np.reshape(matrix, [numIn, groups, numOut / groups]);
-  const y = np.einsum("...gi,igo->...go", split, parts);
-  return np.reshape(y, [...x.shape.slice(0, -1), numOut]);
+  const space = size.map((_, i) => i + 1);
+  const last = size.length + 1;
+  return lax.convGeneralDilated(x, kernel, strides, "VALID", {
+    rhsDilation: dilation,
+    featureGroupCount: groups,
+    dimensionNumbers: {
+      lhsSpec: [0, last, ...space],
+      rhsSpec: [last, last - 1, ...space.map((d) => d - 1)],
+      outSpec: [0, last, ...space],
+    },
+  });
 }

@@ -1,0 +1,311 @@
+/** Convolutions of every kind, said with matrix products of the operand's windows. */
+import type { DType } from "../ir/dtype.js";
+import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { type ConvDimensionNumbers, type ConvLayouts, convDimensionNumbers } from "./dimensionNumbers.js";
+import { convolve, patches } from "./windowProducts.js";
+import { dilated, type WindowPadding, windowOver } from "./windows.js";
+
+/** What a convolution is told besides its operands, strides and padding. */
+export interface ConvOptions {
+  /** The distance at which the operand's elements are laid out, with zeros between: a fractional stride. */
+  readonly lhsDilation?: Shape | undefined;
+  /** The distance between the elements of the window. */
+  readonly rhsDilation?: Shape | undefined;
+  /** The layouts; batch and features first unless it says otherwise. */
+  readonly dimensionNumbers?: ConvLayouts | undefined;
+  /** The number of groups of features that do not mix. */
+  readonly featureGroupCount?: number | undefined;
+  /** The number of groups of the batch, each of which makes a group of the output features. */
+  readonly batchGroupCount?: number | undefined;
+  /** The data type of the result; the operands' own unless it says otherwise. */
+  readonly preferredElementType?: DType | undefined;
+}
+
+/**
+ * The convolution of a tensor with a kernel over any number of spatial dims, without turning the kernel round:
+ * windows move by `windowStrides` over the padded operand.
+ *
+ * ```ts
+ * lax.convGeneralDilated(images, kernel, [1, 1], "SAME", { dimensionNumbers: ["NHWC", "HWIO", "NHWC"] })
+ * ```
+ */
+export function convGeneralDilated(
+  lhs: Tensor,
+  rhs: Tensor,
+  windowStrides: Shape,
+  padding: WindowPadding,
+  options: ConvOptions = {},
+): Tensor {
+  const caller = "lax.convGeneralDilated";
+  const { featureGroupCount = 1, batchGroupCount = 1, lhsDilation } = options;
+  const numbers = convDimensionNumbers(lhs.shape, rhs.shape, options.dimensionNumbers);
+  checkOperands(lhs, rhs, caller);
+  checkGroups(lhs, rhs, numbers, featureGroupCount, batchGroupCount);
+  const [x, kernel] = [channelsLast(lhs, numbers.lhsSpec), kernelLast(rhs, numbers.rhsSpec)];
+  const window = windowOver(
+    x.shape.slice(1, -1),
+    {
+      size: kernel.shape.slice(0, -2),
+      strides: windowStrides,
+      dilation: options.rhsDilation,
+      baseDilation: lhsDilation,
+      padding: withoutRule(padding, lhsDilation, caller),
+    },
+    caller,
+  );
+  const dtype = options.preferredElementType ?? lhs.dtype;
+  const groups = featureGroupCount * batchGroupCount;
+  const split = batchGroupCount > 1 ? groupBatch(x, batchGroupCount) : groupFeatures(x, featureGroupCount);
+  const y = convolve(split, kernel, window, groups, dtype, caller);
+  return channelsTo(y, numbers.outSpec);
+}
+
+/** {@link convGeneralDilated} with the default layouts and without dilation. */
+export function conv(
+  lhs: Tensor,
+  rhs: Tensor,
+  windowStrides: Shape,
+  padding: WindowPadding,
+  { preferredElementType }: Pick<ConvOptions, "preferredElementType"> = {},
+): Tensor {
+  return convGeneralDilated(lhs, rhs, windowStrides, padding, { preferredElementType });
+}
+
+/** {@link convGeneralDilated} with the default layouts and dilation of both operands. */
+export function convWithGeneralPadding(
+  lhs: Tensor,
+  rhs: Tensor,
+  windowStrides: Shape,
+  padding: WindowPadding,
+  lhsDilation?: Shape,
+  rhsDilation?: Shape,
+  { preferredElementType }: Pick<ConvOptions, "preferredElementType"> = {},
+): Tensor {
+  const options = { lhsDilation, rhsDilation, preferredElementType };
+  return convGeneralDilated(lhs, rhs, windowStrides, padding, options);
+}
+
+/** Options of {@link convTranspose}. */
+export interface ConvTransposeOptions {
+  readonly rhsDilation?: Shape | undefined;
+  /** The layouts; batch first and features last unless it says otherwise. */
+  readonly dimensionNumbers?: ConvLayouts | undefined;
+  /** Whether the kernel is that of the convolution of which this is the gradient. */
+  readonly transposeKernel?: boolean | undefined;
+  readonly preferredElementType?: DType | undefined;
+  /** Whether pairs of numbers, too, are the padding of the convolution of which this is the gradient. */
+  readonly useConsistentPadding?: boolean | undefined;
+}
+
+const transposeLayouts: Readonly<Record<number, readonly [string, string, string]>> = {
+  2: ["NC", "IO", "NC"],
+  3: ["NHC", "HIO", "NHC"],
+  4: ["NHWC", "HWIO", "NHWC"],
+  5: ["NHWDC", "HWDIO", "NHWDC"],
+};
+
+/**
+ * The convolution that undoes the strides of another: it makes spatial dims larger by `strides`. `"SAME"` and
+ * `"VALID"` are the padding of that other convolution.
+ */
+export function convTranspose(
+  lhs: Tensor,
+  rhs: Tensor,
+  strides: Shape,
+  padding: WindowPadding,
+  options: ConvTransposeOptions = {},
+): Tensor {
+  const caller = "lax.convTranspose";
+  const { rhsDilation, transposeKernel, preferredElementType, useConsistentPadding } = options;
+  const layouts = options.dimensionNumbers ?? transposeLayouts[lhs.ndim];
+  if (!layouts) {
+    throw new ValueError(`[${caller}] ${lhs.ndim} dims have no usual layout: pass { dimensionNumbers }`);
+  }
+  const numbers = convDimensionNumbers(lhs.shape, rhs.shape, layouts);
+  const [outputs = 0, inputs = 0, ...space] = numbers.rhsSpec;
+  const pads = space.map((dim, d): readonly [number, number] => {
+    const extent = dilated(at(rhs.shape, dim), rhsDilation?.[d] ?? 1);
+    if (typeof padding === "string") return transposedPadding(extent, at(strides, d), padding, caller);
+    const [low, high] = at(padding, d);
+    return useConsistentPadding ? [extent - 1 - low, extent - 1 - high] : [low, high];
+  });
+  const kernel = transposeKernel ? swapDims(ops.reverse(rhs, space), outputs, inputs) : rhs;
+  return convGeneralDilated(
+    lhs,
+    kernel,
+    strides.map(() => 1),
+    pads,
+    { lhsDilation: strides, rhsDilation, dimensionNumbers: numbers, preferredElementType },
+  );
+}
+
+function transposedPadding(extent: number, stride: number, rule: string, caller: string): [number, number] {
+  if (rule === "VALID") return [extent - 1, stride - 1 + Math.max(extent - stride, 0)];
+  if (rule !== "SAME") {
+    throw new ValueError(`[${caller}] padding "${rule}": use "SAME", "VALID" or pairs [low, high]`);
+  }
+  const total = extent + stride - 2;
+  const low = stride > extent - 1 ? extent - 1 : Math.ceil(total / 2);
+  return [low, total - low];
+}
+
+function swapDims(x: Tensor, a: number, b: number): Tensor {
+  return ops.transpose(
+    x,
+    range(x.ndim).map((d) => (d === a ? b : d === b ? a : d)),
+  );
+}
+
+/** What the windows of a convolution are told. */
+export type PatchOptions = Pick<
+  ConvOptions,
+  "lhsDilation" | "rhsDilation" | "dimensionNumbers" | "preferredElementType"
+>;
+
+/**
+ * What each window of a convolution sees, as its features: for each feature of the operand all elements of the
+ * window, in the order of the kernel's spatial dims.
+ */
+export function convGeneralDilatedPatches(
+  lhs: Tensor,
+  filterShape: Shape,
+  windowStrides: Shape,
+  padding: WindowPadding,
+  options: PatchOptions = {},
+): Tensor {
+  const caller = "lax.convGeneralDilatedPatches";
+  const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], options.dimensionNumbers);
+  const x = channelsLast(lhs, numbers.lhsSpec);
+  const window = windowOver(
+    x.shape.slice(1, -1),
+    {
+      size: filterShape,
+      strides: windowStrides,
+      dilation: options.rhsDilation,
+      baseDilation: options.lhsDilation,
+      padding: withoutRule(padding, options.lhsDilation, caller),
+    },
+    caller,
+  );
+  const seen = patches(x, window, caller);
+  const byFeature = ops.moveDim(seen, seen.ndim - 1, seen.ndim - 2);
+  const size = sizeOf(byFeature.shape.slice(-2));
+  const flat = ops.reshape(byFeature, [...byFeature.shape.slice(0, -2), size]);
+  return channelsTo(ops.convert(flat, options.preferredElementType ?? lhs.dtype), numbers.outSpec);
+}
+
+/**
+ * A convolution whose kernel is another at every place: the spatial dims of `rhs` are those of the result, and its
+ * inputs are what {@link convGeneralDilatedPatches} makes of a window.
+ */
+export function convGeneralDilatedLocal(
+  lhs: Tensor,
+  rhs: Tensor,
+  windowStrides: Shape,
+  padding: WindowPadding,
+  filterShape: Shape,
+  options: PatchOptions = {},
+): Tensor {
+  const caller = "lax.convGeneralDilatedLocal";
+  checkOperands(lhs, rhs, caller);
+  const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], options.dimensionNumbers);
+  const seen = convGeneralDilatedPatches(lhs, filterShape, windowStrides, padding, options);
+  const x = channelsLast(seen, numbers.outSpec);
+  const kernel = kernelLast(rhs, numbers.rhsSpec);
+  const space = x.shape.slice(1, -1);
+  const rank = space.length;
+  if (space.some((n, d) => n !== kernel.shape[d]) || x.shape[rank + 1] !== kernel.shape[rank]) {
+    throw new ShapeError(
+      `[${caller}] the windows are [${x.shape.slice(1)}] in space and elements, but the kernel ${formatType(rhs.type)} has them as [${kernel.shape.slice(0, -1)}]`,
+    );
+  }
+  const y = ops.dotGeneral(
+    x,
+    kernel,
+    {
+      lhsBatch: range(rank).map((d) => d + 1),
+      rhsBatch: range(rank),
+      lhsContract: [rank + 1],
+      rhsContract: [rank],
+    },
+    options.preferredElementType ?? lhs.dtype,
+  );
+  return channelsTo(ops.moveDim(y, rank, 0), numbers.outSpec);
+}
+
+function checkOperands(lhs: Tensor, rhs: Tensor, caller: string): void {
+  for (const operand of [lhs, rhs]) {
+    if (!(operand instanceof Tensor)) throw new DTypeError(`[${caller}] operand and kernel must be tensors`);
+  }
+  if (lhs.dtype === rhs.dtype) return;
+  throw new DTypeError(
+    `[${caller}] operand and kernel need one data type, got ${formatType(lhs.type)} and ${formatType(rhs.type)}: convert one of them`,
+  );
+}
+
+function checkGroups(
+  lhs: Tensor,
+  rhs: Tensor,
+  { lhsSpec, rhsSpec }: ConvDimensionNumbers,
+  featureGroups: number,
+  batchGroups: number,
+): void {
+  const fail = (message: string) => new ShapeError(`[lax.convGeneralDilated] ${message}`);
+  const size = (x: Tensor, spec: readonly number[], i: number) => at(x.shape, at(spec, i));
+  if (featureGroups > 1 && batchGroups > 1) {
+    throw fail(`${featureGroups} groups of features and ${batchGroups} of the batch: use one of the two`);
+  }
+  const counts: readonly (readonly [string, number, number])[] = [
+    ["features", size(lhs, lhsSpec, 1), featureGroups],
+    ["output features", size(rhs, rhsSpec, 0), featureGroups * batchGroups],
+    ["batch", size(lhs, lhsSpec, 0), batchGroups],
+  ];
+  for (const [what, n, groups] of counts) {
+    if (!Number.isInteger(groups) || groups < 1 || n % groups !== 0) {
+      throw fail(`${n} ${what} do not split into ${groups} groups (${n} / ${groups} = ${n / groups})`);
+    }
+  }
+  const [inputs, features] = [size(rhs, rhsSpec, 1), size(lhs, lhsSpec, 1)];
+  if (inputs * featureGroups !== features) {
+    throw fail(
+      `the kernel ${formatType(rhs.type)} takes ${inputs} features in each of ${featureGroups} groups, but the operand ${formatType(lhs.type)} has ${features} (${features} / ${featureGroups} = ${features / featureGroups})`,
+    );
+  }
+}
+
+/** A rule would not say whether it counts the zeros between the operand's elements. */
+function withoutRule(padding: WindowPadding, dilation: Shape | undefined, caller: string): WindowPadding {
+  if (typeof padding !== "string" || padding === "VALID" || !dilation?.some((n) => n !== 1)) return padding;
+  throw new ValueError(
+    `[${caller}] padding "${padding}" is not defined for lhsDilation [${dilation}]: give pairs [low, high], or use convTranspose`,
+  );
+}
+
+/** [batch, space…, features] of an operand. */
+function channelsLast(x: Tensor, [batch = 0, features = 1, ...space]: readonly number[]): Tensor {
+  return ops.transpose(x, [batch, ...space, features]);
+}
+
+/** [space…, inputs, outputs] of a kernel. */
+function kernelLast(x: Tensor, [outputs = 0, inputs = 1, ...space]: readonly number[]): Tensor {
+  return ops.transpose(x, [...space, inputs, outputs]);
+}
+
+/** Undoes {@link channelsLast} for the layout of the result. */
+function channelsTo(y: Tensor, [batch = 0, features = 1, ...space]: readonly number[]): Tensor {
+  return ops.untranspose(y, [batch, ...space, features]);
+}
+
+/** [batch, space…, groups, features of a group]. */
+function groupFeatures(x: Tensor, groups: number): Tensor {
+  return ops.reshape(x, [...x.shape.slice(0, -1), groups, (x.shape.at(-1) ?? 0) / groups]);
+}
+
+/** [batch of a group, space…, groups, features]. */
+function groupBatch(x: Tensor, groups: number): Tensor {
+  const split = ops.reshape(x, [groups, at(x.shape, 0) / groups, ...x.shape.slice(1)]);
+  return ops.moveDim(split, 0, split.ndim - 2);
+}

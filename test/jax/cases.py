@@ -1,0 +1,45 @@
+"""Writes cases for TypeScript tests: arguments, results and gradients by JAX."""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def ramp(*shape, scale=1.0, step=0.7, start=0.0):
+    """Values without a pattern, the same on every machine."""
+    count = int(np.prod(shape))
+    return jnp.asarray(np.sin(np.arange(count) * step + start).reshape(shape) * scale, jnp.float32)
+
+
+def leaf(x):
+    data = np.ravel(np.asarray(x, np.float64))
+    text = lambda e: None if np.isnan(e) else ("inf" if e > 0 else "-inf") if np.isinf(e) else float(str(np.float32(e)))
+    return {"dtype": str(x.dtype), "shape": list(np.shape(x)), "data": [text(e) for e in data]}
+
+
+def is_float(x):
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
+def loss(fn, *args):
+    """A sum of all results, each element weighed differently."""
+    total = jnp.float32(0)
+    for x in jax.tree.leaves(fn(*args)):
+        if is_float(x):
+            total += jnp.sum(x.astype(jnp.float32) * jnp.cos(jnp.arange(x.size, dtype=jnp.float32)).reshape(x.shape))
+    return total
+
+
+def record(fn, args, differentiable=True):
+    floats = [i for i, a in enumerate(args) if is_float(a)]
+    results = jax.tree.leaves(fn(*args))
+    grads = jax.grad(lambda *a: loss(fn, *a), floats)(*args) if differentiable and floats else []
+    return {"args": [leaf(a) for a in args], "results": [leaf(r) for r in results], "gradients": [leaf(g) for g in grads]}
+
+
+def write(cases):
+    """cases: name -> (fn, args) or (fn, args, False) where there is no gradient."""
+    json.dump({name: record(*case) for name, case in cases.items()}, sys.stdout, separators=(",", ":"))

@@ -1,0 +1,160 @@
+/** Functions beside JAX's results and gradients for them, which the scripts in `test/jax` wrote. */
+import { readFileSync } from "node:fs";
+import { grad, jit, Mesh, NamedSharding, np, P, Tensor, tree, vmap } from "shardwise";
+import { describe, expect, test } from "vitest";
+import { isDType } from "../../src/ir/dtype.js";
+import { expectNear } from "./near.js";
+
+/** A function of tensors to a tree of them. */
+export type CaseFunction = (...args: Tensor[]) => unknown;
+
+/** How the cases of a file are compared. */
+export interface CaseOptions {
+  /** Relative to the larger of 1 and the wanted element. */
+  readonly tolerance: number;
+  /** Cases that lose more digits, with what they are allowed. */
+  readonly tolerances?: Readonly<Record<string, number>>;
+  /** Cases that cannot be mapped over a batch, with the reason. */
+  readonly unmapped?: Readonly<Record<string, string>>;
+}
+
+interface Leaf {
+  readonly dtype: string;
+  readonly shape: readonly number[];
+  readonly data: readonly (number | string | null)[];
+}
+
+interface Golden {
+  readonly args: readonly Leaf[];
+  readonly results: readonly Leaf[];
+  readonly gradients: readonly Leaf[];
+}
+
+const numbersOf = ({ data }: Leaf) =>
+  data.map((e) => {
+    if (typeof e === "number") return e;
+    if (e === null) return Number.NaN;
+    return e === "inf" ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+  });
+
+function tensorOf(leaf: Leaf): Tensor {
+  if (!isDType(leaf.dtype)) throw new Error(`no data type: ${leaf.dtype}`);
+  return np.array(numbersOf(leaf), leaf.dtype).reshape([...leaf.shape]);
+}
+
+const tensorsOf = (value: unknown) =>
+  tree.leaves(value).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
+
+const isFloat = ({ dtype }: Tensor) => dtype.includes("float");
+
+/** A sum of all results, each element weighed differently. */
+function weighed(value: unknown): Tensor {
+  const parts = tensorsOf(value)
+    .filter(isFloat)
+    .map((x) => np.sum(x.astype("float32").mul(np.cos(np.arange(x.size, "float32")).reshape([...x.shape]))));
+  return parts.reduce((sum, part) => sum.add(part), np.array(0));
+}
+
+function gradients(fn: CaseFunction, args: readonly Tensor[]): Tensor[] {
+  const floats = args.flatMap((x, i) => (isFloat(x) ? [i] : []));
+  const lossOf = (some: readonly Tensor[]) => {
+    const rest = some.values();
+    return weighed(fn(...args.map((x) => (isFloat(x) ? (rest.next().value ?? x) : x))));
+  };
+  return [...grad(lossOf)(floats.flatMap((i) => args[i] ?? []))];
+}
+
+/** Compares every case of a file op by op, and compiled with gradients over a batch and on a mesh. */
+export function describeJaxCases(
+  file: string,
+  cases: Readonly<Record<string, CaseFunction>>,
+  options: CaseOptions,
+): void {
+  const golden: Readonly<Record<string, Golden>> = JSON.parse(
+    readFileSync(new URL(`../jax/${file}`, import.meta.url), "utf8"),
+  );
+  const names = Object.keys(cases);
+  const goldenOf = (name: string) => golden[name] ?? { args: [], results: [], gradients: [] };
+  const inputs = names.map((name) => goldenOf(name).args.map(tensorOf));
+  const run = (args: readonly (readonly Tensor[])[], differentiate: boolean) =>
+    names.map((name, i) => {
+      const fn = cases[name] ?? (() => null);
+      const own = args[i] ?? [];
+      const wanted = differentiate && goldenOf(name).gradients.length > 0;
+      return { results: tensorsOf(fn(...own)), gradients: wanted ? gradients(fn, own) : [] };
+    });
+  const check = async (name: string, got: readonly Tensor[], want: readonly Leaf[], what: string) => {
+    expect(
+      got.map(({ shape }) => shape),
+      `shapes of the ${what} of ${name}`,
+    ).toEqual(want.map(({ shape }) => shape));
+    expect(
+      got.map(({ dtype }) => dtype),
+      `types of the ${what} of ${name}`,
+    ).toEqual(want.map(({ dtype }) => dtype));
+    const tolerance = options.tolerances?.[name] ?? options.tolerance;
+    for (const [i, tensor] of got.entries()) {
+      const values = [...(await tensor.data())].map(Number);
+      const wanted = want[i];
+      if (wanted) expectNear(values, numbersOf(wanted), tolerance, `${what} ${i} of ${name}`);
+    }
+  };
+  const checkAll = async (all: ReturnType<typeof run>) => {
+    for (const [i, name] of names.entries()) {
+      await check(name, all[i]?.results ?? [], goldenOf(name).results, "results");
+      await check(
+        name,
+        all[i]?.gradients ?? [],
+        all[i]?.gradients.length ? goldenOf(name).gradients : [],
+        "gradients",
+      );
+    }
+  };
+
+  describe(`agrees with JAX (${file})`, () => {
+    test("all cases are there", () => {
+      expect([...names].sort()).toEqual(Object.keys(golden).sort());
+    });
+
+    test("op by op", async () => {
+      await checkAll(run(inputs, false));
+    });
+
+    test("mapped over a batch, with gradients", async () => {
+      const mapped = names.map((name) => !Object.hasOwn(options.unmapped ?? {}, name));
+      const batch = inputs.map((args) => args.map((x) => np.stack([x.mul(0).add(x), x])));
+      const all = jit((args: readonly (readonly Tensor[])[]) =>
+        names.map((name, i) => {
+          const fn = cases[name] ?? (() => null);
+          const wanted = goldenOf(name).gradients.length > 0;
+          if (!mapped[i]) return { results: [], gradients: [] };
+          const both = (...own: Tensor[]) => ({
+            results: tensorsOf(fn(...own)),
+            gradients: wanted ? gradients(fn, own) : [],
+          });
+          return vmap(both)(...(args[i] ?? []));
+        }),
+      )(batch);
+      const second = (list: readonly Tensor[] | undefined) => (list ?? []).map((x) => x.get(1));
+      for (const [i, name] of names.entries()) {
+        if (!mapped[i]) continue;
+        await check(name, second(all[i]?.results), goldenOf(name).results, "mapped results");
+        const wanted = goldenOf(name).gradients;
+        await check(name, second(all[i]?.gradients), wanted, "mapped gradients");
+      }
+    });
+
+    test("split over two devices, with gradients", async () => {
+      const mesh = Mesh.create({ x: 2 });
+      const splitOf = ({ shape }: Leaf) => {
+        const dim = shape.findIndex((n) => n % 2 === 0 && n > 0);
+        return new NamedSharding(mesh, P(...shape.map((_, d) => (d === dim ? "x" : null))));
+      };
+      const shardings = names.map((name) => goldenOf(name).args.map(splitOf));
+      const split = jit((args: readonly (readonly Tensor[])[]) => run(args, true), {
+        inShardings: [shardings],
+      });
+      await checkAll(split(inputs));
+    });
+  });
+}
