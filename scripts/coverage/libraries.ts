@@ -1,0 +1,263 @@
+/** The names of JAX, Flax and optax that programs commonly call, and what they are called here. */
+
+/** The commonly used names of one module of another library. */
+export interface Library {
+  /** The module as its documentation calls it. */
+  readonly title: string;
+  /** What programs write before its names. */
+  readonly prefix: string;
+  /** Which entry point of the package has the names. */
+  readonly module: string;
+  /** What programs write here before the names; nothing for names of the entry point itself. */
+  readonly ours: string;
+  /** The names, separated by blanks. */
+  readonly names: string;
+  /** Names that are not those of the other library in camelCase: an export, or a member of one. */
+  readonly renamed: Readonly<Record<string, string>>;
+  /** Names that are left out, each with the reason. */
+  readonly leftOut: Readonly<Record<string, string>>;
+}
+
+/** All of them, in the order of the page. */
+export const libraries: readonly Library[] = [
+  {
+    title: "jax",
+    prefix: "jax",
+    module: "shardwise",
+    ours: "",
+    names: `
+      Array block_until_ready checkpoint custom_gradient custom_jvp custom_vjp debug.callback
+      debug.print default_device Device device_count device_get device_put devices disable_jit
+      eval_shape experimental.checkify.check experimental.checkify.checkify experimental.io_callback
+      flatten_util.ravel_pytree grad hessian jacfwd jacobian jacrev jit jvp linearize local_device_count
+      local_devices make_array_from_process_local_data make_jaxpr make_mesh named_scope NamedSharding P
+      process_count process_index pure_callback remat set_mesh ShapeDtypeStruct shard_map typeof
+      value_and_grad vjp vmap
+    `,
+    renamed: {
+      Array: "Tensor",
+      block_until_ready: "Tensor.ready",
+      checkpoint: "remat",
+      "flatten_util.ravel_pytree": "ravelPytree",
+      device_get: "Tensor.data",
+      make_jaxpr: "makeProgram",
+      make_mesh: "Mesh.create",
+      set_mesh: "withMesh",
+      typeof: "Tensor.type",
+    },
+    leftOut: {},
+  },
+  {
+    title: "jax.numpy",
+    prefix: "jnp",
+    module: "shardwise",
+    ours: "np",
+    names: `
+      abs absolute add all allclose amax amin angle any append apply_along_axis arange argmax argmin
+      argpartition argsort argwhere around array array_equal array_split asarray astype atleast_1d
+      atleast_2d atleast_3d average bfloat16 bincount bitwise_and bitwise_not bitwise_or bitwise_xor
+      blackman block bool broadcast_arrays broadcast_shapes broadcast_to cbrt ceil clip column_stack
+      complex64 concat concatenate conj conjugate convolve copy corrcoef correlate cos cosh
+      count_nonzero cov cross cumprod cumsum delete diag diag_indices diagflat diagonal diff digitize
+      divide dot dstack einsum empty empty_like equal exp exp2 expand_dims expm1 eye fabs fill_diagonal
+      finfo flatnonzero flip fliplr flipud float16 float32 float64 floor floor_divide fmax fmin fmod
+      fromfunction full full_like gcd gradient greater greater_equal hamming hanning histogram
+      histogram_bin_edges hsplit hstack hypot identity iinfo imag indices inner insert int16 int32 int64
+      int8 interp intersect1d invert isclose isfinite isin isinf isnan isneginf isposinf ix_ kron lcm
+      ldexp left_shift less less_equal lexsort linspace log log10 log1p log2 logaddexp logical_and
+      logical_not logical_or logical_xor logspace matmul matrix_transpose max maximum mean median
+      meshgrid min minimum mod modf moveaxis multiply nan_to_num nanargmax nanargmin nancumprod
+      nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
+      ndim negative nonzero not_equal ones ones_like outer pad partition percentile permute_dims
+      piecewise polyadd polyder polyfit polyint polymul polysub polyval positive pow power prod
+      promote_types ptp put_along_axis quantile ravel ravel_multi_index real reciprocal remainder repeat
+      reshape result_type right_shift rint roll rot90 round searchsorted select setdiff1d shape sign
+      signbit sin sinc sinh size sort split sqrt square squeeze stack std subtract sum swapaxes take
+      take_along_axis tan tanh tensordot tile trace transpose trapezoid tri tril tril_indices triu
+      triu_indices true_divide trunc uint16 uint32 uint64 uint8 union1d unique unravel_index unstack
+      unwrap vander var vdot vecdot vectorize vsplit vstack where zeros zeros_like
+    `,
+    renamed: {
+      shape: "Tensor.shape",
+      size: "Tensor.size",
+      ndim: "Tensor.ndim",
+      ix_: "np.ix",
+    },
+    leftOut: {},
+  },
+  {
+    title: "jax.numpy.linalg",
+    prefix: "jnp.linalg",
+    module: "shardwise",
+    ours: "np.linalg",
+    names: `
+      cholesky cross det diagonal eigh inv matmul matrix_norm matrix_power matrix_transpose norm outer
+      qr slogdet solve svd tensordot trace vecdot vector_norm
+    `,
+    renamed: {},
+    leftOut: {},
+  },
+  {
+    title: "jax.numpy.fft",
+    prefix: "jnp.fft",
+    module: "shardwise",
+    ours: "np.fft",
+    names: `
+      fft fft2 fftfreq fftn fftshift ifft ifft2 ifftn ifftshift irfft irfft2 irfftn rfft rfft2 rfftfreq
+      rfftn
+    `,
+    renamed: {},
+    leftOut: {},
+  },
+  {
+    title: "jax.lax",
+    prefix: "lax",
+    module: "shardwise",
+    ours: "lax",
+    names: `
+      abs acos acosh add all_gather all_to_all argmax argmin asin asinh associative_scan atan atan2
+      atanh axis_index axis_size batch_matmul bitcast_convert_type bitwise_and bitwise_not bitwise_or
+      bitwise_xor broadcast broadcast_in_dim broadcast_shapes broadcasted_iota cbrt ceil clamp collapse
+      concatenate cond conv conv_general_dilated conv_transpose convert_element_type cos cosh cummax
+      cummin cumprod cumsum digamma div dot dot_general dynamic_index_in_dim dynamic_slice
+      dynamic_slice_in_dim dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim
+      eq erf erf_inv erfc exp exp2 expand_dims expm1 floor fori_loop full full_like gather ge gt
+      index_in_dim integer_pow iota is_finite le lgamma log log1p logistic lt map max min mul ne neg
+      optimization_barrier pad pcast pmax pmean pmin pow ppermute psum psum_scatter ragged_dot
+      reciprocal reduce reduce_and reduce_max reduce_min reduce_or reduce_precision reduce_prod
+      reduce_sum reduce_window rem reshape rev round rsqrt scan scatter scatter_add scatter_max
+      scatter_min scatter_mul select select_n shift_left shift_right_arithmetic shift_right_logical sign
+      sin sinh slice slice_in_dim sort sort_key_val split sqrt square squeeze stack stop_gradient sub
+      switch tan tanh tile top_k transpose unstack while_loop with_sharding_constraint
+    `,
+    renamed: {
+      broadcast_shapes: "np.broadcastShapes",
+      with_sharding_constraint: "withShardingConstraint",
+    },
+    leftOut: {},
+  },
+  {
+    title: "jax.random",
+    prefix: "jax.random",
+    module: "shardwise",
+    ours: "random",
+    names: `
+      ball bernoulli beta binomial bits categorical cauchy chisquare choice dirichlet exponential
+      fold_in gamma geometric gumbel key laplace loggamma logistic lognormal multinomial
+      multivariate_normal normal orthogonal permutation poisson PRNGKey rademacher randint split t
+      truncated_normal uniform
+    `,
+    renamed: {
+      PRNGKey: "random.key",
+    },
+    leftOut: {},
+  },
+  {
+    title: "jax.tree",
+    prefix: "jax.tree",
+    module: "shardwise",
+    ours: "tree",
+    names: `
+      all flatten flatten_with_path leaves leaves_with_path map map_with_path reduce structure transpose
+      unflatten
+    `,
+    renamed: { leaves_with_path: "tree.flattenWithPath" },
+    leftOut: {},
+  },
+  {
+    title: "jax.nn",
+    prefix: "jax.nn",
+    module: "shardwise/nn",
+    ours: "nn",
+    names: `
+      celu dot_product_attention elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity
+      leaky_relu log_sigmoid log_softmax logsumexp mish one_hot relu relu6 selu sigmoid silu soft_sign
+      softmax softplus squareplus standardize swish tanh
+    `,
+    renamed: {},
+    leftOut: {},
+  },
+  {
+    title: "jax.nn.initializers",
+    prefix: "initializers",
+    module: "shardwise/nn",
+    ours: "nn.initializers",
+    names: `
+      constant delta_orthogonal glorot_normal glorot_uniform he_normal he_uniform kaiming_normal
+      kaiming_uniform lecun_normal lecun_uniform normal ones orthogonal truncated_normal uniform
+      variance_scaling xavier_normal xavier_uniform zeros
+    `,
+    renamed: {},
+    leftOut: {},
+  },
+  {
+    title: "flax.linen",
+    prefix: "nn",
+    module: "shardwise/nn",
+    ours: "nn",
+    names: `
+      apply avg_pool BatchNorm Bidirectional celu combine_masks compact cond Conv
+      ConvLocal ConvLSTMCell ConvTranspose custom_vjp Dense DenseGeneral DenyList dot_product_attention
+      Dropout Einsum elu Embed gelu get_logical_axis_rules get_partition_spec get_sharding glu grad
+      GroupNorm GRUCell hard_sigmoid hard_silu hard_swish hard_tanh init InstanceNorm jit jvp LayerNorm
+      leaky_relu log_sigmoid log_softmax logical_axis_rules logical_to_mesh logical_to_mesh_axes
+      logical_to_mesh_sharding LogicallyPartitioned logsumexp LSTMCell make_attention_mask
+      make_causal_mask map_variables max_pool MGUCell Module MultiHeadAttention
+      MultiHeadDotProductAttention one_hot OptimizedLSTMCell Partitioned pool PReLU relu relu6 remat
+      RMSNorm RNN scan SelfAttention selu Sequential sigmoid silu SimpleCell soft_sign softmax softplus
+      SpectralNorm standardize swish switch tabulate tanh unbox value_and_grad Variable vjp vmap
+      WeightNorm while_loop with_logical_constraint with_logical_partitioning with_partitioning
+    `,
+    renamed: {
+      Module: "nn.module",
+      compact: "nn.module",
+      init: "nn.ModuleInstance",
+      apply: "nn.ModuleInstance",
+    },
+    leftOut: {},
+  },
+  {
+    title: "optax",
+    prefix: "optax",
+    module: "shardwise/optim",
+    ours: "optim",
+    names: `
+      adabelief adadelta adafactor adagrad adam adamax adamaxw adamw adan adaptive_grad_clip
+      add_decayed_weights add_noise amsgrad apply_every apply_if_finite apply_updates centralize chain
+      clip clip_by_block_rms clip_by_global_norm constant_schedule cosine_decay_schedule cosine_distance
+      cosine_onecycle_schedule cosine_similarity ctc_loss ema exponential_decay freeze fromage
+      generalized_kl_divergence global_norm hinge_loss huber_loss identity incremental_update
+      inject_hyperparams join_schedules keep_params_nonnegative kl_divergence l2_loss lamb lars lbfgs
+      linear_onecycle_schedule linear_schedule lion log_cosh lookahead masked microbatch multi_transform
+      nadam nadamw named_chain noisy_sgd novograd ntxent optimistic_adam_v2 optimistic_gradient_descent
+      partition periodic_update piecewise_constant_schedule piecewise_interpolate_schedule
+      polynomial_schedule radam rmsprop rprop safe_softmax_cross_entropy scale scale_by_adadelta
+      scale_by_adam scale_by_adamax scale_by_adan scale_by_amsgrad scale_by_belief scale_by_factored_rms
+      scale_by_lbfgs scale_by_learning_rate scale_by_lion scale_by_novograd scale_by_optimistic_gradient
+      scale_by_param_block_norm scale_by_param_block_rms scale_by_radam scale_by_rms scale_by_rprop
+      scale_by_rss scale_by_schedule scale_by_sign scale_by_stddev scale_by_trust_ratio scale_by_yogi
+      set_to_zero sgd sgdr_schedule sigmoid_binary_cross_entropy sigmoid_focal_loss sign_sgd signum
+      smooth_labels softmax_cross_entropy softmax_cross_entropy_with_integer_labels squared_error
+      stateless trace warmup_constant_schedule warmup_cosine_decay_schedule
+      warmup_exponential_decay_schedule yogi zero_nans
+    `,
+    renamed: {
+      constant_schedule: "optim.constant",
+      cosine_decay_schedule: "optim.cosine",
+      cosine_onecycle_schedule: "optim.cosineOneCycle",
+      exponential_decay: "optim.exponential",
+      join_schedules: "optim.join",
+      linear_onecycle_schedule: "optim.linearOneCycle",
+      linear_schedule: "optim.linear",
+      optimistic_adam_v2: "optim.optimisticAdam",
+      piecewise_constant_schedule: "optim.piecewiseConstant",
+      piecewise_interpolate_schedule: "optim.piecewiseInterpolate",
+      polynomial_schedule: "optim.polynomial",
+      sgdr_schedule: "optim.sgdr",
+      warmup_constant_schedule: "optim.warmupConstant",
+      warmup_cosine_decay_schedule: "optim.warmupCosine",
+      warmup_exponential_decay_schedule: "optim.warmupExponential",
+    },
+    leftOut: {},
+  },
+];
