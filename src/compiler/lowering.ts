@@ -78,6 +78,8 @@ export const lowerings = {
   cumsum: "step",
   sort: "step",
   dotGeneral: "step",
+  attention: "gone",
+  attentionBackward: "gone",
 
   scan: "control",
   while: "control",

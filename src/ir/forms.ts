@@ -35,6 +35,11 @@ export interface OpForm<K extends OpName> {
 
 const count: Form<number> = { print: String, parse: (scanner) => scanner.integer("a whole number") };
 
+const number: Form<number> = {
+  print: String,
+  parse: (scanner) => Number(scanner.number() ?? scanner.fail("a number")),
+};
+
 const flag: Form<boolean> = {
   print: String,
   parse: (scanner) =>
@@ -350,6 +355,8 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   cumsum: fields({ dim: count, reverse: flag }, {}),
   sort: fields({ dim: count, numKeys: count }, {}),
   dotGeneral,
+  attention: fields({ scale: number, causal: flag }, {}),
+  attentionBackward: fields({ scale: number, causal: flag }, {}),
   scan: fields({ length: count, reverse: flag, numConsts: count, numCarry: count }, { body: "one" }),
   while: fields({ numConditionConsts: count, numBodyConsts: count }, { condition: "one", body: "one" }),
   cond: fields({}, { branches: "list" }),

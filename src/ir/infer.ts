@@ -1,4 +1,4 @@
-import { byteSize, type DType, isFloat, isInteger } from "./dtype.js";
+import { byteSize, type DType, isFloat, isInteger, sumType } from "./dtype.js";
 import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
 import { inferControl } from "./inferControl.js";
 import { axesSize, type MeshAxis } from "./mesh.js";
@@ -10,6 +10,7 @@ import {
   range,
   type Shape,
   sameNumbers,
+  sameType,
   sizeOf,
   type TensorType,
   tensorType,
@@ -195,6 +196,27 @@ function gatherShape(
   if (x.shape[dim] === 0 && sizeOf(indices.shape) > 0) throw broken.shape(`dim ${dim} is empty`);
   const rest = indices.shape.slice(batchDims);
   return [...batch, ...x.shape.slice(batchDims, dim), ...rest, ...x.shape.slice(dim + 1)];
+}
+
+/** The types of attention's results: the query's, and the log-sums of its softmax. */
+function attentionTypes(ins: readonly Operand[]): TensorType[] {
+  const [query, key, value] = [typeOf(ins, 0), typeOf(ins, 1), typeOf(ins, 2)];
+  const dtype = commonDType(ins);
+  require(dtype, "float");
+  const [batch = 0, length = 0, heads = 0, headSize = 0] = query.shape;
+  const [keyBatch, keyLength = 0, keyHeads = 0, keySize] = key.shape;
+  if (ins.some(({ type }) => type.shape.length !== 4)) throw broken.dim("needs operands of 4 dims");
+  if (!sameNumbers(key.shape, value.shape)) throw broken.shape("key and value must have one shape");
+  if (keyBatch !== batch || keySize !== headSize) {
+    throw broken.shape("query and key must agree in the batch (dim 0) and the size of heads (dim 3)");
+  }
+  if (keyLength === 0 || keyHeads === 0) throw broken.shape("needs at least one key and one head");
+  if (heads % keyHeads !== 0) {
+    throw broken.shape(
+      `${heads} query heads cannot share ${keyHeads} key heads (${heads} / ${keyHeads} = ${heads / keyHeads})`,
+    );
+  }
+  return [tensorType(dtype, query.shape), tensorType(sumType(dtype), [batch, heads, length])];
 }
 
 const reduceAcross =
@@ -489,6 +511,23 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
         ...free(y, [...rhsBatch, ...rhsContract]),
       ]),
     ];
+  },
+
+  attention: (ins) => {
+    count(ins, 3);
+    return attentionTypes(ins);
+  },
+  attentionBackward: (ins) => {
+    count(ins, 6);
+    const [mixed, logSums] = attentionTypes(ins.slice(0, 3));
+    const [sums, ct, out] = [typeOf(ins, 3), typeOf(ins, 4), typeOf(ins, 5)];
+    if (!logSums || !sameType(sums, logSums)) {
+      throw broken.shape(`the log-sums must be ${logSums ? formatType(logSums) : "there"}`);
+    }
+    if (!mixed || !sameType(ct, mixed) || !sameType(out, mixed)) {
+      throw broken.shape("the result and its cotangent must have the type of the query");
+    }
+    return ins.slice(0, 3).map(({ type }) => tensorType(type.dtype, type.shape));
   },
 
   scan: (ins, params) => inferControl.scan(ins, params),

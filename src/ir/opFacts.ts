@@ -84,6 +84,13 @@ const perProduct = ({ ins, outs, params }: Eqn<"dotGeneral">) => {
   const { shape } = at(ins, 0).type;
   return 2 * perResult({ ins, outs }) * params.lhsContract.reduce((n, d) => n * at(shape, d), 1);
 };
+/** The products of attention: two on the way forward, five on the way back. */
+const perScore =
+  (products: number) =>
+  ({ ins }: Values) => {
+    const [keyLength = 0] = at(ins, 1).type.shape.slice(1);
+    return 2 * products * sizeOf(at(ins, 0).type.shape) * keyLength;
+  };
 const perUpdate = ({ ins, params }: Eqn<"scatter">) =>
   params.combine === "add" ? sizeOf(at(ins, 2).type.shape) : 0;
 
@@ -195,6 +202,8 @@ export const opFacts = {
   cumsum: along,
   sort: { ...along, flops: none },
   dotGeneral: { ...plain, family: "contraction", flops: perProduct },
+  attention: { ...plain, family: "contraction", flops: perScore(2) },
+  attentionBackward: { ...plain, family: "contraction", flops: perScore(5) },
 
   scan: control,
   while: control,

@@ -24,6 +24,12 @@ export interface Reduction {
   readonly dims: readonly number[];
 }
 
+/** How attention weighs keys. */
+export interface Attention {
+  readonly scale: number;
+  readonly causal: boolean;
+}
+
 /** A collective among the devices that differ only along `axes`. */
 export interface Collective {
   readonly axes: readonly MeshAxis[];
@@ -164,6 +170,15 @@ export interface OpParams {
     readonly rhsBatch: readonly number[];
     readonly dtype: DType;
   };
+  /**
+   * `(query, key, value) → (mixed, logSums)`: softmax(query · keyᵀ · scale) · value for every head, and the logarithms
+   * of the softmax's sums. query is `[batch, T, N, H]`, key and value `[batch, S, K, H]` where each of the K heads serves
+   * N / K of the query; logSums is `[batch, N, T]`. `causal` lets position t see positions up to t. The softmax is
+   * computed in float32 or wider, its weights are rounded to the type of the operands.
+   */
+  attention: Attention;
+  /** `(query, key, value, logSums, mixedCotangent, mixed)` → the cotangents of query, key and value. */
+  attentionBackward: Attention;
 
   // control flow
   /**

@@ -15,7 +15,7 @@ import { missingAxes, operandVarying, varyingAxes } from "./varying.js";
  *   calls, whose work is done with the last transform, stand as their bodies: no `shardMap`, `shardingConstraint`,
  *   `remat`, `customVjp`, `pvary`.
  * - `lowered`: the small language of the compiler's later passes. Besides, no identities (`name`, `stopGradient`,
- *   `optimizationBarrier`) and no `clamp`; 16-bit floats are summed and multiplied in a wider type, integers are
+ *   `optimizationBarrier`), no `clamp` and no `attention` in one piece; 16-bit floats are summed and multiplied in a wider type, integers are
  *   not multiplied as matrices, and `allToAll` works along dim 0.
  */
 export type Stage = "traced" | "partitioned" | "lowered";
@@ -33,6 +33,8 @@ const goneWhenLowered = [
   "stopGradient",
   "optimizationBarrier",
   "clamp",
+  "attention",
+  "attentionBackward",
 ] as const satisfies readonly OpName[];
 
 /** The ops that a program of each stage must not hold. */

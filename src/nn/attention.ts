@@ -43,11 +43,16 @@ export function dotProductAttention(
     return np.squeeze(dotProductAttention(at(batched, 0), at(batched, 1), at(batched, 2), options), 0);
   }
   const { B, T, S, N, K, H } = checkShapes(query, key, value);
+  const scale = options.scale ?? 1 / Math.sqrt(H);
+  if (isOneOp([query, key, value], options)) {
+    const causal = options.isCausal ?? false;
+    return at(ops.attention([query, key, value], { scale, causal }), 0);
+  }
   const G = N / K;
   const grouped = np.reshape(query, [B, T, K, G, H]);
   const logitsType = np.promoteTypes(query.dtype, "float32");
   const products = np.einsum("BTKGH,BSKH->BKGTS", grouped, key, { preferredElementType: logitsType });
-  let logits = np.multiply(products, options.scale ?? 1 / Math.sqrt(H));
+  let logits = np.multiply(products, scale);
   if (options.bias) {
     logits = np.astype(np.add(logits, perGroup(options.bias, { K, G }, "bias")), logitsType);
   }
@@ -69,6 +74,16 @@ export function dotProductAttention(
   const attended = np.reshape(np.einsum("BKGTS,BSKH->BTKGH", weights, value), [B, T, N, H]);
   const { querySeqLengths } = options;
   return querySeqLengths ? np.where(isReal(querySeqLengths, [1, T, 1, 1], 1), attended, 0) : attended;
+}
+
+/** 16-bit attention in which positions alone decide is one op, for which devices may have a kernel. */
+function isOneOp(operands: readonly Tensor[], options: AttentionOptions): boolean {
+  const { bias, mask, querySeqLengths, keyValueSeqLengths, localWindowSize } = options;
+  const [first] = operands;
+  const isNarrow = first?.dtype === "bfloat16" || first?.dtype === "float16";
+  const isSame = operands.every(({ dtype }) => dtype === first?.dtype);
+  const more = [bias, mask, querySeqLengths, keyValueSeqLengths, localWindowSize];
+  return isNarrow && isSame && operands.every(({ size }) => size > 0) && more.every((x) => x === undefined);
 }
 
 function softmaxLast(x: Tensor): Tensor {

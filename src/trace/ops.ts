@@ -243,6 +243,14 @@ export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype: DType = x
   return bind1("dotGeneral", [x, y], { lhsBatch: [], rhsBatch: [], ...dims, dtype });
 }
 
+/** softmax(query · keyᵀ · scale) · value for every head, and the logarithms of the softmax's sums. */
+export function attention(
+  [query, key, value]: readonly [query: Tensor, key: Tensor, value: Tensor],
+  params: OpParams["attention"],
+): Tensor[] {
+  return bind("attention", [query, key, value], params);
+}
+
 /** Marks a value for remat policies. */
 export function name(x: Tensor, label: string): Tensor {
   return bind1("name", [x], { name: label });

@@ -37,6 +37,8 @@ export interface PullContext<K extends OpName> {
   /** The cotangent of the first result. */
   readonly ct: Tensor;
   readonly cts: readonly Tensor[];
+  /** The cotangents as they came: `null` where a result has none. */
+  readonly given: readonly Cotangent[];
   readonly ins: readonly Tensor[];
   readonly outs: readonly Tensor[];
   readonly params: OpParams[K];
@@ -120,7 +122,7 @@ function linearizeEqn<K extends OpName>(
       if (rule.kind === "unsupported") throw new GradientError(`[grad] ${op}: ${rule.reason}`);
       if (rule.kind === "zero") return ins.map(() => null);
       const cts = cotangents.map((ct, i) => ct ?? ops.zeros(at(outs, i).type));
-      const pulls = rule.pull({ ct: at(cts, 0), cts, ins, outs, params });
+      const pulls = rule.pull({ ct: at(cts, 0), cts, given: cotangents, ins, outs, params });
       return ins.map((_, i) => (active[i] ? (pulls[i]?.() ?? null) : null));
     },
   };

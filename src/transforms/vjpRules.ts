@@ -1,8 +1,11 @@
+import { attentionBackwardProgram } from "../ir/attention.js";
 import { isFloat } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { OpName, OpParams } from "../ir/ops.js";
-import { at, inversePermutation, range } from "../ir/shape.js";
+import type { Program } from "../ir/program.js";
+import { at, inversePermutation, range, type TensorType } from "../ir/shape.js";
 import { missingAxes, varies } from "../ir/varying.js";
+import { bind, inline } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import type { Pull, PullContext, VjpRule } from "./linearize.js";
@@ -178,6 +181,33 @@ const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
       ),
   ];
 };
+
+/** One op gives the cotangents of all three operands; that of the log-sums, which hardly anybody uses, has a program. */
+const attentionPull: Pull<"attention"> = ({ cts, given, ins, outs, params }) => {
+  const operands = [...ins, at(outs, 1), at(cts, 0), at(outs, 0)];
+  let pulled: readonly Tensor[] | undefined;
+  const all = () => {
+    if (!given[1]) return bind("attentionBackward", operands, params);
+    const withLogSums = [...operands, at(cts, 1)];
+    const types = withLogSums.map(({ type }) => type);
+    return inline(attentionBackwardProgram(params, types), withLogSums);
+  };
+  return ins.map((_, i) => () => {
+    pulled ??= all();
+    return at(pulled, i);
+  });
+};
+
+/** An op that is differentiated as the program that says it with smaller ops. */
+const asProgram = <K extends OpName>(
+  programOf: (params: OpParams[K], types: readonly TensorType[]) => Program,
+): VjpRule<K> => ({
+  kind: "linearize",
+  linearize: (ins, params, active, { linearize }) => {
+    const types = ins.map(({ type }) => type);
+    return linearize(programOf(params, types), ins, active);
+  },
+});
 
 /** The operands of an elementwise op in the shape of its result; literals among them are scalars. */
 const spread = (x: Tensor, like: Tensor) =>
@@ -359,6 +389,8 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   cumsum: back((ct, { params: { dim, reverse } }) => ops.cumsum(ct, dim, !reverse)),
   sort: pull(sortPull),
   dotGeneral: pull(dotPull),
+  attention: pull(attentionPull),
+  attentionBackward: asProgram(attentionBackwardProgram),
 
   scan: { kind: "linearize", linearize: scanRule },
   while: unsupported(

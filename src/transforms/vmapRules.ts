@@ -77,6 +77,23 @@ function dotGeneral(ins: readonly Batched[], params: OpParams["dotGeneral"]): Ba
   return [batched(ops.moveDim(product, place, 0))];
 }
 
+/** The batch joins the one that attention has. */
+function attention(
+  ins: readonly Batched[],
+  params: OpParams["attention"],
+  context: BatchContext,
+  op: "attention" | "attentionBackward",
+): Batched[] {
+  const operands = ins.map((x) => {
+    const [size = 0, batch = 0, ...rest] = materialize(x, context).shape;
+    return ops.reshape(materialize(x, context), [size * batch, ...rest]);
+  });
+  return bind(op, operands, params).map((out) => {
+    const [all = 0, ...rest] = out.shape;
+    return batched(ops.reshape(out, [context.size, all / context.size, ...rest]));
+  });
+}
+
 /** How every op works on a batch. */
 export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
   neg: pointwise,
@@ -152,6 +169,8 @@ export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
   cumsum: shifted(({ dim, reverse }) => ({ dim: next(dim), reverse })),
   sort: shifted(({ dim, numKeys }) => ({ dim: next(dim), numKeys })),
   dotGeneral,
+  attention,
+  attentionBackward: attention,
 
   ...vmapControlRules,
   ...vmapCollectiveRules,

@@ -16,7 +16,7 @@ interface Waiting {
 
 /** A client of the XLA in jaxlib, on simulated devices of the CPU in a process of Python. Arrays are numbers. */
 export class JaxClient implements XlaClient<number> {
-  readonly platform: XlaPlatform = { name: "cpu", version: "jaxlib", deviceKind: "simulated" };
+  readonly platform: XlaPlatform = { name: "cpu", version: "jaxlib", deviceKind: "simulated", kernels: [] };
   private readonly server: ChildProcessByStdio<Writable, Readable, null>;
   private readonly waiting: Waiting[] = [];
   private readonly chunks: Buffer[] = [];

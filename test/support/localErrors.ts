@@ -114,6 +114,8 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   cumsum: sum,
   sort: exact,
   dotGeneral: sum,
+  attention: body,
+  attentionBackward: body,
   scan: body,
   while: body,
   cond: body,

@@ -77,6 +77,8 @@ const program = (types: readonly Operand[], fn: (...args: Tensor[]) => readonly 
 const scalar = f32([]);
 const vector = f32([3]);
 const along = { axes: [deviceAxis] };
+const heads = f32([2, 2, 4, 1]);
+const keys = f32([2, 3, 2, 1]);
 
 /** Newton's steps towards a square root, until the square is close enough: `(tolerance, target, count, guess)`. */
 const newton: OpParams["while"] = {
@@ -247,6 +249,16 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
     {
       ins: [f32([3]), f32([3])],
       params: { lhsContract: [0], rhsContract: [0], lhsBatch: [], rhsBatch: [], dtype: "float32" },
+    },
+  ],
+  attention: [
+    { ins: [heads, keys, keys], params: { scale: 0.7, causal: true } },
+    { ins: [f32([1, 2, 2, 2]), f32([1, 3, 2, 2]), f32([1, 3, 2, 2])], params: { scale: 0.5, causal: false } },
+  ],
+  attentionBackward: [
+    {
+      ins: [heads, keys, keys, f32([2, 4, 2], 1, 3), heads, heads],
+      params: { scale: 0.7, causal: true },
     },
   ],
 

@@ -1,6 +1,7 @@
 import { evaluate } from "../../src/engines/reference/interpret.js";
 import type { Context, Lanes } from "../../src/engines/reference/rule.js";
 import { encode, type HostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
+import { attentionBackwardProgram, attentionProgram } from "../../src/ir/attention.js";
 import { type DType, isFloat, roundTo } from "../../src/ir/dtype.js";
 import { axesSize, type MeshShape } from "../../src/ir/mesh.js";
 import type { Atom, Eqn, Program } from "../../src/ir/program.js";
@@ -88,6 +89,16 @@ class PerturbedRun {
     { place, isGiven }: { readonly place: number; readonly isGiven: boolean },
   ): Lanes[] {
     const types = outs.map(({ type }) => type);
+    if (op === "attention" || op === "attentionBackward") {
+      // Its smaller ops round to the types that the operands have here, not to those they are computed in.
+      const programOf = op === "attention" ? attentionProgram : attentionBackwardProgram;
+      const program = programOf(
+        params,
+        atoms.map(({ type }) => type),
+      );
+      const given = isGiven ? program.inputs.map(({ id }) => id) : [];
+      return this.program(program, ins, context, given);
+    }
     if (op === "bitcast") {
       const own = ins.map((lanes, i) => lanes.map((x) => narrowed(x, at(atoms, i).type.dtype)));
       return evaluate(op, own, params, types, context).map((lanes) => lanes.map(widened));

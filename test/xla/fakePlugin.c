@@ -1,7 +1,7 @@
 /*
  * A PJRT plug-in without devices, to test what calls plug-ins. Its programs give their arguments back in order.
- * Words in a module's name ask for faults: "bad" does not compile, "refused" cannot be started, "oom" ends without
- * memory. Everything that it hands out is counted until it comes back, and marked when it does.
+ * Words in a module's name ask for faults: "bad" does not compile, "unfused" only without cuDNN's kernels, "refused"
+ * cannot be started, "oom" ends without memory. Everything that it hands out is counted until it comes back, and marked when it does.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#ifndef CAPABILITY
+#define CAPABILITY "9.0"
+#endif
 
 typedef uint64_t word;
 enum { EVENT = 0xE1, BUFFER = 0xB1, PROGRAM = 0xA1, ERROR = 0xF1, DEAD = 0xDD };
@@ -158,6 +162,20 @@ static Error *description_kind(word *w) {
   w[4] = 4;
   return 0;
 }
+static Error *description_attributes(word *w) {
+  NEEDS(40);
+  static const char name[] = "compute_capability";
+  static word values[14];
+  values[4] = 1; /* a number, which nobody asked for */
+  values[7] = 56;
+  values[9] = (word)name;
+  values[10] = sizeof name - 1;
+  values[12] = (word)CAPABILITY;
+  values[13] = sizeof CAPABILITY - 1;
+  w[3] = 2;
+  w[4] = (word)values;
+  return 0;
+}
 static Error *memory_stats(word *w) {
   NEEDS(201);
   w[3] = taken[*(int *)w[2]];
@@ -189,6 +207,8 @@ static Error *compile(word *w) {
   memset(stack, 1, sizeof stack);
   const char *text = (const char *)program[2];
   if (memmem(text, program[3], "@bad", 4)) return fail(2, "-:3:10: error: use of value '%2' is wrong");
+  if (memmem(text, program[3], "@unfused", 8) && memmem(text, program[3], "__cudnn", 7))
+    return fail(12, "No registered implementation for custom call to __cudnn$fmhaSoftmax");
   if (w[5] == 0 || stack[17] != 1) return fail(3, "no options");
   w[6] = (word)new_program(text, program[3]);
   return 0;
@@ -313,7 +333,7 @@ const void *GetPjrtApi(void) {
       {5, error_destroy},     {6, error_message},      {7, error_code},      {8, initialize},
       {10, event_destroy},    {14, event_on_ready},    {15, client_create},  {17, platform_name},
       {19, platform_version}, {21, client_devices},    {25, compile},        {27, from_host},
-      {28, description_id},   {31, description_kind},  {34, device_description}, {39, memory_stats},
+      {28, description_id},   {30, description_attributes}, {31, description_kind},  {34, device_description}, {39, memory_stats},
       {45, executable_destroy}, {49, num_outputs},     {54, serialize},      {55, loaded_destroy},
       {56, get_executable},   {60, execute},           {61, deserialize},    {63, buffer_destroy},
       {74, copy_to_device},   {75, to_host},

@@ -10,6 +10,7 @@ import { opCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
 import { buildProgram } from "../support/interpreting.js";
 
+const attentionFile = fileURLToPath(new URL("../fixtures/fusedAttention.mlir", import.meta.url));
 const file = fileURLToPath(new URL("../fixtures/stablehlo.mlir", import.meta.url));
 
 /** The texts of the first and the last case of every op and of all programs; UPDATE=1 writes them anew. */
@@ -40,6 +41,37 @@ describe("programs as StableHLO", () => {
     const withCases = Object.entries(opCases).filter(([, cases]) => cases.length > 0);
     const expected = withCases.map(([op]) => op).filter((op) => !identities.includes(op));
     expect([...written].sort()).toEqual(expected.sort());
+  });
+
+  test("have attention in one piece for devices that can, in the words of XLA", () => {
+    const query = tensorType("bfloat16", [2, 128, 4, 64]);
+    const key = tensorType("bfloat16", [2, 128, 2, 64]);
+    const params = { scale: 0.125, causal: true };
+    const both = buildProgram([query, key, key], (emit, q, k, v) => {
+      const [mixed, sums] = emit("attention", [q, k, v], params);
+      if (!mixed || !sums) return [];
+      return [...emit("attentionBackward", [q, k, v, sums, mixed, mixed], params), mixed];
+    });
+    const { text } = lowerToStableHlo(both, { mesh: { axes: [] }, kernels: ["attention"] });
+    expect(text).toBe(readFileSync(attentionFile, "utf8"));
+    expect(lowerToStableHlo(both, { mesh: { axes: [] } }).text).not.toContain("custom_call");
+  });
+
+  test.each([
+    ["float32", tensorType("float32", [2, 16, 4, 8]), 16, true],
+    ["heads of 12", tensorType("bfloat16", [2, 16, 4, 12]), 16, true],
+    ["heads of 256", tensorType("bfloat16", [2, 16, 4, 256]), 16, true],
+    ["causal with other lengths", tensorType("bfloat16", [2, 16, 4, 8]), 24, true],
+    ["a single query", tensorType("float16", [2, 1, 4, 8]), 24, false],
+  ])("have attention as products for %s", (_, query, keyLength, causal) => {
+    const [batch = 0, , heads = 0, size = 0] = query.shape;
+    const key = tensorType(query.dtype, [batch, keyLength, heads, size]);
+    const program = buildProgram([query, key, key], (emit, q, k, v) =>
+      emit("attention", [q, k, v], { scale: 1, causal }),
+    );
+    const { text } = lowerToStableHlo(program, { mesh: { axes: [] }, kernels: ["attention"] });
+    expect(text).not.toContain("custom_call");
+    expect(text).toContain("dot_general");
   });
 
   test("lead from a line back to the equation", () => {

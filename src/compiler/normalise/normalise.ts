@@ -1,12 +1,13 @@
 /**
  * Afterwards the program speaks a smaller language: no `name`, `stopGradient`, `optimizationBarrier` or
- * `clamp`, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats, no
+ * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats, no
  * matrix product of integers, no `allToAll` but along dim 0, and nothing that neither an output nor another
  * device needs.
  *
  * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order.
  */
 
+import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isFloat } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { liveEqns } from "../../ir/liveness.js";
@@ -24,7 +25,7 @@ import {
   newVar,
   type Program,
 } from "../../ir/program.js";
-import { at, range, sameNumbers, sizeOf, tensorType } from "../../ir/shape.js";
+import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { reductionIdentity } from "../identities.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
@@ -35,7 +36,7 @@ import { Rewriter } from "./rewriter.js";
  *
  * * `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
  * * 16-bit floats are reduced, scanned and multiplied in float32;
- * * integer matrix products are products and sums;
+ * * integer matrix products are products and sums, attention is products and a softmax;
  * * sums of padded blocks that tile a tensor are concatenations;
  * * collectives move dense blocks, `allToAll` along dim 0;
  * * results without elements, or made of no elements, are constants;
@@ -85,6 +86,8 @@ const unlessSameShape: Rewrite<"reshape" | "broadcastInDim"> = (r, eqn) => {
   else r.keep(eqn);
 };
 
+const typesOf = ({ ins }: Eqn): TensorType[] => ins.map(({ type }) => type);
+
 /** The partitioner leaves none of these in the program of a device. */
 const unknown: Rewrite<OpName> = (_, { op }) => {
   throw new InternalError(`[compile] ${op} must be gone from a per-device program`);
@@ -131,6 +134,8 @@ const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K
   cumsum,
   sort: keep,
   dotGeneral: dot,
+  attention: (r, eqn) => r.inline(attentionProgram(eqn.params, typesOf(eqn)), eqn),
+  attentionBackward: (r, eqn) => r.inline(attentionBackwardProgram(eqn.params, typesOf(eqn)), eqn),
 
   scan: normaliseBodies,
   while: normaliseBodies,

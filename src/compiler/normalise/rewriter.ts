@@ -63,6 +63,17 @@ export class Rewriter {
     else this.values.set(out.id, by);
   }
 
+  /** Lets a program stand for an equation; its own equations are rewritten too. */
+  inline(program: Program, { ins, outs }: Eqn): void {
+    program.inputs.forEach((input, i) => {
+      this.replace(input, at(ins, i));
+    });
+    for (const eqn of program.eqns) this.eqn(eqn);
+    outs.forEach((out, i) => {
+      this.replace(out, this.atom(at(program.outputs, i)));
+    });
+  }
+
   /** Makes all elements of a result the same. */
   splat(literal: Literal, out: Var): void {
     this.emit("broadcastInDim", [literal], [out], { shape: out.type.shape, dims: [] });

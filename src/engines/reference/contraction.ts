@@ -1,5 +1,8 @@
+import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isInteger } from "../../ir/dtype.js";
-import type { OpParams } from "../../ir/ops.js";
+import type { OpsOf } from "../../ir/opFacts.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
+import type { Program } from "../../ir/program.js";
 import { at, range, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { convert } from "./elementwise.js";
 import { type EvalRule, onEveryLane } from "./rule.js";
@@ -94,7 +97,19 @@ function dotGeneral(
   return convert(exact, type);
 }
 
-/** The meaning of `dotGeneral`. */
-export const contractionRules: { readonly [K in "dotGeneral"]: EvalRule<K> } = {
+/** Evaluates an op by the program that says it with smaller ops. */
+const byProgram =
+  <K extends OpName>(
+    programOf: (params: OpParams[K], types: readonly TensorType[]) => Program,
+  ): EvalRule<K> =>
+  (ins, params, _types, context) => {
+    const types = ins.map((lanes) => at(lanes, 0).type);
+    return context.run(programOf(params, types), ins, context);
+  };
+
+/** The meaning of the ops that contract dims. */
+export const contractionRules: { readonly [K in OpsOf<"contraction">]: EvalRule<K> } = {
   dotGeneral: onEveryLane((ins, params, types) => [dotGeneral(at(ins, 0), at(ins, 1), params, at(types, 0))]),
+  attention: byProgram(attentionProgram),
+  attentionBackward: byProgram(attentionBackwardProgram),
 };

@@ -1,5 +1,6 @@
 import type { HostData } from "../../ir/dtype.js";
 import type { TensorType } from "../../ir/shape.js";
+import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** What a client runs on. */
 export interface XlaPlatform {
@@ -9,6 +10,8 @@ export interface XlaPlatform {
   readonly version: string;
   /** What the devices are, such as `NVIDIA H200`. */
   readonly deviceKind: string;
+  /** What the devices have kernels of their own for. */
+  readonly kernels: readonly FusedKernel[];
 }
 
 /** One run of a program that was started. */

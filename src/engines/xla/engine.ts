@@ -10,10 +10,11 @@ import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import { OutOfMemoryError } from "../errors.js";
 import { adopt, SMALL_BYTES, XlaBuffer } from "./buffers.js";
-import type { XlaClient, XlaRun } from "./client.js";
+import type { XlaClient, XlaProgram, XlaRun } from "./client.js";
 import { locateError } from "./errors.js";
 import { type Host, XlaExecutable } from "./executable.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
+import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** What an XLA engine runs on. */
 export interface XlaEngineInfo extends EngineInfo {
@@ -23,6 +24,8 @@ export interface XlaEngineInfo extends EngineInfo {
   readonly platformVersion: string;
   /** What the devices are, such as `NVIDIA H200`. */
   readonly deviceKind: string;
+  /** Whether attention in 16 bits is a kernel of the devices or products and a softmax. */
+  readonly attention: "fused" | "plain";
 }
 
 /** Buffers may take so much of a device, in bytes, before unreachable ones are looked for. */
@@ -60,7 +63,14 @@ export class XlaEngine<A> implements Engine {
   private numRuns = 0;
   private closed = false;
 
-  constructor(private readonly client: XlaClient<A>) {
+  /**
+   * @param client what it runs on
+   * @param kernels the kernels to use of those that the devices have; all by default
+   */
+  constructor(
+    private readonly client: XlaClient<A>,
+    private kernels: readonly FusedKernel[] = client.platform.kernels,
+  ) {
     this.numDevices = client.numDevices;
     this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
     this.taken = range(client.numDevices).map(() => 0);
@@ -93,11 +103,7 @@ export class XlaEngine<A> implements Engine {
       );
     }
     for (const device of devices) this.checkDevice(device, "compile");
-    const { text, origins } = lowerToStableHlo(program, options);
-    const compiling = this.limited(() => this.client.compile(text, devices)).catch((error: unknown) => {
-      throw locateError(error, name, origins);
-    });
-    const executable = new XlaExecutable(this.host, program, options, compiling);
+    const executable = new XlaExecutable(this.host, program, options, this.build(program, options));
     this.executables.add(executable);
     return {
       execute: (inputs) => executable.execute(inputs),
@@ -211,6 +217,7 @@ export class XlaEngine<A> implements Engine {
       platform: platform.name,
       platformVersion: platform.version,
       deviceKind: platform.deviceKind,
+      attention: this.kernels.includes("attention") ? "fused" : "plain",
       gemm: `${platform.deviceKind} (XLA, ${platform.version})`,
       ...(memory === undefined ? {} : { memoryBytes: memory.capacity }),
     };
@@ -220,6 +227,37 @@ export class XlaEngine<A> implements Engine {
     this.checkDevice(device, "memoryUsage");
     const own = { used: at(this.taken, device), capacity: Number.POSITIVE_INFINITY };
     return { ...(this.client.memory?.(device) ?? own), arena: 0 };
+  }
+
+  /**
+   * Has a program compiled. Where a kernel of its own does not compile on this machine, the ops that it stands for
+   * are used instead, from then on.
+   */
+  private async build(program: Program, options: CompileOptions): Promise<XlaProgram<A>> {
+    const { devices, name = "program" } = options;
+    const { kernels } = this;
+    const { text, origins } = lowerToStableHlo(program, { ...options, kernels });
+    const compile = (module: string) => this.limited(() => this.client.compile(module, devices));
+    try {
+      return await compile(text);
+    } catch (error) {
+      const plain = kernels.length === 0 ? text : lowerToStableHlo(program, options).text;
+      if (plain === text || error instanceof OutOfMemoryError) throw locateError(error, name, origins);
+      const compiled = await compile(plain).catch(() => {
+        throw locateError(error, name, origins);
+      });
+      this.withoutKernels(error);
+      return compiled;
+    }
+  }
+
+  private withoutKernels(reason: unknown): void {
+    if (this.kernels.length === 0) return;
+    this.kernels = [];
+    const words = reason instanceof Error ? reason.message : String(reason);
+    process.emitWarning(
+      `the devices' own attention does not compile here, so products and a softmax are used: ${words}`,
+    );
   }
 
   /** A copy on the same device is a program that does nothing: its result is a buffer of its own. */

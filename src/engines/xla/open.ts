@@ -20,6 +20,8 @@ export interface XlaEngineOptions {
   readonly memoryFraction?: number;
   /** Settings of XLA for every compilation, such as `xla_gpu_autotune_level`; besides those of `SHARDWISE_XLA_FLAGS`. */
   readonly flags?: Readonly<Record<string, XlaFlag>>;
+  /** `plain` lets attention be products and a softmax also where the devices have a kernel for it. */
+  readonly attention?: "fused" | "plain";
   /** The folder for compiled programs; `SHARDWISE_XLA_CACHE` or the user's cache by default. */
   readonly cache?: string | false;
 }
@@ -51,7 +53,11 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
     client = openClient(path, memoryFraction, flags, folder);
     clients.set(key, client);
   }
-  return new XlaEngine(client);
+  const attention = options.attention ?? process.env.SHARDWISE_XLA_ATTENTION ?? "fused";
+  if (attention !== "fused" && attention !== "plain") {
+    throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
+  }
+  return new XlaEngine(client, attention === "plain" ? [] : client.platform.kernels);
 }
 
 function openClient(

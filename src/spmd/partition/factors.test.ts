@@ -97,6 +97,13 @@ const golden: { readonly [K in OpName]: readonly string[] } = {
     "([i,j,k,l],[l,j,m])->([j,i,k,m]) reduction={l}",
     "([i],[i])->([]) reduction={i}",
   ],
+  attention: [
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1])->([i,l,jk,1],[i,jk,l]) whole={l,m}",
+    "([1,j,i,l],[1,k,i,l],[1,k,i,l])->([1,j,i,l],[1,i,j]) whole={j,k,l}",
+  ],
+  attentionBackward: [
+    "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk,l],[i,l,jk,1],[i,l,jk,1])->([i,l,jk,1],[i,m,j,1],[i,m,j,1]) whole={k,l,m}",
+  ],
   scan: ["()->()", "()->()"],
   while: ["()->()", "()->()"],
   cond: ["()->()"],

@@ -176,6 +176,17 @@ function gatherFactors(
   return { operand, index, taken };
 }
 
+/** Batch and key heads can be split, and within a key head the query heads that share it, as `shared` says. */
+function attentionFactors(ins: readonly TensorType[], shared: FactorKind) {
+  const [batch = 1, length = 1, heads = 1, headSize = 1] = shapeOf(ins, 0);
+  const [, keyLength = 1, keyHeads = 1] = shapeOf(ins, 1);
+  const b = new RuleBuilder();
+  const kinds: FactorKind[] = ["parallel", "parallel", shared, "whole", "whole", "whole"];
+  const sizes = [batch, keyHeads, heads / keyHeads, length, keyLength, headSize];
+  const [i = [], k = [], g = [], t = [], s = [], h = []] = b.dims(sizes, (d) => at(kinds, d));
+  return { b, query: [i, t, [...k, ...g], h], key: [i, s, k, h], sums: [i, [...k, ...g], t] };
+}
+
 const collective = (
   dims: readonly number[],
   ins: readonly TensorType[],
@@ -310,6 +321,16 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
         ],
       ],
     );
+  },
+
+  attention: (_, ins) => {
+    const { b, query, key, sums } = attentionFactors(ins, "parallel");
+    return b.rule([query, key, key], [query, sums]);
+  },
+  attentionBackward: (_, ins) => {
+    // The query heads that share a key head are summed into its cotangents.
+    const { b, query, key, sums } = attentionFactors(ins, "whole");
+    return b.rule([query, key, key, sums, query, query], [query, key, key]);
   },
 
   scan: opened,

@@ -71,6 +71,8 @@ const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K>
   cumsum: (eqn, ins, context) => [runningSums(eqn, at(ins, 0), context)],
   sort: same,
   dotGeneral: same,
+  attention: same,
+  attentionBackward: same,
   shardingConstraint: same,
 };
 

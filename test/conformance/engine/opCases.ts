@@ -1,5 +1,5 @@
 import { type HostTensor, hostTensor } from "../../../src/engines/reference/tensor.js";
-import { type DType, isFloat } from "../../../src/ir/dtype.js";
+import { type DType, isFloat, sumType } from "../../../src/ir/dtype.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
 import { axesSize } from "../../../src/ir/mesh.js";
 import type { CollectiveOp, UnaryOp } from "../../../src/ir/opFacts.js";
@@ -115,6 +115,31 @@ function dot(
   const [lhsBatch, rhsBatch] = batch;
   const operands = [sample(dtype, x, "small", 1), sample(dtype, y, "small", 2)];
   return opCase("dotGeneral", operands, { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype });
+}
+
+/** Attention of queries to five keys, the heads of an odd size. */
+interface AttentionCase {
+  readonly length: number;
+  readonly heads: number;
+  readonly keyHeads: number;
+  readonly causal: boolean;
+}
+
+function attentionOperands(dtype: DType, { length, heads, keyHeads }: AttentionCase): HostTensor[] {
+  const keys: Shape = [2, 5, keyHeads, 3];
+  const query = sample(dtype, [2, length, heads, 3], "small", 1);
+  return [query, sample(dtype, keys, "small", 2), sample(dtype, keys, "small", 3)];
+}
+
+const attention = (dtype: DType, of: AttentionCase): EngineCase =>
+  opCase("attention", attentionOperands(dtype, of), { scale: 0.5, causal: of.causal });
+
+function attentionBackward(dtype: DType, of: AttentionCase): EngineCase {
+  const { length, heads, causal } = of;
+  const sums = sample(sumType(dtype), [2, heads, length], "positive", 4);
+  const likeQuery = (seed: number) => sample(dtype, [2, length, heads, 3], "small", seed);
+  const operands = [...attentionOperands(dtype, of), sums, likeQuery(5), likeQuery(6)];
+  return opCase("attentionBackward", operands, { scale: 0.5, causal });
 }
 
 const meshes: readonly (readonly [MeshShape, readonly string[]])[] = [
@@ -373,6 +398,14 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
       dot([5, 9], [9, 6], [[1], [0]], [[], []], dtype),
     ),
   ],
+  attention: (["float32", "float64", "bfloat16", "float16"] as const).flatMap((dtype) => [
+    attention(dtype, { length: 5, heads: 4, keyHeads: 2, causal: true }),
+    attention(dtype, { length: 3, heads: 2, keyHeads: 2, causal: false }),
+  ]),
+  attentionBackward: (["float32", "float64", "bfloat16", "float16"] as const).flatMap((dtype) => [
+    attentionBackward(dtype, { length: 5, heads: 4, keyHeads: 2, causal: true }),
+    attentionBackward(dtype, { length: 3, heads: 2, keyHeads: 2, causal: false }),
+  ]),
 
   scan: [false, true].flatMap((reverse) =>
     [0, 1, 7].map((length) =>

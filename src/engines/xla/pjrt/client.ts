@@ -1,11 +1,12 @@
 import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
 import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
 import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../client.js";
+import type { FusedKernel } from "../stablehlo/writer.js";
 import { type ExecutableCache, WORTH_KEEPING_MS } from "./cache.js";
 import { compileOptions, type XlaFlag } from "./compileOptions.js";
 import { Events } from "./events.js";
 import { Handle } from "./handle.js";
-import { elementTypes, namedValueTypes, semantics } from "./layout.js";
+import { elementTypes, namedValueTypes, otherStructs, semantics } from "./layout.js";
 import type { NativeMemory, Plugin } from "./plugin.js";
 import { PjrtProgram } from "./program.js";
 
@@ -17,6 +18,9 @@ export interface CompileSettings {
   readonly flags: Readonly<Record<string, XlaFlag>>;
   readonly cache: ExecutableCache | undefined;
 }
+
+/** The first generation of GPUs that cuDNN's attention runs on. */
+const LEAST_CAPABILITY = 8;
 
 /** Uploads up to this size are copied by the plug-in while the call lasts. */
 const SMALL_UPLOAD = 1 << 18;
@@ -48,6 +52,7 @@ export class PjrtClient implements XlaClient<Handle> {
       name: this.textOf("Client_PlatformName", this.client.pointer),
       version: this.textOf("Client_PlatformVersion", this.client.pointer),
       deviceKind: this.textOf("DeviceDescription_Kind", at(descriptions, 0)),
+      kernels: kernelsOf(this.attributesOf(at(descriptions, 0))),
     };
   }
 
@@ -130,7 +135,9 @@ export class PjrtClient implements XlaClient<Handle> {
   }
 
   /** The plug-in keeps its devices until the process ends: opening them again takes seconds. */
-  async close(): Promise<void> {}
+  async close(): Promise<void> {
+    await this.events.settled();
+  }
 
   private async build(text: string, options: Uint8Array): Promise<bigint> {
     const { plugin } = this;
@@ -174,6 +181,23 @@ export class PjrtClient implements XlaClient<Handle> {
     return Number(this.plugin.call("DeviceDescription_Id", args).get("id") & 0xffffffffn);
   }
 
+  /** What a plug-in says of a device, as far as it is text. */
+  private attributesOf(description: bigint): ReadonlyMap<string, string> {
+    const { plugin } = this;
+    const args = plugin.args("DeviceDescription_Attributes").set("description", description);
+    plugin.call("DeviceDescription_Attributes", args);
+    const { bytes, name, nameSize, type, value, count } = otherStructs.NamedValue;
+    const size = bytes / 8;
+    const words = plugin.wordsAt(args.get("attributes"), Number(args.get("count")) * size);
+    const texts = new Map<string, string>();
+    for (let start = 0; start < words.length; start += size) {
+      const word = (field: number) => words[start + field] ?? 0n;
+      if ((word(type) & 0xffffffffn) !== BigInt(namedValueTypes.string)) continue;
+      texts.set(plugin.textAt(word(name), word(nameSize)), plugin.textAt(word(value), word(count)));
+    }
+    return texts;
+  }
+
   private textOf(
     name: "Client_PlatformName" | "Client_PlatformVersion" | "DeviceDescription_Kind",
     handle: bigint,
@@ -182,6 +206,12 @@ export class PjrtClient implements XlaClient<Handle> {
     this.plugin.call(name, args);
     return this.plugin.textAt(args.get("text"), args.get("size"));
   }
+}
+
+/** cuDNN's attention runs on GPUs since Ampere; other devices than GPUs have no compute capability. */
+function kernelsOf(attributes: ReadonlyMap<string, string>): FusedKernel[] {
+  const capability = Number.parseFloat(attributes.get("compute_capability") ?? "0");
+  return capability >= LEAST_CAPABILITY ? ["attention"] : [];
 }
 
 function createClient(plugin: Plugin, options: ClientOptions): bigint {

@@ -2,7 +2,7 @@ import type { Plugin } from "./plugin.js";
 
 interface Ticket {
   readonly resolve: () => void;
-  readonly reject: (error: Error) => void;
+  readonly reject: (error: unknown) => void;
   /** What native code may still use until the event. */
   readonly keep: unknown;
 }
@@ -13,6 +13,7 @@ interface Ticket {
  */
 export class Events {
   private readonly tickets = new Map<bigint, Ticket>();
+  private readonly pending = new Set<Promise<void>>();
   private readonly callback: bigint;
   private next = 1n;
   private alive: NodeJS.Timeout | undefined;
@@ -32,20 +33,37 @@ export class Events {
       this.tickets.set(number, { resolve, reject, keep });
       this.alive ??= setInterval(() => {}, 2 ** 30);
       const args = plugin.args("Event_OnReady").set("event", event).set("user", number);
-      plugin.call("Event_OnReady", args.set("callback", this.callback));
+      try {
+        plugin.call("Event_OnReady", args.set("callback", this.callback));
+      } catch (error) {
+        this.take(number)?.reject(error);
+      }
     });
-    return happened.finally(() => {
+    const over = happened.finally(() => {
+      this.pending.delete(over);
       plugin.call("Event_Destroy", plugin.args("Event_Destroy").set("event", event));
     });
+    this.pending.add(over);
+    return over;
   }
 
-  private settle(error: unknown, number: bigint): void {
+  /** Settles when all events that are waited for have happened. */
+  async settled(): Promise<void> {
+    await Promise.allSettled(this.pending);
+  }
+
+  private take(number: bigint): Ticket | undefined {
     const ticket = this.tickets.get(number);
     this.tickets.delete(number);
     if (this.tickets.size === 0) {
       clearInterval(this.alive);
       this.alive = undefined;
     }
+    return ticket;
+  }
+
+  private settle(error: unknown, number: bigint): void {
+    const ticket = this.take(number);
     if (typeof error === "bigint") ticket?.reject(this.plugin.takeError("run", error));
     else ticket?.resolve();
   }

@@ -117,6 +117,7 @@ export const structs = {
     buffer: 14,
   },
   DeviceDescription_Id: { bytes: 28, description: 2, id: 3 },
+  DeviceDescription_Attributes: { bytes: 40, description: 2, count: 3, attributes: 4 },
   DeviceDescription_Kind: { bytes: 40, handle: 2, text: 3, size: 4 },
   Device_GetDescription: { bytes: 32, device: 2, description: 3 },
   Device_MemoryStats: { bytes: 209, device: 2, used: 3, peak: 4, limit: 10 },

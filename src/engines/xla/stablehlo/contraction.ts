@@ -1,7 +1,12 @@
+import { attentionBackwardProgram, attentionProgram } from "../../../ir/attention.js";
 import { byteSize, type DType, isFloat } from "../../../ir/dtype.js";
-import { at, tensorType } from "../../../ir/shape.js";
+import type { OpsOf } from "../../../ir/opFacts.js";
+import type { Attention } from "../../../ir/ops.js";
+import type { Program } from "../../../ir/program.js";
+import { at, type TensorType, tensorType } from "../../../ir/shape.js";
+import { fusedAttention, fusedAttentionBackward, hasFusedAttention } from "./fusedAttention.js";
 import { listText } from "./text.js";
-import type { Rule } from "./writer.js";
+import type { Rule, Value, Writer } from "./writer.js";
 
 /**
  * The types to multiply in and to sum in. 16-bit floats are multiplied as they are and summed in float32; where an
@@ -14,8 +19,29 @@ function productTypes(from: DType, to: DType): { readonly factor: DType; readonl
   return byteSize(from) > byteSize(to) ? { factor: from, sum: from } : { factor: from, sum: "float32" };
 }
 
-/** How `dotGeneral` is written: products of float32 are float32, unless the program asks for less. */
-export const contractionRules: { readonly [K in "dotGeneral"]: Rule<K> } = {
+/** In one piece where the device can and there is a kernel for these types, else by the program that says the same. */
+function attention<K extends "attention" | "attentionBackward">(
+  fused: (operands: readonly Value[], params: Attention, write: Writer) => Value[],
+  programOf: (params: Attention, types: readonly TensorType[]) => Program,
+): Rule<K> {
+  return ({ ins, params }, write) => {
+    const operands = ins.map((atom) => write.read(atom));
+    const [query, key] = [at(operands, 0).type, at(operands, 1).type];
+    if (write.fuses("attention") && hasFusedAttention(query, key, params)) {
+      return fused(operands, params, write);
+    }
+    const program = programOf(
+      params,
+      operands.map(({ type }) => type),
+    );
+    return write.inline(program, operands, write.equation);
+  };
+}
+
+/** How products are written: those of float32 are float32, unless the program asks for less. */
+export const contractionRules: { readonly [K in OpsOf<"contraction">]: Rule<K> } = {
+  attention: attention(fusedAttention, attentionProgram),
+  attentionBackward: attention(fusedAttentionBackward, attentionBackwardProgram),
   dotGeneral: (eqn, write) => {
     const { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype } = eqn.params;
     const given = eqn.ins.map((atom) => write.read(atom));

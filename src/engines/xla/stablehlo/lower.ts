@@ -12,7 +12,7 @@ import { movementRules } from "./movement.js";
 import { reductionRules } from "./reductions.js";
 import { sortRules } from "./sort.js";
 import { typeText } from "./text.js";
-import { type Rule, resultText, types, type Value, Writer } from "./writer.js";
+import { type FusedKernel, type Rule, resultText, types, type Value, Writer } from "./writer.js";
 
 /** An op that per-device programs do not hold. */
 const gone =
@@ -50,6 +50,8 @@ export interface StableHloOptions {
   /** Which inputs may be overwritten. */
   readonly donated?: readonly boolean[];
   readonly name?: string;
+  /** What the devices do in one piece; nothing by default. */
+  readonly kernels?: readonly FusedKernel[];
 }
 
 /** A per-device program as a module of StableHLO. */
@@ -64,7 +66,7 @@ export interface StableHloModule {
  * an equation and its source.
  */
 export function lowerToStableHlo(program: Program, options: StableHloOptions): StableHloModule {
-  const write = new Writer(options.mesh, writeEqn);
+  const write = new Writer(options.mesh, writeEqn, options.kernels);
   const inputs = program.inputs.map(({ type }) => write.fresh(type));
   const aliases = aliasedOutputs(program, options.donated ?? []);
   const parameters = inputs.map(({ name, type }, i) => {

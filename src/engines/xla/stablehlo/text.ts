@@ -11,6 +11,11 @@ const elements: { readonly [D in DType]: string } = {
   bool: "i1",
 };
 
+/** A data type as StableHLO writes it, such as `bf16`. */
+export function elementText(dtype: DType): string {
+  return elements[dtype];
+}
+
 /** A type as StableHLO writes it, such as `tensor<4x8xf32>`. */
 export function typeText({ dtype, shape }: TensorType): string {
   return `tensor<${[...shape, elements[dtype]].join("x")}>`;

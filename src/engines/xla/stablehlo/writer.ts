@@ -12,6 +12,9 @@ export interface Value {
   readonly type: TensorType;
 }
 
+/** What some devices have a kernel of their own for. */
+export type FusedKernel = "attention";
+
 /** Writes the lines of one op and gives the values that are its results. */
 export type Rule<K extends OpName> = (eqn: EqnParts<K>, write: Writer) => readonly Value[];
 
@@ -34,11 +37,23 @@ export class Writer {
   /**
    * @param mesh the mesh whose axes collectives name
    * @param rule writes one equation
+   * @param kernels what the devices do in one piece
    */
   constructor(
     readonly mesh: MeshShape,
     private readonly rule: (eqn: Eqn, write: Writer) => readonly Value[],
+    private readonly kernels: readonly FusedKernel[] = [],
   ) {}
+
+  /** Whether the devices do something in one piece. */
+  fuses(kernel: FusedKernel): boolean {
+    return this.kernels.includes(kernel);
+  }
+
+  /** The equation that is being written. */
+  get equation(): Eqn | undefined {
+    return this.current;
+  }
 
   /** A value with a name of its own. */
   fresh(type: TensorType): Value {
@@ -126,14 +141,18 @@ export class Writer {
     });
   }
 
-  /** Writes a program whose inputs are given values; returns its outputs. */
-  inline(program: Program, inputs: readonly Value[]): Value[] {
+  /**
+   * Writes a program whose inputs are given values; returns its outputs.
+   *
+   * @param origin the equation that all lines belong to, instead of one of the program each
+   */
+  inline(program: Program, inputs: readonly Value[], origin?: Eqn): Value[] {
     program.inputs.forEach((input, i) => {
       this.values.set(input.id, at(inputs, i));
     });
     const outer = this.current;
     for (const eqn of program.eqns) {
-      this.current = eqn;
+      this.current = origin ?? eqn;
       const results = this.rule(eqn, this);
       eqn.outs.forEach((out, i) => {
         this.values.set(out.id, at(results, i));
