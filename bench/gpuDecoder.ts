@@ -1,5 +1,16 @@
 /** The decoder that GPUs train: Llama blocks in bfloat16 with float32 parameters, as `bench/jax/gpuDecoder.py` has it. */
-import { jit, lax, type Mesh, np, random, remat, type Tensor, tree, valueAndGrad } from "shardwise";
+import {
+  checkpointPolicies,
+  jit,
+  lax,
+  type Mesh,
+  np,
+  random,
+  remat,
+  type Tensor,
+  tree,
+  valueAndGrad,
+} from "shardwise";
 import { dotProductAttention, silu } from "shardwise/nn";
 import { adamw, type TrainState } from "./decoder.js";
 
@@ -13,8 +24,13 @@ export interface GpuDecoderSize {
   readonly vocabulary: number;
   readonly mlpWidth: number;
   readonly headSize: number;
-  readonly remat: boolean;
 }
+
+/** What the way back computes again: everything, all but products, or nothing. */
+export const rematChoices = ["full", "dots", "none"] as const;
+
+/** One of {@link rematChoices}. */
+export type RematChoice = (typeof rematChoices)[number];
 
 /** The decoders that are compared with JAX on a GPU. */
 export const gpuSizes: readonly GpuDecoderSize[] = [
@@ -27,7 +43,6 @@ export const gpuSizes: readonly GpuDecoderSize[] = [
     vocabulary: 512,
     mlpWidth: 2816,
     headSize: 64,
-    remat: true,
   },
   {
     name: "350M",
@@ -38,7 +53,6 @@ export const gpuSizes: readonly GpuDecoderSize[] = [
     vocabulary: 32_000,
     mlpWidth: 2816,
     headSize: 64,
-    remat: true,
   },
 ];
 
@@ -111,7 +125,7 @@ function rotary(x: Tensor, cos: Tensor, sin: Tensor): Tensor {
   return narrow(np.concatenate([a.mul(cos).sub(b.mul(sin)), b.mul(cos).add(a.mul(sin))], -1));
 }
 
-function makeBlock(size: GpuDecoderSize): (x: Tensor, layer: Layers) => [Tensor, null] {
+function makeBlock(size: GpuDecoderSize, choice: RematChoice): (x: Tensor, layer: Layers) => [Tensor, null] {
   const { batch, sequence, width, headSize } = size;
   const positions = np.expandDims(np.arange(sequence).astype("float32"), 1);
   const frequencies = np.power(
@@ -125,17 +139,18 @@ function makeBlock(size: GpuDecoderSize): (x: Tensor, layer: Layers) => [Tensor,
   const [cos, sin] = [np.cos(angles), np.sin(angles)];
   const block = (x: Tensor, layer: Layers): [Tensor, null] => {
     const normed = rmsNorm(x, layer.norm1);
-    const heads = (w: Tensor) =>
-      np.matmul(normed, narrow(w)).reshape([batch, sequence, width / headSize, headSize]);
+    const heads = (w: Tensor) => np.matmul(normed, w).reshape([batch, sequence, width / headSize, headSize]);
     const query = rotary(heads(layer.query), cos, sin);
     const key = rotary(heads(layer.key), cos, sin);
     const mixed = dotProductAttention(query, key, heads(layer.value), { isCausal: true });
-    const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), narrow(layer.out)));
+    const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), layer.out));
     const inner = rmsNorm(attended, layer.norm2);
-    const gated = silu(np.matmul(inner, narrow(layer.gate))).mul(np.matmul(inner, narrow(layer.up)));
-    return [attended.add(np.matmul(gated, narrow(layer.down))), null];
+    const gated = silu(np.matmul(inner, layer.gate)).mul(np.matmul(inner, layer.up));
+    return [attended.add(np.matmul(gated, layer.down)), null];
   };
-  return size.remat ? remat(block) : block;
+  if (choice === "none") return block;
+  const { dotsSaveable, nothingSaveable } = checkpointPolicies;
+  return remat(block, { policy: choice === "dots" ? dotsSaveable : nothingSaveable });
 }
 
 /** The mean cross-entropy; the logits are kept in bfloat16 and widened again on the way back. */
@@ -147,12 +162,15 @@ const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
   return np.mean(np.log(np.sum(np.exp(shifted), -1)).sub(picked));
 });
 
-function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize): Tensor {
+function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize, choice: RematChoice): Tensor {
   const inputs = lax.sliceInDim(tokens, 0, size.sequence, 1, 1);
   const targets = lax.sliceInDim(tokens, 1, size.sequence + 1, 1, 1);
   const table = narrow(params.embed);
   const embedded = np.take(table, inputs, 0, { mode: "clip" });
-  const [stream] = lax.scan(makeBlock(size), embedded, params.layers);
+  // All weights are rounded in one pass, and their gradients widened in that of the optimiser.
+  const { norm1, norm2, ...weights } = params.layers;
+  const layers: Layers = { norm1, norm2, ...tree.map(narrow, weights) };
+  const [stream] = lax.scan(makeBlock(size, choice), embedded, layers);
   const logits = np.matmul(rmsNorm(stream, params.norm), np.transpose(table));
   return entropy(logits, targets);
 }
@@ -160,10 +178,13 @@ function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize): Tensor 
 /** One training step, which gives its loss too; the state is overwritten. */
 export function makeGpuStep(
   size: GpuDecoderSize,
+  choice: RematChoice,
   mesh: Mesh,
 ): (state: GpuState, tokens: Tensor) => [GpuState, Tensor] {
   const step = (state: GpuState, tokens: Tensor): [GpuState, Tensor] => {
-    const [value, grads] = valueAndGrad((params: GpuDecoder) => loss(params, tokens, size))(state.params);
+    const [value, grads] = valueAndGrad((params: GpuDecoder) => loss(params, tokens, size, choice))(
+      state.params,
+    );
     return [adamw(state, grads), value];
   };
   return jit(step, { mesh, donate: 0, name: "step" });

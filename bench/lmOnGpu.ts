@@ -2,7 +2,7 @@
 import { spawnSync } from "node:child_process";
 import { performance } from "node:perf_hooks";
 import { fileURLToPath } from "node:url";
-import { devicePut, Mesh, NamedSharding, P } from "shardwise";
+import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
 import { type Engine, openEngine } from "shardwise/engines";
 import {
   type GpuDecoderSize,
@@ -11,6 +11,8 @@ import {
   gpuTokens,
   makeGpuStep,
   makeState,
+  type RematChoice,
+  rematChoices,
 } from "./gpuDecoder.js";
 import type { Report, Row } from "./measure.js";
 import { listOption } from "./options.js";
@@ -20,8 +22,12 @@ interface Result {
   readonly best_ms: number;
   readonly pipelined_ms: number;
   readonly first_ms: number;
+  /** The first step of the same program in another engine, which finds it compiled on disk. */
+  readonly again_ms?: number;
   readonly peak_bytes: number | null;
   readonly losses: readonly number[];
+  /** A program of one addition, awaited and chained, in microseconds a run. */
+  readonly tiny_us: readonly [awaited: number, chained: number];
 }
 
 /** How many steps are timed. */
@@ -30,37 +36,58 @@ const rounds = 15;
 /** The share of a device's peak that counts as all of it, in TFLOP/s of bfloat16 products. */
 const peaks: Readonly<Record<string, number>> = { "NVIDIA H200": 989, "NVIDIA H100 80GB HBM3": 989 };
 
-/** The same step in JAX with an implementation of attention, or `null` where it does not run. */
-function runJax(size: GpuDecoderSize, attention: string): Result | null {
+/** The same step in JAX with cuDNN's attention, or `null` where it does not run. */
+function runJax(size: GpuDecoderSize, remat: RematChoice): Result | null {
   const python = process.env.JAX_PYTHON ?? process.env.SHARDWISE_PYTHON ?? "python3";
   const script = fileURLToPath(new URL("./jax/gpuDecoder.py", import.meta.url));
-  const args = [script, JSON.stringify(size), String(rounds), attention];
+  const args = [script, JSON.stringify({ ...size, remat }), String(rounds), "cudnn"];
   const { stdout, status, stderr } = spawnSync(python, args, { encoding: "utf8", timeout: 240_000 });
   if (status === 0) return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
   console.error(`JAX did not run: ${(stderr ?? "").split("\n").slice(-3).join(" ")}`);
   return null;
 }
 
-async function measure(size: GpuDecoderSize, engine: Engine): Promise<Result> {
+async function measureTiny(mesh: Mesh): Promise<[awaited: number, chained: number]> {
+  const add = jit((x: Tensor) => x.add(1), { mesh, name: "tiny" });
+  const measure = async (count: number, waits: boolean) => {
+    let x = await devicePut(np.zeros([8]), new NamedSharding(mesh, P()));
+    await add(x).ready();
+    const start = performance.now();
+    for (let i = 0; i < count; i++) {
+      x = add(x);
+      if (waits) await x.ready();
+    }
+    await x.ready();
+    return (1000 * (performance.now() - start)) / count;
+  };
+  await measure(200, true);
+  return [await measure(500, true), await measure(1000, false)];
+}
+
+/** The first step in a process that has not run the program, whether it was compiled before or not. */
+async function firstStep(size: GpuDecoderSize, choice: RematChoice, engine: Engine) {
   const mesh = Mesh.create({ data: 1 }, { engine });
-  let state = makeState(size, mesh);
+  const state = makeState(size, mesh);
   const tokens = await devicePut(gpuTokens(size), new NamedSharding(mesh, P()));
   await state.params.embed.ready();
-  const step = makeGpuStep(size, mesh);
-  const losses: number[] = [];
-  const once = async () => {
-    const [next, value] = step(state, tokens);
-    state = next;
-    losses.push(await value.item());
-    value.dispose();
-  };
+  const step = makeGpuStep(size, choice, mesh);
   const begin = performance.now();
-  await once();
-  const first = performance.now() - begin;
+  const [next, value] = step(state, tokens);
+  const loss = await value.item();
+  return { first: performance.now() - begin, state: next, loss, step, tokens, mesh };
+}
+
+async function measure(size: GpuDecoderSize, choice: RematChoice, engine: Engine): Promise<Result> {
+  const begun = await firstStep(size, choice, engine);
+  const { step, tokens, first } = begun;
+  let { state } = begun;
+  const losses = [begun.loss];
   const times: number[] = [];
   for (let i = 0; i < rounds; i++) {
     const start = performance.now();
-    await once();
+    const [next, value] = step(state, tokens);
+    state = next;
+    losses.push(await value.item());
     times.push(performance.now() - start);
   }
   const start = performance.now();
@@ -75,40 +102,65 @@ async function measure(size: GpuDecoderSize, engine: Engine): Promise<Result> {
     first_ms: first,
     peak_bytes: engine.memoryUsage?.(0).peak ?? null,
     losses: losses.slice(0, 8),
+    tiny_us: await measureTiny(begun.mesh),
   };
 }
 
-/** Runs the benchmark on an engine, one model at a time so that peaks of memory are those of one model. */
-export async function lmOnGpu(name: string): Promise<Report> {
+async function measureAgain(name: string, size: GpuDecoderSize, choice: RematChoice): Promise<number> {
   const engine = openEngine(name, { numDevices: 1 });
-  const kind = engine.info?.().deviceKind ?? engine.name;
-  const peak = peaks[kind];
+  const { first } = await firstStep(size, choice, engine);
+  await engine.close();
+  return first;
+}
+
+/** Runs the benchmark on an engine, what needs less memory first, so that peaks are those of one model. */
+export async function lmOnGpu(name: string): Promise<Report> {
   const names = gpuSizes.map((size) => size.name);
   const chosen = listOption("sizes", names, names);
+  const choices = listOption("remat", ["full", "dots"], rematChoices);
   const rows: Row[] = [];
+  let kind = name;
   for (const size of gpuSizes.filter((one) => chosen.includes(one.name))) {
-    const own = await measure(size, engine);
-    const rate = gpuStepFlops(size) / own.median_ms / 1e9;
-    const row = (who: string, result: Result): Row => ({
-      model: size.name,
-      by: who,
-      "step ms": result.median_ms,
-      "best ms": result.best_ms,
-      "pipelined ms": result.pipelined_ms,
-      "first ms": result.first_ms,
-      "peak GiB": result.peak_bytes === null ? null : result.peak_bytes / 2 ** 30,
-      "TFLOP/s": gpuStepFlops(size) / result.median_ms / 1e9,
-      "% of peak": peak === undefined ? null : gpuStepFlops(size) / result.median_ms / 1e7 / peak,
-      "times ours": result.median_ms / own.median_ms,
-      losses: result.losses.map((loss) => loss.toFixed(4)).join(" "),
-    });
-    console.error(`${size.name}: ${own.median_ms.toFixed(2)} ms, ${rate.toFixed(0)} TFLOP/s`);
-    rows.push(row("shardwise", own));
-    for (const attention of ["cudnn", "xla"]) {
-      const jax = runJax(size, attention);
-      if (jax) rows.push(row(`JAX (${attention})`, jax));
+    for (const choice of rematChoices.filter((one) => choices.includes(one))) {
+      const engine = openEngine(name, { numDevices: 1 });
+      kind = engine.info?.().deviceKind ?? name;
+      const measured = await measure(size, choice, engine);
+      await engine.close();
+      const own = { ...measured, again_ms: await measureAgain(name, size, choice) };
+      console.error(`${size.name}, remat ${choice}: ${own.median_ms.toFixed(2)} ms`);
+      rows.push(rowOf("shardwise", size, choice, own, own, kind));
+      const jax = runJax(size, choice);
+      if (jax) rows.push(rowOf("JAX", size, choice, jax, own, kind));
     }
   }
-  await engine.close();
   return { [`training step on ${kind}`]: rows };
+}
+
+function rowOf(
+  by: string,
+  size: GpuDecoderSize,
+  choice: RematChoice,
+  result: Result,
+  own: Result,
+  kind: string,
+): Row {
+  const rate = gpuStepFlops(size) / result.median_ms / 1e9;
+  const peak = peaks[kind];
+  return {
+    model: size.name,
+    remat: choice,
+    by,
+    "step ms": result.median_ms,
+    "best ms": result.best_ms,
+    "pipelined ms": result.pipelined_ms,
+    "first ms": result.first_ms,
+    "again ms": result.again_ms ?? null,
+    "peak GiB": result.peak_bytes === null ? null : result.peak_bytes / 2 ** 30,
+    "TFLOP/s": rate,
+    "% of peak": peak === undefined ? null : (100 * rate) / peak,
+    "times ours": result.median_ms / own.median_ms,
+    "tiny awaited µs": result.tiny_us[0],
+    "tiny chained µs": result.tiny_us[1],
+    losses: result.losses.map((loss) => loss.toFixed(4)).join(" "),
+  };
 }

@@ -9,6 +9,7 @@ const known = {
   engine: "what computes: threads, or xla for GPUs (lm)",
   sizes: "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
+  remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",
   threads: "how many threads share the steps of a device, such as 1,16 (lm)",
 } as const;
 

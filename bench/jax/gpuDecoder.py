@@ -73,8 +73,10 @@ def block(x, layer):
     return x + gated @ narrow(layer["down"]), None
 
 
-if size["remat"]:
+if size["remat"] == "full":
     block = jax.checkpoint(block)
+elif size["remat"] == "dots":
+    block = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_saveable)
 
 
 def loss(params, tokens):
@@ -123,6 +125,23 @@ for _ in range(rounds):
     state, value = step(state, tokens)
 value.block_until_ready()
 pipelined = 1000 * (time.perf_counter() - begin) / rounds
+tiny = jax.jit(lambda x: x + 1)
+
+
+def measure_tiny(count, waits):
+    x = jnp.zeros(8)
+    tiny(x).block_until_ready()
+    begin = time.perf_counter()
+    for _ in range(count):
+        x = tiny(x)
+        if waits:
+            x.block_until_ready()
+    x.block_until_ready()
+    return 1e6 * (time.perf_counter() - begin) / count
+
+
+measure_tiny(200, True)
+tiny_us = [measure_tiny(500, True), measure_tiny(1000, False)]
 stats = jax.local_devices()[0].memory_stats() or {}
 print(
     json.dumps(
@@ -133,6 +152,7 @@ print(
             "first_ms": 1000 * first,
             "peak_bytes": stats.get("peak_bytes_in_use"),
             "losses": losses[:8],
+            "tiny_us": tiny_us,
         }
     )
 )
