@@ -1,4 +1,4 @@
-import { opFacts } from "../ir/opFacts.js";
+import { factsOf } from "../ir/opFacts.js";
 import type { RematPolicy } from "../ir/ops.js";
 import { type Eqn, hasPrograms, innerPrograms, mapInnerPrograms, type Program } from "../ir/program.js";
 import { bodiesOf } from "./bodies.js";
@@ -13,7 +13,7 @@ function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
     case "everything":
       return true;
     case "dots":
-      return opFacts[eqn.op].family === "contraction";
+      return factsOf(eqn.op).family === "contraction";
     case "dotsWithNoBatchDims":
       return eqn.op === "dotGeneral" && eqn.params.lhsBatch.length === 0;
     case "names":

@@ -2,9 +2,10 @@
  * Runs the StableHLO that the XLA engine prints on simulated devices of jaxlib, and compares with the interpreter
  * and with reference values:
  *
- *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|goldens] [--only NAME] [--engine xla]
+ *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|goldens|attention] [--only NAME] [--engine xla]
  *
- * With `--engine` the same runs on the devices of another engine.
+ * With `--engine` the same runs on the devices of another engine. `attention` compares kernels of this machine's GPU
+ * with what they stand for.
  */
 import { parseArgs } from "node:util";
 import "../../src/index.js";
@@ -15,6 +16,7 @@ import { failuresOf } from "../conformance/engine/differences.js";
 import { opCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
 import { runConformance } from "../conformance/goldens/run.js";
+import { runAttention } from "./attention.js";
 import { createEngine } from "./jaxEngine.js";
 import { withoutTiny, withTinyResults } from "./tiny.js";
 
@@ -64,6 +66,11 @@ if (parts.includes("goldens")) {
   const { folder, only } = values;
   const print = (line: string) => console.log(line);
   const result = await runConformance({ folder, openEngine: open, area: only, print });
+  total.passed += result.passed;
+  total.failed += result.failed;
+}
+if (parts.includes("attention")) {
+  const result = await runAttention((line) => console.log(line));
   total.passed += result.passed;
   total.failed += result.failed;
 }
