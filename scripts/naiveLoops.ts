@@ -42,7 +42,10 @@ for (const [name, loop] of Object.entries(naiveLoops)) {
     const { rss, heapUsed, external } = process.memoryUsage();
     inScript.push({ turn: i, bytes: heapUsed + external });
     inProcess.push({ turn: i, bytes: rss });
-    process.stderr.write(`\r${name}: ${i + 1} of ${numTurns}, rss ${(rss / MiB).toFixed(0)} MiB `);
+    // On a terminal the line is overwritten; a log gets one of ten, with what was measured so far.
+    const text = `${name}: ${i + 1} of ${numTurns}, rss ${(rss / MiB).toFixed(0)} MiB`;
+    if (process.stderr.isTTY) process.stderr.write(`\r${text} `);
+    else if (inProcess.length % 20 === 0) process.stderr.write(`${text}\n`);
   };
   await loop({ mesh, numTurns, elements: MiB / 4, turn });
   const perTurn = (performance.now() - begin) / numTurns;
@@ -51,7 +54,7 @@ for (const [name, loop] of Object.entries(naiveLoops)) {
   failed ||= grows;
   const rss = inProcess.map(({ bytes }) => bytes / MiB);
   const half = rss.slice(rss.length / 2);
-  process.stderr.write("\r");
+  if (process.stderr.isTTY) process.stderr.write("\r");
   process.stdout.write(
     `${name}: ${numTurns} turns of ${perTurn.toFixed(2)} ms, in the second half ${growth.script.toFixed(0)} B of JavaScript's memory ` +
       `and ${growth.process.toFixed(0)} B of rss a turn (${Math.min(...half).toFixed(0)} to ${Math.max(...half).toFixed(0)} MiB), ` +

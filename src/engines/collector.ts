@@ -11,19 +11,25 @@ import type { Collector } from "../ir/reclaim.js";
 export function createCollector(): Collector {
   const context = createContext({}, { microtaskMode: "afterEvaluate" });
   const nothing = new Script("0");
-  let collect: (() => void) | undefined;
   return {
     letGo: () => {
       nothing.runInContext(context);
     },
-    collect: () => {
-      collect ??= exposedCollect();
-      collect();
-    },
+    collect: collectOnDemand(),
   };
 }
 
-function exposedCollect(): () => void {
+/** Makes what finds everything that is unreachable on this thread, and gives back what that held. */
+export function collectOnDemand(): () => void {
+  let collect: (() => void) | undefined;
+  return () => {
+    collect ??= exposedCollect();
+    collect?.();
+  };
+}
+
+/** The runtime's own function; nothing where there is none, or when another thread has just taken the flag back. */
+function exposedCollect(): (() => void) | undefined {
   if (typeof globalThis.gc === "function") return globalThis.gc;
   const bun: unknown = Reflect.get(globalThis, "Bun");
   if (isBun(bun)) return () => bun.gc(true);
@@ -31,7 +37,7 @@ function exposedCollect(): () => void {
   setFlagsFromString("--expose-gc");
   try {
     const collect: unknown = runInNewContext("typeof gc === 'function' ? gc : undefined");
-    return typeof collect === "function" ? () => void collect() : () => {};
+    return typeof collect === "function" ? () => void collect() : undefined;
   } finally {
     setFlagsFromString("--no-expose-gc");
   }

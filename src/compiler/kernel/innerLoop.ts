@@ -59,10 +59,12 @@ export class InnerLoop {
     private readonly lanes: LaneCount,
     private readonly around: Surroundings,
   ) {
-    const { spec } = plan;
+    const { spec, features } = plan;
     this.last = spec.dims.length - 1;
     const size = at(spec.dims, this.last);
-    let unroll: number = this.hasInnerIndexedStore() ? 1 : chooseUnroll(section.program);
+    const sums = section.outputs.some(({ kind }) => kind === "reduce");
+    const choice = chooseUnroll(section.program, { sums, fewRegisters: features.fewRegisters ?? false });
+    let unroll: number = this.hasInnerIndexedStore() ? 1 : choice;
     while (unroll > 1 && unroll * lanes > size) unroll /= 2;
     this.unroll = unroll;
     this.inputs = section.inputs.map((input) => this.inputStream(input.node, input.kind === "spill"));

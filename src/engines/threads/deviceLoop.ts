@@ -27,6 +27,8 @@ export interface LoopHost {
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
   /** Makes a matrix product ready to be called with addresses. */
   prepareGemm(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm;
+  /** Notes that a program is gone, which may have held memory of the thread. */
+  forgot(): void;
   /** The threads that share large steps of this device. */
   readonly crew: Crew | undefined;
   runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
@@ -118,6 +120,7 @@ class Device {
         return;
       case COMMAND.unload:
         this.programs.delete(command[1] ?? 0);
+        this.host.forgot();
         return;
       case COMMAND.run:
         this.execute(command[1] ?? 0, length);

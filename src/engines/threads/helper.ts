@@ -34,6 +34,8 @@ export type HelperMessage = KernelsMessage | ForgetMessage;
 export interface HelperHost {
   /** Takes the next message, if there is one. */
   receive(): HelperMessage | undefined;
+  /** Notes that a program is gone, which may have held memory of the thread. */
+  forgot(): void;
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
 }
 
@@ -73,7 +75,10 @@ class ProgramKernels {
     for (let message = this.host.receive(); message !== undefined; message = this.host.receive()) {
       const { id } = message;
       for (const [sending, program] of this.programs) if (program.id === id) this.programs.delete(sending);
-      if (message.kind === "forget") continue;
+      if (message.kind === "forget") {
+        this.host.forgot();
+        continue;
+      }
       const imports = this.host.kernelImports(message.memory);
       const kernels = message.modules.map(({ module, exports }) =>
         instantiateKernels(module, exports, imports),
