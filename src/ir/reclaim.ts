@@ -11,9 +11,19 @@ export interface Watch {
   forget(): void;
 }
 
-interface Entry extends Watch {
+class Entry implements Watch {
   readonly holder: WeakRef<object>;
-  readonly release: () => void;
+
+  constructor(
+    holder: object,
+    readonly release: () => void,
+  ) {
+    this.holder = new WeakRef(holder);
+  }
+
+  forget(): void {
+    entries.delete(this);
+  }
 }
 
 const entries = new Set<Entry>();
@@ -33,17 +43,13 @@ collected.register({}, undefined);
 
 /** Calls `release` once when `holder` has become unreachable; `release` itself must not refer to the holder. */
 export function watch(holder: object, release: () => void): Watch {
-  const entry: Entry = {
-    holder: new WeakRef(holder),
-    release,
-    forget() {
-      entries.delete(entry);
-    },
-  };
-  holders.check(() => entries.size);
+  holders.check(numEntries);
+  const entry = new Entry(holder, release);
   entries.add(entry);
   return entry;
 }
+
+const numEntries = (): number => entries.size;
 
 /** Gives back what holders held that were collected; returns how many there were. */
 function sweep(): number {
