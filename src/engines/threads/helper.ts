@@ -1,5 +1,6 @@
 import { InternalError } from "../../ir/errors.js";
 import { type CrewMemory, FIELD, helpForEver, JOB, PART_FIELDS } from "./crew.js";
+import type { Forgotten } from "./forgotten.js";
 import { CodeMemory, type NativeFunction } from "./native/codeMemory.js";
 import { instantiateKernels, type KernelFunction, runRows } from "./stepRunner.js";
 
@@ -34,8 +35,8 @@ export type HelperMessage = KernelsMessage | ForgetMessage;
 export interface HelperHost {
   /** Takes the next message, if there is one. */
   receive(): HelperMessage | undefined;
-  /** Notes that a program is gone, which may have held memory of the thread. */
-  forgot(): void;
+  /** Gets to know what the thread lets go of. */
+  readonly forgotten: Forgotten;
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
 }
 
@@ -76,7 +77,7 @@ class ProgramKernels {
       const { id } = message;
       for (const [sending, program] of this.programs) if (program.id === id) this.programs.delete(sending);
       if (message.kind === "forget") {
-        this.host.forgot();
+        this.host.forgotten.program();
         continue;
       }
       const imports = this.host.kernelImports(message.memory);

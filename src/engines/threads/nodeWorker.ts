@@ -3,11 +3,11 @@ import { runHostStep } from "../../compiler/kernel/hostKernels.js";
 import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import { collectOnDemand } from "../collector.js";
 import { deviceBase, reportEvent, STATE, WORD } from "./control.js";
 import { Crew } from "./crew.js";
 import { type LoopHost, runDevice } from "./deviceLoop.js";
 import type { Fault } from "./faults.js";
+import { Forgotten } from "./forgotten.js";
 import { GemmPreparer } from "./gemm.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
 import type { WorkerMessage, WorkerSetup } from "./messages.js";
@@ -40,26 +40,10 @@ export function runNodeWorker(connector: (extra: unknown) => LoopHost["connect"]
   else runWorker(started.setup, started.port, connector(started.extra));
 }
 
-/** So many programs may be forgotten before what they held is looked for. */
-const EASY_FORGOTTEN = 128;
-
-/**
- * These threads never return to their event loop, where the runtime would give back what unreachable programs hold
- * outside of JavaScript's heap, such as compiled modules. Collecting on demand does all of it at once.
- */
-function countForgotten(): () => void {
-  const collect = collectOnDemand();
-  let forgotten = 0;
-  return () => {
-    forgotten++;
-    if (forgotten % EASY_FORGOTTEN === 0) collect();
-  };
-}
-
 function helperHost(port: MessagePort): HelperHost {
   return {
     receive: () => receiveMessageOnPort(port)?.message as HelperMessage | undefined,
-    forgot: countForgotten(),
+    forgotten: new Forgotten(),
     kernelImports,
   };
 }
@@ -85,7 +69,7 @@ function runWorker(setup: WorkerSetup, port: MessagePort, connect: LoopHost["con
       gemms.release();
       gemms = gemmsOn(memory, scratch);
     },
-    forgot: countForgotten(),
+    forgotten: new Forgotten(),
     kernelImports,
     prepareGemm: (step, module) => gemms.prepare(step, module),
     crew,
