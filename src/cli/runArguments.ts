@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { chooseEngine } from "../engines/default.js";
+import { chooseEngine, givenDevices } from "../engines/default.js";
 import { engineNames } from "../engines/table.js";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
 import { reasonOf } from "../train/files/fileError.js";
@@ -82,7 +82,7 @@ export function readConfigFile(path: string): unknown {
 
 /** The configuration of a run; all violations are reported at once. */
 export function configOf(json: unknown, args: Arguments): RunConfig {
-  const { config, violations } = readRunConfig(json, args.settings);
+  const { config, violations } = readRunConfig(json, args.settings, givenDevices());
   if (violations.length === 0) return config;
   const count = violations.length === 1 ? "1 problem" : `${violations.length} problems`;
   throw new UsageError(

@@ -71,7 +71,12 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
 }
 
 function isSame(a: EngineSettings, b: EngineSettings): boolean {
-  return a.memoryBytes === b.memoryBytes && a.deadlineMs === b.deadlineMs;
+  return a.memoryBytes === b.memoryBytes && a.deadlineMs === b.deadlineMs && a.products === b.products;
+}
+
+/** How many devices the shared engine has where a machine decides that; nothing where a mesh does. */
+export function givenDevices(): number | undefined {
+  return sharedName() === "xla" ? sharedEngine(1).numDevices : undefined;
 }
 
 /** Which of the processes that run this program together this one is; asking opens nothing. */

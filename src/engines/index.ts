@@ -32,11 +32,13 @@ export {
 } from "../ir/mesh.js";
 export type { CollectiveOp, Family, OpsOf } from "../ir/opFacts.js";
 export type {
+  Attention,
   Collective,
   CompareDirection,
   None,
   OpName,
   OpParams,
+  Precision,
   Reduction,
   RematPolicy,
 } from "../ir/ops.js";

@@ -6,6 +6,8 @@ export interface EngineSettings {
   readonly memoryBytes?: number;
   /** For how long a device may compute without beginning a new step before it counts as failed. */
   readonly deadlineMs?: number;
+  /** How float32 is multiplied, on devices that can do it in fewer bits too. */
+  readonly products?: "float32" | "tf32";
 }
 
 const units: Readonly<Record<string, number>> = {

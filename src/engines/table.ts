@@ -26,7 +26,7 @@ const engines = {
   threads: createThreadsEngine,
   reference: createReferenceEngine,
   mpi: createMpiEngine,
-  xla: () => createXlaEngine(),
+  xla: ({ products }: EngineOptions) => createXlaEngine(products === undefined ? {} : { products }),
 } as const satisfies Readonly<Record<string, EngineModule["createEngine"]>>;
 
 /** The names of the engines of this package, the default first. */

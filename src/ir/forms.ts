@@ -7,7 +7,7 @@ import {
   type MeshShape,
   type Spec,
 } from "./mesh.js";
-import type { CompareDirection, OpName, OpParams, RematPolicy } from "./ops.js";
+import type { CompareDirection, OpName, OpParams, Precision, RematPolicy } from "./ops.js";
 import type { Atom, Program } from "./program.js";
 import type { Scanner } from "./scanner.js";
 
@@ -18,7 +18,7 @@ export interface Form<T> {
 }
 
 type ProgramNames<K extends OpName> = {
-  [P in keyof OpParams[K]]: OpParams[K][P] extends Program | readonly Program[] ? P : never;
+  [P in keyof OpParams[K]]-?: OpParams[K][P] extends Program | readonly Program[] ? P : never;
 }[keyof OpParams[K]];
 
 type Values<K extends OpName> = Omit<OpParams[K], ProgramNames<K>>;
@@ -213,8 +213,10 @@ function fields<K extends OpName>(
   };
 }
 
+const precision = oneOf<Precision>({ default: true, high: true, highest: true });
+
 const dotGeneral: OpForm<"dotGeneral"> = {
-  print({ lhsContract, rhsContract, lhsBatch, rhsBatch, dtype: result }, ins) {
+  print({ lhsContract, rhsContract, lhsBatch, rhsBatch, dtype: result, precision: exact }, ins) {
     const pair = (lhs: readonly number[], rhs: readonly number[]) =>
       `${counts.print(lhs)}x${counts.print(rhs)}`;
     const isBatched = lhsBatch.length > 0 || rhsBatch.length > 0;
@@ -222,6 +224,7 @@ const dotGeneral: OpForm<"dotGeneral"> = {
       `contract: ${pair(lhsContract, rhsContract)}`,
       ...(isBatched ? [`batch: ${pair(lhsBatch, rhsBatch)}`] : []),
       ...(ins.every(({ type }) => type.dtype === result) ? [] : [`dtype: ${result}`]),
+      ...(exact === undefined ? [] : [`precision: ${exact}`]),
     ];
   },
   parse(scanner, ins) {
@@ -238,10 +241,16 @@ const dotGeneral: OpForm<"dotGeneral"> = {
       [lhsBatch, rhsBatch] = pair();
       more = scanner.eat(",");
     }
-    if (more) field(scanner, "dtype");
-    const given = more ? dtype.parse(scanner) : ins[0]?.type.dtype;
+    let given = ins[0]?.type.dtype;
+    if (more && scanner.eat("dtype:")) {
+      given = dtype.parse(scanner);
+      more = scanner.eat(",");
+    }
     const result = given ?? scanner.fail("two operands before the parameters");
-    return { lhsContract, rhsContract, lhsBatch: lhsBatch ?? [], rhsBatch: rhsBatch ?? [], dtype: result };
+    const dims = { lhsContract, rhsContract, lhsBatch: lhsBatch ?? [], rhsBatch: rhsBatch ?? [] };
+    if (!more) return { ...dims, dtype: result };
+    field(scanner, "precision");
+    return { ...dims, dtype: result, precision: precision.parse(scanner) };
   },
   programs: {},
 };

@@ -3,7 +3,7 @@ import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } fro
 import { inferControl } from "./inferControl.js";
 import { axesSize, type MeshAxis } from "./mesh.js";
 import { type BinaryOp, type Domain, opFacts, type UnaryOp } from "./opFacts.js";
-import type { OpName, OpParams } from "./ops.js";
+import { type OpName, type OpParams, precisions } from "./ops.js";
 import {
   at,
   formatType,
@@ -485,8 +485,11 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
       throw broken.value(`numKeys ${numKeys} is not 1 … ${ins.length}`);
     return ins.map(({ type }) => type);
   },
-  dotGeneral: (ins, { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype }) => {
+  dotGeneral: (ins, { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype, precision }) => {
     count(ins, 2);
+    if (precision !== undefined && !precisions.includes(precision)) {
+      throw broken.value(`precision "${precision}" is not one of ${precisions.join(", ")}`);
+    }
     const [x, y] = [typeOf(ins, 0), typeOf(ins, 1)];
     require(commonDType(ins), "number");
     checkDims([...lhsBatch, ...lhsContract], x.shape.length);

@@ -9,6 +9,15 @@ export type None = Readonly<Record<never, never>>;
 /** How two elements are compared. */
 export type CompareDirection = "eq" | "ne" | "lt" | "le" | "gt" | "ge";
 
+/**
+ * How exactly factors of float32 are multiplied at least, by JAX's names: `highest` keeps their 24 bits, `high` and
+ * `default` let devices with fewer bits in their products, such as the 11 of TF32, use those.
+ */
+export type Precision = "default" | "high" | "highest";
+
+/** The precisions, the least first. */
+export const precisions: readonly Precision[] = ["default", "high", "highest"];
+
 /** Which intermediate values of a `remat` region are kept for the backward pass instead of recomputed. */
 export type RematPolicy =
   | { readonly kind: "nothing" }
@@ -169,6 +178,8 @@ export interface OpParams {
     readonly lhsBatch: readonly number[];
     readonly rhsBatch: readonly number[];
     readonly dtype: DType;
+    /** How exactly float32 factors are multiplied at least; what the engine does by itself where it is not said. */
+    readonly precision?: Precision;
   };
   /**
    * `(query, key, value) → (mixed, logSums)`: softmax(query · keyᵀ · scale) · value for every head, and the logarithms
@@ -253,7 +264,7 @@ export type OpTable<Rule extends { readonly [K in OpName]: unknown }> = { readon
 
 /** The names of an op's parameters that are programs, or lists of programs. */
 type ProgramParam<K extends OpName> = {
-  [P in keyof OpParams[K]]: OpParams[K][P] extends Program | readonly Program[] ? P : never;
+  [P in keyof OpParams[K]]-?: OpParams[K][P] extends Program | readonly Program[] ? P : never;
 }[keyof OpParams[K]];
 
 /** Ops that carry programs inside. */

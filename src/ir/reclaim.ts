@@ -11,19 +11,9 @@ export interface Watch {
   forget(): void;
 }
 
-class Entry implements Watch {
+interface Entry extends Watch {
   readonly holder: WeakRef<object>;
-
-  constructor(
-    holder: object,
-    readonly release: () => void,
-  ) {
-    this.holder = new WeakRef(holder);
-  }
-
-  forget(): void {
-    entries.delete(this);
-  }
+  readonly release: () => void;
 }
 
 const entries = new Set<Entry>();
@@ -31,35 +21,28 @@ const entries = new Set<Entry>();
 /** So many holders may be watched before the unreachable ones among them are looked for, however small they are. */
 const leastHolders = 16_384;
 
-/**
- * Tells that the garbage collector has been at work, by an object that nothing refers to. Watching each holder so
- * would tell of it alone, but costs as much as a small op.
- */
-const collected = new FinalizationRegistry<undefined>(() => {
-  sweep();
-  collected.register({}, undefined);
-});
-collected.register({}, undefined);
+const finalised = new FinalizationRegistry<Entry>((entry) => releaseOne(entry));
 
 /** Calls `release` once when `holder` has become unreachable; `release` itself must not refer to the holder. */
 export function watch(holder: object, release: () => void): Watch {
-  holders.check(numEntries);
-  const entry = new Entry(holder, release);
+  const entry: Entry = {
+    holder: new WeakRef(holder),
+    release,
+    forget() {
+      entries.delete(entry);
+      finalised.unregister(entry);
+    },
+  };
+  holders.check(() => entries.size);
   entries.add(entry);
+  finalised.register(holder, entry, entry);
   return entry;
 }
 
-const numEntries = (): number => entries.size;
-
-/** Gives back what holders held that were collected; returns how many there were. */
-function sweep(): number {
-  let released = 0;
-  for (const entry of entries) {
-    if (entry.holder.deref() !== undefined || !entries.delete(entry)) continue;
-    entry.release();
-    released++;
-  }
-  return released;
+function releaseOne(entry: Entry): void {
+  if (!entries.delete(entry)) return;
+  finalised.unregister(entry);
+  entry.release();
 }
 
 /** What runs the garbage collector at once. */
@@ -85,7 +68,12 @@ export function reclaim(): number {
   try {
     collector.letGo();
     collector.collect();
-    const released = sweep();
+    let released = 0;
+    for (const entry of entries) {
+      if (entry.holder.deref() !== undefined) continue;
+      releaseOne(entry);
+      released++;
+    }
     // Looking at the others has made the runtime keep them until the task ends.
     collector.letGo();
     return released;

@@ -130,13 +130,12 @@ function countGroups({ numGroups, groupSize }: GroupNormConfig, channels: number
 }
 
 /** Mean and variance, with the reduced dims kept as 1; no mean where it is taken to be 0. */
-export interface Statistics {
+interface Statistics {
   readonly mean: Tensor | undefined;
   readonly variance: Tensor;
 }
 
-/** Mean and variance of an input over dims, and over the mesh axes that the configuration names. */
-export function meanAndVariance(
+function meanAndVariance(
   input: Tensor,
   dims: readonly number[],
   { dtype, axisName, useFastVariance = true, forceFloat32Reductions = true }: NormalizationConfig,
@@ -157,8 +156,7 @@ export function meanAndVariance(
   return { mean: centre, variance };
 }
 
-/** Subtracts the mean, divides by the deviation, then scales and shifts by parameters of the running module. */
-export function normalize(
+function normalize(
   x: Tensor,
   { mean, variance }: Statistics,
   featureAxes: number | readonly number[],

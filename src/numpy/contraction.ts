@@ -1,6 +1,7 @@
 /** Sums of products: dot products, matrix products and their relatives. */
 import type { DType } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
+import type { Precision } from "../ir/ops.js";
 import { at, formatType, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -12,6 +13,11 @@ import { asTensor, broadcastShape, cast, requireRank, toType } from "./operands.
 export interface ProductOptions {
   /** The data type of the result, for example float32 for the product of two bfloat16 matrices. */
   readonly preferredElementType?: DType | undefined;
+  /**
+   * How exactly float32 is multiplied at least, by JAX's names. Products are float32 unless this, or the run option
+   * `precision`, asks for less: with `default` or `high` GPUs round factors to TF32, which is faster.
+   */
+  readonly precision?: Precision | undefined;
 }
 
 /** Operands of one data type; bool is computed in int32. */
@@ -22,8 +28,9 @@ function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor
 
 /** `dotGeneral` for any data type: a product of bools tells whether there is a pair of trues. */
 export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options: ProductOptions = {}): Tensor {
-  const dtype = options.preferredElementType ?? x.dtype;
-  if (x.dtype !== "bool") return ops.dotGeneral(x, y, dims, dtype);
+  const { precision, preferredElementType: dtype = x.dtype } = options;
+  const exact = precision === undefined ? dims : { ...dims, precision };
+  if (x.dtype !== "bool") return ops.dotGeneral(x, y, exact, dtype);
   return cast(ops.dotGeneral(cast(x, "int32"), cast(y, "int32"), dims), dtype);
 }
 

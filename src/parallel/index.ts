@@ -80,15 +80,6 @@ export {
   type ScheduleViolation,
 } from "./schedule/schedule.js";
 export {
-  type ActionSeconds,
-  type KeptBytes,
-  type PipelineLink,
-  type SimulatedStage,
-  type Simulation,
-  type SimulationOptions,
-  simulateSchedule,
-} from "./schedule/simulate.js";
-export {
   scheduleFromCsv,
   scheduleFromJson,
   scheduleOf,
@@ -98,7 +89,6 @@ export {
 export {
   type ActionCosts,
   type CostOf,
-  type PairCostOf,
   type TimedAction,
   type Timeline,
   timeline,

@@ -6,7 +6,7 @@
 import { type DType, isFloat } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
-import type { CompareDirection, OpParams } from "../ir/ops.js";
+import type { CompareDirection, OpParams, Precision } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bind, bind1 } from "./builder.js";
@@ -230,12 +230,14 @@ export function sort(xs: readonly Tensor[], dim: number, numKeys = 1): Tensor[] 
   return bind("sort", xs, { dim, numKeys });
 }
 
-/** The dims that `dotGeneral` pairs. */
+/** The dims that `dotGeneral` pairs, and how exactly it multiplies. */
 export interface DotDims {
   readonly lhsContract: readonly number[];
   readonly rhsContract: readonly number[];
   readonly lhsBatch?: readonly number[];
   readonly rhsBatch?: readonly number[];
+  /** At least so exactly are factors of float32 multiplied; as float32 where neither this nor the engine says less. */
+  readonly precision?: Precision;
 }
 
 /** Sums of products over paired dims. */

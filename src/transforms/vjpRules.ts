@@ -146,6 +146,7 @@ const padPull: Pull<"pad"> = ({ ct, ins, params: { low, high, interior } }) => {
 
 const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
   const [x, y] = [at(ins, 0), at(ins, 1)];
+  const exact = p.precision === undefined ? {} : { precision: p.precision };
   const free = (t: Tensor, used: readonly number[]) => range(t.ndim).filter((d) => !used.includes(d));
   const xFree = free(x, [...p.lhsBatch, ...p.lhsContract]);
   const yFree = free(y, [...p.rhsBatch, ...p.rhsContract]);
@@ -164,7 +165,7 @@ const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
         ops.dotGeneral(
           ct,
           wide(y),
-          { lhsContract: ctY, rhsContract: yFree, lhsBatch: batch, rhsBatch: p.rhsBatch },
+          { ...exact, lhsContract: ctY, rhsContract: yFree, lhsBatch: batch, rhsBatch: p.rhsBatch },
           x.dtype,
         ),
         [...p.lhsBatch, ...xFree, ...partners(p.rhsContract, p.rhsContract, p.lhsContract)],
@@ -174,7 +175,7 @@ const dotPull: Pull<"dotGeneral"> = ({ ct, ins, params: p }) => {
         ops.dotGeneral(
           wide(x),
           ct,
-          { lhsContract: xFree, rhsContract: ctX, lhsBatch: p.lhsBatch, rhsBatch: batch },
+          { ...exact, lhsContract: xFree, rhsContract: ctX, lhsBatch: p.lhsBatch, rhsBatch: batch },
           y.dtype,
         ),
         [...p.rhsBatch, ...partners(p.lhsContract, p.lhsContract, p.rhsContract), ...yFree],

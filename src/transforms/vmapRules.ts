@@ -62,15 +62,15 @@ function pad(ins: readonly Batched[], params: OpParams["pad"], context: BatchCon
 /** The batch is a batch dim of the product when both sides have it, else a free dim that moves to the front. */
 function dotGeneral(ins: readonly Batched[], params: OpParams["dotGeneral"]): Batched[] {
   const [x, y] = [at(ins, 0), at(ins, 1)];
-  const { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype } = params;
+  const { lhsContract, rhsContract, lhsBatch, rhsBatch } = params;
   const both = x.batched && y.batched;
   const dimsOf = (side: Batched, dims: readonly number[]) => (side.batched ? dims.map(next) : dims);
   const product = bind1("dotGeneral", [x.tensor, y.tensor], {
+    ...params,
     lhsContract: dimsOf(x, lhsContract),
     rhsContract: dimsOf(y, rhsContract),
     lhsBatch: both ? [0, ...lhsBatch.map(next)] : dimsOf(x, lhsBatch),
     rhsBatch: both ? [0, ...rhsBatch.map(next)] : dimsOf(y, rhsBatch),
-    dtype,
   });
   if (both) return [batched(product)];
   const place = x.batched ? lhsBatch.length : x.tensor.ndim - lhsContract.length;

@@ -248,7 +248,14 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
     },
     {
       ins: [f32([3]), f32([3])],
-      params: { lhsContract: [0], rhsContract: [0], lhsBatch: [], rhsBatch: [], dtype: "float32" },
+      params: {
+        lhsContract: [0],
+        rhsContract: [0],
+        lhsBatch: [],
+        rhsBatch: [],
+        dtype: "float32",
+        precision: "high",
+      },
     },
   ],
   attention: [

@@ -3,8 +3,15 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { lowerToStableHlo } from "../../src/engines/xla/stablehlo/lower.js";
 import { AxisError } from "../../src/ir/errors.js";
+import type { Precision } from "../../src/ir/ops.js";
 import { newLiteral } from "../../src/ir/program.js";
 import { at, tensorType } from "../../src/ir/shape.js";
+import * as lax from "../../src/lax/index.js";
+import * as np from "../../src/numpy/index.js";
+import { traceFlat } from "../../src/trace/builder.js";
+import type { Tensor } from "../../src/trace/tensor.js";
+import { grad } from "../../src/transforms/grad.js";
+import { vmap } from "../../src/transforms/vmap.js";
 import type { EngineCase } from "../conformance/engine/cases.js";
 import { opCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
@@ -72,6 +79,35 @@ describe("programs as StableHLO", () => {
     const { text } = lowerToStableHlo(program, { mesh: { axes: [] }, kernels: ["attention"] });
     expect(text).not.toContain("custom_call");
     expect(text).toContain("dot_general");
+  });
+
+  test("multiply float32 as float32, unless the product or the run asks for less", () => {
+    const matrix = tensorType("float32", [2, 2]);
+    const written = (fn: (x: Tensor, y: Tensor) => Tensor, precision?: Precision) => {
+      const { program } = traceFlat((args) => [fn(at(args, 0), at(args, 1))], [matrix, matrix]);
+      const options = { mesh: { axes: [] }, ...(precision ? { precision } : {}) };
+      const { text } = lowerToStableHlo(program, options);
+      return [...text.matchAll(/precision = \[(\w+), \w+\]/g)].map(([, name]) => name);
+    };
+    const products: readonly ((options: np.ProductOptions) => (x: Tensor, y: Tensor) => Tensor)[] = [
+      (options) => (x, y) => np.matmul(x, y, options),
+      (options) => (x, y) => np.einsum("ij,jk->ik", x, y, options),
+      ({ precision }) =>
+        (x, y) =>
+          lax.dotGeneral(x, y, { lhsContract: [1], rhsContract: [0], ...(precision ? { precision } : {}) }),
+    ];
+    for (const product of products) {
+      expect(written(product({}))).toEqual(["HIGHEST"]);
+      expect(written(product({}), "high")).toEqual(["HIGH"]);
+      expect(written(product({ precision: "highest" }), "high")).toEqual(["HIGHEST"]);
+      expect(written(product({ precision: "default" }))).toEqual(["DEFAULT"]);
+      // The way back multiplies as exactly as the way forward, also in batches.
+      const squares = vmap((x: Tensor, y: Tensor) => product({ precision: "default" })(x, y).sum());
+      const loss = (x: Tensor, y: Tensor) => squares(x.reshape([2, 1, 2]), y.reshape([2, 2, 1])).sum();
+      expect(new Set(written((x, y) => grad(loss)(x, y)))).toEqual(new Set(["DEFAULT"]));
+    }
+    const wrong = () => written((x, y) => np.matmul(x, y, JSON.parse('{ "precision": "low" }')));
+    expect(wrong).toThrow('precision "low" is not one of default, high, highest');
   });
 
   test("lead from a line back to the equation", () => {

@@ -1,4 +1,5 @@
-import { hostEngine } from "../../engines/default.js";
+import { engineInfo, hostEngine } from "../../engines/default.js";
+import type { EngineInfo } from "../../ir/engineReports.js";
 import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import type { Checkpoint } from "../../train/files/checkpoint.js";
@@ -19,9 +20,11 @@ import {
   argumentsOf,
   atMost,
   configOf,
+  engineOption,
   findCheckpoint,
   isRunFolder,
   readConfigFile,
+  useEngine,
 } from "../runArguments.js";
 
 /** Tells what a configuration would need, or what a checkpoint holds. */
@@ -29,11 +32,12 @@ export const inspect: Command = {
   name: "inspect",
   summary: "what a configuration would need, or what a checkpoint holds",
   usage: "[config.json | run or checkpoint folder] [options]",
-  options: [],
+  options: [engineOption],
   takesFields: true,
   examples: [
     "shardwise inspect --mesh data=2,model=2",
     "shardwise inspect my.json --model.width 1024 --mesh fsdp=8",
+    "shardwise inspect --engine xla --model.width 1024",
     "shardwise inspect runs/default",
   ],
   run: async (args) => {
@@ -46,8 +50,10 @@ export const inspect: Command = {
       process.stdout.write(describeCheckpoint(checkpoint));
       return exitCodes.ok;
     }
+    await useEngine(parsed);
     const config = configOf(what === undefined ? {} : readConfigFile(what), parsed);
-    process.stdout.write(describeConfig(config));
+    const isNamed = parsed.options.has("engine");
+    process.stdout.write(describeConfig(config, isNamed ? engineInfo() : undefined));
     return exitCodes.ok;
   },
 };
@@ -71,7 +77,21 @@ function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   ].join("\n")}\n`;
 }
 
-function describeConfig(config: RunConfig): string {
+/** What an engine that was asked for runs on, and whether what is needed has room there. */
+function describeEngine(info: EngineInfo, bytes: number): string[] {
+  const { engine, numDevices, gemm, memoryBytes } = info;
+  const room = memoryBytes === undefined ? "" : `, ${formatBytes(memoryBytes)} of memory each`;
+  const products = gemm === undefined ? "" : `; products by ${gemm}`;
+  const lines = [`engine ${engine}: ${numDevices} device${numDevices === 1 ? "" : "s"}${room}${products}`];
+  if (memoryBytes !== undefined && bytes > memoryBytes) {
+    lines.push(
+      `that is less than the ${formatBytes(bytes)} needed: use a smaller batch, remat, or more devices`,
+    );
+  }
+  return ["", ...lines];
+}
+
+function describeConfig(config: RunConfig, engine: EngineInfo | undefined): string {
   // The reference engine has as many devices as anyone wants, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
@@ -96,6 +116,7 @@ function describeConfig(config: RunConfig): string {
       { what: "a step's intermediate values", bytesPerDevice: need.intermediate + need.outputs },
       { what: "needed in all", bytesPerDevice: totalBytes(need) },
     ].map(({ what, bytesPerDevice }) => `  ${what.padEnd(30)}${formatBytes(bytesPerDevice)}`),
+    ...(engine ? describeEngine(engine, totalBytes(need)) : []),
     "",
     `one step of ${batch} x ${sequence} tokens, each device:`,
     ...String(cost)

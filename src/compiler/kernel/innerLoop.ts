@@ -59,12 +59,10 @@ export class InnerLoop {
     private readonly lanes: LaneCount,
     private readonly around: Surroundings,
   ) {
-    const { spec, features } = plan;
+    const { spec } = plan;
     this.last = spec.dims.length - 1;
     const size = at(spec.dims, this.last);
-    const sums = section.outputs.some(({ kind }) => kind === "reduce");
-    const choice = chooseUnroll(section.program, { sums, fewRegisters: features.fewRegisters ?? false });
-    let unroll: number = this.hasInnerIndexedStore() ? 1 : choice;
+    let unroll: number = this.hasInnerIndexedStore() ? 1 : chooseUnroll(section.program);
     while (unroll > 1 && unroll * lanes > size) unroll /= 2;
     this.unroll = unroll;
     this.inputs = section.inputs.map((input) => this.inputStream(input.node, input.kind === "spill"));

@@ -1,6 +1,5 @@
 import { InternalError } from "../../ir/errors.js";
 import { type CrewMemory, FIELD, helpForEver, JOB, PART_FIELDS } from "./crew.js";
-import type { Forgotten } from "./forgotten.js";
 import { CodeMemory, type NativeFunction } from "./native/codeMemory.js";
 import { instantiateKernels, type KernelFunction, runRows } from "./stepRunner.js";
 
@@ -35,8 +34,6 @@ export type HelperMessage = KernelsMessage | ForgetMessage;
 export interface HelperHost {
   /** Takes the next message, if there is one. */
   receive(): HelperMessage | undefined;
-  /** Gets to know what the thread lets go of. */
-  readonly forgotten: Forgotten;
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
 }
 
@@ -76,10 +73,7 @@ class ProgramKernels {
     for (let message = this.host.receive(); message !== undefined; message = this.host.receive()) {
       const { id } = message;
       for (const [sending, program] of this.programs) if (program.id === id) this.programs.delete(sending);
-      if (message.kind === "forget") {
-        this.host.forgotten.program();
-        continue;
-      }
+      if (message.kind === "forget") continue;
       const imports = this.host.kernelImports(message.memory);
       const kernels = message.modules.map(({ module, exports }) =>
         instantiateKernels(module, exports, imports),

@@ -122,14 +122,10 @@ export class WorkerPool {
     return member.sent;
   }
 
-  /**
-   * Sends a message in order with the commands and returns its command's number.
-   *
-   * @param given buffers of the message that this thread does not need any more
-   */
-  post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[] = []): number {
+  /** Sends a message in order with the commands and returns its command's number. */
+  post(device: number, message: WorkerMessage): number {
     if (this.ended) throw this.ended;
-    at(this.members, device).port.postMessage(message, given);
+    at(this.members, device).port.postMessage(message);
     return this.send(device, [COMMAND.message]);
   }
 

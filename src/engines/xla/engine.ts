@@ -3,6 +3,7 @@ import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { DisposedError, ValueError } from "../../ir/errors.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
+import type { Precision } from "../../ir/ops.js";
 import { newVar, type Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
@@ -26,6 +27,14 @@ export interface XlaEngineInfo extends EngineInfo {
   readonly deviceKind: string;
   /** Whether attention in 16 bits is a kernel of the devices or products and a softmax. */
   readonly attention: "fused" | "plain";
+}
+
+/** How programs are written for the devices. */
+export interface Lowering {
+  /** The kernels to use of those that the devices have; all by default. */
+  readonly kernels?: readonly FusedKernel[];
+  /** That of products of float32 which do not say it themselves; `highest` by default. */
+  readonly precision?: Precision;
 }
 
 /** Buffers may take so much of a device, in bytes, before unreachable ones are looked for. */
@@ -63,14 +72,15 @@ export class XlaEngine<A> implements Engine {
   private numRuns = 0;
   private closed = false;
 
-  /**
-   * @param client what it runs on
-   * @param kernels the kernels to use of those that the devices have; all by default
-   */
+  private kernels: readonly FusedKernel[];
+  private readonly precision: Precision;
+
   constructor(
     private readonly client: XlaClient<A>,
-    private kernels: readonly FusedKernel[] = client.platform.kernels,
+    options: Lowering = {},
   ) {
+    this.kernels = options.kernels ?? client.platform.kernels;
+    this.precision = options.precision ?? "highest";
     this.numDevices = client.numDevices;
     this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
     this.taken = range(client.numDevices).map(() => 0);
@@ -235,13 +245,13 @@ export class XlaEngine<A> implements Engine {
    */
   private async build(program: Program, options: CompileOptions): Promise<XlaProgram<A>> {
     const { devices, name = "program" } = options;
-    const { kernels } = this;
-    const { text, origins } = lowerToStableHlo(program, { ...options, kernels });
+    const { kernels, precision } = this;
+    const { text, origins } = lowerToStableHlo(program, { ...options, kernels, precision });
     const compile = (module: string) => this.limited(() => this.client.compile(module, devices));
     try {
       return await compile(text);
     } catch (error) {
-      const plain = kernels.length === 0 ? text : lowerToStableHlo(program, options).text;
+      const plain = kernels.length === 0 ? text : lowerToStableHlo(program, { ...options, precision }).text;
       if (plain === text || error instanceof OutOfMemoryError) throw locateError(error, name, origins);
       const compiled = await compile(plain).catch(() => {
         throw locateError(error, name, origins);

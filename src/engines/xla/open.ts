@@ -22,6 +22,8 @@ export interface XlaEngineOptions {
   readonly flags?: Readonly<Record<string, XlaFlag>>;
   /** `plain` lets attention be products and a softmax also where the devices have a kernel for it. */
   readonly attention?: "fused" | "plain";
+  /** How float32 is multiplied where a product does not say its precision; float32 by default. */
+  readonly products?: "float32" | "tf32";
   /** The folder for compiled programs; `SHARDWISE_XLA_CACHE` or the user's cache by default. */
   readonly cache?: string | false;
 }
@@ -57,7 +59,10 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
   if (attention !== "fused" && attention !== "plain") {
     throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
   }
-  return new XlaEngine(client, attention === "plain" ? [] : client.platform.kernels);
+  return new XlaEngine(client, {
+    kernels: attention === "plain" ? [] : client.platform.kernels,
+    precision: options.products === "tf32" ? "high" : "highest",
+  });
 }
 
 function openClient(

@@ -1,6 +1,7 @@
 import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
+import { remat } from "../../transforms/remat.js";
 
 /** The parts of a language model's loss. */
 export interface LossParts {
@@ -11,6 +12,12 @@ export interface LossParts {
 }
 
 /**
+ * The parts of the loss of logits in 16 bits, of which nothing in float32 is kept for the way back: the whole
+ * vocabulary for every token would be the largest tensor of a training step.
+ */
+const partsOfNarrow = remat(partsOf, { staticArgnums: 2 });
+
+/**
  * The cross-entropy of the targets, and `zLoss` times the squared log of the softmax's normaliser, which keeps
  * logits small. Written so that a split vocabulary costs two small all-reduces and a masked look-up.
  *
@@ -18,13 +25,19 @@ export interface LossParts {
  * @param targets int32 [batch, length]
  */
 export function crossEntropy(logits: Tensor, targets: Tensor, zLoss = 0): LossParts {
+  const isNarrow = logits.dtype === "bfloat16" || logits.dtype === "float16";
+  const [loss, entropy] = (isNarrow ? partsOfNarrow : partsOf)(logits, targets, zLoss);
+  return { loss, crossEntropy: entropy };
+}
+
+function partsOf(logits: Tensor, targets: Tensor, zLoss: number): [loss: Tensor, entropy: Tensor] {
   const wide = logits.astype("float32");
   const largest = ops.stopGradient(np.max(wide, -1, { keepdims: true }));
   const shifted = wide.sub(largest);
   const logSum = np.log(np.sum(np.exp(shifted), -1));
   const picked = np.squeeze(np.takeAlongAxis(shifted, np.expandDims(targets, -1), -1, { mode: "clip" }), -1);
   const entropy = np.mean(logSum.sub(picked));
-  if (zLoss === 0) return { loss: entropy, crossEntropy: entropy };
+  if (zLoss === 0) return [entropy, entropy];
   const normalizer = logSum.add(np.squeeze(largest, -1));
-  return { loss: entropy.add(np.mean(normalizer.mul(normalizer)).mul(zLoss)), crossEntropy: entropy };
+  return [entropy.add(np.mean(normalizer.mul(normalizer)).mul(zLoss)), entropy];
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { defaultBatch, readRunConfig } from "./config.js";
+import { defaultBatch, engineSettings, readRunConfig } from "./config.js";
 
 const problems = (settings: Readonly<Record<string, unknown>>) =>
   readRunConfig(
@@ -49,4 +49,18 @@ test("where an axis of the mesh is named, those that are not have one device", (
   expect(meshOf({ mesh: { model: 2 } })).toEqual({ ...alone, model: 2 });
   expect(meshOf({}, { "mesh.pipe": 2 })).toEqual({ ...alone, pipe: 2 });
   expect(meshOf({ mesh: { data: 4 } }, { "mesh.pipe": 2 })).toEqual({ ...alone, data: 4, pipe: 2 });
+});
+
+test("devices that are given stand along data, unless the mesh is said", () => {
+  const read = (json: unknown, devices: number) => readRunConfig(json, [], devices).config;
+  expect(read({}, 3).mesh).toEqual({ data: 3, fsdp: 1, pipe: 1, model: 1 });
+  expect(read({}, 3).data.batch).toBe(defaultBatch(3));
+  expect(read({ data: { batch: 6 } }, 3).data.batch).toBe(6);
+  expect(read({ mesh: { fsdp: 2 } }, 3).mesh).toEqual({ data: 1, fsdp: 2, pipe: 1, model: 1 });
+});
+
+test("float32 is multiplied as float32 unless a run says otherwise", () => {
+  expect(engineSettings(readRunConfig({}).config)).toEqual({});
+  expect(engineSettings(readRunConfig({ precision: "tf32" }).config)).toEqual({ products: "tf32" });
+  expect(problems({ precision: "half" })).toEqual([expect.stringContaining("use float32 | tf32")]);
 });

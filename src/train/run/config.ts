@@ -94,6 +94,10 @@ export const runSchema = {
       (text) => (Number(text) > 0 && Number(text) < Number.POSITIVE_INFINITY ? Number(text) : undefined),
     ),
   },
+  precision: choice("float32", "how GPUs multiply float32: tf32 rounds factors to 11 bits, which is faster", [
+    "float32",
+    "tf32",
+  ]),
   steps: integer(500, "training steps"),
   seed: integer(0, "seed of parameters and data order", 0),
   out: text("runs/default", "folder for checkpoints, metrics, trace and report"),
@@ -107,8 +111,9 @@ export const runSchema = {
 export type RunConfig = Config<typeof runSchema>;
 
 /** What a run asks of its engine, where it does not leave that to it. */
-export function engineSettings({ engine: { memory, deadline } }: RunConfig): EngineSettings {
+export function engineSettings({ engine: { memory, deadline }, precision }: RunConfig): EngineSettings {
   return {
+    ...(precision === "float32" ? {} : { products: precision }),
     ...(memory === "auto" ? {} : { memoryBytes: memory }),
     ...(deadline === "auto" ? {} : { deadlineMs: 1000 * deadline }),
   };
@@ -117,16 +122,27 @@ export function engineSettings({ engine: { memory, deadline } }: RunConfig): Eng
 /**
  * Reads a run's configuration and checks that its parts fit together; all violations are listed. Where any axis of
  * the mesh is named, those that are not have one device.
+ *
+ * @param devices how many devices there are, where that is not the number of cores
  */
 export function readRunConfig(
   json: unknown,
   settings: readonly Setting[] = [],
+  devices?: number,
 ): ReadConfig<typeof runSchema> {
-  const inFile = isObject(json) && isObject(json.mesh) ? Object.keys(json.mesh) : [];
-  const axes = [...inFile.map((axis) => `mesh.${axis}`), ...settings.map(({ path }) => path)].filter((path) =>
-    path.startsWith("mesh."),
-  );
+  const named = (part: "mesh" | "data") => {
+    const inFile = isObject(json) && isObject(json[part]) ? Object.keys(json[part]) : [];
+    const paths = [...inFile.map((name) => `${part}.${name}`), ...settings.map(({ path }) => path)];
+    return paths.filter((path) => path.startsWith(`${part}.`));
+  };
+  const axes = named("mesh");
   const others = axes.length > 0 && !axes.includes("mesh.data") ? [{ path: "mesh.data", value: 1 }] : [];
+  if (axes.length === 0 && devices !== undefined) {
+    others.push({ path: "mesh.data", value: devices });
+    if (!named("data").includes("data.batch")) {
+      others.push({ path: "data.batch", value: defaultBatch(devices) });
+    }
+  }
   const { config, violations, unread } = readConfig(runSchema, json, [...settings, ...others]);
   // What a field that could not be read has to do with others is not known yet.
   const known = crossViolations(config).filter(({ fields }) => !fields.some((path) => unread.includes(path)));

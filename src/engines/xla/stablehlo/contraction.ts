@@ -44,13 +44,14 @@ export const contractionRules: { readonly [K in OpsOf<"contraction">]: Rule<K> }
   attentionBackward: attention(fusedAttentionBackward, attentionBackwardProgram),
   dotGeneral: (eqn, write) => {
     const { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype } = eqn.params;
+    const exact = (eqn.params.precision ?? write.precision).toUpperCase();
     const given = eqn.ins.map((atom) => write.read(atom));
     const { factor, sum } = productTypes(at(given, 0).type.dtype, dtype);
     const operands = given.map((x) => write.convert(x, factor));
     const batching =
       lhsBatch.length === 0 ? "" : `, batching_dims = ${listText(lhsBatch)} x ${listText(rhsBatch)}`;
     const contracting = `, contracting_dims = ${listText(lhsContract)} x ${listText(rhsContract)}`;
-    const precision = factor === "float32" ? ", precision = [HIGHEST, HIGHEST]" : "";
+    const precision = factor === "float32" ? `, precision = [${exact}, ${exact}]` : "";
     const type = tensorType(sum, at(eqn.outs, 0).type.shape);
     const product = write.mapped(
       "stablehlo.dot_general",

@@ -1,6 +1,6 @@
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
-import type { OpName } from "../../../ir/ops.js";
+import type { OpName, Precision } from "../../../ir/ops.js";
 import type { Eqn, EqnParts, Program } from "../../../ir/program.js";
 import { sameType } from "../../../ir/shape.js";
 import { collectiveRules } from "./collectives.js";
@@ -52,6 +52,8 @@ export interface StableHloOptions {
   readonly name?: string;
   /** What the devices do in one piece; nothing by default. */
   readonly kernels?: readonly FusedKernel[];
+  /** That of products of float32 which do not say it themselves; `highest` by default. */
+  readonly precision?: Precision;
 }
 
 /** A per-device program as a module of StableHLO. */
@@ -66,7 +68,7 @@ export interface StableHloModule {
  * an equation and its source.
  */
 export function lowerToStableHlo(program: Program, options: StableHloOptions): StableHloModule {
-  const write = new Writer(options.mesh, writeEqn, options.kernels);
+  const write = new Writer(options.mesh, writeEqn, options.kernels, options.precision);
   const inputs = program.inputs.map(({ type }) => write.fresh(type));
   const aliases = aliasedOutputs(program, options.donated ?? []);
   const parameters = inputs.map(({ name, type }, i) => {

@@ -1,7 +1,7 @@
 import type { DType } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
-import type { OpName } from "../../../ir/ops.js";
+import type { OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
 import { at, type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
 import { splatText, typeText } from "./text.js";
@@ -38,11 +38,13 @@ export class Writer {
    * @param mesh the mesh whose axes collectives name
    * @param rule writes one equation
    * @param kernels what the devices do in one piece
+   * @param precision that of products of float32 which do not say it themselves
    */
   constructor(
     readonly mesh: MeshShape,
     private readonly rule: (eqn: Eqn, write: Writer) => readonly Value[],
     private readonly kernels: readonly FusedKernel[] = [],
+    readonly precision: Precision = "highest",
   ) {}
 
   /** Whether the devices do something in one piece. */
