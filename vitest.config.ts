@@ -31,13 +31,13 @@ const closingLine: Reporter = {
 const choosing =
   process.env.SHARDWISE_TESTS === "on-engine"
     ? [
-        "src/cli/reliability.test.ts",
+        "src/cli/{main,reliability}.test.ts",
         "src/compiler/**",
         "src/engines/**",
         "src/ir/**",
         "src/train/{report/pipelineSchedule,run/memoryNeed,run/resume,step/health,step/meshCurves}.test.ts",
-        "test/{addAnOp,architecture,floors,goldensReference,goldensThreads,memory,mpi,processes}.test.ts",
-        "test/{publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
+        "test/{addAnOp,architecture,examples,floors,goldensReference,goldensThreads,memory,mpi}.test.ts",
+        "test/{parallelExamples,processes,publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
         "test/{compiler,conformance,docs,faults,mutants,native,xla}/**",
       ]
     : [];
@@ -61,7 +61,7 @@ export default defineConfig({
     env: {
       SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
       // A pass that makes a wrong program is caught where it does so.
-      SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "passes",
+      SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
     },
     hookTimeout: 60_000,
     // The order matters: the closing line comes last.

@@ -2,13 +2,17 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
+import { userEnvironment } from "./fixtures/cliProcess.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
 /** What an example prints when it is run as the README says. */
 async function output(name: string): Promise<string> {
   const command = ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name];
-  const { stdout } = await promisify(execFile)(process.execPath, command, { cwd: root });
+  const { stdout } = await promisify(execFile)(process.execPath, command, {
+    cwd: root,
+    env: userEnvironment,
+  });
   return stdout;
 }
 

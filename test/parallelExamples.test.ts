@@ -2,6 +2,7 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
+import { userEnvironment } from "./fixtures/cliProcess.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
@@ -10,7 +11,7 @@ async function run(name: string, env: Readonly<Record<string, string>> = {}): Pr
   const command = ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name];
   const { stdout } = await promisify(execFile)(process.execPath, command, {
     cwd: root,
-    env: { ...process.env, ...env },
+    env: { ...userEnvironment, ...env },
   });
   return stdout;
 }

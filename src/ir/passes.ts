@@ -14,23 +14,31 @@ import {
 } from "./program.js";
 import { type Stage, verify } from "./verify.js";
 
-/** Whether passes are checked: the tests set it, and it is read once. */
-const isChecking = process.env.SHARDWISE_VERIFY === "passes";
+/** What is checked of passes: the tests set it, and it is read once. */
+const checked = process.env.SHARDWISE_VERIFY;
 
 /**
  * Stands around what a pass made. With `SHARDWISE_VERIFY=passes` in the environment a program that is not well
- * formed is reported here, under the name of the pass that made it; otherwise nothing is done.
+ * formed is reported here, under the name of the pass that made it; with `SHARDWISE_VERIFY=texts` also one that is
+ * not read back as it was printed; otherwise nothing is done.
  */
 export function afterPass(pass: string, program: Program, stage: Stage): Program {
-  if (isChecking) checkPass(pass, program, stage);
+  if (checked === "texts") checkPass(pass, program, stage);
+  else if (checked === "passes") named(pass, () => verify(program, stage));
   return program;
 }
 
 /** Checks what a pass made: {@link verify}, and that the printed program is read back as it is. */
 export function checkPass(pass: string, program: Program, stage: Stage): void {
-  try {
+  named(pass, () => {
     verify(program, stage);
     checkText(program);
+  });
+}
+
+function named(pass: string, check: () => void): void {
+  try {
+    check();
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
     throw new InternalError(`the pass "${pass}" made a wrong program: ${message}`);

@@ -5,11 +5,13 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor, tree, valueAndGrad } from "shardwise";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { silent, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { createReferenceEngine, createThreadsEngine } from "../../engines/index.js";
 import { adamw, applyUpdates, chain, clipByGlobalNorm, warmupCosine } from "../../optim/index.js";
 import { type Batch, openBatches } from "../data/batches.js";
 import { tokensInMemory } from "../data/tokenShards.js";
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+import { trainRun } from "./trainer.js";
 
 let root: string;
 beforeEach(async () => {
@@ -104,6 +106,31 @@ describe.each(["reference", "threads"])("a run on the %s engine", (kind) => {
     }
   });
 });
+
+test("a run on worker threads goes on with the same bits, whatever is split", async () => {
+  writeText(root);
+  const hashes = async (checkpoint: string) =>
+    (await openCheckpoint(checkpoint)).manifest.files.map(({ sha256 }) => sha256);
+  const engine = createThreadsEngine({ numDevices: 2, memoryBytes: 2 ** 26 });
+  try {
+    for (const axis of ["fsdp", "pipe"]) {
+      const name = (part: string) => join(root, `${part}-${axis}`);
+      const settings = { [`mesh.${axis}`]: 2, steps: 4 };
+      const options = { engine, stream: silent, finish: false };
+      const whole = tinyConfig(root, { ...settings, out: name("whole") });
+      const expected = await trainRun({ ...options, config: whole });
+      const config = tinyConfig(root, { ...settings, out: name("parts") });
+      const stop = new AbortController();
+      const onStep = () => stop.abort();
+      const first = await trainRun({ ...options, config, signal: stop.signal, onStep });
+      expect(first).toMatchObject({ status: "stopped", step: 2 });
+      const second = await trainRun({ ...options, config, resume: true });
+      expect(await hashes(second.checkpoint)).toEqual(await hashes(expected.checkpoint));
+    }
+  } finally {
+    await engine.close();
+  }
+}, 120_000);
 
 describe("a process that is killed while it saves", () => {
   const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));

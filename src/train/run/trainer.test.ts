@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
-import { createThreadsEngine } from "../../engines/threads/engine.js";
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
 import { readMetrics } from "../report/metrics.js";
 import { DivergedError } from "../step/health.js";
@@ -38,28 +37,6 @@ describe("a run", () => {
       const second = await trainRun({ config, resume: true, stream: silent, finish: false });
       expect(second.steps.map(({ loss }) => loss)).toEqual(expected.steps.map(({ loss }) => loss));
       expect(await hashes(second.checkpoint)).toEqual(await hashes(expected.checkpoint));
-    }
-  }, 120_000);
-
-  test("on worker threads goes on with the same bits too, whatever is split", async () => {
-    const engine = createThreadsEngine({ numDevices: 2, memoryBytes: 2 ** 26 });
-    try {
-      for (const axis of ["fsdp", "pipe"]) {
-        const name = (part: string) => join(folder.path, `${part}-${axis}`);
-        const settings = { [`mesh.${axis}`]: 2, steps: 4 };
-        const options = { engine, stream: silent, finish: false };
-        const whole = tinyConfig(folder.path, { ...settings, out: name("whole") });
-        const expected = await trainRun({ ...options, config: whole });
-        const config = tinyConfig(folder.path, { ...settings, out: name("parts") });
-        const stop = new AbortController();
-        const onStep = () => stop.abort();
-        const first = await trainRun({ ...options, config, signal: stop.signal, onStep });
-        expect(first).toMatchObject({ status: "stopped", step: 2 });
-        const second = await trainRun({ ...options, config, resume: true });
-        expect(await hashes(second.checkpoint)).toEqual(await hashes(expected.checkpoint));
-      }
-    } finally {
-      await engine.close();
     }
   }, 120_000);
 
