@@ -139,14 +139,15 @@ function makeBlock(size: GpuDecoderSize, choice: RematChoice): (x: Tensor, layer
   const [cos, sin] = [np.cos(angles), np.sin(angles)];
   const block = (x: Tensor, layer: Layers): [Tensor, null] => {
     const normed = rmsNorm(x, layer.norm1);
-    const heads = (w: Tensor) => np.matmul(normed, w).reshape([batch, sequence, width / headSize, headSize]);
+    const heads = (w: Tensor) =>
+      np.matmul(normed, narrow(w)).reshape([batch, sequence, width / headSize, headSize]);
     const query = rotary(heads(layer.query), cos, sin);
     const key = rotary(heads(layer.key), cos, sin);
     const mixed = dotProductAttention(query, key, heads(layer.value), { isCausal: true });
-    const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), layer.out));
+    const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), narrow(layer.out)));
     const inner = rmsNorm(attended, layer.norm2);
-    const gated = silu(np.matmul(inner, layer.gate)).mul(np.matmul(inner, layer.up));
-    return [attended.add(np.matmul(gated, layer.down)), null];
+    const gated = silu(np.matmul(inner, narrow(layer.gate))).mul(np.matmul(inner, narrow(layer.up)));
+    return [attended.add(np.matmul(gated, narrow(layer.down))), null];
   };
   if (choice === "none") return block;
   const { dotsSaveable, nothingSaveable } = checkpointPolicies;
@@ -167,10 +168,7 @@ function loss(params: GpuDecoder, tokens: Tensor, size: GpuDecoderSize, choice: 
   const targets = lax.sliceInDim(tokens, 1, size.sequence + 1, 1, 1);
   const table = narrow(params.embed);
   const embedded = np.take(table, inputs, 0, { mode: "clip" });
-  // All weights are rounded in one pass, and their gradients widened in that of the optimiser.
-  const { norm1, norm2, ...weights } = params.layers;
-  const layers: Layers = { norm1, norm2, ...tree.map(narrow, weights) };
-  const [stream] = lax.scan(makeBlock(size, choice), embedded, layers);
+  const [stream] = lax.scan(makeBlock(size, choice), embedded, params.layers);
   const logits = np.matmul(rmsNorm(stream, params.norm), np.transpose(table));
   return entropy(logits, targets);
 }

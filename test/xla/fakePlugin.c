@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef CAPABILITY
@@ -23,7 +24,8 @@ typedef struct {
   char text[256];
 } Error;
 typedef struct {
-  int kind, fails, ready;
+  int kind, fails;
+  struct timespec made;
 } Event;
 typedef struct {
   int kind, device;
@@ -88,6 +90,7 @@ static Event *new_event(int fails) {
   Event *e = calloc(1, sizeof *e);
   e->kind = EVENT;
   e->fails = fails;
+  clock_gettime(CLOCK_MONOTONIC, &e->made);
   count(1, 1);
   return e;
 }
@@ -99,6 +102,23 @@ static Error *event_destroy(word *w) {
   count(1, -1);
   return 0;
 }
+static Error *out_of_memory(void) { return fail(8, "Out of memory while trying to allocate 745.06GiB"); }
+static Error *event_is_ready(word *w) {
+  NEEDS(25);
+  Event *e = (Event *)w[2];
+  ALIVE(e, EVENT);
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  long waited = (now.tv_sec - e->made.tv_sec) * 1000000000L + now.tv_nsec - e->made.tv_nsec;
+  *(char *)(w + 3) = waited > 2000000;
+  return 0;
+}
+static Error *event_error(word *w) {
+  NEEDS(24);
+  Event *e = (Event *)w[2];
+  ALIVE(e, EVENT);
+  return e->fails ? out_of_memory() : 0;
+}
 typedef void (*Callback)(Error *, void *);
 typedef struct {
   Event *event;
@@ -108,7 +128,7 @@ typedef struct {
 static void *happen(void *p) {
   Wait *wait = p;
   usleep(2000);
-  wait->callback(wait->event->fails ? fail(8, "Out of memory while trying to allocate 745.06GiB") : 0,
+  wait->callback(wait->event->fails ? out_of_memory() : 0,
                  wait->user);
   free(wait);
   return 0;
@@ -331,7 +351,7 @@ const void *GetPjrtApi(void) {
     void *function;
   } functions[] = {
       {5, error_destroy},     {6, error_message},      {7, error_code},      {8, initialize},
-      {10, event_destroy},    {14, event_on_ready},    {15, client_create},  {17, platform_name},
+      {10, event_destroy},    {11, event_is_ready}, {12, event_error}, {14, event_on_ready},    {15, client_create},  {17, platform_name},
       {19, platform_version}, {21, client_devices},    {25, compile},        {27, from_host},
       {28, description_id},   {30, description_attributes}, {31, description_kind},  {34, device_description}, {39, memory_stats},
       {45, executable_destroy}, {49, num_outputs},     {54, serialize},      {55, loaded_destroy},

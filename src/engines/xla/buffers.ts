@@ -14,8 +14,10 @@ export class XlaBuffer<A> implements DeviceBuffer {
   failure: unknown;
   /** Elements of a small tensor that the host has seen. */
   seen: HostData | undefined;
-  /** Settles when the elements are there. */
+  /** Settles some time after the elements are there. */
   written: Promise<void> = Promise.resolve();
+  /** Lets {@link written} settle as soon as they are. */
+  hurry: (() => void) | undefined;
   private gone: "released" | "donated" | undefined;
   private readers = 0;
 

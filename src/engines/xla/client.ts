@@ -18,8 +18,12 @@ export interface XlaPlatform {
 export interface XlaRun<A> {
   /** For every replica its results. */
   readonly outputs: readonly (readonly A[])[];
-  /** Settles when all replicas have finished; says what went wrong on the way. */
+  /** Settles some time after all replicas have finished; says what went wrong on the way. */
   readonly done: Promise<void>;
+  /** Whether all replicas have finished, found out without waiting; only {@link done} tells where this cannot. */
+  poll?(): boolean;
+  /** Lets {@link done} settle as soon as the replicas have finished; it does by itself where this is not there. */
+  hurry?(): void;
 }
 
 /** A program that XLA compiled. */

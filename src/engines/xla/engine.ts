@@ -46,6 +46,12 @@ const EASY_BYTES = 1 << 30;
  */
 const MAX_RUNS = 8;
 
+/** A start that takes less time is short, in milliseconds. */
+const SHORT_MS = 0.4;
+
+/** A start that takes more time is never made on the main thread, in milliseconds. */
+const MODERATE_MS = 2;
+
 /** So many compilations run at the same time: each holds a thread of the pool that everything shares. */
 const MAX_COMPILES = 2;
 
@@ -60,7 +66,7 @@ export class XlaEngine<A> implements Engine {
   };
   private readonly live = new Set<XlaBuffer<A>>();
   private readonly executables = new Set<XlaExecutable<A>>();
-  private readonly runs = new Set<Promise<void>>();
+  private readonly runs = new Set<XlaRun<A>>();
   private readonly copies = new Map<string, XlaExecutable<A>>();
   private readonly host: Host<A>;
   private readonly marks: readonly HighWaterMark[];
@@ -84,14 +90,11 @@ export class XlaEngine<A> implements Engine {
     this.numDevices = client.numDevices;
     this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
     this.taken = range(client.numDevices).map(() => 0);
-    const isIdle = () => this.numQueued === 0 && this.runs.size < MAX_RUNS;
     this.host = {
       checkOpen: (caller) => this.checkOpen(caller),
       own: (buffer, caller) => this.own(buffer, caller),
       newBuffer: (type, device) => this.newBuffer(type, device),
-      get isIdle() {
-        return isIdle();
-      },
+      mayStart: (milliseconds) => this.mayStart(milliseconds),
       enqueue: (task) => this.enqueue(task),
       follow: (name, devices, run) => this.follow(name, devices, run),
     };
@@ -150,6 +153,7 @@ export class XlaEngine<A> implements Engine {
       if (source.array === undefined) throw source.failure;
       const data = await this.client.download(source.array, source.type).catch(async (error: unknown) => {
         // The run that should have written the elements knows better why they are not there.
+        source.hurry?.();
         await source.written;
         throw error;
       });
@@ -164,6 +168,7 @@ export class XlaEngine<A> implements Engine {
     this.checkOpen("ready");
     const source = this.own(buffer, "ready");
     await this.settled(source);
+    source.hurry?.();
     await source.written;
   }
 
@@ -211,7 +216,7 @@ export class XlaEngine<A> implements Engine {
     this.closed = true;
     await this.queue;
     await Promise.allSettled(this.compiling);
-    await Promise.allSettled(this.runs);
+    await this.runsOver();
     for (const executable of [...this.executables, ...this.copies.values()]) executable.release();
     this.executables.clear();
     for (const buffer of [...this.live]) buffer.dispose("released");
@@ -336,7 +341,7 @@ export class XlaEngine<A> implements Engine {
     const [begin, step] = [performance.now(), this.numRuns++];
     const { events } = this;
     const over = () => {
-      this.runs.delete(run.done);
+      this.runs.delete(run);
       const end = performance.now();
       for (const device of devices) {
         events?.push({
@@ -353,8 +358,27 @@ export class XlaEngine<A> implements Engine {
         });
       }
     };
-    this.runs.add(run.done);
+    this.runs.add(run);
     run.done.then(over, over);
+    // The end of a run that is recorded is when it happens.
+    if (events) run.hurry?.();
+  }
+
+  /**
+   * Short starts happen on the calling thread while few runs are under way, longer ones while there are none, so
+   * that they do not wait for others; what takes longer still is left to another thread.
+   */
+  private mayStart(milliseconds: number): boolean {
+    if (this.numQueued > 0 || milliseconds > MODERATE_MS) return false;
+    const most = milliseconds > SHORT_MS ? 1 : MAX_RUNS;
+    // Runs may have finished without anybody having been told.
+    if (this.runs.size >= most) for (const run of this.runs) if (run.poll?.()) this.runs.delete(run);
+    return this.runs.size < most;
+  }
+
+  private async runsOver(): Promise<void> {
+    for (const run of this.runs) run.hurry?.();
+    await Promise.allSettled([...this.runs].map(({ done }) => done));
   }
 
   private startTrace(): void {
@@ -367,9 +391,8 @@ export class XlaEngine<A> implements Engine {
       throw new ValueError("[tracer.stop] no trace was started: call tracer.start first");
     }
     await this.queue;
-    const running = [...this.runs];
     this.events = undefined;
-    await Promise.allSettled(running);
+    await this.runsOver();
     return events;
   }
 

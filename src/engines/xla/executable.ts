@@ -10,16 +10,13 @@ export interface Host<A> {
   checkOpen(caller: string): void;
   own(buffer: DeviceBuffer, caller: string): XlaBuffer<A>;
   newBuffer(type: TensorType, device: number): XlaBuffer<A>;
-  /** Whether nothing waits, so that a run may be started at once. */
-  readonly isIdle: boolean;
+  /** Whether nothing waits, and a start that takes so many milliseconds may happen on the calling thread. */
+  mayStart(milliseconds: number): boolean;
   /** Runs something after everything that was asked for before. */
   enqueue(task: () => Promise<void>): void;
   /** Follows a run until it is over. */
   follow(name: string, devices: readonly number[], run: XlaRun<A>): void;
 }
-
-/** A start that takes longer than this is left to another thread, in milliseconds. */
-const SHORT_MS = 0.4;
 
 /** A program of an XLA engine; it may still be compiling. */
 export class XlaExecutable<A> implements Executable {
@@ -29,8 +26,8 @@ export class XlaExecutable<A> implements Executable {
   private loaded: XlaProgram<A> | undefined;
   private released = false;
   private numWaiting = 0;
-  /** Whether the last starts took no time; nothing is known of it before the first. */
-  private isShort = false;
+  /** How long a start took last while nothing else was under way; nothing is known of it before the first. */
+  private startMs = Number.POSITIVE_INFINITY;
 
   constructor(
     private readonly host: Host<A>,
@@ -64,7 +61,7 @@ export class XlaExecutable<A> implements Executable {
       if (this.donated[i] && !kept.includes(i)) for (const buffer of row) buffer.dispose("donated");
     }
     const isReady = rows.every((row) => row.every(({ array }) => array !== undefined));
-    if (host.isIdle && this.isShort && isReady && this.loaded?.executeNow) {
+    if (isReady && this.loaded?.executeNow && host.mayStart(this.startMs)) {
       this.startNow(this.loaded, rows, kept, outputs);
     } else {
       this.numWaiting++;
@@ -138,7 +135,7 @@ export class XlaExecutable<A> implements Executable {
     } catch (error) {
       fail(outputs, error);
     }
-    this.isShort = performance.now() - begin < SHORT_MS;
+    this.startMs = performance.now() - begin;
     this.finish(rows, kept);
   }
 
@@ -151,7 +148,8 @@ export class XlaExecutable<A> implements Executable {
       const loaded = await this.compiling;
       const begin = performance.now();
       const run = await loaded.execute(this.arguments(rows), kept);
-      this.isShort = performance.now() - begin < SHORT_MS;
+      // Behind other runs a start may wait for them, which says nothing about itself.
+      this.startMs = Math.min(this.startMs, performance.now() - begin);
       this.deliver(run, outputs);
     } catch (error) {
       fail(outputs, error);
@@ -176,6 +174,7 @@ export class XlaExecutable<A> implements Executable {
     for (const [o, row] of outputs.entries()) {
       for (const [position, buffer] of row.entries()) {
         buffer.written = run.done;
+        buffer.hurry = run.hurry;
         buffer.fulfil(at(at(run.outputs, position), o));
       }
     }

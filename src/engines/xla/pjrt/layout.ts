@@ -97,6 +97,8 @@ export const structs = {
   Error_GetCode: { bytes: 28, error: 2, code: 3 },
   Plugin_Initialize: { bytes: 16 },
   Event_Destroy: { bytes: 24, event: 2 },
+  Event_IsReady: { bytes: 25, event: 2, isReady: 3 },
+  Event_Error: { bytes: 24, event: 2 },
   Event_OnReady: { bytes: 40, event: 2, callback: 3, user: 4 },
   Client_Create: { bytes: 88, options: 2, numOptions: 3, client: 8 },
   Client_Destroy: { bytes: 24, client: 2 },

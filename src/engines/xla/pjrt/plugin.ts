@@ -92,10 +92,14 @@ export class Plugin {
     return new Struct(this.koffi, otherStructs[name]);
   }
 
-  /** Calls a function and waits for it. */
-  call<F extends CalledFunction>(name: F, args: Arguments<F>): Arguments<F> {
+  /**
+   * Calls a function and waits for it.
+   *
+   * @param doing what goes wrong when it does, in messages
+   */
+  call<F extends CalledFunction>(name: F, args: Arguments<F>, doing: string = name): Arguments<F> {
     const error = this.native(name)(args.address);
-    if (error !== null) throw this.takeError(name, error);
+    if (error !== null) throw this.takeError(doing, error);
     return args;
   }
 

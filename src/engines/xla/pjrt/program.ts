@@ -78,12 +78,20 @@ export class PjrtProgram implements XlaProgram<Handle> {
   }
 
   private results({ outputs, events, rows }: ReturnType<PjrtProgram["prepare"]>): XlaRun<Handle> {
-    const happened = [...events.words].map((event) => this.client.events.when(event, rows));
-    const done = Promise.all(happened).then(() => {});
+    const happenings = [...events.words].map((event) => this.client.events.follow(event, rows));
+    const [only] = happenings;
+    const done =
+      only && happenings.length === 1
+        ? only.over
+        : Promise.all(happenings.map(({ over }) => over)).then(() => {});
     done.catch(() => {});
     return {
-      outputs: outputs.map(({ words }) => [...words].map((buffer) => new Handle(buffer, "a result"))),
+      outputs: outputs.map(({ words }) => Array.from(words, (buffer) => new Handle(buffer, "a result"))),
       done,
+      poll: () => happenings.every((one) => one.poll()),
+      hurry: () => {
+        for (const one of happenings) one.hurry();
+      },
     };
   }
 }
