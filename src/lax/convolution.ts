@@ -58,8 +58,8 @@ export function convGeneralDilated(
   );
   const dtype = options.preferredElementType ?? lhs.dtype;
   const groups = featureGroupCount * batchGroupCount;
-  const split = batchGroupCount > 1 ? groupBatch(x, batchGroupCount) : groupFeatures(x, featureGroupCount);
-  const y = convolve(split, kernel, window, groups, dtype, caller);
+  const grouped = batchGroupCount > 1 ? groupBatch(x, batchGroupCount) : x;
+  const y = convolve(grouped, kernel, window, groups, dtype, caller);
   return channelsTo(y, numbers.outSpec);
 }
 
@@ -299,13 +299,9 @@ function channelsTo(y: Tensor, [batch = 0, features = 1, ...space]: readonly num
   return ops.untranspose(y, [batch, ...space, features]);
 }
 
-/** [batch, space…, groups, features of a group]. */
-function groupFeatures(x: Tensor, groups: number): Tensor {
-  return ops.reshape(x, [...x.shape.slice(0, -1), groups, (x.shape.at(-1) ?? 0) / groups]);
-}
-
-/** [batch of a group, space…, groups, features]. */
+/** [batch of a group, space…, groups · features]. */
 function groupBatch(x: Tensor, groups: number): Tensor {
   const split = ops.reshape(x, [groups, at(x.shape, 0) / groups, ...x.shape.slice(1)]);
-  return ops.moveDim(split, 0, split.ndim - 2);
+  const moved = ops.moveDim(split, 0, split.ndim - 2);
+  return ops.reshape(moved, [...moved.shape.slice(0, -2), groups * (x.shape.at(-1) ?? 0)]);
 }

@@ -12,7 +12,7 @@ import { layOut, metBy, positions, type Window, windowCounts } from "./windows.j
 const fewFeatures = 32;
 
 /**
- * A convolution of x [batch, space…, groups, inputs] with a kernel [space…, inputs, groups · outputs].
+ * A convolution of x [batch, space…, groups · inputs] with a kernel [space…, inputs, groups · outputs].
  *
  * @returns [batch, space…, groups · outputs]
  */
@@ -49,11 +49,14 @@ function product(
   groups: number,
   dtype: DType,
 ): Tensor {
-  const inputs = x.shape.at(-1) ?? 0;
   const rank = counts.length;
+  const inputs = at(weights.shape, rank);
   if (tiles(window)) return tiled(x, weights, counts, window, dtype);
   if (groups > 1 && inputs === 1) return scaled(x, weights, counts, window, dtype);
-  const met = positions(window.size).map((position) => metBy(x, position, 1, counts, window));
+  // Nothing stands between padding and windows, so that a split dim exchanges only the rows at its borders.
+  const met = positions(window.size).map((position) =>
+    inGroups(metBy(x, position, 1, counts, window), groups),
+  );
   if (inputs < fewFeatures) {
     const seen = stack(met, rank + 1);
     const flat = ops.reshape(weights, [met.length, ...weights.shape.slice(rank)]);
@@ -79,7 +82,8 @@ function tiled(x: Tensor, weights: Tensor, counts: Shape, { size }: Window, dtyp
     limits.map(() => 0),
     limits,
   );
-  const split = [at(x.shape, 0), ...counts.flatMap((n, d) => [n, at(size, d)]), ...x.shape.slice(rank + 1)];
+  const [inputs = 0, groups = 0] = weights.shape.slice(rank);
+  const split = [at(x.shape, 0), ...counts.flatMap((n, d) => [n, at(size, d)]), groups, inputs];
   const space = range(rank).map((d) => 2 * d + 2);
   return grouped(ops.reshape(cropped, split), weights, space, 2 * rank + 1, dtype);
 }
@@ -131,11 +135,17 @@ function scaled(x: Tensor, weights: Tensor, counts: Shape, window: Window, dtype
   const shape = [at(x.shape, 0), ...counts, groups, outputs];
   const wide = ops.convert(x, dtype);
   const parts = positions(window.size).map((position) => {
-    const met = ops.broadcastInDim(metBy(wide, position, 1, counts, window), shape, range(shape.length));
+    const own = inGroups(metBy(wide, position, 1, counts, window), groups);
+    const met = ops.broadcastInDim(own, shape, range(shape.length));
     const factors = dropDim(pick(ops.convert(weights, dtype), position), 0);
     return ops.mul(met, ops.broadcastInDim(factors, shape, [rank + 1, rank + 2]));
   });
   return parts.reduce((sum, part) => ops.add(sum, part));
+}
+
+/** [batch, …, groups, inputs] of [batch, …, groups · inputs]. */
+function inGroups(x: Tensor, groups: number): Tensor {
+  return ops.reshape(x, [...x.shape.slice(0, -1), groups, (x.shape.at(-1) ?? 0) / groups]);
 }
 
 /** The matrix of one element of the window. */

@@ -22,10 +22,11 @@ import { hoistGathers, loopBytes } from "./hoistGathers.js";
 import { inlineCalls } from "./inlineCalls.js";
 import { joinPermutes } from "./joinPermutes.js";
 import { joinSums } from "./joinSums.js";
-import { emitLocal, type LocalContext, type LocalOp } from "./localOps.js";
+import { emitLocal, type LocalOp } from "./localOps.js";
 import { isSparse, specOfMoves, unmoved } from "./moves.js";
+import { Origins } from "./origins.js";
 import { ownConstants } from "./ownConstants.js";
-import { type Origin, placeMoves } from "./placeMoves.js";
+import { placeMoves } from "./placeMoves.js";
 import {
   assignAxes,
   dimAxes,
@@ -149,8 +150,8 @@ class Partitioner {
   private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
   /** Rows that neighbours sent, to use them again. */
   private readonly received: Received = new WeakMap();
-  /** Products, by the operand that has their rows. */
-  private readonly origins = new WeakMap<Tensor, Origin>();
+  /** What blocks were made of, row by row. */
+  private readonly origins = new Origins();
   /** The values that are sums over devices. */
   private readonly sums = new WeakMap<Tensor, Sum>();
   /** How often the equations that are rewritten now run. */
@@ -271,7 +272,7 @@ class Partitioner {
   }
 
   private settleMoves(moves: Moves, eqn: Eqn | undefined): Blocks {
-    const context = { mesh: this.mesh, originOf: (block: Tensor) => this.origins.get(block) };
+    const context = { mesh: this.mesh, originOf: this.origins.of };
     const placed = placeMoves(moves, context);
     if (placed) return placed;
     const dims = new Set(moves.terms.flatMap(({ rows }) => [...rows.keys()]));
@@ -430,25 +431,11 @@ class Partitioner {
     };
     const blocks = emitLocal(eqn, operands, context);
     if (eqn.op === "add") this.addSums(operands, at(blocks, 0));
-    if (eqn.op === "dotGeneral") this.noteOrigin(eqn, operands, at(blocks, 0), context);
+    const [first] = blocks;
+    if (first) this.origins.note(eqn, operands, first, context);
     return blocks.map((block, i) =>
       this.combine(block, at(context.resultSpecs, i), eqn, i, rule.factors, assigned),
     );
-  }
-
-  /** Remembers that the rows of a product are made of those of its first operand. */
-  private noteOrigin(
-    eqn: Eqn<"dotGeneral">,
-    operands: readonly Tensor[],
-    result: Tensor,
-    context: LocalContext,
-  ): void {
-    const { lhsBatch, lhsContract } = eqn.params;
-    const operand = at(operands, 0);
-    const free = range(operand.ndim).filter((d) => !lhsBatch.includes(d) && !lhsContract.includes(d));
-    const dims = [...lhsBatch.map(() => undefined), ...free];
-    const apply = (rows: Tensor) => at(emitLocal(eqn, [rows, ...operands.slice(1)], context), 0);
-    this.origins.set(result, { operand, dims, apply });
   }
 
   /** What is added of two sums over the same devices is such a sum, too. */

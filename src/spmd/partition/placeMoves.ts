@@ -3,6 +3,7 @@ import { at, range, sizeOf } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { specOfMoves } from "./moves.js";
+import type { Origin } from "./origins.js";
 import { namedAxes } from "./reshard.js";
 import type { Blocks, Moves, RowIndex, Term } from "./rowValues.js";
 import { isAmong, overlay } from "./segments.js";
@@ -25,14 +26,6 @@ import {
 interface Part {
   readonly term: Term;
   readonly box: Box;
-}
-
-/** A value of which others were made row by row: sending its rows may be less than sending theirs. */
-export interface Origin {
-  readonly operand: Tensor;
-  /** For every dim of the value that of the operand which it is, if any. */
-  readonly dims: readonly (number | undefined)[];
-  readonly apply: (rows: Tensor) => Tensor;
 }
 
 /** What is known of the values on this device. */
