@@ -41,11 +41,11 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
   compiler: {
     wasm: [],
     gemm: ["wasm"],
-    native: ["steps.ts"],
     kernel: ["steps.ts", "stepTree.ts", "identities.ts", "lowering.ts", "wasm"],
+    native: ["steps.ts", "identities.ts", "wasm", "kernel"],
     normalise: ["identities.ts"],
     fuse: ["lowering.ts"],
-    plan: ["steps.ts", "stepTree.ts", "lowering.ts", "wasm", "kernel", "fuse"],
+    plan: ["steps.ts", "stepTree.ts", "lowering.ts", "wasm", "kernel", "native", "fuse"],
     lower: [
       "steps.ts",
       "stepTree.ts",

@@ -2,6 +2,7 @@ import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf } from "../ir/shape.js";
 import { Frame } from "./lower/frame.js";
+import type { KernelTarget } from "./native/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
 import { type Buffer, denseView } from "./plan/buffers.js";
 import { Compilation } from "./plan/compilation.js";
@@ -27,6 +28,8 @@ export interface CompileProgramOptions {
   readonly threads?: number | undefined;
   /** The type of the addresses of the memory that it runs in; i32 by default. */
   readonly addressType?: AddressType | undefined;
+  /** The widest vectors of machine code for kernels (AVX2: 256, AVX-512: 512); without it all are WebAssembly. */
+  readonly vectorBits?: KernelTarget["bits"] | undefined;
 }
 
 /** A program as steps over buffers, in the order of the program, before anything is scheduled or has a place. */
@@ -46,6 +49,7 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.features ?? BASELINE_FEATURES,
     options.threads ?? 1,
     options.addressType,
+    options.vectorBits,
   );
   const frame = new Frame(compilation, normalise(program), 0);
   const inputs = program.inputs.map((input, index) => {

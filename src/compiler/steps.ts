@@ -52,11 +52,13 @@ export const ALIGNMENT = 64;
 /** How far past the end of a buffer a kernel may read. */
 export const READ_SLACK = 64;
 
-/** One WebAssembly module with many kernels. */
+/** One WebAssembly module with many kernels, and machine code for those that are not in it. */
 export interface KernelModule {
   readonly bytes: Uint8Array;
-  /** The exported functions; a kernel step names one by its index here. */
+  /** The names of all kernels; a kernel step names one by its index here. */
   readonly exports: readonly string[];
+  /** The machine code of kernels, by the same index; see `writeKernel`. The module does not export these. */
+  readonly native: readonly (Uint8Array<ArrayBuffer> | undefined)[];
 }
 
 /** Where the address in one slot of the address table comes from. */

@@ -10,7 +10,7 @@ import { at, range, rowMajorStrides } from "../../ir/shape.js";
 import { identityOf } from "../identities.js";
 import type { FunctionBody, Local } from "../wasm/assembler.js";
 import { chooseUnroll, emitInterleaved, type PreparedProgram } from "../wasm/emitInterleaved.js";
-import { float32Bits } from "../wasm/vectorProgram.js";
+import { float32Bits, type VecProgram, type Words } from "../wasm/vectorProgram.js";
 import { combineInstruction } from "./lanes.js";
 import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./memory.js";
 import type { KernelPlan } from "./phases.js";
@@ -62,8 +62,7 @@ export class InnerLoop {
     const { spec } = plan;
     this.last = spec.dims.length - 1;
     const size = at(spec.dims, this.last);
-    let unroll: number = this.hasInnerIndexedStore() ? 1 : chooseUnroll(section.program);
-    while (unroll > 1 && unroll * lanes > size) unroll /= 2;
+    const unroll = this.hasInnerIndexedStore() ? 1 : unrollFor(section.program, lanes, size);
     this.unroll = unroll;
     this.inputs = section.inputs.map((input) => this.inputStream(input.node, input.kind === "spill"));
     section.outputs.forEach((output, i) => {
@@ -385,7 +384,15 @@ export class InnerLoop {
   }
 }
 
-function identityWords(dtype: DType, value: number): readonly [number, number, number, number] {
+/** How many vectors side by side a loop of this length takes in: sums have as many accumulators. */
+export function unrollFor(program: VecProgram, lanes: LaneCount, size: number): number {
+  let unroll: number = chooseUnroll(program);
+  while (unroll > 1 && unroll * lanes > size) unroll /= 2;
+  return unroll;
+}
+
+/** The vector that a reduction begins with. */
+export function identityWords(dtype: DType, value: number): Words {
   if (dtype === "float64") {
     const [low = 0, high = 0] = new Uint32Array(new Float64Array([value]).buffer);
     return [low, high, low, high];

@@ -24,6 +24,9 @@ export interface LibraryKernel {
   readonly rows: number | undefined;
 }
 
+/** The machine code of a kernel that threads may share; nothing when it has to be WebAssembly. */
+export type WriteKernel = (plan: KernelPlan, isDivided: boolean) => Uint8Array<ArrayBuffer> | undefined;
+
 /** Collects the kernels of a program; equal ones are compiled once. */
 export class KernelLibrary {
   private readonly kernels: LibraryKernel[] = [];
@@ -67,19 +70,23 @@ export class KernelLibrary {
     return at(this.kernels, index);
   }
 
-  /** All kernels as WebAssembly, for a memory with addresses of this type. */
-  module(addressType: AddressType = "i32"): KernelModule {
+  /**
+   * All kernels, for a memory with addresses of this type: machine code where `write` gives some, else WebAssembly.
+   */
+  module(addressType: AddressType = "i32", write: WriteKernel = () => undefined): KernelModule {
     const builder = new ModuleBuilder();
     builder.importMemory(sharedMemory(addressType));
     const host = importAllHostFunctions(builder);
+    const native = this.kernels.map(({ plan, rows }) => write(plan, rows !== undefined));
     const names = this.kernels.map(({ plan, index, rows }) => {
       const name = `k${index}`;
       const isDivided = rows !== undefined;
+      if (native[index] !== undefined) return name;
       const params = [...KERNEL_PARAMS, ...(isDivided ? PART_PARAMS : [])];
       builder.function({ params, results: [] }, (code) => emitKernel(code, plan, host, isDivided), name);
       return name;
     });
-    return { bytes: builder.toBytes(), exports: names };
+    return { bytes: builder.toBytes(), exports: names, native };
   }
 }
 

@@ -3,12 +3,15 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { randomKernel, randomSource } from "../../../test/support/randomKernel.js";
 import { writeFeatureProbe } from "../../engines/threads/native/cpu.js";
+import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { A64, d, q, sp, x } from "./a64.js";
 import { a64Gemm } from "./a64Gemm.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemmTarget.js";
 import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec, X64 } from "./x64.js";
 import { x64Gemm } from "./x64Gemm.js";
+import { writeKernel } from "./x64Kernel.js";
 
 /** Kernels of a target that reach every instruction and every kind of edge. */
 function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
@@ -117,13 +120,25 @@ const probe: Piece = {
   name: "feature probe",
   write: (listing) => writeFeatureProbe(new X64(listing)).finish(),
 };
+/** Random kernels, which reach the instructions on vectors in all kinds of registers. */
+const kernels: readonly Piece[] = Array.from({ length: 40 }, (_, seed): Piece[] => {
+  const { spec } = randomKernel(randomSource(seed));
+  const { plan } = new KernelLibrary({ fma: seed % 2 === 0 }).add(spec);
+  return ([256, 512] as const).map((bits) => ({
+    name: `kernel ${seed} of ${bits} bits`,
+    write: (listing) => {
+      const target = { bits, addressType: seed % 3 === 0 ? "i64" : "i32" } as const;
+      return writeKernel(plan, seed % 4 === 0, target, listing) ?? new Uint8Array();
+    },
+  }));
+}).flat();
 const x64Prefix = process.arch === "x64" ? "" : "x86_64-linux-gnu-";
 const a64Prefix = process.arch === "arm64" ? "" : "aarch64-linux-gnu-";
 
 // Where binutils for a target are missing the comparison is skipped; the bytes below are checked everywhere.
 describe("machine code", () => {
   it.skipIf(!hasAssembler(x64Prefix))("for x86-64 is what GNU as makes of its listing", () => {
-    const count = compare(x64Prefix, ".intel_syntax noprefix", piecesOf(x64Targets, [probe]));
+    const count = compare(x64Prefix, ".intel_syntax noprefix", piecesOf(x64Targets, [probe, ...kernels]));
     expect(count).toBeGreaterThan(1000);
   });
 

@@ -77,15 +77,15 @@ export interface Masking {
   readonly zero?: boolean;
 }
 
-/** Conditions of jumps after a comparison of signed numbers. */
-const CONDITIONS = { e: 4, ne: 5, l: 12, ge: 13, le: 14, g: 15 } as const;
+/** Conditions of jumps after a comparison of signed numbers, and of unsigned ones: `ae`. */
+const CONDITIONS = { ae: 3, e: 4, ne: 5, l: 12, ge: 13, le: 14, g: 15 } as const;
 
 /** How an instruction on vectors is encoded, in the terms of the manual. */
-interface VectorEncoding {
+export interface VectorEncoding {
   /** Opcode map: 1 = 0F, 2 = 0F38, 3 = 0F3A. */
   readonly map: 1 | 2 | 3;
-  /** Implied prefix: 0 = none, 1 = 66. */
-  readonly pp: 0 | 1;
+  /** Implied prefix: 0 = none, 1 = 66, 2 = F3. */
+  readonly pp: 0 | 1 | 2;
   readonly opcode: number;
   /** The W bit of the VEX and of the EVEX form. */
   readonly w: readonly [vex: 0 | 1, evex: 0 | 1];
@@ -135,10 +135,11 @@ export class X64 extends CodeWriter {
       : this.general("sub", 0x29, from, to, true);
   }
 
-  cmp(left: Gpr, right: Gpr | number): this {
-    return typeof right === "number"
-      ? this.immediate("cmp", 7, left, right)
-      : this.general("cmp", 0x39, right, left, true);
+  cmp(left: Gpr, right: Gpr | Mem | number): this {
+    if (typeof right === "number") return this.immediate("cmp", 7, left, right);
+    return right.kind === "gpr"
+      ? this.general("cmp", 0x39, right, left, true)
+      : this.general("cmp", 0x3b, left, right, false);
   }
 
   and(to: Gpr, value: number): this {
@@ -219,6 +220,48 @@ export class X64 extends CodeWriter {
         this.bytes.push(0x0f, 0x80 | CONDITIONS[condition]);
         this.distance(label);
       },
+    );
+  }
+
+  /** Moves when the condition holds. */
+  cmov(condition: keyof typeof CONDITIONS, to: Gpr, from: Gpr): this {
+    return this.extended(`cmov${condition}`, 0x40 | CONDITIONS[condition], to, from, "");
+  }
+
+  /** Loads a byte or a word of 16 bits and clears the bits above it. */
+  movzx(to: Gpr, from: Mem, bits: 8 | 16): this {
+    return this.extended("movzx", bits === 8 ? 0xb6 : 0xb7, to, from, bits === 8 ? "byte ptr " : "word ptr ");
+  }
+
+  /** Loads 32 bits and copies their sign. */
+  movsxd(to: Gpr, from: Mem): this {
+    return this.instruction(
+      () => `movsxd ${to.name}, dword ptr ${memText(from)}`,
+      () => {
+        this.rex(1, to.id, from);
+        this.bytes.push(0x63);
+        this.modRm(to.id, from, 1);
+      },
+    );
+  }
+
+  /** Loads a float64 as a whole number. */
+  cvttsd2si(to: Gpr, from: Mem): this {
+    this.list(() => `cvttsd2si ${to.name}, qword ptr ${memText(from)}`);
+    this.bytes.push(0xf2);
+    this.rex(1, to.id, from);
+    this.bytes.push(0x0f, 0x2c);
+    this.modRm(to.id, from, 1);
+    return this;
+  }
+
+  /** Writes ecx times what eax holds, from where rdi points on. */
+  repStos(bits: 8 | 16 | 32): this {
+    const code = { 8: [0xf3, 0xaa], 16: [0x66, 0xf3, 0xab], 32: [0xf3, 0xab] }[bits];
+    const suffix = { 8: "b", 16: "w", 32: "d" }[bits];
+    return this.instruction(
+      () => `rep stos${suffix}`,
+      () => this.bytes.push(...code),
     );
   }
 
@@ -372,19 +415,22 @@ export class X64 extends CodeWriter {
     return this.maskedMove("vmaskmovpd", 0x2d, to, mask, from);
   }
 
-  private instruction(text: () => string, write: () => void): this {
+  protected instruction(text: () => string, write: () => void): this {
     this.list(text);
     write();
     return this;
   }
 
-  private distance(label: Label): void {
-    this.refer(label, (bytes, at, distance) => bytes.splice(at, 4, ...littleEndian32(distance - 4)));
+  /** @param trailing how many bytes of the instruction come after the distance, which is counted from its end */
+  private distance(label: Label, trailing = 0): void {
+    this.refer(label, (bytes, at, distance) => {
+      bytes.splice(at, 4, ...littleEndian32(distance - 4 - trailing));
+    });
     this.bytes.push(0, 0, 0, 0);
   }
 
   /** The REX prefix, where one is needed. */
-  private rex(w: 0 | 1, reg: number, rm: Gpr | Mem): void {
+  protected rex(w: 0 | 1, reg: number, rm: Gpr | Mem): void {
     const [index, base] = rm.kind === "gpr" ? [0, rm.id] : highBits(rm);
     const prefix = 0x40 | (w << 3) | ((reg >> 3) << 2) | ((index >> 3) << 1) | (base >> 3);
     if (prefix !== 0x40) this.bytes.push(prefix);
@@ -401,6 +447,19 @@ export class X64 extends CodeWriter {
       if (rm.kind === "gpr") this.bytes.push(0xc0 | ((reg.id & 7) << 3) | (rm.id & 7));
       else this.modRm(reg.id, rm, 1);
     });
+  }
+
+  /** An instruction of two bytes of opcode that writes a general register. */
+  private extended(name: string, opcode: number, to: Gpr, from: Gpr | Mem, size: string): this {
+    return this.instruction(
+      () => `${name} ${to.name}, ${from.kind === "gpr" ? from.name : `${size}${memText(from)}`}`,
+      () => {
+        this.rex(to.bits === 64 ? 1 : 0, to.id, from);
+        this.bytes.push(0x0f, opcode);
+        if (from.kind === "gpr") this.bytes.push(0xc0 | ((to.id & 7) << 3) | (from.id & 7));
+        else this.modRm(to.id, from, 1);
+      },
+    );
   }
 
   private immediate(name: string, extension: number, to: Gpr, value: number): this {
@@ -426,11 +485,11 @@ export class X64 extends CodeWriter {
   }
 
   /** ModRM, SIB and displacement of a place; one-byte displacements count in `unit` bytes. */
-  private modRm(reg: number, at: Mem, unit: number): void {
+  protected modRm(reg: number, at: Mem, unit: number, trailing = 0): void {
     const field = (reg & 7) << 3;
     if (at.kind === "rip") {
       this.bytes.push(field | 5);
-      this.distance(at.label);
+      this.distance(at.label, trailing);
       return;
     }
     const base = at.base.id & 7;
@@ -478,7 +537,7 @@ export class X64 extends CodeWriter {
     );
   }
 
-  private vector(
+  protected vector(
     name: string,
     encoding: VectorEncoding,
     to: Vector,
@@ -496,7 +555,7 @@ export class X64 extends CodeWriter {
     return this.instruction(text, () => this.encode(encoding, to, a, b, masking));
   }
 
-  private encode(
+  protected encode(
     encoding: VectorEncoding,
     reg: Vector,
     second: Vector | undefined,
@@ -510,7 +569,7 @@ export class X64 extends CodeWriter {
   }
 
   private vex(encoding: VectorEncoding, reg: Vector, second: Vector | undefined, rm: Vector | Mem): void {
-    const { map, pp, opcode, w } = encoding;
+    const { map, pp, w } = encoding;
     const [index, base] = rm.kind === "vector" ? [0, rm.id] : highBits(rm);
     const r = (~(reg.id >> 3) & 1) << 7;
     const last = ((~(second?.id ?? 0) & 15) << 3) | ((reg.bits === 256 ? 1 : 0) << 2) | pp;
@@ -519,7 +578,7 @@ export class X64 extends CodeWriter {
       const xb = ((~(index >> 3) & 1) << 6) | ((~(base >> 3) & 1) << 5);
       this.bytes.push(0xc4, r | xb | map, (w[0] << 7) | last);
     }
-    this.operands(opcode, reg, rm, 1);
+    this.operands(encoding, reg, rm, 1);
   }
 
   private evex(
@@ -529,7 +588,7 @@ export class X64 extends CodeWriter {
     rm: Vector | Mem,
     masking: Masking | undefined,
   ): void {
-    const { map, pp, opcode, w, unit } = encoding;
+    const { map, pp, w, unit } = encoding;
     // The fifth bit of a register in the place of memory travels in X.
     const [x, base] = rm.kind === "vector" ? [rm.id >> 4, rm.id] : [highBits(rm)[0] >> 3, highBits(rm)[1]];
     const vvvv = second?.id ?? 0;
@@ -544,13 +603,13 @@ export class X64 extends CodeWriter {
       (w[1] << 7) | ((~vvvv & 15) << 3) | 4 | pp,
       (masking?.zero ? 128 : 0) | (length << 5) | ((~(vvvv >> 4) & 1) << 3) | (masking?.mask ?? 0),
     );
-    this.operands(opcode, reg, rm, unit ?? reg.bits / 8);
+    this.operands(encoding, reg, rm, unit ?? reg.bits / 8);
   }
 
-  private operands(opcode: number, reg: Vector, rm: Vector | Mem, unit: number): void {
-    this.bytes.push(opcode);
+  private operands(encoding: VectorEncoding, reg: Vector, rm: Vector | Mem, unit: number): void {
+    this.bytes.push(encoding.opcode);
     if (rm.kind === "vector") this.bytes.push(0xc0 | ((reg.id & 7) << 3) | (rm.id & 7));
-    else this.modRm(reg.id, rm, unit);
+    else this.modRm(reg.id, rm, unit, encoding.immediate === undefined ? 0 : 1);
   }
 }
 
@@ -562,14 +621,16 @@ function fitsByte(value: number): boolean {
   return value >= -128 && value <= 127;
 }
 
-function memText(at: Mem): string {
+/** A place as GNU `as` reads it. */
+export function memText(at: Mem): string {
   if (at.kind === "rip") return `[rip + ${labelName(at.label)}]`;
   const index = at.index === undefined ? "" : ` + ${at.index.name} * ${at.scale}`;
   const disp = at.disp === 0 ? "" : at.disp < 0 ? ` - ${-at.disp}` : ` + ${at.disp}`;
   return `[${at.base.name}${index}${disp}]`;
 }
 
-function vectorText({ bits, id }: Vector): string {
+/** A vector register as GNU `as` reads it. */
+export function vectorText({ bits, id }: Vector): string {
   return `${bits === 512 ? "zmm" : bits === 256 ? "ymm" : "xmm"}${id}`;
 }
 

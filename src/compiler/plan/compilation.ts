@@ -3,6 +3,7 @@ import type { MeshShape } from "../../ir/mesh.js";
 import type { Literal, SourceLocation } from "../../ir/program.js";
 import { bytesOf, type TensorType } from "../../ir/shape.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
+import type { KernelTarget } from "../native/x64Kernel.js";
 import { ALIGNMENT, type StepInfo } from "../steps.js";
 import type { AddressType } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
@@ -23,6 +24,8 @@ export class Compilation {
     threads: number,
     /** The type of the addresses of the memory that the program runs in. */
     readonly addressType: AddressType = "i32",
+    /** The widest vectors of machine code for kernels; without it all are WebAssembly. */
+    readonly vectorBits?: KernelTarget["bits"],
   ) {
     this.library = new KernelLibrary(features, threads);
   }

@@ -8,7 +8,8 @@
 
 import type { Program } from "../../ir/program.js";
 import { bytesOf } from "../../ir/shape.js";
-import type { CollectiveSpec, CompiledProgram, Place, SlotBase, Step } from "../steps.js";
+import { writeKernel } from "../native/x64Kernel.js";
+import type { CollectiveSpec, CompiledProgram, KernelModule, Place, SlotBase, Step } from "../steps.js";
 import { ADDRESS_BYTES, newAddresses } from "../wasm/assembler.js";
 import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
@@ -40,7 +41,7 @@ export function finalise(
   const cost = costOf(steps, infos, finaliser.collectives, plan.arenaBytes, inputs, outputs);
   return {
     name,
-    modules: [compilation.library.module(compilation.addressType)],
+    modules: [moduleOf(compilation)],
     steps,
     slots: finaliser.slots(),
     arenaBytes: plan.arenaBytes,
@@ -51,6 +52,14 @@ export function finalise(
     infos,
     cost,
   };
+}
+
+/** The kernels as machine code where that is asked for, else as WebAssembly. */
+function moduleOf({ library, addressType, vectorBits }: Compilation): KernelModule {
+  if (vectorBits === undefined) return library.module(addressType);
+  return library.module(addressType, (plan, isDivided) =>
+    writeKernel(plan, isDivided, { bits: vectorBits, addressType }),
+  );
 }
 
 class Finaliser {

@@ -234,7 +234,7 @@ export function chooseUnroll(program: VecProgram): 2 | 4 | 8 {
  * The instruction after which each output leaves: when it is defined, but not before the last input is
  * read, so that a kernel may write over its own inputs, and not before the last patch, which may start over.
  */
-function outputSchedule(program: VecProgram): Map<number, { output: number; value: Vec }[]> {
+export function outputSchedule(program: VecProgram): Map<number, { output: number; value: Vec }[]> {
   const earliest = program.instructions.findLastIndex(({ kind }) => kind === "input" || kind === "patch");
   const schedule = new Map<number, { output: number; value: Vec }[]>();
   program.outputs.forEach((value, output) => {
@@ -245,7 +245,7 @@ function outputSchedule(program: VecProgram): Map<number, { output: number; valu
 }
 
 /** The registers that nobody reads after each instruction. */
-function lastUses(program: VecProgram): Map<number, Vec[]> {
+export function lastUses(program: VecProgram): Map<number, Vec[]> {
   const last = new Map<Vec, number>();
   program.instructions.forEach((instruction, index) => {
     last.set(index as Vec, index);

@@ -39,7 +39,7 @@ describe("a device and its helpers", () => {
       id: 1,
       sending: 9,
       memory,
-      modules: [{ module: markingKernel(), exports }],
+      modules: [{ module: markingKernel(), exports, native: [] }],
     });
     const worker = new Worker(workerEntry(), {
       workerData: { role: "helper", setup: { crew, core: undefined }, port: port2 },

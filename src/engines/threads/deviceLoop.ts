@@ -12,10 +12,11 @@ import type { PreparedGemm } from "./gemm.js";
 import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
 import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
+import { bindKernels } from "./native/nativeKernels.js";
 import { connectPeers, type Peers } from "./peers.js";
 import { SCRATCH } from "./scratch.js";
 import { Aborted, Signals } from "./signals.js";
-import { instantiateKernels, StepRunner } from "./stepRunner.js";
+import { StepRunner } from "./stepRunner.js";
 
 /** What the host of a worker (Node, later a browser) provides to the device loop. */
 export interface LoopHost {
@@ -217,7 +218,7 @@ class Device {
       table,
       tableAddress: addresses.table,
       constantsAddress: addresses.constants,
-      kernels: message.modules.map(({ module, exports }) => instantiateKernels(module, exports, imports)),
+      kernels: message.modules.map((module) => bindKernels(module, imports, this.memory)),
       memory: this.memory,
       position,
       collectives: message.collectives.map((spec, i) => {

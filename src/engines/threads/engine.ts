@@ -6,7 +6,7 @@ import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
-import { ValueError } from "../../ir/errors.js";
+import { InternalError, ValueError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
@@ -22,9 +22,11 @@ import { EngineMemory } from "./engineMemory.js";
 import { ThreadsExecutable } from "./executable.js";
 import type { Fault } from "./faults.js";
 import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
+import { chooseKernels, type KernelChoice } from "./kernelChoice.js";
 import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
 import type { Seats } from "./messages.js";
 import { buildMoveModule } from "./moveKernels.js";
+import { CodeMemory } from "./native/codeMemory.js";
 import {
   adaptProgram,
   describeProgram,
@@ -83,6 +85,8 @@ export interface ThreadsEngineInfo extends EngineInfo {
   readonly addressBits: 32 | 64;
   /** Who multiplies matrices, for example `native AVX-512`. */
   readonly gemm: string;
+  /** Who computes fused kernels, for example `native AVX-512`. */
+  readonly kernels: string;
   /** What the host's WebAssembly can do. */
   readonly wasm: WasmFeatures;
   readonly numCores: number;
@@ -163,6 +167,9 @@ export class ThreadsEngine implements Engine {
   private readonly features: WasmFeatures;
   private readonly crowded: boolean;
   private readonly gemm: GemmChoice;
+  private readonly kernels: KernelChoice | undefined;
+  /** Where the machine code of all programs is. */
+  private readonly code: CodeMemory | undefined;
   private readonly threads: number;
   /** Programs take memory of the workers that is not counted, so that their number has a mark of its own. */
   private readonly programMark = new HighWaterMark(EASY_PROGRAMS);
@@ -187,6 +194,8 @@ export class ThreadsEngine implements Engine {
     enableRelaxedSimd();
     this.features = detectFeatures();
     this.gemm = chooseGemm(options.gemm);
+    this.kernels = chooseKernels();
+    this.code = this.kernels === undefined ? undefined : openCode();
     const numCores = part?.numCores ?? availableParallelism();
     this.threads = chooseThreads(options, this.gemm, numCores);
     this.crowded = numDevices * this.threads > numCores;
@@ -234,8 +243,9 @@ export class ThreadsEngine implements Engine {
     verify(program, "partitioned");
     checkSizes(program);
     const { features, threads, memory } = this;
+    const vectorBits = this.kernels?.bits;
     const compile = (addressType: AddressType) =>
-      compileProgram(program, { ...options, features, threads, addressType });
+      compileProgram(program, { ...options, features, threads, addressType, vectorBits });
     return this.load(compile(memory.layout.addressType), options, seats, compile);
   }
 
@@ -258,7 +268,8 @@ export class ThreadsEngine implements Engine {
     const { pool, features, crowded, memory, part } = this;
     const { devices: memories, layout } = memory;
     const numDevices = part?.totalDevices ?? this.numDevices;
-    return { pool, memories, layout, numDevices, features, crowded, planStaging: part?.planStaging };
+    const { planStaging } = part ?? {};
+    return { pool, memories, layout, numDevices, features, crowded, code: this.code, planStaging };
   }
 
   /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */
@@ -349,9 +360,11 @@ export class ThreadsEngine implements Engine {
     this.memoryOf(device, "release").release(allocation);
   }
 
-  close(): Promise<void> {
+  async close(): Promise<void> {
     this.closed = true;
-    return this.pool.close();
+    await this.pool.close();
+    // A device that does not end in time may still be in the middle of a kernel.
+    void this.pool.allExited.then(() => this.code?.release());
   }
 
   /** Whether the engine still runs programs: it was not closed and none of its devices failed. */
@@ -369,6 +382,7 @@ export class ThreadsEngine implements Engine {
       memoryLayout: layout.kind,
       addressBits: layout.addressType === "i32" ? 32 : 64,
       gemm: describeGemm(this.gemm, this.features),
+      kernels: this.kernels === undefined ? "WebAssembly SIMD" : `native ${this.kernels.set}`,
       wasm: this.features,
       numCores: availableParallelism(),
       threadsPerDevice: this.threads,
@@ -467,7 +481,7 @@ export class ThreadsEngine implements Engine {
   private unload(loaded: LoadedProgram): void {
     if (this.pool.failure) return;
     this.numUnloading++;
-    unloadProgram(loaded, this.pool, this.memory.devices, () => {
+    unloadProgram(loaded, this.target, () => {
       this.numUnloading--;
       this.programs.delete(loaded.id);
     });
@@ -478,6 +492,12 @@ export class ThreadsEngine implements Engine {
     reclaim();
     if (!this.pool.failure) this.pool.drain();
   }
+}
+
+function openCode(): CodeMemory {
+  const memory = CodeMemory.open();
+  if (typeof memory === "string") throw new InternalError(`[threads] machine code worked before: ${memory}`);
+  return memory;
 }
 
 function allHere(devices: readonly number[]): Seats {

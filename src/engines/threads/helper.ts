@@ -1,7 +1,9 @@
 import { InternalError } from "../../ir/errors.js";
 import { type CrewMemory, FIELD, helpForEver, JOB, PART_FIELDS } from "./crew.js";
+import type { LoadedModule } from "./messages.js";
 import { CodeMemory, type NativeFunction } from "./native/codeMemory.js";
-import { instantiateKernels, type KernelFunction, runRows } from "./stepRunner.js";
+import { bindKernels } from "./native/nativeKernels.js";
+import { type KernelFunction, runRows } from "./stepRunner.js";
 
 /** What a helper is started with. */
 export interface HelperSetup {
@@ -18,7 +20,7 @@ export interface KernelsMessage {
   readonly sending: number;
   /** The memory of the device. */
   readonly memory: WebAssembly.Memory;
-  readonly modules: readonly { readonly module: WebAssembly.Module; readonly exports: readonly string[] }[];
+  readonly modules: readonly LoadedModule[];
 }
 
 /** A program that is gone. */
@@ -75,9 +77,7 @@ class ProgramKernels {
       for (const [sending, program] of this.programs) if (program.id === id) this.programs.delete(sending);
       if (message.kind === "forget") continue;
       const imports = this.host.kernelImports(message.memory);
-      const kernels = message.modules.map(({ module, exports }) =>
-        instantiateKernels(module, exports, imports),
-      );
+      const kernels = message.modules.map((module) => bindKernels(module, imports, message.memory));
       this.programs.set(message.sending, { id, kernels });
     }
   }

@@ -30,6 +30,15 @@ export interface WorkerSetup {
   readonly faults: readonly Fault[];
 }
 
+/** Kernels that are compiled: a module, and where the machine code of those is that are not in it. */
+export interface LoadedModule {
+  readonly module: WebAssembly.Module;
+  /** The names of all kernels. */
+  readonly exports: readonly string[];
+  /** The addresses of machine code, by the index of its kernel. */
+  readonly native: readonly (number | undefined)[];
+}
+
 /** A program as a worker needs it: without what is only for messages. */
 export interface LoadMessage {
   readonly kind: "load";
@@ -37,7 +46,7 @@ export interface LoadMessage {
   /** By which the helpers of the device know the program in the memory that it has now. */
   readonly sending: number;
   readonly name: string;
-  readonly modules: readonly { readonly module: WebAssembly.Module; readonly exports: readonly string[] }[];
+  readonly modules: readonly LoadedModule[];
   /** The kernel for matrix products that nobody else does, when the program has any. */
   readonly gemmModule: WebAssembly.Module | undefined;
   readonly steps: readonly Step[];

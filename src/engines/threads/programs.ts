@@ -1,11 +1,11 @@
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
-import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
+import type { CompiledProgram, KernelModule, Step, StepInfo } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
 import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/assembler.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
-import { ValueError } from "../../ir/errors.js";
+import { InternalError, ValueError } from "../../ir/errors.js";
 import type { FlightProgram } from "../../ir/flight.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
@@ -18,7 +18,8 @@ import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import { roundUp } from "./heap.js";
 import type { MemoryLayout } from "./memoryLayout.js";
-import type { LoadMessage, Seats } from "./messages.js";
+import type { LoadedModule, Seats } from "./messages.js";
+import type { CodeMemory } from "./native/codeMemory.js";
 import { compileWasmModule } from "./v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
@@ -39,7 +40,7 @@ export interface LoadedProgram {
   /** Memory for constants, address table and staging at each of these positions. */
   allocations: readonly Allocation[];
   /** The kernels, compiled. */
-  modules: LoadMessage["modules"];
+  modules: readonly LoadedModule[];
   /** Compiles it for memories with other addresses; a program without kernels is the same for all. */
   readonly recompile: ((addressType: AddressType) => CompiledProgram) | undefined;
   /** Whether it has steps that the threads of a device share. */
@@ -64,6 +65,8 @@ export interface LoadTarget {
   readonly features: WasmFeatures;
   /** Whether there are more workers than cores. */
   readonly crowded: boolean;
+  /** Where the machine code of kernels goes; undefined where all are WebAssembly. */
+  readonly code: CodeMemory | undefined;
   /** Plans the staging memory of a position whose collectives may reach other processes. */
   readonly planStaging?: StagingPlanner | undefined;
 }
@@ -94,7 +97,7 @@ export function loadProgram(
   const id = ++nextId;
   const name = options.name ?? compiled.name;
   const caller = `compile ${JSON.stringify(name)}`;
-  const modules = compileModules(compiled);
+  const modules = compileModules(compiled, target.code);
   const positions = range(seats.devices.length).filter((i) => seats.processes[i] === seats.process);
   const devices = positions.map((position) => at(seats.devices, position));
   const allocations = makeRoom(
@@ -118,7 +121,8 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
   if (loaded.recompile === undefined) return;
   const memories = loaded.devices.map((device) => at(target.memories, device));
   loaded.compiled = loaded.recompile(target.layout.addressType);
-  loaded.modules = compileModules(loaded.compiled);
+  unloadCode(loaded.modules, target.code);
+  loaded.modules = compileModules(loaded.compiled, target.code);
   memories.forEach((memory, i) => {
     memory.release(at(loaded.allocations, i));
   });
@@ -130,8 +134,33 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
   });
 }
 
-function compileModules({ modules }: CompiledProgram): LoadMessage["modules"] {
-  return modules.map(({ bytes, exports }) => ({ module: compileWasmModule(bytes.slice()), exports }));
+function compileModules({ modules }: CompiledProgram, code: CodeMemory | undefined): LoadedModule[] {
+  return modules.map(({ bytes, exports, native }) => ({
+    module: compileWasmModule(bytes.slice()),
+    exports,
+    native: loadCode(native, code),
+  }));
+}
+
+/** Maps the machine code of kernels for all threads of the process; gives its addresses. */
+function loadCode(
+  native: KernelModule["native"],
+  code: CodeMemory | undefined,
+): readonly (number | undefined)[] {
+  const pieces = native.filter((piece) => piece !== undefined);
+  if (pieces.length === 0) return [];
+  if (code === undefined) throw new InternalError("[threads] there is no memory for the code of kernels");
+  const addresses = code.load(pieces);
+  let next = 0;
+  return native.map((piece) => (piece === undefined ? undefined : addresses[next++]));
+}
+
+/** Gives the machine code of a program back when no device runs it any more. */
+function unloadCode(modules: readonly LoadedModule[], code: CodeMemory | undefined): void {
+  for (const { native } of modules) {
+    const first = native.find((address) => address !== undefined);
+    if (first !== undefined) code?.unload(first);
+  }
 }
 
 /** The kernel for matrix products, for all programs whose memories have addresses of this type. */
@@ -284,8 +313,7 @@ function makeRoom(
 /** Makes the devices forget a program and gives its memory back. */
 export function unloadProgram(
   loaded: LoadedProgram,
-  pool: WorkerPool,
-  memories: readonly DeviceMemory[],
+  { pool, memories, code }: LoadTarget,
   whenGone: () => void,
 ): void {
   const { devices } = loaded;
@@ -299,6 +327,7 @@ export function unloadProgram(
       memory.release(at(loaded.allocations, i));
       memory.releaseArena(loaded.compiled.arenaBytes);
     });
+    unloadCode(loaded.modules, code);
     whenGone();
   });
 }

@@ -65,6 +65,8 @@ interface Sequel {
 interface Helper {
   readonly worker: Worker;
   readonly port: MessagePort;
+  /** Ends when the thread has ended. */
+  readonly exited: Promise<void>;
 }
 
 /** One device as the main thread sees it. */
@@ -213,6 +215,13 @@ export class WorkerPool {
     clearTimeout(timer);
   }
 
+  /** Ends when no thread of a closed pool can run anything any more. */
+  get allExited(): Promise<unknown> {
+    return Promise.all(
+      this.members.flatMap(({ exited, helpers }) => [exited, ...helpers.map((helper) => helper.exited)]),
+    );
+  }
+
   private start(device: number): Member {
     const commands = newCommandRing();
     const flight = newFlightRing();
@@ -278,11 +287,14 @@ export class WorkerPool {
     worker.on("error", (cause: unknown) =>
       this.fail(device, `a thread that helps it threw ${describeError(cause)}`, cause),
     );
-    worker.on("exit", (code) => {
-      this.fail(device, `a thread that helps it exited with code ${code}`);
-      port1.close();
+    const exited = new Promise<void>((resolve) => {
+      worker.on("exit", (code) => {
+        this.fail(device, `a thread that helps it exited with code ${code}`);
+        port1.close();
+        resolve();
+      });
     });
-    return { worker, port: port1 };
+    return { worker, port: port1, exited };
   }
 
   private becomeBusy(): void {

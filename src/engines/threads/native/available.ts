@@ -1,5 +1,6 @@
 import { CodeMemory } from "./codeMemory.js";
 import { detectX64Features } from "./cpu.js";
+import { computesRight, type KernelChoice } from "./kernelTest.js";
 import type { InstructionSet } from "./nativeGemm.js";
 import { multipliesRight } from "./selfTest.js";
 
@@ -20,6 +21,47 @@ export function nativeGemmHere(asked?: InstructionSet): NativeChoice {
     known.set(key, choice);
   }
   return choice;
+}
+
+const kernels = new Map<KernelChoice["set"] | "best", KernelChoice | { readonly unavailable: string }>();
+
+/** The best machine code for kernels whose results are those of WebAssembly, or the one asked for; found once. */
+export function nativeKernelsHere(
+  asked?: KernelChoice["set"],
+): KernelChoice | { readonly unavailable: string } {
+  const key = asked ?? "best";
+  let choice = kernels.get(key);
+  if (choice === undefined) {
+    choice = findKernels(asked);
+    kernels.set(key, choice);
+  }
+  return choice;
+}
+
+/** Vectors as wide as WebAssembly's gain nothing, so that there are no kernels for NEON. */
+const KERNEL_SETS: readonly KernelChoice[] = [
+  { set: "AVX-512", bits: 512 },
+  { set: "AVX2", bits: 256 },
+];
+
+function findKernels(asked?: KernelChoice["set"]): KernelChoice | { readonly unavailable: string } {
+  const memory = CodeMemory.open();
+  if (typeof memory === "string") return { unavailable: memory };
+  try {
+    const sets = instructionSets(memory);
+    const candidates = KERNEL_SETS.filter(
+      ({ set }) => sets.includes(set) && (asked === undefined || asked === set),
+    );
+    const found = candidates.find((candidate) => computesRight(memory, candidate));
+    if (found !== undefined) return found;
+    if (candidates.length === 0)
+      return { unavailable: `this processor (${process.arch}) has no ${asked ?? "AVX2"}` };
+    return { unavailable: `the self-test of ${candidates.map(({ set }) => set).join(" and ")} fails` };
+  } catch (error) {
+    return { unavailable: error instanceof Error ? error.message : String(error) };
+  } finally {
+    memory.release();
+  }
 }
 
 function findNative(asked: InstructionSet | undefined): NativeChoice {

@@ -99,16 +99,20 @@ export class CodeMemory {
 
   /** A function to call for the code at an address. */
   bind(at: number, numArgs: number): NativeFunction {
-    const type = this.koffi.proto(
-      "void",
-      Array.from({ length: numArgs }, () => "uintptr_t"),
-    );
-    return this.koffi.decode(BigInt(at), type) as NativeFunction;
+    return bindCode(this.koffi, at, numArgs);
   }
 
   /** The address of memory that does not move and that the caller keeps. */
   addressOf(buffer: SharedArrayBuffer): number {
     return Number(this.koffi.address(new Uint8Array(buffer)));
+  }
+
+  /** Gives code back that was loaded together, by the first of its addresses; none of it may be called any more. */
+  unload(at: number): void {
+    const index = this.mapped.findIndex((mapping) => mapping.at === at);
+    const [mapping] = index < 0 ? [] : this.mapped.splice(index, 1);
+    if (mapping === undefined) throw new InternalError(`[CodeMemory] no code was loaded at ${at}`);
+    this.libc.munmap(mapping.at, mapping.bytes);
   }
 
   /** Gives everything back; functions must not be called any more. */
@@ -126,6 +130,23 @@ export class CodeMemory {
     this.mapped.push({ at, bytes });
     return at;
   }
+}
+
+const types = new Map<number, ReturnType<Koffi["proto"]>>();
+
+/** A function of this thread to call for code that any thread of the process loaded. */
+export function bindCode(koffi: Koffi, at: number, numArgs: number): NativeFunction {
+  let type = types.get(numArgs);
+  // koffi makes the stack for the calls of a thread when it loads its first library.
+  if (types.size === 0) koffi.load(null);
+  if (type === undefined) {
+    type = koffi.proto(
+      "void",
+      Array.from({ length: numArgs }, () => "uintptr_t"),
+    );
+    types.set(numArgs, type);
+  }
+  return koffi.decode(BigInt(at), type) as NativeFunction;
 }
 
 function bindLibc(koffi: Koffi): Libc {

@@ -1,0 +1,36 @@
+import { ShardwiseError } from "../../ir/errors.js";
+import { nativeKernelsHere } from "./native/available.js";
+import type { KernelChoice } from "./native/kernelTest.js";
+
+export type { KernelChoice } from "./native/kernelTest.js";
+
+/** What `SHARDWISE_KERNELS` can say: who computes fused kernels and, for machine code, with which instructions. */
+const SETTINGS: { readonly [setting: string]: KernelChoice["set"] | "best" | "none" } = {
+  native: "best",
+  "native-avx512": "AVX-512",
+  "native-avx2": "AVX2",
+  wasm: "none",
+};
+
+/**
+ * Decides who computes fused kernels: whom `SHARDWISE_KERNELS` names, else machine code where it can be loaded, has
+ * wider vectors than WebAssembly and passes its test; nothing stands for WebAssembly. Call it on the main thread.
+ */
+export function chooseKernels(): KernelChoice | undefined {
+  const setting = process.env.SHARDWISE_KERNELS;
+  const wanted = setting ? SETTINGS[setting] : "best";
+  if (wanted === undefined) {
+    throw new ShardwiseError(
+      "config",
+      `SHARDWISE_KERNELS is "${setting}": use one of ${Object.keys(SETTINGS).join(", ")}, or leave it out`,
+    );
+  }
+  if (wanted === "none") return undefined;
+  const found = nativeKernelsHere(wanted === "best" ? undefined : wanted);
+  if (!("unavailable" in found)) return found;
+  if (!setting) return undefined;
+  throw new ShardwiseError(
+    "config",
+    `[createThreadsEngine] kernels by "${setting}": ${found.unavailable}; use "wasm", or leave the choice out`,
+  );
+}
