@@ -30,9 +30,10 @@ describe.each(launchers)("a process that leaves another one waiting, started by 
       const reason = {
         throw: /Error: process 1 failed/,
         kill: /./,
-        stop: /device 0, .*\(psum\).*it has waited 3000 ms/,
-        exit: /device 0, .*\(psum\).*it has waited 3000 ms/,
-        order: /device \d, .*\((psum|pmax)\).*it has waited 3000 ms/,
+        stop: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
+        exit: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
+        order:
+          /DesyncError: .*\n {2}device 0 .* allReduce sum float32.* at .*mpiFault.ts.*\n {2}device 1 .* allReduce max/,
         shape: /it has waited 3000 ms|truncate/i,
       };
       expect(`${out}${err}`).toMatch(reason[fault]);

@@ -32,6 +32,8 @@ export function formatPlace(place: FailurePlace): string {
  */
 export class DeviceFailedError extends ShardwiseError {
   readonly place: FailurePlace;
+  /** What happened to the device. */
+  readonly reason: string;
 
   constructor(place: FailurePlace, reason: string, options?: ErrorOptions) {
     super(
@@ -40,6 +42,7 @@ export class DeviceFailedError extends ShardwiseError {
       options,
     );
     this.place = place;
+    this.reason = reason;
   }
 }
 
@@ -84,6 +87,10 @@ export function formatPositions(positions: readonly DevicePosition[]): string {
     .join("\n");
 }
 
+const PARTED =
+  "a cond or whileLoop around a collective took other ways on some of them: let them decide alike, for example by " +
+  "lax.pmax of the condition over the axis";
+
 /**
  * Devices came to different collectives, or to the same one a different number of times: what they would have
  * exchanged belongs to other places of the program. Everything that was running has ended with this error, on all
@@ -93,12 +100,12 @@ export class DesyncError extends ShardwiseError {
   readonly program: string;
   readonly positions: readonly DevicePosition[];
 
-  constructor(program: string, positions: readonly DevicePosition[]) {
+  /** @param advice why that happens and what to do, by default for devices of one process */
+  constructor(program: string, positions: readonly DevicePosition[], advice = PARTED) {
     super(
       "desync",
       `[engine] the devices of program ${JSON.stringify(program)} came to different collectives:\n${formatPositions(positions)}\n` +
-        "a cond or whileLoop around a collective took other ways on some of them: let them decide alike, for example by " +
-        "lax.pmax of the condition over the axis; every run in flight has ended: close this engine and open another one",
+        `${advice}; every run in flight has ended: close this engine and open another one`,
     );
     this.program = program;
     this.positions = positions;

@@ -12,6 +12,7 @@ import { ThreadsEngine } from "../threads/engine.js";
 import type { GemmKind } from "../threads/gemmChoice.js";
 import { shareCores } from "./launcher.js";
 import { MAX_LOCAL_DEVICES } from "./links.js";
+import { Parley } from "./parley.js";
 import { planExchanges } from "./staging.js";
 import { ownSite, type Site, World } from "./world.js";
 
@@ -76,6 +77,7 @@ export class MpiEngine implements Engine {
   private readonly first: number;
   private readonly greetings: readonly Greeting[];
   private readonly numCores: number;
+  private readonly parley: Parley;
 
   /** @internal */
   constructor(options: MpiEngineOptions) {
@@ -104,6 +106,8 @@ export class MpiEngine implements Engine {
       },
     );
     this.tracer = this.local.tracer;
+    const hosts = this.greetings.map(({ host }) => host);
+    this.parley = new Parley(world, (reason) => this.flightRecording(reason), hosts);
   }
 
   isAddressable(device: number): boolean {
@@ -121,11 +125,11 @@ export class MpiEngine implements Engine {
   }
 
   download(buffer: DeviceBuffer): Promise<HostData> {
-    return this.local.download(buffer);
+    return this.explained(this.local.download(buffer));
   }
 
   ready(buffer: DeviceBuffer): Promise<void> {
-    return this.local.ready(buffer);
+    return this.explained(this.local.ready(buffer));
   }
 
   peek(buffer: DeviceBuffer): HostData | undefined {
@@ -141,6 +145,7 @@ export class MpiEngine implements Engine {
   }
 
   close(): Promise<void> {
+    this.parley.close();
     return this.local.close();
   }
 
@@ -186,6 +191,13 @@ export class MpiEngine implements Engine {
       process: { ...recording.process, ...this.process },
       devices: recording.devices.map((one) => ({ ...one, device: one.device + this.first })),
     };
+  }
+
+  /** What comes of a run; where devices waited in vain, the error tells what those of all processes were doing. */
+  private explained<T>(outcome: Promise<T>): Promise<T> {
+    return outcome.catch(async (error) => {
+      throw await this.parley.explain(error);
+    });
   }
 
   /** The host of a process. */

@@ -254,6 +254,15 @@ export class Mpi {
     if (code !== 0) this.check(code, "MPI_Irecv");
   }
 
+  /** The bytes of a message that has come and waits to be received; undefined while there is none. */
+  waitingBytes(rank: number, tag: number, comm: number): number | undefined {
+    const types = ["int", "int", this.family.handle, "uintptr_t", "uintptr_t"];
+    const status = 16;
+    const args = [rank, tag, comm, this.resultsAddress, this.resultsAddress + 4 * status];
+    this.check(this.call("MPI_Iprobe", types, args), "MPI_Iprobe");
+    return this.results[0] === 0 ? undefined : this.statusBytesReceived(this.results, status);
+  }
+
   /** Begins to wait for all processes; the request is written to an address. */
   ibarrier(comm: number, request: number): void {
     const code = this.call("MPI_Ibarrier", [this.family.handle, "uintptr_t"], [comm, request]);

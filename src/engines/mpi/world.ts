@@ -12,7 +12,7 @@ const OPEN_MS = 120_000;
 /** How long a process that failed waits for the others to end by themselves. */
 const LEAVE_MS = 1500;
 
-const TAGS = { length: 1, text: 2 } as const;
+const TAGS = { length: 1, text: 2, call: 3 } as const;
 
 /** All processes of the job, as one of them sees them. */
 export class World {
@@ -21,6 +21,9 @@ export class World {
   /** What processes say to each other apart from tensors. */
   private readonly control: number;
   private sharing: Promise<unknown> = Promise.resolve();
+  /** What was called out and may not have left yet, and what is arriving. */
+  private readonly leaving = new Set<Batch>();
+  private readonly arriving = new Map<number, { readonly batch: Batch; readonly bytes: Uint8Array }>();
 
   private constructor(readonly mpi: Mpi) {
     this.rank = mpi.rank(mpi.world);
@@ -82,6 +85,40 @@ export class World {
     return shared;
   }
 
+  /** Sends a text to all others, whether they listen or not. */
+  tellAll(text: string): void {
+    const bytes = bytesOf(text);
+    for (const rank of this.others) {
+      const batch = new Batch(this.mpi, this.control, 1);
+      batch.send(this.mpi.addressOf(bytes), bytes.length, rank, TAGS.call);
+      this.leaving.add(batch);
+    }
+  }
+
+  /** The texts that others have sent to all since the last time; never waits. */
+  hear(): { rank: number; text: string }[] {
+    const { mpi, control, arriving, leaving } = this;
+    if (!mpi.isRunning) return [];
+    for (const batch of leaving) if (batch.isDone()) leaving.delete(batch);
+    return this.others.flatMap((rank) => {
+      const waiting = arriving.has(rank) ? undefined : mpi.waitingBytes(rank, TAGS.call, control);
+      if (waiting !== undefined) {
+        const bytes = new Uint8Array(new SharedArrayBuffer(Math.max(1, waiting)));
+        const batch = new Batch(mpi, control, 1);
+        batch.receive(mpi.addressOf(bytes), waiting, rank, TAGS.call);
+        arriving.set(rank, { batch, bytes: bytes.subarray(0, waiting) });
+      }
+      const message = arriving.get(rank);
+      if (!message?.batch.isDone()) return [];
+      arriving.delete(rank);
+      return [{ rank, text: Buffer.from(message.bytes.slice()).toString() }];
+    });
+  }
+
+  private get others(): number[] {
+    return range(this.size).filter((rank) => rank !== this.rank);
+  }
+
   /** The work of sharing a text; gives the time to wait before it is taken up again. */
   private *rounds(text: string, what: string): Generator<number, string[]> {
     const own = bytesOf(text);
@@ -98,11 +135,10 @@ export class World {
     what: string,
   ): Generator<number, Uint8Array[]> {
     const { mpi, control } = this;
-    const others = range(this.size).filter((rank) => rank !== this.rank);
     const results = range(this.size).map((rank) =>
       rank === this.rank ? own : new Uint8Array(new SharedArrayBuffer(Math.max(1, length(rank)))),
     );
-    const batches = others.map((rank) => {
+    const batches = this.others.map((rank) => {
       const batch = new Batch(mpi, control, 2);
       batch.receive(mpi.addressOf(at(results, rank)), length(rank), rank, tag);
       batch.send(mpi.addressOf(own), own.length, rank, tag);

@@ -1,0 +1,118 @@
+import type { FlightDevice, FlightRecording } from "../../ir/flight.js";
+import { at, range } from "../../ir/shape.js";
+import { DesyncError, DeviceFailedError, type DevicePosition } from "../errors.js";
+import type { World } from "./world.js";
+
+/** How often a process looks whether another one asks. */
+const LISTEN_MS = 250;
+
+/** How long answers are waited for. */
+const ANSWER_MS = 2000;
+
+/** An answer is given once in this time: what comes meanwhile are the others' answers. */
+const SILENT_MS = 10_000;
+
+/** How much of its past each device tells. */
+const NUM_RECORDS = 20;
+
+const PARTED =
+  "all processes must run the same programs in the same order: what depends on processIndex() may print and write " +
+  "files, not compute on meshes";
+
+/**
+ * What processes say to each other when devices of one have waited in vain: all tell what theirs were doing, so
+ * that the error of each names who went another way, or who says nothing any more.
+ */
+export class Parley {
+  private readonly heard = new Map<number, FlightRecording>();
+  private spoken = Number.NEGATIVE_INFINITY;
+  private explained: Promise<unknown> | undefined;
+  private readonly listening: NodeJS.Timeout;
+
+  /**
+   * @param record what the devices of this process did last
+   * @param hosts the host of every process
+   */
+  constructor(
+    private readonly world: World,
+    private readonly record: (reason: string) => FlightRecording,
+    private readonly hosts: readonly string[],
+  ) {
+    this.listening = setInterval(() => this.listen(), LISTEN_MS);
+    this.listening.unref();
+  }
+
+  /** Stops listening. */
+  close(): void {
+    clearInterval(this.listening);
+  }
+
+  /** The error that tells what all processes know of a failure. */
+  explain(error: unknown): Promise<unknown> {
+    if (!(error instanceof DeviceFailedError)) return Promise.resolve(error);
+    this.explained ??= this.ask(error);
+    return this.explained;
+  }
+
+  private async ask(error: DeviceFailedError): Promise<unknown> {
+    const own = this.tell(error.message);
+    const others = range(this.world.size).filter((rank) => rank !== this.world.rank);
+    const begin = performance.now();
+    const silent = () => others.filter((rank) => !this.heard.has(rank));
+    while (silent().length > 0 && performance.now() - begin < ANSWER_MS) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      this.listen();
+    }
+    const missing = silent();
+    if (missing.length > 0) {
+      const names = missing.map((rank) => `process ${rank} on ${at(this.hosts, rank)}`).join(", ");
+      const reason = `${error.reason}; ${names} says nothing: it was stopped, killed or cut off`;
+      return new DeviceFailedError(error.place, reason, { cause: error });
+    }
+    const positions = [own, ...this.heard.values()].flatMap(positionsOf).sort((a, b) => a.device - b.device);
+    if (new Set(positions.map(({ what, run, sequence }) => `${what} ${run} ${sequence}`)).size === 1) {
+      return error;
+    }
+    return new DesyncError(error.place.program ?? "", positions, PARTED);
+  }
+
+  /** Says what the own devices did last. */
+  private tell(reason: string): FlightRecording {
+    const recording = shorten(this.record(reason));
+    this.spoken = performance.now();
+    this.world.tellAll(JSON.stringify(recording));
+    return recording;
+  }
+
+  private listen(): void {
+    for (const { rank, text } of this.world.hear()) {
+      this.heard.set(rank, JSON.parse(text) as FlightRecording);
+      if (performance.now() - this.spoken > SILENT_MS) this.tell(`process ${rank} asked`);
+    }
+  }
+}
+
+/** The end of a recording: what devices did last, and the programs in which they did it. */
+function shorten(recording: FlightRecording): FlightRecording {
+  const devices = recording.devices.map((one) => ({ ...one, records: one.records.slice(-NUM_RECORDS) }));
+  const used = new Set(devices.flatMap(({ records }) => records.map(({ program }) => program)));
+  return { ...recording, devices, programs: recording.programs.filter(({ id }) => used.has(id)) };
+}
+
+function positionsOf(recording: FlightRecording): DevicePosition[] {
+  return recording.devices.map((one) => positionOf(one, recording));
+}
+
+function positionOf({ device, state, records }: FlightDevice, { programs }: FlightRecording): DevicePosition {
+  const last = records.findLast(({ kind, end }) => kind === "collective" && end === null) ?? records.at(-1);
+  const program = programs.find(({ id }) => id === last?.program);
+  const collective = program?.collectives[last?.collective ?? -1];
+  const isThere = collective !== undefined && last?.end === null;
+  return {
+    device,
+    run: last?.run ?? 0,
+    sequence: last?.sequence ?? 0,
+    what: isThere ? collective.text : state,
+    source: isThere ? (collective.source ?? undefined) : undefined,
+  };
+}
