@@ -6,17 +6,18 @@
 // where only that exists, and the package's own name means its sources.
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { createRequire, register } from "node:module";
+import * as modules from "node:module";
 import { fileURLToPath } from "node:url";
 import { isMainThread, threadId } from "node:worker_threads";
 
 const source = new URL("../src/", import.meta.url);
 const cache = new URL("../node_modules/.cache/typescript/", import.meta.url);
 
-// Node loads this file a second time, in the thread where the hooks run.
-if (isMainThread) register(import.meta.url);
+// Hooks run in the thread itself where Node has such, else in a thread of their own that loads this file a second time.
+if (modules.registerHooks) modules.registerHooks({ resolve, load });
+else if (isMainThread) modules.register(import.meta.url);
 
-export async function resolve(specifier, context, next) {
+export function resolve(specifier, context, next) {
   if (specifier === "shardwise") return next(new URL("index.ts", source).href, context);
   if (specifier.startsWith("shardwise/")) {
     return next(new URL(`${specifier.slice("shardwise/".length)}/index.ts`, source).href, context);
@@ -28,7 +29,7 @@ export async function resolve(specifier, context, next) {
   return next(specifier, context);
 }
 
-export async function load(url, context, next) {
+export function load(url, context, next) {
   if (!url.startsWith("file:") || !url.endsWith(".ts")) return next(url, context);
   return { format: "module", source: stripped(fileURLToPath(url)), shortCircuit: true };
 }
@@ -38,7 +39,7 @@ function stripped(path) {
   const key = createHash("sha256").update(path).update("\0").update(text).digest("hex");
   const file = new URL(`${key}.js`, cache);
   if (existsSync(file)) return readFileSync(file, "utf8");
-  const { transformSync } = createRequire(import.meta.url)("esbuild");
+  const { transformSync } = modules.createRequire(import.meta.url)("esbuild");
   const { code } = transformSync(text, {
     loader: "ts",
     format: "esm",

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { FEATURE_SETS } from "../../../test/support/vectorKernels.js";
+import { hasWideMemories, newMemory } from "../../engines/threads/memoryLayout.js";
 import { GEMM_SCRATCH_BYTES } from "./blockedGemm.js";
 import { buildGemmModule } from "./gemmModule.js";
 import { NARROW_TILE, WIDE_TILE } from "./tile.js";
@@ -21,7 +22,7 @@ interface Layout {
 }
 
 /** Runs one product on random data and compares every element, and that the padding of C is untouched. */
-function check(gemm: Gemm, double: boolean, layout: Layout): void {
+function check(gemm: Gemm, double: boolean, layout: Layout, { buffer } = memory): void {
   const { transA, transB, m, n, k, pad, alpha, beta } = layout;
   const size = double ? 8 : 4;
   const lda = (transA ? m : k) + pad;
@@ -30,7 +31,7 @@ function check(gemm: Gemm, double: boolean, layout: Layout): void {
   const base = Math.ceil(DATA / size);
   const [aAt, bAt] = [base, base + (transA ? k : m) * lda];
   const cAt = bAt + (transB ? n : k) * ldb;
-  const data = double ? new Float64Array(memory.buffer) : new Float32Array(memory.buffer);
+  const data = double ? new Float64Array(buffer) : new Float32Array(buffer);
   let state = m * 7 + n * 3 + k;
   for (let i = base; i < cAt + m * ldc; i++) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
@@ -120,6 +121,28 @@ describe.each(
       const single = data.slice(at + 64 + i * 4, at + 68 + i * 4);
       sgemm(false, false, 2, 2, 2, 1, a + i * 16, 2, b, 2, 0, c + 64, 2);
       expect(single).toEqual(data.slice(at + 80, at + 84));
+    }
+  });
+});
+
+// Node 24 is the first that has such memories; `npm run test:nodes` runs this there.
+describe.skipIf(!hasWideMemories())("WebAssembly GEMM on a memory of 64-bit addresses", () => {
+  it.each([WIDE_TILE, NARROW_TILE])("multiplies any shape in any layout", (tile) => {
+    const wide = newMemory("i64", 128 * 65536);
+    for (const features of FEATURE_SETS) {
+      const module = new WebAssembly.Module(buildGemmModule(features, tile, "i64"));
+      const { sgemm, dgemm } = createWasmGemm(module, wide, SCRATCH, tile);
+      for (const [m, n, k] of SIZES) {
+        for (const [transA, transB] of [
+          [false, false],
+          [false, true],
+          [true, false],
+          [true, true],
+        ] as const) {
+          check(sgemm, false, { transA, transB, m, n, k, pad: 3, alpha: -0.5, beta: 2 }, wide);
+          check(dgemm, true, { transA, transB, m, n, k, pad: 0, alpha: 1, beta: 0 }, wide);
+        }
+      }
     }
   });
 });

@@ -120,7 +120,8 @@ function reserve(
   return { kind, addressType, memories, bases: memories.map(() => 0), bytes };
 }
 
-function newMemory(addressType: AddressType, bytes: number): WebAssembly.Memory {
+/** A shared memory of at least so many bytes that does not grow. */
+export function newMemory(addressType: AddressType, bytes: number): WebAssembly.Memory {
   const pages = Math.min(MAX_PAGES[addressType], Math.ceil(bytes / PAGE));
   if (addressType === "i32") {
     return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
