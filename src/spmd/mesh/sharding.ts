@@ -56,7 +56,7 @@ export function placementOn(mesh: Mesh, spec: Spec): Placement {
 
 /** Whether two placements put every block in the same place. */
 export function samePlacement(a: Placement, b: Placement): boolean {
-  return samePlace(a, b) && sameSpec(a.spec, b.spec);
+  return a === b || (samePlace(a, b) && sameSpec(a.spec, b.spec));
 }
 
 /** The sharding of a concrete tensor, or `undefined` for one that lies on a single device. */

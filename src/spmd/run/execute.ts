@@ -163,10 +163,14 @@ function copyBlocks(storage: Storage, to: Placement): Storage {
 /** Where a program on these tensors should run when it names no mesh itself. */
 export function targetOf(inputs: readonly Tensor[]): Place | undefined {
   const host = currentRuntime().hostEngine;
-  const isElsewhere = (placement: Placement) => placement.engine !== host || meshAt(placement);
-  const placements = inputs.map((tensor) => tensor.storage("run").placement).filter(isElsewhere);
-  const first = placements.find(meshAt) ?? placements[0];
-  return first && (meshAt(first)?.place ?? onDevice(first.engine, at(first.devices, 0)));
+  let first: Placement | undefined;
+  for (const tensor of inputs) {
+    const { placement } = tensor.storage("run");
+    const mesh = meshAt(placement);
+    if (mesh) return mesh.place;
+    if (placement.engine !== host) first ??= placement;
+  }
+  return first && onDevice(first.engine, at(first.devices, 0));
 }
 
 /**
