@@ -80,6 +80,15 @@ export {
   type ScheduleViolation,
 } from "./schedule/schedule.js";
 export {
+  type ActionSeconds,
+  type KeptBytes,
+  type PipelineLink,
+  type SimulatedStage,
+  type Simulation,
+  type SimulationOptions,
+  simulateSchedule,
+} from "./schedule/simulate.js";
+export {
   scheduleFromCsv,
   scheduleFromJson,
   scheduleOf,
@@ -89,6 +98,7 @@ export {
 export {
   type ActionCosts,
   type CostOf,
+  type PairCostOf,
   type TimedAction,
   type Timeline,
   timeline,

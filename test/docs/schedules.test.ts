@@ -8,6 +8,7 @@ import {
   pipelineTrainStep,
   placeParts,
   scheduleOf,
+  simulateSchedule,
   zeroBubbleH1,
 } from "shardwise/parallel";
 import { describe, expect, test } from "vitest";
@@ -22,6 +23,13 @@ const own = scheduleOf("mine", [
   ["0F0", "0F1", "0B0", "0B1"],
   ["1F0", "1I0", "1F1", "1I1", "1W0", "1W1"],
 ]);
+
+const onPaper = simulateSchedule(schedule, {
+  times: { F: 0.018, I: 0.018, W: 0.009 },
+  link: { bytes: 28e6, bandwidth: 50e9, latency: 1e-5 },
+  kept: { input: 1e8, weight: 3e8 },
+});
+console.log(onPaper.seconds, onPaper.bubble, onPaper.stages[0]?.peakBytes);
 
 const mesh = Mesh.create({ pipe: 4 }, { engine: simulateDevices(4) });
 const functions = {
@@ -70,6 +78,8 @@ describe("the code of the page", () => {
     expect(bubble).toBeCloseTo(3 / 21);
     expect(activations).toEqual([4, 4, 4, 4]);
     expect(own.stages).toHaveLength(2);
+    expect(onPaper.seconds).toBeGreaterThan(6 * 0.045);
+    expect(onPaper.stages[0]?.peakBytes).toBe(4 * 4e8);
     expect(Number.isFinite(await value.item())).toBe(true);
     expect(grads.stages.kernel.shape).toEqual([1, 4, 16, 16]);
   });

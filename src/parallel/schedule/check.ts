@@ -47,17 +47,27 @@ export interface ScheduleReport {
  * @param costs how long actions take; one unit each by default, a whole backward pass two
  */
 export function checkSchedule(schedule: PipelineSchedule, costs: ActionCosts = unitCosts): ScheduleReport {
-  const violations = scheduleViolations(schedule);
-  if (violations.length > 0) throw new ScheduleError(schedule.name, violations);
+  checkActions(schedule);
   const times = timeline(schedule, costs);
   return {
     length: times.length,
     bubble: bubbleOf(times),
     idle: times.stages.map(idleOf),
-    activations: schedule.stages.map((actions) => mostAlive(actions, ["F"], ["B", "W"])),
+    activations: activationsOf(schedule),
     postponed: schedule.stages.map((actions) => mostAlive(actions, ["I"], ["W"])),
     timeline: times,
   };
+}
+
+/** By stage, for how many pairs of a chunk and a microbatch it keeps activations, at most at one time. */
+export function activationsOf({ stages }: PipelineSchedule): number[] {
+  return stages.map((actions) => mostAlive(actions, ["F"], ["B", "W"]));
+}
+
+/** Throws where the actions of a schedule are wrong by themselves, without their times. */
+export function checkActions(schedule: PipelineSchedule): void {
+  const violations = scheduleViolations(schedule);
+  if (violations.length > 0) throw new ScheduleError(schedule.name, violations);
 }
 
 /** The share of the stages' time in which they have nothing to do. */

@@ -4,7 +4,14 @@
  */
 import { at, range } from "../../ir/shape.js";
 import { type Lifetime, lifetimes, mapLifetimes } from "./parts.js";
-import { layoutOf, numParts, type PipelineSchedule, partOf, placeOf } from "./schedule.js";
+import {
+  layoutOf,
+  numParts,
+  type PipelineAction,
+  type PipelineSchedule,
+  partOf,
+  placeOf,
+} from "./schedule.js";
 import { type TimedAction, timeline, unitCosts } from "./timeline.js";
 
 /** What a device does in a slot; whole backward passes take two, one for each half. */
@@ -92,6 +99,28 @@ function actsOf(schedule: PipelineSchedule, delay: number): Act[] {
 }
 
 /**
+ * By slot, what every stage does in it; whole backward passes as their two halves.
+ *
+ * @param overlap whether messages travel while the next slot is computed, and arrive a slot later
+ */
+export function actionsInSlots(
+  schedule: PipelineSchedule,
+  overlap: boolean,
+): readonly (readonly (PipelineAction | undefined)[])[] {
+  const acts = actsOf(schedule, overlap ? 1 : 0);
+  const rows = range(numSlotsOf(acts)).map(() =>
+    schedule.stages.map((): PipelineAction | undefined => undefined),
+  );
+  for (const { kind, chunk, microbatch, slot, stage } of acts)
+    at(rows, slot)[stage] = { kind, chunk, microbatch };
+  return rows;
+}
+
+function numSlotsOf(acts: readonly Act[]): number {
+  return Math.max(0, ...acts.map(({ slot }) => slot + 1));
+}
+
+/**
  * Gives every span a row of its stage such that no two that overlap have the same; as many rows as overlap at most.
  *
  * @param isFree whether a row whose last reader is in one slot can be written in another
@@ -171,7 +200,7 @@ function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: num
 export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTable {
   const delay = overlap ? 1 : 0;
   const acts = actsOf(schedule, delay);
-  const numSlots = Math.max(0, ...acts.map(({ slot }) => slot + 1));
+  const numSlots = numSlotsOf(acts);
   const messages = messagesOf(schedule, acts, delay);
   const arrived = assignRows(messages, (lastRead, written) => lastRead <= written);
   const arrivedRow = new Map(messages.map((message) => [message.reader, arrived.rowOf.get(message) ?? 0]));

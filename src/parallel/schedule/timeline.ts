@@ -59,62 +59,112 @@ export function needsOf(layout: PipelineLayout, stage: number, action: PipelineA
   return [own(["F"]), ...ofPart(part + 1, backward)];
 }
 
-/** When every action of every stage has ended, by stage, chunk, microbatch and kind. */
-class Ends {
-  private readonly times = new Map<string, number>();
+const kindNumbers: { readonly [K in ActionKind]: number } = { F: 0, B: 1, I: 2, W: 3 };
 
-  private static key(stage: number, chunk: number, microbatch: number, kind: ActionKind): string {
-    return `${stage} ${chunk} ${microbatch} ${kind}`;
+/** A time for actions by stage, chunk, microbatch and kind. */
+class Times {
+  private readonly times = new Map<number, number>();
+
+  constructor(private readonly schedule: PipelineSchedule) {}
+
+  private key(stage: number, chunk: number, microbatch: number, kind: ActionKind): number {
+    const { numChunks, numMicrobatches } = this.schedule;
+    return ((stage * numChunks + chunk) * numMicrobatches + microbatch) * 4 + kindNumbers[kind];
   }
 
   set(stage: number, { chunk, microbatch, kind }: PipelineAction, time: number): void {
-    this.times.set(Ends.key(stage, chunk, microbatch, kind), time);
+    this.times.set(this.key(stage, chunk, microbatch, kind), time);
   }
 
   of({ stage, chunk, microbatch, kinds }: Need): number | undefined {
     for (const kind of kinds) {
-      const time = this.times.get(Ends.key(stage, chunk, microbatch, kind));
+      const time = this.times.get(this.key(stage, chunk, microbatch, kind));
       if (time !== undefined) return time;
     }
     return undefined;
   }
 }
 
+/** What {@link runActions} needs to know besides the schedule. */
+export interface RunSettings {
+  readonly costOf: CostOf;
+  /** When a message arrives of which a stage has the content at `ready`; called in the order in which it sends. */
+  readonly arrival: (from: number, to: number, ready: number) => number;
+  /** Whether a stage can go on only after its messages have arrived. */
+  readonly isBlocking?: boolean;
+  /** How long a forward action and the whole backward pass right behind it take at the same time, if they can. */
+  readonly pairCost?: PairCostOf;
+}
+
+/** How long two actions take that a stage computes at the same time; undefined where it does them in turn. */
+export type PairCostOf = (
+  forward: PipelineAction,
+  backward: PipelineAction,
+  stage: number,
+) => number | undefined;
+
 /**
  * Runs a schedule on paper: every action begins when the one before it on its stage has ended and what it reads is
  * there. Throws a {@link ScheduleError} where stages wait for each other for ever.
  */
-export function timeline(
-  schedule: PipelineSchedule,
-  costs: ActionCosts | { readonly of: CostOf; readonly send: number } = unitCosts,
-): Timeline {
+export function runActions(schedule: PipelineSchedule, settings: RunSettings): Timeline {
+  const { costOf, arrival, isBlocking = false, pairCost } = settings;
   const layout = layoutOf(schedule);
-  const costOf: CostOf = "of" in costs ? costs.of : ({ kind }) => costs[kind];
-  const ends = new Ends();
+  const ends = new Times(schedule);
+  const arrivals = new Times(schedule);
   const stages: TimedAction[][] = schedule.stages.map(() => []);
+  const free = schedule.stages.map(() => 0);
+  const waking = new Set(range(schedule.stages.length));
   const tryNext = (stage: number): boolean => {
     const own = at(stages, stage);
-    const action = at(schedule.stages, stage)[own.length];
+    const [action, next] = at(schedule.stages, stage).slice(own.length, own.length + 2);
     if (!action) return false;
-    let begin = own.at(-1)?.end ?? 0;
-    for (const need of needsOf(layout, stage, action)) {
-      const end = ends.of(need);
-      if (end === undefined) return false;
-      begin = Math.max(begin, end + (need.stage === stage ? 0 : costs.send));
+    const pair = action.kind === "F" && next?.kind === "B" ? pairCost?.(action, next, stage) : undefined;
+    const now = pair !== undefined && next ? [action, next] : [action];
+    let begin = at(free, stage);
+    for (const need of now.flatMap((action) => needsOf(layout, stage, action))) {
+      const there = (need.stage === stage ? ends : arrivals).of(need);
+      if (there === undefined) return false;
+      begin = Math.max(begin, there);
     }
-    const end = begin + costOf(action, stage);
-    ends.set(stage, action, end);
-    own.push({ ...action, begin, end });
+    const end = begin + (pair ?? costOf(action, stage));
+    free[stage] = end;
+    for (const done of now) {
+      ends.set(stage, done, end);
+      own.push({ ...done, begin, end });
+      const to = receiverOf(layout, stage, done);
+      if (to === undefined) continue;
+      const there = to === stage ? end : arrival(stage, to, end);
+      arrivals.set(stage, done, there);
+      if (to !== stage) waking.add(to);
+      if (isBlocking) free[stage] = Math.max(at(free, stage), there);
+    }
     return true;
   };
-  const numStages = schedule.stages.length;
-  for (let moved = true; moved; ) {
-    moved = false;
-    for (const stage of range(numStages)) while (tryNext(stage)) moved = true;
+  // A set gives what is added while it is walked, so a stage is tried again when something for it has arrived.
+  for (const stage of waking) {
+    waking.delete(stage);
+    while (tryNext(stage));
   }
   const stuck = waiting(schedule, layout, stages, ends);
   if (stuck.length > 0) throw new ScheduleError(schedule.name, stuck);
   return { stages, length: Math.max(0, ...stages.map((own) => own.at(-1)?.end ?? 0)) };
+}
+
+/** The stage that reads what an action computes; undefined where nobody does. */
+function receiverOf(layout: PipelineLayout, stage: number, action: PipelineAction): number | undefined {
+  if (action.kind === "W") return undefined;
+  const part = partOf(layout, stage, action.chunk) + (action.kind === "F" ? 1 : -1);
+  return part < 0 || part >= numParts(layout) ? undefined : placeOf(layout, part).stage;
+}
+
+/** Runs a schedule on paper as {@link runActions} does, with messages that all take equally long and keep nobody. */
+export function timeline(
+  schedule: PipelineSchedule,
+  costs: ActionCosts | { readonly of: CostOf; readonly send: number } = unitCosts,
+): Timeline {
+  const costOf: CostOf = "of" in costs ? costs.of : ({ kind }) => costs[kind];
+  return runActions(schedule, { costOf, arrival: (_from, _to, ready) => ready + costs.send });
 }
 
 /** The stages that cannot go on, and what each of them waits for. */
@@ -122,7 +172,7 @@ function waiting(
   schedule: PipelineSchedule,
   layout: PipelineLayout,
   done: readonly (readonly TimedAction[])[],
-  ends: Ends,
+  ends: Times,
 ): ScheduleViolation[] {
   return schedule.stages.flatMap((actions, stage) => {
     const slot = at(done, stage).length;

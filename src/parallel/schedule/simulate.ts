@@ -1,0 +1,229 @@
+/** A training step by a schedule on paper: seconds and bytes, from what its actions and its links take. */
+import { ValueError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+import { activationsOf, bubbleOf, checkActions, most } from "./check.js";
+import type { PipelineAction, PipelineSchedule } from "./schedule.js";
+import { actionsInSlots } from "./slots.js";
+import { type CostOf, type PairCostOf, runActions, type TimedAction, type Timeline } from "./timeline.js";
+
+/** How long the actions of a stage take in seconds; without `B`, a whole backward pass takes as long as its halves. */
+export interface ActionSeconds {
+  readonly F: number;
+  readonly I: number;
+  readonly W: number;
+  readonly B?: number;
+}
+
+/** What stages send each other, and over what. */
+export interface PipelineLink {
+  /** The bytes of what one stage hands to the next for a microbatch. */
+  readonly bytes: number;
+  /** Bytes a second, in each direction. */
+  readonly bandwidth: number;
+  /** Seconds that a message takes besides; 0 by default. */
+  readonly latency?: number;
+  /** Whether a stage computes while its messages travel; true by default. */
+  readonly overlapped?: boolean;
+}
+
+/** The bytes that a chunk keeps for a microbatch, by how long it keeps them. */
+export interface KeptBytes {
+  /** From `F` to `I`. */
+  readonly input: number;
+  /** From `F` to `W`. */
+  readonly weight: number;
+  /** From `I` to `W`. */
+  readonly postponed?: number;
+}
+
+/** What a simulation knows of the model and the machine. */
+export interface SimulationOptions {
+  /** The seconds of every kind of action, or a function of the action and its stage. */
+  readonly times: ActionSeconds | CostOf;
+  /** How messages travel; by default they are there at once. */
+  readonly link?: PipelineLink;
+  /** Seconds of the optimiser, which begins when all stages are done; 0 by default. */
+  readonly optimizer?: number;
+  /** What chunks keep; nothing by default. */
+  readonly kept?: KeptBytes;
+  /** The bytes that every stage has besides, such as weights and optimiser; 0 by default. */
+  readonly fixedBytes?: number;
+  /**
+   * Whether all stages do one action at a time and then exchange messages, as `pipelineTrainStep` does, so that an
+   * action is as long as the longest at the same time; false by default: stages wait only for what they read.
+   */
+  readonly inSlots?: boolean;
+  /**
+   * How many seconds a forward action and the whole backward pass right behind it take where a stage computes them at
+   * the same time, as in DualPipe; undefined, and by default, one after the other.
+   */
+  readonly pairSeconds?: PairCostOf;
+}
+
+/** What a stage does with its time and its memory. */
+export interface SimulatedStage {
+  /** Seconds of actions. */
+  readonly busy: number;
+  /** Seconds between its first action and its last in which it does nothing. */
+  readonly idle: number;
+  /** For how many pairs of a chunk and a microbatch it keeps activations, at most at one time. */
+  readonly activations: number;
+  /** The most bytes that it has at one time. */
+  readonly peakBytes: number;
+}
+
+/** What {@link simulateSchedule} finds out. */
+export interface Simulation {
+  /** The seconds of the whole step. */
+  readonly seconds: number;
+  /** The share of the stages' time in which they do nothing, from 0 to 1; the optimiser's counts as work. */
+  readonly bubble: number;
+  /**
+   * The share of the time of the stage that takes longest, from its first action to its last, in which it does
+   * nothing: the bubble where no stage waits for the others at the end.
+   */
+  readonly longestStageBubble: number;
+  readonly stages: readonly SimulatedStage[];
+  readonly timeline: Timeline;
+}
+
+/**
+ * Runs a training step on paper.
+ *
+ * ```ts
+ * const schedule = zeroBubbleH1({ numStages: 8, numMicrobatches: 32 });
+ * const { seconds, bubble, stages } = simulateSchedule(schedule, {
+ *   times: { F: 0.018, I: 0.018, W: 0.009 },
+ *   link: { bytes: 24e6, bandwidth: 50e9, latency: 5e-6 },
+ *   kept: { input: 1e8, weight: 3e8 },
+ * });
+ * ```
+ */
+export function simulateSchedule(schedule: PipelineSchedule, options: SimulationOptions): Simulation {
+  const { link, optimizer = 0, inSlots = false, pairSeconds } = options;
+  checkOptions(options);
+  checkActions(schedule);
+  const activations = activationsOf(schedule);
+  const costOf = costs(options.times);
+  const times = inSlots
+    ? runInSlots(schedule, costOf, link)
+    : runActions(schedule, {
+        costOf,
+        arrival: link ? arrivals(link) : (_from, _to, ready) => ready,
+        isBlocking: link?.overlapped === false,
+        ...(pairSeconds ? { pairCost: pairSeconds } : {}),
+      });
+  const stages = times.stages.map((actions, stage): SimulatedStage => {
+    const busy = busySeconds(actions);
+    return {
+      busy,
+      idle: span(actions) - busy,
+      activations: at(activations, stage),
+      peakBytes: (options.fixedBytes ?? 0) + peakKept(at(schedule.stages, stage), options.kept),
+    };
+  });
+  const seconds = times.length + optimizer;
+  const longest = most(times.stages.map(span));
+  const mostBusy = Math.max(0, ...stages.map(({ busy }) => busy));
+  return {
+    seconds,
+    bubble: seconds === 0 ? 0 : (bubbleOf(times) * times.length) / seconds,
+    longestStageBubble: longest === 0 ? 0 : (longest - mostBusy) / longest,
+    stages,
+    timeline: times,
+  };
+}
+
+function costs(times: ActionSeconds | CostOf): CostOf {
+  if (typeof times === "function") return times;
+  const { F, I, W, B = I + W } = times;
+  const seconds = { F, I, W, B };
+  return ({ kind }) => seconds[kind];
+}
+
+/** The seconds of a message by itself. */
+function messageSeconds({ bytes, bandwidth, latency = 0 }: PipelineLink): number {
+  return latency + bytes / bandwidth;
+}
+
+/** When messages arrive: those over one link in one direction follow each other. */
+function arrivals({ bytes, bandwidth, latency = 0 }: PipelineLink) {
+  const free = new Map<string, number>();
+  return (from: number, to: number, ready: number): number => {
+    const link = `${from} ${to}`;
+    const sent = Math.max(ready, free.get(link) ?? 0) + bytes / bandwidth;
+    free.set(link, sent);
+    return sent + latency;
+  };
+}
+
+/** All stages do an action, exchange messages, and go on together. */
+function runInSlots(schedule: PipelineSchedule, costOf: CostOf, link: PipelineLink | undefined): Timeline {
+  const overlap = link?.overlapped ?? true;
+  const slots = actionsInSlots(schedule, link !== undefined && overlap);
+  const send = link ? messageSeconds(link) : 0;
+  const stages: TimedAction[][] = schedule.stages.map(() => []);
+  let now = 0;
+  for (const slot of slots) {
+    const lengths = slot.map((action, stage) => (action ? costOf(action, stage) : 0));
+    slot.forEach((action, stage) => {
+      if (action) at(stages, stage).push({ ...action, begin: now, end: now + at(lengths, stage) });
+    });
+    const longest = Math.max(0, ...lengths);
+    now += overlap ? Math.max(longest, send) : longest + send;
+  }
+  return { stages, length: now };
+}
+
+function busySeconds(actions: readonly TimedAction[]): number {
+  // Two actions at the same time count once.
+  let [busy, until] = [0, 0];
+  for (const { begin, end } of actions) {
+    busy += Math.max(0, end - Math.max(begin, until));
+    until = Math.max(until, end);
+  }
+  return busy;
+}
+
+function span(actions: readonly TimedAction[]): number {
+  return (actions.at(-1)?.end ?? 0) - (actions[0]?.begin ?? 0);
+}
+
+/** The most bytes that a stage keeps for its microbatches at one time. */
+function peakKept(actions: readonly PipelineAction[], kept: KeptBytes = { input: 0, weight: 0 }): number {
+  const { input, weight, postponed = 0 } = kept;
+  // What an action makes and what it reads are there at the same time.
+  const made = { F: input + weight, I: postponed, W: 0, B: 0 };
+  const left = { F: 0, I: input, W: weight + postponed, B: input + weight };
+  let [alive, peak] = [0, 0];
+  for (const { kind } of actions) {
+    alive += made[kind];
+    peak = Math.max(peak, alive);
+    alive -= left[kind];
+  }
+  return peak;
+}
+
+function checkOptions({ times, link, optimizer, kept, fixedBytes }: SimulationOptions): void {
+  const numbers: [string, number | undefined][] = [
+    ...(typeof times === "function" ? [] : Object.entries(times).map(entry("times"))),
+    ...Object.entries(kept ?? {}).map(entry("kept")),
+    ["link.bytes", link?.bytes],
+    ["link.latency", link?.latency],
+    ["optimizer", optimizer],
+    ["fixedBytes", fixedBytes],
+  ];
+  for (const [name, value] of numbers) {
+    if (value === undefined || (Number.isFinite(value) && value >= 0)) continue;
+    throw new ValueError(`[simulateSchedule] ${name} is ${value}: use a number of at least 0`);
+  }
+  if (link && !(link.bandwidth > 0)) {
+    throw new ValueError(
+      `[simulateSchedule] link.bandwidth is ${link.bandwidth}: use bytes a second above 0`,
+    );
+  }
+}
+
+const entry =
+  (group: string) =>
+  ([name, value]: [string, number | undefined]): [string, number | undefined] => [`${group}.${name}`, value];
