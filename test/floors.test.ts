@@ -65,6 +65,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     step: ["files", "data", "models"],
     report: ["files", "data", "models", "step"],
     run: ["files", "data", "models", "step", "report"],
+    plan: ["files", "data", "models", "step", "report", "run"],
   },
 };
 

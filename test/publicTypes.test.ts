@@ -74,7 +74,9 @@ class Mentions {
         : undefined;
     const symbol = name && this.checker.getSymbolAtLocation(name);
     if (symbol) this.add(symbol, found);
-    ts.forEachChild(node, (child) => this.inNode(child, found));
+    ts.forEachChild(node, (child) => {
+      if (!ts.isTypeElement(child) || !isInternal(child)) this.inNode(child, found);
+    });
   }
 
   /** The types that the compiler found. */
@@ -125,11 +127,15 @@ function isReference(type: ts.Type): type is ts.TypeReference {
 
 const isExport = ({ kind }: ts.ModifierLike) => kind === ts.SyntaxKind.ExportKeyword;
 
+/** Whether a member of a class or an interface is marked as internal. */
+function isInternal(member: ts.ClassElement | ts.TypeElement): boolean {
+  return ts.getJSDocTags(member).some(({ tagName }) => tagName.text === "internal");
+}
+
 /** Whether users see a member: it is neither private nor marked as internal. */
 function isPublic(member: ts.ClassElement): boolean {
   const hidden = ts.ModifierFlags.Private | ts.ModifierFlags.Protected;
-  const isInternal = ts.getJSDocTags(member).some(({ tagName }) => tagName.text === "internal");
-  return !isInternal && (ts.getCombinedModifierFlags(member) & hidden) === 0;
+  return !isInternal(member) && (ts.getCombinedModifierFlags(member) & hidden) === 0;
 }
 
 test("every type that an exported name mentions can be imported", { timeout: 120_000 }, () => {

@@ -50,6 +50,40 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(inspected.code).toBe(0);
   });
 
+  test("plans for another machine, and writes what train takes", async () => {
+    const target = join(folder.path, "plan.json");
+    const machine = [
+      "--memory",
+      "1GiB",
+      "--network",
+      "100Gbit",
+      "--intra",
+      "300GB/s",
+      "--flops",
+      "100TFLOP/s",
+    ];
+    const options = ["--devices", "2", ...machine, "--tries", "2", "--write", target];
+    const planned = await shardwise("plan", file, "--steps", "1", ...options);
+    expect(planned.err).toBe("");
+    expect(planned.out).toMatch(/\d+ configurations, 2 of them compiled and priced, 2 fit\n/);
+    expect(planned.out).toMatch(/\n1 +(\w+=2)+.* (ms|µs) +[\d.]+ % +[\d.]+ \wiB +\w+/);
+    const written: unknown = JSON.parse(readFileSync(target, "utf8"));
+    expect(written).toMatchObject({ model: { width: 8, numLayers: 2 }, steps: 1 });
+    const trained = await shardwise("train", target, "--out", join(folder.path, "planned"));
+    expect(trained.out).toContain("finished 1 steps");
+  });
+
+  test("refuses plans for machines that it does not know", async () => {
+    const nowhere = join(folder.path, "none.json");
+    const [wrong, unknown] = await Promise.all([
+      shardwise("plan", file, "--network", "quick"),
+      shardwise("plan", file, "--devices", "2", "--calibration", nowhere),
+    ]);
+    expect(wrong).toMatchObject({ code: 2, out: "" });
+    expect(wrong.err).toContain('--network is "quick": use a rate such as 400Gbit or 900GB/s');
+    expect(unknown.err).toContain("this machine is not calibrated: run shardwise plan --calibrate first");
+  });
+
   test("tells what a configuration would need before anything is run", async () => {
     const { code, out } = await shardwise("inspect", file, "--mesh", "pipe=2");
     expect(code).toBe(0);

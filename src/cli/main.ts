@@ -11,13 +11,14 @@ import { blame } from "./commands/blame.js";
 import { evaluate } from "./commands/evaluate.js";
 import { generate } from "./commands/generate.js";
 import { inspect } from "./commands/inspect.js";
+import { plan } from "./commands/plan.js";
 import { trace } from "./commands/trace.js";
 import { train } from "./commands/train.js";
 import { commandHelp, generalHelp } from "./help.js";
 import { respectNohup } from "./signals.js";
 
 /** All commands, in the order of the help text. */
-export const commands: readonly Command[] = [train, generate, evaluate, inspect, trace, blame];
+export const commands: readonly Command[] = [train, generate, evaluate, inspect, plan, trace, blame];
 
 function commandNamed(name: string): Command {
   const found = commands.find((command) => command.name === name);

@@ -47,6 +47,31 @@ export type { LayerLayout } from "./models/canonical.js";
 export type { ModelConfig } from "./models/config.js";
 export { type GenerateOptions, generate, type NextLogits } from "./models/generate.js";
 export type { TensorParallelism } from "./models/names.js";
+export { type CalibrateOptions, calibrate } from "./plan/calibrate.js";
+export {
+  type Calibration,
+  type CollectiveSample,
+  type CopySample,
+  calibratedPrices,
+  calibrationFile,
+  type DeviceCalibration,
+  type KernelSample,
+  type ProductSample,
+  readCalibration,
+  writeCalibration,
+} from "./plan/calibration.js";
+export type { SearchSpace } from "./plan/candidates.js";
+export { type DeviceSpeed, type LinkSpeed, type Links, machinePrices } from "./plan/machine.js";
+export {
+  type PlannedStep,
+  type PlanOptions,
+  planTraining,
+  priceConfig,
+  type TrainingPlan,
+} from "./plan/plan.js";
+export { formatPlan } from "./plan/planText.js";
+export type { Prices } from "./plan/prices.js";
+export type { TimeParts } from "./plan/stepCost.js";
 export { type CurvePoint, type PlotOptions, plotCurve } from "./report/lossCurve.js";
 export {
   type Metrics,

@@ -96,7 +96,8 @@ export class DeviceMemory {
     const { reach, budget, scratchBytes } = this.owner;
     const arena = this.arenaBytes;
     const end = Math.min(reach - arena, this.touched.heap + budget.left);
-    return { used: this.heap.used, capacity: end - scratchBytes, arena, together: budget.left };
+    const { used, peak } = this.heap;
+    return { used, peak, capacity: end - scratchBytes, arena, together: budget.left };
   }
 
   /** Where the device's scratch memory is. */

@@ -35,6 +35,7 @@ export class Heap {
   private readonly free: Node[] = [];
   private last: Node;
   private usedBytes = 0;
+  private mostBytes = 0;
 
   constructor(
     readonly start: number,
@@ -76,6 +77,11 @@ export class Heap {
     return this.usedBytes;
   }
 
+  /** The most bytes that were in use at any time. */
+  get peak(): number {
+    return this.mostBytes;
+  }
+
   /** The size of the largest free block. */
   get largestFree(): number {
     return this.free.at(-1)?.bytes ?? 0;
@@ -96,6 +102,7 @@ export class Heap {
       node.free = false;
       this.nodes.set(node.address, node);
       this.usedBytes += size;
+      this.mostBytes = Math.max(this.mostBytes, this.usedBytes);
       return { address: node.address, bytes: size };
     }
     return undefined;

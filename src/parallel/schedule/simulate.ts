@@ -53,6 +53,8 @@ export interface SimulationOptions {
    * action is as long as the longest at the same time; false by default: stages wait only for what they read.
    */
   readonly inSlots?: boolean;
+  /** With `inSlots`, how many cores the stages share; more of them at work than cores take turns. No limit by default. */
+  readonly numCores?: number;
   /**
    * How many seconds a forward action and the whole backward pass right behind it take where a stage computes them at
    * the same time, as in DualPipe; undefined, and by default, one after the other.
@@ -106,7 +108,7 @@ export function simulateSchedule(schedule: PipelineSchedule, options: Simulation
   const activations = activationsOf(schedule);
   const costOf = costs(options.times);
   const times = inSlots
-    ? runInSlots(schedule, costOf, link)
+    ? runInSlots(schedule, costOf, options)
     : runActions(schedule, {
         costOf,
         arrival: link ? arrivals(link) : (_from, _to, ready) => ready,
@@ -158,7 +160,11 @@ function arrivals({ bytes, bandwidth, latency = 0 }: PipelineLink) {
 }
 
 /** All stages do an action, exchange messages, and go on together. */
-function runInSlots(schedule: PipelineSchedule, costOf: CostOf, link: PipelineLink | undefined): Timeline {
+function runInSlots(
+  schedule: PipelineSchedule,
+  costOf: CostOf,
+  { link, numCores = Number.POSITIVE_INFINITY }: SimulationOptions,
+): Timeline {
   const overlap = link?.overlapped ?? true;
   const slots = actionsInSlots(schedule, link !== undefined && overlap);
   const send = link ? messageSeconds(link) : 0;
@@ -169,7 +175,7 @@ function runInSlots(schedule: PipelineSchedule, costOf: CostOf, link: PipelineLi
     slot.forEach((action, stage) => {
       if (action) at(stages, stage).push({ ...action, begin: now, end: now + at(lengths, stage) });
     });
-    const longest = Math.max(0, ...lengths);
+    const longest = Math.max(lengths.reduce((sum, length) => sum + length, 0) / numCores, ...lengths);
     now += overlap ? Math.max(longest, send) : longest + send;
   }
   return { stages, length: now };

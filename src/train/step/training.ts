@@ -1,4 +1,5 @@
 import { compileProgram } from "../../compiler/compile.js";
+import type { CompiledProgram } from "../../compiler/steps.js";
 import type { TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
@@ -27,6 +28,14 @@ export interface StepMemory {
   readonly intermediate: number;
 }
 
+/** What a compiled step takes of each device's memory. */
+export function stepMemory({ inputs, outputs, arenaBytes }: CompiledProgram): StepMemory {
+  const total = (parts: readonly { readonly bytes: number }[]) =>
+    parts.reduce((sum, { bytes }) => sum + bytes, 0);
+  const fresh = outputs.filter(({ inputIndex }) => inputIndex === undefined);
+  return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
+}
+
 /** The compiled functions of a training run. */
 export interface Training {
   /** The state before the first step, made on the devices. */
@@ -49,6 +58,12 @@ export interface Training {
   logits(state: LanguageModelState, tokens: Tensor): Tensor;
   /** What a step costs every device; nothing is run, only types and places are looked at. */
   cost(state: LanguageModelState, tokens: Tensor): CostReport;
+  /**
+   * A step as the list of what every device does, with its memory plan; nothing is run.
+   *
+   * @internal
+   */
+  compile(state: LanguageModelState, tokens: Tensor): CompiledProgram;
   /** What a step takes of every device's memory, as the compiler plans it; nothing is run. */
   memory(state: LanguageModelState, tokens: Tensor): StepMemory;
   /** How the layers are spread over stages; undefined without a pipeline. */
@@ -86,18 +101,16 @@ export function createTraining(options: TrainingOptions): Training {
   const afterGoodStep = Tensor.scalar(true, "bool");
   const step = jit(functions.step, ofStep);
   const stepCost = costAnalysis(functions.step, ofStep);
+  const compileStep = (state: LanguageModelState, tokens: Tensor) => {
+    const call = partitionCall(functions.step, [state, tokens, afterGoodStep], ofStep);
+    return compileProgram(call.program, { mesh, donated: call.donated, name: ofStep.name });
+  };
   return {
     init: (seed) => init(random.key(seed)),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
     cost: (state, tokens) => stepCost(state, tokens, afterGoodStep),
-    memory: (state, tokens) => {
-      const call = partitionCall(functions.step, [state, tokens, afterGoodStep], ofStep);
-      const { inputs, outputs, arenaBytes } = compileProgram(call.program, { mesh, donated: call.donated });
-      const total = (parts: readonly { readonly bytes: number }[]) =>
-        parts.reduce((sum, { bytes }) => sum + bytes, 0);
-      const fresh = outputs.filter(({ inputIndex }) => inputIndex === undefined);
-      return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
-    },
+    compile: compileStep,
+    memory: (state, tokens) => stepMemory(compileStep(state, tokens)),
     findNonFinite: findNonFinite(functions.gradients, { ...ofBatch, name: "trainStep" }),
     isFinite: jit((state: LanguageModelState) => allFinite(state), {
       mesh,

@@ -1,0 +1,269 @@
+/** What was measured of this machine, as a file, and the prices that follow from it. */
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join } from "node:path";
+import type { GemmStep, StepInfo } from "../../compiler/steps.js";
+import { byteSize } from "../../ir/dtype.js";
+import { opFacts } from "../../ir/opFacts.js";
+import { isObject } from "../files/json.js";
+import { ConfigError } from "./errors.js";
+import { type Fit, fitTimes } from "./fit.js";
+import type { Prices } from "./prices.js";
+
+/** How long a product took. */
+export interface ProductSample {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly transposeA: boolean;
+  readonly transposeB: boolean;
+  /** How many products of that size one step computes. */
+  readonly batch: number;
+  readonly seconds: number;
+}
+
+/** How long a fused kernel took. */
+export interface KernelSample {
+  /** What it computes: ops in order. */
+  readonly ops: string;
+  readonly flops: number;
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
+/** How long a copy took. */
+export interface CopySample {
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
+/** How long a collective took. */
+export interface CollectiveSample {
+  readonly kind: "allReduce" | "allGather" | "reduceScatter" | "permute" | "allToAll";
+  /** How many devices exchange something. */
+  readonly size: number;
+  /** The bytes of a device's source. */
+  readonly bytes: number;
+  readonly seconds: number;
+}
+
+/** What was measured with so many devices at work at the same time. */
+export interface DeviceCalibration {
+  readonly numDevices: number;
+  readonly products: readonly ProductSample[];
+  readonly kernels: readonly KernelSample[];
+  readonly copies: readonly CopySample[];
+  readonly collectives: readonly CollectiveSample[];
+  /** Seconds between two steps. */
+  readonly gap: number;
+  /** Seconds that a call takes besides its steps. */
+  readonly call: number;
+}
+
+/** What `shardwise plan --calibrate` measures. */
+export interface Calibration {
+  readonly version: 1;
+  readonly processor: string;
+  readonly numCores: number;
+  readonly gemm: string;
+  readonly day: string;
+  /** By number of devices, fewest first. */
+  readonly measured: readonly DeviceCalibration[];
+}
+
+/** Where the figures of this machine are kept unless another file is named. */
+export function calibrationFile(
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): string {
+  const cache = environment.XDG_CACHE_HOME ?? join(homedir(), ".cache");
+  return join(cache, "shardwise", "calibration.json");
+}
+
+/** Writes a calibration. */
+export function writeCalibration(file: string, calibration: Calibration): void {
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, `${JSON.stringify(calibration)}\n`);
+}
+
+/** Reads a calibration; nothing where there is no such file. */
+export function readCalibration(file: string): Calibration | undefined {
+  if (!existsSync(file)) return undefined;
+  const again = "run shardwise plan --calibrate again";
+  let json: unknown;
+  try {
+    json = JSON.parse(readFileSync(file, "utf8"));
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ConfigError(`the calibration ${file} cannot be read (${reason}): ${again}`);
+  }
+  const problem = calibrationProblem(json);
+  if (problem !== undefined) throw new ConfigError(`the calibration ${file} ${problem}: ${again}`);
+  return json as Calibration;
+}
+
+const samples = {
+  products: ["m", "n", "k", "batch", "seconds"],
+  kernels: ["flops", "bytes", "seconds"],
+  copies: ["bytes", "seconds"],
+  collectives: ["size", "bytes", "seconds"],
+} as const;
+
+function calibrationProblem(json: unknown): string | undefined {
+  if (!isObject(json) || json.version !== 1) return "is none of this version";
+  if (!isCount(json.numCores) || !Array.isArray(json.measured) || json.measured.length === 0)
+    return "holds no measurements";
+  for (const one of json.measured) {
+    if (!isObject(one) || !isCount(one.numDevices) || !isTime(one.gap) || !isTime(one.call))
+      return "holds a measurement of no devices";
+    for (const [list, fields] of Object.entries(samples)) {
+      const rows: unknown = one[list];
+      const isRow = (row: unknown) => isObject(row) && fields.every((field) => isTime(row[field]));
+      if (!Array.isArray(rows) || !rows.every(isRow)) return `holds ${list} that are no numbers`;
+    }
+  }
+  return undefined;
+}
+
+const isTime = (value: unknown) => typeof value === "number" && Number.isFinite(value) && value >= 0;
+const isCount = (value: unknown) => Number.isInteger(value) && Number(value) >= 1;
+
+/**
+ * The prices of this machine for a number of devices: those that were measured with as many at work, or with the
+ * nearest number that was.
+ */
+export function calibratedPrices({ measured, numCores }: Calibration, numDevices: number): Prices {
+  const nearest = <T extends DeviceCalibration>(list: readonly T[]) =>
+    [...list].sort((a, b) => distance(a.numDevices, numDevices) - distance(b.numDevices, numDevices))[0];
+  const computing = nearest(measured.filter(({ products }) => products.length > 0));
+  const talking = nearest(measured.filter(({ collectives }) => collectives.length > 0));
+  if (!computing)
+    throw new ConfigError("the calibration holds no products: run shardwise plan --calibrate again");
+  const product = productPrices(computing.products);
+  const kernel = kernelPrices(computing.kernels);
+  const copy = fitTimes(computing.copies.map(({ bytes, seconds }) => ({ features: [1, bytes], seconds })));
+  return {
+    peakFlops: Math.max(...computing.products.map((sample) => productFlops(sample) / sample.seconds)),
+    call: (nearest(measured) ?? computing).call,
+    gap: computing.gap,
+    numCores,
+    overlaps: false,
+    step: (step, info) => {
+      if (step.op === "gemm") return product(step);
+      if (step.op === "copy") return copy([1, step.bytes]);
+      return step.op === "address" || step.op === "axisIndex" ? 0 : kernel(info);
+    },
+    collective: collectivePrices(talking?.collectives ?? []),
+  };
+}
+
+const distance = (a: number, b: number) => Math.abs(Math.log2(a / b));
+
+const productFlops = ({ m, n, k, batch }: ProductSample) => 2 * m * n * k * batch;
+
+type ProductShape = Omit<ProductSample, "seconds">;
+
+const productFeatures = ({ m, n, k, batch }: ProductShape) =>
+  [m * n * k, m * k, k * n, m * n, 1].map((feature) => feature * batch);
+
+/** Products: a sum of what the sizes of the operands suggest, moved towards the nearest one that was measured. */
+function productPrices(measured: readonly ProductSample[]): (step: GemmStep) => number {
+  const sameForm = (a: ProductShape) => (b: ProductShape) =>
+    a.transposeA === b.transposeA && a.transposeB === b.transposeB;
+  const fits = new Map<string, { readonly price: Fit; readonly own: readonly ProductSample[] }>();
+  return ({ m, n, k, transposeA, transposeB, batch }) => {
+    const shape: ProductShape = {
+      m,
+      n,
+      k,
+      transposeA,
+      transposeB,
+      batch: batch.reduce((product, { count }) => product * count, 1),
+    };
+    const key = `${transposeA} ${transposeB}`;
+    const form = measured.filter(sameForm(shape));
+    const own = form.length > 0 ? form : measured;
+    const known = fits.get(key) ?? {
+      price: fitTimes(own.map((sample) => ({ features: productFeatures(sample), seconds: sample.seconds }))),
+      own,
+    };
+    fits.set(key, known);
+    const guess = known.price(productFeatures(shape));
+    const apart = ({ m: M, n: N, k: K, batch: B }: ProductSample) =>
+      distance(m, M) + distance(n, N) + distance(k, K) + distance(shape.batch, B) / 4;
+    const [near] = [...known.own].sort((a, b) => apart(a) - apart(b));
+    if (!near) return guess;
+    const trust = Math.max(0, 1 - apart(near) / 3);
+    return guess * (near.seconds / known.price(productFeatures(near))) ** trust;
+  };
+}
+
+/** Ops of which an element takes longer than reading it. */
+const dearOps: ReadonlySet<string> = new Set(
+  Object.entries(opFacts).flatMap(([op, facts]) =>
+    "price" in facts && (facts.price === "long" || facts.price === "heavy") ? [op] : [],
+  ),
+);
+
+/** The operations of a kernel, cheap and dear ones apart. */
+function kernelFeatures({ flops, bytes, ops }: Omit<KernelSample, "seconds">): number[] {
+  const names = ops.split(" ");
+  const share = names.filter((name) => dearOps.has(name)).length / Math.max(1, names.length);
+  return [1, bytes, flops * (1 - share), flops * share];
+}
+
+/** Kernels: what one that computes the same took for as many bytes; others by their bytes and operations. */
+function kernelPrices(measured: readonly KernelSample[]): (info: StepInfo) => number {
+  const price = fitTimes(
+    measured.map((sample) => ({ features: kernelFeatures(sample), seconds: sample.seconds })),
+  );
+  const known = new Map<string, KernelSample[]>();
+  for (const sample of measured) known.set(sample.ops, [...(known.get(sample.ops) ?? []), sample]);
+  return ({ ops, flops, bytes }) => {
+    const name = ops.join(" ");
+    const guess = price(kernelFeatures({ ops: name, flops, bytes }));
+    const same = known.get(name) ?? [];
+    // How far what was measured lies from the guess, between the two nearest sizes.
+    const ratios = same
+      .map((sample) => ({
+        size: Math.log2(sample.bytes + 64),
+        ratio: sample.seconds / price(kernelFeatures(sample)),
+      }))
+      .sort((a, b) => a.size - b.size);
+    return guess * interpolate(ratios, Math.log2(bytes + 64));
+  };
+}
+
+function interpolate(
+  points: readonly { readonly size: number; readonly ratio: number }[],
+  size: number,
+): number {
+  const above = points.findIndex((point) => point.size >= size);
+  const [low, high] = above < 0 ? [points.at(-1), undefined] : [points[above - 1], points[above]];
+  if (!low || !high) return (low ?? high)?.ratio ?? 1;
+  const share = (size - low.size) / (high.size - low.size || 1);
+  return low.ratio ** (1 - share) * high.ratio ** share;
+}
+
+/** Collectives: a latency and a time for each byte, by kind and number of devices. */
+function collectivePrices(measured: readonly CollectiveSample[]): Prices["collective"] {
+  const fits = new Map<string, Fit>();
+  return ({ kind, size, elements, dtype }) => {
+    if (size < 2) return 0;
+    const ofKind = measured.filter((sample) => sample.kind === kind);
+    const usable = ofKind.length > 0 ? ofKind : measured;
+    const nearest = usable.reduce(
+      (best, sample) => (distance(sample.size, size) < distance(best, size) ? sample.size : best),
+      usable[0]?.size ?? size,
+    );
+    const key = `${kind} ${nearest}`;
+    const price =
+      fits.get(key) ??
+      fitTimes(
+        usable
+          .filter((sample) => sample.size === nearest)
+          .map(({ bytes, seconds }) => ({ features: [1, bytes], seconds })),
+      );
+    fits.set(key, price);
+    return price([1, elements * byteSize(dtype)]);
+  };
+}

@@ -1,0 +1,120 @@
+/** The configurations that a plan chooses from: meshes, schedules, microbatches, and what is recomputed. */
+import { range } from "../../ir/shape.js";
+import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
+import { placementOf } from "../models/scheduled.js";
+import { type RunConfig, readRunConfig } from "../run/config.js";
+
+/** What a plan may change. */
+export interface SearchSpace {
+  /** The pipeline schedules to try; all by default. */
+  readonly schedules?: readonly ScheduleName[];
+  /** What may be recomputed; everything that there is by default. */
+  readonly remat?: readonly RunConfig["model"]["remat"][];
+  /** The numbers of parts of a batch that run in turn where there is no pipeline; 1, 2, 4 and 8 by default. */
+  readonly accumulate?: readonly number[];
+  /** The numbers of microbatches for every stage of a pipeline; 1, 2 and 4 by default. */
+  readonly microbatchesPerStage?: readonly number[];
+}
+
+/** Configurations that could run, and why others could not. */
+export interface Candidates {
+  readonly configs: readonly RunConfig[];
+  /** By reason, how many were refused. */
+  readonly refused: ReadonlyMap<string, number>;
+}
+
+/** The schedules in which a stage has as many parts of the model as is asked for. */
+const severalParts: readonly ScheduleName[] = ["circular", "interleaved", "breadth-first"];
+
+/** The most stages and the most devices of tensor parallelism that are tried. */
+const [mostStages, mostModel] = [64, 8];
+
+type Mesh = RunConfig["mesh"];
+
+/** All meshes of a number of devices. */
+export function meshesOf(numDevices: number, mostPipe = mostStages): Mesh[] {
+  const divisors = (n: number) => range(n).flatMap((i) => (n % (i + 1) === 0 ? [i + 1] : []));
+  return divisors(numDevices)
+    .filter((model) => model <= mostModel)
+    .flatMap((model) =>
+      divisors(numDevices / model)
+        .filter((pipe) => pipe <= mostPipe)
+        .flatMap((pipe) =>
+          divisors(numDevices / model / pipe).map((fsdp) => ({
+            data: numDevices / model / pipe / fsdp,
+            fsdp,
+            pipe,
+            model,
+          })),
+        ),
+    );
+}
+
+type Variant = Pick<RunConfig, "pipeline"> & { readonly accumulate: number };
+
+/** The ways in which a batch can go through a mesh. */
+function variantsOf({ pipe }: Mesh, config: RunConfig, space: SearchSpace): Variant[] {
+  const { accumulate } = config.optimizer;
+  if (pipe === 1) {
+    const parts = space.accumulate ?? [...new Set([1, 2, 4, 8, accumulate])];
+    return parts.map((count) => ({ pipeline: config.pipeline, accumulate: count }));
+  }
+  return (space.schedules ?? scheduleNames).flatMap((schedule) =>
+    (severalParts.includes(schedule) ? [1, 2, 4] : [1]).flatMap((repeats) => {
+      // With one part on every stage these are other names for the same.
+      if (repeats === 1 && severalParts.includes(schedule) && schedule !== "circular") return [];
+      if (schedule === "gpipe") return [];
+      return (space.microbatchesPerStage ?? [1, 2, 4]).map((each) => ({
+        pipeline: { schedule, repeats, microbatches: each * pipe },
+        accumulate,
+      }));
+    }),
+  );
+}
+
+/** All configurations of a model on so many devices; what does not split is left out, with the reason. */
+export function candidatesOf(config: RunConfig, numDevices: number, space: SearchSpace = {}): Candidates {
+  const refused = new Map<string, number>();
+  const configs: RunConfig[] = [];
+  for (const mesh of meshesOf(numDevices, config.model.numLayers)) {
+    for (const { pipeline, accumulate } of variantsOf(mesh, config, space)) {
+      for (const remat of space.remat ?? (["none", "dots", "full"] as const)) {
+        const changed: RunConfig = {
+          ...config,
+          mesh,
+          pipeline,
+          model: { ...config.model, remat },
+          optimizer: { ...config.optimizer, accumulate },
+        };
+        const [violation] = readRunConfig(changed).violations;
+        if (violation === undefined) configs.push(changed);
+        else {
+          const reason = reasonOf(violation);
+          refused.set(reason, (refused.get(reason) ?? 0) + 1);
+        }
+      }
+    }
+  }
+  return { configs, refused };
+}
+
+/** A violation without the numbers of one configuration. */
+function reasonOf(violation: string): string {
+  const [, field = violation, why] =
+    /^(\S+) is \S+, which does not split [^(]*\(([^:]*):/.exec(violation) ?? [];
+  return why === undefined ? violation : `${field} does not split over ${why}`;
+}
+
+/** A configuration's parallelism in a few words, such as `fsdp=4 pipe=2 zb-h1 m=8 remat=dots`. */
+export function describeChoice({ mesh, pipeline, model, optimizer }: RunConfig): string {
+  const axes = Object.entries(mesh).flatMap(([axis, size]) => (size > 1 ? [`${axis}=${size}`] : []));
+  const { schedule, repeats, microbatches } = pipeline;
+  const parts = placementOf(schedule) === "v" || repeats === 1 ? "" : `x${repeats}`;
+  const called = schedule === "circular" && repeats === 1 ? "gpipe" : schedule;
+  return [
+    ...(axes.length > 0 ? axes : ["one device"]),
+    ...(mesh.pipe > 1 ? [`${called}${parts} m=${microbatches}`] : []),
+    ...(optimizer.accumulate > 1 ? [`accumulate=${optimizer.accumulate}`] : []),
+    ...(model.remat === "none" ? [] : [`remat=${model.remat}`]),
+  ].join(" ");
+}

@@ -1,0 +1,173 @@
+/** Machines that are given by numbers, as on a data sheet, and the prices that follow from them. */
+import type { CollectiveSpec } from "../../compiler/steps.js";
+import { parseBytes } from "../../engines/settings.js";
+import { byteSize } from "../../ir/dtype.js";
+import { ConfigError } from "./errors.js";
+import type { Prices } from "./prices.js";
+
+/** A link between devices. */
+export interface LinkSpeed {
+  /** Bytes a second that a device sends, while it receives as many. */
+  readonly bandwidth: number;
+  /** Seconds of a message of no bytes. */
+  readonly latency: number;
+}
+
+/** The network of a machine: devices of one node have a faster link than those of different ones. */
+export interface Links {
+  readonly network: LinkSpeed;
+  readonly intra: LinkSpeed;
+  /** How many devices a node has. */
+  readonly nodeSize: number;
+}
+
+/** A device as its data sheet describes it. */
+export interface DeviceSpeed {
+  /** Floating-point operations a second in matrix products. */
+  readonly flops: number;
+  /** The share of them that products reach. */
+  readonly efficiency: number;
+  /** Bytes a second between the processor and its memory. */
+  readonly memoryBandwidth: number;
+  /** Seconds that it takes to start a kernel. */
+  readonly launch: number;
+}
+
+/** Reads a rate such as `900GB/s`, `400Gbit` or `3.35TB/s` as bytes a second. */
+export function parseBandwidth(text: string): number | undefined {
+  const [, digits, prefix = "", unit = ""] =
+    /^\s*(\d+(?:\.\d+)?)\s*([kKMGT]?i?)(bit|b|B)(?:\/s|ps)?\s*$/.exec(text) ?? [];
+  const factor = digits === undefined ? undefined : prefixes[prefix];
+  if (digits === undefined || factor === undefined) return undefined;
+  const bytes = Number(digits) * factor * (unit === "B" ? 1 : 1 / 8);
+  return bytes > 0 ? bytes : undefined;
+}
+
+/** Reads a rate such as `989TFLOP/s` or `50GFLOPS` as floating-point operations a second. */
+export function parseFlops(text: string): number | undefined {
+  const [, digits, prefix = ""] =
+    /^\s*(\d+(?:\.\d+)?)\s*([kKMGTP]?)(?:FLOP(?:S|\/s)?|flop(?:s|\/s)?)?\s*$/.exec(text) ?? [];
+  const factor = digits === undefined ? undefined : prefixes[prefix];
+  const flops = digits === undefined || factor === undefined ? 0 : Number(digits) * factor;
+  return flops > 0 ? flops : undefined;
+}
+
+/** Reads a time such as `5us` or `0.2ms` as seconds. */
+export function parseSeconds(text: string): number | undefined {
+  const [, digits, unit = ""] = /^\s*(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)\s*$/.exec(text) ?? [];
+  const factor = times[unit];
+  return digits === undefined || factor === undefined ? undefined : Number(digits) * factor;
+}
+
+/** Reads a size such as `80GiB` or `80GB`; the latter in powers of ten. */
+export function parseSize(text: string): number | undefined {
+  const [, digits, prefix = ""] = /^\s*(\d+(?:\.\d+)?)\s*([kMGT])B\s*$/.exec(text) ?? [];
+  const factor = prefixes[prefix];
+  return digits !== undefined && factor !== undefined ? Number(digits) * factor : parseBytes(text);
+}
+
+const prefixes: Readonly<Record<string, number>> = {
+  "": 1,
+  k: 1e3,
+  K: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  P: 1e15,
+  Ki: 2 ** 10,
+  Mi: 2 ** 20,
+  Gi: 2 ** 30,
+  Ti: 2 ** 40,
+};
+
+const times: Readonly<Record<string, number>> = { ns: 1e-9, us: 1e-6, µs: 1e-6, ms: 1e-3, s: 1 };
+
+/** The prices of the steps of a device of which the speed is given. */
+export function devicePrices({
+  flops,
+  efficiency,
+  memoryBandwidth,
+  launch,
+}: DeviceSpeed): Omit<Prices, "collective"> {
+  return {
+    peakFlops: flops,
+    call: 0,
+    gap: 0,
+    numCores: Number.POSITIVE_INFINITY,
+    overlaps: true,
+    step: (step, info) => {
+      if (step.op === "address" || step.op === "axisIndex") return 0;
+      const moved = info.bytes / memoryBandwidth;
+      const products = step.op === "gemm" ? info.flops / (flops * efficiency) : 0;
+      return launch + Math.max(moved, products);
+    },
+  };
+}
+
+/** How many of the devices of a collective's group lie on one node. */
+function devicesOnNode({ groups }: CollectiveSpec, nodeSize: number): number {
+  const [group = []] = groups;
+  const nodes = new Map<number, number>();
+  for (const device of group) {
+    const node = Math.floor(device / nodeSize);
+    nodes.set(node, (nodes.get(node) ?? 0) + 1);
+  }
+  return Math.max(1, ...nodes.values());
+}
+
+/** The bytes that pass a device in a ring, for a source of so many bytes on each of so many devices. */
+const ringBytes: { readonly [K in CollectiveSpec["kind"]]: (bytes: number, size: number) => number } = {
+  allReduce: (bytes, size) => (2 * bytes * (size - 1)) / size,
+  allGather: (bytes, size) => bytes * (size - 1),
+  reduceScatter: (bytes, size) => (bytes * (size - 1)) / size,
+  allToAll: (bytes, size) => (bytes * (size - 1)) / size,
+  permute: (bytes) => bytes,
+};
+
+/** How many messages follow each other in a collective; large groups go up and down a tree. */
+const hops: { readonly [K in CollectiveSpec["kind"]]: (size: number) => number } = {
+  allReduce: (size) => 2 * Math.ceil(Math.log2(size)),
+  allGather: (size) => Math.ceil(Math.log2(size)),
+  reduceScatter: (size) => Math.ceil(Math.log2(size)),
+  allToAll: (size) => Math.min(size - 1, 2 * Math.ceil(Math.log2(size))),
+  permute: () => 1,
+};
+
+/**
+ * The price of collectives over given links. A group inside a node uses the fast link. One that spans nodes goes in
+ * rings that leave a node once for every device in it, so the network carries its share and the fast link the rest.
+ */
+export function linkPrices({ network, intra, nodeSize }: Links): Prices["collective"] {
+  if (!(network.bandwidth > 0) || !(intra.bandwidth > 0)) {
+    throw new ConfigError("[planTraining] links need a bandwidth above 0 bytes a second");
+  }
+  return (spec) => {
+    const bytes = spec.elements * byteSize(spec.dtype);
+    if (spec.size < 2) return 0;
+    const moved = ringBytes[spec.kind](bytes, spec.size);
+    const onNode = devicesOnNode(spec, nodeSize);
+    if (onNode >= spec.size) return hops[spec.kind](spec.size) * intra.latency + moved / intra.bandwidth;
+    // Every device of a node has a network link of its own and sends its share of what leaves the node over it.
+    const outside = spec.kind === "permute" ? moved : moved / onNode;
+    const inside = onNode > 1 ? moved / intra.bandwidth : 0;
+    return hops[spec.kind](spec.size) * network.latency + Math.max(outside / network.bandwidth, inside);
+  };
+}
+
+/** The prices of a machine of which device and links are given. */
+export function machinePrices(device: DeviceSpeed, links: Links): Prices {
+  return { ...devicePrices(device), collective: linkPrices(links) };
+}
+
+/** Figures that hold where nobody gives others. */
+export const usualFigures = {
+  nodeSize: 8,
+  /** The share of its data sheet that a product reaches. */
+  efficiency: 0.6,
+  /** Floating-point operations that a device does in the time of one byte of its memory. */
+  flopsPerByte: 250,
+  /** Seconds that a kernel takes to start. */
+  launch: 4e-6,
+  networkLatency: 8e-6,
+  intraLatency: 3e-6,
+} as const;

@@ -1,0 +1,312 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import "../../index.js";
+import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
+import type { CompiledProgram, Step } from "../../compiler/steps.js";
+import { hostEngine } from "../../engines/default.js";
+import { at, range } from "../../ir/shape.js";
+import { makeSchedule } from "../../parallel/schedule/makers.js";
+import { slotTable } from "../../parallel/schedule/slots.js";
+import { memoryNeed, totalBytes } from "../run/memoryNeed.js";
+import { expectedVocabulary, runMesh, runTrainingFunctions } from "../run/setup.js";
+import { type Calibration, calibratedPrices, readCalibration, writeCalibration } from "./calibration.js";
+import { candidatesOf, describeChoice, meshesOf } from "./candidates.js";
+import { fitTimes } from "./fit.js";
+import { linkPrices, machinePrices, parseBandwidth, parseFlops, parseSeconds, parseSize } from "./machine.js";
+import { planTraining, priceConfig } from "./plan.js";
+import { formatPlan } from "./planText.js";
+import type { Prices } from "./prices.js";
+import { stepTime } from "./stepCost.js";
+
+const folder = temporaryFolder();
+afterAll(folder.remove);
+
+const links = {
+  network: { bandwidth: 50e9, latency: 0 },
+  intra: { bandwidth: 900e9, latency: 0 },
+  nodeSize: 8,
+};
+const device = { flops: 1e12, efficiency: 0.5, memoryBandwidth: 1e11, launch: 1e-6 };
+
+describe("figures of a machine", () => {
+  test("are read with their units", () => {
+    expect(parseBandwidth("400Gbit")).toBe(50e9);
+    expect(parseBandwidth("900GB/s")).toBe(900e9);
+    expect(parseBandwidth("1.5 TiB/s")).toBe(1.5 * 2 ** 40);
+    expect(parseBandwidth("fast")).toBeUndefined();
+    expect(parseFlops("989TFLOP/s")).toBe(989e12);
+    expect(parseFlops("1.2PFLOPS")).toBe(1.2e15);
+    expect(parseSeconds("8us")).toBeCloseTo(8e-6, 12);
+    expect(parseSize("80GiB")).toBe(80 * 2 ** 30);
+    expect(parseSize("80GB")).toBe(80e9);
+  });
+
+  test("send inside a node over its links, and between nodes over the network", () => {
+    const price = linkPrices(links);
+    const spec = (groups: number[][], kind: "allReduce" | "permute" = "allReduce") => ({
+      kind,
+      combine: "sum" as const,
+      dtype: "float32" as const,
+      axes: [],
+      groups,
+      size: at(groups, 0).length,
+      source: { slot: 0, offset: 0 },
+      target: { slot: 0, offset: 0 },
+      elements: 1e9,
+      outer: 1,
+      inner: 1e9,
+      permutation: [],
+      info: 0,
+    });
+    const bytes = 4e9;
+    expect(price(spec([range(8)]))).toBeCloseTo((2 * bytes * 7) / 8 / 900e9, 9);
+    expect(price(spec([[0, 8]]))).toBeCloseTo(bytes / 50e9, 9);
+    // Eight devices of each of two nodes: each carries an eighth of what leaves its node.
+    expect(price(spec([range(16)]))).toBeCloseTo((2 * bytes * 15) / 16 / 8 / 50e9, 9);
+    expect(price(spec([[0, 1]], "permute"))).toBeCloseTo(bytes / 900e9, 9);
+  });
+});
+
+describe("a fit", () => {
+  test("finds the weights that times were made of, and none below zero", () => {
+    const rows = range(12).map((i) => [1, (i * i) % 7, i]);
+    const price = fitTimes(rows.map((features) => ({ features, seconds: 2 + 3 * at(features, 1) })));
+    expect(price([1, 10, 100])).toBeCloseTo(32, 6);
+    const falling = fitTimes([1, 2, 3].map((i) => ({ features: [1, i], seconds: 4 - i })));
+    expect(falling([0, 1])).toBe(0);
+  });
+});
+
+/** A program of products that all take as many seconds as they have rows. */
+function programOf(steps: readonly Step[]): CompiledProgram {
+  return {
+    name: "made",
+    modules: [],
+    steps,
+    slots: [],
+    arenaBytes: 0,
+    constants: new Uint8Array(),
+    inputs: [],
+    outputs: [],
+    collectives: [],
+    infos: [{ ops: [], flops: 0, bytes: 0 }],
+    cost: { flops: 0, bytes: 0, communicatedBytes: 0, peakBytes: 0 },
+  };
+}
+
+const place = { slot: 0, offset: 0 };
+const product = (seconds: number): Step => ({
+  op: "gemm",
+  dtype: "float32",
+  a: place,
+  b: place,
+  c: place,
+  m: seconds,
+  n: 1,
+  k: 1,
+  transposeA: false,
+  transposeB: false,
+  lda: 1,
+  ldb: 1,
+  ldc: 1,
+  alpha: 1,
+  beta: 0,
+  batch: [],
+  info: 0,
+});
+const inRows: Prices = {
+  peakFlops: 1,
+  call: 0,
+  gap: 0,
+  numCores: Number.POSITIVE_INFINITY,
+  overlaps: true,
+  step: (step) => (step.op === "gemm" ? step.m : 0),
+  collective: () => 0,
+};
+
+describe("the time of a program", () => {
+  const loop = (count: number, body: readonly Step[]): Step => ({
+    op: "loop",
+    count,
+    sets: [],
+    body,
+    advances: [],
+    swaps: [],
+    info: 0,
+  });
+
+  test("is that of its steps as often as they run, and of more devices than cores in turns", () => {
+    const program = programOf([product(2), loop(3, [product(5)])]);
+    expect(stepTime(program, inRows, { numDevices: 4 }).seconds).toBe(17);
+    expect(stepTime(program, { ...inRows, numCores: 2 }, { numDevices: 4 }).seconds).toBe(34);
+    expect(stepTime(program, { ...inRows, call: 1, gap: 0.5 }, { numDevices: 4 }).seconds).toBe(17 + 1 + 2.5);
+  });
+
+  test("of a pipeline is what its stages do slot by slot, and the bubble the rest", () => {
+    const schedule = makeSchedule("1f1b", { numStages: 2, numMicrobatches: 4 });
+    const { branches, slots } = slotTable(schedule, false);
+    const lengths = { F: 2, I: 2, W: 2 };
+    const choice: Step = {
+      op: "cond",
+      index: place,
+      branches: [[], ...branches.map(({ kind }) => [product(lengths[kind])])],
+      info: 0,
+    };
+    const program = programOf([loop(slots.length, [choice, product(1)])]);
+    const { seconds, parts } = stepTime(program, inRows, { numDevices: 2, schedule });
+    // 4 microbatches and one more for the other stage, three actions each; and what all do in every slot.
+    expect(seconds).toBe(3 * (4 + 1) * 2 + slots.length);
+    expect(parts.bubble).toBe(3 * 2);
+    // On one core stages take turns, and nobody waits but for whom the slot has nothing.
+    const crowded = stepTime(program, { ...inRows, numCores: 1 }, { numDevices: 2, schedule });
+    expect(crowded.seconds).toBe(2 * 3 * 4 * 2 + 2 * slots.length);
+  });
+
+  test("counts of communication only what computation leaves over", () => {
+    const axes = [{ name: "data", size: 2 }];
+    const spec = { axes, size: 2 } as unknown as CompiledProgram["collectives"][number];
+    const program = {
+      ...programOf([
+        { op: "start", collective: 0, info: 0 },
+        product(3),
+        { op: "done", collective: 0, info: 0 },
+      ]),
+      collectives: [spec],
+    };
+    const prices = { ...inRows, collective: () => 5 };
+    expect(stepTime(program, prices, { numDevices: 2 }).parts.communication).toEqual({ data: 2 });
+    const blocking = { ...prices, overlaps: false };
+    expect(stepTime(program, blocking, { numDevices: 2 }).seconds).toBe(8);
+  });
+});
+
+describe("a calibration", () => {
+  const calibration: Calibration = {
+    version: 1,
+    processor: "made",
+    numCores: 2,
+    gemm: "native",
+    day: "2026-01-01",
+    measured: [
+      {
+        numDevices: 2,
+        products: [64, 128, 256].map((m) => ({
+          m,
+          n: m,
+          k: m,
+          transposeA: false,
+          transposeB: false,
+          batch: 1,
+          seconds: (2 * m ** 3) / 1e10,
+        })),
+        kernels: [1e4, 1e6].map((bytes) => ({ ops: "exp mul", flops: bytes, bytes, seconds: bytes / 1e9 })),
+        copies: [1e3, 1e6].map((bytes) => ({ bytes, seconds: 1e-6 + bytes / 1e10 })),
+        collectives: [1e3, 1e6].map((bytes) => ({
+          kind: "allReduce",
+          size: 2,
+          bytes,
+          seconds: 1e-5 + bytes / 1e9,
+        })),
+        gap: 0,
+        call: 0,
+      },
+    ],
+  };
+
+  test("is the same read back, and one that is damaged is refused", () => {
+    const file = join(folder.path, "cache", "calibration.json");
+    writeCalibration(file, calibration);
+    expect(readCalibration(file)).toEqual(calibration);
+    expect(readCalibration(join(folder.path, "none.json"))).toBeUndefined();
+    writeFileSync(file, readFileSync(file, "utf8").replace('"bytes":10000,', '"bytes":"many",'));
+    expect(() => readCalibration(file)).toThrow(
+      "holds kernels that are no numbers: run shardwise plan --calibrate",
+    );
+    writeFileSync(file, "{");
+    expect(() => readCalibration(file)).toThrow("cannot be read");
+  });
+
+  test("prices what was measured as it was, and what lies between in between", () => {
+    const prices = calibratedPrices(calibration, 4);
+    const info = { ops: ["exp", "mul"], flops: 1e5, bytes: 1e5 };
+    const kernel: Step = { op: "kernel", module: 0, kernel: 0, args: 0, numArgs: 2, info: 0 };
+    expect(prices.step(kernel, info)).toBeCloseTo(1e-4, 9);
+    const square = product(96);
+    if (square.op !== "gemm") throw new Error("no product");
+    expect(prices.step({ ...square, n: 96, k: 96 }, info)).toBeCloseTo((2 * 96 ** 3) / 1e10, 9);
+    const copy: Step = { op: "copy", source: place, target: place, bytes: 5e5, info: 0 };
+    expect(prices.step(copy, info)).toBeCloseTo(1e-6 + 5e-5, 9);
+    expect(prices.peakFlops).toBeCloseTo(1e10, -3);
+  });
+});
+
+describe("candidates", () => {
+  const config = tinyConfig(folder.path, { "data.batch": 16 });
+
+  test("are all meshes of the devices that the model splits over, with reasons for the others", () => {
+    expect(meshesOf(4)).toHaveLength(10);
+    const { configs, refused } = candidatesOf(config, 8);
+    expect(configs.every(({ mesh }) => mesh.data * mesh.fsdp * mesh.pipe * mesh.model === 8)).toBe(true);
+    expect(new Set(configs.map(({ mesh }) => JSON.stringify(mesh))).size).toBeGreaterThan(8);
+    // Two heads do not split over four devices.
+    expect(configs.some(({ mesh }) => mesh.model > 2)).toBe(false);
+    expect([...refused.keys()]).toContain("model.numHeads does not split over mesh.model");
+    expect(new Set(configs.map(describeChoice)).size).toBe(configs.length);
+  });
+});
+
+describe("a plan", () => {
+  const config = tinyConfig(folder.path, { "data.batch": 16, "model.numLayers": 2 });
+  const prices = machinePrices(device, links);
+  const space = { schedules: ["1f1b"], remat: ["none"], accumulate: [1], microbatchesPerStage: [2] } as const;
+  const options = { numDevices: 2, prices, space };
+  let known: ReturnType<typeof planTraining> | undefined;
+  const whole = () => {
+    known ??= planTraining(config, options);
+    return known;
+  };
+
+  test("has the fastest choice first, with the memory that inspect tells", () => {
+    const plan = whole();
+    const seconds = plan.choices.map((choice) => choice.seconds);
+    expect(seconds).toEqual([...seconds].sort((a, b) => a - b));
+    expect(plan.choices.length).toBe(plan.numTried);
+    const { config: chosen, memoryBytes, shareOfPeak } = at(plan.choices, 0);
+    const training = runTrainingFunctions(chosen, expectedVocabulary(chosen), runMesh(chosen, hostEngine));
+    expect(memoryBytes).toBe(totalBytes(memoryNeed(training, chosen)));
+    expect(shareOfPeak).toBeGreaterThan(0);
+    expect(shareOfPeak).toBeLessThan(1);
+    const text = formatPlan(plan, 10);
+    expect(text).toContain("pipe=2 1f1b m=4");
+    expect(text).toMatch(/1 {2}\S+=2.* (ms|µs) .*%.*iB {2}/);
+  });
+
+  test("adds up to its parts", () => {
+    const swept = priceConfig({ ...config, mesh: { data: 1, fsdp: 1, pipe: 2, model: 1 } }, prices);
+    for (const { seconds, parts, config: one } of [...whole().choices, swept]) {
+      const { communication, ...rest } = parts;
+      const all = [...Object.values(communication), ...Object.values(rest)];
+      expect(all.reduce((sum, part) => sum + part, 0)).toBeCloseTo(seconds, 9);
+      expect(parts.bubble > 0).toBe(one.mesh.pipe > 1);
+    }
+  });
+
+  test("refuses what does not fit, and says what comes closest where nothing does", () => {
+    const sizes = whole()
+      .choices.map(({ memoryBytes }) => memoryBytes)
+      .sort((a, b) => a - b);
+    const limit = at(sizes, 1);
+    const { choices, refused } = planTraining(config, { ...options, memoryBytes: limit });
+    expect(choices).toHaveLength(2);
+    const tooLarge = [...refused].find(([reason]) => reason.startsWith("a step needs more than"));
+    expect(tooLarge?.[1]).toBe(sizes.length - 2);
+    expect(() => planTraining(config, { ...options, memoryBytes: 1000, tries: 1 })).toThrow(
+      /nothing fits into 1000 B on each of 2 devices; the least of 1 configurations needs .* \(.*\): use more devices/,
+    );
+    expect(() => planTraining(config, { ...options, numDevices: 7 })).toThrow(
+      "no configuration splits over 7 devices",
+    );
+    expect(() => planTraining(config, { ...options, numDevices: 0 })).toThrow("numDevices is 0");
+  });
+});

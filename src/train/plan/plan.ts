@@ -1,0 +1,191 @@
+/** Chooses how a model is spread over devices: many configurations on paper, the best of them looked at closely. */
+import { hostEngine } from "../../engines/default.js";
+import { formatBytes } from "../../ir/shape.js";
+import { isInterleaved, scheduleFor } from "../models/scheduled.js";
+import type { RunConfig } from "../run/config.js";
+import { totalBytes } from "../run/memoryNeed.js";
+import { stepFlops } from "../run/peak.js";
+import { expectedVocabulary, numParameters, runMesh, runTrainingFunctions } from "../run/setup.js";
+import { abstractTensor, abstractTree } from "../step/abstractTensor.js";
+import { type StepMemory, stepMemory } from "../step/training.js";
+import { candidatesOf, describeChoice, type SearchSpace } from "./candidates.js";
+import { ConfigError } from "./errors.js";
+import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
+import type { Prices } from "./prices.js";
+import { stepTime, type TimeParts } from "./stepCost.js";
+
+/** What {@link planTraining} plans for. */
+export interface PlanOptions {
+  readonly numDevices: number;
+  /** The memory of each device in bytes; without limit by default. */
+  readonly memoryBytes?: number;
+  /** What everything costs, from `calibratedPrices` or `machinePrices`. */
+  readonly prices: Prices;
+  /** What may be changed. */
+  readonly space?: SearchSpace;
+  /** How many configurations are compiled and priced step by step, the most promising first; 32 by default. */
+  readonly tries?: number;
+  /** Is told about every one of these. */
+  readonly onTry?: (done: number, all: number) => void;
+}
+
+/** A configuration with what a step of it would take. */
+export interface PlannedStep {
+  readonly config: RunConfig;
+  /** Its parallelism in a few words. */
+  readonly name: string;
+  readonly seconds: number;
+  /** Where the seconds go. */
+  readonly parts: TimeParts;
+  /** What a step takes of each device's memory. */
+  readonly memory: StepMemory;
+  readonly memoryBytes: number;
+  /** The share of the devices' best speed that the model's own operations reach. */
+  readonly shareOfPeak: number;
+  readonly tokensPerSecond: number;
+}
+
+/** What {@link planTraining} finds. */
+export interface TrainingPlan {
+  /** What fits, the fastest first. */
+  readonly choices: readonly PlannedStep[];
+  /** How many configurations there are, and how many were looked at closely. */
+  readonly numCandidates: number;
+  readonly numTried: number;
+  /** Why configurations were refused, with their number. */
+  readonly refused: ReadonlyMap<string, number>;
+}
+
+/** Prices one configuration step by step: it is traced, partitioned and compiled, and nothing is run. */
+export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
+  const { data, mesh: axes, pipeline } = config;
+  const numDevices = axes.data * axes.fsdp * axes.pipe * axes.model;
+  // The reference engine has as many devices as anyone wants, and nothing is run on it here.
+  const mesh = runMesh(config, hostEngine);
+  const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
+  const tokens = abstractTensor({ dtype: "int32", shape: [data.batch, data.sequence + 1] });
+  const compiled = training.compile(abstractTree(training.types), tokens);
+  const { layout } = training;
+  const schedule =
+    layout && isInterleaved(pipeline.schedule)
+      ? scheduleFor(pipeline.schedule, layout, pipeline.microbatches)
+      : undefined;
+  const { seconds, parts } = stepTime(compiled, prices, { numDevices, schedule });
+  const memory = stepMemory(compiled);
+  const atWork = Math.min(numDevices, prices.numCores);
+  return {
+    config,
+    name: describeChoice(config),
+    seconds,
+    parts: layout && !schedule ? withSweepBubble(parts, config) : parts,
+    memory,
+    memoryBytes: totalBytes(memory),
+    shareOfPeak: stepFlops(training.types, config) / (seconds * atWork * prices.peakFlops),
+    tokensPerSecond: (data.batch * data.sequence) / seconds,
+  };
+}
+
+/** In pipelines that sweep forward and back, stages without a microbatch compute all the same: that is their bubble. */
+function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeParts {
+  const { pipe } = mesh;
+  const share = (pipe - 1) / (pipeline.microbatches * pipeline.repeats + pipe - 1);
+  const { products, kernels, moves } = parts;
+  return {
+    ...parts,
+    products: products * (1 - share),
+    kernels: kernels * (1 - share),
+    moves: moves * (1 - share),
+    bubble: parts.bubble + share * (products + kernels + moves),
+  };
+}
+
+/**
+ * Looks for the fastest way to train a model on a machine: meshes, pipeline schedules, microbatches, what is
+ * recomputed, and how parameters are sharded. Configurations are guessed from their sizes first; the most promising
+ * ones are compiled as `train` would, and their steps and their memory priced one by one.
+ *
+ * ```ts
+ * const plan = planTraining(config, { numDevices: 512, memoryBytes: 80 * 2 ** 30, prices });
+ * console.log(plan.choices[0]?.name, plan.choices[0]?.seconds);
+ * ```
+ *
+ * @param config the model, its data and its optimiser; what it says of the mesh is replaced
+ */
+export function planTraining(config: RunConfig, options: PlanOptions): TrainingPlan {
+  const { numDevices, prices, memoryBytes = Number.POSITIVE_INFINITY, tries = 32, onTry } = options;
+  if (!Number.isInteger(numDevices) || numDevices < 1) {
+    throw new ConfigError(`[planTraining] numDevices is ${numDevices}: use a whole number of at least 1`);
+  }
+  const { configs, refused } = candidatesOf(config, numDevices, options.space);
+  if (configs.length === 0) {
+    throw new ConfigError(
+      `[planTraining] no configuration splits over ${numDevices} devices:\n${formatReasons(refused)}`,
+    );
+  }
+  const sizes = modelSizes(config);
+  const guessed = configs
+    .map((one) => ({ config: one, guess: estimateStep(one, sizes, prices) }))
+    .sort((a, b) => rank(a.guess, memoryBytes) - rank(b.guess, memoryBytes));
+  const promising = pick(guessed, tries);
+  const reasons = new Map(refused);
+  const choices: PlannedStep[] = [];
+  let least: PlannedStep | undefined;
+  promising.forEach(({ config: one }, i) => {
+    onTry?.(i, promising.length);
+    const priced = priceConfig(one, prices);
+    if (!least || priced.memoryBytes < least.memoryBytes) least = priced;
+    if (priced.memoryBytes <= memoryBytes) choices.push(priced);
+    else {
+      const reason = `a step needs more than ${formatBytes(memoryBytes)} on each device`;
+      reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+    }
+  });
+  if (choices.length === 0 && least) {
+    throw new ConfigError(
+      `[planTraining] nothing fits into ${formatBytes(memoryBytes)} on each of ${numDevices} devices; the least of ${promising.length} configurations needs ${formatBytes(least.memoryBytes)} (${least.name}): use more devices, a smaller batch or sequence, or a smaller model`,
+    );
+  }
+  choices.sort((a, b) => a.seconds - b.seconds);
+  return { choices, numCandidates: configs.length, numTried: promising.length, refused: reasons };
+}
+
+/** Time, and for what will hardly fit as much more as it is too large. */
+function rank({ seconds, bytes }: Estimate, limit: number): number {
+  const excess = Math.max(1, bytes / limit);
+  return seconds * excess ** 3;
+}
+
+/**
+ * The first of every kind of parallelism, then the first ones that are left, of which no more than a quarter have the
+ * same mesh: a wrong guess does not decide alone.
+ */
+function pick<T extends { readonly config: RunConfig }>(sorted: readonly T[], count: number): T[] {
+  const most = Math.max(2, Math.ceil(count / 4));
+  const seen = new Map<string, number>();
+  const isAmong = (key: string, limit: number) => {
+    seen.set(key, (seen.get(key) ?? 0) + 1);
+    return (seen.get(key) ?? 0) <= limit;
+  };
+  const kinds = ({ mesh }: RunConfig) => [mesh.fsdp > 1, mesh.pipe > 1, mesh.model > 1].join(" ");
+  const firsts = sorted.filter(({ config }) => isAmong(kinds(config), 1));
+  const next = sorted.filter(({ config }) => isAmong(Object.values(config.mesh).join("x"), most));
+  return [...new Set([...firsts, ...next, ...sorted])].slice(0, count);
+}
+
+function modelSizes(config: RunConfig): ModelSizes {
+  const alone: RunConfig = { ...config, mesh: { data: 1, fsdp: 1, pipe: 1, model: 1 } };
+  const training = runTrainingFunctions(alone, expectedVocabulary(alone), runMesh(alone, hostEngine));
+  return {
+    numParameters: numParameters(training.types),
+    flops: stepFlops(training.types, alone),
+    vocabSize: expectedVocabulary(alone),
+  };
+}
+
+/** Reasons with their numbers, most first. */
+export function formatReasons(refused: ReadonlyMap<string, number>): string {
+  return [...refused]
+    .sort((a, b) => b[1] - a[1])
+    .map(([reason, count]) => `  ${count.toLocaleString("en-US")} ${reason}`)
+    .join("\n");
+}

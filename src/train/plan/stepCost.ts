@@ -1,0 +1,184 @@
+/** How long a compiled step takes on a machine, and where the time goes: the step list priced one by one. */
+import type { CompiledProgram, CondStep, LoopStep, Step } from "../../compiler/steps.js";
+import { at } from "../../ir/shape.js";
+import { endsOf } from "../../parallel/schedule/check.js";
+import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
+import { simulateSchedule } from "../../parallel/schedule/simulate.js";
+import { type Branch, slotTable } from "../../parallel/schedule/slots.js";
+import { type PartName, type Prices, partOfStep } from "./prices.js";
+
+/** Where the time of a step goes, in seconds. */
+export interface TimeParts {
+  /** Matrix products. */
+  readonly products: number;
+  /** Everything else that computes. */
+  readonly kernels: number;
+  /** Copies. */
+  readonly moves: number;
+  /** By axes of the mesh, communication that nothing else runs beside. */
+  readonly communication: Readonly<Record<string, number>>;
+  /** Stages of a pipeline without work. */
+  readonly bubble: number;
+  /** Starting steps and the program itself. */
+  readonly overhead: number;
+}
+
+/** The time of a step. */
+export interface StepTime {
+  readonly seconds: number;
+  readonly parts: TimeParts;
+}
+
+/** What a program does not say of itself. */
+export interface ProgramSetting {
+  /** How many devices run it. */
+  readonly numDevices: number;
+  /** The schedule that its stages follow, where they choose what to do from a table. */
+  readonly schedule?: PipelineSchedule | undefined;
+}
+
+/** Adds up times by what they are spent on. */
+class Ledger {
+  readonly work: { [P in PartName]: number } = { products: 0, kernels: 0, moves: 0 };
+  readonly communication = new Map<string, number>();
+  bubble = 0;
+  overhead = 0;
+
+  add(other: Ledger, times: number): void {
+    for (const part of ["products", "kernels", "moves"] as const) this.work[part] += other.work[part] * times;
+    for (const [axes, seconds] of other.communication) this.communicate(axes, seconds * times);
+    this.bubble += other.bubble * times;
+    this.overhead += other.overhead * times;
+  }
+
+  communicate(axes: string, seconds: number): void {
+    this.communication.set(axes, (this.communication.get(axes) ?? 0) + seconds);
+  }
+
+  get computing(): number {
+    return this.work.products + this.work.kernels + this.work.moves;
+  }
+
+  get seconds(): number {
+    const sent = [...this.communication.values()].reduce((sum, seconds) => sum + seconds, 0);
+    return this.computing + sent + this.bubble + this.overhead;
+  }
+}
+
+/** The time of one run of a program, all devices at work at the same time. */
+export function stepTime(program: CompiledProgram, prices: Prices, setting: ProgramSetting): StepTime {
+  const walk = new Walk(program, prices, setting);
+  const ledger = walk.list(program.steps);
+  ledger.overhead += prices.call;
+  return {
+    seconds: ledger.seconds,
+    parts: {
+      ...ledger.work,
+      communication: Object.fromEntries(ledger.communication),
+      bubble: ledger.bubble,
+      overhead: ledger.overhead,
+    },
+  };
+}
+
+class Walk {
+  /** How many devices take turns on a core. */
+  private readonly turns: number;
+
+  constructor(
+    private readonly program: CompiledProgram,
+    private readonly prices: Prices,
+    private readonly setting: ProgramSetting,
+  ) {
+    this.turns = Math.max(1, setting.numDevices / prices.numCores);
+  }
+
+  /** The time of a list of steps, once. */
+  list(steps: readonly Step[], turns = this.turns): Ledger {
+    const ledger = new Ledger();
+    // When collectives that are under way will have arrived, on the clock of this list.
+    const underway = new Map<number, number>();
+    for (const step of steps) {
+      ledger.overhead += this.prices.gap * turns;
+      this.add(ledger, step, underway, turns);
+    }
+    return ledger;
+  }
+
+  private add(ledger: Ledger, step: Step, underway: Map<number, number>, turns: number): void {
+    switch (step.op) {
+      case "loop": {
+        const { schedule } = this.setting;
+        const choice = schedule && actionChoice(step, schedule);
+        if (choice) this.addPipeline(ledger, step, choice, schedule);
+        else ledger.add(this.list(step.body, turns), step.count);
+        return;
+      }
+      case "while":
+        ledger.add(this.list([...step.condition, ...step.body], turns), 1);
+        return;
+      case "cond": {
+        const branches = step.branches.map((branch) => this.list(branch, turns));
+        const [dearest] = branches.sort((a, b) => b.seconds - a.seconds);
+        if (dearest) ledger.add(dearest, 1);
+        return;
+      }
+      case "start": {
+        const seconds = this.prices.collective(at(this.program.collectives, step.collective));
+        underway.set(step.collective, ledger.seconds + seconds);
+        return;
+      }
+      case "done": {
+        const spec = at(this.program.collectives, step.collective);
+        const whole = this.prices.collective(spec);
+        const left = Math.max(0, (underway.get(step.collective) ?? 0) - ledger.seconds);
+        const axes = spec.axes.map(({ name }) => name).join(", ");
+        ledger.communicate(axes, this.prices.overlaps ? Math.min(whole, left) : whole);
+        return;
+      }
+      default:
+        ledger.work[partOfStep[step.op]] += this.prices.step(step, at(this.program.infos, step.info)) * turns;
+    }
+  }
+
+  /** A loop over slots: what all stages do in every slot, and what each does as the longest of them takes. */
+  private addPipeline(ledger: Ledger, loop: LoopStep, choice: CondStep, schedule: PipelineSchedule): void {
+    const around = loop.body.filter((step) => step !== choice);
+    ledger.add(this.list(around), loop.count);
+    const branches = choice.branches.map((branch) => this.list(branch, 1));
+    const number = branchNumber(schedule);
+    const times = (action: PipelineAction, stage: number) => at(branches, number(action, stage)).seconds;
+    const numStages = schedule.stages.length;
+    const numCores = (this.prices.numCores * numStages) / this.setting.numDevices;
+    const { timeline } = simulateSchedule(schedule, { times, inSlots: true, numCores });
+    const work = new Ledger();
+    timeline.stages.forEach((actions, stage) => {
+      for (const action of actions) work.add(at(branches, number(action, stage)), 1 / numStages);
+    });
+    // More stages than cores take turns, which is no bubble.
+    const busy = Math.max(work.seconds, (work.seconds * numStages) / numCores);
+    ledger.add(work, work.seconds === 0 ? 0 : busy / work.seconds);
+    ledger.bubble += Math.max(0, timeline.length - busy);
+  }
+}
+
+/** The choice among the actions of a schedule in a loop over its slots. */
+function actionChoice(loop: LoopStep, schedule: PipelineSchedule): CondStep | undefined {
+  const { branches, slots } = slotTable(schedule, false);
+  if (loop.count !== slots.length) return undefined;
+  return loop.body.find(
+    (step): step is CondStep => step.op === "cond" && step.branches.length === branches.length + 1,
+  );
+}
+
+/** Which branch of a step an action of a stage is. */
+function branchNumber(schedule: PipelineSchedule): (action: PipelineAction, stage: number) => number {
+  const { branches } = slotTable(schedule, false);
+  const { first, last } = endsOf(schedule);
+  return ({ kind, chunk }, stage) => {
+    const isAt = (place: { stage: number; chunk: number }) => place.stage === stage && place.chunk === chunk;
+    const same = (b: Branch) =>
+      b.kind === kind && b.chunk === chunk && b.isFirst === isAt(first) && b.isLast === isAt(last);
+    return branches.findIndex(same) + 1;
+  };
+}
