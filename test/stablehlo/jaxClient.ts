@@ -17,6 +17,7 @@ interface Waiting {
 /** A client of the XLA in jaxlib, on simulated devices of the CPU in a process of Python. Arrays are numbers. */
 export class JaxClient implements XlaClient<number> {
   readonly platform: XlaPlatform = { name: "cpu", version: "jaxlib", deviceKind: "simulated", kernels: [] };
+  readonly process = { index: 0, count: 1 };
   private readonly server: ChildProcessByStdio<Writable, Readable, null>;
   private readonly waiting: Waiting[] = [];
   private readonly chunks: Buffer[] = [];
@@ -31,6 +32,10 @@ export class JaxClient implements XlaClient<number> {
     this.server.on("error", (error) => this.end(error));
     // A process that waits for nothing may end although Python does not.
     this.server.unref();
+  }
+
+  isAddressable(device: number): boolean {
+    return device >= 0 && device < this.numDevices;
   }
 
   upload(type: TensorType, data: HostData, device: number): number {

@@ -1,5 +1,6 @@
 /*
- * A PJRT plug-in without devices, to test what calls plug-ins. Its programs give their arguments back in order.
+ * A PJRT plug-in without devices, to test what calls plug-ins. Its programs give their arguments back in order, or
+ * nothing where they have none.
  * Words in a module's name ask for faults: "bad" does not compile, "unfused" only without cuDNN's kernels, "refused"
  * cannot be started, "oom" ends without memory. Everything that it hands out is counted until it comes back, and marked when it does.
  */
@@ -39,9 +40,9 @@ typedef struct {
 } Program;
 
 static int live[4];
-static size_t taken[2];
+static size_t taken[8];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const int devices[2] = {0, 1};
+static const int devices[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 int FakeLive(int what) { return live[what]; }
 
@@ -146,8 +147,14 @@ static Error *event_on_ready(word *w) {
   return 0;
 }
 
+static int nodes; /* 0: all devices are of this process */
 static Error *client_create(word *w) {
   NEEDS(88);
+  nodes = 0;
+  for (word i = 0; i < w[3]; i++) {
+    word *option = (word *)w[2] + 7 * i;
+    if (option[3] == 9 && !memcmp((char *)option[2], "num_nodes", 9)) nodes = (int)option[5];
+  }
   w[8] = 0x77;
   return 0;
 }
@@ -161,12 +168,27 @@ static Error *platform_version(word *w) {
   w[4] = 6;
   return 0;
 }
-static const int *addressable[2] = {&devices[0], &devices[1]};
+static const int *all[8] = {devices, devices + 1, devices + 2, devices + 3, devices + 4, devices + 5, devices + 6, devices + 7};
 static Error *client_devices(word *w) {
   NEEDS(40);
   if (w[2] != 0x77) return fail(3, "no client");
-  w[3] = (word)addressable;
-  w[4] = 2;
+  w[3] = (word)all;
+  w[4] = nodes ? nodes : 2;
+  return 0;
+}
+static Error *client_addressable(word *w) {
+  Error *e = client_devices(w);
+  if (nodes) w[4] = 1;
+  return e;
+}
+static Error *process_index(word *w) {
+  NEEDS(28);
+  ((int32_t *)w)[6] = 0;
+  return 0;
+}
+static Error *description_process(word *w) {
+  NEEDS(28);
+  ((int32_t *)w)[6] = nodes ? *(int *)w[2] : 0;
   return 0;
 }
 static Error *device_description(word *w) {
@@ -328,8 +350,8 @@ static Error *execute(word *w) {
     word *arguments = ((word **)w[4])[d], *outputs = ((word **)w[7])[d];
     for (size_t i = 0; i < w[6]; i++) ALIVE((Buffer *)arguments[i], BUFFER);
     for (size_t o = 0; o < p->outputs; o++) {
-      Buffer *b = (Buffer *)arguments[o % w[6]];
-      outputs[o] = (word)new_buffer(b->size, b->device, b->data);
+      Buffer *b = w[6] ? (Buffer *)arguments[o % w[6]] : 0;
+      outputs[o] = (word)(b ? new_buffer(b->size, b->device, b->data) : new_buffer(0, 0, ""));
     }
     ((Event **)w[8])[d] = new_event(strstr(p->text, "@oom") != 0);
   }
@@ -352,7 +374,7 @@ const void *GetPjrtApi(void) {
   } functions[] = {
       {5, error_destroy},     {6, error_message},      {7, error_code},      {8, initialize},
       {10, event_destroy},    {11, event_is_ready}, {12, event_error}, {14, event_on_ready},    {15, client_create},  {17, platform_name},
-      {19, platform_version}, {21, client_devices},    {25, compile},        {27, from_host},
+      {19, platform_version}, {18, process_index}, {20, client_devices}, {21, client_addressable}, {29, description_process},    {25, compile},        {27, from_host},
       {28, description_id},   {30, description_attributes}, {31, description_kind},  {34, device_description}, {39, memory_stats},
       {45, executable_destroy}, {49, num_outputs},     {54, serialize},      {55, loaded_destroy},
       {56, get_executable},   {60, execute},           {61, deserialize},    {63, buffer_destroy},

@@ -161,6 +161,33 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
     expect(await engine.download(x ?? upload([]))).toEqual(values(1, 2, 3));
   });
 
+  test("runs its own replicas of programs that other processes run too", async () => {
+    const own = createXlaEngine({ plugin: fake.path, cache: false, pretendDevices: 2 });
+    expect([own.numDevices, own.process, own.isAddressable(0), own.isAddressable(1)]).toEqual([
+      2,
+      { index: 0, count: 2 },
+      true,
+      false,
+    ]);
+    const mesh = { axes: [{ name: "x", size: 2 }] };
+    const sum = buildProgram([type], (emit, x) => emit("psum", [x], mesh));
+    const executable = own.compile(sum, { mesh, devices: [0, 1], name: "both" });
+    const x = own.upload(type, values(1, 2, 3), 0);
+    const [row = []] = executable.execute([[x]]);
+    expect(row).toHaveLength(1);
+    expect(await own.download(at(row, 0))).toEqual(values(1, 2, 3));
+    expect(() => own.upload(type, values(1, 2, 3), 1)).toThrow("device 1 belongs to another process than 0");
+    const elsewhere = { mesh: single, devices: [1], name: "other" };
+    expect(() => own.compile(both, elsewhere)).toThrow("process 0 of 2 holds none of the devices 1");
+    expect(() => own.compile(both, { ...elsewhere, devices: [2] })).toThrow("devices are 0 … 1");
+    for (const buffer of [x, ...row]) own.release(buffer);
+    executable.release();
+    await own.close();
+    expect(() => createXlaEngine({ plugin: fake.path, pretendDevices: 1.5 })).toThrow(
+      "a whole number from 1",
+    );
+  });
+
   test("throws where native code would crash on what was given back", async () => {
     const client = new PjrtClient(new Plugin(koffi, fake.path), {}, { flags: {}, cache: undefined });
     const buffer = client.upload(type, values(1, 2, 3), 0);

@@ -16,7 +16,7 @@ export interface XlaPlatform {
 
 /** One run of a program that was started. */
 export interface XlaRun<A> {
-  /** For every replica its results. */
+  /** For every replica of this process its results. */
   readonly outputs: readonly (readonly A[])[];
   /** Settles some time after all replicas have finished; says what went wrong on the way. */
   readonly done: Promise<void>;
@@ -31,7 +31,7 @@ export interface XlaProgram<A> {
   /**
    * Starts one run, away from the calling thread; runs are in the order of the calls.
    *
-   * @param inputs for every replica its arguments
+   * @param inputs for every replica of this process its arguments
    * @param kept arguments whose memory must not be overwritten although the program may
    */
   execute(inputs: readonly (readonly A[])[], kept: readonly number[]): Promise<XlaRun<A>>;
@@ -56,8 +56,12 @@ export interface XlaMemory {
  */
 export interface XlaClient<A> {
   readonly platform: XlaPlatform;
-  /** How many devices this process has. */
+  /** How many devices all processes have together. */
   readonly numDevices: number;
+  /** Which of the processes that share the devices this one is, and how many there are. */
+  readonly process: { readonly index: number; readonly count: number };
+  /** Whether this process holds a device: only there it has arrays. */
+  isAddressable(device: number): boolean;
   /** Copies elements into a device's memory; the elements may change as soon as the call is over. */
   upload(type: TensorType, data: HostData, device: number): A;
   /** Copies elements out when they are there. */

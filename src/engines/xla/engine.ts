@@ -59,7 +59,7 @@ const MAX_COMPILES = 2;
 export class XlaEngine<A> implements Engine {
   readonly name = "xla";
   readonly numDevices: number;
-  readonly process = { index: 0, count: 1 };
+  readonly process: Engine["process"];
   readonly tracer: Tracer = {
     start: () => this.startTrace(),
     stop: () => this.stopTrace(),
@@ -88,6 +88,7 @@ export class XlaEngine<A> implements Engine {
     this.kernels = options.kernels ?? client.platform.kernels;
     this.precision = options.precision ?? "highest";
     this.numDevices = client.numDevices;
+    this.process = client.process;
     this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
     this.taken = range(client.numDevices).map(() => 0);
     this.host = {
@@ -101,7 +102,7 @@ export class XlaEngine<A> implements Engine {
   }
 
   isAddressable(device: number): boolean {
-    return Number.isInteger(device) && device >= 0 && device < this.numDevices;
+    return Number.isInteger(device) && this.client.isAddressable(device);
   }
 
   compile(program: Program, options: CompileOptions): Executable {
@@ -115,8 +116,22 @@ export class XlaEngine<A> implements Engine {
           formatMesh(mesh),
       );
     }
-    for (const device of devices) this.checkDevice(device, "compile");
-    const executable = new XlaExecutable(this.host, program, options, this.build(program, options));
+    const strange = devices.find(
+      (device) => !(Number.isInteger(device) && device >= 0 && device < this.numDevices),
+    );
+    if (strange !== undefined) this.refuseDevice(strange, "compile");
+    const own = devices.filter((device) => this.isAddressable(device));
+    if (own.length === 0) {
+      throw new ValueError(
+        `[compile] ${name}: process ${this.process.index} of ${this.process.count} holds none of the devices ${devices.join(", ")} that run it`,
+      );
+    }
+    const executable = new XlaExecutable(
+      this.host,
+      program,
+      { ...options, devices: own },
+      this.build(program, options),
+    );
     this.executables.add(executable);
     return {
       execute: (inputs) => executable.execute(inputs),
@@ -225,7 +240,8 @@ export class XlaEngine<A> implements Engine {
 
   info(): XlaEngineInfo {
     const { platform, numDevices } = this.client;
-    const memory = this.client.memory?.(0);
+    const first = range(numDevices).find((device) => this.isAddressable(device)) ?? 0;
+    const memory = this.client.memory?.(first);
     return {
       engine: "xla",
       numDevices,
@@ -406,8 +422,15 @@ export class XlaEngine<A> implements Engine {
   }
 
   private checkDevice(device: number, caller: string): void {
-    if (this.isAddressable(device)) return;
-    const has = this.numDevices === 1 ? "the one device is 0" : `devices are 0 … ${this.numDevices - 1}`;
+    if (!this.isAddressable(device)) this.refuseDevice(device, caller);
+  }
+
+  private refuseDevice(device: number, caller: string): never {
+    const { numDevices, process } = this;
+    if (process.count > 1 && device >= 0 && device < numDevices) {
+      throw new ValueError(`[${caller}] device ${device} belongs to another process than ${process.index}`);
+    }
+    const has = numDevices === 1 ? "the one device is 0" : `devices are 0 … ${numDevices - 1}`;
     throw new ValueError(`[${caller}] device ${device} is not there: ${has}`);
   }
 }

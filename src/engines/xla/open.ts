@@ -24,6 +24,11 @@ export interface XlaEngineOptions {
   readonly attention?: "fused" | "plain";
   /** How float32 is multiplied where a product does not say its precision; float32 by default. */
   readonly products?: "float32" | "tf32";
+  /**
+   * Pretends that there are so many processes with a device each, to see whether programs for them compile, on one
+   * GPU: what collectives give means nothing then.
+   */
+  readonly pretendDevices?: number;
   /** The folder for compiled programs; `SHARDWISE_XLA_CACHE` or the user's cache by default. */
   readonly cache?: string | false;
 }
@@ -40,19 +45,30 @@ const clients = new Map<string, PjrtClient>();
  * ```
  */
 export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
-  const { memoryFraction, cache } = options;
+  const { memoryFraction, cache, pretendDevices } = options;
   if (memoryFraction !== undefined && !(memoryFraction > 0 && memoryFraction <= 1)) {
     throw new ValueError(
       `[createXlaEngine] memoryFraction ${memoryFraction} is no share of a device's memory: use a number above 0 and up to 1`,
     );
   }
+  if (pretendDevices !== undefined && !(Number.isInteger(pretendDevices) && pretendDevices > 0)) {
+    throw new ValueError(
+      `[createXlaEngine] pretendDevices ${pretendDevices} is no number of devices: use a whole number from 1`,
+    );
+  }
   const path = options.plugin ?? locatePlugin();
-  const flags = { ...flagsOf(process.env.SHARDWISE_XLA_FLAGS ?? ""), ...options.flags };
+  const flags = {
+    // Processes that are not there cannot help to find the fastest kernels, and XLA would wait for them.
+    ...(pretendDevices === undefined ? {} : { xla_gpu_shard_autotuning: false }),
+    ...flagsOf(process.env.SHARDWISE_XLA_FLAGS ?? ""),
+    ...options.flags,
+  };
   const folder = cache === false ? undefined : (cache ?? cacheFolder());
-  const key = JSON.stringify([path, memoryFraction, flags, folder]);
+  const settings = clientOptions(path, options);
+  const key = JSON.stringify([path, Object.entries(settings).map(String), flags, folder]);
   let client = clients.get(key);
   if (client === undefined) {
-    client = openClient(path, memoryFraction, flags, folder);
+    client = openClient(path, settings, flags, folder);
     clients.set(key, client);
   }
   const attention = options.attention ?? process.env.SHARDWISE_XLA_ATTENTION ?? "fused";
@@ -67,7 +83,7 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
 
 function openClient(
   path: string,
-  memoryFraction: number | undefined,
+  settings: ClientOptions,
   flags: Readonly<Record<string, XlaFlag>>,
   folder: string | undefined,
 ): PjrtClient {
@@ -81,15 +97,17 @@ function openClient(
   process.env.TF_CPP_MIN_LOG_LEVEL ??= "2";
   const plugin = new Plugin(koffi, path);
   const cache = folder === undefined ? undefined : new ExecutableCache(folder);
-  return new PjrtClient(plugin, clientOptions(path, memoryFraction), { flags, cache });
+  return new PjrtClient(plugin, settings, { flags, cache });
 }
 
 /** Only plug-ins for CUDA know these names. */
-function clientOptions(path: string, memoryFraction: number | undefined): ClientOptions {
-  if (!path.includes("cuda")) return {};
+function clientOptions(path: string, { memoryFraction, pretendDevices }: XlaEngineOptions): ClientOptions {
+  const pretended =
+    pretendDevices === undefined ? {} : { enable_mock_nccl: true, num_nodes: BigInt(pretendDevices) };
+  if (!path.includes("cuda")) return pretended;
   return memoryFraction === undefined
-    ? { preallocate: false }
-    : { preallocate: true, memory_fraction: memoryFraction };
+    ? { preallocate: false, ...pretended }
+    : { preallocate: true, memory_fraction: memoryFraction, ...pretended };
 }
 
 /** Settings as an environment variable holds them: `name=value,name=value`. */

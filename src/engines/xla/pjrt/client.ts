@@ -31,7 +31,9 @@ export class PjrtClient implements XlaClient<Handle> {
   readonly numDevices: number;
   readonly events: Events;
   private readonly client: Handle;
+  readonly process: { readonly index: number; readonly count: number };
   private readonly devices: readonly bigint[];
+  private readonly addressable: ReadonlySet<bigint>;
   /** The plug-in's own numbers of the devices. */
   private readonly ids: readonly number[];
 
@@ -42,18 +44,31 @@ export class PjrtClient implements XlaClient<Handle> {
   ) {
     this.events = new Events(plugin);
     this.client = new Handle(createClient(plugin, options), "the client");
-    const listed = plugin.args("Client_AddressableDevices").set("client", this.client.pointer);
-    plugin.call("Client_AddressableDevices", listed);
-    this.devices = [...plugin.wordsAt(listed.get("devices"), Number(listed.get("count")))];
+    this.devices = this.listed("Client_Devices");
+    this.addressable = new Set(this.listed("Client_AddressableDevices"));
     this.numDevices = this.devices.length;
     const descriptions = this.devices.map((device) => this.describe(device));
     this.ids = descriptions.map((description) => this.idOf(description));
+    const own = plugin.args("Client_ProcessIndex").set("client", this.client.pointer);
+    const indices = descriptions.map((description) => {
+      const args = plugin.args("DeviceDescription_ProcessIndex").set("description", description);
+      return low32(plugin.call("DeviceDescription_ProcessIndex", args).get("index"));
+    });
+    this.process = {
+      index: low32(plugin.call("Client_ProcessIndex", own).get("index")),
+      count: new Set(indices).size,
+    };
     this.platform = {
       name: this.textOf("Client_PlatformName", this.client.pointer),
       version: this.textOf("Client_PlatformVersion", this.client.pointer),
       deviceKind: this.textOf("DeviceDescription_Kind", at(descriptions, 0)),
       kernels: kernelsOf(this.attributesOf(at(descriptions, 0))),
     };
+  }
+
+  isAddressable(device: number): boolean {
+    const pointer = this.devices[device];
+    return pointer !== undefined && this.addressable.has(pointer);
   }
 
   upload(type: TensorType, data: HostData, device: number): Handle {
@@ -107,16 +122,17 @@ export class PjrtClient implements XlaClient<Handle> {
     const { plugin, platform } = this;
     const { cache, flags } = this.settings;
     const ids = devices.map((device) => at(this.ids, device));
+    const numOwn = devices.filter((device) => this.isAddressable(device)).length;
     const options = compileOptions(ids, flags);
     const key = cache?.key(text, options, plugin.version, platform.version, platform.deviceKind);
     const kept = key === undefined ? undefined : await cache?.read(key);
     if (kept !== undefined && key !== undefined) {
       const loaded = await this.load(kept).catch(() => cache?.drop(key));
-      if (loaded !== undefined) return new PjrtProgram(this, loaded, devices.length);
+      if (loaded !== undefined) return new PjrtProgram(this, loaded, numOwn);
     }
     const begin = performance.now();
     const loaded = await this.build(text, options);
-    const program = new PjrtProgram(this, loaded, devices.length);
+    const program = new PjrtProgram(this, loaded, numOwn);
     const isWorthKeeping = performance.now() - begin > WORTH_KEEPING_MS;
     if (isWorthKeeping && key !== undefined) await cache?.write(key, program.serialize());
     return program;
@@ -171,6 +187,12 @@ export class PjrtClient implements XlaClient<Handle> {
     return args.get("executable");
   }
 
+  private listed(name: "Client_Devices" | "Client_AddressableDevices"): bigint[] {
+    const { plugin } = this;
+    const args = plugin.call(name, plugin.args(name).set("client", this.client.pointer));
+    return [...plugin.wordsAt(args.get("devices"), Number(args.get("count")))];
+  }
+
   private describe(device: bigint): bigint {
     const args = this.plugin.args("Device_GetDescription").set("device", device);
     return this.plugin.call("Device_GetDescription", args).get("description");
@@ -178,7 +200,7 @@ export class PjrtClient implements XlaClient<Handle> {
 
   private idOf(description: bigint): number {
     const args = this.plugin.args("DeviceDescription_Id").set("description", description);
-    return Number(this.plugin.call("DeviceDescription_Id", args).get("id") & 0xffffffffn);
+    return low32(this.plugin.call("DeviceDescription_Id", args).get("id"));
   }
 
   /** What a plug-in says of a device, as far as it is text. */
@@ -207,6 +229,9 @@ export class PjrtClient implements XlaClient<Handle> {
     return this.plugin.textAt(args.get("text"), args.get("size"));
   }
 }
+
+/** A number of 32 bits, of which the rest of its word says nothing. */
+const low32 = (word: bigint): number => Number(BigInt.asIntN(32, word));
 
 /** cuDNN's attention runs on GPUs since Ampere; other devices than GPUs have no compute capability. */
 function kernelsOf(attributes: ReadonlyMap<string, string>): FusedKernel[] {

@@ -104,6 +104,8 @@ export const structs = {
   Client_Destroy: { bytes: 24, client: 2 },
   Client_PlatformName: { bytes: 40, handle: 2, text: 3, size: 4 },
   Client_PlatformVersion: { bytes: 40, handle: 2, text: 3, size: 4 },
+  Client_ProcessIndex: { bytes: 28, client: 2, index: 3 },
+  Client_Devices: { bytes: 40, client: 2, devices: 3, count: 4 },
   Client_AddressableDevices: { bytes: 40, client: 2, devices: 3, count: 4 },
   Client_Compile: { bytes: 56, client: 2, program: 3, options: 4, optionsSize: 5, executable: 6 },
   Client_BufferFromHostBuffer: {
@@ -120,6 +122,7 @@ export const structs = {
   },
   DeviceDescription_Id: { bytes: 28, description: 2, id: 3 },
   DeviceDescription_Attributes: { bytes: 40, description: 2, count: 3, attributes: 4 },
+  DeviceDescription_ProcessIndex: { bytes: 28, description: 2, index: 3 },
   DeviceDescription_Kind: { bytes: 40, handle: 2, text: 3, size: 4 },
   Device_GetDescription: { bytes: 32, device: 2, description: 3 },
   Device_MemoryStats: { bytes: 209, device: 2, used: 3, peak: 4, limit: 10 },

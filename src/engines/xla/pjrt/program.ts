@@ -12,6 +12,7 @@ export class PjrtProgram implements XlaProgram<Handle> {
   constructor(
     private readonly client: PjrtClient,
     loaded: bigint,
+    /** The replicas that this process runs. */
     private readonly numReplicas: number,
   ) {
     const { plugin } = client;
