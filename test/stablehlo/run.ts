@@ -2,10 +2,11 @@
  * Runs the StableHLO that the XLA engine prints on simulated devices of jaxlib, and compares with the interpreter
  * and with reference values:
  *
- *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|goldens|attention|pretend] [--only NAME] [--engine xla]
+ *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|goldens|attention|pretend|faults] [--only NAME] [--engine xla]
  *
  * With `--engine` the same runs on the devices of another engine. `attention` compares kernels of this machine's GPU
- * with what they stand for; `pretend` compiles there what 4 and 8 devices would run.
+ * with what they stand for; `pretend` compiles there what 4 and 8 devices would run;
+ * `faults` runs out of memory and so on.
  */
 import { parseArgs } from "node:util";
 import "../../src/index.js";
@@ -17,6 +18,7 @@ import { opCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
 import { runConformance } from "../conformance/goldens/run.js";
 import { runAttention } from "./attention.js";
+import { runFaults } from "./faults.js";
 import { createEngine } from "./jaxEngine.js";
 import { runPretended } from "./pretend.js";
 import { withoutTiny, withTinyResults } from "./tiny.js";
@@ -70,13 +72,10 @@ if (parts.includes("goldens")) {
   total.passed += result.passed;
   total.failed += result.failed;
 }
-if (parts.includes("attention")) {
-  const result = await runAttention((line) => console.log(line));
-  total.passed += result.passed;
-  total.failed += result.failed;
-}
-if (parts.includes("pretend")) {
-  const result = await runPretended((line) => console.log(line));
+const onGpu = { attention: runAttention, pretend: runPretended, faults: runFaults };
+for (const [part, run] of Object.entries(onGpu)) {
+  if (!parts.includes(part)) continue;
+  const result = await run((line) => console.log(line));
   total.passed += result.passed;
   total.failed += result.failed;
 }

@@ -1,6 +1,8 @@
 import { mkdtempSync, readdirSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { afterAll, describe, expect, test } from "vitest";
 import { OutOfMemoryError } from "../../src/engines/errors.js";
 import { loadKoffi } from "../../src/engines/threads/koffi.js";
@@ -186,6 +188,20 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
     expect(() => createXlaEngine({ plugin: fake.path, pretendDevices: 1.5 })).toThrow(
       "a whole number from 1",
     );
+  });
+
+  test("stays loaded while it is used, whatever is collected", async () => {
+    setFlagsFromString("--expose-gc");
+    const collect: () => void = runInNewContext("gc");
+    const other = createXlaEngine({ plugin: buildFakePlugin(116)?.path ?? "", cache: false });
+    for (const _ of range(3)) {
+      await new Promise((resolve) => setImmediate(resolve));
+      collect();
+    }
+    const x = other.upload(tensorType("float32", [40_000]), new Float32Array(40_000).fill(7), 0);
+    expect((await other.download(x))[39_999]).toBe(7);
+    other.release(x);
+    await other.close();
   });
 
   test("throws where native code would crash on what was given back", async () => {

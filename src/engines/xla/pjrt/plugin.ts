@@ -62,6 +62,8 @@ export class Plugin {
   /** The type of functions that give memory of the plug-in back. */
   readonly deleter: ReturnType<Koffi["proto"]>;
   private readonly functions = new Map<CalledFunction, NativeCall>();
+  /** A library that nothing refers to is unloaded, and its functions with it. */
+  private library: ReturnType<Koffi["load"]> | undefined;
 
   constructor(
     readonly koffi: Koffi,
@@ -168,7 +170,8 @@ export class Plugin {
   private open(): bigint {
     const { koffi, path } = this;
     try {
-      const getApi: unknown = koffi.load(path, { lazy: true }).func("void *GetPjrtApi()")();
+      this.library = koffi.load(path, { lazy: true });
+      const getApi: unknown = this.library.func("void *GetPjrtApi()")();
       if (typeof getApi === "bigint") return getApi;
     } catch (cause) {
       const reason = cause instanceof Error ? cause.message : String(cause);
