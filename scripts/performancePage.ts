@@ -74,10 +74,14 @@ function ratioOf(row: Row, layout: string): number | undefined {
 }
 
 function stepsSummary(rows: readonly Row[]): string {
+  const shares = rows.flatMap((row) => number(row, "% of products alone") ?? []);
+  const [lowest, highest] = [Math.min(...shares), Math.max(...shares)].map((value) => value.toFixed(0));
+  const left = `Steps reach ${lowest} to ${highest} % of products alone; other kernels, the exchange between devices and waiting for each other take the rest, which \`npm run bench -- profile\` tells apart.`;
   const ratios = rows.flatMap((row) => number(row, "times JAX") ?? []);
-  if (ratios.length === 0) return "JAX was not installed.";
+  if (ratios.length === 0) return `JAX was not installed. ${left}`;
   const [least, most] = [Math.min(...ratios), Math.max(...ratios)].map((value) => value.toFixed(2));
-  return `${least} to ${most} times JAX, ${geometricMean(ratios).toFixed(2)} in the geometric mean of ${ratios.length} steps.`;
+  const mean = geometricMean(ratios).toFixed(2);
+  return `${least} to ${most} times JAX, ${mean} in the geometric mean of ${ratios.length} steps. ${left}`;
 }
 
 function table(rows: readonly Row[]): string {
