@@ -24,6 +24,13 @@ const entries: Readonly<Record<string, { readonly loaded: object; readonly sourc
   "./random": { loaded: random, source: "src/random/index.ts" },
 };
 
+/** The namespaces of functions, whose names are frozen like those of entry points. */
+const namespaces: typeof entries = {
+  np: { loaded: shardwise.np, source: "src/numpy/index.ts" },
+  lax: { loaded: shardwise.lax, source: "src/lax/index.ts" },
+};
+const all = { ...entries, ...namespaces };
+
 interface Names {
   readonly values: readonly string[];
   readonly types: readonly string[];
@@ -60,23 +67,27 @@ function declaredNames(node: ts.Node): string[] {
 }
 
 /**
- * The names of all entry points, frozen in a file: a new name is added there on purpose (`UPDATE=1` writes it), a
+ * The names of all entry points and namespaces and of tensors, frozen in a file: a new name is added there on purpose (`UPDATE=1` writes it), a
  * missing one breaks somebody's program.
  */
 const frozenFile = "./publicApi.json";
-const current = Object.fromEntries(
-  Object.entries(entries).map(([entry, { source }]) => [entry, exportsOf(read(`../${source}`))]),
+const methods = Object.getOwnPropertyNames(shardwise.Tensor.prototype).filter(
+  (name) => name !== "constructor",
 );
+const current: Readonly<Record<string, Names>> = {
+  ...Object.fromEntries(
+    Object.entries(all).map(([entry, { source }]) => [entry, exportsOf(read(`../${source}`))]),
+  ),
+  Tensor: { values: methods.sort(), types: [] },
+};
 if (process.env.UPDATE) writeFileSync(at(frozenFile), `${JSON.stringify(current, undefined, 2)}\n`);
 
-describe.each(Object.entries(entries))("the entry point %s", (entry, { loaded }) => {
-  test("exports the names that are frozen and no others", () => {
-    expect(current[entry]).toEqual(JSON.parse(read(frozenFile))[entry]);
-  });
+test.each(Object.keys(current))("the names of %s are those that are frozen and no others", (entry) => {
+  expect(current[entry]).toEqual(JSON.parse(read(frozenFile))[entry]);
+});
 
-  test("loads the names that its source lists", () => {
-    expect(Object.keys(loaded).sort()).toEqual(current[entry]?.values);
-  });
+test.each(Object.entries(all))("the names of %s are loaded as the source lists them", (entry, { loaded }) => {
+  expect(Object.keys(loaded).sort()).toEqual(current[entry]?.values);
 });
 
 describe("the package", () => {

@@ -1,8 +1,8 @@
 /**
  * Afterwards the program speaks a smaller language: no `name`, `stopGradient`, `optimizationBarrier` or
- * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or product in 16-bit floats, no
- * matrix product of integers, no `allToAll` but along dim 0, and nothing that neither an output nor another
- * device needs.
+ * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or
+ * product in 16-bit floats, no matrix product of integers, no `allToAll` but along dim 0, and nothing that
+ * neither an output nor another device needs.
  *
  * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order.
  */
