@@ -115,6 +115,8 @@ def programs():
         "TPDense, gather and scatter": tensor,
         "TPAsyncDense, gather and scatter": tensor,
         "FSDP of an MLP": (fsdp, fully_sharded(fsdp), (MLP, X), (FSDP, P("fsdp")), FSDP),
+        "FSDP of an MLP, whole tensors":
+            (fsdp, jax.grad(lambda p, x: energy(mlp(p, x))), (MLP, X), (FSDP, P("fsdp")), FSDP),
         "GPipe of 8 stages": (pipe, gpipe(pipe), (stage_params(8), X), (staged(P("pipe"), 8), P()), staged(P("pipe"), 8)),
         "CircularPipeline, 4 stages twice, data 2":
             (circle, circular(circle), (stage_params(2, 4), f32(16, 4, WIDTH)), (staged(P(None, "stage"), 2, 4), P()),

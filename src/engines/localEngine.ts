@@ -117,6 +117,7 @@ export class LocalEngine implements Engine {
     }
     for (const device of devices) this.checkDevice("compile", device);
     const prepared = this.evaluator.prepare(program, options);
+    const donates = donated.includes(true);
     let released = false;
     const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
       this.checkOpen("execute");
@@ -127,8 +128,10 @@ export class LocalEngine implements Engine {
         return row.map((buffer) => buffer.read("execute"));
       });
       const outputs = prepared.run(tensors);
-      for (const buffer of buffers.filter((_, i) => donated[i]).flat()) {
-        buffer.dispose("donated", this.evaluator);
+      if (donates) {
+        for (const buffer of buffers.filter((_, i) => donated[i]).flat()) {
+          buffer.dispose("donated", this.evaluator);
+        }
       }
       // An output can be an input's very tensor, and each buffer's elements move by themselves.
       return outputs.map((row) =>

@@ -45,6 +45,18 @@ describe("reclaiming", () => {
     expect(released).toBe(10);
   });
 
+  test("is not needed where the task ends: what was collected is found afterwards, again and again", async () => {
+    const collector = createCollector();
+    let released = 0;
+    for (let round = 1; round <= 2; round++) {
+      watchGarbage(() => released++);
+      collector.letGo();
+      collector.collect();
+      expect(released).toBe(round - 1);
+      await expect.poll(() => released, { timeout: 10_000 }).toBe(round);
+    }
+  });
+
   test("does not begin again while it is under way", () => {
     let inner = -1;
     watchGarbage(() => {

@@ -11,9 +11,19 @@ export interface Watch {
   forget(): void;
 }
 
-interface Entry extends Watch {
+class Entry implements Watch {
   readonly holder: WeakRef<object>;
-  readonly release: () => void;
+
+  constructor(
+    holder: object,
+    readonly release: () => void,
+  ) {
+    this.holder = new WeakRef(holder);
+  }
+
+  forget(): void {
+    entries.delete(this);
+  }
 }
 
 const entries = new Set<Entry>();
@@ -21,28 +31,35 @@ const entries = new Set<Entry>();
 /** So many holders may be watched before the unreachable ones among them are looked for, however small they are. */
 const leastHolders = 16_384;
 
-const finalised = new FinalizationRegistry<Entry>((entry) => releaseOne(entry));
+/**
+ * Tells that the garbage collector has been at work, by an object that nothing refers to. Watching each holder so
+ * would tell of it alone, but costs as much as a small op.
+ */
+const collected = new FinalizationRegistry<undefined>(() => {
+  sweep();
+  collected.register({}, undefined);
+});
+collected.register({}, undefined);
 
 /** Calls `release` once when `holder` has become unreachable; `release` itself must not refer to the holder. */
 export function watch(holder: object, release: () => void): Watch {
-  const entry: Entry = {
-    holder: new WeakRef(holder),
-    release,
-    forget() {
-      entries.delete(entry);
-      finalised.unregister(entry);
-    },
-  };
-  holders.check(() => entries.size);
+  holders.check(numEntries);
+  const entry = new Entry(holder, release);
   entries.add(entry);
-  finalised.register(holder, entry, entry);
   return entry;
 }
 
-function releaseOne(entry: Entry): void {
-  if (!entries.delete(entry)) return;
-  finalised.unregister(entry);
-  entry.release();
+const numEntries = (): number => entries.size;
+
+/** Gives back what holders held that were collected; returns how many there were. */
+function sweep(): number {
+  let released = 0;
+  for (const entry of entries) {
+    if (entry.holder.deref() !== undefined || !entries.delete(entry)) continue;
+    entry.release();
+    released++;
+  }
+  return released;
 }
 
 /** What runs the garbage collector at once. */
@@ -68,12 +85,7 @@ export function reclaim(): number {
   try {
     collector.letGo();
     collector.collect();
-    let released = 0;
-    for (const entry of entries) {
-      if (entry.holder.deref() !== undefined) continue;
-      releaseOne(entry);
-      released++;
-    }
+    const released = sweep();
     // Looking at the others has made the runtime keep them until the task ends.
     collector.letGo();
     return released;

@@ -3,6 +3,13 @@
  * functions of neural networks.
  */
 export { initializers } from "../random/index.js";
+export {
+  BatchNorm,
+  type BatchNormCallOptions,
+  type BatchNormConfig,
+  InstanceNorm,
+  type InstanceNormConfig,
+} from "./batchNorm.js";
 export { Conv, type ConvConfig, type Padding } from "./conv.js";
 export { Dropout, type DropoutCallOptions, type DropoutConfig } from "./dropout.js";
 export { ModuleError, type ModuleErrorReason } from "./errors.js";
@@ -46,6 +53,25 @@ export {
 } from "./functions.js";
 export type { MethodsOption, NoModuleClass } from "./lift.js";
 export type { AfterModules } from "./liftArguments.js";
+export {
+  cond,
+  type ModuleWhileOptions,
+  switchCase,
+  switchCase as switch,
+  whileLoop,
+} from "./liftControl.js";
+export {
+  customVjp,
+  grad,
+  jit,
+  jvp,
+  type ModuleCustomRule,
+  type ModuleJitOptions,
+  type ModulePullback,
+  type ModuleVjpOptions,
+  valueAndGrad,
+  vjp,
+} from "./liftDerivatives.js";
 export {
   Dense,
   type DenseConfig,
@@ -131,6 +157,36 @@ export {
   type ShardingTree,
   withPartitioning,
 } from "./partitioned.js";
+export { PReLU, type PReLUConfig } from "./prelu.js";
+export {
+  Bidirectional,
+  type BidirectionalClass,
+  type BidirectionalConfig,
+  type RecurrentOptions,
+  RNN,
+  type RNNCallOptions,
+  type RNNClass,
+  type RNNConfig,
+  type RNNFunction,
+} from "./recurrent.js";
+export {
+  type CellConfig,
+  type CellFunction,
+  type CellMembers,
+  ConvLSTMCell,
+  type ConvLSTMCellConfig,
+  GRUCell,
+  LSTMCell,
+  type LstmCarry,
+  MGUCell,
+  type MGUCellConfig,
+  OptimizedLSTMCell,
+  type RNNCell,
+  type RNNCellClass,
+  rnnCell,
+  SimpleCell,
+  type SimpleCellConfig,
+} from "./recurrentCells.js";
 export { type ModuleRematOptions, remat } from "./remat.js";
 export type { Rngs } from "./rngs.js";
 export { type ModuleScanOptions, scan } from "./scan.js";
@@ -141,6 +197,7 @@ export {
   type SequentialConfig,
   type SequentialFunction,
 } from "./sequential.js";
+export { type TabulateOptions, tabulate } from "./tabulate.js";
 export {
   getVariable,
   hasRng,
@@ -156,3 +213,13 @@ export {
   variable,
 } from "./variables.js";
 export { type LiftedVmapOptions, type ModuleVmapOptions, vmap } from "./vmap.js";
+export {
+  type LayerWrapperConfig,
+  SpectralNorm,
+  type SpectralNormCallOptions,
+  type SpectralNormClass,
+  type SpectralNormConfig,
+  WeightNorm,
+  type WeightNormClass,
+  type WeightNormConfig,
+} from "./weightNorm.js";

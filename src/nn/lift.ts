@@ -48,11 +48,14 @@ export function liftTarget(
     );
   }
   const fn = target as (...args: readonly unknown[]) => unknown;
-  return (...args: readonly unknown[]) => {
-    const lifted = [target, ...args].filter(isModule).map((instance) => scopeOf(instance));
-    const scopes = lifted.filter((scope) => scope !== undefined);
-    return transform.call(outermost(scopes.length > 0 ? scopes : [currentScope(transform.caller)]), fn, args);
-  };
+  return (...args: readonly unknown[]) =>
+    transform.call(scopesOf([target, ...args], transform.caller), fn, args);
+}
+
+/** The scopes of the modules among some values, or else that of the module that runs now. */
+export function scopesOf(values: readonly unknown[], caller: string): Scope[] {
+  const scopes = values.filter(isModule).flatMap((instance) => scopeOf(instance) ?? []);
+  return outermost(scopes.length > 0 ? scopes : [currentScope(caller)]);
 }
 
 type LooseMethod = (config: object) => (...args: readonly unknown[]) => unknown;
@@ -73,7 +76,11 @@ function liftClass(
     key,
     methods.includes(key) ? lift(method as LooseMethod) : method,
   ]);
-  return moduleClass({ name: `${name}${definition.name}`, methods: Object.fromEntries(lifted) });
+  return moduleClass({
+    ...definition,
+    name: `${name}${definition.name}`,
+    methods: Object.fromEntries(lifted),
+  });
 }
 
 /** The scopes that are not below another one of the list. */

@@ -72,7 +72,7 @@ export type ModuleInstance<F extends AnyFunction = AnyFunction, M = Record<never
      *
      * ```ts
      * model.with({ rngs: { dropout: key } }).apply(variables, x)
-     * const [y, updates] = model.with({ mutable: ["batchStats"] }).apply(variables, x)
+     * const [y, updates] = model.with({ mutable: ["batch_stats"] }).apply(variables, x)
      * ```
      */
     with<const O extends CallOptions & { readonly method?: keyof M & string }>(
@@ -102,6 +102,10 @@ export type Method = (config: never) => AnyFunction;
 export interface Definition {
   readonly name: string;
   readonly methods: Readonly<Record<string, Method>>;
+  /** What instances have besides methods: functions of the configuration alone, which need no place to be called. */
+  readonly members?: Readonly<Record<string, (config: never) => unknown>>;
+  /** The names that modules in fields of the configuration get, where they are not those of the fields. */
+  readonly fieldNames?: Readonly<Record<string, string>>;
 }
 
 /** The name of the main method, which is also that of its captured results. */
@@ -193,11 +197,18 @@ function newInstance(definition: Definition, config: object & ModuleOptions): Mo
   const instance: ModuleInstance = Object.assign(
     call(mainMethod),
     Object.fromEntries(methods.map((name) => [name, call(name)])),
+    membersOf(definition, config),
     configured(() => instance, {}),
     { with: <O extends CallOptions>(options: O) => configured(() => instance, options) },
   );
   instances.set(instance, { definition, config, scope });
   return instance;
+}
+
+function membersOf({ members = {} }: Definition, config: object): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(members).map(([name, make]) => [name, (make as (config: object) => unknown)(config)]),
+  );
 }
 
 function placeIn(parent: Scope, name: string, moduleName: string): Scope {
@@ -225,6 +236,29 @@ function callInPlace(instance: object, method: string, args: readonly unknown[])
   );
 }
 
+/** One call of a module, for who looks on; results are those of a call that has ended. */
+export interface ModuleCall {
+  readonly path: readonly string[];
+  readonly moduleName: string;
+  readonly method: string;
+  readonly args: readonly unknown[];
+  result: unknown;
+}
+
+let observed: ModuleCall[] | undefined;
+
+/** Runs `fn` and lists the calls of modules in the order in which they begin. */
+export function observeCalls<T>(fn: () => T): [result: T, calls: readonly ModuleCall[]] {
+  const before = observed;
+  const calls: ModuleCall[] = [];
+  observed = calls;
+  try {
+    return [fn(), calls];
+  } finally {
+    observed = before;
+  }
+}
+
 /** Runs a method of an instance in a scope. */
 function runAt(
   instance: object,
@@ -239,9 +273,12 @@ function runAt(
     const known = Object.keys(definition.methods).map((name) => `"${name}"`);
     throw new ModuleError("argument", `[${definition.name}] has no method "${method}": it has ${known}`);
   }
-  const adopted = adopt(config, scope, definition.name);
+  const adopted = adopt(config, scope, definition);
+  const call = { path: scope.path, moduleName: definition.name, method, args, result: undefined as unknown };
+  observed?.push(call);
   return inFrame({ scope, adopted, isTop }, () => {
     const result = run(config)(...args);
+    call.result = result;
     if (result instanceof Promise) {
       throw new ModuleError(
         "argument",
@@ -262,11 +299,11 @@ export function sowIn(scope: Scope, collection: string, name: string, value: unk
 }
 
 /** Gives modules of a configuration that have no place one below the module that has them: `layers_0`, … */
-function adopt(config: object, scope: Scope, moduleName: string): Map<object, Scope> {
+function adopt(config: object, scope: Scope, { name, fieldNames = {} }: Definition): Map<object, Scope> {
   const adopted = new Map<object, Scope>();
-  for (const { name, instance } of modulesIn(config)) {
+  for (const { name: field, instance } of modulesIn(config)) {
     if (adopted.has(instance) || scopeOf(instance)) continue;
-    adopted.set(instance, placeIn(scope, name, moduleName));
+    adopted.set(instance, placeIn(scope, fieldNames[field] ?? field, name));
   }
   return adopted;
 }

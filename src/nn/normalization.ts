@@ -130,12 +130,13 @@ function countGroups({ numGroups, groupSize }: GroupNormConfig, channels: number
 }
 
 /** Mean and variance, with the reduced dims kept as 1; no mean where it is taken to be 0. */
-interface Statistics {
+export interface Statistics {
   readonly mean: Tensor | undefined;
   readonly variance: Tensor;
 }
 
-function meanAndVariance(
+/** Mean and variance of an input over dims, and over the mesh axes that the configuration names. */
+export function meanAndVariance(
   input: Tensor,
   dims: readonly number[],
   { dtype, axisName, useFastVariance = true, forceFloat32Reductions = true }: NormalizationConfig,
@@ -156,7 +157,8 @@ function meanAndVariance(
   return { mean: centre, variance };
 }
 
-function normalize(
+/** Subtracts the mean, divides by the deviation, then scales and shifts by parameters of the running module. */
+export function normalize(
   x: Tensor,
   { mean, variance }: Statistics,
   featureAxes: number | readonly number[],

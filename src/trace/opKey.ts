@@ -12,8 +12,12 @@ export function opKey<K extends OpName>(
   params: OpParams[K],
 ): string | undefined {
   if (isProgramOp(op)) return undefined;
-  const rest = JSON.stringify(params);
-  return `${op}${rest === "{}" ? "" : rest}${typesKey(ins)}`;
+  return `${op}${hasFields(params) ? JSON.stringify(params) : ""}${typesKey(ins)}`;
+}
+
+function hasFields(params: object): boolean {
+  for (const _ in params) return true;
+  return false;
 }
 
 /** The part of a key that tells operands apart: types, and the values of scalar constants. */

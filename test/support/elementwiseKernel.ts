@@ -72,7 +72,7 @@ export function buildElementwiseModule(kernel: ElementwiseKernel): Uint8Array<Ar
         });
       });
     };
-    const unroll = kernel.unroll ?? chooseUnroll(kernel.program);
+    const unroll = kernel.unroll ?? chooseUnroll(kernel.program, { sums: false, fewRegisters: false });
     if (unroll > 1) stage(unroll, true);
     stage(1, true);
     stage(1, false);

@@ -1,6 +1,7 @@
 /**
  * Training steps of the layers of `shardwise/parallel` on eight devices, under the names of `bench/jax/layers.py`. Most
- * call their collectives themselves, so that XLA can only add to them: the bound is what they send now, and stays.
+ * call their collectives themselves, so that XLA can only add to them: the bound is what they send now, and stays. The
+ * same step of fully sharded parameters over whole tensors stands beside the one whose layers gather their weights.
  */
 import { grad, lax, Mesh, np, P, type PartitionSpec, random, shardMap, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";
@@ -83,6 +84,29 @@ const Mlp = nn.module("Mlp", () => (x: Tensor) => {
   return nn.Dense({ features: width })(h);
 });
 
+interface DenseParams {
+  readonly kernel: Tensor;
+  readonly bias: Tensor;
+}
+
+/** The step of fully sharded parameters written over whole tensors: what to gather is left to the partitioner. */
+function fsdpOfWholeTensors(most: number): CommunicationProgram {
+  const mesh = Mesh.create({ fsdp: devices }, { engine: hostEngine });
+  const params = {
+    up: { kernel: np.zeros([width, hidden]), bias: np.zeros([hidden]) },
+    down: { kernel: np.zeros([hidden, width]), bias: np.zeros([width]) },
+  };
+  const specs = {
+    up: { kernel: P(null, "fsdp"), bias: P() },
+    down: { kernel: P("fsdp"), bias: P() },
+  };
+  const dense = (p: DenseParams, x: Tensor) => np.matmul(x, p.kernel).add(p.bias);
+  const step = grad((p: typeof params, x: Tensor) => energy(dense(p.down, nn.gelu(dense(p.up, x)))));
+  const split = { mesh, inShardings: [specs, P("fsdp")], outShardings: specs };
+  const perDevice = () => partitionCall(step, [params, np.zeros([32, width])], split);
+  return { name: "FSDP of an MLP, whole tensors", most, mesh, perDevice };
+}
+
 const onLastStage = (y: Tensor) =>
   lax.psum(np.where(lax.axisIndex("pipe").eq(devices - 1), energy(y), 0), "pipe");
 
@@ -120,6 +144,7 @@ export const layerPrograms: readonly CommunicationProgram[] = [
     P("fsdp"),
     shardModuleParams(Mlp, "fsdp", { minWeightSize: 100 })(),
   ),
+  fsdpOfWholeTensors(5600),
   inShardMap(
     "GPipe of 8 stages",
     7687,

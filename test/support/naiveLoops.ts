@@ -72,7 +72,15 @@ export const naiveLoops: Readonly<Record<string, NaiveLoop>> = {
     const x = np.ones(shapeOf(elements));
     for (let i = 0; i < numTurns; i++) {
       const closedOver = np.full([64], i);
-      jit((y: Tensor) => y.add(closedOver).sum(), { mesh })(x);
+      // The number is a part of the code, so that every turn has a kernel of its own.
+      jit(
+        (y: Tensor) =>
+          y
+            .mul(i + 0.5)
+            .add(closedOver)
+            .sum(),
+        { mesh },
+      )(x);
       turn(i);
     }
   },

@@ -1,4 +1,4 @@
-import { expect, it } from "vitest";
+import { expect, test } from "vitest";
 import { runKernel } from "../../../test/support/kernelRuns.js";
 import { range } from "../../ir/shape.js";
 import { canonical } from "./canonical.js";
@@ -58,7 +58,7 @@ const across: KernelSpec = {
   fills: [],
 };
 
-it.each([
+test.each([
   ["one long loop", long],
   ["rows with sums", rows],
   ["long lines", across],
@@ -75,13 +75,25 @@ it.each([
   expect(new Set(whole[1]?.values).size).toBeGreaterThan(count / 2);
 });
 
-it("cuts the longest loop of values where the outermost is too short for all threads", () => {
+test("cuts the longest loop of values where the outermost is too short for all threads", () => {
   expect(divide(canonical(long), 4)?.dims).toEqual([16, 1344]);
   expect(divide(canonical(across), 4)?.dims).toEqual([16, 3, 512]);
   expect(divide(canonical(rows), 4)?.dims).toEqual([37, 601]);
 });
 
-it("leaves alone what is small, what is added up across rows, and rows that are too few", () => {
+test("takes the smallest kernels that pay, and pieces of the shortest length that does", () => {
+  expect(divide(canonical({ ...long, dims: [1 << 14] }), 4)?.dims).toEqual([16, 1024]);
+  expect(divide(canonical({ ...long, dims: [(1 << 14) - 16] }), 4)).toBeUndefined();
+  const strides = { nodes: [load(0, 1, 3), op("exp", 0)], stores: [store(1, 1, 23 * 256, 1)] };
+  expect(divide(canonical({ ...across, ...strides, dims: [3, 23 * 256] }), 5)?.dims).toEqual([23, 3, 256]);
+});
+
+test("leaves alone a loop whose length has no pieces, and one whose iterations write the same element", () => {
+  expect(divide(canonical({ ...long, dims: [16411] }), 4)).toBeUndefined();
+  expect(divide(canonical({ ...across, stores: [store(1, 1, 1, 0)] }), 4)).toBeUndefined();
+});
+
+test("leaves alone what is small, what is added up across rows, and rows that are too few", () => {
   expect(divide(canonical({ ...long, dims: [1024] }), 4)).toBeUndefined();
   const summed = { ...rows, stores: [{ ...store(4, 1, 0, 1), combine: "sum" as const }] };
   expect(divide(canonical(summed), 4)).toBeUndefined();

@@ -182,6 +182,29 @@ describe("every point is computed once, and nothing beside", () => {
     expect(runKernel(spec, memory)).toEqual(interpretKernel(spec, memory));
   });
 
+  test("what an index chooses for every element is counted from a place that moves along with it", () => {
+    const [length, stride, limit] = [21, 3, 4];
+    const spec: KernelSpec = {
+      dims: [2, length],
+      numRows: 1,
+      args: ["float32", "int32", "float32"],
+      nodes: [
+        {
+          kind: "load",
+          dtype: "float32",
+          access: { arg: 0, strides: [0, stride] },
+          index: { access: { arg: 1, strides: [length, 1] }, stride: 70, limit },
+        },
+      ],
+      stores: [{ node: 0, access: { arg: 2, strides: [length, 1] } }],
+      fills: [],
+    };
+    const memory = randomMemory(spec, 5).map((arg, i) =>
+      i === 1 ? { ...arg, values: arg.values.map((_, k) => (k * 7) % limit) } : arg,
+    );
+    expect(runKernel(spec, memory)).toEqual(interpretKernel(spec, memory));
+  });
+
   test("kernels of random programs, and random ones over rows, agree with the reference engine", () => {
     const is16Bit = (dtype: DType) => dtype === "bfloat16" || dtype === "float16";
     const specs = randomKernels(60, 4000).filter(

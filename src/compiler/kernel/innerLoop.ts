@@ -59,10 +59,12 @@ export class InnerLoop {
     private readonly lanes: LaneCount,
     private readonly around: Surroundings,
   ) {
-    const { spec } = plan;
+    const { spec, features } = plan;
     this.last = spec.dims.length - 1;
     const size = at(spec.dims, this.last);
-    const unroll = this.hasInnerIndexedStore() ? 1 : unrollFor(section.program, lanes, size);
+    const sums = section.outputs.some(({ kind }) => kind === "reduce");
+    const how = { sums, fewRegisters: features.fewRegisters ?? false };
+    const unroll = this.hasInnerIndexedStore() ? 1 : unrollFor(section.program, lanes, size, how);
     this.unroll = unroll;
     this.inputs = section.inputs.map((input) => this.inputStream(input.node, input.kind === "spill"));
     section.outputs.forEach((output, i) => {
@@ -385,8 +387,13 @@ export class InnerLoop {
 }
 
 /** How many vectors side by side a loop of this length takes in: sums have as many accumulators. */
-export function unrollFor(program: VecProgram, lanes: LaneCount, size: number): number {
-  let unroll: number = chooseUnroll(program);
+export function unrollFor(
+  program: VecProgram,
+  lanes: LaneCount,
+  size: number,
+  how = { sums: true, fewRegisters: false },
+): number {
+  let unroll: number = chooseUnroll(program, how);
   while (unroll > 1 && unroll * lanes > size) unroll /= 2;
   return unroll;
 }

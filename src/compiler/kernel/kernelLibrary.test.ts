@@ -38,6 +38,12 @@ test("equal kernels are one, and kernels that differ by the sign of a zero are t
   ]);
 });
 
+test("a kernel is divided only among threads that there are", () => {
+  const large = { ...signs(1), dims: [1 << 16] };
+  expect(new KernelLibrary(BASELINE_FEATURES).add(large).rows).toBeUndefined();
+  expect(new KernelLibrary(BASELINE_FEATURES, 2).add(large).rows).toBe(8);
+});
+
 test("a module takes any shared memory, even one that has no page yet", () => {
   const library = new KernelLibrary(BASELINE_FEATURES);
   library.add(signs(1));

@@ -22,6 +22,7 @@ export interface Phase {
 /** A kernel as sections, in the order in which they run for every row. */
 export interface KernelPlan {
   readonly spec: KernelSpec;
+  readonly features: WasmFeatures;
   readonly phases: readonly Phase[];
   /** The code after the last run, for what the last reductions give. */
   readonly last: Section;
@@ -41,6 +42,7 @@ export function planKernel(spec: KernelSpec, features: WasmFeatures): KernelPlan
   const rows = range(roots.length + 1).map((p) => rowSection(analysis, p, inner.slice(p)));
   return {
     spec,
+    features,
     phases: inner.map((section, p) => ({ row: at(rows, p), inner: section })),
     last: at(rows, roots.length),
     spills: [...spills],

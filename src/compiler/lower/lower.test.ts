@@ -182,6 +182,19 @@ describe("where results are written", () => {
     expect(outputs.map(({ inputIndex }) => inputIndex)).toEqual([0]);
   });
 
+  test("everything that a loop collects beside what it carries is written to its own rows", () => {
+    const loop = (start: Tensor, xs: Tensor) =>
+      lax.scan(
+        (c: Tensor, x: Tensor): [Tensor, [Tensor, Tensor, Tensor]] => [
+          c.add(x),
+          [np.sin(x), c.mul(x), np.exp(c)],
+        ],
+        start,
+        xs,
+      );
+    programOf((start, xs) => loop(start, xs), [np.ones([3]), np.ones([4, 3])]);
+  });
+
   test("a carried value that is read otherwise than it is written has two places", () => {
     const turn = (start: Tensor, w: Tensor) =>
       lax.scan((c: Tensor, _: Tensor) => [np.transpose(c).add(w), null], start, np.zeros([3]))[0];

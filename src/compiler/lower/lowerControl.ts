@@ -223,11 +223,11 @@ export function lowerCond(frame: Frame, eqn: Eqn<"cond">): void {
     return inner.steps;
   });
   const handedOn = results.flatMap(({ buffer }, i) => {
-    const from = eqn.params.branches.map(({ inputs, outputs }) => {
+    const [operand] = eqn.params.branches.flatMap(({ inputs, outputs }) => {
       const output = at(outputs, i);
-      return output.kind === "var" ? inputs.findIndex(({ id }) => id === output.id) : -1;
+      const from = inputs.findIndex((input) => output.kind === "var" && input.id === output.id);
+      return operands[from] ?? [];
     });
-    const operand = operands[from.find((k) => k >= 0) ?? -1];
     const isWhole = operand && operand.offset === 0 && isDense(operand);
     return isWhole ? [{ result: buffer, operand: operand.buffer }] : [];
   });

@@ -222,11 +222,18 @@ export function maxLive(program: VecProgram): number {
 /**
  * The unroll factor that measured best: 8, less when so many values are alive that registers run out or so
  * many arrays are streamed that memory sets the pace.
+ *
+ * With 16 registers 8 copies of nearly anything are spilled. Only what is added up keeps them there, so that as many
+ * sums go on side by side everywhere and results do not depend on the processor.
  */
-export function chooseUnroll(program: VecProgram): 2 | 4 | 8 {
+export function chooseUnroll(
+  program: VecProgram,
+  { sums, fewRegisters }: { readonly sums: boolean; readonly fewRegisters: boolean },
+): 2 | 4 | 8 {
   const live = maxLive(program);
   const inputs = program.instructions.filter((instruction) => instruction.kind === "input").length;
   if (live > 20) return 2;
+  if (fewRegisters && !sums) return 4;
   return live <= 9 && inputs + program.outputs.length <= 4 ? 8 : 4;
 }
 

@@ -4,6 +4,8 @@ import { ModuleBuilder } from "./assembler.js";
 export interface WasmFeatures {
   /** Whether relaxed SIMD is there *and* its multiply-add rounds once. */
   readonly fma: boolean;
+  /** Whether the processor has 16 registers for vectors, as x86 has, instead of 32. */
+  readonly fewRegisters?: boolean;
 }
 
 /** The features every engine that runs fixed-width SIMD has. */
@@ -15,7 +17,8 @@ export const BASELINE_FEATURES: WasmFeatures = { fma: false };
  * Relaxed SIMD may be left unfused by the specification, so the answer rests on a computed value.
  */
 export function detectFeatures(): WasmFeatures {
-  return { fma: multiplyAddIsFused("f32x4.relaxed_madd") };
+  const fewRegisters = ["x64", "ia32"].includes(globalThis.process?.arch);
+  return { fma: multiplyAddIsFused("f32x4.relaxed_madd"), fewRegisters };
 }
 
 function multiplyAddIsFused(op: "f32x4.relaxed_madd"): boolean {

@@ -223,6 +223,16 @@ export class VecBuilder {
     return this.op("f32x4.max", a, b);
   }
 
+  /** The smaller of `x` and a bound that is not NaN; NaN where `x` is. One instruction on x86, where {@link min} takes eight. */
+  atMost(x: Vec, bound: number): Vec {
+    return this.op("f32x4.pmin", x, this.f32(bound));
+  }
+
+  /** The larger of `x` and a bound that is not NaN; NaN where `x` is. */
+  atLeast(x: Vec, bound: number): Vec {
+    return this.op("f32x4.pmax", x, this.f32(bound));
+  }
+
   /** `a` where the mask is set, else `b`. */
   select(mask: Vec, a: Vec, b: Vec): Vec {
     return this.op("v128.bitselect", a, b, mask);

@@ -28,6 +28,8 @@ export class InlineMemory {
   /** Where matrix products pack their operands. */
   readonly gemmScratch = 0;
   readonly bytes: Uint8Array;
+  /** The buffer of the memory, which asking the memory for takes longer. */
+  private readonly buffer: ArrayBufferLike;
   /** How many requests in a row found no room. */
   private refused = 0;
   private copyBytes: CopyBytes | undefined;
@@ -36,7 +38,8 @@ export class InlineMemory {
   private readonly blocks = new WeakMap<HostData, { readonly block: Block; readonly watched: Watch }>();
 
   private constructor(readonly memory: WebAssembly.Memory) {
-    this.bytes = new Uint8Array(memory.buffer);
+    this.buffer = memory.buffer;
+    this.bytes = new Uint8Array(this.buffer);
     this.heap = new Heap(roundUp(GEMM_SCRATCH_BYTES), this.bytes.length - TAIL);
     this.mark = new HighWaterMark(Math.min(EASY_BYTES, this.heap.capacity / 4));
   }
@@ -60,7 +63,7 @@ export class InlineMemory {
 
   /** Whether an array lies here. */
   holds(data: HostData): boolean {
-    return data.buffer === this.memory.buffer;
+    return data.buffer === this.buffer;
   }
 
   /** Takes a block, giving back what nothing reaches if it must; nothing when there is no room. */
@@ -93,7 +96,7 @@ export class InlineMemory {
 
   /** The elements in a block as an array, which owns the block from now on. */
   adopt(type: TensorType, block: Block): HostData {
-    const data = viewHost(type.dtype, this.memory.buffer, block.address, sizeOf(type.shape));
+    const data = viewHost(type.dtype, this.buffer, block.address, sizeOf(type.shape));
     const { heap } = this;
     this.blocks.set(data, { block, watched: watch(data, () => heap.release(block, 0)) });
     return data;

@@ -8,6 +8,7 @@ import { groupOf, prepareCollective } from "./collectives.js";
 import { ADDRESS_UNIT, COMMAND, CommandReader } from "./commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "./control.js";
 import type { Crew } from "./crew.js";
+import type { Forgotten } from "./forgotten.js";
 import type { PreparedGemm } from "./gemm.js";
 import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
@@ -28,6 +29,8 @@ export interface LoopHost {
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
   /** Makes a matrix product ready to be called with addresses. */
   prepareGemm(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm;
+  /** Gets to know what the thread lets go of. */
+  readonly forgotten: Forgotten;
   /** The threads that share large steps of this device. */
   readonly crew: Crew | undefined;
   runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
@@ -119,6 +122,7 @@ class Device {
         return;
       case COMMAND.unload:
         this.programs.delete(command[1] ?? 0);
+        this.host.forgotten.program();
         return;
       case COMMAND.run:
         this.execute(command[1] ?? 0, length);
@@ -147,6 +151,7 @@ class Device {
         return;
       case "upload":
         new Uint8Array(this.memory.buffer).set(message.bytes, message.address);
+        this.host.forgotten.message(message.bytes.byteLength);
         return;
       case "move":
         this.move(message);

@@ -300,8 +300,9 @@ export class ThreadsEngine implements Engine {
     }
     // What is free is still used by earlier runs: the device copies the elements in when those are over.
     const allocation = memory.allocate(data.byteLength, "upload", () => formatType(type));
-    const message = { kind: "upload", address: memory.addressOf(allocation), bytes: source.slice() } as const;
-    const command = this.pool.post(device, message);
+    const bytes = source.slice();
+    const message = { kind: "upload", address: memory.addressOf(allocation), bytes } as const;
+    const command = this.pool.post(device, message, [bytes.buffer]);
     allocation.lastUse = command;
     return new ThreadsBuffer(type, device, allocation, command, this.pool);
   }

@@ -1,5 +1,6 @@
 import { InternalError } from "../../ir/errors.js";
 import { type CrewMemory, FIELD, helpForEver, JOB, PART_FIELDS } from "./crew.js";
+import type { Forgotten } from "./forgotten.js";
 import type { LoadedModule } from "./messages.js";
 import { CodeMemory, type NativeFunction } from "./native/codeMemory.js";
 import { bindKernels } from "./native/nativeKernels.js";
@@ -36,6 +37,8 @@ export type HelperMessage = KernelsMessage | ForgetMessage;
 export interface HelperHost {
   /** Takes the next message, if there is one. */
   receive(): HelperMessage | undefined;
+  /** Gets to know what the thread lets go of. */
+  readonly forgotten: Forgotten;
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
 }
 
@@ -75,7 +78,10 @@ class ProgramKernels {
     for (let message = this.host.receive(); message !== undefined; message = this.host.receive()) {
       const { id } = message;
       for (const [sending, program] of this.programs) if (program.id === id) this.programs.delete(sending);
-      if (message.kind === "forget") continue;
+      if (message.kind === "forget") {
+        this.host.forgotten.program();
+        continue;
+      }
       const imports = this.host.kernelImports(message.memory);
       const kernels = message.modules.map((module) => bindKernels(module, imports, message.memory));
       this.programs.set(message.sending, { id, kernels });

@@ -7,6 +7,7 @@ import { deviceBase, reportEvent, STATE, WORD } from "./control.js";
 import { Crew } from "./crew.js";
 import { type LoopHost, runDevice } from "./deviceLoop.js";
 import type { Fault } from "./faults.js";
+import { Forgotten } from "./forgotten.js";
 import { GemmPreparer } from "./gemm.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
 import type { WorkerMessage, WorkerSetup } from "./messages.js";
@@ -42,6 +43,7 @@ export function runNodeWorker(connector: (extra: unknown) => LoopHost["connect"]
 function helperHost(port: MessagePort): HelperHost {
   return {
     receive: () => receiveMessageOnPort(port)?.message as HelperMessage | undefined,
+    forgotten: new Forgotten(),
     kernelImports,
   };
 }
@@ -67,6 +69,7 @@ function runWorker(setup: WorkerSetup, port: MessagePort, connect: LoopHost["con
       gemms.release();
       gemms = gemmsOn(memory, scratch);
     },
+    forgotten: new Forgotten(),
     kernelImports,
     prepareGemm: (step, module) => gemms.prepare(step, module),
     crew,

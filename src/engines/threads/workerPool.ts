@@ -124,10 +124,14 @@ export class WorkerPool {
     return member.sent;
   }
 
-  /** Sends a message in order with the commands and returns its command's number. */
-  post(device: number, message: WorkerMessage): number {
+  /**
+   * Sends a message in order with the commands and returns its command's number.
+   *
+   * @param given buffers of the message that this thread does not need any more
+   */
+  post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[] = []): number {
     if (this.ended) throw this.ended;
-    at(this.members, device).port.postMessage(message);
+    at(this.members, device).port.postMessage(message, given);
     return this.send(device, [COMMAND.message]);
   }
 

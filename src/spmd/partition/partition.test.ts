@@ -578,6 +578,15 @@ describe("annotations", () => {
     expect(collectives(program)).toEqual([]);
   });
 
+  test("a constraint that does not split evenly is refused, with the arithmetic", () => {
+    expect(() => withShardingConstraint(np.zeros([5, 6]), on(mesh, "data"))).toThrow(
+      /\[withShardingConstraint\] the tensor: dim 0 of \[5,6\] does not split over P\("data"\).*\(5 \/ 2 = 2.5\): use a size that is a multiple of 2/,
+    );
+    const rest = new NamedSharding(mesh, P(P.UNCONSTRAINED));
+    const { outSpecs } = sharded((a: Tensor) => withShardingConstraint(a, rest), [np.zeros([5, 6])], mesh);
+    expect(outSpecs).toEqual([[[], []]]);
+  });
+
   test("what is constrained to be whole is whole, whatever stands around it", () => {
     const f = (a: Tensor) => np.sin(withShardingConstraint(np.cos(a), on(mesh)));
     const { gathers, program } = sharded(f, [np.zeros([4, 6])], mesh, {

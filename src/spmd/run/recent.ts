@@ -13,15 +13,22 @@ export class Recent<V> {
 
   /** The value of a key, made when it is not kept. */
   get(key: string, make: () => V): V {
-    const value = this.values.get(key) ?? make();
+    const { values } = this;
+    const kept = values.get(key);
+    // While there is room for as many again, nothing will be dropped before its turn has come to be moved.
+    if (kept !== undefined && 2 * values.size <= this.most) return kept;
+    const value = kept ?? make();
     // A map lists its keys in the order in which they were set.
-    this.values.delete(key);
-    this.values.set(key, value);
-    const [oldest] = this.values;
-    if (this.values.size > this.most && oldest !== undefined) {
-      this.values.delete(oldest[0]);
-      this.drop(oldest[1]);
-    }
+    values.delete(key);
+    values.set(key, value);
+    if (values.size > this.most) this.dropOldest();
     return value;
+  }
+
+  private dropOldest(): void {
+    const [oldest] = this.values;
+    if (oldest === undefined) return;
+    this.values.delete(oldest[0]);
+    this.drop(oldest[1]);
   }
 }

@@ -8,13 +8,12 @@ const ERF_SATURATION = 3.9192059;
 
 /** The error function; exactly ±1 for large arguments. */
 export function erf(b: VecBuilder, x: Vec): Vec {
-  const limit = b.f32(ERF_SATURATION);
   const magnitude = b.abs(x);
-  const c = b.min(magnitude, limit);
+  const c = b.atMost(magnitude, ERF_SATURATION);
   const z = b.mul(c, c);
   const ratio = b.div(b.mul(c, b.poly(z, ERF_NUMERATOR)), b.poly(z, ERF_DENOMINATOR));
-  const one = b.op("f32x4.ge", magnitude, limit);
-  return copySign(b, b.select(one, b.f32(1), b.min(ratio, b.f32(1))), x);
+  const one = b.op("f32x4.ge", magnitude, b.f32(ERF_SATURATION));
+  return copySign(b, b.select(one, b.f32(1), b.atMost(ratio, 1)), x);
 }
 
 const ERF_INV_CENTRE = [

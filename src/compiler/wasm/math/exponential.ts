@@ -33,7 +33,7 @@ function unlessZero(b: VecBuilder, x: Vec, power: Vec): Vec {
 
 /** e^x, down to denormals and 0 and up to infinity. */
 export function exp(b: VecBuilder, x: Vec): Vec {
-  const clamped = b.min(b.max(x, b.f32(-105)), b.f32(89));
+  const clamped = b.atMost(b.atLeast(x, -105), 89);
   const { r, biased } = exponentSplit(b, clamped, DOUBLE_BIAS);
   const p = b.add(b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r), b.f32(1));
   const half = b.isar(biased, 1);
@@ -43,14 +43,14 @@ export function exp(b: VecBuilder, x: Vec): Vec {
 
 /** e^x for x ≤ 0, where one power of two and a constant one reach all the way down to denormals. */
 export function expBelowZero(b: VecBuilder, x: Vec): Vec {
-  const { r, biased } = exponentSplit(b, b.max(x, b.f32(-105)), 127 + 64);
+  const { r, biased } = exponentSplit(b, b.atLeast(x, -105), 127 + 64);
   const p = b.add(b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r), b.f32(1));
   return b.mul(b.mul(p, b.ishl(biased, 23)), unlessZero(b, x, b.f32(2 ** -64)));
 }
 
 /** e^x − 1 without cancellation near 0. */
 export function expm1(b: VecBuilder, x: Vec): Vec {
-  const clamped = b.min(b.max(x, b.f32(-18)), b.f32(89));
+  const clamped = b.atMost(b.atLeast(x, -18), 89);
   // Half of 2^n, so that n = 128 stays finite until the end.
   const { r, biased } = exponentSplit(b, clamped, 126);
   const halfScale = b.ishl(biased, 23);
@@ -118,7 +118,7 @@ const TANH_SATURATION = { fused: 8.017734, unfused: 7.9073896 };
 /** Hyperbolic tangent; exactly ±1 for large arguments. */
 export function tanh(b: VecBuilder, x: Vec): Vec {
   const limit = b.features.fma ? TANH_SATURATION.fused : TANH_SATURATION.unfused;
-  const c = b.min(b.max(x, b.f32(-limit)), b.f32(limit));
+  const c = b.atMost(b.atLeast(x, -limit), limit);
   const z = b.mul(c, c);
   const numerator = b.madd(b.mul(z, c), b.poly(z, TANH_NUMERATOR), c);
   return b.div(numerator, b.poly(z, TANH_DENOMINATOR));

@@ -1,0 +1,33 @@
+import { collectOnDemand } from "../collector.js";
+
+/** What a worker thread may let go of before that is looked for: so many programs, so many bytes of messages. */
+export const EASY = { programs: 128, bytes: 8 * 1024 * 1024 } as const;
+
+/**
+ * Counts what a worker thread lets go of, and now and then gives back what that held.
+ *
+ * These threads never return to their event loop, where the runtime would free what unreachable objects hold outside of
+ * JavaScript's heap: compiled modules, tens of kilobytes each, and the elements of uploads. Collecting on demand frees
+ * all of it at once.
+ */
+export class Forgotten {
+  private programs = 0;
+  private bytes = 0;
+
+  constructor(private readonly collect = collectOnDemand()) {}
+
+  /** A program is gone. */
+  program(): void {
+    if (++this.programs < EASY.programs) return;
+    this.programs = 0;
+    this.collect("all");
+  }
+
+  /** What a message brought is not needed any more. */
+  message(bytes: number): void {
+    this.bytes += bytes;
+    if (this.bytes < EASY.bytes) return;
+    this.bytes = 0;
+    this.collect("young");
+  }
+}

@@ -1,0 +1,98 @@
+import { ShapeError } from "../ir/errors.js";
+import { at, normalizeDims, range } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
+import type { Tensor } from "../trace/tensor.js";
+import { module } from "./module.js";
+import {
+  type BiasConfig,
+  meanAndVariance,
+  type NormalizationCallOptions,
+  type NormalizationConfig,
+  normalize,
+} from "./normalization.js";
+import { givenOnce } from "./operands.js";
+import { isInitializing, type Variable, variable } from "./variables.js";
+
+/** Configuration of {@link BatchNorm}. */
+export interface BatchNormConfig extends NormalizationConfig, BiasConfig {
+  /** Whether to normalise by the running averages and not by the batch; here or at the call. */
+  readonly useRunningAverage?: boolean;
+  /** The dims of the features; the last by default. Mean and variance are taken over all others. */
+  readonly axis?: number | readonly number[];
+  /** What share of the running averages stays at every step; 0.99 by default. */
+  readonly momentum?: number;
+  /** Added to the variance; 1e-5 by default. */
+  readonly epsilon?: number;
+}
+
+/** Options of a call of {@link BatchNorm}. */
+export interface BatchNormCallOptions extends NormalizationCallOptions {
+  /** Whether to normalise by the running averages; where the configuration does not say. */
+  readonly useRunningAverage?: boolean;
+}
+
+/**
+ * Brings every feature to mean 0 and variance 1 over the batch, then scales and shifts it. While training it
+ * updates running averages in the collection `batch_stats`, by which it normalises afterwards:
+ *
+ * ```ts
+ * const [y, updates] = model.with({ mutable: ["batch_stats"] }).apply(variables, x, true);
+ * ```
+ *
+ * In whole-array programs the batch is the whole batch, however it is split over devices. In a shard map
+ * `axisName` names the axes over which it is split: an all-reduce of the means forward and backward.
+ */
+export const BatchNorm = module("BatchNorm", (config: BatchNormConfig) => {
+  const { axis = -1, momentum = 0.99, epsilon = 1e-5, paramDtype = "float32" } = config;
+  const { axisName, forceFloat32Reductions = true, ...others } = config;
+  return (x: Tensor, { mask, useRunningAverage }: BatchNormCallOptions = {}): Tensor => {
+    const runs = givenOnce("useRunningAverage", config.useRunningAverage, useRunningAverage, "BatchNorm");
+    const features = normalizeDims(axis, x.ndim, "BatchNorm");
+    const dims = range(x.ndim).filter((dim) => !features.includes(dim));
+    const shape = features.map((dim) => at(x.shape, dim));
+    const kept = x.shape.map((n, dim) => (features.includes(dim) ? n : 1));
+    const dtype = forceFloat32Reductions ? "float32" : paramDtype;
+    const mean = variable("batch_stats", "mean", () => np.zeros(shape, dtype));
+    const variance = variable("batch_stats", "var", () => np.ones(shape, dtype));
+    const settings = { ...others, forceFloat32Reductions, epsilon };
+    if (runs) {
+      const stored = { mean: np.reshape(mean.value, kept), variance: np.reshape(variance.value, kept) };
+      return normalize(x, stored, axis, settings, "BatchNorm");
+    }
+    // While variables are made no shard map surrounds the module, and the averages stay at 0 and 1.
+    const across = isInitializing() || axisName === undefined ? {} : { axisName };
+    const now = meanAndVariance(x, dims, { ...settings, ...across }, { mask, useMean: true });
+    if (!isInitializing()) {
+      if (now.mean) approach(mean, now.mean, momentum);
+      approach(variance, now.variance, momentum);
+    }
+    return normalize(x, now, axis, settings, "BatchNorm");
+  };
+});
+
+/** Moves a running average toward a value. */
+function approach(average: Variable<Tensor>, value: Tensor, momentum: number): void {
+  const { value: before } = average;
+  const now = np.reshape(value, before.shape);
+  average.value = np.add(np.multiply(before, momentum), np.multiply(now, 1 - momentum));
+}
+
+/** Configuration of {@link InstanceNorm}. */
+export interface InstanceNormConfig extends NormalizationConfig, BiasConfig {
+  /** The dims of the features, which have parameters and are not averaged over; the last by default. */
+  readonly featureAxes?: number | readonly number[];
+}
+
+/** Brings every feature of every example (the first dim) to mean 0 and variance 1, then scales and shifts it. */
+export const InstanceNorm = module("InstanceNorm", (config: InstanceNormConfig) => {
+  const { featureAxes = -1 } = config;
+  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+    const features = normalizeDims(featureAxes, x.ndim, "InstanceNorm");
+    if (features.includes(0)) {
+      throw new ShapeError("[InstanceNorm] featureAxes must not have dim 0, which is that of the examples");
+    }
+    const dims = range(x.ndim).filter((dim) => dim > 0 && !features.includes(dim));
+    const statistics = meanAndVariance(x, dims, config, { mask, useMean: true });
+    return normalize(x, statistics, featureAxes, config, "InstanceNorm");
+  };
+});

@@ -1,0 +1,133 @@
+/** Choices and loops of modules: what `lax` has of functions, with variables and keys passed along. */
+import { foldIn } from "../random/index.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { cond as condFunction, switchCase as switchFunction } from "../transforms/cond.js";
+import { whileLoop as whileFunction } from "../transforms/whileLoop.js";
+import type { CollectionFilter } from "./filter.js";
+import { type KeyGroup, liftScopes, scopesOf, type VariableGroup } from "./lift.js";
+import { tensorArguments } from "./liftArguments.js";
+
+/** A function of modules and tensors whose types the callers' overloads know. */
+type Branch = (...operands: readonly unknown[]) => unknown;
+
+/** What every lifted branch gets. */
+type Groups = readonly [
+  variables: readonly VariableGroup[],
+  keys: readonly KeyGroup[],
+  tensors: readonly unknown[],
+];
+
+/** A branch as a function of variables, keys and tensors to its result and the variables that it changed. */
+type LiftedBranch = (...groups: Groups) => [result: unknown, outs: VariableGroup[]];
+
+const everything = { ins: [true], outs: [true], rngs: [true] } as const;
+
+/**
+ * One of two functions of the same operands, chosen by a bool scalar when the program runs. They may use the
+ * modules among the operands, or else whatever belongs to the module that runs now, and change its variables:
+ * both must make the same ones.
+ *
+ * ```ts
+ * const y = nn.cond(deep, (block, x) => block(x), (_, x) => x, block, x);
+ * ```
+ */
+export function cond<A extends readonly unknown[], R>(
+  predicate: Tensor | boolean,
+  onTrue: (...operands: A) => R,
+  onFalse: (...operands: A) => R,
+  ...operands: A
+): R;
+export function cond(
+  predicate: Tensor | boolean,
+  onTrue: Branch,
+  onFalse: Branch,
+  ...operands: readonly unknown[]
+): unknown {
+  const { lift, groups, publish } = liftBranches(operands, "nn.cond");
+  return publish(condFunction(predicate, lift(onTrue), lift(onFalse), ...groups));
+}
+
+/** One of several functions of the same operands, chosen by an int32 scalar; otherwise like {@link cond}. */
+export function switchCase<A extends readonly unknown[], R>(
+  index: Tensor | number,
+  branches: readonly ((...operands: A) => R)[],
+  ...operands: A
+): R;
+export function switchCase(
+  index: Tensor | number,
+  branches: readonly Branch[],
+  ...operands: readonly unknown[]
+): unknown {
+  const { lift, groups, publish } = liftBranches(operands, "nn.switch");
+  return publish(switchFunction(index, branches.map(lift), ...groups));
+}
+
+function liftBranches(operands: readonly unknown[], caller: string) {
+  const scopes = scopesOf(operands, caller);
+  const { leaves, rebuild } = tensorArguments(operands, []);
+  const { variables, keys, publish } = liftScopes(scopes, everything);
+  const lift =
+    (branch: Branch): LiftedBranch =>
+    (inner, innerKeys, tensors) =>
+      // Every branch takes automatic names after those of the one before, as in Flax.
+      liftScopes(scopes, everything).run(inner, innerKeys, () => branch(...rebuild(tensors)));
+  const groups: Groups = [variables, keys, leaves];
+  return {
+    lift,
+    groups,
+    publish([result, outs]: ReturnType<LiftedBranch>): unknown {
+      publish(outs);
+      return result;
+    },
+  };
+}
+
+/** Options of {@link whileLoop}. */
+export interface ModuleWhileOptions {
+  /** Collections that iterations change: every one finds what the one before left; none by default. */
+  readonly carryVariables?: CollectionFilter;
+  /** Collections that all iterations read; all others by default. */
+  readonly broadcastVariables?: CollectionFilter;
+  /** The keys that the functions get: with `true` every iteration has keys of its own. */
+  readonly splitRngs?: Readonly<Record<string, boolean>>;
+}
+
+/**
+ * Repeats a function of a carried value while a condition on it holds; both use whatever belongs to the module
+ * that runs now. Variables must be there before: make them by calling the function once while initialising.
+ *
+ * ```ts
+ * const body = (x: Tensor) => { count.value = count.value.add(1); return layer(x); };
+ * const y = nn.whileLoop((x) => np.sum(x).lt(10), body, x, { carryVariables: "state" });
+ * ```
+ */
+export function whileLoop<C>(
+  condition: (carry: C) => Tensor,
+  body: (carry: C) => C,
+  init: C,
+  options: ModuleWhileOptions = {},
+): C {
+  const { carryVariables = false, broadcastVariables = true, splitRngs = {} } = options;
+  const isSplit = Object.values(splitRngs);
+  const lifted = liftScopes(scopesOf([], "nn.whileLoop"), {
+    ins: [carryVariables, broadcastVariables],
+    outs: [carryVariables],
+    rngs: Object.keys(splitRngs),
+  });
+  const [carried = [], shared = []] = lifted.variables;
+  const keysOf = (i: Tensor): KeyGroup[] =>
+    lifted.keys.map((group, g) => (isSplit[g] ? tree.map((key: Tensor) => foldIn(key, i), group) : group));
+  type Carry = readonly [count: Tensor, variables: VariableGroup, carry: C];
+  const [, variables, last] = whileFunction<Carry>(
+    ([count, inner, carry]) =>
+      lifted.run([inner, shared], keysOf(count.neg()), () => condition(carry), false)[0],
+    ([count, inner, carry]) => {
+      const [next, [out = []]] = lifted.run([inner, shared], keysOf(count), () => body(carry));
+      return [count.add(1), inner.map((values, i) => ({ ...values, ...out[i] })), next];
+    },
+    [Tensor.scalar(0, "int32"), carried, init],
+  );
+  lifted.publish([variables]);
+  return last;
+}

@@ -1,0 +1,228 @@
+/** Derivatives of modules inside of modules, and compiled modules. */
+import * as np from "../numpy/index.js";
+import { jit as jitFunction } from "../spmd/run/jit.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { customVjp as customFunction } from "../transforms/customVjp.js";
+import { jvp as jvpFunction, vjp as vjpFunction } from "../transforms/grad.js";
+import type { CollectionFilter } from "./filter.js";
+import {
+  type KeyGroup,
+  liftScopes,
+  liftTarget,
+  type MethodsOption,
+  scopesOf,
+  type VariableGroup,
+} from "./lift.js";
+import { leadingModules, tensorArguments } from "./liftArguments.js";
+import type { AnyFunction, ModuleClass } from "./module.js";
+import type { Variables } from "./scope.js";
+
+/** A function whose types the callers' overloads know. */
+type Loose = (...args: readonly unknown[]) => unknown;
+
+/** Options of {@link vjp}. */
+export interface ModuleVjpOptions {
+  /** The collections whose cotangents the pullback also gives; `params` by default. */
+  readonly vjpVariables?: CollectionFilter;
+}
+
+/** From the cotangents of the results to those of the variables, and of the arguments after the modules. */
+export type ModulePullback<A extends readonly unknown[], R> = (
+  cotangents: R,
+) => [variables: Variables, ...args: { -readonly [I in keyof A]: A[I] }];
+
+/**
+ * Evaluates a function of the module that runs now, and returns how to pull cotangents of its results back to
+ * the module's variables and to the arguments.
+ *
+ * ```ts
+ * const [y, pullback] = nn.vjp((x: Tensor) => layer(x), [x]);
+ * const [variables, dx] = pullback(np.onesLike(y));
+ * ```
+ */
+export function vjp<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  primals: readonly [...A],
+  options?: ModuleVjpOptions,
+): [R, ModulePullback<A, R>];
+export function vjp(
+  fn: Loose,
+  primals: readonly unknown[],
+  { vjpVariables = "params" }: ModuleVjpOptions = {},
+): [unknown, Loose] {
+  const lifted = liftScopes(scopesOf([], "nn.vjp"), {
+    ins: [vjpVariables, true],
+    outs: [true],
+    rngs: [true],
+  });
+  const [active = [], rest = []] = lifted.variables;
+  const run = (variables: VariableGroup, ...args: readonly unknown[]) =>
+    lifted.run([variables, rest], lifted.keys, () => fn(...args));
+  const [result, pullback, outs] = vjpFunction(run, [active, ...primals], { hasAux: true });
+  lifted.publish(outs);
+  const pull = (cotangents: unknown) => {
+    const [groups, ...args] = pullback(cotangents);
+    return [groups[0] ?? {}, ...args];
+  };
+  return [result, pull];
+}
+
+/**
+ * The value of a function of the module that runs now, and its gradients by the arguments.
+ *
+ * ```ts
+ * const [energy, [force]] = nn.valueAndGrad((x: Tensor) => np.sum(net(x)), [x]);
+ * ```
+ */
+export function valueAndGrad<A extends readonly unknown[]>(
+  fn: (...args: A) => Tensor,
+  primals: readonly [...A],
+): [Tensor, { -readonly [I in keyof A]: A[I] }] {
+  const [value, pullback] = vjp(fn, primals, { vjpVariables: false });
+  const [, ...grads] = pullback(np.onesLike(value));
+  return [value, grads];
+}
+
+/** The gradients of a function of the module that runs now by its arguments. */
+export function grad<A extends readonly unknown[]>(
+  fn: (...args: A) => Tensor,
+  primals: readonly [...A],
+): { -readonly [I in keyof A]: A[I] } {
+  return valueAndGrad(fn, primals)[1];
+}
+
+/**
+ * The result of a function of the module that runs now, and how it changes when arguments and variables change.
+ *
+ * @param variableTangents how the variables change, by collection; those of other collections stay
+ */
+export function jvp<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  primals: readonly [...A],
+  tangents: readonly [...A],
+  variableTangents: Variables = {},
+): [R, R] {
+  const moving = Object.entries(variableTangents).filter(([, values]) => tree.leaves(values).length > 0);
+  const names = moving.map(([name]) => name);
+  const lifted = liftScopes(scopesOf([], "nn.jvp"), { ins: [names, true], outs: [true], rngs: [true] });
+  const [active = [], rest = []] = lifted.variables;
+  const run = (variables: VariableGroup, ...args: A) =>
+    lifted.run([variables, rest], lifted.keys, () => fn(...args));
+  const [[result, outs], [tangent]] = jvpFunction(
+    run,
+    [active, ...primals],
+    [[Object.fromEntries(moving)], ...tangents],
+  );
+  lifted.publish(outs);
+  return [result, tangent];
+}
+
+/** The two halves of a derivative of {@link customVjp}. */
+export interface ModuleCustomRule<A extends readonly unknown[], R, S> {
+  /** The result, and whatever `backward` needs; it may use the module that runs now, as the function does. */
+  readonly forward: (...args: A) => readonly [R, S];
+  /**
+   * From the residuals and the result's cotangent to cotangents of the variables by collection (`null` for
+   * zeros), and of every argument.
+   */
+  readonly backward: (
+    residuals: S,
+    cotangent: R,
+  ) => readonly [variables: Variables | null, ...args: { readonly [I in keyof A]: A[I] | null }];
+  /** The collections with cotangents; `params` by default. */
+  readonly gradVars?: CollectionFilter;
+}
+
+/**
+ * A function of the module that runs now with a derivative of its own.
+ *
+ * ```ts
+ * const signed = nn.customVjp((x: Tensor) => layer(x), {
+ *   forward: (x) => { const [y, pullback] = nn.vjp(layer, [x]); return [y, pullback(np.onesLike(y))]; },
+ *   backward: ([variables, dx], ct) => [tree.map(np.sign, variables), dx.mul(ct)],
+ * });
+ * ```
+ */
+export function customVjp<A extends readonly unknown[], R, S>(
+  fn: (...args: A) => R,
+  { forward, backward, gradVars = "params" }: ModuleCustomRule<A, R, S>,
+): (...args: A) => R {
+  return (...args) => {
+    const scopes = scopesOf([], "nn.customVjp");
+    // While variables are made nothing is differentiated, and there are none yet for the rule to speak of.
+    if (scopes.some(({ isInitializing }) => isInitializing)) return fn(...args);
+    const filters = { ins: [gradVars, true], outs: [gradVars, true], rngs: [true] };
+    const lifted = liftScopes(scopes, filters);
+    const [active = [], rest = []] = lifted.variables;
+    const run = <T>(variables: VariableGroup, call: () => T) =>
+      liftScopes(scopes, filters).run([variables, rest], lifted.keys, call);
+    const withRule = customFunction(
+      (variables: VariableGroup, ...inner: A) => run(variables, () => fn(...inner)),
+      {
+        forward: (variables: VariableGroup, ...inner: A) => {
+          const [[result, residuals], outs] = run(variables, () => forward(...inner));
+          return [[result, outs] as [R, VariableGroup[]], residuals] as const;
+        },
+        backward: (residuals: S, [cotangent]) => {
+          const [variables, ...others] = backward(residuals, cotangent);
+          return [variables && [variables], ...others];
+        },
+      },
+    );
+    const [result, outs] = withRule(active, ...args);
+    lifted.publish(outs);
+    return result;
+  };
+}
+
+/** Options of {@link jit}. */
+export interface ModuleJitOptions extends MethodsOption {
+  /** Arguments that are passed as they are. Whatever is no tensor is, anyway. */
+  readonly staticArgnums?: number | readonly number[];
+  /** The collections that the module gets; all by default. */
+  readonly variables?: CollectionFilter;
+  /** The keys that the module gets; all by default. */
+  readonly rngs?: CollectionFilter;
+}
+
+/**
+ * A module that is compiled by itself where it runs outside of `jit`; inside, its equations are recorded there.
+ * Its program is made anew at every call: wrap the whole `apply` in `jit` where that matters.
+ *
+ * @param target a module class, which gives a class named `JitBlock`, or a function: it may use the modules
+ * among its arguments, or else whatever belongs to the module that runs now
+ */
+export function jit<C extends object, F extends AnyFunction, M>(
+  target: ModuleClass<C, F, M>,
+  options?: ModuleJitOptions,
+): ModuleClass<C, F, M>;
+export function jit<A extends readonly unknown[], R>(
+  target: (...args: A) => R,
+  options?: ModuleJitOptions,
+): (...args: A) => R;
+export function jit(target: unknown, options: ModuleJitOptions = {}): unknown {
+  const { methods, staticArgnums = [], variables = true, rngs = true } = options;
+  const statics = typeof staticArgnums === "number" ? [staticArgnums] : staticArgnums;
+  return liftTarget(target, {
+    name: "Jit",
+    caller: "nn.jit",
+    call: (scopes, fn, args) => {
+      const lifted = liftScopes(scopes, { ins: [variables], outs: [variables], rngs: [rngs] });
+      const [modules, rest] = leadingModules(args);
+      const { leaves, rebuild } = tensorArguments(
+        rest,
+        statics.map((i) => i - modules.length),
+      );
+      const run = (
+        groups: readonly VariableGroup[],
+        keys: readonly KeyGroup[],
+        tensors: readonly unknown[],
+      ) => lifted.run(groups, keys, () => fn(...modules, ...rebuild(tensors)));
+      const [result, outs] = jitFunction(run)(lifted.variables, lifted.keys, leaves);
+      lifted.publish(outs);
+      return result;
+    },
+    ...(methods ? { methods } : {}),
+  });
+}

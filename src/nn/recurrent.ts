@@ -1,0 +1,224 @@
+/** Recurrent networks: a cell repeated along time, in one direction or both. */
+import { at, type Shape } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
+import { key as newKey, split } from "../random/index.js";
+import type { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { ModuleError } from "./errors.js";
+import type { CollectionFilter } from "./filter.js";
+import { type ModuleInstance, type ModuleOptions, mainMethod, moduleClass } from "./module.js";
+import type { RNNCell } from "./recurrentCells.js";
+import { scan } from "./scan.js";
+
+/** What recurrent networks have in common. */
+export interface RecurrentOptions {
+  /** Whether time is the first dim of the inputs, and not the one before the features; false by default. */
+  readonly timeMajor?: boolean;
+}
+
+/** Configuration of {@link RNN}. */
+export interface RNNConfig<C, K extends boolean = boolean> extends RecurrentOptions {
+  /** The cell to repeat. */
+  readonly cell: RNNCell<C>;
+  /** Whether the last carry is returned too: `[carry, outputs]`; false by default. */
+  readonly returnCarry?: K;
+  /** Whether to go from the last input to the first; false by default. Outputs are in the order of their steps. */
+  readonly reverse?: boolean;
+  /** With `reverse`: whether the outputs are put in the order of the inputs; false by default. */
+  readonly keepOrder?: boolean;
+  /** Collections of which every step has variables of its own, stacked along the given dim; none by default. */
+  readonly variableAxes?: Readonly<Record<string, number>>;
+  /** Collections that all steps share; `params` by default. */
+  readonly variableBroadcast?: CollectionFilter;
+  /** Collections that are carried from step to step; none by default. */
+  readonly variableCarry?: CollectionFilter;
+  /** The keys that the cell gets: with `true` every step has keys of its own. `{ params: false }` by default. */
+  readonly splitRngs?: Readonly<Record<string, boolean>>;
+}
+
+/** Options of a call of a recurrent network. */
+export interface RNNCallOptions<C> {
+  /** The carry before the first step; by default that of the cell. */
+  readonly initialCarry?: C | undefined;
+  /** The key that the cell makes its first carry of; most make zeros. */
+  readonly initKey?: Tensor | undefined;
+  /** How many steps of each example count, int32 [batch]; what lies behind is padding. */
+  readonly seqLengths?: Tensor | undefined;
+}
+
+/** From inputs to outputs of every step, with the last carry on request. */
+export type RNNFunction<C, K extends boolean> = (
+  inputs: Tensor,
+  options?: RNNCallOptions<C>,
+) => K extends true ? [carry: C, outputs: Tensor] : Tensor;
+
+/** The class of {@link RNN}, which takes its types from the cell. */
+export interface RNNClass {
+  <C, const K extends boolean = false>(
+    config: RNNConfig<C, K> & ModuleOptions,
+  ): ModuleInstance<RNNFunction<C, K>>;
+  readonly moduleName: string;
+}
+
+/** What {@link Bidirectional} asks of its parts, over what they were configured with. */
+interface Directed {
+  readonly returnCarry?: boolean;
+  readonly timeMajor?: boolean;
+  readonly reverse?: boolean;
+  readonly keepOrder?: boolean;
+}
+
+/**
+ * Repeats a cell along time: inputs [batch…, time, features] to outputs of the same form, as one loop.
+ *
+ * ```ts
+ * const model = nn.RNN({ cell: nn.LSTMCell({ features: 64 }) });
+ * ```
+ */
+export const RNN = moduleClass<RNNClass>({
+  name: "RNN",
+  methods: {
+    [mainMethod]:
+      (config: RNNConfig<unknown>) =>
+      (inputs: Tensor, options: RNNCallOptions<unknown> & Directed = {}) =>
+        runSteps(config, inputs, options),
+  },
+});
+
+function runSteps(
+  config: RNNConfig<unknown>,
+  given: Tensor,
+  options: RNNCallOptions<unknown> & Directed,
+): unknown {
+  const {
+    cell,
+    timeMajor = false,
+    returnCarry = false,
+    reverse = false,
+    keepOrder = false,
+  } = {
+    ...config,
+    ...definedOf(options),
+  };
+  const { initKey = newKey(0), seqLengths } = options;
+  const time = timeMajor ? 0 : given.ndim - cell.numFeatureAxes - 1;
+  if (time < 0 || given.ndim < cell.numFeatureAxes + 1) {
+    throw new ModuleError(
+      "argument",
+      `[RNN] ${given} has ${given.ndim} dims: time and ${cell.numFeatureAxes} of the features are needed`,
+    );
+  }
+  const flip = (x: Tensor) => flipSequences(x, seqLengths, time);
+  const inputs = reverse ? flip(given) : given;
+  const stepShape: Shape = inputs.shape.filter((_, dim) => dim !== time);
+  const first = options.initialCarry ?? cell.initializeCarry(initKey, stepShape);
+  // Where sequences end at different steps, all carries are kept and the last of each is chosen.
+  const keepsCarries = seqLengths !== undefined && returnCarry;
+  const step = (one: RNNCell<unknown>, carry: unknown, x: Tensor): [unknown, [unknown, Tensor]] => {
+    const [next, output] = one(carry, x);
+    return [next, [keepsCarries ? next : null, output]];
+  };
+  const loop = scan(step, {
+    inAxes: time,
+    outAxes: [0, time],
+    variableAxes: config.variableAxes ?? {},
+    variableBroadcast: config.variableBroadcast ?? "params",
+    variableCarry: config.variableCarry ?? false,
+    splitRngs: config.splitRngs ?? { params: false },
+  });
+  const [last, [carries, stacked]] = loop(cell, first, inputs);
+  const outputs = reverse && keepOrder ? flip(stacked) : stacked;
+  if (!returnCarry) return outputs;
+  return [keepsCarries && seqLengths ? lastOf(carries, seqLengths) : last, outputs];
+}
+
+function definedOf(options: Directed): Directed {
+  const { returnCarry, timeMajor, reverse, keepOrder } = options;
+  return Object.fromEntries(
+    Object.entries({ returnCarry, timeMajor, reverse, keepOrder }).filter(([, value]) => value !== undefined),
+  );
+}
+
+/** The carry after the last step of each example, of carries [time, batch, …]. */
+function lastOf(carries: unknown, seqLengths: Tensor): unknown {
+  const steps = np.subtract(seqLengths, 1);
+  return tree.map((x: Tensor) => x.get(steps, np.arange(at(x.shape, 1))), carries);
+}
+
+/** Turns sequences round along a dim; with lengths, the padding of each stays at its end. */
+export function flipSequences(x: Tensor, seqLengths: Tensor | undefined, time: number): Tensor {
+  if (seqLengths === undefined) return np.flip(x, time);
+  const steps = at(x.shape, time);
+  const lengths = np.expandDims(seqLengths, time);
+  const backwards = np.arange(steps - 1, -1, -1);
+  const numBatch = seqLengths.ndim;
+  const spread = np.reshape(backwards, range1(numBatch + 1, time, steps));
+  const places = np.mod(np.add(spread, lengths), steps);
+  const whole = np.reshape(places, [...places.shape, ...new Array(x.ndim - places.ndim).fill(1)]);
+  return np.takeAlongAxis(x, np.broadcastTo(whole, x.shape), time);
+}
+
+const range1 = (rank: number, dim: number, size: number): Shape =>
+  Array.from({ length: rank }, (_, i) => (i === dim ? size : 1));
+
+/** Configuration of {@link Bidirectional}. */
+export interface BidirectionalConfig<F, B, K extends boolean = boolean> extends RecurrentOptions {
+  /** What runs from the first input to the last. */
+  readonly forwardRnn: ModuleInstance<RNNFunction<F, false>> | ModuleInstance<RNNFunction<F, true>>;
+  /** What runs from the last input to the first. */
+  readonly backwardRnn: ModuleInstance<RNNFunction<B, false>> | ModuleInstance<RNNFunction<B, true>>;
+  /** How the outputs of both are joined; by default the features side by side. */
+  readonly mergeFn?: (forward: Tensor, backward: Tensor) => Tensor;
+  /** Whether the last carries are returned too; false by default. */
+  readonly returnCarry?: K;
+}
+
+/** The class of {@link Bidirectional}. */
+export interface BidirectionalClass {
+  <F, B, const K extends boolean = false>(
+    config: BidirectionalConfig<F, B, K> & ModuleOptions,
+  ): ModuleInstance<RNNFunction<[forward: F, backward: B], K>>;
+  readonly moduleName: string;
+}
+
+/**
+ * Two recurrent networks, one in each direction, with their outputs joined.
+ *
+ * ```ts
+ * const rnn = () => nn.RNN({ cell: nn.GRUCell({ features: 8 }) });
+ * const model = nn.Bidirectional({ forwardRnn: rnn(), backwardRnn: rnn() });
+ * ```
+ */
+export const Bidirectional = moduleClass<BidirectionalClass>({
+  name: "Bidirectional",
+  methods: {
+    [mainMethod]: <F, B>(config: BidirectionalConfig<F, B>) => bothWays(config),
+  },
+  fieldNames: { forwardRnn: "forward_rnn", backwardRnn: "backward_rnn" },
+});
+
+type DirectedCall<C> = (inputs: Tensor, options: RNNCallOptions<C> & Directed) => [C, Tensor];
+
+function bothWays<F, B>(config: BidirectionalConfig<F, B>) {
+  const { mergeFn = (a, b) => np.concatenate([a, b], -1), returnCarry = false, timeMajor = false } = config;
+  return (inputs: Tensor, options: RNNCallOptions<[F, B]> = {}): unknown => {
+    const { initialCarry, initKey, seqLengths } = options;
+    const keys = initKey && split(initKey);
+    const common = { seqLengths, returnCarry: true, timeMajor };
+    const [forwardCarry, forward] = (config.forwardRnn as unknown as DirectedCall<F>)(inputs, {
+      ...common,
+      initialCarry: initialCarry?.[0],
+      initKey: keys?.get(0),
+      reverse: false,
+    });
+    const [backwardCarry, backward] = (config.backwardRnn as unknown as DirectedCall<B>)(inputs, {
+      ...common,
+      initialCarry: initialCarry?.[1],
+      initKey: keys?.get(1),
+      reverse: true,
+      keepOrder: true,
+    });
+    const outputs = mergeFn(forward, backward);
+    return returnCarry ? [[forwardCarry, backwardCarry], outputs] : outputs;
+  };
+}

@@ -1,0 +1,195 @@
+/** Layers around a layer, whose parameters they normalise at every call. */
+import { ValueError } from "../ir/errors.js";
+import { at, normalizeDims, range } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
+import { initializers, normal } from "../random/index.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import * as tree from "../trace/tree.js";
+import { ModuleError } from "./errors.js";
+import { mapVariables } from "./mapVariables.js";
+import {
+  type AnyFunction,
+  type ArgsOf,
+  type ModuleInstance,
+  type ModuleOptions,
+  mainMethod,
+  moduleClass,
+  type ResultOf,
+  scopeOf,
+} from "./module.js";
+import { computeType, type LayerTypes } from "./operands.js";
+import type { ParamInitializer } from "./partitioned.js";
+import type { Variables } from "./scope.js";
+import { hasVariable, isInitializing, makeRng, param, variable } from "./variables.js";
+
+/** What layers around a layer have in common. */
+export interface LayerWrapperConfig<F extends AnyFunction = AnyFunction> extends LayerTypes {
+  /** The layer whose parameters are normalised. */
+  readonly layerInstance: ModuleInstance<F>;
+  /** Keeps divisors from being 0; 1e-12 by default. */
+  readonly epsilon?: number;
+}
+
+/** Configuration of {@link WeightNorm}. */
+export interface WeightNormConfig<F extends AnyFunction = AnyFunction> extends LayerWrapperConfig<F> {
+  /** Whether the normalised weights are multiplied by parameters; true by default. */
+  readonly useScale?: boolean;
+  /** Initialises those parameters; ones by default. */
+  readonly scaleInit?: ParamInitializer;
+  /** The dims that have a norm and a factor of their own; the last by default, `null` for none. */
+  readonly featureAxes?: number | readonly number[] | null;
+  /** Only variables with one of these texts in their path are normalised; `["kernel"]` by default, `null` for all. */
+  readonly variableFilter?: readonly string[] | null;
+}
+
+/** Configuration of {@link SpectralNorm}. */
+export interface SpectralNormConfig<F extends AnyFunction = AnyFunction> extends LayerWrapperConfig<F> {
+  /** How many power iterations a call makes; 1 by default. */
+  readonly nSteps?: number;
+  /** Whether weights of more than two dims are refused and not flattened; false by default. */
+  readonly errorOnNonMatrix?: boolean;
+  /** Where the vectors and singular values are kept; `batch_stats` by default. */
+  readonly collectionName?: string;
+}
+
+/** Options of a call of {@link SpectralNorm}. */
+export interface SpectralNormCallOptions {
+  /** Whether the kept vectors and singular values are replaced by better ones; true while training. */
+  readonly updateStats: boolean;
+}
+
+/** The class of {@link WeightNorm}, which takes its types from the layer. */
+export interface WeightNormClass {
+  <F extends AnyFunction>(
+    config: WeightNormConfig<F> & ModuleOptions,
+  ): ModuleInstance<(...args: ArgsOf<F>) => ResultOf<F>>;
+  readonly moduleName: string;
+}
+
+/** The class of {@link SpectralNorm}, whose calls take options before the arguments of the layer. */
+export interface SpectralNormClass {
+  <F extends AnyFunction>(
+    config: SpectralNormConfig<F> & ModuleOptions,
+  ): ModuleInstance<(options: SpectralNormCallOptions, ...args: ArgsOf<F>) => ResultOf<F>>;
+  readonly moduleName: string;
+}
+
+const fieldNames = { layerInstance: "layer_instance" };
+
+/**
+ * A layer whose weights are divided by their norm and multiplied by a learned one, which separates their length
+ * from their direction.
+ *
+ * ```ts
+ * const y = nn.WeightNorm({ layerInstance: nn.Dense({ features: 4 }) })(x);
+ * ```
+ */
+export const WeightNorm = moduleClass<WeightNormClass>({
+  name: "WeightNorm",
+  methods: {
+    [mainMethod]:
+      (config: WeightNormConfig) =>
+      (...args: readonly unknown[]) =>
+        withMapped(config, args, (path, value) => weightNormalized(config, path, value), false),
+  },
+  fieldNames,
+});
+
+/**
+ * A layer whose weights are divided by their largest singular value, which power iterations find over the calls.
+ *
+ * ```ts
+ * const y = nn.SpectralNorm({ layerInstance: nn.Dense({ features: 4 }) })({ updateStats: train }, x);
+ * ```
+ */
+export const SpectralNorm = moduleClass<SpectralNormClass>({
+  name: "SpectralNorm",
+  methods: {
+    [mainMethod]:
+      (config: SpectralNormConfig) =>
+      (options: SpectralNormCallOptions, ...args: readonly unknown[]) =>
+        withMapped(config, args, (path, value) => spectrallyNormalized(config, options, path, value), true),
+  },
+  fieldNames,
+});
+
+/** Calls the layer with each of its variables replaced. */
+function withMapped(
+  { layerInstance }: LayerWrapperConfig,
+  args: readonly unknown[],
+  replace: (path: string, value: Tensor) => Tensor,
+  mutable: boolean,
+): unknown {
+  const name = scopeOf(layerInstance)?.path.at(-1);
+  if (name === undefined)
+    throw new ModuleError("unbound-module", "the layer has no place in the module tree");
+  const transInFn = (variables: Variables): Variables =>
+    Object.fromEntries(
+      Object.entries(variables).map(([collection, values]) => [
+        collection,
+        tree.mapWithPath(
+          (path: string, leaf: unknown) => (leaf instanceof Tensor ? replace(`${name}/${path}`, leaf) : leaf),
+          values,
+        ),
+      ]),
+    );
+  const call = (layer: AnyFunction): unknown => (layer as (...args: readonly unknown[]) => unknown)(...args);
+  return mapVariables(call, true, { transInFn, init: isInitializing(), mutable })(layerInstance);
+}
+
+function unit(x: Tensor, dims: np.Dims | undefined, epsilon: number): Tensor {
+  const squares = np.sum(np.multiply(x, x), dims, { keepdims: true });
+  return np.multiply(x, ops.rsqrt(np.add(squares, epsilon)));
+}
+
+function weightNormalized(config: WeightNormConfig, path: string, value: Tensor): Tensor {
+  const { epsilon = 1e-12, useScale = true, scaleInit = initializers.ones, featureAxes = -1 } = config;
+  const { variableFilter = ["kernel"], paramDtype = "float32", dtype } = config;
+  if (variableFilter && !variableFilter.some((part) => path.includes(part))) return value;
+  const features = featureAxes === null ? [] : normalizeDims(featureAxes, value.ndim, "WeightNorm");
+  const dims = range(value.ndim).filter((dim) => !features.includes(dim));
+  const normalized = unit(value, dims, epsilon);
+  const shape = features.map((dim) => at(value.shape, dim));
+  const scale = useScale ? param(`${path}/scale`, scaleInit, shape, paramDtype) : undefined;
+  const kept = value.shape.map((n, dim) => (features.includes(dim) ? n : 1));
+  const scaled = scale ? np.multiply(normalized, np.reshape(scale, kept)) : normalized;
+  return ops.convert(scaled, computeType([value, scale], dtype, "WeightNorm"));
+}
+
+function spectrallyNormalized(
+  config: SpectralNormConfig,
+  { updateStats }: SpectralNormCallOptions,
+  path: string,
+  value: Tensor,
+): Tensor {
+  const { nSteps = 1, epsilon = 1e-12, errorOnNonMatrix = false, paramDtype = "float32" } = config;
+  const { collectionName = "batch_stats" } = config;
+  if (value.ndim <= 1 || nSteps < 1) return value;
+  if (value.ndim > 2 && errorOnNonMatrix) {
+    throw new ValueError(
+      `[SpectralNorm] ${path} has ${value.ndim} dims: errorOnNonMatrix allows only matrices`,
+    );
+  }
+  const width = value.shape.at(-1) ?? 1;
+  const matrix = np.reshape(value, [value.size / width, width]);
+  const known = hasVariable(collectionName, `${path}/u`);
+  const makeU = () => normal(makeRng("params"), [1, width], paramDtype);
+  const first = variable(collectionName, `${path}/u`, known ? undefined : makeU);
+  const kept = variable(collectionName, `${path}/sigma`, () => np.ones([], paramDtype));
+  let u = first.value;
+  let v = u;
+  for (let step = 0; step < nSteps; step++) {
+    v = unit(np.matmul(u, np.transpose(matrix)), undefined, epsilon);
+    u = unit(np.matmul(v, matrix), undefined, epsilon);
+  }
+  [u, v] = [ops.stopGradient(u), ops.stopGradient(v)];
+  const sigma = np.reshape(np.matmul(np.matmul(v, matrix), np.transpose(u)), []);
+  const normalized = np.divide(matrix, np.where(np.notEqual(sigma, 0), sigma, 1));
+  if (updateStats) {
+    first.value = u;
+    kept.value = sigma;
+  }
+  const dtype = computeType([value, u, v, sigma], config.dtype, "SpectralNorm");
+  return ops.convert(np.reshape(normalized, value.shape), dtype);
+}
