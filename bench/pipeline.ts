@@ -1,6 +1,7 @@
 /**
  * Pipelines on two devices: how much of the time is bubble, measured and by the formula, GPipe beside circular, what
- * recomputing iterations saves in memory, and the schedules that interleave forward and backward beside GPipe.
+ * recomputing iterations saves in memory, and the schedules that interleave forward and backward beside GPipe, and
+ * beside JAX's where a Python with JAX is found.
  */
 import {
   costAnalysis,
@@ -25,6 +26,7 @@ import {
   placeParts,
   type ScheduleName,
 } from "shardwise/parallel";
+import { runJax } from "./jax.js";
 import { best, type Report, type Row } from "./measure.js";
 
 const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 4, 4];
@@ -146,6 +148,12 @@ const schedulesCompared: readonly ScheduleName[] = [
   "dualpipev",
 ];
 
+/** The milliseconds of GPipe on the same layers in JAX, where it is installed. */
+function jaxGPipe(microbatches: number): number | null {
+  const sizes = { stages, microbatches, rows: microbatchSize, length, width, layers: numLayers };
+  return runJax("pipeline.py", sizes, { devices: stages, cores: stages })?.step_ms ?? null;
+}
+
 /** Every schedule on the same mathematics: its bubble, measured and counted, its memory, and its time beside GPipe. */
 async function compareSchedules(engine: Engine): Promise<Row[]> {
   const mesh = Mesh.create({ pipe: stages }, { engine });
@@ -169,6 +177,7 @@ async function compareSchedules(engine: Engine): Promise<Row[]> {
         "bubble measured %": 100 * (1 - (perMicrobatch * microbatches) / ms),
         "bubble formula %": 100 * checkSchedule(schedule).bubble,
         "peak MiB a device": cost.peakBytes / 2 ** 20,
+        "JAX GPipe ms": name === "gpipe" ? jaxGPipe(microbatches) : null,
       });
     }
   }
