@@ -83,7 +83,11 @@ export const libraries: readonly Library[] = [
       ndim: "Tensor.ndim",
       ix_: "np.ix",
     },
-    leftOut: {},
+    leftOut: {
+      complex64: "complex numbers are pairs of tensors, `np.Complex`",
+      int64: "JAX has no 64-bit integers unless they are switched on",
+      uint64: "JAX has no 64-bit integers unless they are switched on",
+    },
   },
   {
     title: "jax.numpy.linalg",
@@ -91,11 +95,15 @@ export const libraries: readonly Library[] = [
     module: "shardwise",
     ours: "np.linalg",
     names: `
-      cholesky cross det diagonal eigh inv matmul matrix_norm matrix_power matrix_transpose norm outer
-      qr slogdet solve svd tensordot trace vecdot vector_norm
+      cholesky cond cross det diagonal eig eigh eigvals eigvalsh inv lstsq matmul matrix_norm
+      matrix_power matrix_rank matrix_transpose multi_dot norm outer pinv qr slogdet solve svd svdvals
+      tensordot tensorinv tensorsolve trace vecdot vector_norm
     `,
     renamed: {},
-    leftOut: {},
+    leftOut: {
+      eig: "eigenvalues of matrices that are not symmetric are complex",
+      eigvals: "eigenvalues of matrices that are not symmetric are complex",
+    },
   },
   {
     title: "jax.numpy.fft",
@@ -103,8 +111,8 @@ export const libraries: readonly Library[] = [
     module: "shardwise",
     ours: "np.fft",
     names: `
-      fft fft2 fftfreq fftn fftshift ifft ifft2 ifftn ifftshift irfft irfft2 irfftn rfft rfft2 rfftfreq
-      rfftn
+      fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft
+      rfft2 rfftfreq rfftn
     `,
     renamed: {},
     leftOut: {},
@@ -144,8 +152,8 @@ export const libraries: readonly Library[] = [
     names: `
       ball bernoulli beta binomial bits categorical cauchy chisquare choice dirichlet exponential
       fold_in gamma geometric gumbel key laplace loggamma logistic lognormal multinomial
-      multivariate_normal normal orthogonal permutation poisson PRNGKey rademacher randint split t
-      truncated_normal uniform
+      multivariate_normal normal orthogonal pareto permutation poisson PRNGKey rademacher randint
+      rayleigh split t truncated_normal uniform weibull_min
     `,
     renamed: {
       PRNGKey: "random.key",

@@ -129,6 +129,8 @@ export {
   square,
   tan,
 } from "./functions.js";
+export * as linalg from "./linalg/index.js";
+export { raggedDot, reduce } from "./ragged.js";
 export { type ReduceWindowOptions, reduceWindow } from "./reduceWindow.js";
 export {
   broadcast,
@@ -158,4 +160,5 @@ export {
   sliceInDim,
 } from "./slicing.js";
 export { cummax, cummin, cumprod, cumsum, sort, sortKeyVal, topK } from "./sorting.js";
+export { digamma, lgamma, reducePrecision } from "./special.js";
 export { type PaddingRule, padtypeToPads, type WindowPadding } from "./windows.js";

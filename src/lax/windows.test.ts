@@ -173,7 +173,26 @@ const reductions: Readonly<Record<string, CaseFunction>> = {
     ),
 };
 
-describeJaxCases("windows.json", { ...convolutions, ...reductions }, { tolerance: 1e-5 });
+describeJaxCases(
+  "windows.json",
+  { ...convolutions, ...reductions },
+  {
+    tolerance: 1e-5,
+    everyday: [
+      "conv layouts",
+      "conv operand dilation",
+      "conv many features",
+      "conv groups",
+      "conv depthwise",
+      "conv batch groups",
+      "conv tiles",
+      "convGeneralDilatedLocal",
+      "reduceWindow max ties",
+      "reduceWindow dilated",
+      "reduceWindow long sum",
+    ],
+  },
+);
 
 describe("convolutions", () => {
   const x = np.ones([2, 4, 8, 8]);

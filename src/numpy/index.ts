@@ -38,6 +38,7 @@ export {
   subtract,
 } from "./arithmetic.js";
 export { IndexUpdate } from "./at.js";
+export { angle, type Complex, conj, conj as conjugate, imag, real } from "./complex.js";
 export {
   bfloat16,
   bool,
@@ -158,6 +159,7 @@ export {
   trunc as fix,
   type UnaryFunction,
 } from "./elementwise.js";
+export * as fft from "./fft.js";
 export {
   diagIndices,
   fillDiagonal,

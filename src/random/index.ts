@@ -1,3 +1,14 @@
+export {
+  cauchy,
+  lognormal,
+  type MultivariateNormalOptions,
+  maxwell,
+  multivariateNormal,
+  pareto,
+  rayleigh,
+  weibullMin,
+} from "./continuous.js";
+export { binomial, geometric, multinomial, poisson, rademacher } from "./counts.js";
 export type { CategoricalOptions, ChoiceOptions, PermutationOptions } from "./discrete.js";
 export { categorical, choice, permutation, randint } from "./discrete.js";
 export type { BernoulliOptions, GumbelMode, GumbelOptions, UniformOptions } from "./floats.js";
@@ -11,6 +22,17 @@ export {
   truncatedNormal,
   uniform,
 } from "./floats.js";
+export {
+  ball,
+  beta,
+  chisquare,
+  dirichlet,
+  gamma,
+  generalizedNormal,
+  loggamma,
+  type Parameter,
+  t,
+} from "./gamma.js";
 export type { Distribution, FanDims, FanMode, Initializer } from "./initializers.js";
 export * as initializers from "./initializers.js";
 export { bits, foldIn, key, split } from "./keys.js";

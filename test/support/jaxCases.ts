@@ -14,8 +14,10 @@ export interface CaseOptions {
   readonly tolerance: number;
   /** Cases that lose more digits, with what they are allowed. */
   readonly tolerances?: Readonly<Record<string, number>>;
-  /** Cases that cannot be mapped over a batch, with the reason. */
-  readonly unmapped?: Readonly<Record<string, string>>;
+  /** The cases that are differentiated, mapped and split every day; `CASES=all` takes the others too. */
+  readonly everyday: readonly string[];
+  /** Cases that run only with `CASES=all`: variants of others that take long. */
+  readonly occasional?: readonly string[];
 }
 
 interface Leaf {
@@ -74,10 +76,15 @@ export function describeJaxCases(
     readFileSync(new URL(`../jax/${file}`, import.meta.url), "utf8"),
   );
   const names = Object.keys(cases);
+  const isFull = process.env.CASES === "all";
+  const transformed = isFull ? names : options.everyday;
+  const plain = isFull ? names : names.filter((name) => !options.occasional?.includes(name));
+  // A machine that does other things beside takes several times as long.
+  const patience = isFull ? 1_800_000 : 240_000;
   const goldenOf = (name: string) => golden[name] ?? { args: [], results: [], gradients: [] };
-  const inputs = names.map((name) => goldenOf(name).args.map(tensorOf));
-  const run = (args: readonly (readonly Tensor[])[], differentiate: boolean) =>
-    names.map((name, i) => {
+  const inputsOf = (list: readonly string[]) => list.map((name) => goldenOf(name).args.map(tensorOf));
+  const run = (list: readonly string[], args: readonly (readonly Tensor[])[], differentiate: boolean) =>
+    list.map((name, i) => {
       const fn = cases[name] ?? (() => null);
       const own = args[i] ?? [];
       const wanted = differentiate && goldenOf(name).gradients.length > 0;
@@ -99,8 +106,8 @@ export function describeJaxCases(
       if (wanted) expectNear(values, numbersOf(wanted), tolerance, `${what} ${i} of ${name}`);
     }
   };
-  const checkAll = async (all: ReturnType<typeof run>) => {
-    for (const [i, name] of names.entries()) {
+  const checkAll = async (list: readonly string[], all: ReturnType<typeof run>) => {
+    for (const [i, name] of list.entries()) {
       await check(name, all[i]?.results ?? [], goldenOf(name).results, "results");
       await check(
         name,
@@ -116,45 +123,53 @@ export function describeJaxCases(
       expect([...names].sort()).toEqual(Object.keys(golden).sort());
     });
 
-    test("op by op", async () => {
-      await checkAll(run(inputs, false));
-    });
+    test(
+      "op by op",
+      async () => {
+        await checkAll(plain, run(plain, inputsOf(plain), false));
+      },
+      patience,
+    );
 
-    test("mapped over a batch, with gradients", async () => {
-      const mapped = names.map((name) => !Object.hasOwn(options.unmapped ?? {}, name));
-      const batch = inputs.map((args) => args.map((x) => np.stack([x.mul(0).add(x), x])));
-      const all = jit((args: readonly (readonly Tensor[])[]) =>
-        names.map((name, i) => {
-          const fn = cases[name] ?? (() => null);
-          const wanted = goldenOf(name).gradients.length > 0;
-          if (!mapped[i]) return { results: [], gradients: [] };
-          const both = (...own: Tensor[]) => ({
-            results: tensorsOf(fn(...own)),
-            gradients: wanted ? gradients(fn, own) : [],
-          });
-          return vmap(both)(...(args[i] ?? []));
-        }),
-      )(batch);
-      const second = (list: readonly Tensor[] | undefined) => (list ?? []).map((x) => x.get(1));
-      for (const [i, name] of names.entries()) {
-        if (!mapped[i]) continue;
-        await check(name, second(all[i]?.results), goldenOf(name).results, "mapped results");
-        const wanted = goldenOf(name).gradients;
-        await check(name, second(all[i]?.gradients), wanted, "mapped gradients");
-      }
-    });
+    test(
+      "mapped over a batch, with gradients",
+      async () => {
+        const batch = inputsOf(transformed).map((args) => args.map((x) => np.stack([np.roll(x, 1, 0), x])));
+        const all = jit((args: readonly (readonly Tensor[])[]) =>
+          transformed.map((name, i) => {
+            const fn = cases[name] ?? (() => null);
+            const wanted = goldenOf(name).gradients.length > 0;
+            const both = (...own: Tensor[]) => ({
+              results: tensorsOf(fn(...own)),
+              gradients: wanted ? gradients(fn, own) : [],
+            });
+            return vmap(both)(...(args[i] ?? []));
+          }),
+        )(batch);
+        const second = (list: readonly Tensor[] | undefined) => (list ?? []).map((x) => x.get(1));
+        for (const [i, name] of transformed.entries()) {
+          await check(name, second(all[i]?.results), goldenOf(name).results, "mapped results");
+          await check(name, second(all[i]?.gradients), goldenOf(name).gradients, "mapped gradients");
+        }
+      },
+      patience,
+    );
 
-    test("split over two devices, with gradients", async () => {
-      const mesh = Mesh.create({ x: 2 });
-      const splitOf = ({ shape }: Leaf) => {
-        const dim = shape.findIndex((n) => n % 2 === 0 && n > 0);
-        return new NamedSharding(mesh, P(...shape.map((_, d) => (d === dim ? "x" : null))));
-      };
-      const shardings = names.map((name) => goldenOf(name).args.map(splitOf));
-      const split = jit((args: readonly (readonly Tensor[])[]) => run(args, true), {
-        inShardings: [shardings],
-      });
-      await checkAll(split(inputs));
-    });
+    test(
+      "split over two devices, with gradients",
+      async () => {
+        const mesh = Mesh.create({ x: 2 });
+        const splitOf = ({ shape }: Leaf) => {
+          const dim = shape.findIndex((n) => n % 2 === 0 && n > 0);
+          return new NamedSharding(mesh, P(...shape.map((_, d) => (d === dim ? "x" : null))));
+        };
+        const shardings = transformed.map((name) => goldenOf(name).args.map(splitOf));
+        const split = jit((args: readonly (readonly Tensor[])[]) => run(transformed, args, true), {
+          inShardings: [shardings],
+        });
+        await checkAll(transformed, split(inputsOf(transformed)));
+      },
+      patience,
+    );
   });
 }

@@ -1,0 +1,93 @@
+/** The Cholesky decomposition. */
+import { at } from "../../ir/shape.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { customVjp } from "../../transforms/customVjp.js";
+import { scan } from "../../transforms/scan.js";
+import {
+  blocksOf,
+  checkSquare,
+  diagonals,
+  flatBatch,
+  join,
+  likeBatch,
+  lower,
+  part,
+  putColumn,
+  times,
+  transposed,
+} from "./matrices.js";
+import { solveTriangle } from "./triangular.js";
+
+/** Options of {@link cholesky}. */
+export interface CholeskyOptions {
+  /** Whether both triangles are read, as their mean; otherwise the lower one alone. */
+  readonly symmetrizeInput?: boolean | undefined;
+}
+
+/** The lower triangles L with `L Lᵀ = x`; NaN for a matrix that is not positive definite. */
+export function cholesky(x: Tensor, { symmetrizeInput = true }: CholeskyOptions = {}): Tensor {
+  checkSquare(x, "lax.linalg.cholesky");
+  const flat = flatBatch(x);
+  const symmetric = symmetrizeInput
+    ? ops.mul(ops.add(flat, transposed(flat)), 0.5)
+    : ops.add(lower(flat), transposed(lower(flat, -1)));
+  return likeBatch(decompose(symmetric), x);
+}
+
+const decompose = customVjp(factor, {
+  forward: (a) => {
+    const l = factor(a);
+    return [l, l];
+  },
+  backward: (l, ct) => {
+    const inner = lower(times(transposed(l), ct));
+    const halved = ops.mul(ops.add(inner, lower(inner, -1)), 0.5);
+    const left = solveTriangle(transposed(l), halved, false);
+    const both = transposed(solveTriangle(transposed(l), transposed(left), false));
+    return [ops.mul(ops.add(both, transposed(both)), 0.5)];
+  },
+});
+
+/** Column by column inside of blocks, products between them. */
+function factor(a: Tensor): Tensor {
+  const [batch, n] = [at(a.shape, 0), at(a.shape, 1)];
+  const columns: Tensor[] = [];
+  for (const [start, stop] of blocksOf(n)) {
+    const own = part(a, start, n, start, stop);
+    const left = columns.length === 0 ? undefined : ops.sliceDim(ops.concatenate(columns, 2), 1, start, n);
+    const rest = left ? ops.sub(own, times(left, transposed(ops.sliceDim(left, 1, 0, stop - start)))) : own;
+    const triangle = factorColumns(ops.sliceDim(rest, 1, 0, stop - start));
+    const below = ops.sliceDim(rest, 1, stop - start, n - start);
+    const parts = [
+      ops.zeros({ ...a.type, shape: [batch, start, stop - start] }),
+      triangle,
+      stop < n ? transposed(solveTriangle(triangle, transposed(below), true)) : below,
+    ];
+    columns.push(join(parts, 1));
+  }
+  const whole = columns.length === 0 ? a : ops.concatenate(columns, 2);
+  const isSound = ops.reduceMin(ops.compare("gt", diagonals(whole), 0), [1]);
+  const spread = ops.broadcastInDim(isSound, whole.shape, [0]);
+  return ops.select(spread, whole, lower(ops.full(whole.shape, Number.NaN, whole.dtype)));
+}
+
+function factorColumns(a: Tensor): Tensor {
+  const n = at(a.shape, 1);
+  const zero = Tensor.scalar(0, "int32");
+  const addColumn = (l: Tensor, [column, index]: readonly [Tensor, Tensor]): [Tensor, null] => {
+    const row = ops.dynamicSlice(l, [zero, index, zero], [at(a.shape, 0), 1, n]);
+    const known = ops.reshape(times(l, transposed(row)), column.shape);
+    const rest = ops.sub(column, known);
+    const at0 = ops.dynamicSlice(rest, [zero, index], [at(a.shape, 0), 1]);
+    const scaled = ops.div(rest, ops.broadcastInDim(ops.sqrt(at0), rest.shape, [0, 1]));
+    const isBelow = ops.compare(
+      "ge",
+      ops.iota("int32", rest.shape, 1),
+      ops.broadcastInDim(index, rest.shape, []),
+    );
+    return [putColumn(l, ops.select(isBelow, scaled, ops.zeros(scaled.type)), index), null];
+  };
+  const inputs = [ops.transpose(a, [2, 0, 1]), ops.iota("int32", [n], 0)] as const;
+  return scan(addColumn, ops.zeros(a.type), inputs)[0];
+}

@@ -1,0 +1,104 @@
+/** Jacobi's method: pairs of rows are turned until nothing is left between any two. */
+import { limits } from "../../ir/dtype.js";
+import { at } from "../../ir/shape.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { scan } from "../../transforms/scan.js";
+import { whileLoop } from "../../transforms/whileLoop.js";
+import { times, transposed } from "./matrices.js";
+
+/** The angles of turns [batch, pairs]. */
+export interface Turns {
+  readonly sine: Tensor;
+  /** The tangent of half the angle, with which small turns keep lengths to the last digit. */
+  readonly halfTangent: Tensor;
+}
+
+/** Sweeps after which the method stops in any case; it takes about ten for a thousand rows. */
+const mostSweeps = 30;
+
+/**
+ * The turns that make two rows independent.
+ *
+ * @param first the squares (or diagonal elements) of the first rows of the pairs [batch, pairs]
+ * @param between what is between the two, which is to vanish
+ */
+export function turnsFor(first: Tensor, second: Tensor, between: Tensor): Turns {
+  const { epsilon } = limits(first.dtype);
+  const scale = ops.sqrt(ops.mul(ops.abs(first), ops.abs(second)));
+  const isSmall = ops.compare("le", ops.abs(between), ops.mul(scale, epsilon / 8));
+  const one = ops.ones(first.type);
+  const divisor = ops.select(isSmall, one, ops.mul(between, 2));
+  const ratio = ops.div(ops.sub(second, first), divisor);
+  const size = ops.abs(ratio);
+  const root = ops.sqrt(ops.add(ops.mul(ratio, ratio), 1));
+  const sign = ops.select(ops.compare("ge", ratio, 0), one, ops.neg(one));
+  const tangent = ops.select(isSmall, ops.zeros(first.type), ops.div(sign, ops.add(size, root)));
+  const cosine = ops.div(one, ops.sqrt(ops.add(ops.mul(tangent, tangent), 1)));
+  const sine = ops.mul(tangent, cosine);
+  return { sine, halfTangent: ops.div(sine, ops.add(cosine, 1)) };
+}
+
+/** Turns the rows of [batch, n, k] in pairs: row i with row n / 2 + i. */
+export function turnRows(x: Tensor, { sine, halfTangent }: Turns): Tensor {
+  const half = at(x.shape, 1) / 2;
+  const [p, q] = [ops.sliceDim(x, 1, 0, half), ops.sliceDim(x, 1, half, 2 * half)];
+  const spread = (t: Tensor) => ops.broadcastInDim(t, p.shape, [0, 1]);
+  const [s, tangent] = [spread(sine), spread(halfTangent)];
+  const low = ops.sub(p, ops.mul(s, ops.add(q, ops.mul(tangent, p))));
+  const high = ops.add(q, ops.mul(s, ops.sub(p, ops.mul(tangent, q))));
+  return ops.concatenate([low, high], 1);
+}
+
+/**
+ * Moves rows (or columns) so that every row meets another partner. The first one stays, the others go round the table;
+ * after n − 1 moves all have met and stand where they stood.
+ */
+export function goRound(x: Tensor, dim: number): Tensor {
+  const half = at(x.shape, dim) / 2;
+  if (half === 1) return x;
+  const take = (start: number, stop: number) => ops.sliceDim(x, dim, start, stop);
+  const [top, bottom] = [half, 2 * half];
+  return ops.concatenate(
+    [take(0, 1), take(top, top + 1), take(1, half - 1), take(top + 1, bottom), take(half - 1, half)].filter(
+      (part) => at(part.shape, dim) > 0,
+    ),
+    dim,
+  );
+}
+
+/**
+ * Repeats rounds in which every row meets every other, until what was between them counts as nothing.
+ *
+ * @param round one round on the state, with all rows moved on, and what it found, relative to nothing: [batch]
+ */
+export function sweepUntilDone<S extends readonly Tensor[]>(
+  n: number,
+  state: S,
+  round: (state: S) => readonly [S, found: Tensor],
+): S {
+  const [, , last] = whileLoop<readonly [Tensor, Tensor, S]>(
+    ([sweep, isOpen]) => ops.and(isOpen, ops.compare("lt", sweep, mostSweeps)),
+    ([sweep, , current]) => {
+      const [next, found] = scan<S, null, Tensor>(round, current, null, { length: n - 1 });
+      const isOpen = ops.reduceMax(ops.compare("gt", found, 1), [0, 1]);
+      return [ops.add(sweep, 1), isOpen, next] as const;
+    },
+    [Tensor.scalar(0, "int32"), Tensor.scalar(true, "bool"), state],
+  );
+  return last;
+}
+
+/** Makes rows [batch, n, n] that are nearly orthonormal so to the last digits. */
+export function orthonormalized(rows: Tensor): Tensor {
+  const overlaps = times(rows, transposed(rows));
+  return ops.sub(ops.mul(rows, 1.5), ops.mul(times(overlaps, rows), 0.5));
+}
+
+/** Puts zeros after the last row (and column) of an odd number, so that all of them have partners. */
+export function madeEven(x: Tensor, dims: readonly number[]): Tensor {
+  const odd = at(x.shape, 1) % 2;
+  const none = x.shape.map(() => 0);
+  const high = x.shape.map((_, d) => (dims.includes(d) ? odd : 0));
+  return ops.pad(x, Tensor.scalar(0, x.dtype), { low: none, high, interior: none });
+}

@@ -1,0 +1,157 @@
+/** The singular value decomposition. */
+import { limits } from "../../ir/dtype.js";
+import { at } from "../../ir/shape.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { customVjp } from "../../transforms/customVjp.js";
+import { goRound, madeEven, orthonormalized, sweepUntilDone, turnRows, turnsFor } from "./jacobi.js";
+import {
+  checkMatrices,
+  diagonalMatrices,
+  diagonals,
+  flatBatch,
+  identities,
+  likeBatch,
+  positionsIn,
+  scaleColumns,
+  scaleRows,
+  takeRows,
+  times,
+  transposed,
+} from "./matrices.js";
+import { qr, thinQr } from "./qr.js";
+
+/** Options of {@link svd}. */
+export interface SvdOptions {
+  /** Whether U and V are square; true unless it says otherwise. */
+  readonly fullMatrices?: boolean | undefined;
+}
+
+/**
+ * The decomposition `x = U diag(s) Vᵀ` with orthonormal columns in U and V, the largest singular value first. The
+ * signs of a pair of columns are not determined.
+ *
+ * @returns U, s and Vᵀ
+ */
+export function svd(x: Tensor, { fullMatrices = true }: SvdOptions = {}): [u: Tensor, s: Tensor, vt: Tensor] {
+  checkMatrices(x, "lax.linalg.svd");
+  const flat = flatBatch(x);
+  const [, m = 0, n = 0] = flat.shape;
+  const [u, s, v] = decompose(flat);
+  const [left, right] = [fullMatrices && m > n ? completed(u) : u, fullMatrices && n > m ? completed(v) : v];
+  return [likeBatch(left, x), likeBatch(s, x), likeBatch(transposed(right), x)];
+}
+
+/** The singular values alone, the largest first. */
+export function singularValues(x: Tensor): Tensor {
+  checkMatrices(x, "lax.linalg.svd");
+  return likeBatch(decompose(flatBatch(x))[1], x);
+}
+
+/** Adds orthonormal columns until the matrices are square. */
+function completed(u: Tensor): Tensor {
+  const [, m = 0, n = 0] = u.shape;
+  const [q] = qr(u);
+  return ops.concatenate([u, ops.sliceDim(q, 2, n, m)], 2);
+}
+
+type Factors = readonly [u: Tensor, s: Tensor, v: Tensor];
+
+const decompose = customVjp(rotate, {
+  forward: (a) => {
+    const factors = rotate(a);
+    return [factors, factors];
+  },
+  backward: ([u, s, v], [ctU, ctS, ctV]) => {
+    const shape = [...s.shape, at(s.shape, 1)];
+    const squares = ops.mul(s, s);
+    const gaps = ops.sub(
+      ops.broadcastInDim(squares, shape, [0, 2]),
+      ops.broadcastInDim(squares, shape, [0, 1]),
+    );
+    const safe = ops.select(
+      ops.compare("eq", gaps, 0),
+      ops.full(shape, Number.POSITIVE_INFINITY, gaps.dtype),
+      gaps,
+    );
+    const turned = (vectors: Tensor, ct: Tensor) => {
+      const inner = times(transposed(vectors), ct);
+      return ops.div(ops.sub(inner, transposed(inner)), safe);
+    };
+    const inner = ops.add(
+      ops.add(scaleColumns(turned(u, ctU), s), scaleRows(turned(v, ctV), s)),
+      diagonalMatrices(ctS),
+    );
+    const inside = times(times(u, inner), transposed(v));
+    // What leaves the space of the columns moves them by 1 / s.
+    const inverse = ops.div(ops.ones(s.type), s);
+    const beyond = (vectors: Tensor, ct: Tensor) =>
+      scaleColumns(ops.sub(ct, times(vectors, times(transposed(vectors), ct))), inverse);
+    const [, m = 0, k = 0] = u.shape;
+    const withRows = m > k ? ops.add(inside, times(beyond(u, ctU), transposed(v))) : inside;
+    const hasColumns = at(v.shape, 1) > k;
+    return [hasColumns ? ops.add(withRows, times(u, transposed(beyond(v, ctV)))) : withRows];
+  },
+});
+
+/** U, s and V of [batch, m, n]. */
+function rotate(a: Tensor): Factors {
+  const [, m = 0, n = 0] = a.shape;
+  if (m < n) {
+    const [v, s, u] = rotate(transposed(a));
+    return [u, s, v];
+  }
+  if (n === 0) return [a, diagonals(a), identities(a, n, n)];
+  const [q, r] = m > n ? thinQr(a) : [undefined, a];
+  const [u, s, v] = rotateSquare(r);
+  return [q ? times(q, u) : u, s, v];
+}
+
+/** Turns the columns of [batch, n, n] until they are orthogonal; they are kept as rows. */
+function rotateSquare(a: Tensor): Factors {
+  const n = at(a.shape, 1);
+  const even = madeEven(transposed(a), [1]);
+  const size = at(even.shape, 1);
+  const half = size / 2;
+  const { epsilon } = limits(a.dtype);
+  // What two columns have in common can be told from rounding only above this share of their lengths.
+  const nothing = epsilon * (4 + Math.sqrt(n));
+  const squares = ops.reduceSum(ops.mul(a, a), [1, 2]);
+  const smallest = ops.broadcastInDim(ops.mul(squares, epsilon ** 2), [at(a.shape, 0), half], [0]);
+  const dot = (x: Tensor, y: Tensor) => ops.reduceSum(ops.mul(x, y), [2]);
+  type State = readonly [columns: Tensor, vectors: Tensor];
+  const round = ([columns, vectors]: State): readonly [State, Tensor] => {
+    const [p, q] = [ops.sliceDim(columns, 1, 0, half), ops.sliceDim(columns, 1, half, size)];
+    const [first, second, between] = [dot(p, p), dot(q, q), dot(p, q)];
+    const turns = turnsFor(first, second, between);
+    const product = ops.sqrt(ops.mul(first, second));
+    const counts = ops.compare("gt", product, smallest);
+    const share = ops.div(ops.abs(between), ops.select(counts, product, ops.ones(product.type)));
+    const found = ops.reduceMax(ops.select(counts, share, ops.zeros(share.type)), [1]);
+    const next = [goRound(turnRows(columns, turns), 1), goRound(turnRows(vectors, turns), 1)] as const;
+    return [next, ops.mul(found, 1 / nothing)];
+  };
+  const [, turned] = sweepUntilDone<State>(size, [even, identities(even, size, size)], round);
+  const vectors = orthonormalized(ops.sliceDim(ops.sliceDim(turned, 1, 0, n), 2, 0, n));
+  return factorsOf(times(vectors, transposed(a)), vectors);
+}
+
+/** Sorts orthogonal columns by their lengths, and makes orthonormal ones of them where these vanish too. */
+function factorsOf(columns: Tensor, vectors: Tensor): Factors {
+  const largest = ops.reduceMax(ops.abs(columns), [2]);
+  const unit = ops.select(ops.compare("eq", largest, 0), ops.ones(largest.type), largest);
+  const scaled = ops.div(columns, ops.broadcastInDim(unit, columns.shape, [0, 1]));
+  const lengths = ops.mul(unit, ops.sqrt(ops.reduceSum(ops.mul(scaled, scaled), [2])));
+  const [negative = lengths, order = lengths] = ops.sort(
+    [ops.neg(lengths), ops.iota("int32", lengths.shape, 1)],
+    1,
+  );
+  const s = ops.neg(negative);
+  const safe = ops.select(ops.compare("eq", s, 0), ops.ones(s.type), s);
+  const directions = scaleRows(takeRows(columns, order), ops.div(ops.ones(s.type), safe));
+  const [q, r] = thinQr(transposed(directions));
+  const [rows, ends] = positionsIn(r);
+  const diagonal = diagonals(ops.select(ops.compare("eq", rows, ends), r, ops.zeros(r.type)));
+  const signs = ops.select(ops.compare("lt", diagonal, 0), ops.full(s.shape, -1, s.dtype), ops.ones(s.type));
+  return [scaleColumns(q, signs), s, transposed(takeRows(vectors, order))];
+}

@@ -1,0 +1,142 @@
+/** Decompositions of matrices, and what follows from their singular values. */
+import { limits } from "../ir/dtype.js";
+import { at } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { customVjp } from "../transforms/customVjp.js";
+import { matmul } from "./contraction.js";
+import { eye } from "./creation.js";
+import { asFloat, like } from "./operands.js";
+import { sum } from "./reductions.js";
+import { matrixTranspose } from "./shaping.js";
+
+/** Options of {@link cholesky}. */
+export interface CholeskyOptions extends lax.linalg.CholeskyOptions {
+  /** Whether the result is the upper triangle U with `Uᵀ U = x`. */
+  readonly upper?: boolean | undefined;
+}
+
+/** The lower triangles L with `L Lᵀ = x`; NaN for a matrix that is not positive definite. */
+export function cholesky(value: TensorLike, { upper = false, ...options }: CholeskyOptions = {}): Tensor {
+  const l = lax.linalg.cholesky(asFloat(value, "linalg.cholesky"), options);
+  return upper ? matrixTranspose(l) : l;
+}
+
+/** Options of {@link qr}. */
+export interface QrOptions {
+  /** Whether Q is square (`"complete"`) or has only as many columns as are needed (`"reduced"`, the default). */
+  readonly mode?: "reduced" | "complete" | undefined;
+}
+
+/** The decomposition `x = Q R` into orthonormal columns and an upper triangle. */
+export function qr(value: TensorLike, { mode = "reduced" }: QrOptions = {}): [q: Tensor, r: Tensor] {
+  return lax.linalg.qr(asFloat(value, "linalg.qr"), { fullMatrices: mode === "complete" });
+}
+
+/** Options of {@link svd}. */
+export type SvdOptions = lax.linalg.SvdOptions;
+
+/** The decomposition `x = U diag(s) Vᵀ`, the largest singular value first: U, s and Vᵀ. */
+export function svd(value: TensorLike, options: SvdOptions = {}): [u: Tensor, s: Tensor, vh: Tensor] {
+  return lax.linalg.svd(asFloat(value, "linalg.svd"), options);
+}
+
+/** The singular values, the largest first. */
+export function svdvals(value: TensorLike): Tensor {
+  return lax.linalg.singularValues(asFloat(value, "linalg.svdvals"));
+}
+
+/** Options of {@link eigh}. */
+export interface EighOptions {
+  /** The triangle that is read where `symmetrizeInput` is false; `"L"` unless it says otherwise. */
+  readonly uplo?: "L" | "U" | undefined;
+  /** Whether both triangles are read, as their mean; true by default. */
+  readonly symmetrizeInput?: boolean | undefined;
+}
+
+/** The eigenvalues of symmetric matrices, the smallest first, and the eigenvectors as columns. */
+export function eigh(
+  value: TensorLike,
+  { uplo = "L", symmetrizeInput }: EighOptions = {},
+): [values: Tensor, vectors: Tensor] {
+  const x = asFloat(value, "linalg.eigh");
+  const [vectors, values] = lax.linalg.eigh(x, { lower: uplo === "L", symmetrizeInput });
+  return [values, vectors];
+}
+
+/** The eigenvalues of symmetric matrices, the smallest first. */
+export function eigvalsh(value: TensorLike, options: EighOptions = {}): Tensor {
+  return eigh(value, options)[0];
+}
+
+/**
+ * How many singular values are larger than a bound.
+ *
+ * @param tolerance by default the largest one, times the larger size, times the precision of the type
+ */
+export function matrixRank(value: TensorLike, tolerance?: number): Tensor {
+  const x = asFloat(value, "linalg.matrixRank");
+  if (x.ndim < 2)
+    return ops.convert(ops.reduceMax(ops.compare("ne", x, 0), x.ndim === 0 ? [] : [0]), "int32");
+  const values = lax.linalg.singularValues(x);
+  const last = values.ndim - 1;
+  const size = Math.max(...x.shape.slice(-2)) * limits(x.dtype).epsilon;
+  const bound =
+    tolerance === undefined
+      ? ops.mul(ops.sliceDim(values, last, 0, 1), size)
+      : ops.full([...values.shape.slice(0, -1), 1], tolerance, x.dtype);
+  const wide = ops.broadcastInDim(
+    bound,
+    values.shape,
+    values.shape.map((_, d) => d),
+  );
+  return sum(ops.compare("gt", values, wide), -1);
+}
+
+/**
+ * The pseudoinverse: of all matrices that solve `x p = 1` best, the smallest.
+ *
+ * @param rtol singular values up to this share of the largest count as zero
+ */
+export function pinv(value: TensorLike, rtol?: number): Tensor {
+  const x = asFloat(value, "linalg.pinv");
+  const share = rtol ?? 10 * Math.max(...x.shape.slice(-2)) * limits(x.dtype).epsilon;
+  const inverse = (a: Tensor) => pseudoinverse(a, share);
+  const withRule = customVjp(inverse, {
+    forward: (a) => {
+      const p = inverse(a);
+      return [p, [a, p] as const];
+    },
+    backward: ([a, p], ct) => {
+      const [pt, ctT] = [matrixTranspose(p), matrixTranspose(ct)];
+      const complement = (product: Tensor) =>
+        ops.sub(ops.add(ops.mul(product, 0), identityLike(product)), product);
+      const parts = [
+        ops.neg(matmul(matmul(pt, ct), pt)),
+        matmul(matmul(complement(matmul(a, p)), ctT), matmul(p, pt)),
+        matmul(matmul(pt, p), matmul(ctT, complement(matmul(p, a)))),
+      ];
+      return [parts.reduce((total, part) => ops.add(total, part))];
+    },
+  });
+  return withRule(x);
+}
+
+function identityLike(x: Tensor): Tensor {
+  const n = at(x.shape, x.ndim - 1);
+  return ops.broadcastInDim(eye(n, n, { dtype: x.dtype }), x.shape, [x.ndim - 2, x.ndim - 1]);
+}
+
+function pseudoinverse(x: Tensor, share: number): Tensor {
+  const [u, s, vt] = lax.linalg.svd(x, { fullMatrices: false });
+  const last = s.ndim - 1;
+  const dims = s.shape.map((_, d) => d);
+  const bound = ops.broadcastInDim(ops.mul(ops.sliceDim(s, last, 0, 1), share), s.shape, dims);
+  const isLarge = ops.compare("gt", s, bound);
+  const inverse = ops.select(isLarge, ops.div(ops.ones(s.type), s), like(s, 0));
+  const v = matrixTranspose(vt);
+  const scaled = ops.mul(v, ops.broadcastInDim(inverse, v.shape, [...dims.slice(0, -1), last + 1]));
+  return matmul(scaled, matrixTranspose(u));
+}

@@ -1,0 +1,298 @@
+/**
+ * Fourier transforms; used as `np.fft`. Spectra are {@link Complex}: pairs `{ real, imag }` of tensors, which are trees
+ * and so pass through `jit`, `grad` and `vmap`. Tables are computed in float64, transforms are matrix products.
+ */
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { type Complex, partsOf } from "./complex.js";
+import { array } from "./creation.js";
+import { type Parts, transform } from "./dft.js";
+import { asTensor, type Dims, wideType } from "./operands.js";
+import { roll } from "./shaping.js";
+
+/** Which direction is divided by the number of elements: the way back, the way forth, or both by its root. */
+export type FftNorm = "backward" | "ortho" | "forward";
+
+/** Options of transforms along one dim. */
+export interface FftOptions {
+  /** The number of elements; the dim is cut, or filled with zeros. */
+  readonly n?: number | undefined;
+  /** The last dim unless it says otherwise. */
+  readonly dim?: number | undefined;
+  readonly norm?: FftNorm | undefined;
+}
+
+/** Options of transforms along several dims. */
+export interface FftnOptions {
+  /** The number of elements along each of the dims. */
+  readonly s?: Shape | undefined;
+  /** All dims unless it says otherwise; of `…2` functions the last two. */
+  readonly dims?: readonly number[] | undefined;
+  readonly norm?: FftNorm | undefined;
+}
+
+const both = ([re, im]: Parts, fn: (x: Tensor) => Tensor): Parts => [fn(re), im && fn(im)];
+
+function scaleOf(norm: FftNorm, n: number, isForward: boolean, caller: string): number {
+  if (norm !== "backward" && norm !== "ortho" && norm !== "forward") {
+    throw new ValueError(`[${caller}] norm "${String(norm)}": use "backward", "ortho" or "forward"`);
+  }
+  if (norm === "ortho") return 1 / Math.sqrt(n);
+  return (norm === "forward") === isForward ? 1 / n : 1;
+}
+
+/** Cuts a dim or fills it with zeros. */
+function resized(x: Tensor, dim: number, n: number): Tensor {
+  const size = at(x.shape, dim);
+  if (n < size) return ops.sliceDim(x, dim, 0, n);
+  const none = x.shape.map(() => 0);
+  const high = x.shape.map((_, d) => (d === dim ? n - size : 0));
+  return ops.pad(x, Tensor.scalar(0, x.dtype), { low: none, high, interior: none });
+}
+
+/** Transforms along one dim, without cutting. */
+function along(parts: Parts, dim: number, isForward: boolean, norm: FftNorm, caller: string): Parts {
+  const n = at(parts[0].shape, dim);
+  const last = parts[0].ndim - 1;
+  const moved = both(parts, (x) => ops.moveDim(x, dim, last));
+  const { shape } = moved[0];
+  const flat = both(moved, (x) => ops.reshape(x, [x.size / n, n]));
+  const scale = scaleOf(norm, n, isForward, caller);
+  return both(transform(flat, isForward ? -1 : 1), (x) =>
+    ops.moveDim(ops.reshape(scale === 1 ? x : ops.mul(x, scale), shape), last, dim),
+  );
+}
+
+/** Both parts of an operand in a type to compute in, and the dim and size of a transform. */
+function prepare(
+  value: TensorLike | Complex,
+  { n, dim = -1 }: FftOptions,
+  caller: string,
+): { parts: Parts; dim: number; n: number | undefined } {
+  const { real, imag } = partsOf(value, caller);
+  if (real.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
+  if (n !== undefined && !(Number.isInteger(n) && n >= 1)) {
+    throw new ValueError(`[${caller}] ${n} elements: use a whole number from 1`);
+  }
+  const wide = (x: Tensor) => ops.convert(x, wideType(x.dtype));
+  return { parts: both([real, imag], wide), dim: normalizeDim(dim, real.ndim, caller), n };
+}
+
+function checkElements(x: Tensor, dim: number, caller: string): void {
+  if (at(x.shape, dim) === 0)
+    throw new ShapeError(`[${caller}] dim ${dim} is empty: there is nothing to transform`);
+}
+
+const complexOf = ([real, imag]: Parts): Complex => ({ real, imag: imag ?? ops.zeros(real.type) });
+
+function oneDim(
+  value: TensorLike | Complex,
+  options: FftOptions,
+  isForward: boolean,
+  caller: string,
+): Complex {
+  const { parts, dim, n } = prepare(value, options, caller);
+  const sized = both(parts, (x) => resized(x, dim, n ?? at(x.shape, dim)));
+  checkElements(sized[0], dim, caller);
+  return complexOf(along(sized, dim, isForward, options.norm ?? "backward", caller));
+}
+
+/** The discrete Fourier transform along a dim. */
+export function fft(x: TensorLike | Complex, options: FftOptions = {}): Complex {
+  return oneDim(x, options, true, "fft.fft");
+}
+
+/** The inverse of {@link fft}. */
+export function ifft(x: TensorLike | Complex, options: FftOptions = {}): Complex {
+  return oneDim(x, options, false, "fft.ifft");
+}
+
+/** The half of {@link fft} of real numbers that says all of it: n / 2 + 1 elements. */
+export function rfft(x: TensorLike, options: FftOptions = {}): Complex {
+  const { real, imag } = fft(x, options);
+  const dim = normalizeDim(options.dim ?? -1, real.ndim, "fft.rfft");
+  const half = Math.floor(at(real.shape, dim) / 2) + 1;
+  return { real: ops.sliceDim(real, dim, 0, half), imag: ops.sliceDim(imag, dim, 0, half) };
+}
+
+/** The inverse of {@link rfft}. @param options `n` is the number of real elements; 2 (m − 1) unless it says otherwise */
+export function irfft(value: TensorLike | Complex, options: FftOptions = {}): Tensor {
+  const caller = "fft.irfft";
+  const { parts, dim, n: given } = prepare(value, options, caller);
+  const n = given ?? 2 * (at(parts[0].shape, dim) - 1);
+  if (n < 1) throw new ShapeError(`[${caller}] dim ${dim} is too short for a spectrum: give { n }`);
+  const half = both(parts, (x) => resized(x, dim, Math.floor(n / 2) + 1));
+  // The other half mirrors the first one; of the mean, and of the middle of an even number, only the real part counts.
+  const mirrored = (x: Tensor, sign: 1 | -1) => {
+    const stop = Math.ceil(n / 2);
+    const tail = ops.reverse(ops.sliceDim(x, dim, 1, stop), [dim]);
+    const inner =
+      sign === 1
+        ? x
+        : ops.mul(
+            x,
+            spreadAlong(
+              x,
+              dim,
+              range(Math.floor(n / 2) + 1).map((k) => (k === 0 || 2 * k === n ? 0 : 1)),
+            ),
+          );
+    return stop === 1 ? inner : ops.concatenate([inner, sign === 1 ? tail : ops.neg(tail)], dim);
+  };
+  const whole: Parts = [mirrored(half[0], 1), half[1] && mirrored(half[1], -1)];
+  return along(whole, dim, false, options.norm ?? "backward", caller)[0];
+}
+
+function spreadAlong(x: Tensor, dim: number, values: readonly number[]): Tensor {
+  return ops.broadcastInDim(array([...values], x.dtype), x.shape, [dim]);
+}
+
+/** The real transform of a signal whose conjugate is mirrored. */
+export function hfft(value: TensorLike | Complex, options: FftOptions = {}): Tensor {
+  const { real, imag } = partsOf(value, "fft.hfft");
+  return irfft(
+    { real, imag: ops.neg(imag ?? ops.zeros(real.type)) },
+    { ...options, norm: swapped(options.norm) },
+  );
+}
+
+/** The inverse of {@link hfft}. */
+export function ihfft(x: TensorLike, options: FftOptions = {}): Complex {
+  const { real, imag } = rfft(x, { ...options, norm: swapped(options.norm) });
+  return { real, imag: ops.neg(imag) };
+}
+
+function swapped(norm: FftNorm = "backward"): FftNorm {
+  if (norm === "ortho") return norm;
+  return norm === "backward" ? "forward" : "backward";
+}
+
+/** The dims and sizes of a transform along several dims. */
+function several(
+  x: Tensor,
+  { s, dims }: FftnOptions,
+  caller: string,
+): { dim: number; n: number | undefined }[] {
+  const chosen = dims ?? (s ? range(s.length).map((i) => i - s.length) : range(x.ndim));
+  const list = normalizeDims(chosen, x.ndim, caller);
+  if (s && s.length !== list.length) {
+    throw new ShapeError(`[${caller}] s [${s}] needs one size for each of the dims [${list}]`);
+  }
+  return list.map((dim, i) => ({ dim, n: s?.[i] }));
+}
+
+function manyDims(
+  value: TensorLike | Complex,
+  options: FftnOptions,
+  isForward: boolean,
+  caller: string,
+): Complex {
+  const { real, imag } = partsOf(value, caller);
+  let result: TensorLike | Complex = imag ? { real, imag } : real;
+  for (const { dim, n } of several(real, options, caller)) {
+    result = oneDim(result, { dim, n, norm: options.norm }, isForward, caller);
+  }
+  return complexOf([partsOf(result, caller).real, partsOf(result, caller).imag]);
+}
+
+/** The discrete Fourier transform along several dims. */
+export function fftn(x: TensorLike | Complex, options: FftnOptions = {}): Complex {
+  return manyDims(x, options, true, "fft.fftn");
+}
+
+/** The inverse of {@link fftn}. */
+export function ifftn(x: TensorLike | Complex, options: FftnOptions = {}): Complex {
+  return manyDims(x, options, false, "fft.ifftn");
+}
+
+/** {@link rfft} along the last of several dims, and {@link fft} along the others. */
+export function rfftn(value: TensorLike, options: FftnOptions = {}): Complex {
+  const caller = "fft.rfftn";
+  const list = several(asTensor(value, caller), options, caller);
+  const last = at(list, list.length - 1);
+  let result = rfft(value, { ...last, norm: options.norm });
+  for (const { dim, n } of list.slice(0, -1)) result = fft(result, { dim, n, norm: options.norm });
+  return result;
+}
+
+/** The inverse of {@link rfftn}. */
+export function irfftn(value: TensorLike | Complex, options: FftnOptions = {}): Tensor {
+  const caller = "fft.irfftn";
+  const list = several(partsOf(value, caller).real, options, caller);
+  const last = at(list, list.length - 1);
+  let result = value;
+  for (const { dim, n } of list.slice(0, -1)) result = ifft(result, { dim, n, norm: options.norm });
+  return irfft(result, { ...last, norm: options.norm });
+}
+
+const lastTwo = (options: FftnOptions): FftnOptions => ({ ...options, dims: options.dims ?? [-2, -1] });
+
+/** {@link fftn} along the last two dims. */
+export const fft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Complex =>
+  fftn(x, lastTwo(options));
+/** {@link ifftn} along the last two dims. */
+export const ifft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Complex =>
+  ifftn(x, lastTwo(options));
+/** {@link rfftn} along the last two dims. */
+export const rfft2 = (x: TensorLike, options: FftnOptions = {}): Complex => rfftn(x, lastTwo(options));
+/** {@link irfftn} along the last two dims. */
+export const irfft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Tensor =>
+  irfftn(x, lastTwo(options));
+
+/** The frequencies of the elements of {@link fft} of n samples. @param d the time between two samples */
+export function fftfreq(n: number, d = 1): Tensor {
+  const middle = Math.floor((n - 1) / 2);
+  return array(
+    range(n).map((k) => (k <= middle ? k : k - n) / (n * d)),
+    "float32",
+  );
+}
+
+/** The frequencies of the elements of {@link rfft} of n samples. */
+export function rfftfreq(n: number, d = 1): Tensor {
+  return array(
+    range(Math.floor(n / 2) + 1).map((k) => k / (n * d)),
+    "float32",
+  );
+}
+
+function shifted(
+  value: TensorLike | Complex,
+  dims: Dims | undefined,
+  by: (n: number) => number,
+  caller: string,
+) {
+  const move = (x: Tensor) => {
+    const list = normalizeDims(dims, x.ndim, caller);
+    return roll(
+      x,
+      list.map((d) => by(at(x.shape, d))),
+      list,
+    );
+  };
+  if (typeof value === "object" && "real" in value && "imag" in value) {
+    return { real: move(value.real), imag: move(value.imag) };
+  }
+  return move(asTensor(value, caller));
+}
+
+/** Moves the frequency 0 into the middle of dims. */
+export function fftshift<T extends TensorLike | Complex>(
+  x: T,
+  dims?: Dims,
+): T extends Complex ? Complex : Tensor;
+export function fftshift(x: TensorLike | Complex, dims?: Dims): Tensor | Complex {
+  return shifted(x, dims, (n) => Math.floor(n / 2), "fft.fftshift");
+}
+
+/** Undoes {@link fftshift}. */
+export function ifftshift<T extends TensorLike | Complex>(
+  x: T,
+  dims?: Dims,
+): T extends Complex ? Complex : Tensor;
+export function ifftshift(x: TensorLike | Complex, dims?: Dims): Tensor | Complex {
+  return shifted(x, dims, (n) => -Math.floor(n / 2), "fft.ifftshift");
+}

@@ -1,0 +1,118 @@
+/** Further distributions of floats that follow from uniform, normal or exponential values. */
+import { limits } from "../ir/dtype.js";
+import { ShapeError } from "../ir/errors.js";
+import { at, formatType } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import { matvec } from "../numpy/mapping.js";
+import { broadcastShape, type DTypeOption, expandTo, type ShapeLike } from "../numpy/operands.js";
+import * as ops from "../trace/ops.js";
+import type { Tensor } from "../trace/tensor.js";
+import { exponential, normal, uniform } from "./floats.js";
+import { type Parameter, parameters } from "./gamma.js";
+import { atOnce, checkKey, drawnShape } from "./keys.js";
+
+/** Values of the Cauchy distribution with median 0 and scale 1. */
+export function cauchy(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [0], shape, dtype, "random.cauchy");
+  return atOnce([key], (words) => {
+    const u = uniform(words, own.shape, { minval: limits(own.dtype).epsilon, dtype: own.dtype });
+    return lax.tan(ops.mul(ops.sub(u, 0.5), Math.PI));
+  });
+}
+
+/** Values whose logarithms are normal. @param sigma the standard deviation of the logarithms */
+export function lognormal(key: Tensor, sigma: Parameter = 1, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [sigma], shape, dtype, "random.lognormal");
+  return atOnce([key, own.tensors[0]], (words, scale) =>
+    ops.exp(ops.mul(normal(words, own.shape, own.dtype), scale)),
+  );
+}
+
+/** Values of the Pareto distribution from 1 on. @param b how fast they become rare */
+export function pareto(key: Tensor, b: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [b], shape, dtype, "random.pareto");
+  return atOnce([key, own.tensors[0]], (words, power) =>
+    ops.exp(ops.div(exponential(words, own.shape, own.dtype), power)),
+  );
+}
+
+/** Values of the Rayleigh distribution: lengths of pairs of normal values. */
+export function rayleigh(key: Tensor, scale: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [scale], shape, dtype, "random.rayleigh");
+  return atOnce([key, own.tensors[0]], (words, size) => {
+    const u = uniform(words, own.shape, { dtype: own.dtype });
+    return ops.mul(size, ops.sqrt(ops.mul(ops.log(u), -2)));
+  });
+}
+
+/** Values of the Weibull distribution. */
+export function weibullMin(
+  key: Tensor,
+  scale: Parameter,
+  concentration: Parameter,
+  shape?: ShapeLike,
+  dtype?: DTypeOption,
+): Tensor {
+  const own = parameters(key, [scale, concentration], shape, dtype, "random.weibullMin");
+  return atOnce([key, ...own.tensors], (words, size, power) => {
+    const wait = ops.neg(ops.log1p(ops.neg(uniform(words, own.shape, { dtype: own.dtype }))));
+    return ops.mul(ops.pow(wait, ops.div(ops.ones(power.type), power)), size);
+  });
+}
+
+/** Lengths of triples of normal values. */
+export function maxwell(key: Tensor, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [0], shape, dtype, "random.maxwell");
+  return atOnce([key], (words) => {
+    const drawn = normal(words, [...own.shape, 3], own.dtype);
+    return ops.sqrt(ops.reduceSum(ops.mul(drawn, drawn), [own.shape.length]));
+  });
+}
+
+/** Options of {@link multivariateNormal}. */
+export interface MultivariateNormalOptions {
+  /** The dims before the last; by default those that mean and covariance have together. */
+  readonly shape?: ShapeLike | undefined;
+  /** By what the covariance is taken apart; `"cholesky"` unless it says otherwise. */
+  readonly method?: "cholesky" | "eigh" | "svd" | undefined;
+}
+
+/**
+ * Normally distributed vectors.
+ *
+ * @param mean along the last dim
+ * @param covariance the covariance matrices in the last two dims
+ */
+export function multivariateNormal(
+  key: Tensor,
+  mean: Tensor,
+  covariance: Tensor,
+  { shape, method = "cholesky" }: MultivariateNormalOptions = {},
+): Tensor {
+  const caller = "random.multivariateNormal";
+  checkKey(key, caller);
+  const n = at(mean.shape, mean.ndim - 1);
+  if (covariance.ndim < 2 || covariance.shape.slice(-2).some((size) => size !== n)) {
+    throw new ShapeError(
+      `[${caller}] a mean of ${n} numbers needs covariances [${n},${n}], got ${formatType(covariance.type)}`,
+    );
+  }
+  const given = broadcastShape([mean.shape.slice(0, -1), covariance.shape.slice(0, -2)], caller);
+  const batch = shape === undefined ? given : drawnShape(shape, caller);
+  return atOnce([key, mean, covariance], (words, center, matrix) => {
+    const drawn = normal(words, [...batch, n], center.dtype);
+    const spread = expandTo(factorOf(matrix, method), [...batch, n, n]);
+    return ops.add(expandTo(center, drawn.shape), matvec(spread, drawn));
+  });
+}
+
+/** A matrix F with F Fᵀ = x. */
+function factorOf(x: Tensor, method: "cholesky" | "eigh" | "svd"): Tensor {
+  if (method === "cholesky") return lax.linalg.cholesky(x);
+  const [vectors, sizes] = method === "eigh" ? lax.linalg.eigh(x) : lax.linalg.svd(x);
+  const dims = sizes.shape.map((_, d) => d);
+  return ops.mul(
+    vectors,
+    ops.broadcastInDim(ops.sqrt(sizes), vectors.shape, [...dims.slice(0, -1), x.ndim - 1]),
+  );
+}

@@ -1,0 +1,231 @@
+/** The gamma distribution and those that follow from it. */
+import { DTypeError, ShapeError } from "../ir/errors.js";
+import { at, type Shape, sizeOf } from "../ir/shape.js";
+import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
+import * as ops from "../trace/ops.js";
+import { Tensor } from "../trace/tensor.js";
+import { vmap } from "../transforms/vmap.js";
+import { whileLoop } from "../transforms/whileLoop.js";
+import { checkBroadcast, exponential, normal, uniform } from "./floats.js";
+import { atOnce, checkKey, drawnShape, split } from "./keys.js";
+
+/** A parameter of a distribution: a number, or a tensor of one for every value that is drawn. */
+export type Parameter = number | Tensor;
+
+/** Checks key, parameters and shape, and repeats the parameters to the shape. */
+export function parameters<P extends readonly Parameter[]>(
+  key: Tensor,
+  given: readonly [...P],
+  shape: ShapeLike | undefined,
+  option: DTypeOption | undefined,
+  caller: string,
+): {
+  readonly dtype: "float32" | "float64";
+  readonly shape: Shape;
+  readonly tensors: { [K in keyof P]: Tensor };
+} {
+  checkKey(key, caller);
+  const dtype = dtypeOf(option, caller) ?? "float32";
+  if (dtype !== "float32" && dtype !== "float64") {
+    throw new DTypeError(`[${caller}] draws float32 and float64, not ${dtype}: convert what it draws`);
+  }
+  const own = given.map((value) =>
+    typeof value === "number" ? Tensor.scalar(value, dtype) : ops.convert(value, dtype),
+  );
+  const sizes =
+    shape === undefined
+      ? broadcastShape(
+          own.map((x) => x.shape),
+          caller,
+        )
+      : drawnShape(shape, caller);
+  checkBroadcast(own, sizes, caller);
+  const tensors = own.map((x) => expandTo(x, sizes)) as readonly Tensor[] as { [K in keyof P]: Tensor };
+  return { dtype, shape: sizes, tensors };
+}
+
+/** One of several keys. */
+export function keyOf(keys: Tensor, index: number): Tensor {
+  return ops.reshape(ops.sliceDim(keys, 0, index, index + 1), [2]);
+}
+
+/** A value of the gamma distribution of every shape parameter, or its logarithm. */
+function draw(words: Tensor, a: Tensor, isLog: boolean): Tensor {
+  const count = sizeOf(a.shape);
+  if (count === 0) return a;
+  const keys = split(words, count);
+  const values = vmap((key: Tensor, alpha: Tensor) => drawOne(key, alpha, isLog))(
+    keys,
+    ops.reshape(a, [count]),
+  );
+  return ops.reshape(values, a.shape);
+}
+
+/** What a try of {@link drawOne} leaves: the key of the next one, x², v³ and u. */
+type Try = readonly [key: Tensor, square: Tensor, cube: Tensor, u: Tensor];
+
+/** Marsaglia and Tsang's method: cubes of normal values, of which few are refused. */
+function drawOne(key: Tensor, given: Tensor, isLog: boolean): Tensor {
+  const { dtype } = given;
+  const constant = (value: number) => Tensor.scalar(value, dtype);
+  const isLarge = ops.compare("ge", given, 1);
+  const alpha = ops.select(isLarge, given, ops.add(given, 1));
+  const d = ops.sub(alpha, 1 / 3);
+  const c = ops.div(constant(1 / 3), ops.sqrt(d));
+  const keys = split(key);
+  const isRefused = ([, square, cube, u]: Try) => {
+    const isOutside = ops.compare("ge", u, ops.sub(constant(1), ops.mul(ops.mul(square, square), 0.0331)));
+    const bound = ops.add(
+      ops.mul(square, 0.5),
+      ops.mul(d, ops.add(ops.sub(constant(1), cube), ops.log(cube))),
+    );
+    return ops.and(isOutside, ops.compare("ge", ops.log(u), bound));
+  };
+  const next = ([words]: Try): Try => {
+    const three = split(words, 3);
+    const [x, v] = aboveZero(keyOf(three, 1), c);
+    const u = uniform(keyOf(three, 2), [], { dtype });
+    return [keyOf(three, 0), ops.mul(x, x), ops.mul(ops.mul(v, v), v), u];
+  };
+  const start: Try = [keyOf(keys, 0), constant(0), constant(1), constant(2)];
+  const [, , cube] = whileLoop(isRefused, next, start);
+  const exponent = ops.div(constant(1), given);
+  if (isLog) {
+    const log = ops.neg(exponential(keyOf(keys, 1), [], dtype));
+    const isPlain = ops.or(isLarge, ops.compare("eq", log, 0));
+    const boost = ops.select(isPlain, constant(0), ops.mul(log, exponent));
+    return ops.add(ops.add(ops.log(d), ops.log(cube)), boost);
+  }
+  const u = ops.sub(constant(1), uniform(keyOf(keys, 1), [], { dtype }));
+  return ops.mul(ops.mul(d, cube), ops.select(isLarge, constant(1), ops.pow(u, exponent)));
+}
+
+/** A normal value x for which v = 1 + c x is positive, and v. */
+function aboveZero(key: Tensor, c: Tensor): [x: Tensor, v: Tensor] {
+  const { dtype } = c;
+  type State = readonly [key: Tensor, x: Tensor, v: Tensor];
+  const [, x, v] = whileLoop<State>(
+    ([, , value]) => ops.compare("le", value, 0),
+    ([words]) => {
+      const two = split(words);
+      const drawn = normal(keyOf(two, 1), [], dtype);
+      return [keyOf(two, 0), drawn, ops.add(ops.mul(drawn, c), 1)];
+    },
+    [key, Tensor.scalar(0, dtype), Tensor.scalar(-1, dtype)],
+  );
+  return [x, v];
+}
+
+/** Values of the gamma distribution with shape parameter `a` and scale 1. @param shape by default that of `a` */
+export function gamma(key: Tensor, a: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const { tensors } = parameters(key, [a], shape, dtype, "random.gamma");
+  return atOnce([key, tensors[0]], (words, alpha) => draw(words, alpha, false));
+}
+
+/** Logarithms of values of {@link gamma}, precise where those would vanish. */
+export function loggamma(key: Tensor, a: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const { tensors } = parameters(key, [a], shape, dtype, "random.loggamma");
+  return atOnce([key, tensors[0]], (words, alpha) => draw(words, alpha, true));
+}
+
+/** Values of the beta distribution. @param shape by default the shape that `a` and `b` have together */
+export function beta(
+  key: Tensor,
+  a: Parameter,
+  b: Parameter,
+  shape?: ShapeLike,
+  dtype?: DTypeOption,
+): Tensor {
+  const { tensors } = parameters(key, [a, b], shape, dtype, "random.beta");
+  return atOnce([key, ...tensors], (words, first, second) => {
+    const keys = split(words);
+    const [x, y] = [draw(keyOf(keys, 0), first, true), draw(keyOf(keys, 1), second, true)];
+    const largest = ops.max(x, y);
+    const [p, q] = [ops.exp(ops.sub(x, largest)), ops.exp(ops.sub(y, largest))];
+    return ops.div(p, ops.add(p, q));
+  });
+}
+
+/**
+ * Values of the Dirichlet distribution: positive numbers along the last dim that add up to 1.
+ *
+ * @param alpha the concentrations along the last dim
+ * @param shape the dims before the last one; by default those of `alpha`
+ */
+export function dirichlet(key: Tensor, alpha: Tensor, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const caller = "random.dirichlet";
+  if (!(alpha instanceof Tensor) || alpha.ndim < 1) {
+    throw new ShapeError(`[${caller}] needs concentrations along a dim, got ${alpha}`);
+  }
+  const n = at(alpha.shape, alpha.ndim - 1);
+  const full = shape === undefined ? alpha.shape : [...drawnShape(shape, caller), n];
+  const { tensors } = parameters(key, [alpha], full, dtype, caller);
+  return atOnce([key, tensors[0]], (words, concentration) => {
+    const logs = draw(words, concentration, true);
+    const last = logs.ndim - 1;
+    const along = (x: Tensor) =>
+      ops.broadcastInDim(x, logs.shape, logs.shape.map((_, d) => d).slice(0, last));
+    const shares = ops.exp(ops.sub(logs, along(ops.reduceMax(logs, [last]))));
+    return ops.div(shares, along(ops.reduceSum(shares, [last])));
+  });
+}
+
+/** Values of Student's t distribution. @param df the degrees of freedom */
+export function t(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [df], shape, dtype, "random.t");
+  return atOnce([key, own.tensors[0]], (words, degrees) => {
+    const keys = split(words);
+    const drawn = normal(keyOf(keys, 0), own.shape, own.dtype);
+    const half = ops.mul(degrees, 0.5);
+    return ops.mul(drawn, ops.sqrt(ops.div(half, draw(keyOf(keys, 1), half, false))));
+  });
+}
+
+/** Values of the chi-square distribution. @param df the degrees of freedom */
+export function chisquare(key: Tensor, df: Parameter, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  const { tensors } = parameters(key, [df], shape, dtype, "random.chisquare");
+  return atOnce([key, tensors[0]], (words, degrees) =>
+    ops.mul(ops.exp(draw(words, ops.mul(degrees, 0.5), true)), 2),
+  );
+}
+
+/** Values whose density falls like exp(−|x|ᵖ). */
+export function generalizedNormal(
+  key: Tensor,
+  p: number,
+  shape: ShapeLike = [],
+  dtype?: DTypeOption,
+): Tensor {
+  const own = parameters(key, [1 / p], shape, dtype, "random.generalizedNormal");
+  return atOnce([key], (words) => {
+    const keys = split(words);
+    const size = ops.pow(draw(keyOf(keys, 0), ops.full(own.shape, 1 / p, own.dtype), false), 1 / p);
+    const isPositive = ops.compare("lt", uniform(keyOf(keys, 1), own.shape), 0.5);
+    return ops.select(isPositive, size, ops.neg(size));
+  });
+}
+
+/**
+ * Points evenly spread in the ball of radius 1.
+ *
+ * @param d the number of coordinates, along the last dim
+ * @param p of the norm that says what is inside
+ */
+export function ball(key: Tensor, d: number, p = 2, shape: ShapeLike = [], dtype?: DTypeOption): Tensor {
+  const own = parameters(key, [p], shape, dtype, "random.ball");
+  return atOnce([key], (words) => {
+    const keys = split(words);
+    const point = generalizedNormal(keyOf(keys, 0), p, [...own.shape, d], own.dtype);
+    const more = exponential(keyOf(keys, 1), own.shape, own.dtype);
+    const sum = ops.reduceSum(ops.pow(ops.abs(point), p), [own.shape.length]);
+    const radius = ops.pow(ops.add(sum, more), 1 / p);
+    return ops.div(
+      point,
+      ops.broadcastInDim(
+        radius,
+        point.shape,
+        own.shape.map((_, i) => i),
+      ),
+    );
+  });
+}
