@@ -60,6 +60,8 @@ export default defineConfig({
     // The reference engine is the quicker one for tiny programs; suites that are about another one say so.
     env: {
       SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
+      // Whoever looks at a failed test of the library wants its frames.
+      SHARDWISE_STACKS: process.env.SHARDWISE_STACKS ?? "all",
       // A pass that makes a wrong program is caught where it does so.
       SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
     },

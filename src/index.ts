@@ -38,6 +38,7 @@ export { findNonFinite, type NonFinite } from "./spmd/inspect/nonFinite.js";
 export type { AxisNames } from "./spmd/mesh/collectives.js";
 export { type Device, Mesh, type MeshOptions } from "./spmd/mesh/mesh.js";
 export { P, PartitionSpec, type SpecEntry } from "./spmd/mesh/partitionSpec.js";
+export { ShapeDtypeStruct, type ShapeDtypeStructOptions } from "./spmd/mesh/shapeDtypeStruct.js";
 export {
   addressableShards,
   devicePut,
@@ -48,7 +49,7 @@ export {
 export type { GatherNote } from "./spmd/partition/partition.js";
 export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
-export { type JitOptions, jit } from "./spmd/run/jit.js";
+export { disableJit, type JitOptions, type Jitted, jit, type Lowered } from "./spmd/run/jit.js";
 export {
   deviceCount,
   devices,
@@ -61,9 +62,11 @@ export {
 } from "./spmd/run/processes.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
 export type { Prefix, Whole } from "./trace/prefix.js";
+export { namedScope } from "./trace/source.js";
 export { type Nested, Tensor, type TensorData } from "./trace/tensor.js";
 export type { Argnums } from "./trace/trace.js";
 export * as tree from "./trace/tree.js";
+export { customJvp, type JvpRule } from "./transforms/customJvp.js";
 export { type CustomRule, customGradient, customVjp } from "./transforms/customVjp.js";
 export {
   type GradOptions,

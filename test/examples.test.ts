@@ -7,12 +7,10 @@ import { userEnvironment } from "./fixtures/cliProcess.js";
 const root = fileURLToPath(new URL("..", import.meta.url));
 
 /** What an example prints when it is run as the README says. */
-async function output(name: string): Promise<string> {
+async function output(name: string, settings: Readonly<Record<string, string>> = {}): Promise<string> {
   const command = ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name];
-  const { stdout } = await promisify(execFile)(process.execPath, command, {
-    cwd: root,
-    env: userEnvironment,
-  });
+  const env = { ...userEnvironment, ...settings };
+  const { stdout } = await promisify(execFile)(process.execPath, command, { cwd: root, env });
   return stdout;
 }
 
@@ -45,6 +43,14 @@ describe("examples", () => {
     ]);
     expect(blocksBelow("its gradient", text)[1]).toEqual([20, 40]);
     expect(text).toContain("known at once: 4");
+  });
+
+  test.each([
+    ["cnn", { STEPS: "40", TARGET: "0.8" }, /\d % of 500 unseen images/],
+    ["lstm", { STEPS: "100", TARGET: "0.1" }, /step 100: mean squared error 0\.0/],
+  ] as const)("%s learns", { timeout: 120_000 }, async (name, settings, line) => {
+    expect(await output(name, settings)).toMatch(line);
+    await expect(output(name, { STEPS: "1", TARGET: name === "cnn" ? "1" : "0" })).rejects.toThrow(/below/);
   });
 
   test("a name that does not exist lists those that do", async () => {

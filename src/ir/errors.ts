@@ -1,3 +1,5 @@
+import { deepestFrame, foldStack } from "./frames.js";
+
 /** The stable codes of errors a user can cause; each names the kind of rule that was broken. */
 export type ErrorCode =
   | "shape"
@@ -33,11 +35,19 @@ export class ShardwiseError extends Error {
   readonly code: ErrorCode;
 
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {
+    const limit = Error.stackTraceLimit;
+    Error.stackTraceLimit = Math.max(limit, deepestFrame);
     super(message, options);
+    Error.stackTraceLimit = limit;
     this.code = code;
     this.name = new.target.name;
+    // What went wrong in the library itself is to be told with all of its frames.
+    if (code === "internal" || showsAllFrames || this.stack === undefined) return;
+    this.stack = foldStack(this.stack).replace(/^Error\b/, this.name);
   }
 }
+
+const showsAllFrames = typeof process !== "undefined" && process.env?.SHARDWISE_STACKS === "all";
 
 /** Operand shapes do not fit the operation. */
 export class ShapeError extends ShardwiseError {

@@ -42,8 +42,8 @@ export const Conv = module("Conv", (config: ConvConfig) => {
   const { features, useBias = true, dtype, paramDtype = "float32", featureGroupCount = 1 } = config;
   const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
   const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
-  const strides = perDim(config.strides ?? 1, size, "strides");
-  const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation");
+  const strides = perDim(config.strides ?? 1, size, "strides", "Conv");
+  const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "Conv");
   return (inputs: Tensor): Tensor => {
     const numBatch = inputs.ndim - size.length - 1;
     const numInputs = inputs.shape.at(-1) ?? 0;
@@ -72,7 +72,7 @@ export const Conv = module("Conv", (config: ConvConfig) => {
     const [x, w, b] = promote([inputs, kernel, bias], dtype, "Conv");
     const batch = x.shape.slice(0, numBatch);
     const flat = np.reshape(x, [sizeOf(batch), ...x.shape.slice(numBatch)]);
-    const padded = padInput(flat, config.padding ?? "SAME", { size, strides, dilation });
+    const padded = padInput(flat, config.padding ?? "SAME", { size, strides, dilation }, "Conv");
     const y = convolve(padded, w, { size, strides, dilation }, featureGroupCount);
     const whole = np.reshape(y, [...batch, ...y.shape.slice(1)]);
     return b ? np.add(whole, b) : whole;
@@ -80,24 +80,30 @@ export const Conv = module("Conv", (config: ConvConfig) => {
 });
 
 /** A window and how it moves, one entry for each spatial dim. */
-interface Window {
+export interface WindowOf {
   readonly size: Shape;
   readonly strides: Shape;
   readonly dilation: Shape;
 }
 
-function perDim(value: number | readonly number[], size: Shape, what: string): Shape {
+/** A number for each spatial dim. */
+export function perDim(value: number | readonly number[], size: Shape, what: string, caller: string): Shape {
   const list = typeof value === "number" ? size.map(() => value) : value;
   if (list.length !== size.length || list.some((n) => !Number.isInteger(n) || n < 1)) {
     throw new ValueError(
-      `[Conv] ${what} [${list}] must be whole numbers from 1, one for each of the ${size.length} spatial dims`,
+      `[${caller}] ${what} [${list}] must be whole numbers from 1, one for each of the ${size.length} spatial dims`,
     );
   }
   return list;
 }
 
 /** Pads an input [batch, space…, features] so that every window lies inside. */
-function padInput(x: Tensor, padding: Padding, { size, strides, dilation }: Window): Tensor {
+export function padInput(
+  x: Tensor,
+  padding: Padding,
+  { size, strides, dilation }: WindowOf,
+  caller: string,
+): Tensor {
   const reach = size.map((k, i) => (k - 1) * at(dilation, i));
   const pad = (widths: readonly (readonly [number, number])[], mode: "constant" | "wrap" | "reflect") =>
     np.pad(x, [[0, 0], ...widths, [0, 0]], { mode });
@@ -116,7 +122,7 @@ function padInput(x: Tensor, padding: Padding, { size, strides, dilation }: Wind
       );
     case "CAUSAL":
       if (size.length !== 1) {
-        throw new ValueError(`[Conv] CAUSAL padding is for one spatial dim, kernelSize is [${size}]`);
+        throw new ValueError(`[${caller}] CAUSAL padding is for one spatial dim, kernelSize is [${size}]`);
       }
       return pad([[at(reach, 0), 0]], "constant");
     case "CIRCULAR":
@@ -129,7 +135,7 @@ function padInput(x: Tensor, padding: Padding, { size, strides, dilation }: Wind
       const list = typeof padding === "number" ? size.map(() => padding) : padding;
       if (list.length !== size.length) {
         throw new ValueError(
-          `[Conv] padding has ${list.length} entries for ${size.length} spatial dims: give one for each`,
+          `[${caller}] padding has ${list.length} entries for ${size.length} spatial dims: give one for each`,
         );
       }
       return pad(
@@ -141,7 +147,7 @@ function padInput(x: Tensor, padding: Padding, { size, strides, dilation }: Wind
 }
 
 /** Convolves a padded input [batch, space…, features] with a kernel [space…, inputs, features]. */
-function convolve(x: Tensor, kernel: Tensor, window: Window, groups: number): Tensor {
+function convolve(x: Tensor, kernel: Tensor, window: WindowOf, groups: number): Tensor {
   const { size, strides, dilation } = window;
   size.forEach((k, i) => {
     const [n, extent] = [at(x.shape, i + 1), (k - 1) * at(dilation, i) + 1];
@@ -150,15 +156,20 @@ function convolve(x: Tensor, kernel: Tensor, window: Window, groups: number): Te
       `[Conv] a window of ${extent} does not fit into ${n} elements of spatial dim ${i}: pad more, or use a smaller kernel`,
     );
   });
-  const space = size.map((_, i) => i + 1);
-  const last = size.length + 1;
   return lax.convGeneralDilated(x, kernel, strides, "VALID", {
     rhsDilation: dilation,
     featureGroupCount: groups,
-    dimensionNumbers: {
-      lhsSpec: [0, last, ...space],
-      rhsSpec: [last, last - 1, ...space.map((d) => d - 1)],
-      outSpec: [0, last, ...space],
-    },
+    dimensionNumbers: convLayout(size),
   });
+}
+
+/** The layout of images [batch, space…, features] and kernels [space…, inputs, features]. */
+export function convLayout(size: Shape): lax.ConvDimensionNumbers {
+  const space = size.map((_, i) => i + 1);
+  const last = size.length + 1;
+  return {
+    lhsSpec: [0, last, ...space],
+    rhsSpec: [last, last - 1, ...space.map((d) => d - 1)],
+    outSpec: [0, last, ...space],
+  };
 }

@@ -152,6 +152,12 @@ const OwnRule = nn.module("OwnRule", () => (x: Tensor) => {
   return signed(x);
 });
 
+const pooling = (run: (x: Tensor) => Tensor): Case => ({
+  x: images,
+  init: () => ({}),
+  apply: (_, x) => [run(x), {}],
+});
+
 const stats = ["batch_stats"];
 const train = { useRunningAverage: false };
 const gru = (features: number) => nn.RNN({ cell: nn.GRUCell({ features }) });
@@ -205,6 +211,47 @@ const cases: Readonly<Record<string, Case>> = {
     nn.Bidirectional({ forwardRnn: gru(2), backwardRnn: gru(2), returnCarry: true, mergeFn: np.multiply }),
     sequences,
   ),
+  ConvTranspose: layer(nn.ConvTranspose({ features: 4, kernelSize: [3, 2], strides: [2, 3] }), images),
+  "ConvTranspose VALID": layer(
+    nn.ConvTranspose({
+      features: 2,
+      kernelSize: [3, 3],
+      strides: [2, 1],
+      padding: "VALID",
+      kernelDilation: [2, 1],
+      transposeKernel: true,
+    }),
+    images,
+  ),
+  "ConvTranspose CIRCULAR": layer(
+    nn.ConvTranspose({ features: 2, kernelSize: [4, 3], strides: [2, 2], padding: "CIRCULAR" }),
+    images,
+  ),
+  "ConvTranspose pairs": layer(
+    nn.ConvTranspose({ features: 2, kernelSize: [3], strides: [2], padding: [[1, 2]] }),
+    films,
+  ),
+  ConvLocal: layer(
+    nn.ConvLocal({ features: 2, kernelSize: [2, 3], strides: [2, 1], biasInit: init }),
+    images,
+  ),
+  "ConvLocal CAUSAL": layer(nn.ConvLocal({ features: 2, kernelSize: 2, padding: "CAUSAL" }), sequences),
+  maxPool: pooling((x) => nn.maxPool(x, [2, 2], { strides: [2, 2] })),
+  "maxPool SAME": pooling((x) => nn.maxPool(x, [3, 2], { padding: "SAME" })),
+  minPool: pooling((x) =>
+    nn.minPool(x, [2, 3], {
+      strides: [1, 2],
+      padding: [
+        [1, 0],
+        [0, 2],
+      ],
+    }),
+  ),
+  avgPool: pooling((x) => nn.avgPool(x, [2, 2], { strides: [2, 2], padding: "SAME" })),
+  "avgPool inside": pooling((x) =>
+    nn.avgPool(x, [3, 3], { strides: [2, 1], padding: "SAME", countIncludePad: false }),
+  ),
+  pool: pooling((x) => nn.pool(x.get(0), 1, lax.mul, [2, 2], { strides: [1, 2] })),
   "cond and switch": layer(Chosen(), rows),
   while: changing(["state"], Looped(), rows),
   derivatives: layer(Derived(), rows),

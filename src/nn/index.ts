@@ -11,6 +11,12 @@ export {
   type InstanceNormConfig,
 } from "./batchNorm.js";
 export { Conv, type ConvConfig, type Padding } from "./conv.js";
+export {
+  ConvLocal,
+  type ConvLocalConfig,
+  ConvTranspose,
+  type ConvTransposeConfig,
+} from "./convLayers.js";
 export { Dropout, type DropoutCallOptions, type DropoutConfig } from "./dropout.js";
 export { ModuleError, type ModuleErrorReason } from "./errors.js";
 export { type CollectionFilter, DenyList } from "./filter.js";
@@ -157,6 +163,7 @@ export {
   type ShardingTree,
   withPartitioning,
 } from "./partitioned.js";
+export { type AvgPoolOptions, avgPool, maxPool, minPool, type PoolOptions, pool } from "./pooling.js";
 export { PReLU, type PReLUConfig } from "./prelu.js";
 export {
   Bidirectional,

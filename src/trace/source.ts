@@ -1,7 +1,5 @@
+import { pathInLibrary } from "../ir/frames.js";
 import type { SourceLocation } from "../ir/program.js";
-
-/** The folder of the library's own modules, which are left out of source locations. */
-const libraryRoot = new URL("../", import.meta.url).href.replace(/^file:\/\//, "");
 
 /** Parts of the library that say how something is computed, but not what for. */
 const plumbing = /^(ir|trace|transforms|spmd|lax|numpy|random|nn|optim|parallel)\//;
@@ -22,12 +20,38 @@ export function inModule<T>(path: string, fn: () => T): T {
   }
 }
 
+let currentScopes: readonly string[] = [];
+
+/**
+ * Runs `fn` so that equations recorded meanwhile carry a name, before the paths of modules: in printed programs,
+ * traces and errors.
+ *
+ * ```ts
+ * const scores = namedScope("scores", () => np.matmul(q, k));
+ * ```
+ */
+export function namedScope<T>(name: string, fn: () => T): T {
+  const before = currentScopes;
+  currentScopes = [...before, name];
+  try {
+    return fn();
+  } finally {
+    currentScopes = before;
+  }
+}
+
+/** The names around the code that runs now, those of scopes and of modules. */
+function currentPath(): string | undefined {
+  if (currentScopes.length === 0) return currentModule;
+  return [...currentScopes, ...(currentModule === undefined ? [] : [currentModule])].join("/");
+}
+
 /**
  * Where the user's code is now. It is a text at once: an `Error` that is kept keeps the functions of its frames,
  * and with them everything they close over, for as long as the program lives.
  */
 export function captureSource(): SourceLocation {
-  return { text: userFrame(), module: currentModule };
+  return { text: userFrame(), module: currentPath() };
 }
 
 /** A caller: the file it is in, and whether it only awaits. */
@@ -47,11 +71,11 @@ function chooseFrame<F extends Frame>(frames: readonly F[]): F | undefined {
 }
 
 function isLibrary({ file }: Frame): boolean {
-  return file.includes(libraryRoot) && !file.includes(".test.");
+  return pathInLibrary(file) !== undefined;
 }
 
 function isPlumbing({ file }: Frame): boolean {
-  return plumbing.test(file.slice(file.indexOf(libraryRoot) + libraryRoot.length));
+  return plumbing.test(pathInLibrary(file) ?? "");
 }
 
 function userFrame(): string {

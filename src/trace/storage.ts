@@ -53,6 +53,11 @@ export class Storage {
     this.buffers = buffers;
   }
 
+  /** Whether there are values, or only a type. */
+  get hasValues(): boolean {
+    return true;
+  }
+
   /** Whether the memory was given back. */
   get released(): boolean {
     return this.buffers === undefined;

@@ -3,6 +3,7 @@ import { ShapeError, TracerError } from "../ir/errors.js";
 import { type Atom, type Literal, newLiteral } from "../ir/program.js";
 import { formatType, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
 import type { Builder } from "./builder.js";
+import { formatElements } from "./format.js";
 import { currentRuntime } from "./runtime.js";
 import { onDevice, place, type Storage } from "./storage.js";
 
@@ -151,8 +152,21 @@ export class Tensor {
     );
   }
 
+  /** What `console.log` shows: the type, and the values where they can be read without waiting. */
   [Symbol.for("nodejs.util.inspect.custom")](): string {
-    return this.toString();
+    const values = this.shownValues();
+    if (values === undefined) return this.toString();
+    return `${this.toString()}${values.includes("\n") ? "\n" : " "}${values}`;
+  }
+
+  private shownValues(): string | undefined {
+    const { node } = this;
+    if (node.kind === "literal") return String(node.literal.value);
+    if (node.kind === "traced" || node.storage.released || !node.storage.hasValues) return undefined;
+    const host = node.storage.peek("Tensor");
+    if (host === undefined) return "(being computed: await it.ready())";
+    const data = decode(this.dtype, host);
+    return formatElements(this.shape, (i) => (this.dtype === "bool" ? data[i] !== 0 : (data[i] ?? 0)));
   }
 }
 

@@ -2,6 +2,7 @@ import { engineInfo, hostEngine } from "../../engines/default.js";
 import type { EngineInfo } from "../../ir/engineReports.js";
 import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
+import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import type { Checkpoint } from "../../train/files/checkpoint.js";
 import type { RunConfig } from "../../train/run/config.js";
 import { memoryNeed, totalBytes } from "../../train/run/memoryNeed.js";
@@ -14,7 +15,7 @@ import {
   splittingAxes,
 } from "../../train/run/setup.js";
 import { pipelineSchedule } from "../../train/run/writeReport.js";
-import { abstractTensor, abstractTree } from "../../train/step/abstractTensor.js";
+import { abstractTree } from "../../train/step/abstractTensor.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,
@@ -97,7 +98,7 @@ function describeConfig(config: RunConfig, engine: EngineInfo | undefined): stri
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
   const { types, shardings } = training;
   const { batch, sequence } = config.data;
-  const tokens = abstractTensor({ dtype: "int32", shape: [batch, sequence + 1] });
+  const tokens = ShapeDtypeStruct([batch, sequence + 1], "int32");
   const cost = training.cost(abstractTree(types), tokens);
   const need = memoryNeed(training, config);
   const axes = splittingAxes(mesh.axes);

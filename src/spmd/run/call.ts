@@ -126,14 +126,21 @@ export function traceCall<A extends readonly unknown[]>(
   { dynamic, tensors, structure }: CallArgs,
   name: string,
 ): TracedCall {
-  const call = (...values: unknown[]) => {
-    const given = new Map(dynamic.map((argument, i) => [argument, values[i]]));
-    const all: readonly unknown[] = args.map((arg, i) => (given.has(i) ? given.get(i) : arg));
-    return fn(...(all as A));
-  };
+  const call = (...values: unknown[]) => fn(...withDynamic(args, dynamic, values));
   const types = tensors.map(({ type }) => type);
   const traced = traceTree(call, structure, types, name);
   return { ...traced, program: simplify(traced.program) };
+}
+
+/** Arguments of which those at some positions have other values. */
+export function withDynamic<A extends readonly unknown[]>(
+  args: A,
+  dynamic: readonly number[],
+  values: readonly unknown[],
+): A {
+  const given = new Map(dynamic.map((argument, i) => [argument, values[i]]));
+  const all: readonly unknown[] = args.map((arg, i) => (given.has(i) ? given.get(i) : arg));
+  return all as A;
 }
 
 /** Finds the mesh or device a program runs on, and the specs that options and arguments fix. */

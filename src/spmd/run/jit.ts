@@ -1,5 +1,7 @@
 import { formatSpec, meshShape } from "../../ir/mesh.js";
 import { checkOptions, type OptionNames } from "../../ir/options.js";
+import { printProgram } from "../../ir/print.js";
+import type { Program } from "../../ir/program.js";
 import { formatType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
@@ -8,16 +10,19 @@ import * as ops from "../../trace/ops.js";
 import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import type { Mesh } from "../mesh/mesh.js";
 import {
   type AnyJitOptions,
   callArgs,
   type JitOptions,
   meshOfOptions,
   nameOf,
+  partitionCall,
   placeCall,
   resolveAll,
   type TracedCall,
   traceCall,
+  withDynamic,
 } from "./call.js";
 import { currentMesh } from "./constraint.js";
 import { type Compiled, checkInputs, compile, placeKey, run } from "./execute.js";
@@ -38,6 +43,43 @@ interface Entry extends TracedCall {
   readonly compiled: Map<string, Compiled>;
 }
 
+/** A call that was traced and split over devices, and not run. */
+export interface Lowered {
+  /** What every device runs. */
+  readonly program: Program;
+  /** The mesh, or `undefined` for one device. */
+  readonly mesh: Mesh | undefined;
+  /** The program as text. */
+  toString(): string;
+}
+
+/** A compiled function; `lower` tells what a call would run. */
+export interface Jitted<A extends readonly unknown[], R> {
+  (...args: A): R;
+  /** The program of a call with such arguments, of which only the types matter: they may be `ShapeDtypeStruct`s. */
+  lower(...args: A): Lowered;
+}
+
+let isDisabled = false;
+
+/**
+ * Runs `fn` with every `jit` left out: functions run op by op, with values to look at. Loops, choices and shard maps
+ * are still programs.
+ *
+ * ```ts
+ * disableJit(() => trainStep(params, batch));
+ * ```
+ */
+export function disableJit<T>(fn: () => T): T {
+  const before = isDisabled;
+  isDisabled = true;
+  try {
+    return fn();
+  } finally {
+    isDisabled = before;
+  }
+}
+
 /**
  * Compiles a function of tensors. It is traced and compiled once for every combination of tree structure,
  * types and static arguments; inside another traced function its equations are recorded there, and its
@@ -50,13 +92,15 @@ interface Entry extends TracedCall {
 export function jit<A extends readonly unknown[], R, S extends number = never>(
   fn: (...args: A) => R,
   options: JitOptions<A, R, S> = {},
-): (...args: A) => R {
+): Jitted<A, R> {
   checkOptions<JitOptions<A, R, S>>(options, jitNames, "jit");
   const name = nameOf(fn, options);
   const entries = new Map<string, Entry>();
 
-  return (...args: A): R => {
+  const call = (...args: A): R => {
     const flat = callArgs(args, options, name);
+    if (isDisabled)
+      return fn(...withDynamic(args, flat.dynamic, tree.unflatten(flat.structure, flat.tensors)));
     const mesh = currentMesh();
     const key = [
       tree.formatStructure(flat.structure),
@@ -95,6 +139,11 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     }
     return tree.unflatten<R>(outStructure, run(compiled, inputs));
   };
+  const lower = (...args: A): Lowered => {
+    const { program, mesh } = partitionCall(fn, args, options);
+    return { program, mesh, toString: () => printProgram(program) };
+  };
+  return Object.assign(call, { lower });
 }
 
 /** Inside a surrounding trace the shardings of arguments and results become constraints. */

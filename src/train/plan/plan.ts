@@ -1,12 +1,14 @@
 /** Chooses how a model is spread over devices: many configurations on paper, the best of them looked at closely. */
+
 import { hostEngine } from "../../engines/default.js";
 import { formatBytes } from "../../ir/shape.js";
+import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { isInterleaved, scheduleFor } from "../models/scheduled.js";
 import type { RunConfig } from "../run/config.js";
 import { totalBytes } from "../run/memoryNeed.js";
 import { stepFlops } from "../run/peak.js";
 import { expectedVocabulary, numParameters, runMesh, runTrainingFunctions } from "../run/setup.js";
-import { abstractTensor, abstractTree } from "../step/abstractTensor.js";
+import { abstractTree } from "../step/abstractTensor.js";
 import { type StepMemory, stepMemory } from "../step/training.js";
 import { candidatesOf, describeChoice, type SearchSpace } from "./candidates.js";
 import { ConfigError } from "./errors.js";
@@ -63,7 +65,7 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   // The reference engine has as many devices as anyone wants, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
-  const tokens = abstractTensor({ dtype: "int32", shape: [data.batch, data.sequence + 1] });
+  const tokens = ShapeDtypeStruct([data.batch, data.sequence + 1], "int32");
   const compiled = training.compile(abstractTree(training.types), tokens);
   const { layout } = training;
   const schedule =

@@ -2,8 +2,9 @@ import { describe, expect, test } from "vitest";
 import { tinyModel } from "../../../test/support/runs.js";
 import { devicePut, Mesh, np, random, type Tensor, tree } from "../../index.js";
 import { chain, clipByGlobalNorm, momentum } from "../../optim/index.js";
+import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { toCanonical } from "../models/canonical.js";
-import { abstractTensor, abstractTree } from "../step/abstractTensor.js";
+import { abstractTree } from "../step/abstractTensor.js";
 import { createTraining } from "../step/training.js";
 import { numParameters } from "./setup.js";
 import { onHost } from "./state.js";
@@ -68,7 +69,7 @@ describe("a batch in parts", () => {
   const costs = (axes: Readonly<Record<string, number>>, accumulate: number) => {
     const training = trainingOn(axes, accumulate);
     const { types } = training;
-    return training.cost(abstractTree(types), abstractTensor({ dtype: "int32", shape: [batch, length + 1] }));
+    return training.cost(abstractTree(types), ShapeDtypeStruct([batch, length + 1], "int32"));
   };
 
   test("is summed over devices once, and needs less memory", () => {

@@ -2,7 +2,8 @@ import { hostEngine } from "../../engines/default.js";
 import { OutOfMemoryError } from "../../engines/errors.js";
 import { formatBytes } from "../../ir/shape.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
-import { abstractTensor, abstractTree } from "../step/abstractTensor.js";
+import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
+import { abstractTree } from "../step/abstractTensor.js";
 import type { StepMemory, Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
 import { runMesh, runTrainingFunctions } from "./setup.js";
@@ -61,7 +62,7 @@ export function checkMemory(config: RunConfig, vocabSize: number, training: Trai
 }
 
 function batchOf({ data: { batch, sequence } }: RunConfig) {
-  return abstractTensor({ dtype: "int32", shape: [batch, sequence + 1] });
+  return ShapeDtypeStruct([batch, sequence + 1], "int32");
 }
 
 interface Alternative {

@@ -1,0 +1,49 @@
+/** Which lines of a stack trace are the library's own, whatever way it was loaded. */
+
+/** A library that is loaded from its build, whose source maps lead to the sources that are packed beside it. */
+const built = /\/dist\/$/;
+
+/**
+ * The folders of a library, of which a module lies one folder below: where it was loaded from, and where source maps
+ * say that it was.
+ */
+export function foldersOf(module: string): readonly string[] {
+  const folder = new URL("../", module).href.replace(/^file:\/\//, "");
+  return built.test(folder) ? [folder, folder.replace(built, "/src/")] : [folder];
+}
+
+const libraryFolders = foldersOf(import.meta.url);
+
+/** The path of a file below the library's folder, or `undefined` for code of others; tests are not the library. */
+export function pathInLibrary(
+  frame: string,
+  folders: readonly string[] = libraryFolders,
+): string | undefined {
+  if (frame.includes(".test.")) return undefined;
+  for (const folder of folders) {
+    const start = frame.indexOf(folder);
+    if (start >= 0) return frame.slice(start + folder.length);
+  }
+  return undefined;
+}
+
+/** So many callers are looked at, where the runtime alone would keep ten. */
+export const deepestFrame = 50;
+
+/**
+ * A stack trace in which the user's code comes first: frames of the library and of the runtime are counted, not
+ * shown. A trace without code of the user is left as it is.
+ */
+export function foldStack(stack: string, folders: readonly string[] = libraryFolders): string {
+  const lines = stack.split("\n");
+  const first = lines.findIndex((line) => /^\s+at /.test(line));
+  if (first < 0) return stack;
+  const frames = lines.slice(first);
+  const users = frames.filter((line) => isFrame(line) && pathInLibrary(line, folders) === undefined);
+  if (users.length === 0) return stack;
+  const folded = frames.filter((line) => pathInLibrary(line, folders) !== undefined).length;
+  const note = folded > 0 ? [`    … ${folded} frames of shardwise, shown with SHARDWISE_STACKS=all`] : [];
+  return [...lines.slice(0, first), ...users, ...note].join("\n");
+}
+
+const isFrame = (line: string) => /:\d+:\d+\)?$/.test(line.trim()) && !line.includes("node:");

@@ -1,0 +1,126 @@
+/** Convolutions that make images larger, and convolutions with a kernel for every place. */
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
+import * as lax from "../lax/index.js";
+import * as np from "../numpy/index.js";
+import { initializers } from "../random/index.js";
+import type { Tensor } from "../trace/tensor.js";
+import { evalShape } from "../transforms/makeProgram.js";
+import { type ConvConfig, convLayout, type Padding, padInput, perDim, type WindowOf } from "./conv.js";
+import { defaultKernelInit, type LinearConfig } from "./linear.js";
+import { module } from "./module.js";
+import { promote } from "./operands.js";
+import { param } from "./variables.js";
+
+/** Configuration of {@link ConvTranspose}. */
+export interface ConvTransposeConfig extends LinearConfig {
+  /** The number of output features. */
+  readonly features: number;
+  /** The size of the window along each spatial dim. */
+  readonly kernelSize: number | readonly number[];
+  /** How many times larger each spatial dim becomes; 1 by default. */
+  readonly strides?: number | readonly number[];
+  /** `SAME` by default: exactly `strides` times as large. */
+  readonly padding?: Exclude<Padding, "CAUSAL" | "REFLECT">;
+  /** The distance between the elements of a window; 1 by default. */
+  readonly kernelDilation?: number | readonly number[];
+  /** Whether the kernel is that of the convolution of which this is the gradient: [space…, features, inputs]. */
+  readonly transposeKernel?: boolean;
+}
+
+/** The convolution that undoes the strides of another: inputs [batch…, space…, features] become larger. */
+export const ConvTranspose = module("ConvTranspose", (config: ConvTransposeConfig) => {
+  const { features, useBias = true, dtype, paramDtype = "float32", transposeKernel = false } = config;
+  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros, padding = "SAME" } = config;
+  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
+  const strides = perDim(config.strides ?? 1, size, "strides", "ConvTranspose");
+  const rhsDilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvTranspose");
+  return (inputs: Tensor): Tensor => {
+    const [flat, restore] = flatBatch(inputs, size, "ConvTranspose");
+    const numInputs = inputs.shape.at(-1) ?? 0;
+    const channels = transposeKernel ? [features, numInputs] : [numInputs, features];
+    const kernel = param("kernel", kernelInit, [...size, ...channels], paramDtype);
+    const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
+    const [x, w, b] = promote([flat, kernel, bias], dtype, "ConvTranspose");
+    const options = { rhsDilation, transposeKernel, dimensionNumbers: convLayout(size) };
+    const pads = pairsOf(padding, size);
+    const y = lax.convTranspose(x, w, strides, pads === "CIRCULAR" ? "VALID" : pads, options);
+    const period = strides.map((stride, i) => stride * at(x.shape, i + 1));
+    const whole = pads === "CIRCULAR" ? wrapped(y, period, transposeKernel) : y;
+    return restore(b ? np.add(whole, b) : whole);
+  };
+});
+
+function pairsOf(
+  padding: Exclude<Padding, "CAUSAL" | "REFLECT">,
+  size: Shape,
+): "SAME" | "VALID" | "CIRCULAR" | (readonly [number, number])[] {
+  if (typeof padding === "string") return padding;
+  const list = typeof padding === "number" ? size.map(() => padding) : padding;
+  if (list.length !== size.length) {
+    throw new ValueError(
+      `[ConvTranspose] padding has ${list.length} entries for ${size.length} spatial dims: give one for each`,
+    );
+  }
+  return list.map((entry) => (typeof entry === "number" ? ([entry, entry] as const) : entry));
+}
+
+/** Adds up what lies a period apart along each spatial dim, so that what leaves at one end comes in at the other. */
+function wrapped(y: Tensor, period: Shape, padsAfter: boolean): Tensor {
+  return period.reduce((x, n, i) => {
+    const dim = i + 1;
+    const more = (((n - at(x.shape, dim)) % (2 * n)) + 2 * n) % (2 * n);
+    const [less, rest] = [Math.floor(more / 2), Math.ceil(more / 2)];
+    const widths = x.shape.map((_, d): readonly [number, number] =>
+      d === dim ? (padsAfter ? [less, rest] : [rest, less]) : [0, 0],
+    );
+    const padded = np.pad(x, widths);
+    const times = at(padded.shape, dim) / n;
+    const shape = [...padded.shape.slice(0, dim), times, n, ...padded.shape.slice(dim + 1)];
+    return np.sum(np.reshape(padded, shape), dim);
+  }, y);
+}
+
+/** Inputs with one batch dim, and how results get theirs back. */
+function flatBatch(inputs: Tensor, size: Shape, caller: string): [Tensor, (y: Tensor) => Tensor] {
+  const numBatch = inputs.ndim - size.length - 1;
+  if (numBatch < 0) {
+    throw new ShapeError(
+      `[${caller}] a kernel of size [${size}] needs an input of at least ${size.length + 1} dims, got ${formatType(inputs.type)}`,
+    );
+  }
+  const batch = inputs.shape.slice(0, numBatch);
+  const flat = np.reshape(inputs, [sizeOf(batch), ...inputs.shape.slice(numBatch)]);
+  return [flat, (y) => np.reshape(y, [...batch, ...y.shape.slice(1)])];
+}
+
+/** Configuration of {@link ConvLocal}. */
+export type ConvLocalConfig = Omit<ConvConfig, "featureGroupCount">;
+
+/**
+ * A convolution with a kernel and a bias of its own for every place of the result:
+ * `kernel` is [space…, window · inputs, features], `bias` [space…, features].
+ */
+export const ConvLocal = module("ConvLocal", (config: ConvLocalConfig) => {
+  const { features, useBias = true, dtype, paramDtype = "float32", padding = "SAME" } = config;
+  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
+  const strides = perDim(config.strides ?? 1, size, "strides", "ConvLocal");
+  const dilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvLocal");
+  const window: WindowOf = { size, strides, dilation };
+  return (inputs: Tensor): Tensor => {
+    const [flat, restore] = flatBatch(inputs, size, "ConvLocal");
+    const padded = padInput(flat, padding, window, "ConvLocal");
+    const numInputs = inputs.shape.at(-1) ?? 0;
+    const options = { rhsDilation: dilation, dimensionNumbers: convLayout(size) };
+    const windows = evalShape((x: Tensor) =>
+      lax.convGeneralDilatedPatches(x, size, strides, "VALID", options),
+    );
+    const space = windows(padded).shape.slice(1, -1);
+    const kernel = param("kernel", kernelInit, [...space, sizeOf(size) * numInputs, features], paramDtype);
+    const bias = useBias ? param("bias", biasInit, [...space, features], paramDtype) : undefined;
+    const [x, w, b] = promote([padded, kernel, bias], dtype, "ConvLocal");
+    const y = lax.convGeneralDilatedLocal(x, w, strides, "VALID", size, options);
+    return restore(b ? np.add(y, np.reshape(b, [1, ...b.shape])) : y);
+  };
+});

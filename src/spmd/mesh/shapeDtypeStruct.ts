@@ -1,0 +1,61 @@
+import type { DType } from "../../ir/dtype.js";
+import type { DeviceBuffer } from "../../ir/engine.js";
+import { ValueError } from "../../ir/errors.js";
+import { formatType, type Shape } from "../../ir/shape.js";
+import { currentRuntime } from "../../trace/runtime.js";
+import { onDevice, Storage } from "../../trace/storage.js";
+import { Tensor } from "../../trace/tensor.js";
+import { resolveSpec } from "./partitionSpec.js";
+import { type NamedSharding, placementOn } from "./sharding.js";
+
+/** What stands behind a tensor without values: where it would lie, and no memory. */
+class NoStorage extends Storage {
+  override get hasValues(): boolean {
+    return false;
+  }
+
+  override read(caller: string): readonly DeviceBuffer[] {
+    throw new ValueError(
+      `[${caller}] this ${formatType(this.type)} is a ShapeDtypeStruct, which has a type and no values: pass it to evalShape, makeProgram, costAnalysis, explainSharding or jit(f).lower, and real tensors to functions that compute`,
+    );
+  }
+
+  override heldBy(): void {}
+
+  override release(): void {}
+}
+
+/** Options of {@link ShapeDtypeStruct}. */
+export interface ShapeDtypeStructOptions {
+  /** How the tensor would be split over a mesh. */
+  readonly sharding?: NamedSharding;
+}
+
+/**
+ * A tensor that has a shape, a data type, on request a sharding, and no values: for asking what a function would
+ * give or cost on tensors that need not exist.
+ *
+ * ```ts
+ * const { shape } = evalShape(model)(ShapeDtypeStruct([1024, 4096], "bfloat16"));
+ * ```
+ */
+export function ShapeDtypeStruct(
+  shape: Shape,
+  dtype: DType,
+  { sharding }: ShapeDtypeStructOptions = {},
+): Tensor {
+  const type = { shape: [...shape], dtype };
+  const placement = sharding
+    ? placementOn(
+        sharding.mesh,
+        resolveSpec(sharding.spec, sharding.mesh, shape, "ShapeDtypeStruct", "the sharding"),
+      )
+    : onDevice(currentRuntime().hostEngine);
+  return Tensor.stored(
+    new NoStorage(
+      placement,
+      type,
+      placement.positions.map(() => ({ type })),
+    ),
+  );
+}

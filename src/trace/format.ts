@@ -1,0 +1,44 @@
+/** Elements of tensors as text, as NumPy prints them. */
+import { type Shape, sizeOf } from "../ir/shape.js";
+
+/** Tensors of more elements are shortened: of every dim only the first and the last few are shown. */
+const mostElements = 1000;
+
+/** How many at each end of a dim are shown then. */
+const edge = 3;
+
+/** The elements of a tensor in row-major order as nested lists; rows stand below each other. */
+export function formatElements(shape: Shape, element: (index: number) => number | boolean): string {
+  const short = sizeOf(shape) > mostElements;
+  const shown = (n: number): (number | undefined)[] => {
+    const all = Array.from({ length: n }, (_, i) => i);
+    return short && n > 2 * edge ? [...all.slice(0, edge), undefined, ...all.slice(-edge)] : all;
+  };
+  const texts: string[] = [];
+  const gather = (dim: number, start: number): void => {
+    const n = shape[dim];
+    if (n === undefined) texts.push(formatElement(element(start)));
+    else {
+      const step = sizeOf(shape.slice(dim + 1));
+      for (const i of shown(n)) if (i !== undefined) gather(dim + 1, start + i * step);
+    }
+  };
+  gather(0, 0);
+  const width = shape.length > 1 ? Math.max(0, ...texts.map(({ length }) => length)) : 0;
+  let next = 0;
+  const build = (dim: number): string => {
+    const n = shape[dim];
+    if (n === undefined) return (texts[next++] ?? "").padStart(width);
+    const parts = shown(n).map((i) => (i === undefined ? "…" : build(dim + 1)));
+    const isRow = dim === shape.length - 1;
+    const gap = isRow ? ", " : `,${"\n".repeat(shape.length - 1 - dim)}${" ".repeat(dim + 1)}`;
+    return `[${parts.join(gap)}]`;
+  };
+  return build(0);
+}
+
+function formatElement(value: number | boolean): string {
+  if (typeof value === "boolean") return String(value);
+  if (Object.is(value, -0)) return "-0";
+  return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6)));
+}

@@ -1,0 +1,141 @@
+/** The user's own line comes first in errors and reports, however Node was started and the package was loaded. */
+import { execFile } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+import { build } from "esbuild";
+import { makeProgram, np, type Tensor } from "shardwise";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { foldersOf, foldStack, pathInLibrary } from "../src/ir/frames.js";
+
+const repository = fileURLToPath(new URL("..", import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), "shardwise-sources-"));
+const installed = join(folder, "node_modules", "shardwise");
+
+/** What a user may write; the lines that are asked for end with a remark. */
+const program = `
+import { explainSharding, findNonFinite, makeProgram, Mesh, np, P } from "shardwise";
+
+function broken() {
+  return np.matmul(np.zeros([2, 3]), np.zeros([2, 3])); // error
+}
+try {
+  broken();
+} catch (error) {
+  const frames = error.stack.split("\\n").filter((line) => /^ +at /.test(line));
+  console.log("error", error.stack.split(":")[0], frames[0].trim(), error.stack.includes("frames of shardwise"));
+}
+const bad = (x) =>
+  np.log(x); // log
+console.log("log", makeProgram(bad)(np.zeros([2])).eqns[0].source.text);
+const found = await findNonFinite(bad)(np.zeros([2]));
+console.log("log", String(found).replaceAll("\\n", " "));
+const mesh = Mesh.create({ data: 2 });
+const product = (x) =>
+  np.matmul(x, np.transpose(x)); // product
+const report = explainSharding(product, { mesh, inShardings: [P("data")] })(np.zeros([4, 4]));
+console.log("product", String(report).replaceAll("\\n", " "));
+`;
+const lineOf = (remark: string) => program.split("\n").findIndex((line) => line.endsWith(`// ${remark}`)) + 1;
+
+beforeAll(async () => {
+  mkdirSync(installed, { recursive: true });
+  cpSync(join(repository, "src"), join(installed, "src"), {
+    recursive: true,
+    filter: (path) => !path.includes(".test."),
+  });
+  cpSync(join(repository, "package.json"), join(installed, "package.json"));
+  symlinkSync(join(repository, "node_modules", "koffi"), join(folder, "node_modules", "koffi"));
+  const sources = readdirSync(join(installed, "src"), { recursive: true, encoding: "utf8" });
+  await build({
+    absWorkingDir: installed,
+    entryPoints: sources.filter((path) => path.endsWith(".ts")).map((path) => join("src", path)),
+    outbase: "src",
+    outdir: "dist",
+    format: "esm",
+    platform: "node",
+    sourcemap: true,
+  });
+  writeFileSync(join(folder, "package.json"), JSON.stringify({ type: "module" }));
+  writeFileSync(join(folder, "program.js"), program);
+}, 120_000);
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+async function linesOf(args: readonly string[]): Promise<string[]> {
+  const { SHARDWISE_STACKS: _, NODE_OPTIONS: __, ...env } = process.env;
+  const { stdout } = await promisify(execFile)(process.execPath, args, { cwd: folder, env });
+  return stdout.trim().split("\n");
+}
+
+describe("a package that is installed", () => {
+  test.each([
+    ["plain Node", []],
+    ["--enable-source-maps", ["--enable-source-maps"]],
+  ])("%s", async (_, flags) => {
+    const lines = await linesOf([...flags, join(folder, "program.js")]);
+    expect(lines.map((line) => line.split(" ")[0])).toEqual(["error", "log", "log", "product"]);
+    for (const line of lines) {
+      const [remark = ""] = line.split(" ");
+      expect(line).toContain(`program.js:${lineOf(remark)}:`);
+      expect(line).not.toContain("node_modules");
+    }
+    expect(lines[0]).toContain("ShapeError at broken");
+    expect(lines[0]).toContain("true");
+  });
+
+  test("a program that is compiled as it is loaded", async () => {
+    writeFileSync(
+      join(folder, "program.ts"),
+      program.replaceAll("(x)", "(x: any)").replaceAll("(error)", "(error: any)"),
+    );
+    const hooks = `
+      import { registerHooks } from "node:module";
+      import { readFileSync } from "node:fs";
+      import { createRequire } from "node:module";
+      const { transformSync } = createRequire(${JSON.stringify(import.meta.url)})("esbuild");
+      process.setSourceMapsEnabled(true);
+      registerHooks({
+        load(url, context, next) {
+          if (!url.endsWith(".ts")) return next(url, context);
+          const path = new URL(url).pathname;
+          const { code } = transformSync(readFileSync(path, "utf8"), { loader: "ts", sourcemap: "inline", sourcefile: path, minifyWhitespace: true });
+          return { format: "module", source: code, shortCircuit: true };
+        },
+      });
+    `;
+    // Older versions of Node have no hooks on the thread that runs the program.
+    if (!("registerHooks" in (await import("node:module")))) return;
+    writeFileSync(join(folder, "hooks.mjs"), hooks);
+    const lines = await linesOf(["--import", join(folder, "hooks.mjs"), join(folder, "program.ts")]);
+    for (const line of lines) {
+      const [remark = ""] = line.split(" ");
+      expect(line).toContain(`program.ts:${lineOf(remark)}:`);
+      expect(line).not.toContain("node_modules");
+    }
+  });
+});
+
+test("vitest", () => {
+  const [eqn] = makeProgram((x: Tensor) => np.sin(x))(np.zeros([2])).eqns;
+  expect(eqn?.source?.text).toContain("test/sources.test.ts:");
+});
+
+test("frames are the library's by its build and by the sources beside it", () => {
+  const folders = foldersOf("file:///app/node_modules/shardwise/dist/ir/frames.js");
+  expect(pathInLibrary("at f (/app/node_modules/shardwise/src/numpy/x.ts:3:1)", folders)).toBe(
+    "numpy/x.ts:3:1)",
+  );
+  expect(pathInLibrary("at f (file:///app/node_modules/shardwise/dist/nn/y.js:3:1)", folders)).toBe(
+    "nn/y.js:3:1)",
+  );
+  expect(pathInLibrary("at f (/app/src/numpy/x.ts:3:1)", folders)).toBeUndefined();
+  const stack =
+    "Error: two\n  lines\n    at f (/app/node_modules/shardwise/dist/a/b.js:1:2)\n    at me (/app/me.js:3:4)";
+  expect(foldStack(stack, folders)).toBe(
+    "Error: two\n  lines\n    at me (/app/me.js:3:4)\n    … 1 frames of shardwise, shown with SHARDWISE_STACKS=all",
+  );
+  expect(foldStack("Error: no frames", folders)).toBe("Error: no frames");
+});
