@@ -1,4 +1,7 @@
 /** Programs of several processes, started by the MPI launchers that are installed here. */
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { ended, findLaunchers, launch, noLauncher } from "./support/launchers.js";
@@ -14,6 +17,7 @@ describe.runIf(launchers.length === 0)("several processes", () => {
 });
 
 const faults = ["throw", "kill", "stop", "exit", "order", "shape"] as const;
+const differences = ["program", "shapes", "settings"] as const;
 
 describe.each(launchers)("a process that leaves another one waiting, started by $name", (launcher) => {
   test.each(everything ? faults : (["order"] as const))(
@@ -34,11 +38,55 @@ describe.each(launchers)("a process that leaves another one waiting, started by 
         exit: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
         order:
           /DesyncError: .*\n {2}device 0 .* allReduce sum float32.* at .*mpiFault.ts.*\n {2}device 1 .* allReduce max/,
-        shape: /it has waited 3000 ms|truncate/i,
+        shape: /DesyncError: .*\n {2}device 0 .* float32\[4\].*\n {2}device 1 .* float32\[8\]/,
       };
       expect(`${out}${err}`).toMatch(reason[fault]);
     },
   );
+});
+
+describe.each(launchers)("processes that were started differently, by $name", (launcher) => {
+  test.each(everything ? differences : (["program"] as const))(
+    "refuse to go on, and both show both sides: %s",
+    { timeout: 90_000 },
+    async (difference) => {
+      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), difference]);
+      const { code, out, err } = await ended(job, 80_000);
+      expect(code).toBeGreaterThan(0);
+      expect(out).not.toContain("is ready");
+      const reason = {
+        program:
+          /ProgramsDifferError: .*program 1 of processes 0, 1 .*\n {2}process 0 has "function" \w{16}, line 2: .* = mul %0 2.0\n {2}process 1 has "function" \w{16}, line 2: .* = mul %0 3.0\n/g,
+        shapes:
+          /ProgramsDifferError: .*\n {2}process 0 has .*, line 1: \(%0:f32\[4\]\) {\n {2}process 1 has .*, line 1: \(%0:f32\[8\]\) {\n/g,
+        settings:
+          /EngineLoadError: \[mpi\] the processes differ in deadlineMs: process 0 has 3000 and process 1 has 3001/g,
+      };
+      expect(err.match(reason[difference])).toHaveLength(2);
+    },
+  );
+
+  test.runIf(everything)("refuse other releases", { timeout: 90_000 }, async () => {
+    const folder = mkdtempSync(join(tmpdir(), "shardwise-release-"));
+    try {
+      const root = path("..");
+      cpSync(join(root, "src"), join(folder, "src"), { recursive: true });
+      symlinkSync(join(root, "node_modules"), join(folder, "node_modules"));
+      const own = readFileSync(join(root, "package.json"), "utf8");
+      const { version }: { readonly version: string } = JSON.parse(own);
+      writeFileSync(
+        join(folder, "package.json"),
+        own.replace(`"version": "${version}"`, `"version": "9.9.9"`),
+      );
+      const args = [...typescript, path("fixtures/mpiRelease.ts"), root, folder];
+      const { code, err } = await ended(launch(launcher, 2, args), 80_000);
+      expect(code).toBeGreaterThan(0);
+      const text = `the processes differ in the release of shardwise: process 0 has ${version} and process 1 has 9.9.9: install`;
+      expect(err.split(text)).toHaveLength(3);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
 });
 
 describe.each(launchers)("two processes of two devices, started by $name", (launcher) => {

@@ -111,3 +111,20 @@ export class DesyncError extends ShardwiseError {
     this.positions = positions;
   }
 }
+
+/** Processes that share devices run different programs where all must run the same one. */
+export class ProgramsDifferError extends ShardwiseError {
+  /** What each process has, a sentence each. */
+  readonly values: readonly string[];
+
+  /** @param place which program it is: `program 3 of processes 0, 1` */
+  constructor(place: string, values: readonly string[]) {
+    super(
+      "config",
+      `[mpi] ${place} is not the same in all of them:\n${values.map((value) => `  ${value}`).join("\n")}\n` +
+        "start all processes with the same script, arguments and data: what depends on processIndex() may print and " +
+        "write files, not compute on meshes",
+    );
+    this.values = values;
+  }
+}

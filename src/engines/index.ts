@@ -62,6 +62,7 @@ export {
   EngineLoadError,
   type FailurePlace,
   OutOfMemoryError,
+  ProgramsDifferError,
 } from "./errors.js";
 export { type Blame, findBlame, formatBlame } from "./flight/blame.js";
 export { formatRecording, parseRecording, readRecordings, writeRecording } from "./flight/file.js";

@@ -7,9 +7,10 @@ import { ValueError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { at, range, type TensorType } from "../../ir/shape.js";
-import { EngineLoadError } from "../errors.js";
+import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import { ThreadsEngine } from "../threads/engine.js";
 import type { GemmKind } from "../threads/gemmChoice.js";
+import { Agreement } from "./agreement.js";
 import { shareCores } from "./launcher.js";
 import { MAX_LOCAL_DEVICES } from "./links.js";
 import { Parley } from "./parley.js";
@@ -46,10 +47,21 @@ export interface MpiEngineInfo extends EngineInfo {
 
 /** What processes tell each other when an engine is opened. */
 interface Greeting extends Site {
-  /** The release of this package. */
-  readonly version: string;
-  readonly numLocalDevices: number;
+  /** What all processes must have alike, by what it is called in messages. */
+  readonly alike: Readonly<Record<string, string>>;
 }
+
+/** How long others may take to run what this process runs, unless it is said. */
+const DEADLINE_MS = 120_000;
+
+/** By how much a device that waits in vain is reported before the program that others did not begin. */
+const GRACE_MS = 5000;
+
+/** What is done about settings in which processes differ. */
+const advice: Readonly<Record<string, string>> = {
+  "the release of shardwise": "install the same release on all hosts",
+  "the number of devices": "all processes run the same script with the same mesh",
+};
 
 /** The release of this package; only jobs of several processes ask, so that bundles need no file beside them. */
 function ownRelease(): string {
@@ -77,6 +89,9 @@ export class MpiEngine implements Engine {
   private readonly first: number;
   private readonly greetings: readonly Greeting[];
   private readonly numCores: number;
+  private readonly agreement: Agreement;
+  /** Takes back what is done with the devices before MPI ends. */
+  private readonly forget: () => void;
   private readonly parley: Parley;
 
   /** @internal */
@@ -88,7 +103,7 @@ export class MpiEngine implements Engine {
     this.numLocal = chooseLocal(options.numDevices ?? size, size);
     this.numDevices = this.numLocal * size;
     this.first = rank * this.numLocal;
-    this.greetings = this.greet();
+    this.greetings = this.greet(options);
     const neighbours = range(size).filter((r) => this.hostOf(r) === this.hostOf(rank));
     const cores = shareCores(neighbours.map((r) => at(this.greetings, r).cpus));
     this.numCores = cores[neighbours.indexOf(rank)] ?? availableParallelism();
@@ -106,7 +121,9 @@ export class MpiEngine implements Engine {
       },
     );
     this.tracer = this.local.tracer;
+    this.forget = world.beforeEnd(() => void this.local.close());
     const hosts = this.greetings.map(({ host }) => host);
+    this.agreement = new Agreement(world.calls, rank, (options.deadlineMs ?? DEADLINE_MS) + GRACE_MS);
     this.parley = new Parley(world, (reason) => this.flightRecording(reason), hosts);
   }
 
@@ -117,7 +134,19 @@ export class MpiEngine implements Engine {
   compile(program: Program, options: CompileOptions): Executable {
     const processes = options.devices.map((device) => Math.floor(device / this.numLocal));
     const devices = options.devices.map((device) => device % this.numLocal);
-    return this.local.compileAt(program, options, { devices, processes, process: this.process.index });
+    const process = this.process.index;
+    const executable = this.local.compileAt(program, options, { devices, processes, process });
+    const together = [...new Set(processes)].sort((a, b) => a - b);
+    if (together.length === 1 || !together.includes(process)) return executable;
+    let propose: (() => void) | undefined = () => this.agreement.propose(program, options, together);
+    return {
+      execute: (inputs) => {
+        propose?.();
+        propose = undefined;
+        return executable.execute(inputs);
+      },
+      release: () => executable.release(),
+    };
   }
 
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
@@ -133,7 +162,7 @@ export class MpiEngine implements Engine {
   }
 
   peek(buffer: DeviceBuffer): HostData | undefined {
-    return this.local.peek(buffer);
+    return this.agreement.isSettled ? this.local.peek(buffer) : undefined;
   }
 
   transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
@@ -145,7 +174,9 @@ export class MpiEngine implements Engine {
   }
 
   close(): Promise<void> {
+    this.forget();
     this.parley.close();
+    this.agreement.close();
     return this.local.close();
   }
 
@@ -194,10 +225,14 @@ export class MpiEngine implements Engine {
   }
 
   /** What comes of a run; where devices waited in vain, the error tells what those of all processes were doing. */
-  private explained<T>(outcome: Promise<T>): Promise<T> {
-    return outcome.catch(async (error) => {
-      throw await this.parley.explain(error);
-    });
+  private async explained<T>(outcome: Promise<T>): Promise<T> {
+    try {
+      const [value] = await Promise.all([outcome, this.agreement.settled()]);
+      return value;
+    } catch (error) {
+      if (error instanceof ProgramsDifferError) throw error;
+      throw (await this.agreement.difference()) ?? (await this.parley.explain(error));
+    }
   }
 
   /** The host of a process. */
@@ -205,23 +240,20 @@ export class MpiEngine implements Engine {
     return at(this.greetings, rank).host;
   }
 
-  private greet(): Greeting[] {
-    const version = ownRelease();
-    const own: Greeting = { ...ownSite(), version, numLocalDevices: this.numLocal };
+  private greet(options: MpiEngineOptions): Greeting[] {
+    const own: Greeting = { ...ownSite(), alike: settingsOf(options, this.numLocal) };
     const greetings = this.world
       .share(JSON.stringify(own), "open the engine")
       .map((text) => JSON.parse(text) as Greeting);
-    greetings.forEach((other, rank) => {
-      const { numLocalDevices } = other;
-      if (other.version !== version) {
+    const [first = own] = greetings;
+    greetings.forEach(({ alike }, rank) => {
+      for (const what of new Set([...Object.keys(first.alike), ...Object.keys(alike)])) {
+        const [a = "nothing", b = "nothing"] = [first.alike[what], alike[what]];
+        if (a === b) continue;
         throw new EngineLoadError(
-          `[mpi] process ${this.process.index} runs shardwise ${version} and process ${rank} ${other.version}: install the same release on all hosts`,
+          `[mpi] the processes differ in ${what}: process 0 has ${a} and process ${rank} has ${b}: ${advice[what] ?? "start all of them with the same settings and environment"}`,
         );
       }
-      if (numLocalDevices === this.numLocal) return;
-      throw new EngineLoadError(
-        `[mpi] process ${this.process.index} wants ${this.numLocal} devices and process ${rank} ${numLocalDevices}: all processes run the same script with the same mesh`,
-      );
     });
     return greetings;
   }
@@ -232,6 +264,22 @@ export class MpiEngine implements Engine {
       `[${caller}] device ${device} is not in process ${this.process.index}, which has ${this.first} … ${this.first + this.numLocal - 1} of ${this.numDevices}`,
     );
   }
+}
+
+/** What this process wants of the engine, and what else decides which bits come of it. */
+function settingsOf(
+  { deadlineMs, memoryBytes, gemm }: MpiEngineOptions,
+  numLocal: number,
+): Greeting["alike"] {
+  const { SHARDWISE_GEMM, SHARDWISE_KERNELS } = process.env;
+  const wanted = { deadlineMs, memoryBytes, gemm, SHARDWISE_GEMM, SHARDWISE_KERNELS };
+  return {
+    "the release of shardwise": ownRelease(),
+    "the number of devices": String(numLocal),
+    ...Object.fromEntries(
+      Object.entries(wanted).map(([name, value]) => [name, String(value ?? "its default")]),
+    ),
+  };
 }
 
 function chooseLocal(numDevices: number, size: number): number {

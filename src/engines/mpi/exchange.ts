@@ -61,6 +61,7 @@ export class Exchange {
 
   /** Begins one more use: counts it, and tells the neighbours where things are. */
   begin(source: number, target: number, received: number): void {
+    this.links.signals.throwIfAborted();
     this.sequence = (this.sequence + 1) | 0;
     this.source = source;
     this.target = target;

@@ -73,6 +73,7 @@ export class Links {
       prepare: (spec, index, host, staging) => prepareExchange(spec, index, host, staging, this),
       moveTo: (memory) => this.moveTo(memory),
       progress: () => {
+        if (this.underway.length > 0) this.signals.throwIfAborted();
         for (let i = 0; i < this.underway.length; i++) at(this.underway, i).advance();
       },
     };

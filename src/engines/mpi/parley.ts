@@ -1,10 +1,8 @@
 import type { FlightDevice, FlightRecording } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
 import { DesyncError, DeviceFailedError, type DevicePosition } from "../errors.js";
+import type { Channel } from "./calls.js";
 import type { World } from "./world.js";
-
-/** How often a process looks whether another one asks. */
-const LISTEN_MS = 250;
 
 /** How long answers are waited for. */
 const ANSWER_MS = 2000;
@@ -27,7 +25,7 @@ export class Parley {
   private readonly heard = new Map<number, FlightRecording>();
   private spoken = Number.NEGATIVE_INFINITY;
   private explained: Promise<unknown> | undefined;
-  private readonly listening: NodeJS.Timeout;
+  private readonly channel: Channel;
 
   /**
    * @param record what the devices of this process did last
@@ -38,13 +36,12 @@ export class Parley {
     private readonly record: (reason: string) => FlightRecording,
     private readonly hosts: readonly string[],
   ) {
-    this.listening = setInterval(() => this.listen(), LISTEN_MS);
-    this.listening.unref();
+    this.channel = world.calls.open((rank, text) => this.hear(rank, text));
   }
 
   /** Stops listening. */
   close(): void {
-    clearInterval(this.listening);
+    this.channel.close();
   }
 
   /** The error that tells what all processes know of a failure. */
@@ -61,7 +58,7 @@ export class Parley {
     const silent = () => others.filter((rank) => !this.heard.has(rank));
     while (silent().length > 0 && performance.now() - begin < ANSWER_MS) {
       await new Promise((resolve) => setTimeout(resolve, 20));
-      this.listen();
+      this.channel.listen();
     }
     const missing = silent();
     if (missing.length > 0) {
@@ -80,15 +77,13 @@ export class Parley {
   private tell(reason: string): FlightRecording {
     const recording = shorten(this.record(reason));
     this.spoken = performance.now();
-    this.world.tellAll(JSON.stringify(recording));
+    this.channel.tell(JSON.stringify(recording));
     return recording;
   }
 
-  private listen(): void {
-    for (const { rank, text } of this.world.hear()) {
-      this.heard.set(rank, JSON.parse(text) as FlightRecording);
-      if (performance.now() - this.spoken > SILENT_MS) this.tell(`process ${rank} asked`);
-    }
+  private hear(rank: number, text: string): void {
+    this.heard.set(rank, JSON.parse(text) as FlightRecording);
+    if (performance.now() - this.spoken > SILENT_MS) this.tell(`process ${rank} asked`);
   }
 }
 

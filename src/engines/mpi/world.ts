@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { at, range } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
+import { Calls, sharedBytes } from "./calls.js";
 import { detectLaunch, parseCpuList } from "./launcher.js";
 import { Mpi } from "./library.js";
 import { Batch, TransportError } from "./messages.js";
@@ -12,7 +13,10 @@ const OPEN_MS = 120_000;
 /** How long a process that failed waits for the others to end by themselves. */
 const LEAVE_MS = 1500;
 
-const TAGS = { length: 1, text: 2, call: 3 } as const;
+/** How long devices may take to notice that they are to call MPI no more. */
+const QUIET_MS = 20;
+
+const TAGS = { length: 1, text: 2 } as const;
 
 /** All processes of the job, as one of them sees them. */
 export class World {
@@ -21,14 +25,16 @@ export class World {
   /** What processes say to each other apart from tensors. */
   private readonly control: number;
   private sharing: Promise<unknown> = Promise.resolve();
-  /** What was called out and may not have left yet, and what is arriving. */
-  private readonly leaving = new Set<Batch>();
-  private readonly arriving = new Map<number, { readonly batch: Batch; readonly bytes: Uint8Array }>();
+  /** What ends the devices of engines, before MPI ends. */
+  private readonly endings = new Set<() => void>();
+  /** What processes call out to each other at any time. */
+  readonly calls: Calls;
 
   private constructor(readonly mpi: Mpi) {
     this.rank = mpi.rank(mpi.world);
     this.size = mpi.size(mpi.world);
     this.control = mpi.duplicate(mpi.world);
+    this.calls = new Calls(mpi, mpi.duplicate(mpi.world), this.rank, this.size);
     process.on("exit", (code) => this.leave(code));
   }
 
@@ -51,6 +57,12 @@ export class World {
     return new World(mpi);
   }
 
+  /** Ends something before MPI ends in this process. @returns takes that back */
+  beforeEnd(ending: () => void): () => void {
+    this.endings.add(ending);
+    return () => void this.endings.delete(ending);
+  }
+
   /** A communicator of its own for the messages of an engine. */
   newCommunicator(): number {
     return this.mpi.duplicate(this.mpi.world);
@@ -63,11 +75,10 @@ export class World {
    */
   share(text: string, what: string): string[] {
     const rounds = this.rounds(text, what);
-    const pause = new Int32Array(new SharedArrayBuffer(4));
     for (;;) {
       const { done, value } = rounds.next();
       if (done) return value;
-      Atomics.wait(pause, 0, 0, value);
+      pauseFor(value);
     }
   }
 
@@ -85,43 +96,13 @@ export class World {
     return shared;
   }
 
-  /** Sends a text to all others, whether they listen or not. */
-  tellAll(text: string): void {
-    const bytes = bytesOf(text);
-    for (const rank of this.others) {
-      const batch = new Batch(this.mpi, this.control, 1);
-      batch.send(this.mpi.addressOf(bytes), bytes.length, rank, TAGS.call);
-      this.leaving.add(batch);
-    }
-  }
-
-  /** The texts that others have sent to all since the last time; never waits. */
-  hear(): { rank: number; text: string }[] {
-    const { mpi, control, arriving, leaving } = this;
-    if (!mpi.isRunning) return [];
-    for (const batch of leaving) if (batch.isDone()) leaving.delete(batch);
-    return this.others.flatMap((rank) => {
-      const waiting = arriving.has(rank) ? undefined : mpi.waitingBytes(rank, TAGS.call, control);
-      if (waiting !== undefined) {
-        const bytes = new Uint8Array(new SharedArrayBuffer(Math.max(1, waiting)));
-        const batch = new Batch(mpi, control, 1);
-        batch.receive(mpi.addressOf(bytes), waiting, rank, TAGS.call);
-        arriving.set(rank, { batch, bytes: bytes.subarray(0, waiting) });
-      }
-      const message = arriving.get(rank);
-      if (!message?.batch.isDone()) return [];
-      arriving.delete(rank);
-      return [{ rank, text: Buffer.from(message.bytes.slice()).toString() }];
-    });
-  }
-
   private get others(): number[] {
     return range(this.size).filter((rank) => rank !== this.rank);
   }
 
   /** The work of sharing a text; gives the time to wait before it is taken up again. */
   private *rounds(text: string, what: string): Generator<number, string[]> {
-    const own = bytesOf(text);
+    const own = sharedBytes(Buffer.from(text));
     const lengths = yield* this.swap(TAGS.length, bytesOfLength(own.length), () => 4, what);
     const sizes = lengths.map((bytes) => new DataView(bytes.buffer).getInt32(0, true));
     const texts = yield* this.swap(TAGS.text, own, (rank) => at(sizes, rank), what);
@@ -167,24 +148,34 @@ export class World {
   private leave(code: number): void {
     const { mpi } = this;
     if (!mpi.isRunning) return;
-    if (this.meet(code === 0 ? Number.POSITIVE_INFINITY : LEAVE_MS)) mpi.finalize();
+    if (!this.meet(code === 0 ? Number.POSITIVE_INFINITY : LEAVE_MS)) return;
+    // A device that still waits for others must not look for their messages after the end.
+    for (const end of this.endings) end();
+    if (this.endings.size > 0) pauseFor(QUIET_MS);
+    mpi.finalize();
   }
 
   /** Whether all processes come here in time. */
   private meet(limitMs: number): boolean {
     const barrier = new Batch(this.mpi, this.control, 1);
     barrier.meet();
-    const pause = new Int32Array(new SharedArrayBuffer(4));
     const begin = performance.now();
     while (!barrier.isDone()) {
       if (performance.now() - begin > limitMs) return false;
-      Atomics.wait(pause, 0, 0, 1);
+      pauseFor(1);
     }
     return true;
   }
 }
 
 let joined: World | undefined;
+
+const pause = new Int32Array(new SharedArrayBuffer(4));
+
+/** Holds up this thread. */
+function pauseFor(milliseconds: number): void {
+  Atomics.wait(pause, 0, 0, milliseconds);
+}
 
 /** What processes tell each other about where they run. */
 export interface Site {
@@ -207,15 +198,8 @@ function ownCpus(): number[] {
   }
 }
 
-function bytesOf(text: string): Uint8Array {
-  const encoded = Buffer.from(text);
-  const bytes = new Uint8Array(new SharedArrayBuffer(Math.max(1, encoded.length)));
-  bytes.set(encoded);
-  return bytes.subarray(0, encoded.length);
-}
-
 function bytesOfLength(length: number): Uint8Array {
-  const bytes = new Uint8Array(new SharedArrayBuffer(4));
+  const bytes = sharedBytes(new Uint8Array(4));
   new DataView(bytes.buffer).setInt32(0, length, true);
   return bytes;
 }
