@@ -1,5 +1,5 @@
 /** Elements of tensors as text, as NumPy prints them. */
-import { type Shape, sizeOf } from "../ir/shape.js";
+import { range, type Shape, sizeOf } from "../ir/shape.js";
 
 /** Tensors of more elements are shortened: of every dim only the first and the last few are shown. */
 const mostElements = 1000;
@@ -10,10 +10,8 @@ const edge = 3;
 /** The elements of a tensor in row-major order as nested lists; rows stand below each other. */
 export function formatElements(shape: Shape, element: (index: number) => number | boolean): string {
   const short = sizeOf(shape) > mostElements;
-  const shown = (n: number): (number | undefined)[] => {
-    const all = Array.from({ length: n }, (_, i) => i);
-    return short && n > 2 * edge ? [...all.slice(0, edge), undefined, ...all.slice(-edge)] : all;
-  };
+  const shown = (n: number): (number | undefined)[] =>
+    short && n > 2 * edge ? [...range(edge), undefined, ...range(edge).map((i) => n - edge + i)] : range(n);
   const texts: string[] = [];
   const gather = (dim: number, start: number): void => {
     const n = shape[dim];

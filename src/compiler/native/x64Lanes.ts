@@ -43,8 +43,6 @@ export type LaneInstruction = Exclude<
   | `i32x4.trunc_sat_f64x2_${string}`
   | "i32x4.trunc_sat_f32x4_u"
   | "f32x4.demote_f64x2_zero"
-  | "f32x4.pmin"
-  | "f32x4.pmax"
 >;
 
 const SIGN = 0x80000000;
@@ -225,6 +223,9 @@ export const laneInstructions: { readonly [K in LaneInstruction]: Emit } = {
   "f32x4.div": binary("vdivps"),
   "f32x4.min": extreme("vminps", "vpor"),
   "f32x4.max": extreme("vmaxps", "vpand"),
+  // These are the hardware's extremes with their operands swapped.
+  "f32x4.pmin": binary("vminps", [1, 0]),
+  "f32x4.pmax": binary("vmaxps", [1, 0]),
   "f32x4.sqrt": unary("vsqrtps"),
   "f32x4.abs": withConstant("vpand", 0x7fffffff),
   "f32x4.neg": withConstant("vpxor", SIGN),

@@ -8,8 +8,11 @@ import type { MovableTensor } from "../localEngine.js";
 import type { HostTensor } from "../reference/tensor.js";
 import type { PreparedGemm } from "../threads/gemm.js";
 import { type Block, roundUp } from "../threads/heap.js";
-import { instantiateKernels, StepRunner } from "../threads/stepRunner.js";
-import { compileWasmModule } from "../threads/v8Flags.js";
+import type { LoadedModule } from "../threads/messages.js";
+import type { CodeMemory } from "../threads/native/codeMemory.js";
+import { loadKernels, unloadKernels } from "../threads/native/loadKernels.js";
+import { bindKernels } from "../threads/native/nativeKernels.js";
+import { StepRunner } from "../threads/stepRunner.js";
 import { byteLength, type InlineMemory } from "./memory.js";
 
 /**
@@ -21,8 +24,14 @@ const SMALL_BYTES = 4096;
 /** Programs whose runs need so little besides large values keep it, instead of taking it for every run. */
 const KEPT_BYTES = 16_384;
 
-/** Makes a matrix product ready to be called with addresses. */
-export type PrepareGemm = (step: GemmStep) => PreparedGemm;
+/** What programs run on. */
+export interface InlineMachine {
+  readonly memory: InlineMemory;
+  /** Where the machine code of kernels goes; undefined where all are WebAssembly. */
+  readonly code: CodeMemory | undefined;
+  /** Makes a matrix product ready to be called with addresses. */
+  prepareGemm(step: GemmStep): PreparedGemm;
+}
 
 /** A value that a run puts somewhere: into a slot of the address table. */
 interface Argument {
@@ -49,15 +58,20 @@ export class InlineProgram {
   private readonly runBytes: number;
   /** Where that is, if the program keeps it. */
   private readonly kept: number | undefined;
+  private readonly memory: InlineMemory;
+  private readonly modules: readonly LoadedModule[];
   private readonly watched: Watch;
 
   private constructor(
     compiled: CompiledProgram,
-    private readonly memory: InlineMemory,
+    private readonly machine: InlineMachine,
     private readonly own: Block,
-    prepareGemm: PrepareGemm,
   ) {
+    const { memory, code } = machine;
     const { slots } = compiled;
+    this.memory = memory;
+    const modules = loadKernels(compiled, code);
+    this.modules = modules;
     const { buffer } = memory.memory;
     const constants = own.address;
     memory.bytes.set(compiled.constants, constants);
@@ -86,14 +100,12 @@ export class InlineProgram {
       table: this.table,
       tableAddress,
       constantsAddress: constants,
-      kernels: compiled.modules.map(({ bytes, exports }) =>
-        instantiateKernels(compileWasmModule(bytes.slice()), exports, imports),
-      ),
+      kernels: modules.map((module) => bindKernels(module, imports, memory.memory)),
       memory: memory.memory,
       position: 0,
       collectives: [],
       copy: (target, source, bytes) => memory.copy(target, source, bytes),
-      prepareGemm,
+      prepareGemm: (step) => machine.prepareGemm(step),
       runHostStep: (step, table) => runHostStep(step, table, buffer),
       status: { words: new Int32Array(3), step: 0, progress: 1, loops: 2 },
       now: () => performance.now(),
@@ -101,22 +113,21 @@ export class InlineProgram {
       progress: undefined,
       wrap: (_, action) => action,
     });
-    this.watched = watch(this, () => memory.release(own));
+    this.watched = watch(this, () => {
+      memory.release(own);
+      unloadKernels(modules, code);
+    });
   }
 
   /** Makes a program ready; nothing when there is no room for its constants. */
-  static load(
-    compiled: CompiledProgram,
-    memory: InlineMemory,
-    prepareGemm: PrepareGemm,
-  ): InlineProgram | undefined {
+  static load(compiled: CompiledProgram, machine: InlineMachine): InlineProgram | undefined {
     const bytes = roundUp(compiled.constants.byteLength) + roundUp(4 * compiled.slots.length);
     const runBytes = [...compiled.inputs, ...compiled.outputs].reduce(
       (sum, { type }) => sum + smallBytes(type),
       roundUp(compiled.arenaBytes),
     );
-    const own = memory.allocate(bytes + (runBytes <= KEPT_BYTES ? runBytes : 0));
-    return own && new InlineProgram(compiled, memory, own, prepareGemm);
+    const own = machine.memory.allocate(bytes + (runBytes <= KEPT_BYTES ? runBytes : 0));
+    return own && new InlineProgram(compiled, machine, own);
   }
 
   /** Runs the program; nothing when there is no room for its values. */
@@ -155,6 +166,7 @@ export class InlineProgram {
   release(): void {
     this.watched.forget();
     this.memory.release(this.own);
+    unloadKernels(this.modules, this.machine.code);
   }
 
   /** Puts large inputs into the memory, for good; returns whether there was room. */

@@ -12,8 +12,10 @@ import { interpretSpmd } from "../reference/interpret.js";
 import type { HostTensor } from "../reference/tensor.js";
 import { GemmPreparer, type PreparedGemm } from "../threads/gemm.js";
 import { chooseGemm, type GemmChoice } from "../threads/gemmChoice.js";
+import { chooseKernels, type KernelChoice } from "../threads/kernelChoice.js";
+import { openKernelCode } from "../threads/native/loadKernels.js";
 import { compileWasmModule, enableRelaxedSimd } from "../threads/v8Flags.js";
-import { InlineProgram } from "./compiledProgram.js";
+import { type InlineMachine, InlineProgram } from "./compiledProgram.js";
 import { InlineMemory } from "./memory.js";
 import { compilingCost, interpretedElements } from "./work.js";
 
@@ -58,10 +60,14 @@ export interface InlineStatistics {
   readonly usedBytes: number;
 }
 
+/** Programs of more elements run as machine code where there is some: calling WebAssembly takes less time. */
+const NATIVE_ELEMENTS = 8192;
+
 /** What kernels need, made when the first program is compiled. */
-interface Machine {
-  readonly memory: InlineMemory;
+interface Machine extends InlineMachine {
   readonly features: WasmFeatures;
+  /** The widest vectors of machine code for kernels. */
+  readonly vectorBits: KernelChoice["bits"] | undefined;
 }
 
 /**
@@ -95,7 +101,7 @@ class Kernels implements Evaluator {
       run: (inputs) => {
         left -= elements;
         if (left <= 0) {
-          compiled ??= this.load(program, options);
+          compiled ??= this.load(program, options, elements);
           // Without room for it now, it is not compiled again for every run.
           if (compiled === undefined) left = worth;
           const results = compiled?.run(inputs.map((row) => at(row, 0)));
@@ -135,19 +141,31 @@ class Kernels implements Evaluator {
     return results.map((row) => row.map(owned));
   }
 
-  private load(program: Program, { mesh, name }: CompileOptions): InlineProgram | undefined {
+  private load(
+    program: Program,
+    { mesh, name }: CompileOptions,
+    elements: number,
+  ): InlineProgram | undefined {
     this.machine ??= this.start();
     if (this.machine === "none") return undefined;
-    const { memory, features } = this.machine;
-    const compiled = compileProgram(program, { mesh, name, features });
-    return InlineProgram.load(compiled, memory, (step) => this.prepareGemm(step, memory, features));
+    const { features } = this.machine;
+    const vectorBits = elements > NATIVE_ELEMENTS ? this.machine.vectorBits : undefined;
+    return InlineProgram.load(compileProgram(program, { mesh, name, features, vectorBits }), this.machine);
   }
 
   private start(): Machine | "none" {
     const memory = InlineMemory.reserve(this.options.memoryBytes);
     if (memory === undefined) return "none";
     enableRelaxedSimd();
-    return { memory, features: detectFeatures() };
+    const features = detectFeatures();
+    const kernels = chooseKernels();
+    return {
+      memory,
+      features,
+      vectorBits: kernels?.bits,
+      code: kernels && openKernelCode(),
+      prepareGemm: (step) => this.prepareGemm(step, memory, features),
+    };
   }
 
   private prepareGemm(step: GemmStep, memory: InlineMemory, features: WasmFeatures): PreparedGemm {

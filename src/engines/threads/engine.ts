@@ -6,7 +6,7 @@ import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
-import { InternalError, ValueError } from "../../ir/errors.js";
+import { ValueError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
@@ -26,7 +26,8 @@ import { chooseKernels, type KernelChoice } from "./kernelChoice.js";
 import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
 import type { Seats } from "./messages.js";
 import { buildMoveModule } from "./moveKernels.js";
-import { CodeMemory } from "./native/codeMemory.js";
+import type { CodeMemory } from "./native/codeMemory.js";
+import { openKernelCode } from "./native/loadKernels.js";
 import {
   adaptProgram,
   describeProgram,
@@ -195,7 +196,7 @@ export class ThreadsEngine implements Engine {
     this.features = detectFeatures();
     this.gemm = chooseGemm(options.gemm);
     this.kernels = chooseKernels();
-    this.code = this.kernels === undefined ? undefined : openCode();
+    this.code = this.kernels === undefined ? undefined : openKernelCode();
     const numCores = part?.numCores ?? availableParallelism();
     this.threads = chooseThreads(options, this.gemm, numCores);
     this.crowded = numDevices * this.threads > numCores;
@@ -493,12 +494,6 @@ export class ThreadsEngine implements Engine {
     reclaim();
     if (!this.pool.failure) this.pool.drain();
   }
-}
-
-function openCode(): CodeMemory {
-  const memory = CodeMemory.open();
-  if (typeof memory === "string") throw new InternalError(`[threads] machine code worked before: ${memory}`);
-  return memory;
 }
 
 function allHere(devices: readonly number[]): Seats {

@@ -2,6 +2,7 @@ import { ShardwiseError } from "../../ir/errors.js";
 import { findBlas } from "./blas.js";
 import { nativeGemmHere } from "./native/available.js";
 import type { InstructionSet } from "./native/nativeGemm.js";
+import { settingOf } from "./setting.js";
 
 /** Who can multiply matrices: machine code of our own, a BLAS library of the system, or WebAssembly. */
 export type GemmKind = "native" | "blas" | "wasm";
@@ -38,13 +39,7 @@ export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
 }
 
 function askedGemm(setting: string): GemmChoice {
-  const wanted = SETTINGS[setting];
-  if (wanted === undefined) {
-    throw new ShardwiseError(
-      "config",
-      `SHARDWISE_GEMM is "${setting}": use one of ${Object.keys(SETTINGS).join(", ")}, or leave it out`,
-    );
-  }
+  const wanted = settingOf("SHARDWISE_GEMM", setting, SETTINGS);
   if (wanted.kind === "wasm") return { kind: "wasm" };
   if (wanted.kind === "blas") {
     const blas = blasGemm();

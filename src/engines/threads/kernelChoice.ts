@@ -1,6 +1,7 @@
 import { ShardwiseError } from "../../ir/errors.js";
 import { nativeKernelsHere } from "./native/available.js";
 import type { KernelChoice } from "./native/kernelTest.js";
+import { settingOf } from "./setting.js";
 
 export type { KernelChoice } from "./native/kernelTest.js";
 
@@ -18,13 +19,7 @@ const SETTINGS: { readonly [setting: string]: KernelChoice["set"] | "best" | "no
  */
 export function chooseKernels(): KernelChoice | undefined {
   const setting = process.env.SHARDWISE_KERNELS;
-  const wanted = setting ? SETTINGS[setting] : "best";
-  if (wanted === undefined) {
-    throw new ShardwiseError(
-      "config",
-      `SHARDWISE_KERNELS is "${setting}": use one of ${Object.keys(SETTINGS).join(", ")}, or leave it out`,
-    );
-  }
+  const wanted = setting ? settingOf("SHARDWISE_KERNELS", setting, SETTINGS) : "best";
   if (wanted === "none") return undefined;
   const found = nativeKernelsHere(wanted === "best" ? undefined : wanted);
   if (!("unavailable" in found)) return found;

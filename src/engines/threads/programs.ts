@@ -1,11 +1,11 @@
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
-import type { CompiledProgram, KernelModule, Step, StepInfo } from "../../compiler/steps.js";
+import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
 import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/assembler.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
-import { InternalError, ValueError } from "../../ir/errors.js";
+import { ValueError } from "../../ir/errors.js";
 import type { FlightProgram } from "../../ir/flight.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
@@ -20,6 +20,7 @@ import { roundUp } from "./heap.js";
 import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadedModule, Seats } from "./messages.js";
 import type { CodeMemory } from "./native/codeMemory.js";
+import { loadKernels, unloadKernels } from "./native/loadKernels.js";
 import { compileWasmModule } from "./v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
@@ -97,7 +98,7 @@ export function loadProgram(
   const id = ++nextId;
   const name = options.name ?? compiled.name;
   const caller = `compile ${JSON.stringify(name)}`;
-  const modules = compileModules(compiled, target.code);
+  const modules = loadKernels(compiled, target.code);
   const positions = range(seats.devices.length).filter((i) => seats.processes[i] === seats.process);
   const devices = positions.map((position) => at(seats.devices, position));
   const allocations = makeRoom(
@@ -121,8 +122,8 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
   if (loaded.recompile === undefined) return;
   const memories = loaded.devices.map((device) => at(target.memories, device));
   loaded.compiled = loaded.recompile(target.layout.addressType);
-  unloadCode(loaded.modules, target.code);
-  loaded.modules = compileModules(loaded.compiled, target.code);
+  unloadKernels(loaded.modules, target.code);
+  loaded.modules = loadKernels(loaded.compiled, target.code);
   memories.forEach((memory, i) => {
     memory.release(at(loaded.allocations, i));
   });
@@ -132,35 +133,6 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
     const { whole } = programBytes(compiled, at(positions, i), seats, target);
     return memory.allocate(whole, caller, () => "its constants and tables");
   });
-}
-
-function compileModules({ modules }: CompiledProgram, code: CodeMemory | undefined): LoadedModule[] {
-  return modules.map(({ bytes, exports, native }) => ({
-    module: compileWasmModule(bytes.slice()),
-    exports,
-    native: loadCode(native, code),
-  }));
-}
-
-/** Maps the machine code of kernels for all threads of the process; gives its addresses. */
-function loadCode(
-  native: KernelModule["native"],
-  code: CodeMemory | undefined,
-): readonly (number | undefined)[] {
-  const pieces = native.filter((piece) => piece !== undefined);
-  if (pieces.length === 0) return [];
-  if (code === undefined) throw new InternalError("[threads] there is no memory for the code of kernels");
-  const addresses = code.load(pieces);
-  let next = 0;
-  return native.map((piece) => (piece === undefined ? undefined : addresses[next++]));
-}
-
-/** Gives the machine code of a program back when no device runs it any more. */
-function unloadCode(modules: readonly LoadedModule[], code: CodeMemory | undefined): void {
-  for (const { native } of modules) {
-    const first = native.find((address) => address !== undefined);
-    if (first !== undefined) code?.unload(first);
-  }
 }
 
 /** The kernel for matrix products, for all programs whose memories have addresses of this type. */
@@ -327,7 +299,7 @@ export function unloadProgram(
       memory.release(at(loaded.allocations, i));
       memory.releaseArena(loaded.compiled.arenaBytes);
     });
-    unloadCode(loaded.modules, code);
+    unloadKernels(loaded.modules, code);
     whenGone();
   });
 }

@@ -1,5 +1,5 @@
 import type { Eqn } from "../../ir/program.js";
-import { at, range, type Shape } from "../../ir/shape.js";
+import { at, range, type Shape, sizeOf } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { emitLocal, type LocalContext } from "./localOps.js";
@@ -57,7 +57,10 @@ function afterSlice(eqn: Eqn<"slice">, { operand, dims, apply }: Origin): Origin
   return {
     operand,
     dims: dims.map((from, d) => (moved.includes(d) ? undefined : from)),
-    apply: (rows) => after?.(apply(rows)) ?? apply(rows),
+    apply: (rows) => {
+      const made = apply(rows);
+      return after ? after(made) : made;
+    },
   };
 }
 
@@ -78,7 +81,7 @@ function afterReshape(eqn: Eqn<"reshape">, { operand, dims, apply }: Origin, { s
 
 /** For every dim of a reshaped tensor the dim from which its elements come one by one, if there is such. */
 function sameDims(from: Shape, to: Shape): (number | undefined)[] {
-  const before = (shape: Shape, d: number) => shape.slice(0, d).reduce((product, n) => product * n, 1);
+  const before = (shape: Shape, d: number) => sizeOf(shape.slice(0, d));
   return to.map((n, d) => {
     const found = from.findIndex((m, e) => m === n && n > 1 && before(from, e) === before(to, d));
     return found < 0 ? undefined : found;

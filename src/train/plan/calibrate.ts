@@ -115,19 +115,19 @@ class Samples {
     const gaps = [...this.gaps].sort((a, b) => a - b);
     return {
       numDevices,
-      products: quickest(products, ({ m, n, k, batch, transposeA, transposeB }) =>
+      products: typical(products, ({ m, n, k, batch, transposeA, transposeB }) =>
         [m, n, k, batch, transposeA, transposeB].join(" "),
       ),
-      kernels: quickest(kernels, ({ ops, bytes, flops }) => `${ops} ${bytes} ${flops}`),
-      copies: quickest(copies, ({ bytes }) => `${bytes}`),
-      collectives: quickest(collectives, ({ kind, size, bytes }) => `${kind} ${size} ${bytes}`),
+      kernels: typical(kernels, ({ ops, bytes, flops }) => `${ops} ${bytes} ${flops}`),
+      copies: typical(copies, ({ bytes }) => `${bytes}`),
+      collectives: typical(collectives, ({ kind, size, bytes }) => `${kind} ${size} ${bytes}`),
       gap: gaps[Math.floor(gaps.length / 2)] ?? 0,
     };
   }
 }
 
 /** One of all samples of the same thing, the one with the median time. */
-function quickest<T extends { readonly seconds: number }>(
+function typical<T extends { readonly seconds: number }>(
   samples: readonly T[],
   key: (sample: T) => string,
 ): T[] {
