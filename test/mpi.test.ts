@@ -3,7 +3,8 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
+import { findBlame, readRecordings } from "../src/engines/index.js";
 import { ended, findLaunchers, launch, noLauncher } from "./support/launchers.js";
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
@@ -16,6 +17,9 @@ describe.runIf(launchers.length === 0)("several processes", () => {
   test.skip(`are not tried: ${noLauncher}`, () => {});
 });
 
+const scratch = mkdtempSync(join(tmpdir(), "shardwise-mpi-"));
+afterAll(() => rmSync(scratch, { recursive: true }));
+
 const faults = ["throw", "kill", "stop", "exit", "order", "shape"] as const;
 const differences = ["program", "shapes", "settings"] as const;
 
@@ -26,7 +30,9 @@ describe.each(launchers)("a process that leaves another one waiting, started by 
       timeout: 90_000,
     },
     async (fault) => {
-      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), fault]);
+      const folder = join(scratch, `${launcher.name} ${fault}`);
+      const args = [...typescript, path("fixtures/mpiFault.ts"), fault];
+      const job = launch(launcher, 2, args, { SHARDWISE_FLIGHT: folder });
       const { code, out, err } = await ended(job, 80_000);
       expect(out.match(/is ready/g)).toHaveLength(2);
       expect(out).not.toContain("is done");
@@ -41,6 +47,25 @@ describe.each(launchers)("a process that leaves another one waiting, started by 
         shape: /DesyncError: .*\n {2}device 0 .* float32\[4\].*\n {2}device 1 .* float32\[8\]/,
       };
       expect(`${out}${err}`).toMatch(reason[fault]);
+      // MPICH's launcher kills all that are left at once.
+      if (fault === "kill" && launcher.name === "MPICH") return;
+      const { devices, findings } = findBlame(readRecordings(folder));
+      const apart = fault === "order" || fault === "shape";
+      expect(devices).toEqual(apart ? [0, 1] : [1]);
+      const silent =
+        /^device 1 \(process 1\) left no recording: .*, while device 0 \(process 0 on \S+\) waited/;
+      const late =
+        /^device 1 \(process 1 on \S+\) did not come to collective 1 of run 2 .*, where device 0 \(process 0 on \S+\) waits: its process said nothing/;
+      const verdict = {
+        throw: /^device 1 .* did not come to collective 1 of run 2 .*: it has no work/,
+        kill: silent,
+        // Open MPI lets a stopped process go on when it ends the job.
+        stop: new RegExp(`${silent.source}|${late.source}`),
+        exit: silent,
+        order: /wait for each other.*\ndevice 0 .*allReduce sum .*\ndevice 1 .*allReduce max/,
+        shape: /wait for each other.*\ndevice 0 .*float32\[4\].*\ndevice 1 .*float32\[8\]/,
+      };
+      expect(findings.join("\n")).toMatch(verdict[fault]);
     },
   );
 });
@@ -50,7 +75,9 @@ describe.each(launchers)("processes that were started differently, by $name", (l
     "refuse to go on, and both show both sides: %s",
     { timeout: 90_000 },
     async (difference) => {
-      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), difference]);
+      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), difference], {
+        SHARDWISE_FLIGHT: "",
+      });
       const { code, out, err } = await ended(job, 80_000);
       expect(code).toBeGreaterThan(0);
       expect(out).not.toContain("is ready");

@@ -138,6 +138,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   memoryUsage: "function?",
   share: "function?",
   tracer: "object?",
+  keepFlightsIn: "function?",
   flightRecording: "function?",
 };
 

@@ -74,6 +74,8 @@ export interface Engine {
   share?(text: string): Promise<string[]>;
   /** Records what its devices do. */
   readonly tracer?: Tracer;
+  /** Says where processes write down what their devices did last when one of them fails. */
+  keepFlightsIn?(folder: string): void;
   /** What its devices did last, also after one of them failed. @param reason why it is wanted */
   flightRecording?(reason: string): FlightRecording;
 }

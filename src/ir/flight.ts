@@ -29,11 +29,21 @@ export interface FlightCollective {
   readonly source: string | null;
 }
 
+/** A program that several processes run together, as all of them must know it. */
+export interface FlightAgreement {
+  /** The how manieth program of which processes it is: `program 3 of processes 0, 1`. */
+  readonly key: string;
+  /** A hash of its printed form. */
+  readonly fingerprint: string;
+}
+
 /** A program as recordings name it. */
 export interface FlightProgram {
   readonly id: number;
   readonly name: string;
   readonly collectives: readonly FlightCollective[];
+  /** Where several processes run it together. */
+  readonly agreement?: FlightAgreement;
 }
 
 /** What a device was doing when the recording was taken. */
@@ -58,7 +68,12 @@ export interface FlightRecording {
   readonly engine: string;
   /** How many devices all processes have together. */
   readonly numDevices: number;
-  readonly process: Engine["process"] & { readonly pid: number; readonly host: string };
+  readonly process: Engine["process"] & {
+    readonly pid: number;
+    readonly host: string;
+    /** Where several processes run together: what tells their job from others. */
+    readonly job?: string;
+  };
   readonly programs: readonly FlightProgram[];
   readonly devices: readonly FlightDevice[];
 }

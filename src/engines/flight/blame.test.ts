@@ -182,6 +182,77 @@ describe("blame", () => {
     });
   });
 
+  describe("of several processes", () => {
+    /** The recording of one of two processes of a device each. */
+    const part = (index: number, visits: readonly Visit[], over: Partial<FlightRecording> = {}) => {
+      const all = recording([
+        { state: "waiting", visits },
+        { state: "waiting", visits },
+      ]);
+      return {
+        ...all,
+        process: { index, count: 2, pid: 7 + index, host: `host${index}`, job: "j" },
+        devices: all.devices.filter(({ device }) => device === index),
+        ...over,
+      };
+    };
+    /** The program under another number, as in a process that has programs of its own. */
+    const renumbered = (one: FlightRecording, fingerprint = "aa"): FlightRecording => ({
+      ...one,
+      programs: one.programs.map((program) => ({
+        ...program,
+        id: 10 + one.process.index,
+        agreement: { key: "program 1 of processes 0, 1", fingerprint },
+      })),
+      devices: one.devices.map((device) => ({
+        ...device,
+        records: device.records.map((record) => ({ ...record, program: 10 + one.process.index })),
+      })),
+    });
+
+    test("knows the programs that they run together, and names process and host", () => {
+      const [ahead, behind] = [
+        part(0, [
+          [1, 1, 0, true],
+          [1, 2, 0, false],
+        ]),
+        part(1, [[1, 1, 0, true]]),
+      ];
+      const { devices, findings } = findBlame([renumbered(ahead), renumbered(behind)]);
+      expect(devices).toEqual([1]);
+      expect(findings).toEqual([
+        expect.stringMatching(
+          /^device 1 \(process 1 on host1\) did not come to collective 2 .*, where device 0 \(process 0 on host0\) waits/,
+        ),
+      ]);
+    });
+
+    test("names who ran another program", () => {
+      const [a, b] = [part(0, [[1, 1, 0, false]]), part(1, [[1, 1, 0, false]])];
+      const { findings } = findBlame([renumbered(a), renumbered(b, "bb")]);
+      expect(findings).toContain(
+        'device 1 (process 1 on host1) ran "train" bb as program 1 of processes 0, 1',
+      );
+    });
+
+    test("leaves out what a process did after the failure, and other jobs", () => {
+      const early = part(0, [[1, 1, 0, false]]);
+      // It was stopped, went on when the launcher ended the job, and came to a collective to which nobody came.
+      const late = part(1, [[1, 2, 1, false]], { time: 14_000 });
+      const awake = {
+        ...late,
+        devices: late.devices.map((device) => ({
+          ...device,
+          records: device.records.map((record) => ({ ...record, begin: 13_900 })),
+        })),
+      };
+      const stale = { ...part(1, []), time: 1, process: { ...late.process, job: "older" } };
+      const { devices, findings } = findBlame([early, awake, stale]);
+      expect(devices).toEqual([1]);
+      expect(findings).toEqual([expect.stringMatching(/its process said nothing for another 3.0 s$/)]);
+    });
+  });
+
   test("blames nobody when all came to the same collectives", () => {
     const done = { state: "idle", visits: [[1, 1, 0, true]] } as const;
     expect(findBlame([recording([done, done])]).devices).toEqual([]);

@@ -6,6 +6,8 @@ import { range } from "../../ir/shape.js";
 interface Seen {
   readonly device: FlightDevice;
   readonly recording: FlightRecording;
+  /** By how many milliseconds its process told later than it could have. */
+  readonly late: number;
 }
 
 /** One collective as one device came to it. */
@@ -16,9 +18,16 @@ interface Visit {
   readonly program: string;
 }
 
+/** All devices of a job. */
+interface Scene {
+  readonly seen: ReadonlyMap<number, Seen>;
+  /** The name of a list of devices, with their processes where there are several. */
+  readonly list: (devices: readonly number[]) => string;
+}
+
 /** The devices that take part in collectives together, and what they came to, by `run:sequence`. */
 interface Meeting {
-  readonly program: number;
+  readonly program: string;
   readonly members: readonly number[];
   readonly visits: Map<string, Visit[]>;
 }
@@ -35,34 +44,57 @@ export interface Blame {
 
 /** Finds out which devices left the others, from the recordings of all processes. */
 export function findBlame(recordings: readonly FlightRecording[]): Blame {
-  const seen = devicesOf(recordings);
-  const numDevices = Math.max(...recordings.map((recording) => recording.numDevices));
+  const job = newestJob(recordings);
+  const seen = devicesOf(job);
+  const numDevices = Math.max(...job.map((recording) => recording.numDevices));
   const expected = Number.isFinite(numDevices) ? range(numDevices) : [...seen.keys()];
+  const scene: Scene = { seen, list: (devices) => listDevices(devices, processNames(job)) };
   const missing = expected.filter((device) => !seen.has(device));
   const meetings = meetingsOf(seen);
-  const rows = expected.map((device) => describeRow(device, seen.get(device)));
-  const parting = findParting(meetings, seen);
-  if (parting !== undefined) return { ...parting, rows };
-  const gone = [...seen.values()].filter(({ device }) => device.state === "gone");
-  const absent = findAbsent(meetings, seen);
+  const rows = expected.map((device) => describeRow(scene.list([device]), seen.get(device)));
+  const found = findOtherProgram(scene) ?? findParting(meetings, scene);
+  if (found !== undefined) return { ...found, rows };
+  const absent = findAbsent(meetings, scene);
   if (missing.length > 0) {
-    const finding = `${listDevices(missing)} left no recording: the process ended before it could write one${absent.waiters.length > 0 ? `, while ${listDevices(absent.waiters)} waited` : ""}`;
+    const finding = `${scene.list(missing)} left no recording: the process ended before it could write one${absent.waiters.length > 0 ? `, while ${scene.list(absent.waiters)} waited` : ""}`;
     return { devices: missing, findings: [finding], rows };
   }
+  // A device that waited for others was ended because they did not come.
+  const gone = [...seen.values()].filter(
+    ({ device }) => device.state === "gone" && !absent.waiters.includes(device.device),
+  );
   if (gone.length > 0) {
     const findings = gone.map(
       ({ device }) =>
-        `device ${device.device} has ended${device.place === null ? "" : ` in ${device.place}`}`,
+        `${scene.list([device.device])} has ended${device.place === null ? "" : ` in ${device.place}`}`,
     );
     return { devices: gone.map(({ device }) => device.device), findings, rows };
   }
   return { devices: absent.devices, findings: absent.findings, rows };
 }
 
+/** The recordings of the job that failed last; older ones may lie beside them. */
+function newestJob(recordings: readonly FlightRecording[]): readonly FlightRecording[] {
+  const newest = [...recordings].sort((a, b) => b.time - a.time)[0]?.process.job;
+  return recordings.filter(({ process }) => process.job === newest);
+}
+
+/** The process of every device, in words, where there are several processes; each has the same number of devices. */
+function processNames(recordings: readonly FlightRecording[]): (device: number) => string | undefined {
+  const [first] = recordings;
+  if (first === undefined || first.process.count === 1) return () => undefined;
+  const perProcess = first.numDevices / first.process.count;
+  return (device) => {
+    const index = Math.floor(device / perProcess);
+    const host = recordings.find(({ process }) => process.index === index)?.process.host;
+    return host === undefined ? `process ${index}` : `process ${index} on ${host}`;
+  };
+}
+
 /** The report of {@link findBlame} as text. */
 export function formatBlame(recordings: readonly FlightRecording[]): string {
   const { findings, rows } = findBlame(recordings);
-  const taken = recordings.map(({ reason, time, process: { index, count, pid, host } }) => {
+  const taken = newestJob(recordings).map(({ reason, time, process: { index, count, pid, host } }) => {
     const who = count === 1 ? `process ${pid}` : `process ${index} of ${count} (${pid} on ${host})`;
     return `${who}, ${new Date(time).toISOString()}: ${reason}`;
   });
@@ -71,11 +103,30 @@ export function formatBlame(recordings: readonly FlightRecording[]): string {
   return `${[...taken, "", ...rows, "", ...verdict].join("\n")}\n`;
 }
 
-/** Every device once; a later recording of it counts more than an earlier one. */
+/** What a recording tells of the time after the first one of its failure is what the failure led to. */
+const AFTERMATH_MS = 1000;
+
+/** Older recordings than this, before the newest, belong to something else. */
+const SAME_FAILURE_MS = 600_000;
+
+/** When the first process noticed that something was wrong. */
+function failureTime(recordings: readonly FlightRecording[]): number {
+  const times = recordings.map(({ time }) => time);
+  const newest = Math.max(...times);
+  return Math.min(...times.filter((time) => newest - time < SAME_FAILURE_MS));
+}
+
+/** Every device once, as it was when something went wrong; a later recording of it counts more than an earlier one. */
 function devicesOf(recordings: readonly FlightRecording[]): Map<number, Seen> {
+  const until = failureTime(recordings) + AFTERMATH_MS;
   const seen = new Map<number, Seen>();
   for (const recording of [...recordings].sort((a, b) => a.time - b.time)) {
-    for (const device of recording.devices) seen.set(device.device, { device, recording });
+    for (const device of recording.devices) {
+      const records = device.records
+        .filter(({ begin }) => begin <= until)
+        .map((record) => (record.end !== null && record.end > until ? { ...record, end: null } : record));
+      seen.set(device.device, { device: { ...device, records }, recording, late: recording.time - until });
+    }
   }
   return seen;
 }
@@ -96,8 +147,9 @@ function meetingsOf(seen: ReadonlyMap<number, Seen>): Meeting[] {
   for (const one of seen.values()) {
     for (const visit of visitsOf(one)) {
       const members = visit.collective.groups.find((group) => group.includes(visit.device)) ?? [visit.device];
-      const key = `${visit.record.program}|${members}`;
-      const meeting = meetings.get(key) ?? { program: visit.record.program, members, visits: new Map() };
+      const program = programKey(one, visit.record.program);
+      const key = `${program}|${members}`;
+      const meeting = meetings.get(key) ?? { program, members, visits: new Map() };
       meetings.set(key, meeting);
       const at = `${visit.record.run}:${visit.record.sequence}`;
       meeting.visits.set(at, [...(meeting.visits.get(at) ?? []), visit]);
@@ -106,14 +158,46 @@ function meetingsOf(seen: ReadonlyMap<number, Seen>): Meeting[] {
   return [...meetings.values()];
 }
 
+/** What a program is called in all processes: each may have others of its own beside those that they run together. */
+function programKey({ recording }: Seen, id: number): string {
+  return recording.programs.find((program) => program.id === id)?.agreement?.key ?? String(id);
+}
+
 type Finding = Pick<Blame, "devices" | "findings">;
 
+/** Processes that ran another program than most of the others where all must run the same one. */
+function findOtherProgram({ seen, list }: Scene): Finding | undefined {
+  const places = new Map<string, Map<string, { name: string; devices: number[] }>>();
+  for (const [device, { recording }] of seen) {
+    for (const { name, agreement } of recording.programs) {
+      if (agreement === undefined) continue;
+      const versions = places.get(agreement.key) ?? new Map<string, { name: string; devices: number[] }>();
+      places.set(agreement.key, versions);
+      const version = versions.get(agreement.fingerprint) ?? { name, devices: [] };
+      versions.set(agreement.fingerprint, version);
+      version.devices.push(device);
+    }
+  }
+  for (const [key, versions] of places) {
+    if (versions.size === 1) continue;
+    const sorted = [...versions].sort(([, a], [, b]) => b.devices.length - a.devices.length);
+    return {
+      devices: sorted.slice(1).flatMap(([, { devices }]) => devices),
+      findings: sorted.map(
+        ([fingerprint, { name, devices }]) =>
+          `${list(devices)} ran ${JSON.stringify(name)} ${fingerprint.slice(0, 16)} as ${key}`,
+      ),
+    };
+  }
+  return undefined;
+}
+
 /** The first place at which members of a group came to different collectives, or one went on without coming. */
-function findParting(meetings: readonly Meeting[], seen: ReadonlyMap<number, Seen>): Finding | undefined {
+function findParting(meetings: readonly Meeting[], scene: Scene): Finding | undefined {
   const found = meetings.flatMap((meeting) =>
     [...meeting.visits.values()].flatMap((visits) => {
       const begin = Math.min(...visits.map(({ record }) => record.begin));
-      const finding = differenceAmong(visits) ?? skippedBy(meeting, visits, seen);
+      const finding = differenceAmong(visits, scene) ?? skippedBy(meeting, visits, scene);
       return finding === undefined ? [] : [{ begin, finding }];
     }),
   );
@@ -121,7 +205,7 @@ function findParting(meetings: readonly Meeting[], seen: ReadonlyMap<number, See
 }
 
 /** Members that came to another collective than most of the others. */
-function differenceAmong(visits: readonly Visit[]): Finding | undefined {
+function differenceAmong(visits: readonly Visit[], { list }: Scene): Finding | undefined {
   const kinds = new Map<number, Visit[]>();
   for (const visit of visits) {
     const { fingerprint } = visit.collective;
@@ -133,7 +217,7 @@ function differenceAmong(visits: readonly Visit[]): Finding | undefined {
   return {
     devices: strays.map(({ device }) => device),
     findings: [most, ...others].map(
-      (group) => `${listDevices(group.map(({ device }) => device))} came to ${describeVisit(group)}`,
+      (group) => `${list(group.map(({ device }) => device))} came to ${describeVisit(group)}`,
     ),
   };
 }
@@ -142,7 +226,7 @@ function differenceAmong(visits: readonly Visit[]): Finding | undefined {
 function skippedBy(
   { program, members }: Meeting,
   visits: readonly Visit[],
-  seen: ReadonlyMap<number, Seen>,
+  { seen, list }: Scene,
 ): Finding | undefined {
   const [first] = visits;
   if (first === undefined) return undefined;
@@ -152,39 +236,40 @@ function skippedBy(
     return wentPast(one, program, first);
   });
   if (skippers.length === 0) return undefined;
-  const others = listDevices(visits.map(({ device }) => device));
+  const others = list(visits.map(({ device }) => device));
   return {
     devices: skippers,
-    findings: [`${listDevices(skippers)} went on without ${describeVisit(visits)}, to which ${others} came`],
+    findings: [`${list(skippers)} went on without ${describeVisit(visits)}, to which ${others} came`],
   };
 }
 
 /** Whether a device was before a visit when its records begin and is behind it now. */
-function wentPast({ device, recording }: Seen, program: number, { record, collective }: Visit): boolean {
-  const own = device.records.filter((one) => one.program === program);
+function wentPast(one: Seen, program: string, { record, collective }: Visit): boolean {
+  const { device, recording } = one;
+  const own = device.records.filter((entry) => programKey(one, entry.program) === program);
   const [oldest] = own;
   if (oldest === undefined || oldest.run > record.run) return false;
-  const sameGroups = (one: FlightRecord) => {
-    const other = recording.programs.find(({ id }) => id === program)?.collectives[one.collective];
+  const sameGroups = (entry: FlightRecord) => {
+    const other = recording.programs.find(({ id }) => id === entry.program)?.collectives[entry.collective];
     return other !== undefined && String(other.groups) === String(collective.groups);
   };
-  return own.some((one) => {
-    if (one.run > record.run) return true;
-    if (one.run < record.run) return false;
-    return one.kind === "run" ? one.end !== null : sameGroups(one) && one.sequence > record.sequence;
+  return own.some((entry) => {
+    if (entry.run > record.run) return true;
+    if (entry.run < record.run) return false;
+    return entry.kind === "run" ? entry.end !== null : sameGroups(entry) && entry.sequence > record.sequence;
   });
 }
 
 /** Who is waited for and does not wait itself. */
 function findAbsent(
   meetings: readonly Meeting[],
-  seen: ReadonlyMap<number, Seen>,
+  { seen, list }: Scene,
 ): Finding & { readonly waiters: readonly number[] } {
   const waits = new Map<number, { readonly visit: Visit; readonly for: readonly number[] }>();
   for (const { members, visits } of meetings) {
-    for (const list of visits.values()) {
-      const absent = members.filter((member) => !list.some(({ device }) => device === member));
-      for (const visit of list) {
+    for (const present of visits.values()) {
+      const absent = members.filter((member) => !present.some(({ device }) => device === member));
+      for (const visit of present) {
         if (visit.record.end === null && absent.length > 0) waits.set(visit.device, { visit, for: absent });
       }
     }
@@ -195,17 +280,24 @@ function findAbsent(
   if (waiters.length > 0 && culprits.length === 0) {
     const chain = waiters.map((device) => {
       const wait = waits.get(device);
-      return `device ${device} waits for ${listDevices(wait?.for ?? [])} in ${wait ? describeVisit([wait.visit]) : ""}`;
+      return `${list([device])} waits for ${list(wait?.for ?? [])} in ${wait ? describeVisit([wait.visit]) : ""}`;
     });
     return { waiters, devices: waiters, findings: ["the devices wait for each other", ...chain] };
   }
   const findings = culprits.map((device) => {
     const of = [...waits.values()].filter((wait) => wait.for.includes(device));
-    const place = seen.get(device)?.device.place;
-    const doing = place === null || place === undefined ? "it has no work" : `it is in ${place}`;
-    return `device ${device} did not come to ${describeVisit(of.map(({ visit }) => visit))}, where ${listDevices(of.map(({ visit }) => visit.device))} wait${of.length === 1 ? "s" : ""}: ${doing}`;
+    return `${list([device])} did not come to ${describeVisit(of.map(({ visit }) => visit))}, where ${list(of.map(({ visit }) => visit.device))} wait${of.length === 1 ? "s" : ""}: ${describeDoing(seen.get(device))}`;
   });
   return { waiters, devices: culprits, findings };
+}
+
+/** What a device does instead of what others wait for. */
+function describeDoing(one: Seen | undefined): string {
+  const place = one?.device.place ?? null;
+  if (one !== undefined && one.late > 0) {
+    return `its process said nothing for another ${(one.late / 1000).toFixed(1)} s`;
+  }
+  return place === null ? "it has no work" : `it is in ${place}`;
 }
 
 function describeVisit(visits: readonly Visit[]): string {
@@ -216,8 +308,7 @@ function describeVisit(visits: readonly Visit[]): string {
   return `collective ${record.sequence} of run ${record.run} of ${JSON.stringify(program)} (${collective.text}${source})`;
 }
 
-function describeRow(device: number, seen: Seen | undefined): string {
-  const name = `device ${String(device).padEnd(3)}`;
+function describeRow(name: string, seen: Seen | undefined): string {
   if (seen === undefined) return `${name} no recording`;
   const last = visitsOf(seen).at(-1);
   const { state, place } = seen.device;
@@ -231,8 +322,12 @@ function describeRow(device: number, seen: Seen | undefined): string {
   return parts.join("  ");
 }
 
-function listDevices(devices: readonly number[]): string {
+function listDevices(devices: readonly number[], processOf: (device: number) => string | undefined): string {
   const list = [...new Set(devices)].sort((a, b) => a - b);
-  if (list.length === 1) return `device ${list[0]}`;
-  return `devices ${list.slice(0, -1).join(", ")} and ${list.at(-1)}`;
+  const names = list.map((device) => {
+    const process = processOf(device);
+    return process === undefined ? String(device) : `${device} (${process})`;
+  });
+  if (names.length === 1) return `device ${names[0]}`;
+  return `devices ${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }

@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import { basename, dirname, join } from "node:path";
 import { ShardwiseError } from "../../ir/errors.js";
 import type {
+  FlightAgreement,
   FlightCollective,
   FlightDevice,
   FlightProgram,
@@ -108,6 +109,7 @@ class RecordingReader {
         count: this.number(process.count, "process.count"),
         pid: this.number(process.pid, "process.pid"),
         host: this.text(process.host, "process.host"),
+        ...(process.job === undefined ? {} : { job: this.text(process.job, "process.job") }),
       },
       programs: this.list(fields.programs, "programs").map((entry, i) =>
         this.readProgram(entry, `programs[${i}]`),
@@ -130,6 +132,17 @@ class RecordingReader {
       collectives: this.list(fields.collectives, `${where}.collectives`).map((entry, i) =>
         this.readCollective(entry, `${where}.collectives[${i}]`),
       ),
+      ...(fields.agreement === undefined
+        ? {}
+        : { agreement: this.readAgreement(fields.agreement, `${where}.agreement`) }),
+    };
+  }
+
+  private readAgreement(value: unknown, where: string): FlightAgreement {
+    const { key, fingerprint } = this.fields(value, where);
+    return {
+      key: this.text(key, `${where}.key`),
+      fingerprint: this.text(fingerprint, `${where}.fingerprint`),
     };
   }
 

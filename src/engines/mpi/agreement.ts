@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import type { CompileOptions } from "../../ir/engine.js";
+import type { FlightAgreement } from "../../ir/flight.js";
 import { formatMesh } from "../../ir/mesh.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
@@ -60,12 +61,16 @@ export class Agreement {
     return this.pending.size === 0 && this.dispute === undefined;
   }
 
-  /** Tells the others what they are about to run together. @param processes those that hold devices of the program */
+  /**
+   * Tells the others what they are about to run together.
+   *
+   * @param processes those that hold devices of the program
+   */
   propose(
     program: Program,
     { name = "", mesh, devices }: CompileOptions,
     processes: readonly number[],
-  ): void {
+  ): FlightAgreement {
     const others = processes.filter((process) => process !== this.rank);
     const group = processes.join(", ");
     const count = (this.counts.get(group) ?? 0) + 1;
@@ -80,6 +85,7 @@ export class Agreement {
     const said = this.early.get(key);
     this.early.delete(key);
     for (const [rank, other] of said ?? []) this.compare(own, rank, other);
+    return { key, fingerprint };
   }
 
   /** Waits until all others have confirmed what this process has begun; throws where one runs something else. */

@@ -1,16 +1,18 @@
+import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
-import type { FlightRecording } from "../../ir/flight.js";
+import type { FlightAgreement, FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { at, range, type TensorType } from "../../ir/shape.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import { ThreadsEngine } from "../threads/engine.js";
 import type { GemmKind } from "../threads/gemmChoice.js";
 import { Agreement } from "./agreement.js";
+import { FlightFiles } from "./flightFiles.js";
 import { shareCores } from "./launcher.js";
 import { MAX_LOCAL_DEVICES } from "./links.js";
 import { Parley } from "./parley.js";
@@ -49,6 +51,8 @@ export interface MpiEngineInfo extends EngineInfo {
 interface Greeting extends Site {
   /** What all processes must have alike, by what it is called in messages. */
   readonly alike: Readonly<Record<string, string>>;
+  /** A number that hardly another process has. */
+  readonly nonce: string;
 }
 
 /** How long others may take to run what this process runs, unless it is said. */
@@ -90,6 +94,9 @@ export class MpiEngine implements Engine {
   private readonly greetings: readonly Greeting[];
   private readonly numCores: number;
   private readonly agreement: Agreement;
+  /** What this process runs together with others, by the number of the program. */
+  private readonly agreed = new Map<number, FlightAgreement>();
+  private readonly flights: FlightFiles;
   /** Takes back what is done with the devices before MPI ends. */
   private readonly forget: () => void;
   private readonly parley: Parley;
@@ -121,10 +128,15 @@ export class MpiEngine implements Engine {
       },
     );
     this.tracer = this.local.tracer;
-    this.forget = world.beforeEnd(() => void this.local.close());
+    this.flights = new FlightFiles((reason) => this.flightRecording(reason), rank);
+    this.forget = world.beforeEnd({
+      fail: () => this.parley.warn(this.flights.lastReason),
+      end: () => void this.local.close(),
+    });
     const hosts = this.greetings.map(({ host }) => host);
     this.agreement = new Agreement(world.calls, rank, (options.deadlineMs ?? DEADLINE_MS) + GRACE_MS);
-    this.parley = new Parley(world, (reason) => this.flightRecording(reason), hosts);
+    const record = (reason: string) => this.flightRecording(reason);
+    this.parley = new Parley(world, record, (reason) => this.flights.write(reason), hosts);
   }
 
   isAddressable(device: number): boolean {
@@ -138,14 +150,19 @@ export class MpiEngine implements Engine {
     const executable = this.local.compileAt(program, options, { devices, processes, process });
     const together = [...new Set(processes)].sort((a, b) => a - b);
     if (together.length === 1 || !together.includes(process)) return executable;
-    let propose: (() => void) | undefined = () => this.agreement.propose(program, options, together);
+    let unconfirmed: Program | undefined = program;
     return {
       execute: (inputs) => {
-        propose?.();
-        propose = undefined;
+        if (unconfirmed) {
+          this.agreed.set(executable.id, this.agreement.propose(unconfirmed, options, together));
+        }
+        unconfirmed = undefined;
         return executable.execute(inputs);
       },
-      release: () => executable.release(),
+      release: () => {
+        this.agreed.delete(executable.id);
+        executable.release();
+      },
     };
   }
 
@@ -175,6 +192,7 @@ export class MpiEngine implements Engine {
 
   close(): Promise<void> {
     this.forget();
+    this.flights.close();
     this.parley.close();
     this.agreement.close();
     return this.local.close();
@@ -212,6 +230,11 @@ export class MpiEngine implements Engine {
     return this.local.memoryUsage(this.own(device, "memoryUsage"));
   }
 
+  /** Says in which folder processes write down what their devices did last when one of them fails. */
+  keepFlightsIn(folder: string): void {
+    this.flights.keepIn(folder);
+  }
+
   /** What the devices of this process did last. */
   flightRecording(reason: string): FlightRecording {
     const recording = this.local.flightRecording(reason);
@@ -219,7 +242,11 @@ export class MpiEngine implements Engine {
       ...recording,
       engine: this.name,
       numDevices: this.numDevices,
-      process: { ...recording.process, ...this.process },
+      process: { ...recording.process, ...this.process, job: this.job },
+      programs: recording.programs.map((program) => {
+        const agreement = this.agreed.get(program.id);
+        return agreement ? { ...program, agreement } : program;
+      }),
       devices: recording.devices.map((one) => ({ ...one, device: one.device + this.first })),
     };
   }
@@ -230,9 +257,16 @@ export class MpiEngine implements Engine {
       const [value] = await Promise.all([outcome, this.agreement.settled()]);
       return value;
     } catch (error) {
-      if (error instanceof ProgramsDifferError) throw error;
-      throw (await this.agreement.difference()) ?? (await this.parley.explain(error));
+      const difference = error instanceof ProgramsDifferError ? error : await this.agreement.difference();
+      if (difference === undefined) throw await this.parley.explain(error);
+      this.flights.write(difference instanceof Error ? difference.message : String(difference));
+      throw difference;
     }
+  }
+
+  /** What tells this job from others. */
+  private get job(): string {
+    return at(this.greetings, 0).nonce;
   }
 
   /** The host of a process. */
@@ -241,7 +275,11 @@ export class MpiEngine implements Engine {
   }
 
   private greet(options: MpiEngineOptions): Greeting[] {
-    const own: Greeting = { ...ownSite(), alike: settingsOf(options, this.numLocal) };
+    const own: Greeting = {
+      ...ownSite(),
+      alike: settingsOf(options, this.numLocal),
+      nonce: randomUUID(),
+    };
     const greetings = this.world
       .share(JSON.stringify(own), "open the engine")
       .map((text) => JSON.parse(text) as Greeting);

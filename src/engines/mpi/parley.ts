@@ -29,14 +29,21 @@ export class Parley {
 
   /**
    * @param record what the devices of this process did last
+   * @param alarm called when this process or another one tells of a failure
    * @param hosts the host of every process
    */
   constructor(
     private readonly world: World,
     private readonly record: (reason: string) => FlightRecording,
+    private readonly alarm: (reason: string) => void,
     private readonly hosts: readonly string[],
   ) {
     this.channel = world.calls.open((rank, text) => this.hear(rank, text));
+  }
+
+  /** Says that this process is ending with an error, so that the others write down what theirs were doing. */
+  warn(reason: string): void {
+    this.tell(reason);
   }
 
   /** Stops listening. */
@@ -77,13 +84,15 @@ export class Parley {
   private tell(reason: string): FlightRecording {
     const recording = shorten(this.record(reason));
     this.spoken = performance.now();
+    this.alarm(reason);
     this.channel.tell(JSON.stringify(recording));
     return recording;
   }
 
   private hear(rank: number, text: string): void {
-    this.heard.set(rank, JSON.parse(text) as FlightRecording);
-    if (performance.now() - this.spoken > SILENT_MS) this.tell(`process ${rank} asked`);
+    const recording = JSON.parse(text) as FlightRecording;
+    this.heard.set(rank, recording);
+    if (performance.now() - this.spoken > SILENT_MS) this.tell(`process ${rank} says: ${recording.reason}`);
   }
 }
 

@@ -18,6 +18,12 @@ const QUIET_MS = 20;
 
 const TAGS = { length: 1, text: 2 } as const;
 
+/** What is done before MPI ends: with an error first the one, then the other. */
+interface Ending {
+  readonly fail: () => void;
+  readonly end: () => void;
+}
+
 /** All processes of the job, as one of them sees them. */
 export class World {
   readonly rank: number;
@@ -25,8 +31,8 @@ export class World {
   /** What processes say to each other apart from tensors. */
   private readonly control: number;
   private sharing: Promise<unknown> = Promise.resolve();
-  /** What ends the devices of engines, before MPI ends. */
-  private readonly endings = new Set<() => void>();
+  /** What is done with the devices of engines before MPI ends. */
+  private readonly endings = new Set<Ending>();
   /** What processes call out to each other at any time. */
   readonly calls: Calls;
 
@@ -58,7 +64,7 @@ export class World {
   }
 
   /** Ends something before MPI ends in this process. @returns takes that back */
-  beforeEnd(ending: () => void): () => void {
+  beforeEnd(ending: Ending): () => void {
     this.endings.add(ending);
     return () => void this.endings.delete(ending);
   }
@@ -148,9 +154,10 @@ export class World {
   private leave(code: number): void {
     const { mpi } = this;
     if (!mpi.isRunning) return;
+    if (code !== 0) for (const { fail } of this.endings) fail();
     if (!this.meet(code === 0 ? Number.POSITIVE_INFINITY : LEAVE_MS)) return;
     // A device that still waits for others must not look for their messages after the end.
-    for (const end of this.endings) end();
+    for (const { end } of this.endings) end();
     if (this.endings.size > 0) pauseFor(QUIET_MS);
     mpi.finalize();
   }

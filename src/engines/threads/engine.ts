@@ -240,7 +240,7 @@ export class ThreadsEngine implements Engine {
   }
 
   /** @internal Compiles a program whose devices may be in several processes. */
-  compileAt(program: Program, options: CompileOptions, seats: Seats): Executable {
+  compileAt(program: Program, options: CompileOptions, seats: Seats): ThreadsExecutable {
     verify(program, "partitioned");
     checkSizes(program);
     const { features, threads, memory } = this;
@@ -256,7 +256,7 @@ export class ThreadsEngine implements Engine {
     options: CompileOptions,
     seats = allHere(options.devices),
     recompile?: LoadedProgram["recompile"],
-  ): Executable {
+  ): ThreadsExecutable {
     const { pool, target } = this;
     pool.keepUp();
     this.programMark.check(() => this.programs.size - this.numUnloading);

@@ -40,6 +40,11 @@ export class ThreadsExecutable implements Executable {
     });
   }
 
+  /** The number of the program in flight recordings. */
+  get id(): number {
+    return this.program.id;
+  }
+
   execute(inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] {
     if (this.pool.failure) throw this.pool.failure;
     if (this.released)

@@ -34,7 +34,7 @@ import { openRunData, type RunData } from "./data.js";
 import { verifyDeterminism } from "./determinism.js";
 import { endRun, type RunEnding } from "./ending.js";
 import { evaluateOn, placeBatch } from "./evaluation.js";
-import { recordFlight } from "./flight.js";
+import { flightFolder, recordFlight } from "./flight.js";
 import { checkMemory } from "./memoryNeed.js";
 import { runSchedule } from "./optimizer.js";
 import { measurePeak, stepFlops } from "./peak.js";
@@ -103,6 +103,7 @@ export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
     await agreeOn(company, "the step to go on from", String(from?.step ?? 0));
     const data = await openRunData(config, config.out, { begun: from !== undefined });
     const run = new Run(options, mesh, data, checkpoints, from);
+    mesh.engine.keepFlightsIn?.(flightFolder(config.out));
     try {
       return await run.train();
     } catch (cause) {
