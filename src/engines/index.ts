@@ -13,6 +13,7 @@ export {
 export type { CompileOptions, DeviceBuffer, Engine, Executable } from "../ir/engine.js";
 export type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../ir/engineReports.js";
 export type {
+  FlightAgreement,
   FlightCollective,
   FlightDevice,
   FlightProgram,
