@@ -41,7 +41,7 @@ const choosing =
         "src/train/{run/memoryNeed,run/resume,step/health,step/meshCurves}.test.ts",
         "test/{addAnOp,architecture,examples,floors,goldensReference,goldensThreads,memory,mpi}.test.ts",
         "test/{parallelExamples,processes,publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
-        "test/{compiler,conformance,docs,faults,mutants,native,xla}/**",
+        "test/{compiler,conformance,docs,faults,mutants,native,surface,xla}/**",
       ]
     : [];
 

@@ -1,5 +1,6 @@
 import { ShardwiseError } from "../ir/errors.js";
-import { nearest, type Setting } from "../train/run/schema.js";
+import { nearest } from "../ir/nearest.js";
+import type { Setting } from "../train/run/schema.js";
 
 /** Wrong use of the command line; the process ends with code 2. */
 export class UsageError extends ShardwiseError {

@@ -1,5 +1,7 @@
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { allocateHost, type HostData } from "../ir/dtype.js";
-import { ShapeError } from "../ir/errors.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
 import { forEachEqn, type Program } from "../ir/program.js";
 import { formatType, sizeOf, type TensorType } from "../ir/shape.js";
 
@@ -20,10 +22,24 @@ export function checkSizes(program: Program): void {
 
 /** Throws unless an array has the kind and the number of elements of a type. */
 export function checkHostData(type: TensorType, data: HostData, caller: string): void {
+  need("object", type, "type", "checkHostData");
+  need("text", caller, "caller", "checkHostData");
+  need("bytes", data, "the data", caller);
   const expected = allocateHost(type.dtype, 0).constructor;
   if (data.length === sizeOf(type.shape) && data.constructor === expected) return;
   throw new ShapeError(
     `[${caller}] ${formatType(type)} needs a ${expected.name} of ${sizeOf(type.shape)} elements, ` +
       `not a ${data.constructor.name} of ${data.length}`,
+  );
+}
+
+/** More devices than any machine could simulate. */
+const maxDevices = 2 ** 16;
+
+/** Throws unless a number of devices is one that an engine can have. */
+export function checkDeviceCount(numDevices: number, caller: string, most = maxDevices): void {
+  if (Number.isInteger(numDevices) && numDevices >= 1 && numDevices <= most) return;
+  throw new ValueError(
+    `[${caller}] numDevices must be a whole number from 1 to ${most}, not ${describe(numDevices)}`,
   );
 }

@@ -10,6 +10,9 @@ export interface EngineSettings {
   readonly products?: "float32" | "tf32";
 }
 
+/** For how long a device may compute without a new step unless somebody says otherwise. */
+export const DEFAULT_DEADLINE_MS = 120_000;
+
 const units: Readonly<Record<string, number>> = {
   B: 1,
   KIB: 2 ** 10,

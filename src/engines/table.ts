@@ -1,7 +1,9 @@
 import { createRequire } from "node:module";
 import { isAbsolute, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { need } from "../ir/arguments.js";
 import type { Engine } from "../ir/engine.js";
+import { needOptions } from "../ir/options.js";
 import { EngineLoadError } from "./errors.js";
 import { createMpiEngine } from "./mpi/engine.js";
 import { createReferenceEngine } from "./reference/engine.js";
@@ -46,6 +48,12 @@ const imported = new Map<string, EngineModule>();
  * ```
  */
 export function openEngine(name: string, options: EngineOptions): Engine {
+  need("text", name, "name", "openEngine");
+  needOptions<EngineOptions>(
+    options,
+    { numDevices: true, memoryBytes: true, deadlineMs: true, products: true },
+    "openEngine",
+  );
   if (isOwn(name)) return engines[name](options);
   const { createEngine } = imported.get(name) ?? requireModule(name);
   return checkEngine(createEngine(options), name);
@@ -56,6 +64,7 @@ export function openEngine(name: string, options: EngineOptions): Engine {
  * those on versions of Node that cannot require ES modules, are found this way only.
  */
 export async function importEngine(name: string): Promise<void> {
+  need("text", name, "name", "importEngine");
   if (isOwn(name)) return;
   const found = locate(name);
   let exports: unknown;

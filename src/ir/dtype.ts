@@ -1,3 +1,7 @@
+import { need } from "./arguments.js";
+import { describe } from "./describe.js";
+import { DTypeError, ValueError } from "./errors.js";
+
 /** The element types a tensor can have. */
 export type DType = "float32" | "bfloat16" | "float16" | "float64" | "int32" | "uint32" | "bool";
 
@@ -64,19 +68,35 @@ export function isDType(name: unknown): name is DType {
   return typeof name === "string" && Object.hasOwn(facts, name);
 }
 
+/** What is known of a type; names come from users, too. */
+function factsOf(dtype: DType): DTypeFacts {
+  // Types are looked up for every operand of every op, so that the whole check is left to what is wrong.
+  const found = typeof dtype === "string" ? facts[dtype] : undefined;
+  if (found?.bytes === undefined) needDType(dtype, "dtype");
+  return found ?? facts[dtype];
+}
+
+/** Throws unless a value names a data type. */
+export function needDType(dtype: unknown, caller: string): asserts dtype is DType {
+  if (isDType(dtype)) return;
+  throw new DTypeError(
+    `[${caller}] ${describe(dtype)} is no data type: use ${dtypes.map((name) => `"${name}"`).join(", ")}`,
+  );
+}
+
 /** The short name used in printed programs, such as `f32`. */
 export function shortName(dtype: DType): string {
-  return facts[dtype].short;
+  return factsOf(dtype).short;
 }
 
 /** The size of one element in bytes. */
 export function byteSize(dtype: DType): number {
-  return facts[dtype].bytes;
+  return factsOf(dtype).bytes;
 }
 
 /** Whether the type is one of the floating-point types. */
 export function isFloat(dtype: DType): boolean {
-  return facts[dtype].kind === "float";
+  return factsOf(dtype).kind === "float";
 }
 
 /** The type in which many values of a type are added: sums of 16-bit floats are kept in float32. */
@@ -86,17 +106,37 @@ export function sumType(dtype: DType): DType {
 
 /** Whether the type is int32 or uint32. */
 export function isInteger(dtype: DType): boolean {
-  return facts[dtype].kind === "int";
+  return factsOf(dtype).kind === "int";
+}
+
+/** The most bytes that one array of the host can have on every runtime. */
+const maxHostBytes = 2 ** 33;
+
+function checkedLength(dtype: DType, length: number): number {
+  if (Number.isSafeInteger(length) && length >= 0 && length * byteSize(dtype) <= maxHostBytes) return length;
+  throw new ValueError(
+    `an array of ${describe(length)} elements of ${dtype} cannot be: use a whole number from 0 to ${maxHostBytes / byteSize(dtype)}`,
+  );
 }
 
 /** A zeroed host array for `length` elements. */
 export function allocateHost(dtype: DType, length: number): HostData {
-  return facts[dtype].allocate(length);
+  return factsOf(dtype).allocate(checkedLength(dtype, length));
 }
 
 /** A host view of the elements that lie in `buffer`: all of them, or `length` from the byte `start` on. */
 export function viewHost(dtype: DType, buffer: ArrayBufferLike, start?: number, length?: number): HostData {
-  return facts[dtype].allocate(buffer, start, length);
+  const bytes = byteSize(dtype);
+  const size: unknown = buffer?.byteLength;
+  const from = start ?? 0;
+  const count = length ?? (typeof size === "number" ? Math.floor((size - from) / bytes) : 0);
+  const fits = typeof size === "number" && from >= 0 && from % bytes === 0 && from + count * bytes <= size;
+  if (!fits || ArrayBuffer.isView(buffer)) {
+    throw new ValueError(
+      `${describe(length)} elements of ${dtype} from byte ${describe(start)} are not within ${describe(buffer)} of ${describe(size)} bytes`,
+    );
+  }
+  return factsOf(dtype).allocate(buffer, start, length);
 }
 
 /** The smallest and the largest finite value of a numeric type, and the spacing at 1 for floats. */
@@ -105,6 +145,7 @@ export function limits(dtype: DType): {
   readonly max: number;
   readonly epsilon: number;
 } {
+  factsOf(dtype);
   switch (dtype) {
     case "float32":
       return { min: -3.4028234663852886e38, max: 3.4028234663852886e38, epsilon: 2 ** -23 };
@@ -175,6 +216,7 @@ export function roundHalfEven(value: number): number {
 
 /** Rounds a JavaScript number to the nearest value of `dtype`; integers wrap around as in two's complement. */
 export function roundTo(dtype: DType, value: number): number {
+  factsOf(dtype);
   switch (dtype) {
     case "float32":
       return Math.fround(value);
@@ -195,6 +237,7 @@ export function roundTo(dtype: DType, value: number): number {
 
 /** Numbers as a host array of the type, each rounded to it. */
 export function encode(dtype: DType, values: ArrayLike<number>): HostData {
+  need("numbers", values, "the values", "encode");
   const data = allocateHost(dtype, values.length);
   const toBits = dtype === "bfloat16" ? toBfloat16Bits : dtype === "float16" ? toFloat16Bits : undefined;
   for (let i = 0; i < values.length; i++) {
@@ -206,6 +249,7 @@ export function encode(dtype: DType, values: ArrayLike<number>): HostData {
 
 /** The elements of a host array as numbers; bfloat16 and float16 are widened to float32. */
 export function decode(dtype: DType, data: HostData): Exclude<HostData, Uint16Array> {
+  need("bytes", data, "the elements", "decode");
   if (!(data instanceof Uint16Array)) return data;
   const fromBits = dtype === "bfloat16" ? fromBfloat16Bits : fromFloat16Bits;
   return Float32Array.from(data, fromBits);

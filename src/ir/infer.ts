@@ -1,3 +1,4 @@
+import { describe } from "./describe.js";
 import { byteSize, type DType, isFloat, isInteger, sumType } from "./dtype.js";
 import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
 import { inferControl } from "./inferControl.js";
@@ -129,18 +130,24 @@ const sameAsOperand = (ins: readonly Operand[]): TensorType[] => {
 
 function checkDim(dim: number, rank: number): void {
   if (!Number.isInteger(dim) || dim < 0 || dim >= rank) {
-    throw broken.dim(`dim ${dim} is not one of the ${rank} dims 0 … ${rank - 1}`);
+    throw broken.dim(`dim ${describe(dim)} is not one of the ${rank} dims 0 … ${rank - 1}`);
   }
 }
 
+function checkList(list: readonly number[], what: string): void {
+  if (!Array.isArray(list)) throw broken.value(`${what} must be a list of numbers, got ${describe(list)}`);
+}
+
 function checkDims(dims: readonly number[], rank: number): void {
+  checkList(dims, "dims");
   for (const dim of dims) checkDim(dim, rank);
   if (new Set(dims).size !== dims.length) throw broken.dim(`dims [${dims}] name a dim twice`);
 }
 
 function checkShape(shape: Shape): void {
-  if (shape.some((n) => !Number.isInteger(n) || n < 0)) {
-    throw broken.shape(`shape [${shape}] must hold whole numbers that are not negative`);
+  checkList(shape, "the shape");
+  if ([...shape].some((n) => !Number.isInteger(n) || n < 0)) {
+    throw broken.shape(`shape [${shape.map(describe)}] must hold whole numbers that are not negative`);
   }
 }
 
@@ -341,6 +348,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     count(ins, 1);
     const x = typeOf(ins, 0);
     checkShape(shape);
+    checkList(dims, "dims");
     if (dims.length !== x.shape.length)
       throw broken.dim(`dims [${dims}] must name one result dim per operand dim`);
     dims.forEach((dim, i) => {
@@ -492,6 +500,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     }
     const [x, y] = [typeOf(ins, 0), typeOf(ins, 1)];
     require(commonDType(ins), "number");
+    for (const dims of [lhsBatch, lhsContract, rhsBatch, rhsContract]) checkList(dims, "dims");
     checkDims([...lhsBatch, ...lhsContract], x.shape.length);
     checkDims([...rhsBatch, ...rhsContract], y.shape.length);
     const pair = (lhs: readonly number[], rhs: readonly number[], what: string) => {

@@ -1,3 +1,4 @@
+import { need } from "./arguments.js";
 import { at, type Shape } from "./shape.js";
 
 /** One named axis of a device mesh, or of a mapped (`vmap`) dimension. */
@@ -37,11 +38,14 @@ export function sameSpec(a: Spec, b: Spec): boolean {
 
 /** The number of devices (or positions) that the axes span together. */
 export function axesSize(axes: readonly MeshAxis[]): number {
+  need("list", axes, "the axes", "axesSize");
   return axes.reduce((size, axis) => size * axis.size, 1);
 }
 
 /** The coordinates of a row-major position along each axis. */
 export function axesCoordinates(axes: readonly MeshAxis[], position: number): number[] {
+  need("list", axes, "the axes", "axesCoordinates");
+  need("whole", position, "the position", "axesCoordinates");
   const coordinates = new Array<number>(axes.length);
   let rest = position;
   for (let i = axes.length - 1; i >= 0; i--) {
@@ -111,6 +115,8 @@ export function formatSpec(spec: readonly DimConstraint[]): string {
 
 /** The printed form of a mesh, such as `{data: 2, model: 4}`; axis names that are no words stand in quotes. */
 export function formatMesh(mesh: MeshShape): string {
+  need("object", mesh, "the mesh", "formatMesh");
+  need("list", mesh.axes, "the axes of the mesh", "formatMesh");
   const name = (axis: MeshAxis) => (isWord.test(axis.name) ? axis.name : JSON.stringify(axis.name));
   return `{${mesh.axes.map((axis) => `${name(axis)}: ${axis.size}`).join(", ")}}`;
 }

@@ -1,30 +1,37 @@
+import { describe } from "./describe.js";
 import { ValueError } from "./errors.js";
+import { nearest } from "./nearest.js";
 
 /** The names of all options of a type, each of which the compiler asks for. */
 export type OptionNames<O> = { readonly [K in keyof Required<O>]: true };
 
+const isObject = (value: unknown): value is object =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+const hasOnly = (options: object, names: object): boolean => {
+  for (const name of Object.keys(options)) if (!Object.hasOwn(names, name)) return false;
+  return true;
+};
+
 /** Throws unless all options have names that a function knows: a misspelt one would be left out without a word. */
 export function checkOptions<O>(options: unknown, names: OptionNames<O>, caller: string): void {
-  if (options === undefined) return;
+  if (options === undefined || (isObject(options) && hasOnly(options, names))) return;
   const known = Object.keys(names);
-  if (typeof options !== "object" || options === null || Array.isArray(options)) {
+  if (!isObject(options)) {
     throw new ValueError(
       `[${caller}] the options must be an object of ${known.join(", ")}, got ${describe(options)}`,
     );
   }
   const unknown = Object.keys(options).filter((name) => !Object.hasOwn(names, name));
-  if (unknown.length === 0) return;
   const list = unknown.map((name) => JSON.stringify(name)).join(", ");
+  const meant = unknown.map((name) => nearest(name, known)).find((name) => name !== undefined);
   throw new ValueError(
-    `[${caller}] there is no option ${list}: the options are ${known.join(", ") || "none"}`,
+    `[${caller}] there is no option ${list}: the options are ${known.join(", ") || "none"}${meant === undefined ? "" : `; did you mean ${meant}?`}`,
   );
 }
 
-/** What a value is, for messages that must not fail. */
-export function describe(value: unknown): string {
-  if (value === null || value === undefined) return String(value);
-  if (Array.isArray(value)) return `a list of ${value.length}`;
-  if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
-  if (typeof value === "number" || typeof value === "boolean") return String(value);
-  return typeof value === "object" ? "an object" : `a ${typeof value}`;
+/** Like {@link checkOptions} for options that must be given. */
+export function needOptions<O>(options: unknown, names: OptionNames<O>, caller: string): void {
+  // What is left out is no object either.
+  checkOptions(options ?? null, names, caller);
 }

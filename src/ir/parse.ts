@@ -1,3 +1,4 @@
+import { need } from "./arguments.js";
 import { type DType, dtypes, isDType, isFloat, shortName } from "./dtype.js";
 import { ShardwiseError } from "./errors.js";
 import { axes, isOpName, type OpForm, opForm } from "./forms.js";
@@ -23,6 +24,7 @@ const MAX_DEPTH = 200;
  * @throws ParseError with the line and column of what is wrong and what was expected there
  */
 export function parseProgram(text: string): Program {
+  need("text", text, "the text", "parseProgram");
   const parser = new Parser(new Scanner(text, "parseProgram"));
   return parser.whole();
 }

@@ -1,3 +1,4 @@
+import { needProgram } from "./checkProgram.js";
 import { opForm } from "./forms.js";
 import { formatMesh } from "./mesh.js";
 import { type Atom, type Eqn, innerPrograms, type Literal, type Program, type Var } from "./program.js";
@@ -18,6 +19,7 @@ import { formatType } from "./shape.js";
  * The text holds all of the program but the source lines of its equations; `parseProgram` reads it back.
  */
 export function printProgram(program: Program): string {
+  needProgram(program, "printProgram");
   return lines(program, { next: 0 }, "").join("\n");
 }
 

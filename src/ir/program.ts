@@ -1,4 +1,6 @@
+import { describe } from "./describe.js";
 import { type DType, roundTo } from "./dtype.js";
+import { DTypeError, ValueError } from "./errors.js";
 import type { OpName, OpParams, ProgramOp } from "./ops.js";
 import type { TensorType } from "./shape.js";
 
@@ -62,6 +64,9 @@ export function newVar(type: TensorType): Var {
 
 /** A scalar constant, rounded to its data type. */
 export function newLiteral(value: number | boolean, dtype: DType): Literal {
+  if (typeof value !== "number" && typeof value !== "boolean") {
+    throw new DTypeError(`a scalar must be a number or a boolean, got ${describe(value)}`);
+  }
   return { kind: "literal", value: roundTo(dtype, Number(value)), type: { dtype, shape: [] } };
 }
 
@@ -136,6 +141,9 @@ export function innerPrograms(eqn: Eqn): readonly (readonly [name: string, progr
 
 /** Calls `visit` for every equation of the program and of the programs inside it. */
 export function forEachEqn(program: Program, visit: (eqn: Eqn) => void): void {
+  if (!Array.isArray(program?.eqns) || typeof visit !== "function") {
+    throw new ValueError("[forEachEqn] needs a program and a function of its equations");
+  }
   for (const eqn of program.eqns) {
     visit(eqn);
     for (const [, inner] of innerPrograms(eqn)) forEachEqn(inner, visit);

@@ -1,5 +1,6 @@
+import { describe } from "./describe.js";
 import { byteSize, type DType, shortName } from "./dtype.js";
-import { DimError } from "./errors.js";
+import { DimError, ShapeError } from "./errors.js";
 import type { MeshAxis } from "./mesh.js";
 
 /** The sizes of a tensor's dimensions, outermost first. */
@@ -40,6 +41,7 @@ export function withShape(type: TensorType, shape: Shape): TensorType {
 
 /** The number of elements of a tensor of this shape. */
 export function sizeOf(shape: Shape): number {
+  if (!Array.isArray(shape)) throw new ShapeError(`a shape must be a list of sizes, got ${describe(shape)}`);
   return shape.reduce((size, n) => size * n, 1);
 }
 
@@ -48,13 +50,22 @@ export function sameNumbers(a: readonly number[], b: readonly number[]): boolean
   return a.length === b.length && a.every((n, i) => n === b[i]);
 }
 
+/** Throws unless a value is a type, of which only the outside is looked at. */
+function checkType(type: TensorType): void {
+  if (Array.isArray(type?.shape)) return;
+  throw new ShapeError(`a type must have dtype and shape, got ${describe(type)}`);
+}
+
 /** Whether two types are equal in data type and shape. */
 export function sameType(a: TensorType, b: TensorType): boolean {
+  checkType(a);
+  checkType(b);
   return a.dtype === b.dtype && sameNumbers(a.shape, b.shape);
 }
 
 /** The printed form of a type, such as `f32[4,8]`. */
 export function formatType(type: TensorType): string {
+  checkType(type);
   return `${shortName(type.dtype)}[${type.shape.join(",")}]`;
 }
 
@@ -81,15 +92,20 @@ export function rowMajorStrides(shape: Shape): number[] {
   return strides;
 }
 
+/** Lists that are longer would not be of use, only of weight. */
+const maxLength = 2 ** 27;
+
 /** The integers 0 … n − 1. */
 export function range(n: number): number[] {
+  if (!(n <= maxLength))
+    throw new ShapeError(`a list of ${describe(n)} entries is too long: ${maxLength} are the most`);
   return Array.from({ length: n }, (_, i) => i);
 }
 
 /** The element at `index`, which the caller knows to exist. */
 export function at<T>(list: readonly T[], index: number): T {
   const item = list[index];
-  if (item === undefined && !(index in list)) {
+  if (item === undefined && !Object.hasOwn(list, index)) {
     throw new DimError(`index ${index} is outside a list of ${list.length} entries`);
   }
   return item as T;
@@ -112,7 +128,7 @@ export function inversePermutation(permutation: readonly number[]): number[] {
 export function normalizeDim(dim: number, rank: number, caller: string): number {
   if (!Number.isInteger(dim) || dim < -rank || dim >= rank) {
     throw new DimError(
-      `[${caller}] dim ${dim} is out of range for a tensor of ${rank} dims: use ${
+      `[${caller}] dim ${describe(dim)} is out of range for a tensor of ${rank} dims: use ${
         rank === 0 ? "a tensor with at least one dim" : `a whole number from ${-rank} to ${rank - 1}`
       }`,
     );
@@ -130,7 +146,7 @@ export function normalizeDims(
   const given: readonly number[] = Array.isArray(dims) ? dims : [dims];
   const list = given.map((d) => normalizeDim(d, rank, caller));
   if (new Set(list).size !== list.length) {
-    throw new DimError(`[${caller}] dims ${JSON.stringify(dims)} name a dimension twice`);
+    throw new DimError(`[${caller}] dims [${given.join(",")}] name a dimension twice`);
   }
   return list;
 }

@@ -1,3 +1,4 @@
+import { needProgram } from "./checkProgram.js";
 import { isFloat, sumType } from "./dtype.js";
 import { InternalError } from "./errors.js";
 import { inferTypes } from "./infer.js";
@@ -51,6 +52,7 @@ const gone: { readonly [S in Stage]: ReadonlySet<OpName> } = {
  * @returns the program itself, so that a call can stand around any transform
  */
 export function verify(program: Program, stage: Stage = "traced"): Program {
+  needProgram(program, "verify");
   check(program, stage, program);
   return program;
 }

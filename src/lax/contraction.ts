@@ -1,13 +1,17 @@
 /** Reductions and sums of products. */
+import { need } from "../ir/arguments.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 const reduction =
   (name: string, op: (x: Tensor, dims: readonly number[]) => Tensor) =>
-  (x: Tensor, dims: readonly number[]) =>
-    op(x, normalizeDims(dims, x.ndim, `lax.${name}`));
+  (x: Tensor, dims: readonly number[]) => {
+    needTensor(x, "x", `lax.${name}`);
+    return op(x, normalizeDims(dims, x.ndim, `lax.${name}`));
+  };
 
 /** The sum over dims. */
 export const reduceSum = reduction("reduceSum", ops.reduceSum);
@@ -22,6 +26,8 @@ export const reduceOr = reduction("reduceOr", ops.reduceMax);
 
 /** The product over dims: the two halves are multiplied until one element is left. */
 export function reduceProd(x: Tensor, dims: readonly number[]): Tensor {
+  needTensor(x, "x", "lax.reduceProd");
+  need("list", dims, "dims", "lax.reduceProd");
   const reduced = normalizeDims(dims, x.ndim, "lax.reduceProd");
   const kept = range(x.ndim).filter((d) => !reduced.includes(d));
   const shape = kept.map((d) => at(x.shape, d));
@@ -39,16 +45,22 @@ export function reduceProd(x: Tensor, dims: readonly number[]): Tensor {
 
 /** The int32 index of the first largest element along a dim. */
 export function argmax(x: Tensor, dim: number): Tensor {
+  needTensor(x, "x", "lax.argmax");
+  need("number", dim, "dim", "lax.argmax");
   return ops.argmax(x, normalizeDim(dim, x.ndim, "lax.argmax"));
 }
 
 /** The int32 index of the first smallest element along a dim. */
 export function argmin(x: Tensor, dim: number): Tensor {
+  needTensor(x, "x", "lax.argmin");
+  need("number", dim, "dim", "lax.argmin");
   return ops.argmin(x, normalizeDim(dim, x.ndim, "lax.argmin"));
 }
 
 /** Products of vectors and matrices: vector · vector, matrix · vector, vector · matrix, matrix · matrix. */
 export function dot(x: Tensor, y: Tensor): Tensor {
+  needTensor(x, "x", "lax.dot");
+  needTensor(y, "y", "lax.dot");
   if (![1, 2].includes(x.ndim) || ![1, 2].includes(y.ndim)) {
     throw new ShapeError(
       `[lax.dot] takes vectors and matrices, got ${formatType(x.type)} and ${formatType(y.type)}: use dotGeneral`,
@@ -59,6 +71,8 @@ export function dot(x: Tensor, y: Tensor): Tensor {
 
 /** The matrix products of two batches: all dims but the last two are paired. */
 export function batchMatmul(x: Tensor, y: Tensor): Tensor {
+  needTensor(x, "x", "lax.batchMatmul");
+  needTensor(y, "y", "lax.batchMatmul");
   const batch = range(Math.max(0, x.ndim - 2));
   if (x.ndim !== y.ndim || x.ndim < 2) {
     throw new ShapeError(

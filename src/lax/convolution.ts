@@ -1,8 +1,11 @@
 /** Convolutions of every kind, said with matrix products of the operand's windows. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { type ConvDimensionNumbers, type ConvLayouts, convDimensionNumbers } from "./dimensionNumbers.js";
 import { convolve, patches } from "./windowProducts.js";
@@ -39,6 +42,21 @@ export function convGeneralDilated(
   padding: WindowPadding,
   options: ConvOptions = {},
 ): Tensor {
+  needTensor(lhs, "lhs", "lax.convGeneralDilated");
+  needTensor(rhs, "rhs", "lax.convGeneralDilated");
+  need("list", windowStrides, "windowStrides", "lax.convGeneralDilated");
+  checkOptions<ConvOptions>(
+    options,
+    {
+      lhsDilation: true,
+      rhsDilation: true,
+      dimensionNumbers: true,
+      featureGroupCount: true,
+      batchGroupCount: true,
+      preferredElementType: true,
+    },
+    "lax.convGeneralDilated",
+  );
   const caller = "lax.convGeneralDilated";
   const { featureGroupCount = 1, batchGroupCount = 1, lhsDilation } = options;
   const numbers = convDimensionNumbers(lhs.shape, rhs.shape, options.dimensionNumbers);
@@ -69,8 +87,17 @@ export function conv(
   rhs: Tensor,
   windowStrides: Shape,
   padding: WindowPadding,
-  { preferredElementType }: Pick<ConvOptions, "preferredElementType"> = {},
+  options: Pick<ConvOptions, "preferredElementType"> = {},
 ): Tensor {
+  needTensor(lhs, "lhs", "lax.conv");
+  needTensor(rhs, "rhs", "lax.conv");
+  need("list", windowStrides, "windowStrides", "lax.conv");
+  checkOptions<Pick<ConvOptions, "preferredElementType">>(
+    options,
+    { preferredElementType: true },
+    "lax.conv",
+  );
+  const { preferredElementType } = options;
   return convGeneralDilated(lhs, rhs, windowStrides, padding, { preferredElementType });
 }
 
@@ -82,8 +109,19 @@ export function convWithGeneralPadding(
   padding: WindowPadding,
   lhsDilation?: Shape,
   rhsDilation?: Shape,
-  { preferredElementType }: Pick<ConvOptions, "preferredElementType"> = {},
+  given: Pick<ConvOptions, "preferredElementType"> = {},
 ): Tensor {
+  needTensor(lhs, "lhs", "lax.convWithGeneralPadding");
+  needTensor(rhs, "rhs", "lax.convWithGeneralPadding");
+  need("list", windowStrides, "windowStrides", "lax.convWithGeneralPadding");
+  needIfGiven("list", lhsDilation, "lhsDilation", "lax.convWithGeneralPadding");
+  needIfGiven("list", rhsDilation, "rhsDilation", "lax.convWithGeneralPadding");
+  checkOptions<Pick<ConvOptions, "preferredElementType">>(
+    given,
+    { preferredElementType: true },
+    "lax.convWithGeneralPadding",
+  );
+  const { preferredElementType } = given;
   const options = { lhsDilation, rhsDilation, preferredElementType };
   return convGeneralDilated(lhs, rhs, windowStrides, padding, options);
 }
@@ -118,6 +156,20 @@ export function convTranspose(
   padding: WindowPadding,
   options: ConvTransposeOptions = {},
 ): Tensor {
+  needTensor(lhs, "lhs", "lax.convTranspose");
+  needTensor(rhs, "rhs", "lax.convTranspose");
+  need("list", strides, "strides", "lax.convTranspose");
+  checkOptions<ConvTransposeOptions>(
+    options,
+    {
+      rhsDilation: true,
+      dimensionNumbers: true,
+      transposeKernel: true,
+      preferredElementType: true,
+      useConsistentPadding: true,
+    },
+    "lax.convTranspose",
+  );
   const caller = "lax.convTranspose";
   const { rhsDilation, transposeKernel, preferredElementType, useConsistentPadding } = options;
   const layouts = options.dimensionNumbers ?? transposeLayouts[lhs.ndim];
@@ -165,6 +217,13 @@ export type PatchOptions = Pick<
   "lhsDilation" | "rhsDilation" | "dimensionNumbers" | "preferredElementType"
 >;
 
+const patchNames: OptionNames<PatchOptions> = {
+  preferredElementType: true,
+  lhsDilation: true,
+  rhsDilation: true,
+  dimensionNumbers: true,
+};
+
 /**
  * What each window of a convolution sees, as its features: for each feature of the operand all elements of the
  * window, in the order of the kernel's spatial dims.
@@ -176,6 +235,10 @@ export function convGeneralDilatedPatches(
   padding: WindowPadding,
   options: PatchOptions = {},
 ): Tensor {
+  needTensor(lhs, "lhs", "lax.convGeneralDilatedPatches");
+  need("list", filterShape, "filterShape", "lax.convGeneralDilatedPatches");
+  need("list", windowStrides, "windowStrides", "lax.convGeneralDilatedPatches");
+  checkOptions<PatchOptions>(options, patchNames, "lax.convGeneralDilatedPatches");
   const caller = "lax.convGeneralDilatedPatches";
   const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], options.dimensionNumbers);
   const x = channelsLast(lhs, numbers.lhsSpec);
@@ -209,6 +272,11 @@ export function convGeneralDilatedLocal(
   filterShape: Shape,
   options: PatchOptions = {},
 ): Tensor {
+  needTensor(lhs, "lhs", "lax.convGeneralDilatedLocal");
+  needTensor(rhs, "rhs", "lax.convGeneralDilatedLocal");
+  need("list", windowStrides, "windowStrides", "lax.convGeneralDilatedLocal");
+  need("list", filterShape, "filterShape", "lax.convGeneralDilatedLocal");
+  checkOptions<PatchOptions>(options, patchNames, "lax.convGeneralDilatedLocal");
   const caller = "lax.convGeneralDilatedLocal";
   checkOperands(lhs, rhs, caller);
   const numbers = convDimensionNumbers(lhs.shape, [1, 1, ...filterShape], options.dimensionNumbers);

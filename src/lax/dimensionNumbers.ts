@@ -1,6 +1,7 @@
 /** Which dims of a convolution's operands and result are batch, features and space. */
+import { need } from "../ir/arguments.js";
 import { DimError } from "../ir/errors.js";
-import { range, type Shape } from "../ir/shape.js";
+import { range, type Shape, sameNumbers } from "../ir/shape.js";
 
 /** The dims of operands and result: batch and features (for the kernel: outputs and inputs), then space. */
 export interface ConvDimensionNumbers {
@@ -15,12 +16,33 @@ export interface ConvDimensionNumbers {
  */
 export type ConvLayouts = readonly [lhs: string, rhs: string, out: string] | ConvDimensionNumbers;
 
+/** Layouts that are numbers already: each names every dim once. */
+function numbered(layouts: ConvLayouts, rank: number, caller: string): ConvDimensionNumbers {
+  need("object", layouts, "the layouts", caller);
+  const { lhsSpec, rhsSpec, outSpec } = layouts as ConvDimensionNumbers;
+  const specs = { lhsSpec, rhsSpec, outSpec };
+  for (const [name, spec] of Object.entries(specs)) {
+    need("wholes", spec, name, caller);
+    if (
+      !sameNumbers(
+        [...spec].sort((a, b) => a - b),
+        range(rank),
+      )
+    ) {
+      throw new DimError(`[${caller}] ${name} [${spec}] must name each of the ${rank} dims once`);
+    }
+  }
+  return specs;
+}
+
 /** Layouts as numbers; without any, batch and features (outputs and inputs) come first. */
 export function convDimensionNumbers(
   lhsShape: Shape,
   rhsShape: Shape,
   layouts?: ConvLayouts,
 ): ConvDimensionNumbers {
+  need("list", lhsShape, "lhsShape", "lax.convDimensionNumbers");
+  need("list", rhsShape, "rhsShape", "lax.convDimensionNumbers");
   const caller = "lax.convDimensionNumbers";
   const rank = lhsShape.length;
   if (rhsShape.length !== rank || rank < 2) {
@@ -29,8 +51,9 @@ export function convDimensionNumbers(
     );
   }
   if (layouts === undefined) return { lhsSpec: range(rank), rhsSpec: range(rank), outSpec: range(rank) };
-  if ("lhsSpec" in layouts) return layouts;
-  const [lhs, rhs, out] = layouts;
+  if (!Array.isArray(layouts)) return numbered(layouts, rank, caller);
+  need("texts", layouts, "the layouts", caller);
+  const [lhs = "", rhs = "", out = ""] = layouts;
   const space = [...rhs].filter((letter) => letter !== "O" && letter !== "I");
   const spec = (letters: string, first: string, second: string) => {
     const order = [first, second, ...space];

@@ -1,9 +1,11 @@
 /** Ops on each element: shapes and types must agree, and numbers adapt to the tensor beside them. */
+
 import type { DType } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { expandScalars, operand, operandsOf } from "./operands.js";
 
@@ -80,6 +82,7 @@ export const ge = comparison("ge", "ge");
 
 /** Takes each element from `onTrue` or `onFalse`; a scalar predicate chooses between the whole tensors. */
 export function select(predicate: Tensor, onTrue: TensorLike, onFalse: TensorLike): Tensor {
+  needTensor(predicate, "predicate", "lax.select");
   const [x, y] = operandsOf([onTrue, onFalse] as const, "select");
   const [p] = expandScalars([predicate], [x, y]);
   return ops.select(p ?? predicate, x, y);
@@ -87,6 +90,7 @@ export function select(predicate: Tensor, onTrue: TensorLike, onFalse: TensorLik
 
 /** Takes each element from the case that `which` says: two cases by a bool, or any number by an integer. */
 export function selectN(which: Tensor, ...cases: readonly TensorLike[]): Tensor {
+  needTensor(which, "which", "lax.selectN");
   const xs = operandsOf(cases, "selectN");
   const [first, second] = xs;
   if (first === undefined) throw new ValueError("[lax.selectN] needs at least one case");

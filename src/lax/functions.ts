@@ -1,12 +1,15 @@
 /** Functions of each element that are made of several ops. They take floats and compute in their type. */
+import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 const constant = (x: Tensor, value: number) => Tensor.scalar(value, x.dtype);
 
 /** 2 to the power of x. */
 export function exp2(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.exp2");
   return ops.pow(constant(x, 2), x);
 }
 
@@ -17,16 +20,19 @@ export function tan(x: Tensor): Tensor {
 
 /** The angle in −π/2 … π/2 whose sine is x. */
 export function asin(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.asin");
   return ops.mul(ops.atan2(x, ops.add(leg(x), 1)), 2);
 }
 
 /** The angle in 0 … π whose cosine is x. */
 export function acos(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.acos");
   return ops.atan2(leg(x), x);
 }
 
 /** The angle in −π/2 … π/2 whose tangent is x. */
 export function atan(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.atan");
   return ops.atan2(x, constant(x, 1));
 }
 
@@ -68,6 +74,7 @@ export function asinh(x: Tensor): Tensor {
 
 /** The inverse of cosh; NaN below 1. */
 export function acosh(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.acosh");
   // log(x + √(x² − 1)) with x taken out, so that x² cannot overflow.
   const inverse = ops.div(constant(x, 1), x);
   const root = ops.sqrt(ops.mul(ops.sub(constant(x, 1), inverse), ops.add(inverse, 1)));
@@ -117,11 +124,14 @@ export function square(x: Tensor): Tensor {
 
 /** 1 / x. */
 export function reciprocal(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.reciprocal");
   return ops.div(constant(x, 1), x);
 }
 
 /** A power with a whole exponent, by multiplication. */
 export function integerPow(x: Tensor, exponent: number): Tensor {
+  needTensor(x, "x", "lax.integerPow");
+  need("number", exponent, "exponent", "lax.integerPow");
   if (!Number.isInteger(exponent)) {
     throw new ValueError(`[integerPow] exponent ${exponent} is not a whole number: use pow`);
   }

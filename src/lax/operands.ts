@@ -1,7 +1,8 @@
 /** Strict operands: numbers adapt to the tensor beside them, nothing else is converted or broadcast. */
+
+import { describe } from "../ir/describe.js";
 import { isFloat } from "../ir/dtype.js";
 import { DTypeError, ValueError } from "../ir/errors.js";
-import { describe } from "../ir/options.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";

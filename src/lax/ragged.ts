@@ -1,7 +1,9 @@
 /** Products of groups of rows with a matrix each, and reductions by any function. */
+
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDims, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
@@ -16,6 +18,9 @@ import { reduceWindow } from "./reduceWindow.js";
  * @param groupSizes int32 [groups]
  */
 export function raggedDot(lhs: Tensor, rhs: Tensor, groupSizes: Tensor): Tensor {
+  needTensor(lhs, "lhs", "lax.raggedDot");
+  needTensor(rhs, "rhs", "lax.raggedDot");
+  needTensor(groupSizes, "groupSizes", "lax.raggedDot");
   const [rows, inputs, groups] = [lhs.shape[0], lhs.shape[1], rhs.shape[0]];
   const fits = lhs.ndim === 2 && rhs.ndim === 3 && groupSizes.ndim === 1;
   if (!fits || rhs.shape[1] !== inputs || groupSizes.shape[0] !== groups) {

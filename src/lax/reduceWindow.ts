@@ -1,7 +1,9 @@
 /** Reductions of windows that move over tensors: pooling, running sums and the like. */
+import { need } from "../ir/arguments.js";
 import { isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TreeError } from "../ir/errors.js";
 import type { OpName } from "../ir/ops.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, range, type Shape, tensorType } from "../ir/shape.js";
 import { traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -43,6 +45,13 @@ export function reduceWindow<T, I = T>(
   windowDimensions: Shape,
   options: ReduceWindowOptions = {},
 ): T {
+  need("function", computation, "computation", "lax.reduceWindow");
+  need("list", windowDimensions, "windowDimensions", "lax.reduceWindow");
+  checkOptions<ReduceWindowOptions>(
+    options,
+    { windowStrides: true, padding: true, baseDilation: true, windowDilation: true },
+    "lax.reduceWindow",
+  );
   const caller = "lax.reduceWindow";
   const { tensors, structure } = flattenArgs(operand, caller);
   const { shape } = at(tensors, 0);

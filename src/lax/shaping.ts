@@ -1,25 +1,32 @@
 /** Making tensors and moving their elements. */
+
+import { need, needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { formatType, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
+import { needTensor, needTensors } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { flatten, unflatten } from "../trace/tree.js";
 import { operandsOf } from "./operands.js";
 
 /** 0, 1, 2 … in one dim. */
 export function iota(dtype: DType, size: number): Tensor {
+  need("number", size, "size", "lax.iota");
   return ops.iota(dtype, [size], 0);
 }
 
 /** 0, 1, 2 … along a dim of a tensor of the given shape. */
 export function broadcastedIota(dtype: DType, shape: Shape, dim: number): Tensor {
+  need("list", shape, "shape", "lax.broadcastedIota");
+  need("number", dim, "dim", "lax.broadcastedIota");
   return ops.iota(dtype, shape, dim);
 }
 
 /** A tensor filled with one value. */
 export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
+  need("list", shape, "shape", "lax.full");
   if (!(value instanceof Tensor)) {
     return ops.full(shape, value, dtype ?? (typeof value === "boolean" ? "bool" : "float32"));
   }
@@ -27,12 +34,15 @@ export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
 }
 
 /** A tensor of the shape and type of another, filled with one value. */
-export function fullLike(x: Tensor, value: TensorLike, dtype: DType = x.dtype): Tensor {
-  return full(x.shape, value, dtype);
+export function fullLike(x: Tensor, value: TensorLike, dtype?: DType): Tensor {
+  needTensor(x, "x", "lax.fullLike");
+  return full(x.shape, value, dtype ?? x.dtype);
 }
 
 /** Puts new dims of the given sizes in front. */
 export function broadcast(x: Tensor, sizes: Shape): Tensor {
+  needTensor(x, "x", "lax.broadcast");
+  need("list", sizes, "sizes", "lax.broadcast");
   return ops.broadcastInDim(
     x,
     [...sizes, ...x.shape],
@@ -42,6 +52,8 @@ export function broadcast(x: Tensor, sizes: Shape): Tensor {
 
 /** Inserts dims of size 1 at the given places of the result. */
 export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
+  needTensor(x, "x", "lax.expandDims");
+  need("list", dims, "dims", "lax.expandDims");
   const rank = x.ndim + dims.length;
   const places = normalizeDims(dims, rank, "lax.expandDims");
   const sizes = [...x.shape];
@@ -53,6 +65,8 @@ export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
 
 /** Drops dims of size 1. */
 export function squeeze(x: Tensor, dims: readonly number[]): Tensor {
+  needTensor(x, "x", "lax.squeeze");
+  need("list", dims, "dims", "lax.squeeze");
   const places = normalizeDims(dims, x.ndim, "lax.squeeze");
   if (places.some((d) => x.shape[d] !== 1)) {
     throw new ShapeError(`[lax.squeeze] dims [${dims}] of ${formatType(x.type)} must have size 1`);
@@ -64,9 +78,13 @@ export function squeeze(x: Tensor, dims: readonly number[]): Tensor {
 }
 
 /** Merges neighbouring dims `start` … `stop` − 1 into one. */
-export function collapse(x: Tensor, start: number, stop: number = x.ndim): Tensor {
-  const size = x.shape.slice(start, stop).reduce((n, m) => n * m, 1);
-  return ops.reshape(x, [...x.shape.slice(0, start), size, ...x.shape.slice(stop)]);
+export function collapse(x: Tensor, start: number, stop?: number): Tensor {
+  needTensor(x, "x", "lax.collapse");
+  need("number", start, "start", "lax.collapse");
+  needIfGiven("number", stop, "stop", "lax.collapse");
+  const end = stop ?? x.ndim;
+  const size = x.shape.slice(start, end).reduce((n, m) => n * m, 1);
+  return ops.reshape(x, [...x.shape.slice(0, start), size, ...x.shape.slice(end)]);
 }
 
 /** What goes before, after and between the elements of a dim; negative amounts crop. */
@@ -74,6 +92,8 @@ export type PadConfig = readonly [low: number, high: number, interior: number];
 
 /** Puts a value around and between the elements, one {@link PadConfig} per dim. */
 export function pad(x: Tensor, value: TensorLike, config: readonly PadConfig[]): Tensor {
+  needTensor(x, "x", "lax.pad");
+  need("list", config, "config", "lax.pad");
   const [tensor, filler] = operandsOf([x, value] as const, "pad");
   return ops.pad(tensor, filler, {
     low: config.map(([low]) => low),
@@ -93,6 +113,9 @@ export function stopGradient<T>(values: T): T {
 
 /** Takes apart along a dim into pieces of the given sizes, which add up to that of the dim. */
 export function split(x: Tensor, sizes: readonly number[], dim = 0): Tensor[] {
+  needTensor(x, "x", "lax.split");
+  need("list", sizes, "sizes", "lax.split");
+  needIfGiven("number", dim, "dim", "lax.split");
   const d = normalizeDim(dim, x.ndim, "lax.split");
   const total = sizes.reduce((n, m) => n + m, 0);
   if (total !== x.shape[d] || sizes.some((n) => !Number.isInteger(n) || n < 0)) {
@@ -110,6 +133,8 @@ export function split(x: Tensor, sizes: readonly number[], dim = 0): Tensor[] {
 
 /** Tensors of one shape and type along a new dim. */
 export function stack(xs: readonly Tensor[], dim = 0): Tensor {
+  needTensors(xs, "xs", "lax.stack");
+  needIfGiven("number", dim, "dim", "lax.stack");
   return ops.concatenate(
     xs.map((x) => expandDims(x, [dim])),
     normalizeDim(dim, (xs[0]?.ndim ?? 0) + 1, "lax.stack"),
@@ -118,12 +143,16 @@ export function stack(xs: readonly Tensor[], dim = 0): Tensor {
 
 /** The slices along a dim, without it. */
 export function unstack(x: Tensor, dim = 0): Tensor[] {
+  needTensor(x, "x", "lax.unstack");
+  needIfGiven("number", dim, "dim", "lax.unstack");
   const d = normalizeDim(dim, x.ndim, "lax.unstack");
   return range(x.shape[d] ?? 0).map((i) => squeeze(ops.sliceDim(x, d, i, i + 1), [d]));
 }
 
 /** Repeats a tensor along its dims, a number for each. */
 export function tile(x: Tensor, repeats: readonly number[]): Tensor {
+  needTensor(x, "x", "lax.tile");
+  need("list", repeats, "repeats", "lax.tile");
   if (repeats.length !== x.ndim) {
     throw new ShapeError(
       `[lax.tile] repeats [${repeats}] need an entry for each of the ${x.ndim} dims of ${formatType(x.type)}`,

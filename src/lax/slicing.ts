@@ -1,8 +1,10 @@
 /** Slices, with bounds known when tracing or only at run time. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { toStart } from "./operands.js";
 
@@ -14,6 +16,11 @@ export function sliceInDim(
   stride = 1,
   dim = 0,
 ): Tensor {
+  needTensor(x, "x", "lax.sliceInDim");
+  needIfGiven("number", start ?? undefined, "start", "lax.sliceInDim");
+  needIfGiven("number", limit ?? undefined, "limit", "lax.sliceInDim");
+  needIfGiven("number", stride, "stride", "lax.sliceInDim");
+  needIfGiven("number", dim, "dim", "lax.sliceInDim");
   const d = normalizeDim(dim, x.ndim, "lax.sliceInDim");
   const n = at(x.shape, d);
   const place = (bound: number) => (bound < 0 ? bound + n : bound);
@@ -22,6 +29,9 @@ export function sliceInDim(
 
 /** One position along a dim, which is kept with size 1 unless told otherwise. */
 export function indexInDim(x: Tensor, index: number, dim = 0, keepdims = true): Tensor {
+  needTensor(x, "x", "lax.indexInDim");
+  need("number", index, "index", "lax.indexInDim");
+  needIfGiven("number", dim, "dim", "lax.indexInDim");
   const d = normalizeDim(dim, x.ndim, "lax.indexInDim");
   const n = at(x.shape, d);
   const position = index < 0 ? index + n : index;
@@ -58,11 +68,17 @@ function startsInDim(x: Tensor, index: TensorLike, dim: number, caller: string):
 
 /** A slice of the given sizes whose starts may be tensors; they are clamped so that the slice fits. */
 export function dynamicSlice(x: Tensor, startIndices: readonly TensorLike[], sizes: Shape): Tensor {
+  needTensor(x, "x", "lax.dynamicSlice");
+  need("list", startIndices, "startIndices", "lax.dynamicSlice");
+  need("list", sizes, "sizes", "lax.dynamicSlice");
   return ops.dynamicSlice(x, starts(x, startIndices, "dynamicSlice"), sizes);
 }
 
 /** {@link dynamicSlice} along one dim. */
 export function dynamicSliceInDim(x: Tensor, start: TensorLike, size: number, dim = 0): Tensor {
+  needTensor(x, "x", "lax.dynamicSliceInDim");
+  need("number", size, "size", "lax.dynamicSliceInDim");
+  needIfGiven("number", dim, "dim", "lax.dynamicSliceInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicSliceInDim");
   return ops.dynamicSlice(
     x,
@@ -73,23 +89,34 @@ export function dynamicSliceInDim(x: Tensor, start: TensorLike, size: number, di
 
 /** One position along a dim, known only at run time. */
 export function dynamicIndexInDim(x: Tensor, index: TensorLike, dim = 0, keepdims = true): Tensor {
+  needTensor(x, "x", "lax.dynamicIndexInDim");
+  needIfGiven("number", dim, "dim", "lax.dynamicIndexInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicIndexInDim");
   return drop(dynamicSliceInDim(x, index, 1, d), d, keepdims);
 }
 
 /** Writes `update` over x; the starts may be tensors and are clamped so that the update fits. */
 export function dynamicUpdateSlice(x: Tensor, update: Tensor, startIndices: readonly TensorLike[]): Tensor {
+  needTensor(x, "x", "lax.dynamicUpdateSlice");
+  needTensor(update, "update", "lax.dynamicUpdateSlice");
+  need("list", startIndices, "startIndices", "lax.dynamicUpdateSlice");
   return ops.dynamicUpdateSlice(x, update, starts(x, startIndices, "dynamicUpdateSlice"));
 }
 
 /** {@link dynamicUpdateSlice} along one dim; the update has all other dims whole. */
 export function dynamicUpdateSliceInDim(x: Tensor, update: Tensor, start: TensorLike, dim = 0): Tensor {
+  needTensor(x, "x", "lax.dynamicUpdateSliceInDim");
+  needTensor(update, "update", "lax.dynamicUpdateSliceInDim");
+  needIfGiven("number", dim, "dim", "lax.dynamicUpdateSliceInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicUpdateSliceInDim");
   return ops.dynamicUpdateSlice(x, update, startsInDim(x, start, d, "dynamicUpdateSliceInDim"));
 }
 
 /** Replaces one position along a dim; the update may lack that dim. */
 export function dynamicUpdateIndexInDim(x: Tensor, update: Tensor, index: TensorLike, dim = 0): Tensor {
+  needTensor(x, "x", "lax.dynamicUpdateIndexInDim");
+  needTensor(update, "update", "lax.dynamicUpdateIndexInDim");
+  needIfGiven("number", dim, "dim", "lax.dynamicUpdateIndexInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicUpdateIndexInDim");
   const whole =
     update.ndim === x.ndim

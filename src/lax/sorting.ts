@@ -1,9 +1,11 @@
 /** Running reductions, sorting and choosing the largest. */
 
+import { need, needIfGiven } from "../ir/arguments.js";
 import { isFloat, limits } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
+import { needTensor, needTensors } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 /** Running results along a dim by doubling: after step k each element covers 2ᵏ neighbours. */
@@ -31,22 +33,30 @@ export function runningReduce(
 
 /** Running sums along a dim, from the end when reversed. */
 export function cumsum(x: Tensor, dim = 0, reverse = false): Tensor {
+  needTensor(x, "x", "lax.cumsum");
+  needIfGiven("number", dim, "dim", "lax.cumsum");
   return ops.cumsum(x, normalizeDim(dim, x.ndim, "lax.cumsum"), reverse);
 }
 
 /** Running products along a dim, from the end when reversed. */
 export function cumprod(x: Tensor, dim = 0, reverse = false): Tensor {
+  needTensor(x, "x", "lax.cumprod");
+  needIfGiven("number", dim, "dim", "lax.cumprod");
   return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cumprod"), ops.mul, 1, reverse);
 }
 
 /** The largest element so far along a dim, from the end when reversed. */
 export function cummax(x: Tensor, dim = 0, reverse = false): Tensor {
+  needTensor(x, "x", "lax.cummax");
+  needIfGiven("number", dim, "dim", "lax.cummax");
   const lowest = isFloat(x.dtype) ? Number.NEGATIVE_INFINITY : limits(x.dtype).min;
   return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cummax"), ops.max, lowest, reverse);
 }
 
 /** The smallest element so far along a dim, from the end when reversed. */
 export function cummin(x: Tensor, dim = 0, reverse = false): Tensor {
+  needTensor(x, "x", "lax.cummin");
+  needIfGiven("number", dim, "dim", "lax.cummin");
   const highest = isFloat(x.dtype) ? Number.POSITIVE_INFINITY : limits(x.dtype).max;
   return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cummin"), ops.min, highest, reverse);
 }
@@ -58,13 +68,19 @@ export function cummin(x: Tensor, dim = 0, reverse = false): Tensor {
 export function sort(x: Tensor, dim?: number): Tensor;
 export function sort(xs: readonly Tensor[], dim?: number, numKeys?: number): Tensor[];
 export function sort(operands: Tensor | readonly Tensor[], dim = -1, numKeys = 1): Tensor | Tensor[] {
+  needIfGiven("number", dim, "dim", "lax.sort");
+  needIfGiven("number", numKeys, "numKeys", "lax.sort");
   const xs = operands instanceof Tensor ? [operands] : operands;
+  needTensors(xs, "the operands", "lax.sort");
   const sorted = ops.sort(xs, normalizeDim(dim, at(xs, 0).ndim, "lax.sort"), numKeys);
   return operands instanceof Tensor ? at(sorted, 0) : sorted;
 }
 
 /** Sorts keys along a dim and carries values along. */
 export function sortKeyVal(keys: Tensor, values: Tensor, dim = -1): [Tensor, Tensor] {
+  needTensor(keys, "keys", "lax.sortKeyVal");
+  needTensor(values, "values", "lax.sortKeyVal");
+  needIfGiven("number", dim, "dim", "lax.sortKeyVal");
   const sorted = ops.sort([keys, values], normalizeDim(dim, keys.ndim, "lax.sortKeyVal"));
   return [at(sorted, 0), at(sorted, 1)];
 }
@@ -86,6 +102,8 @@ export function sortWithIndices(x: Tensor, dim: number, descending: boolean): [T
  * first comes first.
  */
 export function topK(x: Tensor, k: number): [values: Tensor, indices: Tensor] {
+  needTensor(x, "x", "lax.topK");
+  need("number", k, "k", "lax.topK");
   const dim = x.ndim - 1;
   const n = x.shape[dim];
   if (n === undefined || !Number.isInteger(k) || k < 0 || k > n) {

@@ -1,8 +1,11 @@
 /** The gamma function and its relatives, and rounding to fewer bits. */
+
+import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { DTypeError, ValueError } from "../ir/errors.js";
 import { formatType } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { customVjp } from "../transforms/customVjp.js";
 
@@ -11,6 +14,7 @@ const constant = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype)
 /** Computes half-width floats in float32. */
 function wide(fn: (x: Tensor) => Tensor, name: string): (x: Tensor) => Tensor {
   return (x) => {
+    needTensor(x, "x", `lax.${name}`);
     if (!isFloat(x.dtype)) throw new DTypeError(`[lax.${name}] needs floats, got ${formatType(x.type)}`);
     return ops.convert(fn(x.dtype === "float64" ? x : ops.convert(x, "float32")), x.dtype);
   };
@@ -143,6 +147,9 @@ export const digamma: (x: Tensor) => Tensor = wide(digammaRule, "digamma");
  * 0. The cotangent is rounded likewise.
  */
 export function reducePrecision(x: Tensor, exponentBits: number, mantissaBits: number): Tensor {
+  needTensor(x, "x", "lax.reducePrecision");
+  need("number", exponentBits, "exponentBits", "lax.reducePrecision");
+  need("number", mantissaBits, "mantissaBits", "lax.reducePrecision");
   if (!isFloat(x.dtype) || x.dtype === "float64") {
     throw new DTypeError(`[lax.reducePrecision] rounds float32 and narrower, got ${formatType(x.type)}`);
   }

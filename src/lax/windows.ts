@@ -1,4 +1,5 @@
 /** What convolutions and reductions of windows share: how a window lies in a tensor and how it moves. */
+import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -44,6 +45,10 @@ export function padtypeToPads(
   windowStrides: Shape,
   padding: PaddingRule,
 ): [low: number, high: number][] {
+  need("list", inShape, "inShape", "lax.padtypeToPads");
+  need("list", windowShape, "windowShape", "lax.padtypeToPads");
+  need("list", windowStrides, "windowStrides", "lax.padtypeToPads");
+  need("text", padding, "padding", "lax.padtypeToPads");
   return inShape.map((n, d) => {
     if (padding === "VALID") return [0, 0];
     const stride = at(windowStrides, d);

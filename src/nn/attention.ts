@@ -1,9 +1,12 @@
 /** Scaled dot-product attention. */
+
 import { limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /** Options of {@link dotProductAttention}; T is the query's length, S that of key and value, N the heads. */
@@ -38,6 +41,22 @@ export function dotProductAttention(
   value: Tensor,
   options: AttentionOptions = {},
 ): Tensor {
+  needTensor(query, "query", "nn.dotProductAttention");
+  needTensor(key, "key", "nn.dotProductAttention");
+  needTensor(value, "value", "nn.dotProductAttention");
+  checkOptions<AttentionOptions>(
+    options,
+    {
+      bias: true,
+      mask: true,
+      isCausal: true,
+      scale: true,
+      querySeqLengths: true,
+      keyValueSeqLengths: true,
+      localWindowSize: true,
+    },
+    "nn.dotProductAttention",
+  );
   if (query.ndim === 3 && key.ndim === 3 && value.ndim === 3) {
     const batched = [query, key, value].map((x) => np.expandDims(x, 0));
     return np.squeeze(dotProductAttention(at(batched, 0), at(batched, 1), at(batched, 2), options), 0);

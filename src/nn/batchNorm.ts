@@ -5,10 +5,12 @@ import type { Tensor } from "../trace/tensor.js";
 import { module } from "./module.js";
 import {
   type BiasConfig,
+  biasNames,
   meanAndVariance,
   type NormalizationCallOptions,
   type NormalizationConfig,
   normalize,
+  normNames,
 } from "./normalization.js";
 import { givenOnce } from "./operands.js";
 import { isInitializing, type Variable, variable } from "./variables.js";
@@ -42,33 +44,39 @@ export interface BatchNormCallOptions extends NormalizationCallOptions {
  * In whole-array programs the batch is the whole batch, however it is split over devices. In a shard map
  * `axisName` names the axes over which it is split: an all-reduce of the means forward and backward.
  */
-export const BatchNorm = module("BatchNorm", (config: BatchNormConfig) => {
-  const { axis = -1, momentum = 0.99, epsilon = 1e-5, paramDtype = "float32" } = config;
-  const { axisName, forceFloat32Reductions = true, ...others } = config;
-  return (x: Tensor, { mask, useRunningAverage }: BatchNormCallOptions = {}): Tensor => {
-    const runs = givenOnce("useRunningAverage", config.useRunningAverage, useRunningAverage, "BatchNorm");
-    const features = normalizeDims(axis, x.ndim, "BatchNorm");
-    const dims = range(x.ndim).filter((dim) => !features.includes(dim));
-    const shape = features.map((dim) => at(x.shape, dim));
-    const kept = x.shape.map((n, dim) => (features.includes(dim) ? n : 1));
-    const dtype = forceFloat32Reductions ? "float32" : paramDtype;
-    const mean = variable("batch_stats", "mean", () => np.zeros(shape, dtype));
-    const variance = variable("batch_stats", "var", () => np.ones(shape, dtype));
-    const settings = { ...others, forceFloat32Reductions, epsilon };
-    if (runs) {
-      const stored = { mean: np.reshape(mean.value, kept), variance: np.reshape(variance.value, kept) };
-      return normalize(x, stored, axis, settings, "BatchNorm");
-    }
-    // While variables are made no shard map surrounds the module, and the averages stay at 0 and 1.
-    const across = isInitializing() || axisName === undefined ? {} : { axisName };
-    const now = meanAndVariance(x, dims, { ...settings, ...across }, { mask, useMean: true });
-    if (!isInitializing()) {
-      if (now.mean) approach(mean, now.mean, momentum);
-      approach(variance, now.variance, momentum);
-    }
-    return normalize(x, now, axis, settings, "BatchNorm");
-  };
-});
+export const BatchNorm = module(
+  {
+    name: "BatchNorm",
+    options: { ...normNames, ...biasNames, useRunningAverage: true, axis: true, momentum: true },
+  },
+  (config: BatchNormConfig) => {
+    const { axis = -1, momentum = 0.99, epsilon = 1e-5, paramDtype = "float32" } = config;
+    const { axisName, forceFloat32Reductions = true, ...others } = config;
+    return (x: Tensor, { mask, useRunningAverage }: BatchNormCallOptions = {}): Tensor => {
+      const runs = givenOnce("useRunningAverage", config.useRunningAverage, useRunningAverage, "BatchNorm");
+      const features = normalizeDims(axis, x.ndim, "BatchNorm");
+      const dims = range(x.ndim).filter((dim) => !features.includes(dim));
+      const shape = features.map((dim) => at(x.shape, dim));
+      const kept = x.shape.map((n, dim) => (features.includes(dim) ? n : 1));
+      const dtype = forceFloat32Reductions ? "float32" : paramDtype;
+      const mean = variable("batch_stats", "mean", () => np.zeros(shape, dtype));
+      const variance = variable("batch_stats", "var", () => np.ones(shape, dtype));
+      const settings = { ...others, forceFloat32Reductions, epsilon };
+      if (runs) {
+        const stored = { mean: np.reshape(mean.value, kept), variance: np.reshape(variance.value, kept) };
+        return normalize(x, stored, axis, settings, "BatchNorm");
+      }
+      // While variables are made no shard map surrounds the module, and the averages stay at 0 and 1.
+      const across = isInitializing() || axisName === undefined ? {} : { axisName };
+      const now = meanAndVariance(x, dims, { ...settings, ...across }, { mask, useMean: true });
+      if (!isInitializing()) {
+        if (now.mean) approach(mean, now.mean, momentum);
+        approach(variance, now.variance, momentum);
+      }
+      return normalize(x, now, axis, settings, "BatchNorm");
+    };
+  },
+);
 
 /** Moves a running average toward a value. */
 function approach(average: Variable<Tensor>, value: Tensor, momentum: number): void {
@@ -84,15 +92,18 @@ export interface InstanceNormConfig extends NormalizationConfig, BiasConfig {
 }
 
 /** Brings every feature of every example (the first dim) to mean 0 and variance 1, then scales and shifts it. */
-export const InstanceNorm = module("InstanceNorm", (config: InstanceNormConfig) => {
-  const { featureAxes = -1 } = config;
-  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
-    const features = normalizeDims(featureAxes, x.ndim, "InstanceNorm");
-    if (features.includes(0)) {
-      throw new ShapeError("[InstanceNorm] featureAxes must not have dim 0, which is that of the examples");
-    }
-    const dims = range(x.ndim).filter((dim) => dim > 0 && !features.includes(dim));
-    const statistics = meanAndVariance(x, dims, config, { mask, useMean: true });
-    return normalize(x, statistics, featureAxes, config, "InstanceNorm");
-  };
-});
+export const InstanceNorm = module(
+  { name: "InstanceNorm", options: { ...normNames, ...biasNames, featureAxes: true } },
+  (config: InstanceNormConfig) => {
+    const { featureAxes = -1 } = config;
+    return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+      const features = normalizeDims(featureAxes, x.ndim, "InstanceNorm");
+      if (features.includes(0)) {
+        throw new ShapeError("[InstanceNorm] featureAxes must not have dim 0, which is that of the examples");
+      }
+      const dims = range(x.ndim).filter((dim) => dim > 0 && !features.includes(dim));
+      const statistics = meanAndVariance(x, dims, config, { mask, useMean: true });
+      return normalize(x, statistics, featureAxes, config, "InstanceNorm");
+    };
+  },
+);

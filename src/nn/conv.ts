@@ -1,4 +1,5 @@
 import { ShapeError, ValueError } from "../ir/errors.js";
+import type { OptionNames } from "../ir/options.js";
 import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
@@ -35,10 +36,24 @@ export interface ConvConfig extends LinearConfig {
   readonly featureGroupCount?: number;
 }
 
+const convNames: OptionNames<ConvConfig> = {
+  features: true,
+  kernelSize: true,
+  strides: true,
+  padding: true,
+  kernelDilation: true,
+  featureGroupCount: true,
+  useBias: true,
+  kernelInit: true,
+  biasInit: true,
+  dtype: true,
+  paramDtype: true,
+};
+
 /**
  * Convolution of inputs [batch…, space…, features] with a kernel [space…, inputs / groups, features].
  */
-export const Conv = module("Conv", (config: ConvConfig) => {
+export const Conv = module({ name: "Conv", options: convNames }, (config: ConvConfig) => {
   const { features, useBias = true, dtype, paramDtype = "float32", featureGroupCount = 1 } = config;
   const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
   const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;

@@ -1,5 +1,7 @@
 /** Convolutions that make images larger, and convolutions with a kernel for every place. */
+
 import { ShapeError, ValueError } from "../ir/errors.js";
+import type { OptionNames } from "../ir/options.js";
 import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
@@ -7,7 +9,7 @@ import { initializers } from "../random/index.js";
 import type { Tensor } from "../trace/tensor.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import { type ConvConfig, convLayout, type Padding, padInput, perDim, type WindowOf } from "./conv.js";
-import { defaultKernelInit, type LinearConfig } from "./linear.js";
+import { defaultKernelInit, type LinearConfig, linearNames } from "./linear.js";
 import { module } from "./module.js";
 import { promote } from "./operands.js";
 import { param } from "./variables.js";
@@ -28,28 +30,40 @@ export interface ConvTransposeConfig extends LinearConfig {
   readonly transposeKernel?: boolean;
 }
 
+const layerNames: OptionNames<ConvLocalConfig> = {
+  ...linearNames,
+  features: true,
+  kernelSize: true,
+  strides: true,
+  padding: true,
+  kernelDilation: true,
+};
+
 /** The convolution that undoes the strides of another: inputs [batch…, space…, features] become larger. */
-export const ConvTranspose = module("ConvTranspose", (config: ConvTransposeConfig) => {
-  const { features, useBias = true, dtype, paramDtype = "float32", transposeKernel = false } = config;
-  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros, padding = "SAME" } = config;
-  const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
-  const strides = perDim(config.strides ?? 1, size, "strides", "ConvTranspose");
-  const rhsDilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvTranspose");
-  return (inputs: Tensor): Tensor => {
-    const [flat, restore] = flatBatch(inputs, size, "ConvTranspose");
-    const numInputs = inputs.shape.at(-1) ?? 0;
-    const channels = transposeKernel ? [features, numInputs] : [numInputs, features];
-    const kernel = param("kernel", kernelInit, [...size, ...channels], paramDtype);
-    const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
-    const [x, w, b] = promote([flat, kernel, bias], dtype, "ConvTranspose");
-    const options = { rhsDilation, transposeKernel, dimensionNumbers: convLayout(size) };
-    const pads = pairsOf(padding, size);
-    const y = lax.convTranspose(x, w, strides, pads === "CIRCULAR" ? "VALID" : pads, options);
-    const period = strides.map((stride, i) => stride * at(x.shape, i + 1));
-    const whole = pads === "CIRCULAR" ? wrapped(y, period, transposeKernel) : y;
-    return restore(b ? np.add(whole, b) : whole);
-  };
-});
+export const ConvTranspose = module(
+  { name: "ConvTranspose", options: { ...layerNames, transposeKernel: true } },
+  (config: ConvTransposeConfig) => {
+    const { features, useBias = true, dtype, paramDtype = "float32", transposeKernel = false } = config;
+    const { kernelInit = defaultKernelInit, biasInit = initializers.zeros, padding = "SAME" } = config;
+    const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;
+    const strides = perDim(config.strides ?? 1, size, "strides", "ConvTranspose");
+    const rhsDilation = perDim(config.kernelDilation ?? 1, size, "kernelDilation", "ConvTranspose");
+    return (inputs: Tensor): Tensor => {
+      const [flat, restore] = flatBatch(inputs, size, "ConvTranspose");
+      const numInputs = inputs.shape.at(-1) ?? 0;
+      const channels = transposeKernel ? [features, numInputs] : [numInputs, features];
+      const kernel = param("kernel", kernelInit, [...size, ...channels], paramDtype);
+      const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
+      const [x, w, b] = promote([flat, kernel, bias], dtype, "ConvTranspose");
+      const options = { rhsDilation, transposeKernel, dimensionNumbers: convLayout(size) };
+      const pads = pairsOf(padding, size);
+      const y = lax.convTranspose(x, w, strides, pads === "CIRCULAR" ? "VALID" : pads, options);
+      const period = strides.map((stride, i) => stride * at(x.shape, i + 1));
+      const whole = pads === "CIRCULAR" ? wrapped(y, period, transposeKernel) : y;
+      return restore(b ? np.add(whole, b) : whole);
+    };
+  },
+);
 
 function pairsOf(
   padding: Exclude<Padding, "CAUSAL" | "REFLECT">,
@@ -101,7 +115,7 @@ export type ConvLocalConfig = Omit<ConvConfig, "featureGroupCount">;
  * A convolution with a kernel and a bias of its own for every place of the result:
  * `kernel` is [space…, window · inputs, features], `bias` [space…, features].
  */
-export const ConvLocal = module("ConvLocal", (config: ConvLocalConfig) => {
+export const ConvLocal = module({ name: "ConvLocal", options: layerNames }, (config: ConvLocalConfig) => {
   const { features, useBias = true, dtype, paramDtype = "float32", padding = "SAME" } = config;
   const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
   const size = typeof config.kernelSize === "number" ? [config.kernelSize] : config.kernelSize;

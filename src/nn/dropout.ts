@@ -30,7 +30,7 @@ export interface DropoutCallOptions {
 
 /** Sets random elements to 0 and divides the others by the probability of staying. */
 export const Dropout = module(
-  "Dropout",
+  { name: "Dropout", options: { rate: true, broadcastDims: true, deterministic: true, rngCollection: true } },
   ({ rate, broadcastDims = [], deterministic, rngCollection = "dropout" }: DropoutConfig) => {
     if (!(rate >= 0 && rate <= 1)) {
       throw new ValueError(`[Dropout] rate ${rate} is no probability: use a number from 0 to 1`);

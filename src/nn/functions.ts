@@ -1,6 +1,9 @@
 /** Activations and normalisations as plain functions; JAX's `nn` in camelCase. */
+
+import { need } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { asFloat, expandTo } from "../numpy/operands.js";
@@ -62,10 +65,9 @@ function exponentialUnit(x: Tensor, alpha: number): Tensor {
  *
  * @param approximate whether to use the tanh form (the default, as in JAX) or the error function
  */
-export function gelu(
-  x: TensorLike,
-  { approximate = true }: { readonly approximate?: boolean | undefined } = {},
-): Tensor {
+export function gelu(x: TensorLike, options: { readonly approximate?: boolean | undefined } = {}): Tensor {
+  checkOptions(options, { approximate: true }, "nn.gelu");
+  const { approximate = true } = options;
   const tensor = asFloat(x, "gelu");
   if (approximate) {
     const cubic = np.add(tensor, np.multiply(np.power(tensor, 3), 0.044715));
@@ -187,11 +189,10 @@ export interface OneHotOptions {
 }
 
 /** Vectors that are 1 at the given index and 0 elsewhere; an index out of range gives only zeros. */
-export function oneHot(
-  x: TensorLike,
-  numClasses: number,
-  { dtype = "float32", dim = -1 }: OneHotOptions = {},
-): Tensor {
+export function oneHot(x: TensorLike, numClasses: number, options: OneHotOptions = {}): Tensor {
+  checkOptions<OneHotOptions>(options, { dtype: true, dim: true }, "nn.oneHot");
+  need("whole", numClasses, "numClasses", "nn.oneHot");
+  const { dtype = "float32", dim = -1 } = options;
   const indices = typeof x === "number" ? Tensor.scalar(x, "int32") : np.positive(x);
   if (!Number.isInteger(numClasses) || numClasses < 0) {
     throw new ValueError(`[oneHot] numClasses ${numClasses} must be a whole number from 0`);

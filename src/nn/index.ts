@@ -2,6 +2,8 @@
  * Neural networks: modules with Flax linen's names and parameters, layers, lifted transforms, and JAX's
  * functions of neural networks.
  */
+
+export type { OptionNames } from "../ir/options.js";
 export { initializers } from "../random/index.js";
 export {
   BatchNorm,
@@ -178,6 +180,7 @@ export {
 } from "./recurrent.js";
 export {
   type CellConfig,
+  type CellDefinition,
   type CellFunction,
   type CellMembers,
   ConvLSTMCell,

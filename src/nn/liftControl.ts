@@ -1,4 +1,6 @@
 /** Choices and loops of modules: what `lax` has of functions, with variables and keys passed along. */
+import { need } from "../ir/arguments.js";
+import { checkOptions } from "../ir/options.js";
 import { foldIn } from "../random/index.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -108,6 +110,13 @@ export function whileLoop<C>(
   init: C,
   options: ModuleWhileOptions = {},
 ): C {
+  need("function", condition, "condition", "nn.whileLoop");
+  need("function", body, "body", "nn.whileLoop");
+  checkOptions<ModuleWhileOptions>(
+    options,
+    { carryVariables: true, broadcastVariables: true, splitRngs: true },
+    "nn.whileLoop",
+  );
   const { carryVariables = false, broadcastVariables = true, splitRngs = {} } = options;
   const isSplit = Object.values(splitRngs);
   const lifted = liftScopes(scopesOf([], "nn.whileLoop"), {

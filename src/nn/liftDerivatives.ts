@@ -1,4 +1,5 @@
 /** Derivatives of modules inside of modules, and compiled modules. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import * as np from "../numpy/index.js";
 import { jit as jitFunction } from "../spmd/run/jit.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -103,6 +104,10 @@ export function jvp<A extends readonly unknown[], R>(
   tangents: readonly [...A],
   variableTangents: Variables = {},
 ): [R, R] {
+  need("function", fn, "fn", "nn.jvp");
+  need("list", primals, "primals", "nn.jvp");
+  need("list", tangents, "tangents", "nn.jvp");
+  needIfGiven("object", variableTangents, "variableTangents", "nn.jvp");
   const moving = Object.entries(variableTangents).filter(([, values]) => tree.leaves(values).length > 0);
   const names = moving.map(([name]) => name);
   const lifted = liftScopes(scopesOf([], "nn.jvp"), { ins: [names, true], outs: [true], rngs: [true] });
@@ -146,8 +151,11 @@ export interface ModuleCustomRule<A extends readonly unknown[], R, S> {
  */
 export function customVjp<A extends readonly unknown[], R, S>(
   fn: (...args: A) => R,
-  { forward, backward, gradVars = "params" }: ModuleCustomRule<A, R, S>,
+  options: ModuleCustomRule<A, R, S>,
 ): (...args: A) => R {
+  need("function", fn, "fn", "nn.customVjp");
+  need("object", options, "options", "nn.customVjp");
+  const { forward, backward, gradVars = "params" } = options;
   return (...args) => {
     const scopes = scopesOf([], "nn.customVjp");
     // While variables are made nothing is differentiated, and there are none yet for the rule to speak of.

@@ -1,5 +1,6 @@
 import { isInteger } from "../ir/dtype.js";
 import { DimError, DTypeError, ShapeError } from "../ir/errors.js";
+import type { OptionNames } from "../ir/options.js";
 import { at, formatType, normalizeDims, range, type Shape, sizeOf } from "../ir/shape.js";
 import { parseSubscripts } from "../numpy/einsum.js";
 import * as np from "../numpy/index.js";
@@ -31,22 +32,34 @@ export interface DenseConfig extends LinearConfig {
   readonly features: number;
 }
 
+/** The names of {@link LinearConfig}. */
+export const linearNames: OptionNames<LinearConfig> = {
+  useBias: true,
+  kernelInit: true,
+  biasInit: true,
+  dtype: true,
+  paramDtype: true,
+};
+
 /** `x · kernel + bias` over the last dim; `kernel` is [inputs, features], `bias` [features]. */
-export const Dense = module("Dense", (config: DenseConfig) => {
-  const { features, useBias = true, dtype, paramDtype = "float32" } = config;
-  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
-  return (inputs: Tensor): Tensor => {
-    const [numInputs] = inputs.shape.slice(-1);
-    if (numInputs === undefined) {
-      throw new ShapeError(`[Dense] needs an input with at least one dim, got ${formatType(inputs.type)}`);
-    }
-    const kernel = param("kernel", kernelInit, [numInputs, features], paramDtype);
-    const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
-    const [x, w, b] = promote([inputs, kernel, bias], dtype, "Dense");
-    const y = ops.dotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] });
-    return b ? np.add(y, b) : y;
-  };
-});
+export const Dense = module(
+  { name: "Dense", options: { ...linearNames, features: true } },
+  (config: DenseConfig) => {
+    const { features, useBias = true, dtype, paramDtype = "float32" } = config;
+    const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+    return (inputs: Tensor): Tensor => {
+      const [numInputs] = inputs.shape.slice(-1);
+      if (numInputs === undefined) {
+        throw new ShapeError(`[Dense] needs an input with at least one dim, got ${formatType(inputs.type)}`);
+      }
+      const kernel = param("kernel", kernelInit, [numInputs, features], paramDtype);
+      const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
+      const [x, w, b] = promote([inputs, kernel, bias], dtype, "Dense");
+      const y = ops.dotGeneral(x, w, { lhsContract: [x.ndim - 1], rhsContract: [0] });
+      return b ? np.add(y, b) : y;
+    };
+  },
+);
 
 /** Configuration of {@link DenseGeneral}. */
 export interface DenseGeneralConfig extends LinearConfig {
@@ -59,43 +72,51 @@ export interface DenseGeneralConfig extends LinearConfig {
 }
 
 /** {@link Dense} over any dims: `kernel` is [batch dims, input dims, features], `bias` [batch dims, features]. */
-export const DenseGeneral = module("DenseGeneral", (config: DenseGeneralConfig) => {
-  const { useBias = true, dtype, paramDtype = "float32" } = config;
-  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
-  const features = typeof config.features === "number" ? [config.features] : config.features;
-  return (inputs: Tensor): Tensor => {
-    const axis = normalizeDims(config.axis ?? -1, inputs.ndim, "DenseGeneral");
-    const batchDims = normalizeDims(config.batchDims ?? [], inputs.ndim, "DenseGeneral");
-    const numBatch = batchDims.length;
-    if (batchDims.some((dim) => dim >= numBatch)) {
-      throw new DimError(`[DenseGeneral] batchDims [${batchDims}] must be the leading dims 0, 1, 2, …`);
-    }
-    const sizes = (dims: readonly number[]) => dims.map((dim) => at(inputs.shape, dim));
-    const batch = sizes(batchDims);
-    const inShape = sizes(axis);
-    const numFeatures = sizeOf(features);
-    const kernel = param(
-      "kernel",
-      flattened(kernelInit, [sizeOf(batch) * sizeOf(inShape), numFeatures]),
-      [...batch, ...inShape, ...features],
-      paramDtype,
-    );
-    const bias = useBias
-      ? param("bias", flattened(biasInit, [sizeOf(batch) * numFeatures]), [...batch, ...features], paramDtype)
-      : undefined;
-    const [x, w, b] = promote([inputs, kernel, bias], dtype, "DenseGeneral");
-    const y = ops.dotGeneral(x, w, {
-      lhsBatch: batchDims,
-      rhsBatch: range(numBatch),
-      lhsContract: axis,
-      rhsContract: axis.map((_, i) => numBatch + i),
-    });
-    if (!b) return y;
-    const kept = range(inputs.ndim).filter((dim) => !axis.includes(dim));
-    const spread = kept.map((dim) => (batchDims.includes(dim) ? at(inputs.shape, dim) : 1));
-    return np.add(y, np.reshape(b, [...spread, ...features]));
-  };
-});
+export const DenseGeneral = module(
+  { name: "DenseGeneral", options: { ...linearNames, features: true, axis: true, batchDims: true } },
+  (config: DenseGeneralConfig) => {
+    const { useBias = true, dtype, paramDtype = "float32" } = config;
+    const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+    const features = typeof config.features === "number" ? [config.features] : config.features;
+    return (inputs: Tensor): Tensor => {
+      const axis = normalizeDims(config.axis ?? -1, inputs.ndim, "DenseGeneral");
+      const batchDims = normalizeDims(config.batchDims ?? [], inputs.ndim, "DenseGeneral");
+      const numBatch = batchDims.length;
+      if (batchDims.some((dim) => dim >= numBatch)) {
+        throw new DimError(`[DenseGeneral] batchDims [${batchDims}] must be the leading dims 0, 1, 2, …`);
+      }
+      const sizes = (dims: readonly number[]) => dims.map((dim) => at(inputs.shape, dim));
+      const batch = sizes(batchDims);
+      const inShape = sizes(axis);
+      const numFeatures = sizeOf(features);
+      const kernel = param(
+        "kernel",
+        flattened(kernelInit, [sizeOf(batch) * sizeOf(inShape), numFeatures]),
+        [...batch, ...inShape, ...features],
+        paramDtype,
+      );
+      const bias = useBias
+        ? param(
+            "bias",
+            flattened(biasInit, [sizeOf(batch) * numFeatures]),
+            [...batch, ...features],
+            paramDtype,
+          )
+        : undefined;
+      const [x, w, b] = promote([inputs, kernel, bias], dtype, "DenseGeneral");
+      const y = ops.dotGeneral(x, w, {
+        lhsBatch: batchDims,
+        rhsBatch: range(numBatch),
+        lhsContract: axis,
+        rhsContract: axis.map((_, i) => numBatch + i),
+      });
+      if (!b) return y;
+      const kept = range(inputs.ndim).filter((dim) => !axis.includes(dim));
+      const spread = kept.map((dim) => (batchDims.includes(dim) ? at(inputs.shape, dim) : 1));
+      return np.add(y, np.reshape(b, [...spread, ...features]));
+    };
+  },
+);
 
 /** An initialiser that sees a parameter as one of fewer dims, from which it takes the numbers of inputs and outputs. */
 function flattened(init: ParamInitializer, flat: Shape): ParamInitializer {
@@ -112,32 +133,35 @@ export interface EinsumConfig extends LinearConfig {
 }
 
 /** An einsum of the input with a kernel; the bias has the kernel's dims that are in the result. */
-export const Einsum = module("Einsum", (config: EinsumConfig) => {
-  const { shape, subscripts, useBias = true, dtype, paramDtype = "float32" } = config;
-  const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
-  return (inputs: Tensor): Tensor => {
-    const kernel = param("kernel", kernelInit, shape, paramDtype);
-    const parsed = parseSubscripts(subscripts, [inputs.ndim, shape.length]);
-    const labels = parsed.inputs[1];
-    if (!labels || parsed.inputs.length !== 2) {
-      throw new ShapeError(`[Einsum] "${subscripts}" must have two operands, the input and the kernel`);
-    }
-    const sizes = [...parsed.output].map((label) => shape[labels.indexOf(label)]);
-    const biasShape = sizes.filter((size) => size !== undefined);
-    const bias = useBias ? param("bias", biasInit, biasShape, paramDtype) : undefined;
-    const [x, w, b] = promote([inputs, kernel, bias], dtype, "Einsum");
-    const y = np.einsum(subscripts, x, w);
-    return b
-      ? np.add(
-          y,
-          np.reshape(
-            b,
-            sizes.map((size) => size ?? 1),
-          ),
-        )
-      : y;
-  };
-});
+export const Einsum = module(
+  { name: "Einsum", options: { ...linearNames, shape: true, subscripts: true } },
+  (config: EinsumConfig) => {
+    const { shape, subscripts, useBias = true, dtype, paramDtype = "float32" } = config;
+    const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
+    return (inputs: Tensor): Tensor => {
+      const kernel = param("kernel", kernelInit, shape, paramDtype);
+      const parsed = parseSubscripts(subscripts, [inputs.ndim, shape.length]);
+      const labels = parsed.inputs[1];
+      if (!labels || parsed.inputs.length !== 2) {
+        throw new ShapeError(`[Einsum] "${subscripts}" must have two operands, the input and the kernel`);
+      }
+      const sizes = [...parsed.output].map((label) => shape[labels.indexOf(label)]);
+      const biasShape = sizes.filter((size) => size !== undefined);
+      const bias = useBias ? param("bias", biasInit, biasShape, paramDtype) : undefined;
+      const [x, w, b] = promote([inputs, kernel, bias], dtype, "Einsum");
+      const y = np.einsum(subscripts, x, w);
+      return b
+        ? np.add(
+            y,
+            np.reshape(
+              b,
+              sizes.map((size) => size ?? 1),
+            ),
+          )
+        : y;
+    };
+  },
+);
 
 /** Configuration of {@link Embed}. */
 export interface EmbedConfig extends LayerTypes {
@@ -155,12 +179,20 @@ function table({ numEmbeddings, features, paramDtype = "float32", embeddingInit 
   return param("embedding", embeddingInit ?? defaultEmbedInit, [numEmbeddings, features], paramDtype);
 }
 
+const embedNames: OptionNames<EmbedConfig> = {
+  numEmbeddings: true,
+  features: true,
+  embeddingInit: true,
+  dtype: true,
+  paramDtype: true,
+};
+
 /**
  * Vectors for whole numbers: the rows of the parameter `embedding`, [numEmbeddings, features]; ids out of range
  * give NaN. Its method `attend` gives the products of vectors with all rows, the logits of a language model.
  */
 export const Embed = module(
-  "Embed",
+  { name: "Embed", options: embedNames },
   (config: EmbedConfig) =>
     (ids: Tensor): Tensor => {
       if (!isInteger(ids.dtype)) {

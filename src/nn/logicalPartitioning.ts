@@ -1,9 +1,12 @@
+import { need, needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
+import { checkOptions } from "../ir/options.js";
 import type { Shape } from "../ir/shape.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
 import { axesOf, PartitionSpec, type SpecEntry } from "../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../spmd/mesh/sharding.js";
 import { currentMesh } from "../spmd/run/constraint.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { ModuleError } from "./errors.js";
@@ -26,6 +29,8 @@ let current: LogicalRules = [];
  * ```
  */
 export function logicalAxisRules<T>(rules: LogicalRules, fn: () => T): T {
+  need("list", rules, "rules", "nn.logicalAxisRules");
+  need("function", fn, "fn", "nn.logicalAxisRules");
   const before = current;
   current = rules;
   try {
@@ -50,7 +55,9 @@ function assign(names: DimNames, rules: LogicalRules): (SpecEntry | undefined)[]
     );
   }
   const assigned = names.map((name): SpecEntry | undefined => (typeof name === "string" ? undefined : name));
-  for (const [name, axes] of rules) {
+  for (const rule of rules) {
+    need("list", rule, "a rule", "logicalToMeshAxes");
+    const [name, axes] = rule;
     const dim = names.indexOf(name);
     const used = new Set(assigned.flatMap(axesOf));
     if (dim < 0 || assigned[dim] !== undefined || axesOf(axes).some((axis) => used.has(axis))) continue;
@@ -68,6 +75,8 @@ function assign(names: DimNames, rules: LogicalRules): (SpecEntry | undefined)[]
  * ```
  */
 export function logicalToMeshAxes(names: DimNames, rules: LogicalRules = current): PartitionSpec {
+  need("list", names, "names", "nn.logicalToMeshAxes");
+  needIfGiven("list", rules, "rules", "nn.logicalToMeshAxes");
   return new PartitionSpec(assign(names, rules).map((axes) => axes ?? null));
 }
 
@@ -84,6 +93,8 @@ export function logicalToMeshSharding<T>(
   mesh: Mesh,
   rules: LogicalRules = current,
 ): tree.MapTree<T, PartitionSpec, NamedSharding> {
+  need("object", mesh, "mesh", "nn.logicalToMeshSharding");
+  needIfGiven("list", rules, "rules", "nn.logicalToMeshSharding");
   return mapSpecs(specs, (spec) => new NamedSharding(mesh, logicalToMeshAxes(spec.entries, rules)));
 }
 
@@ -115,8 +126,16 @@ export interface LogicalConstraintOptions {
 export function withLogicalConstraint(
   x: Tensor,
   names: DimNames,
-  { rules = current, mesh, fallback = "axisIsUnsharded" }: LogicalConstraintOptions = {},
+  options: LogicalConstraintOptions = {},
 ): Tensor {
+  needTensor(x, "x", "nn.withLogicalConstraint");
+  need("list", names, "names", "nn.withLogicalConstraint");
+  checkOptions<LogicalConstraintOptions>(
+    options,
+    { rules: true, mesh: true, fallback: true },
+    "nn.withLogicalConstraint",
+  );
+  const { rules = current, mesh, fallback = "axisIsUnsharded" } = options;
   if (rules.length === 0 || !(mesh ?? currentMesh())) return x;
   const assigned = assign(names, rules);
   const missing = names.filter((_, dim) => assigned[dim] === undefined);
@@ -140,7 +159,8 @@ export class LogicallyPartitioned<T = Tensor> extends Partitioned<T> {
     names: DimNames,
     options: { rules?: LogicalRules | undefined; mesh?: Mesh | undefined } = {},
   ) {
-    super(value, names, options.mesh);
+    super(value, names, options?.mesh);
+    need("object", options, "the options", "nn.LogicallyPartitioned");
     this.rules = options.rules;
   }
 
@@ -178,6 +198,9 @@ export function withLogicalPartitioning(
   names: DimNames,
   options: { readonly rules?: LogicalRules; readonly mesh?: Mesh } = {},
 ): (key: Tensor, shape: Shape, dtype?: DType) => LogicallyPartitioned<Tensor> {
+  need("function", init, "init", "nn.withLogicalPartitioning");
+  need("list", names, "names", "nn.withLogicalPartitioning");
+  needIfGiven("object", options, "options", "nn.withLogicalPartitioning");
   return (key, shape, dtype) => {
     const value = init(key, shape, dtype);
     return new LogicallyPartitioned(isBoxed(value) ? value.unbox() : value, names, options);

@@ -1,3 +1,5 @@
+import { need, needIfGiven } from "../ir/arguments.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { adoptedScope, currentScope, inFrame, resolveScope, scopeOrNone } from "./context.js";
@@ -106,6 +108,8 @@ export interface Definition {
   readonly members?: Readonly<Record<string, (config: never) => unknown>>;
   /** The names that modules in fields of the configuration get, where they are not those of the fields. */
   readonly fieldNames?: Readonly<Record<string, string>>;
+  /** The names of all options, where others are refused. */
+  readonly options?: Readonly<Record<string, true>> | undefined;
 }
 
 /** The name of the main method, which is also that of its captured results. */
@@ -136,7 +140,8 @@ const instances = new WeakMap<object, InstanceState>();
  * const y = mlp.apply(variables, x);
  * ```
  *
- * @param name the module's name, from which automatic names are made: `MLP_0`
+ * @param name the module's name, from which automatic names are made: `MLP_0`; with `options`, the names of all
+ * options of the configuration, others are refused
  * @param define the function of the configuration; it runs for every call
  * @param methods further functions of the configuration, which become methods of the module that share its
  * parameters: `{ attend: (config) => (query) => … }`
@@ -146,11 +151,15 @@ export function module<
   F extends AnyFunction,
   M extends Readonly<Record<string, (config: C) => AnyFunction>> = Record<never, never>,
 >(
-  name: string,
+  name: string | { readonly name: string; readonly options: OptionNames<NoInfer<C>> },
   define: (config: C) => F,
   methods?: M,
 ): ModuleClass<C, F, { readonly [K in keyof M]: ReturnType<M[K]> }> {
-  return moduleClass({ name, methods: { ...methods, [mainMethod]: define } });
+  const head = typeof name === "string" ? { name } : name;
+  need("object", head, "name", "nn.module");
+  need("text", head.name, "name", "nn.module");
+  need("function", define, "define", "nn.module");
+  return moduleClass({ ...head, methods: { ...methods, [mainMethod]: define } });
 }
 
 /**
@@ -159,10 +168,21 @@ export function module<
  * {@link ModuleClass}.
  */
 export function moduleClass<K extends { readonly moduleName: string }>(definition: Definition): K {
-  const create = (config: object & ModuleOptions = {}) => newInstance(definition, config);
+  const create = (config: object & ModuleOptions = {}) => {
+    checkConfig(definition, config);
+    return newInstance(definition, config);
+  };
   const made: { readonly moduleName: string } = Object.assign(create, { moduleName: definition.name });
   definitions.set(made, definition);
   return made as K;
+}
+
+/** Throws unless a configuration is an object of options that the module knows. */
+function checkConfig({ name, options }: Definition, config: object & ModuleOptions): void {
+  const caller = `nn.${name}`;
+  need("object", config, "the configuration", caller);
+  if (options) checkOptions(config, { ...options, name: true, parent: true }, caller);
+  needIfGiven("text", config.name, "name", caller);
 }
 
 /** The definition of a module class, or `undefined` for anything else. */
@@ -217,7 +237,7 @@ function placeIn(parent: Scope, name: string, moduleName: string): Scope {
 }
 
 function stateOf(instance: object): InstanceState {
-  const state = instances.get(instance);
+  const state = isModule(instance) ? instances.get(instance) : undefined;
   if (!state) throw new ModuleError("argument", "expected a module");
   return state;
 }

@@ -1,9 +1,13 @@
+import { need } from "../ir/arguments.js";
 import { type DType, limits } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import type { OptionNames } from "../ir/options.js";
+import { checkOptions } from "../ir/options.js";
 import { formatType, range, sameNumbers } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { bernoulli, initializers } from "../random/index.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { softmax } from "./functions.js";
 import { DenseGeneral, defaultKernelInit, type LinearConfig } from "./linear.js";
@@ -132,6 +136,26 @@ const attention = (config: MultiHeadAttentionConfig) => {
   };
 };
 
+const attentionNames: OptionNames<MultiHeadAttentionConfig> = {
+  numHeads: true,
+  qkvFeatures: true,
+  outFeatures: true,
+  dropoutRate: true,
+  broadcastDropout: true,
+  deterministic: true,
+  outKernelInit: true,
+  outBiasInit: true,
+  attentionFn: true,
+  decode: true,
+  normalizeQk: true,
+  forceFloat32Softmax: true,
+  useBias: true,
+  kernelInit: true,
+  biasInit: true,
+  dtype: true,
+  paramDtype: true,
+};
+
 /**
  * Attention with several heads: projections `query`, `key` and `value`, softmax(q·kᵀ / √size)·v for every
  * head, and the projection `out`. Inputs are [batch…, length, features].
@@ -140,14 +164,17 @@ const attention = (config: MultiHeadAttentionConfig) => {
  * nn.MultiHeadDotProductAttention({ numHeads: 8 })(x, { mask: nn.makeCausalMask(tokens) })
  * ```
  */
-export const MultiHeadDotProductAttention = module("MultiHeadDotProductAttention", attention);
+export const MultiHeadDotProductAttention = module(
+  { name: "MultiHeadDotProductAttention", options: attentionNames },
+  attention,
+);
 
 /** {@link MultiHeadDotProductAttention} under a shorter name, which is also that of its variables. */
-export const MultiHeadAttention = module("MultiHeadAttention", attention);
+export const MultiHeadAttention = module({ name: "MultiHeadAttention", options: attentionNames }, attention);
 
 /** {@link MultiHeadDotProductAttention} of one input with itself. */
 export const SelfAttention = module(
-  "SelfAttention",
+  { name: "SelfAttention", options: attentionNames },
   (config: MultiHeadAttentionConfig) =>
     (inputs: Tensor, options: MultiHeadAttentionOptions = {}) =>
       attention(config)(inputs, options),
@@ -237,6 +264,8 @@ export function makeAttentionMask(
 
 /** The mask [batch…, 1, length, length] with which a position of `x`, [batch…, length], sees no later ones. */
 export function makeCausalMask(x: Tensor, options: MaskOptions = {}): Tensor {
+  needTensor(x, "x", "nn.makeCausalMask");
+  checkOptions<MaskOptions>(options, { dtype: true, extraBatchDims: true }, "nn.makeCausalMask");
   const positions = ops.iota("int32", x.shape, x.ndim - 1);
   return makeAttentionMask(positions, positions, { ...options, pairwise: np.greaterEqual });
 }
@@ -244,8 +273,11 @@ export function makeCausalMask(x: Tensor, options: MaskOptions = {}): Tensor {
 /** The mask that hides what any of the masks hides; missing ones count for nothing. */
 export function combineMasks(
   masks: readonly (Tensor | null | undefined)[],
-  { dtype = "float32" }: Pick<MaskOptions, "dtype"> = {},
+  options: Pick<MaskOptions, "dtype"> = {},
 ): Tensor | undefined {
+  need("list", masks, "masks", "nn.combineMasks");
+  checkOptions<Pick<MaskOptions, "dtype">>(options, { dtype: true }, "nn.combineMasks");
+  const { dtype = "float32" } = options;
   const given = masks.filter((mask) => mask instanceof Tensor);
   const [first, ...rest] = given;
   if (!first) return undefined;

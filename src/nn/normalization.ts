@@ -1,4 +1,5 @@
 import { ShapeError } from "../ir/errors.js";
+import type { OptionNames } from "../ir/options.js";
 import { at, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
@@ -65,54 +66,81 @@ export interface GroupNormConfig extends NormalizationConfig, BiasConfig {
   readonly reductionAxes?: number | readonly number[];
 }
 
+/** The names of {@link NormalizationConfig}. */
+export const normNames: OptionNames<NormalizationConfig> = {
+  epsilon: true,
+  useScale: true,
+  scaleInit: true,
+  axisName: true,
+  useFastVariance: true,
+  forceFloat32Reductions: true,
+  dtype: true,
+  paramDtype: true,
+};
+
+/** The names of {@link BiasConfig}. */
+export const biasNames: OptionNames<BiasConfig> = { useBias: true, biasInit: true };
+
 /** Brings every vector to mean 0 and variance 1, then scales it and adds a bias. */
-export const LayerNorm = module("LayerNorm", (config: LayerNormConfig) => {
-  const { reductionAxes = -1, featureAxes = -1, useBias = true } = config;
-  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
-    const dims = normalizeDims(reductionAxes, x.ndim, "LayerNorm");
-    const statistics = meanAndVariance(x, dims, config, { mask, useMean: true });
-    return normalize(x, statistics, featureAxes, { ...config, useBias }, "LayerNorm");
-  };
-});
+export const LayerNorm = module(
+  { name: "LayerNorm", options: { ...normNames, ...biasNames, reductionAxes: true, featureAxes: true } },
+  (config: LayerNormConfig) => {
+    const { reductionAxes = -1, featureAxes = -1, useBias = true } = config;
+    return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+      const dims = normalizeDims(reductionAxes, x.ndim, "LayerNorm");
+      const statistics = meanAndVariance(x, dims, config, { mask, useMean: true });
+      return normalize(x, statistics, featureAxes, { ...config, useBias }, "LayerNorm");
+    };
+  },
+);
 
 /** Brings every vector to a mean of squares of 1, then scales it. */
-export const RMSNorm = module("RMSNorm", (config: RMSNormConfig) => {
-  const { reductionAxes = -1, featureAxes = -1 } = config;
-  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
-    const dims = normalizeDims(reductionAxes, x.ndim, "RMSNorm");
-    const statistics = meanAndVariance(x, dims, config, { mask, useMean: false });
-    return normalize(x, statistics, featureAxes, { ...config, useBias: false }, "RMSNorm");
-  };
-});
+export const RMSNorm = module(
+  { name: "RMSNorm", options: { ...normNames, reductionAxes: true, featureAxes: true } },
+  (config: RMSNormConfig) => {
+    const { reductionAxes = -1, featureAxes = -1 } = config;
+    return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+      const dims = normalizeDims(reductionAxes, x.ndim, "RMSNorm");
+      const statistics = meanAndVariance(x, dims, config, { mask, useMean: false });
+      return normalize(x, statistics, featureAxes, { ...config, useBias: false }, "RMSNorm");
+    };
+  },
+);
 
 /** Brings groups of channels (the last dim), together with all dims but the first, to mean 0 and variance 1. */
-export const GroupNorm = module("GroupNorm", (config: GroupNormConfig) => {
-  const { useBias = true, reductionAxes } = config;
-  return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
-    const channels = x.shape.at(-1) ?? 0;
-    const numGroups = countGroups(config, channels);
-    const last = x.ndim - 1;
-    const dims =
-      reductionAxes === undefined
-        ? range(x.ndim).slice(1)
-        : normalizeDims(reductionAxes, x.ndim, "GroupNorm");
-    if (!dims.includes(last)) {
-      throw new ShapeError(
-        `[GroupNorm] reductionAxes [${dims}] must have the last dim ${last}, the channels`,
-      );
-    }
-    const split = (value: Tensor) =>
-      np.reshape(value, [...value.shape.slice(0, -1), numGroups, channels / numGroups]);
-    const within = [...dims.filter((dim) => dim !== last), last + 1];
-    const grouped = meanAndVariance(split(x), within, config, { mask: mask && split(mask), useMean: true });
-    const spread = (value: Tensor) => {
-      const whole = np.broadcastTo(value, [...value.shape.slice(0, -1), channels / numGroups]);
-      return np.reshape(whole, [...whole.shape.slice(0, -2), channels]);
+export const GroupNorm = module(
+  {
+    name: "GroupNorm",
+    options: { ...normNames, ...biasNames, numGroups: true, groupSize: true, reductionAxes: true },
+  },
+  (config: GroupNormConfig) => {
+    const { useBias = true, reductionAxes } = config;
+    return (x: Tensor, { mask }: NormalizationCallOptions = {}): Tensor => {
+      const channels = x.shape.at(-1) ?? 0;
+      const numGroups = countGroups(config, channels);
+      const last = x.ndim - 1;
+      const dims =
+        reductionAxes === undefined
+          ? range(x.ndim).slice(1)
+          : normalizeDims(reductionAxes, x.ndim, "GroupNorm");
+      if (!dims.includes(last)) {
+        throw new ShapeError(
+          `[GroupNorm] reductionAxes [${dims}] must have the last dim ${last}, the channels`,
+        );
+      }
+      const split = (value: Tensor) =>
+        np.reshape(value, [...value.shape.slice(0, -1), numGroups, channels / numGroups]);
+      const within = [...dims.filter((dim) => dim !== last), last + 1];
+      const grouped = meanAndVariance(split(x), within, config, { mask: mask && split(mask), useMean: true });
+      const spread = (value: Tensor) => {
+        const whole = np.broadcastTo(value, [...value.shape.slice(0, -1), channels / numGroups]);
+        return np.reshape(whole, [...whole.shape.slice(0, -2), channels]);
+      };
+      const statistics = { mean: grouped.mean && spread(grouped.mean), variance: spread(grouped.variance) };
+      return normalize(x, statistics, -1, { ...config, useBias }, "GroupNorm");
     };
-    const statistics = { mean: grouped.mean && spread(grouped.mean), variance: spread(grouped.variance) };
-    return normalize(x, statistics, -1, { ...config, useBias }, "GroupNorm");
-  };
-});
+  },
+);
 
 function countGroups({ numGroups, groupSize }: GroupNormConfig, channels: number): number {
   if (typeof numGroups === "number" && groupSize !== undefined) {

@@ -1,3 +1,4 @@
+import { need, needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { isTyped, type Shape, type TensorType } from "../ir/shape.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
@@ -135,6 +136,9 @@ export function withPartitioning(
   names: DimNames,
   mesh?: Mesh,
 ): (key: Tensor, shape: Shape, dtype?: DType) => Partitioned<Tensor> {
+  need("function", init, "init", "nn.withPartitioning");
+  need("list", names, "names", "nn.withPartitioning");
+  needIfGiven("object", mesh, "mesh", "nn.withPartitioning");
   return (key, shape, dtype) => {
     const value = init(key, shape, dtype);
     return new Partitioned(isBoxed(value) ? value.unbox() : value, names, mesh);

@@ -1,9 +1,12 @@
 /** Pooling: what windows see of inputs [batch…, space…, features], reduced to one number for each feature. */
+import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { formatType, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import type { TensorLike } from "../trace/promote.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 
 /** Options of {@link maxPool}, {@link minPool} and {@link pool}. */
@@ -32,21 +35,38 @@ export function pool(
   windowShape: Shape,
   options: PoolOptions = {},
 ): Tensor {
+  needTensor(inputs, "inputs", "nn.pool");
+  need("function", reduceFn, "reduceFn", "nn.pool");
+  need("list", windowShape, "windowShape", "nn.pool");
+  checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.pool");
   return pooled(inputs, init, reduceFn, windowShape, options, "pool");
 }
 
 /** The largest element of each window. */
 export function maxPool(inputs: Tensor, windowShape: Shape, options: PoolOptions = {}): Tensor {
+  needTensor(inputs, "inputs", "nn.maxPool");
+  need("list", windowShape, "windowShape", "nn.maxPool");
+  checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.maxPool");
   return pooled(inputs, Number.NEGATIVE_INFINITY, lax.max, windowShape, options, "maxPool");
 }
 
 /** The smallest element of each window. */
 export function minPool(inputs: Tensor, windowShape: Shape, options: PoolOptions = {}): Tensor {
+  needTensor(inputs, "inputs", "nn.minPool");
+  need("list", windowShape, "windowShape", "nn.minPool");
+  checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.minPool");
   return pooled(inputs, Number.POSITIVE_INFINITY, lax.min, windowShape, options, "minPool");
 }
 
 /** The mean of each window. */
 export function avgPool(inputs: Tensor, windowShape: Shape, options: AvgPoolOptions = {}): Tensor {
+  needTensor(inputs, "inputs", "nn.avgPool");
+  need("list", windowShape, "windowShape", "nn.avgPool");
+  checkOptions<AvgPoolOptions>(
+    options,
+    { countIncludePad: true, strides: true, padding: true },
+    "nn.avgPool",
+  );
   const { countIncludePad = true, ...others } = options;
   const sums = pooled(inputs, 0, lax.add, windowShape, others, "avgPool");
   if (countIncludePad) return np.divide(sums, sizeOf(windowShape));

@@ -11,10 +11,13 @@ export interface PReLUConfig extends Pick<LayerTypes, "paramDtype"> {
 }
 
 /** x where it is not negative, else x times a slope that is learned. */
-export const PReLU = module("PReLU", (config: PReLUConfig) => {
-  const { negativeSlopeInit = 0.01, paramDtype = "float32" } = config;
-  return (x: Tensor): Tensor => {
-    const slope = param("negative_slope", () => np.full([], negativeSlopeInit, paramDtype));
-    return np.where(np.greaterEqual(x, 0), x, np.multiply(np.astype(slope, x.dtype), x));
-  };
-});
+export const PReLU = module(
+  { name: "PReLU", options: { negativeSlopeInit: true, paramDtype: true } },
+  (config: PReLUConfig) => {
+    const { negativeSlopeInit = 0.01, paramDtype = "float32" } = config;
+    return (x: Tensor): Tensor => {
+      const slope = param("negative_slope", () => np.full([], negativeSlopeInit, paramDtype));
+      return np.where(np.greaterEqual(x, 0), x, np.multiply(np.astype(slope, x.dtype), x));
+    };
+  },
+);

@@ -1,4 +1,5 @@
 /** Recurrent networks: a cell repeated along time, in one direction or both. */
+import type { OptionNames } from "../ir/options.js";
 import { at, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { key as newKey, split } from "../random/index.js";
@@ -68,6 +69,18 @@ interface Directed {
   readonly keepOrder?: boolean;
 }
 
+const rnnNames: OptionNames<RNNConfig<unknown>> = {
+  cell: true,
+  returnCarry: true,
+  reverse: true,
+  keepOrder: true,
+  variableAxes: true,
+  variableBroadcast: true,
+  variableCarry: true,
+  splitRngs: true,
+  timeMajor: true,
+};
+
 /**
  * Repeats a cell along time: inputs [batch…, time, features] to outputs of the same form, as one loop.
  *
@@ -77,6 +90,7 @@ interface Directed {
  */
 export const RNN = moduleClass<RNNClass>({
   name: "RNN",
+  options: rnnNames,
   methods: {
     [mainMethod]:
       (config: RNNConfig<unknown>) =>
@@ -191,6 +205,7 @@ export interface BidirectionalClass {
  */
 export const Bidirectional = moduleClass<BidirectionalClass>({
   name: "Bidirectional",
+  options: { forwardRnn: true, backwardRnn: true, mergeFn: true, returnCarry: true, timeMajor: true },
   methods: {
     [mainMethod]: <F, B>(config: BidirectionalConfig<F, B>) => bothWays(config),
   },

@@ -1,4 +1,6 @@
 /** One step of recurrent networks: `(carry, input) => [carry, output]`. */
+import { need } from "../ir/arguments.js";
+import { needOptions, type OptionNames } from "../ir/options.js";
 import type { Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { type Initializer, initializers, split } from "../random/index.js";
@@ -28,6 +30,14 @@ export type RNNCell<C> = ModuleInstance<CellFunction<C>, CellMembers<C>>;
 /** The class of a cell. */
 export type RNNCellClass<Config extends object, C> = ModuleClass<Config, CellFunction<C>, CellMembers<C>>;
 
+/** What {@link rnnCell} needs to know of a cell besides its step. */
+export interface CellDefinition<Config extends object, C> {
+  readonly initializeCarry: (config: Config) => (key: Tensor, inputShape: Shape) => C;
+  readonly numFeatureAxes?: (config: Config) => number;
+  /** The names of all options of the configuration; with them, others are refused. */
+  readonly options?: OptionNames<NoInfer<Config>>;
+}
+
 /**
  * Defines a cell of one's own for `nn.RNN`: a module, with the carry that it starts from.
  *
@@ -42,15 +52,22 @@ export type RNNCellClass<Config extends object, C> = ModuleClass<Config, CellFun
 export function rnnCell<Config extends object, C>(
   name: string,
   define: (config: Config) => CellFunction<C>,
-  members: {
-    readonly initializeCarry: (config: Config) => (key: Tensor, inputShape: Shape) => C;
-    readonly numFeatureAxes?: (config: Config) => number;
-  },
+  members: CellDefinition<Config, C>,
 ): RNNCellClass<Config, C> {
+  need("text", name, "name", "nn.rnnCell");
+  need("function", define, "define", "nn.rnnCell");
+  needOptions<CellDefinition<Config, C>>(
+    members,
+    { initializeCarry: true, numFeatureAxes: true, options: true },
+    "nn.rnnCell",
+  );
+  need("function", members.initializeCarry, "initializeCarry", "nn.rnnCell");
+  const { options, ...own } = members;
   return moduleClass({
     name,
     methods: { [mainMethod]: define },
-    members: { numFeatureAxes: () => 1, ...members },
+    members: { numFeatureAxes: () => 1, ...own },
+    options,
   });
 }
 
@@ -132,6 +149,18 @@ function layersOf(config: Omit<CellConfig, "features">, features: number) {
 
 const widthOf = (x: Tensor): number => x.shape.at(-1) ?? 0;
 
+const cellNames: OptionNames<CellConfig> = {
+  features: true,
+  gateFn: true,
+  activationFn: true,
+  kernelInit: true,
+  recurrentKernelInit: true,
+  biasInit: true,
+  carryInit: true,
+  dtype: true,
+  paramDtype: true,
+};
+
 /** A long short-term memory: gates decide what it forgets, takes in and gives. */
 export const LSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
   "LSTMCell",
@@ -144,7 +173,7 @@ export const LSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
       return lstmStep(c, { i: sum("i"), f: sum("f"), g: sum("g"), o: sum("o") }, gateFn, activationFn);
     };
   },
-  { initializeCarry: pair },
+  { options: cellNames, initializeCarry: pair },
 );
 
 interface Gates {
@@ -202,7 +231,7 @@ export const OptimizedLSTMCell: RNNCellClass<CellConfig, LstmCarry> = rnnCell(
       return lstmStep(c, gatesOf(sums, gateNames), gateFn, activationFn);
     };
   },
-  { initializeCarry: pair },
+  { options: cellNames, initializeCarry: pair },
 );
 
 /** The parts of four gates that lie side by side, in the given order. */
@@ -227,7 +256,20 @@ export const SimpleCell: RNNCellClass<SimpleCellConfig, Tensor> = rnnCell(
       return [next, next];
     };
   },
-  { initializeCarry: single },
+  {
+    options: {
+      residual: true,
+      paramDtype: true,
+      features: true,
+      activationFn: true,
+      kernelInit: true,
+      recurrentKernelInit: true,
+      biasInit: true,
+      carryInit: true,
+      dtype: true,
+    },
+    initializeCarry: single,
+  },
 );
 
 /** A gated recurrent unit: one gate for what it forgets and takes in, one for how much of the past is seen. */
@@ -245,7 +287,7 @@ export const GRUCell: RNNCellClass<CellConfig, Tensor> = rnnCell(
       return [next, next];
     };
   },
-  { initializeCarry: single },
+  { options: cellNames, initializeCarry: single },
 );
 
 /** A minimal gated unit: a {@link GRUCell} with a single gate. */
@@ -265,7 +307,22 @@ export const MGUCell: RNNCellClass<MGUCellConfig, Tensor> = rnnCell(
       return [next, next];
     };
   },
-  { initializeCarry: single },
+  {
+    options: {
+      forgetBiasInit: true,
+      activationBiasInit: true,
+      resetGate: true,
+      paramDtype: true,
+      gateFn: true,
+      features: true,
+      activationFn: true,
+      kernelInit: true,
+      recurrentKernelInit: true,
+      carryInit: true,
+      dtype: true,
+    },
+    initializeCarry: single,
+  },
 );
 
 /** Configuration of {@link ConvLSTMCell}. */
@@ -290,11 +347,24 @@ export const ConvLSTMCell: RNNCellClass<ConvLSTMCellConfig, LstmCarry> = rnnCell
     };
   },
   {
+    options: {
+      kernelSize: true,
+      padding: true,
+      carryInit: true,
+      dtype: true,
+      paramDtype: true,
+      features: true,
+      strides: true,
+      useBias: true,
+    },
     initializeCarry: (config: ConvLSTMCellConfig) => (key: Tensor, inputShape: Shape) => {
       const [first, second] = keyPair(key);
       const shape = [...inputShape.slice(0, -1), config.features];
       return [carryOf(config)(first, shape), carryOf(config)(second, shape)];
     },
-    numFeatureAxes: ({ kernelSize }) => kernelSize.length + 1,
+    numFeatureAxes: ({ kernelSize }) => {
+      need("list", kernelSize, "kernelSize", "nn.ConvLSTMCell");
+      return kernelSize.length + 1;
+    },
   },
 );

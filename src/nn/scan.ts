@@ -1,3 +1,4 @@
+import { needOptions } from "../ir/options.js";
 import type { Atom, Program } from "../ir/program.js";
 import { at, normalizeDim, withShape } from "../ir/shape.js";
 import { callProgram } from "../trace/builder.js";
@@ -87,6 +88,23 @@ export function scan<A extends readonly unknown[], R>(
   options: ModuleScanOptions<A, R>,
 ): (...args: A) => R;
 export function scan(target: unknown, options: ModuleScanOptions): unknown {
+  needOptions<ModuleScanOptions>(
+    options,
+    {
+      variableAxes: true,
+      variableBroadcast: true,
+      variableCarry: true,
+      splitRngs: true,
+      inAxes: true,
+      outAxes: true,
+      length: true,
+      reverse: true,
+      metadataParams: true,
+      checkConstancyInvariants: true,
+      methods: true,
+    },
+    "nn.scan",
+  );
   const { methods } = options;
   const call = scanCall(options);
   return liftTarget(target, { name: "Scan", caller: "nn.scan", call, ...(methods ? { methods } : {}) });

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { ModuleError } from "./errors.js";
 import {
   type AnyFunction,
@@ -43,9 +44,12 @@ export interface SequentialClass {
 export const Sequential = moduleClass<SequentialClass>({
   name: "Sequential",
   methods: { [mainMethod]: callInOrder },
+  options: { layers: true },
 });
 
 function callInOrder({ layers }: SequentialConfig): (...args: readonly unknown[]) => unknown {
+  need("list", layers, "layers", "nn.Sequential");
+  for (const layer of layers) need("function", layer, "a layer", "nn.Sequential");
   if (layers.length === 0) throw new ModuleError("argument", "[Sequential] has no layers");
   return (...args) => {
     let next = args;

@@ -1,5 +1,6 @@
 /** A module as a table: what every part of it gets, gives and has. */
 import { byteSize } from "../ir/dtype.js";
+import { checkOptions } from "../ir/options.js";
 import { formatType, sizeOf, type TensorType } from "../ir/shape.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -37,6 +38,8 @@ export function tabulate<F extends AnyFunction, M>(
   rngs: Rngs,
   options: TabulateOptions = {},
 ): (...args: ArgsOf<F>) => string {
+  nameOfModule(module);
+  checkOptions<TabulateOptions>(options, { depth: true, showRepeated: true }, "nn.tabulate");
   return (...args) => {
     const init = (keys: Rngs, ...inner: ArgsOf<F>): unknown => unbox(module.init(keys, ...inner));
     const [types, calls] = observeCalls((): unknown => evalShape(init)(rngs, ...args));

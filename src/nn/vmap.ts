@@ -1,3 +1,4 @@
+import { needOptions } from "../ir/options.js";
 import { normalizeDim } from "../ir/shape.js";
 import type { Prefix } from "../trace/prefix.js";
 import { Tensor } from "../trace/tensor.js";
@@ -71,6 +72,21 @@ export function vmap<A extends readonly unknown[], R>(
   options: ModuleVmapOptions<A, R>,
 ): (...args: A) => R;
 export function vmap(target: unknown, options: LiftedVmapOptions): unknown {
+  needOptions<LiftedVmapOptions>(
+    options,
+    {
+      variableAxes: true,
+      splitRngs: true,
+      inAxes: true,
+      outAxes: true,
+      axisSize: true,
+      axisName: true,
+      spmdAxisName: true,
+      metadataParams: true,
+      methods: true,
+    },
+    "nn.vmap",
+  );
   const { methods } = options;
   const call = vmapCall(options);
   return liftTarget(target, { name: "Vmap", caller: "nn.vmap", call, ...(methods ? { methods } : {}) });

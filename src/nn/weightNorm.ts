@@ -87,6 +87,16 @@ const fieldNames = { layerInstance: "layer_instance" };
  */
 export const WeightNorm = moduleClass<WeightNormClass>({
   name: "WeightNorm",
+  options: {
+    useScale: true,
+    scaleInit: true,
+    featureAxes: true,
+    variableFilter: true,
+    layerInstance: true,
+    epsilon: true,
+    dtype: true,
+    paramDtype: true,
+  },
   methods: {
     [mainMethod]:
       (config: WeightNormConfig) =>
@@ -105,6 +115,15 @@ export const WeightNorm = moduleClass<WeightNormClass>({
  */
 export const SpectralNorm = moduleClass<SpectralNormClass>({
   name: "SpectralNorm",
+  options: {
+    nSteps: true,
+    errorOnNonMatrix: true,
+    collectionName: true,
+    layerInstance: true,
+    epsilon: true,
+    dtype: true,
+    paramDtype: true,
+  },
   methods: {
     [mainMethod]:
       (config: SpectralNormConfig) =>

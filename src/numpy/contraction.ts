@@ -1,7 +1,9 @@
 /** Sums of products: dot products, matrix products and their relatives. */
+
 import type { DType } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
 import type { Precision } from "../ir/ops.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -140,6 +142,7 @@ function dropDims(x: Tensor, dims: readonly number[]): [Tensor, (dim: number) =>
  * general the sum over the last dim of x and the second to last dim of y.
  */
 export function dot(x: TensorLike, y: TensorLike, options: ProductOptions = {}): Tensor {
+  checkOptions<ProductOptions>(options, { preferredElementType: true, precision: true }, "dot");
   const [a, b] = operands(x, y, "dot");
   if (a.ndim === 0 || b.ndim === 0) {
     const result = multiply(a, b);

@@ -1,6 +1,10 @@
 /** Making tensors: from JavaScript values, filled, counted, and matrices of a known form. */
+
+import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { type DType, encode, type HostData, isFloat } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -55,7 +59,7 @@ export interface ArrayOptions {
  */
 export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Tensor {
   const dtype = dtypeOf(options, "array");
-  const shape = typeof options === "object" ? options.shape : undefined;
+  const shape = typeof options === "object" ? options?.shape : undefined;
   if (shape !== undefined) {
     const flat = array(value, { dtype });
     const sizes = toShape(shape, "array");
@@ -82,11 +86,6 @@ export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Ten
 /** {@link array}; a tensor is returned as it is. */
 export function asarray(value: ArrayLike, options: ArrayOptions | DType = {}): Tensor {
   return array(value, options);
-}
-
-function describe(value: unknown): string {
-  if (value === null) return "null";
-  return typeof value === "object" ? value.constructor.name : `a ${typeof value}`;
 }
 
 function fromTyped(value: TypedArray, dtype: DType | undefined): Tensor {
@@ -204,6 +203,8 @@ export function onesLike(x: TensorLike, dtype?: DTypeOption): Tensor {
 export function arange(stop: number, dtype?: DTypeOption): Tensor;
 export function arange(start: number, stop: number, step?: number, dtype?: DTypeOption): Tensor;
 export function arange(a: number, b?: number | DTypeOption, step = 1, option?: DTypeOption): Tensor {
+  need("number", a, "a", "arange");
+  needIfGiven("number", step, "step", "arange");
   const [start, stop] = typeof b === "number" ? [a, b] : [0, a];
   const whole = [start, stop, step].every((n) => Number.isInteger(n));
   const dtype = dtypeOf(typeof b === "number" ? option : b, "arange") ?? (whole ? "int32" : "float32");
@@ -239,8 +240,11 @@ export function linspace(
   start: TensorLike,
   stop: TensorLike,
   num = 50,
-  { endpoint = true, dtype }: LinspaceOptions = {},
+  options: LinspaceOptions = {},
 ): Tensor {
+  needIfGiven("number", num, "num", "linspace");
+  checkOptions<LinspaceOptions>(options, { endpoint: true, dtype: true }, "linspace");
+  const { endpoint = true, dtype } = options;
   const [n] = toShape([num], "linspace");
   const compute = floatType(dtype ?? resultType(start, stop));
   const [a, b] = [toType(start, compute, "linspace"), toType(stop, compute, "linspace")];
@@ -263,8 +267,15 @@ export function logspace(
   start: TensorLike,
   stop: TensorLike,
   num = 50,
-  { base = 10, ...options }: LinspaceOptions & { readonly base?: number | undefined } = {},
+  given: LinspaceOptions & { readonly base?: number | undefined } = {},
 ): Tensor {
+  needIfGiven("number", num, "num", "logspace");
+  checkOptions<LinspaceOptions & { readonly base?: number | undefined }>(
+    given,
+    { endpoint: true, dtype: true, base: true },
+    "logspace",
+  );
+  const { base = 10, ...options } = given;
   const { dtype, ...rest } = options;
   const result = power(base, linspace(start, stop, num, rest));
   return dtype === undefined ? result : cast(result, dtype);
@@ -272,6 +283,10 @@ export function logspace(
 
 /** `num` numbers from `start` to `stop` with a constant ratio; both must be positive. */
 export function geomspace(start: number, stop: number, num = 50, options: LinspaceOptions = {}): Tensor {
+  need("number", start, "start", "geomspace");
+  need("number", stop, "stop", "geomspace");
+  needIfGiven("number", num, "num", "geomspace");
+  checkOptions<LinspaceOptions>(options, { endpoint: true, dtype: true }, "geomspace");
   if (!(start > 0 && stop > 0)) {
     throw new ValueError(`[geomspace] bounds ${start} and ${stop} must be positive`);
   }
@@ -284,13 +299,18 @@ export function geomspace(start: number, stop: number, num = 50, options: Linspa
 export function eye(
   rows: number,
   columns: number = rows,
-  { k = 0, dtype = "float32" }: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
+  options: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
 ): Tensor {
+  need("number", rows, "rows", "eye");
+  needIfGiven("number", columns, "columns", "eye");
+  checkOptions(options, { k: true, dtype: true }, "eye");
+  const { k = 0, dtype = "float32" } = options;
   return cast(ops.compare("eq", ...rowsAndColumns([rows, columns], k, "eye")), dtype);
 }
 
 /** The identity matrix. */
 export function identity(n: number, dtype?: DTypeOption): Tensor {
+  need("number", n, "n", "identity");
   return eye(n, n, { dtype: dtypeOf(dtype, "identity") });
 }
 
@@ -306,8 +326,12 @@ function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tenso
 export function tri(
   rows: number,
   columns: number = rows,
-  { k = 0, dtype = "float32" }: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
+  options: { readonly k?: number | undefined; readonly dtype?: DType | undefined } = {},
 ): Tensor {
+  need("number", rows, "rows", "tri");
+  needIfGiven("number", columns, "columns", "tri");
+  checkOptions(options, { k: true, dtype: true }, "tri");
+  const { k = 0, dtype = "float32" } = options;
   return cast(ops.compare("ge", ...rowsAndColumns([rows, columns], k, "tri")), dtype);
 }
 
@@ -333,12 +357,12 @@ function triangle(value: TensorLike, k: number, keep: "ge" | "le", caller: strin
 /** One tensor per input that repeats it along the dims of the others. */
 export function meshgrid(
   xs: readonly TensorLike[],
-  {
-    indexing = "xy",
-    sparse = false,
-  }: { readonly indexing?: "xy" | "ij" | undefined; readonly sparse?: boolean | undefined } = {},
+  options: { readonly indexing?: "xy" | "ij" | undefined; readonly sparse?: boolean | undefined } = {},
 ): Tensor[] {
-  const vectors = xs.map((x) => asTensor(x, "meshgrid"));
+  need("list", xs, "xs", "meshgrid");
+  checkOptions(options, { indexing: true, sparse: true }, "meshgrid");
+  const { indexing = "xy", sparse = false } = options;
+  const vectors = [...xs].map((x) => asTensor(x, "meshgrid"));
   const wrong = vectors.find((x) => x.ndim > 1);
   if (wrong) throw new ShapeError(`[meshgrid] takes vectors, got ${formatType(wrong.type)}`);
   const order = range(vectors.length);
@@ -355,6 +379,7 @@ export function meshgrid(
 
 /** The index along each dim of a tensor of the given shape, stacked along a new first dim. */
 export function indices(dimensions: Shape, dtype?: DTypeOption): Tensor {
+  need("list", dimensions, "dimensions", "indices");
   const shape = toShape(dimensions, "indices");
   const type = numberType(dtypeOf(dtype, "indices") ?? "int32");
   if (shape.length === 0) return zeros([0], type);

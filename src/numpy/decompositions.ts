@@ -1,5 +1,7 @@
 /** Decompositions of matrices, and what follows from their singular values. */
+
 import { limits } from "../ir/dtype.js";
+import { checkOptions } from "../ir/options.js";
 import { at } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as ops from "../trace/ops.js";
@@ -19,7 +21,9 @@ export interface CholeskyOptions extends lax.linalg.CholeskyOptions {
 }
 
 /** The lower triangles L with `L Lᵀ = x`; NaN for a matrix that is not positive definite. */
-export function cholesky(value: TensorLike, { upper = false, ...options }: CholeskyOptions = {}): Tensor {
+export function cholesky(value: TensorLike, given: CholeskyOptions = {}): Tensor {
+  checkOptions<CholeskyOptions>(given, { upper: true, symmetrizeInput: true }, "linalg.cholesky");
+  const { upper = false, ...options } = given;
   const l = lax.linalg.cholesky(asFloat(value, "linalg.cholesky"), options);
   return upper ? matrixTranspose(l) : l;
 }
@@ -57,10 +61,9 @@ export interface EighOptions {
 }
 
 /** The eigenvalues of symmetric matrices, the smallest first, and the eigenvectors as columns. */
-export function eigh(
-  value: TensorLike,
-  { uplo = "L", symmetrizeInput }: EighOptions = {},
-): [values: Tensor, vectors: Tensor] {
+export function eigh(value: TensorLike, options: EighOptions = {}): [values: Tensor, vectors: Tensor] {
+  checkOptions<EighOptions>(options, { uplo: true, symmetrizeInput: true }, "linalg.eigh");
+  const { uplo = "L", symmetrizeInput } = options;
   const x = asFloat(value, "linalg.eigh");
   const [vectors, values] = lax.linalg.eigh(x, { lower: uplo === "L", symmetrizeInput });
   return [values, vectors];

@@ -1,5 +1,7 @@
 /** Diagonals of matrices. */
+import { needIfGiven } from "../ir/arguments.js";
 import { DimError, ShapeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -40,6 +42,7 @@ export function diagonal(
 
 /** The sum of a diagonal. */
 export function trace(x: TensorLike, options: DiagonalOptions = {}): Tensor {
+  checkOptions<DiagonalOptions>(options, { offset: true, dim1: true, dim2: true }, "trace");
   return sum(diagonal(x, options), -1);
 }
 
@@ -63,6 +66,7 @@ export function diag(value: TensorLike, k = 0): Tensor {
 
 /** The matrix with the flattened tensor on its diagonal. */
 export function diagflat(value: TensorLike, k = 0): Tensor {
+  needIfGiven("number", k, "k", "diagflat");
   const x = asTensor(value, "diagflat");
   return diag(ops.reshape(x, [x.size]), k);
 }

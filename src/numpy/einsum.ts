@@ -1,4 +1,5 @@
 /** Einstein's summation: a parser for subscripts and a pairwise order of contraction. */
+import { need } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, range } from "../ir/shape.js";
@@ -33,6 +34,7 @@ export interface Subscripts {
  * ```
  */
 export function einsum(subscripts: string, ...args: readonly (TensorLike | ProductOptions)[]): Tensor {
+  need("text", subscripts, "subscripts", "einsum");
   const last = args.at(-1);
   const options = isOptions(last) ? last : {};
   const values = args.filter((arg): arg is TensorLike => !isOptions(arg));

@@ -1,6 +1,9 @@
 /** Functions of each element by itself. Integers and bool are computed in float32 unless it says otherwise. */
+
+import { describe } from "../ir/describe.js";
 import { type DType, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import * as lax from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -131,7 +134,7 @@ export function round(value: TensorLike, decimals = 0): Tensor {
   const x = refuseBool(asTensor(value, "round"), "round");
   if (!Number.isInteger(decimals) || (!isFloat(x.dtype) && decimals < 0)) {
     throw new DTypeError(
-      `[round] cannot round ${x.dtype} to ${decimals} decimals: use a whole number, and floats for negative ones`,
+      `[round] cannot round ${x.dtype} to ${describe(decimals)} decimals: use a whole number, and floats for negative ones`,
     );
   }
   if (!isFloat(x.dtype)) return x;
@@ -194,7 +197,9 @@ export interface NanToNumOptions {
 }
 
 /** Replaces NaN by 0 and infinities by the largest finite numbers. */
-export function nanToNum(value: TensorLike, { nan = 0, posinf, neginf }: NanToNumOptions = {}): Tensor {
+export function nanToNum(value: TensorLike, options: NanToNumOptions = {}): Tensor {
+  checkOptions<NanToNumOptions>(options, { nan: true, posinf: true, neginf: true }, "nanToNum");
+  const { nan = 0, posinf, neginf } = options;
   const x = asTensor(value, "nanToNum");
   if (!isFloat(x.dtype)) return x;
   const { min, max } = limits(x.dtype);

@@ -2,7 +2,10 @@
  * Fourier transforms; used as `np.fft`. Spectra are {@link Complex}: pairs `{ real, imag }` of tensors, which are trees
  * and so pass through `jit`, `grad` and `vmap`. Tables are computed in float64, transforms are matrix products.
  */
+
+import { need, needIfGiven } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -69,9 +72,11 @@ function along(parts: Parts, dim: number, isForward: boolean, norm: FftNorm, cal
 /** Both parts of an operand in a type to compute in, and the dim and size of a transform. */
 function prepare(
   value: TensorLike | Complex,
-  { n, dim = -1 }: FftOptions,
+  options: FftOptions,
   caller: string,
 ): { parts: Parts; dim: number; n: number | undefined } {
+  checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, caller);
+  const { n, dim = -1 } = options;
   const { real, imag } = partsOf(value, caller);
   if (real.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
   if (n !== undefined && !(Number.isInteger(n) && n >= 1)) {
@@ -161,6 +166,7 @@ export function hfft(value: TensorLike | Complex, options: FftOptions = {}): Ten
 
 /** The inverse of {@link hfft}. */
 export function ihfft(x: TensorLike, options: FftOptions = {}): Complex {
+  checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, "ihfft");
   const { real, imag } = rfft(x, { ...options, norm: swapped(options.norm) });
   return { real, imag: ops.neg(imag) };
 }
@@ -244,6 +250,8 @@ export const irfft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Tens
 
 /** The frequencies of the elements of {@link fft} of n samples. @param d the time between two samples */
 export function fftfreq(n: number, d = 1): Tensor {
+  need("number", n, "n", "fftfreq");
+  needIfGiven("number", d, "d", "fftfreq");
   const middle = Math.floor((n - 1) / 2);
   return array(
     range(n).map((k) => (k <= middle ? k : k - n) / (n * d)),
@@ -253,6 +261,8 @@ export function fftfreq(n: number, d = 1): Tensor {
 
 /** The frequencies of the elements of {@link rfft} of n samples. */
 export function rfftfreq(n: number, d = 1): Tensor {
+  need("number", n, "n", "rfftfreq");
+  needIfGiven("number", d, "d", "rfftfreq");
   return array(
     range(Math.floor(n / 2) + 1).map((k) => k / (n * d)),
     "float32",

@@ -1,4 +1,5 @@
 /** Indices of parts of matrices and grids. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -38,16 +39,24 @@ function placesOf(
 
 /** The indices of the elements on and below the k-th diagonal of a matrix of n rows. */
 export function trilIndices(n: number, k = 0, columns = n): [rows: Tensor, columns: Tensor] {
+  need("number", n, "n", "trilIndices");
+  needIfGiven("number", k, "k", "trilIndices");
+  needIfGiven("number", columns, "columns", "trilIndices");
   return placesOf(requireCount(n, "trilIndices"), requireCount(columns, "trilIndices"), (i, j) => j - i <= k);
 }
 
 /** The indices of the elements on and above the k-th diagonal of a matrix of n rows. */
 export function triuIndices(n: number, k = 0, columns = n): [rows: Tensor, columns: Tensor] {
+  need("number", n, "n", "triuIndices");
+  needIfGiven("number", k, "k", "triuIndices");
+  needIfGiven("number", columns, "columns", "triuIndices");
   return placesOf(requireCount(n, "triuIndices"), requireCount(columns, "triuIndices"), (i, j) => j - i >= k);
 }
 
 /** The indices of the main diagonal of a tensor of `ndim` dims of size n. */
 export function diagIndices(n: number, ndim = 2): Tensor[] {
+  need("number", n, "n", "diagIndices");
+  needIfGiven("number", ndim, "ndim", "diagIndices");
   return range(requireCount(ndim, "diagIndices")).map(() =>
     ops.iota("int32", [requireCount(n, "diagIndices")], 0),
   );
@@ -84,6 +93,8 @@ export function fillDiagonal(value: TensorLike, on: TensorLike): Tensor {
 
 /** A function over the indices of every element, as NumPy's `fromfunction`. */
 export function fromfunction(fn: (...indices: Tensor[]) => Tensor, shape: readonly number[]): Tensor {
+  need("function", fn, "fn", "fromfunction");
+  need("list", shape, "shape", "fromfunction");
   return fn(
     ...range(shape.length).map((d) =>
       ops.iota(

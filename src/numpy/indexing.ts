@@ -1,4 +1,5 @@
 /** Reading parts of tensors: static slices, dynamic positions and arrays of indices. */
+import { describe } from "../ir/describe.js";
 import { isFloat } from "../ir/dtype.js";
 import { DimError, DTypeError, ValueError } from "../ir/errors.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
@@ -78,7 +79,7 @@ function toEntries(shape: Shape, indices: readonly Index[], caller: string): Ent
 function adviceFor(index: unknown): string {
   if (!Array.isArray(index))
     return 'use a number, np.s(start, stop, step), ":", null, "..." or an int32 tensor';
-  const list = index.map((part) => JSON.stringify(part)).join(", ");
+  const list = index.map(describe).join(", ");
   return `a slice is written np.s(${list}), a list of positions np.array([${list}], "int32")`;
 }
 
@@ -106,7 +107,7 @@ function toEntry(index: Index, n: number, dim: number, caller: string): Entry {
   }
   if (index === ":") return sliceEntry(null, null, null, n, caller);
   if (index instanceof Slice) return sliceEntry(index.start, index.stop, index.step, n, caller);
-  throw new ValueError(`[${caller}] ${JSON.stringify(index)} is no index: ${adviceFor(index)}`);
+  throw new ValueError(`[${caller}] ${describe(index)} is no index: ${adviceFor(index)}`);
 }
 
 /** NumPy's reading of `start:stop:step` for a dim of size n. */

@@ -1,4 +1,5 @@
 /** Joining tensors and taking them apart. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { DimError, ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -9,13 +10,17 @@ import { atLeastRank, atleast3d, expandDims, ravel, squeeze } from "./shaping.js
 
 /** Tensors brought to one data type. */
 function promoted(xs: readonly TensorLike[], caller: string): Tensor[] {
+  need("list", xs, "the tensors", caller);
   if (xs.length === 0) throw new ValueError(`[${caller}] needs at least one tensor`);
   const dtype = resultType(...xs);
-  return xs.map((x) => toType(x, dtype, caller));
+  // A list with holes has nothing in them, which is refused.
+  return [...xs].map((x) => toType(x, dtype, caller));
 }
 
 /** Joins tensors along a dim they have; `null` joins the flattened tensors. */
 export function concatenate(xs: readonly TensorLike[], dim: number | null = 0): Tensor {
+  need("list", xs, "xs", "concatenate");
+  needIfGiven("number", dim ?? undefined, "dim", "concatenate");
   const tensors = promoted(xs, "concatenate");
   return dim === null ? join(tensors.map(ravel), 0, "concatenate") : join(tensors, dim, "concatenate");
 }
@@ -39,6 +44,8 @@ function join(tensors: readonly Tensor[], dim: number, caller: string): Tensor {
 
 /** Joins tensors of one shape along a new dim. */
 export function stack(xs: readonly TensorLike[], dim = 0): Tensor {
+  need("list", xs, "xs", "stack");
+  needIfGiven("number", dim ?? undefined, "dim", "stack");
   const tensors = promoted(xs, "stack");
   const first = at(tensors, 0);
   const odd = tensors.find((x) => x.shape.join() !== first.shape.join());
@@ -56,6 +63,7 @@ export function stack(xs: readonly TensorLike[], dim = 0): Tensor {
 
 /** Joins along the rows: scalars and vectors become rows. */
 export function vstack(xs: readonly TensorLike[]): Tensor {
+  need("list", xs, "xs", "vstack");
   return join(
     promoted(xs, "vstack").map((x) => atLeastRank(x, 2)),
     0,
@@ -65,17 +73,20 @@ export function vstack(xs: readonly TensorLike[]): Tensor {
 
 /** Joins along the columns: vectors are joined end to end. */
 export function hstack(xs: readonly TensorLike[]): Tensor {
+  need("list", xs, "xs", "hstack");
   const tensors = promoted(xs, "hstack").map((x) => atLeastRank(x, 1));
   return join(tensors, at(tensors, 0).ndim === 1 ? 0 : 1, "hstack");
 }
 
 /** Joins along the third dim. */
 export function dstack(xs: readonly TensorLike[]): Tensor {
+  need("list", xs, "xs", "dstack");
   return join(promoted(xs, "dstack").map(atleast3d), 2, "dstack");
 }
 
 /** Joins vectors as the columns of a matrix, and matrices along their columns. */
 export function columnStack(xs: readonly TensorLike[]): Tensor {
+  need("list", xs, "xs", "columnStack");
   const columns = promoted(xs, "columnStack").map((x) => (x.ndim < 2 ? ops.reshape(x, [x.size, 1]) : x));
   return join(columns, 1, "columnStack");
 }
@@ -87,6 +98,7 @@ export function append(x: TensorLike, values: TensorLike, dim: number | null = n
 
 /** Splits a dim into equal parts, or before the given indices. */
 export function split(x: TensorLike, parts: number | readonly number[], dim = 0): Tensor[] {
+  needIfGiven("number", dim ?? undefined, "dim", "split");
   return splitDim(x, parts, dim, "split", true);
 }
 
@@ -138,12 +150,14 @@ function evenBounds(n: number, parts: number, dim: number, caller: string, equal
 
 /** Cuts are positions in the dim; as in slices, negative ones count from the end and all are clamped. */
 function cuts(n: number, positions: readonly number[]): number[] {
+  need("wholes", positions, "the indices to split at", "split");
   const inside = positions.map((p) => Math.min(Math.max(p < 0 ? p + n : p, 0), n));
   return [0, ...inside, n];
 }
 
 /** The parts of a tensor along a dim, without that dim. */
 export function unstack(x: TensorLike, dim = 0): Tensor[] {
+  needIfGiven("number", dim, "dim", "unstack");
   const tensor = asTensor(x, "unstack");
   const d = normalizeDim(dim, tensor.ndim, "unstack");
   return range(at(tensor.shape, d)).map((i) => squeeze(ops.sliceDim(tensor, d, i, i + 1), d));
@@ -158,12 +172,17 @@ export function block(blocks: Blocks): Tensor {
   return joinBlocks(blocks, depth, depth);
 }
 
+/** More levels than any tensor has dims: a list that holds itself, most likely. */
+const maxLevels = 64;
+
 function isList(blocks: Blocks): blocks is readonly Blocks[] {
   return Array.isArray(blocks);
 }
 
-function depthOf(blocks: Blocks): number {
-  return isList(blocks) ? 1 + Math.max(0, ...blocks.map(depthOf)) : 0;
+function depthOf(blocks: Blocks, level = 0): number {
+  if (level > maxLevels)
+    throw new ValueError(`[block] the lists of blocks have more than ${maxLevels} levels`);
+  return isList(blocks) ? 1 + Math.max(0, ...blocks.map((inner) => depthOf(inner, level + 1))) : 0;
 }
 
 function joinBlocks(blocks: Blocks, depth: number, rank: number): Tensor {

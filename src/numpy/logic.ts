@@ -1,4 +1,5 @@
 /** Comparison, logic, bits, and choosing between tensors. */
+import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
@@ -108,6 +109,8 @@ export function select(
   choices: readonly TensorLike[],
   otherwise: TensorLike = 0,
 ): Tensor {
+  need("list", conditions, "conditions", "select");
+  need("list", choices, "choices", "select");
   if (conditions.length !== choices.length || conditions.length === 0) {
     throw new ValueError(
       `[select] got ${conditions.length} conditions and ${choices.length} choices: pass one choice for each condition`,

@@ -1,4 +1,5 @@
 /** Functions applied along dims, by conditions and by indices. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import { sort as sortAll } from "../lax/sorting.js";
@@ -34,6 +35,7 @@ export function applyAlongAxis(fn: (vector: Tensor) => Tensor, dim: number, valu
 
 /** A function of scalars as one of tensors that broadcast. */
 export function vectorize(fn: (...scalars: Tensor[]) => Tensor): (...tensors: TensorLike[]) => Tensor {
+  need("function", fn, "fn", "vectorize");
   return (...values) => {
     const tensors = values.map((value) => asTensor(value, "vectorize"));
     const shape = broadcastShape(
@@ -54,6 +56,8 @@ export function piecewise(
   conditions: readonly TensorLike[],
   functions: readonly (TensorLike | ((x: Tensor) => Tensor))[],
 ): Tensor {
+  need("list", conditions, "conditions", "piecewise");
+  need("list", functions, "functions", "piecewise");
   const x = asTensor(value, "piecewise");
   const extra = functions.length - conditions.length;
   if (extra !== 0 && extra !== 1) {
@@ -68,6 +72,7 @@ export function piecewise(
 
 /** The element of the choice whose number stands at each place. */
 export function choose(indices: TensorLike, choices: readonly TensorLike[]): Tensor {
+  need("list", choices, "choices", "choose");
   const places = asTensor(indices, "choose");
   return select(
     choices.map((_, i) => ops.compare("eq", places, i)),
@@ -78,6 +83,8 @@ export function choose(indices: TensorLike, choices: readonly TensorLike[]): Ten
 
 /** A tensor sorted so far that the k-th element along a dim stands at its place. */
 export function partition(x: TensorLike, k: number, dim = -1): Tensor {
+  need("number", k, "k", "partition");
+  needIfGiven("number", dim, "dim", "partition");
   checkPlace(asTensor(x, "partition"), k, dim, "partition");
   return sort(x, dim);
 }
@@ -96,6 +103,7 @@ function checkPlace(x: Tensor, k: number, dim: number, caller: string): void {
 
 /** The indices that sort by several keys along the last dim, the last key first. */
 export function lexsort(keys: readonly TensorLike[]): Tensor {
+  need("list", keys, "keys", "lexsort");
   const tensors = keys.map((key) => asTensor(key, "lexsort")).reverse();
   const [first] = tensors;
   if (!first || first.ndim === 0 || tensors.some((key) => key.shape.join() !== first.shape.join())) {

@@ -1,4 +1,5 @@
 /** Products of several matrices, powers and the exponential. */
+import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, range } from "../ir/shape.js";
 import { checkSquare } from "../lax/linalg/matrices.js";
@@ -32,6 +33,7 @@ export function matrixPower(value: TensorLike, n: number): Tensor {
 
 /** The product of several matrices, in the order that takes the fewest multiplications; the ends may be vectors. */
 export function multiDot(values: readonly TensorLike[]): Tensor {
+  need("list", values, "values", "multiDot");
   const xs = values.map((value) => asTensor(value, "linalg.multiDot"));
   const sizes = [xs[0]?.ndim === 1 ? 1 : (xs[0]?.shape[0] ?? 0)];
   xs.forEach((x, i) => {

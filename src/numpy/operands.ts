@@ -1,4 +1,7 @@
 /** What the families of array functions share: promotion, broadcasting and checks of arguments. */
+
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { type DType, isDType, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
@@ -17,9 +20,9 @@ export type DTypeOption = DType | { readonly dtype?: DType | undefined };
 
 /** The data type that an optional argument names. */
 export function dtypeOf(option: DTypeOption | undefined, caller: string): DType | undefined {
-  const dtype = typeof option === "object" ? option.dtype : option;
+  const dtype = typeof option === "object" ? option?.dtype : option;
   if (dtype !== undefined && !isDType(dtype)) {
-    throw new DTypeError(`[${caller}] "${String(dtype)}" is no data type: use "float32", "int32", "bool", …`);
+    throw new DTypeError(`[${caller}] ${describe(dtype)} is no data type: use "float32", "int32", "bool", …`);
   }
   return dtype;
 }
@@ -36,7 +39,7 @@ export function toShape(shape: ShapeLike, caller: string): number[] {
     }
     if (typeof n !== "number" || !Number.isInteger(n) || n < 0) {
       throw new ShapeError(
-        `[${caller}] shape [${list.join(", ")}] holds ${String(n)}: sizes are whole numbers from 0`,
+        `[${caller}] shape [${list.map(describe).join(", ")}] holds ${describe(n)}: sizes are whole numbers from 0`,
       );
     }
     return n;
@@ -101,6 +104,7 @@ export function numberType(dtype: DType): DType {
 
 /** The shape that tensors are broadcast to: aligned at the last dim, sizes equal or 1. */
 export function broadcastShape(shapes: readonly Shape[], caller: string): readonly number[] {
+  for (const shape of shapes) need("list", shape, "a shape", caller);
   const [first] = shapes;
   if (first && shapes.every((shape) => sameNumbers(shape, first))) return first;
   const rank = Math.max(0, ...shapes.map((shape) => shape.length));

@@ -1,5 +1,9 @@
 /** Padding with constants or with the tensor's own elements. */
+
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -28,6 +32,7 @@ export interface PadOptions {
  * ```
  */
 export function pad(value: TensorLike, width: PadWidth, options: PadOptions = {}): Tensor {
+  checkOptions<PadOptions>(options, { mode: true, constantValues: true }, "pad");
   const { mode = "constant", constantValues = 0 } = options;
   const x = asTensor(value, "pad");
   const widths = toWidths(width, x);
@@ -61,6 +66,7 @@ export function pad(value: TensorLike, width: PadWidth, options: PadOptions = {}
 
 function toWidths(width: PadWidth, x: Tensor): (readonly [number, number])[] {
   const list: readonly unknown[] = typeof width === "number" ? [width, width] : width;
+  need("list", list, "the widths", "pad");
   const pairs: readonly unknown[] = list.every((w) => typeof w === "number") ? [list] : list;
   const widths = range(x.ndim).map((d) => (pairs.length === 1 ? pairs[0] : pairs[d]));
   if (pairs.length !== 1 && pairs.length !== x.ndim) {
@@ -71,7 +77,9 @@ function toWidths(width: PadWidth, x: Tensor): (readonly [number, number])[] {
   return widths.map((w) => {
     const [low, high]: readonly unknown[] = Array.isArray(w) ? w : [];
     if (!isWidth(low) || !isWidth(high)) {
-      throw new ValueError(`[pad] a width is a pair of whole numbers from 0, got ${JSON.stringify(w)}`);
+      throw new ValueError(
+        `[pad] a width is a pair of whole numbers from 0, got ${Array.isArray(w) ? `[${w.map(describe).join(",")}]` : describe(w)}`,
+      );
     }
     return [low, high] as const;
   });

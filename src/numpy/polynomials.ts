@@ -1,5 +1,7 @@
 /** Polynomials as vectors of coefficients, the highest power first. */
+import { needIfGiven } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -44,6 +46,7 @@ export function polymul(x: TensorLike, y: TensorLike): Tensor {
 
 /** The derivative of a polynomial, taken `m` times. */
 export function polyder(coefficients: TensorLike, m = 1): Tensor {
+  needIfGiven("number", m, "m", "polyder");
   let p = asFloat(vector(coefficients, "polyder"), "polyder");
   for (let i = 0; i < checkTimes(m, "polyder") && p.size > 0; i++) {
     const powers = range(p.size - 1).map((k) => p.size - 1 - k);
@@ -76,7 +79,9 @@ export interface VanderOptions {
 }
 
 /** The matrix whose columns are the powers of a vector, the highest first. */
-export function vander(value: TensorLike, { n, increasing = false }: VanderOptions = {}): Tensor {
+export function vander(value: TensorLike, options: VanderOptions = {}): Tensor {
+  checkOptions<VanderOptions>(options, { n: true, increasing: true }, "vander");
+  const { n, increasing = false } = options;
   const x = vector(value, "vander");
   const columns = checkTimes(n ?? x.size, "vander");
   let power = ops.broadcastInDim(like(x, 1), x.shape, []);

@@ -1,6 +1,8 @@
 /** Reductions over dims, which disappear from the result unless `keepdims` is set. */
+
 import type { DType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import { reduceProd } from "../lax/contraction.js";
 import * as ops from "../trace/ops.js";
@@ -117,7 +119,9 @@ function extreme(
   reduce: (x: Tensor, dims: readonly number[]) => Tensor,
   combine: (x: TensorLike, y: TensorLike) => Tensor,
 ): (value: TensorLike, dim?: Dims, options?: ExtremeOptions) => Tensor {
-  return (value, dim, { keepdims, where: mask, initial } = {}) => {
+  return (value, dim, options = {}) => {
+    checkOptions<ExtremeOptions>(options, { keepdims: true, where: true, initial: true }, name);
+    const { keepdims, where: mask, initial } = options;
     const operand = asTensor(value, name);
     const dims = normalizeDims(dim, operand.ndim, name);
     if (initial === undefined) {
@@ -150,6 +154,7 @@ export const min = extreme("min", ops.reduceMin, minimum);
 
 /** The difference of the largest and the smallest element. */
 export function ptp(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "ptp");
   if (asTensor(x, "ptp").dtype === "bool") {
     throw new DTypeError(`[ptp] works on numbers, not on bool: convert with astype("int32")`);
   }
@@ -157,7 +162,9 @@ export function ptp(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): T
 }
 
 /** Whether all elements are not 0. */
-export function all(value: TensorLike, dim?: Dims, { keepdims, where: mask }: MaskedOptions = {}): Tensor {
+export function all(value: TensorLike, dim?: Dims, options: MaskedOptions = {}): Tensor {
+  checkOptions<MaskedOptions>(options, { where: true, keepdims: true }, "all");
+  const { keepdims, where: mask } = options;
   const x = masked(toBool(value, "all"), mask, 1, "all");
   const dims = normalizeDims(dim, x.ndim, "all");
   return restoreDims(ops.reduceMin(x, dims), x, dims, keepdims);
@@ -219,6 +226,7 @@ function divideOrNan(x: Tensor, divisor: Tensor): Tensor {
 
 /** The square root of the variance. */
 export function std(x: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
+  checkOptions<VarianceOptions>(options, { ddof: true, dtype: true, where: true, keepdims: true }, "std");
   return ops.sqrt(variance(x, dim, options));
 }
 
@@ -226,7 +234,9 @@ function indexOf(
   name: string,
   op: (x: Tensor, dim: number) => Tensor,
 ): (value: TensorLike, dim?: number | null, options?: KeepdimsOptions) => Tensor {
-  return (value, dim, { keepdims } = {}) => {
+  return (value, dim, options = {}) => {
+    checkOptions<KeepdimsOptions>(options, { keepdims: true }, name);
+    const { keepdims } = options;
     const x = asTensor(value, name);
     if (dim === undefined || dim === null) {
       return restoreDims(op(ops.reshape(x, [x.size]), 0), x, range(x.ndim), keepdims);

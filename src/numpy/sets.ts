@@ -2,7 +2,9 @@
  * Positions and values whose number depends on the data. A traced program has fixed shapes, so these take the
  * `size` of their results; what is missing is filled up, what is too much is cut off.
  */
+import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
+import { needOptions, type OptionNames } from "../ir/options.js";
 import { at, range } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -24,6 +26,8 @@ export interface SizedOptions {
   readonly fillValue?: TensorLike | undefined;
 }
 
+const sizedNames: OptionNames<SizedOptions> = { size: true, fillValue: true };
+
 function checkSize({ size }: SizedOptions, caller: string): number {
   if (Number.isInteger(size) && size >= 0) return size;
   throw new ValueError(
@@ -33,6 +37,7 @@ function checkSize({ size }: SizedOptions, caller: string): number {
 
 /** The positions of the elements that are not zero in the flattened tensor, as int32; filled up with 0. */
 export function flatnonzero(value: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "flatnonzero");
   const size = checkSize(options, "flatnonzero");
   const x = toBool(value, "flatnonzero");
   const flat = ops.reshape(x, [x.size]);
@@ -51,6 +56,7 @@ function toFill({ fillValue = 0 }: SizedOptions, size: number): Tensor {
 
 /** The positions of the elements that are not zero, a tensor of indices for each dim. */
 export function nonzero(value: TensorLike, options: SizedOptions): Tensor[] {
+  needOptions<SizedOptions>(options, sizedNames, "nonzero");
   const x = asTensor(value, "nonzero");
   const size = checkSize(options, "nonzero");
   const flat = flatnonzero(x, { size, fillValue: x.size });
@@ -60,6 +66,7 @@ export function nonzero(value: TensorLike, options: SizedOptions): Tensor[] {
 
 /** The positions of the elements that are not zero, one row each. */
 export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "argwhere");
   const x = asTensor(value, "argwhere");
   if (x.ndim === 0) return ops.full([checkSize(options, "argwhere"), 0], 0, "int32");
   return stack(nonzero(x, options), -1);
@@ -67,6 +74,7 @@ export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
 
 /** Positions in a flattened tensor as an index for each dim of its shape; what is outside is clamped. */
 export function unravelIndex(indices: TensorLike, shape: readonly number[]): Tensor[] {
+  need("list", shape, "shape", "unravelIndex");
   const flat = toType(indices, "int32", "unravelIndex");
   const total = shape.reduce((a, b) => a * b, 1);
   let rest = ops.max(ops.min(flat, Math.max(total - 1, 0)), 0);
@@ -81,6 +89,8 @@ export function unravelIndex(indices: TensorLike, shape: readonly number[]): Ten
 
 /** Positions in a flattened tensor, given an index for each dim of its shape; what is outside is clamped. */
 export function ravelMultiIndex(indices: readonly TensorLike[], shape: readonly number[]): Tensor {
+  need("list", indices, "indices", "ravelMultiIndex");
+  need("list", shape, "shape", "ravelMultiIndex");
   if (indices.length !== shape.length) {
     throw new ValueError(
       `[ravelMultiIndex] ${indices.length} indices for a shape of ${shape.length} dims [${shape.join(", ")}]`,
@@ -107,6 +117,7 @@ export interface UniqueResult {
 
 /** The different elements of a tensor with their places and numbers; filled up with the smallest element. */
 export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResult {
+  needOptions<SizedOptions>(options, sizedNames, "uniqueAll");
   const size = checkSize(options, "unique");
   const x = asTensor(value, "unique");
   const n = x.size;
@@ -141,6 +152,7 @@ export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResul
 
 /** The different elements of a tensor, sorted; filled up with the smallest. */
 export function unique(value: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "unique");
   return uniqueAll(value, options).values;
 }
 
@@ -163,16 +175,19 @@ export function isin(value: TensorLike, others: TensorLike, { invert = false }: 
 
 /** The elements that are in one tensor or the other, each once, sorted. */
 export function union1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "union1d");
   return unique(concatenate([x, y], null), options);
 }
 
 /** The elements of the first tensor that are in the second, each once, sorted; filled up with the smallest. */
 export function intersect1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "intersect1d");
   return uniqueWhere(x, (values) => isin(values, y), options);
 }
 
 /** The elements of the first tensor that are not in the second, each once, sorted. */
 export function setdiff1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "setdiff1d");
   return uniqueWhere(x, (values) => isin(values, y, { invert: true }), options);
 }
 

@@ -579,7 +579,7 @@ describe("creation", () => {
 
   test("what is no number is refused", () => {
     expect(() => np.array(["a"] as unknown as number[])).toThrow(
-      "[array] the element at [0] is a string, not a number",
+      '[array] the element at [0] is "a", not a number',
     );
     expect(() => np.array({} as unknown as number)).toThrow(ValueError);
     expect(() => np.array(new BigInt64Array(1) as unknown as Int32Array)).toThrow(DTypeError);

@@ -1,4 +1,6 @@
 /** Functions that only move elements: shapes, orders and repetitions. */
+import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { DimError, ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -18,6 +20,7 @@ import {
 export function reshape(value: TensorLike, shape: ShapeLike): Tensor {
   const x = asTensor(value, "reshape");
   const list = typeof shape === "number" ? [shape] : shape;
+  need("list", list, "the shape", "reshape");
   const open = list.indexOf(-1);
   const sizes = toShape(
     list.map((n, d) => (d === open ? 1 : n)),
@@ -30,7 +33,9 @@ export function reshape(value: TensorLike, shape: ShapeLike): Tensor {
       open >= 0
         ? `${x.size} / ${known} = ${x.size / known} is no whole number`
         : `it has ${x.size} elements, the shape ${known}`;
-    throw new ShapeError(`[reshape] ${formatType(x.type)} does not fill shape [${list}]: ${rule}`);
+    throw new ShapeError(
+      `[reshape] ${formatType(x.type)} does not fill shape [${list.map(describe).join(",")}]: ${rule}`,
+    );
   }
   return ops.reshape(x, sizes);
 }
@@ -42,11 +47,12 @@ export function ravel(x: TensorLike): Tensor {
 
 /** Reorders the dims; without an order it reverses them. */
 export function transpose(value: TensorLike, dims?: readonly number[] | null): Tensor {
+  needIfGiven("list", dims ?? undefined, "dims", "transpose");
   const x = asTensor(value, "transpose");
   if (dims === undefined || dims === null) return ops.transpose(x, range(x.ndim).reverse());
   if (dims.length !== x.ndim) {
     throw new DimError(
-      `[transpose] the order [${dims}] names ${dims.length} dims, ${formatType(x.type)} has ${x.ndim}: name every dim once`,
+      `[transpose] the order [${dims.map(describe).join(",")}] names ${dims.length} dims, ${formatType(x.type)} has ${x.ndim}: name every dim once`,
     );
   }
   return ops.transpose(x, normalizeDims(dims, x.ndim, "transpose"));
@@ -109,8 +115,10 @@ export function squeeze(value: TensorLike, dim?: Dims): Tensor {
 /** Inserts dims of size 1 at the given places of the result. */
 export function expandDims(value: TensorLike, dim: number | readonly number[]): Tensor {
   const x = asTensor(value, "expandDims");
-  const rank = x.ndim + (typeof dim === "number" ? 1 : dim.length);
-  const places = normalizeDims(dim, rank, "expandDims");
+  const dims = typeof dim === "number" ? [dim] : dim;
+  need("list", dims, "the dims", "expandDims");
+  const rank = x.ndim + dims.length;
+  const places = normalizeDims(dims, rank, "expandDims");
   const sizes = [...x.shape];
   return ops.reshape(
     x,

@@ -1,4 +1,5 @@
 /** Functions of neighbouring elements: filters, interpolation, slopes and areas. */
+import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -168,7 +169,9 @@ export function ediff1d(value: TensorLike): Tensor {
 function cosineWindow(name: string, factors: readonly number[]): (n: number) => Tensor {
   return (n) => {
     if (!(Number.isInteger(n) && n >= 0)) {
-      throw new ValueError(`[${name}] the number of points must be a whole number from 0, got ${n}`);
+      throw new ValueError(
+        `[${name}] the number of points must be a whole number from 0, got ${describe(n)}`,
+      );
     }
     const points = range(n).map((i) => {
       const angle = n === 1 ? Math.PI : (2 * Math.PI * i) / (n - 1);

@@ -1,6 +1,8 @@
 /** Sorting and searching. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions, needOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -23,22 +25,20 @@ function sortable(value: TensorLike, dim: number | null, caller: string): [Tenso
 }
 
 /** Sorts along a dim, from the smallest to the largest; NaN comes last. `null` sorts the flattened tensor. */
-export function sort(
-  value: TensorLike,
-  dim: number | null = -1,
-  { descending = false }: SortOptions = {},
-): Tensor {
+export function sort(value: TensorLike, dim: number | null = -1, options: SortOptions = {}): Tensor {
+  needIfGiven("number", dim ?? undefined, "dim", "sort");
+  checkOptions<SortOptions>(options, { descending: true }, "sort");
+  const { descending = false } = options;
   const [x, d] = sortable(value, dim, "sort");
   const sorted = at(ops.sort([x], d), 0);
   return descending ? ops.reverse(sorted, [d]) : sorted;
 }
 
 /** The int32 indices that sort along a dim; equal elements keep their order. */
-export function argsort(
-  value: TensorLike,
-  dim: number | null = -1,
-  { descending = false }: SortOptions = {},
-): Tensor {
+export function argsort(value: TensorLike, dim: number | null = -1, options: SortOptions = {}): Tensor {
+  needIfGiven("number", dim ?? undefined, "dim", "argsort");
+  checkOptions<SortOptions>(options, { descending: true }, "argsort");
+  const { descending = false } = options;
   const [x, d] = sortable(value, dim, "argsort");
   return sortWithIndices(x, d, descending)[1];
 }
@@ -50,11 +50,9 @@ export interface SearchOptions {
 }
 
 /** Where values must be inserted into a sorted vector to keep it sorted, as int32. NaN counts as largest. */
-export function searchsorted(
-  sorted: TensorLike,
-  values: TensorLike,
-  { side = "left" }: SearchOptions = {},
-): Tensor {
+export function searchsorted(sorted: TensorLike, values: TensorLike, options: SearchOptions = {}): Tensor {
+  checkOptions<SearchOptions>(options, { side: true }, "searchsorted");
+  const { side = "left" } = options;
   const vector = asTensor(sorted, "searchsorted");
   if (vector.ndim !== 1) {
     throw new ShapeError(
@@ -103,8 +101,11 @@ export function digitize(
 /** How often each of the numbers 0 … length − 1 occurs in a tensor of integers, or the sum of its weights. */
 export function bincount(
   x: TensorLike,
-  { length, weights }: { readonly length: number; readonly weights?: TensorLike | undefined },
+  options: { readonly length: number; readonly weights?: TensorLike | undefined },
 ): Tensor {
+  needOptions(options, { length: true, weights: true }, "bincount");
+  need("whole", options.length, "length", "bincount");
+  const { length, weights } = options;
   const values = asTensor(x, "bincount");
   const flat = ops.reshape(values, [values.size]);
   const ones = weights === undefined ? ops.full([values.size], 1, "int32") : asTensor(weights, "bincount");

@@ -1,6 +1,8 @@
 /** Running reductions, weighted means, quantiles, and reductions that leave NaN out. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { type DType, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import { runningReduce } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -50,6 +52,8 @@ export const cumprod = running("cumprod", (x, dim) => runningReduce(x, dim, ops.
 
 /** The differences of neighbours along a dim, taken `n` times. */
 export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
+  needIfGiven("number", n, "n", "diff");
+  needIfGiven("number", dim, "dim", "diff");
   if (!Number.isInteger(n) || n < 0) throw new ValueError(`[diff] n = ${n} must be a whole number from 0`);
   let x = asTensor(value, "diff");
   const d = normalizeDim(dim, x.ndim, "diff");
@@ -102,12 +106,10 @@ function sortedAlong(value: TensorLike, dim: Dims | undefined, caller: string) {
 }
 
 /** The value below which the part `q` (0 … 1) of the elements lies, interpolated; NaN if there is a NaN. */
-export function quantile(
-  value: TensorLike,
-  q: number,
-  dim?: Dims,
-  { keepdims }: KeepdimsOptions = {},
-): Tensor {
+export function quantile(value: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  need("number", q, "q", "quantile");
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "quantile");
+  const { keepdims } = options;
   if (!(q >= 0 && q <= 1)) throw new ValueError(`[quantile] q = ${q} must lie between 0 and 1`);
   const { x, dims, shape, n, sorted } = sortedAlong(value, dim, "quantile");
   const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
@@ -125,6 +127,8 @@ export function quantile(
 
 /** {@link quantile} with q in percent. */
 export function percentile(x: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  need("number", q, "q", "percentile");
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "percentile");
   return quantile(x, q / 100, dim, options);
 }
 
@@ -148,6 +152,7 @@ export function nanmean(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}
 
 /** The largest element that is not NaN; NaN where there is none. */
 export function nanmax(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "nanmax");
   return withoutNan(x, dim, options, Number.NEGATIVE_INFINITY, max, "nanmax");
 }
 
@@ -183,6 +188,7 @@ export interface NanVarianceOptions extends KeepdimsOptions {
 
 /** The variance of the elements that are not NaN. */
 export function nanvar(value: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
+  checkOptions<NanVarianceOptions>(options, { ddof: true, keepdims: true }, "nanvar");
   const { ddof = 0, keepdims } = options;
   const x = asFloat(value, "nanvar");
   const there = ops.not(isnan(x));
@@ -194,6 +200,7 @@ export function nanvar(value: TensorLike, dim?: Dims, options: NanVarianceOption
 
 /** The standard deviation of the elements that are not NaN. */
 export function nanstd(x: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
+  checkOptions<NanVarianceOptions>(options, { ddof: true, keepdims: true }, "nanstd");
   return sqrt(nanvar(x, dim, options));
 }
 
@@ -211,6 +218,8 @@ export function nanargmin(value: TensorLike, dim?: number | null, options: Keepd
 
 /** {@link quantile} of the elements that are not NaN. */
 export function nanquantile(value: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  need("number", q, "q", "nanquantile");
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "nanquantile");
   if (!(q >= 0 && q <= 1)) throw new ValueError(`[nanquantile] q = ${q} must lie between 0 and 1`);
   // NaN is sorted to the end, so that the first elements are those that count.
   const { x, dims, shape, sorted } = sortedAlong(value, dim, "nanquantile");
@@ -253,7 +262,9 @@ export interface CovOptions {
 }
 
 /** The covariances of variables, each with its observations along a row. */
-export function cov(value: TensorLike, { rowvar = true, ddof = 1 }: CovOptions = {}): Tensor {
+export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
+  checkOptions<CovOptions>(options, { rowvar: true, ddof: true }, "cov");
+  const { rowvar = true, ddof = 1 } = options;
   const x = asFloat(value, "cov");
   if (x.ndim > 2) throw new ShapeError(`[cov] takes a vector or a matrix, got ${formatType(x.type)}`);
   const rows = x.ndim < 2 ? ops.reshape(x, [1, x.size]) : rowvar ? x : ops.transpose(x, [1, 0]);

@@ -1,7 +1,10 @@
 /** Looking elements up by arrays of indices along one dim. */
+
+import { needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { type DType, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { describe } from "../ir/options.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -86,8 +89,11 @@ export function take(
   value: TensorLike,
   indices: TensorLike | readonly number[],
   dim?: number | null,
-  { mode = "fill", fillValue }: TakeOptions = {},
+  options: TakeOptions = {},
 ): Tensor {
+  needIfGiven("number", dim ?? undefined, "dim", "take");
+  checkOptions<TakeOptions>(options, { mode: true, fillValue: true }, "take");
+  const { mode = "fill", fillValue } = options;
   const tensor = asTensor(value, "take");
   const x = dim === undefined || dim === null ? ops.reshape(tensor, [tensor.size]) : tensor;
   const d = normalizeDim(dim ?? 0, x.ndim, "take");
@@ -115,8 +121,11 @@ export function takeAlongAxis(
   value: TensorLike,
   indices: TensorLike,
   dim: number | null,
-  { mode = "fill", fillValue }: TakeOptions = {},
+  options: TakeOptions = {},
 ): Tensor {
+  needIfGiven("number", dim ?? undefined, "dim", "takeAlongAxis");
+  checkOptions<TakeOptions>(options, { mode: true, fillValue: true }, "takeAlongAxis");
+  const { mode = "fill", fillValue } = options;
   const tensor = asTensor(value, "takeAlongAxis");
   const places = toIndices(indices, "takeAlongAxis");
   const x = dim === null ? ops.reshape(tensor, [tensor.size]) : tensor;

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { sumType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { isTyped } from "../ir/shape.js";
@@ -7,12 +8,18 @@ import { astype } from "../numpy/elementwise.js";
 import { equal, where } from "../numpy/logic.js";
 import { reshape, swapaxes } from "../numpy/shaping.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { evalShape } from "../transforms/makeProgram.js";
 import { scan } from "../transforms/scan.js";
 import { zeroCount } from "./moments.js";
-import { type GradientTransformation, mapTensors } from "./transformation.js";
+import {
+  type GradientTransformation,
+  mapTensors,
+  needTransformation,
+  transformation,
+} from "./transformation.js";
 
 /** Throws unless a number of calls or parts is whole and at least 1. */
 export function checkCount(n: number, caller: string, what: string): void {
@@ -38,6 +45,8 @@ export function microbatch<P, B, R>(
   fn: (params: P, batch: B) => R,
   numMicrobatches: number,
 ): (params: P, batch: B) => R {
+  need("function", fn, "fn", "microbatch");
+  need("number", numMicrobatches, "numMicrobatches", "microbatch");
   checkCount(numMicrobatches, "microbatch", "the number of microbatches");
   if (numMicrobatches === 1) return fn;
   return (params, batch) => {
@@ -95,37 +104,44 @@ export function multiSteps<S>(
   inner: GradientTransformation<S>,
   every: number,
 ): GradientTransformation<MultiStepsState<S>> {
+  needTransformation(inner, "multiSteps");
+  need("number", every, "every", "multiSteps");
   checkCount(every, "multiSteps", "the number of calls a step");
-  return {
-    init: (params) => ({
-      miniStep: zeroCount(),
-      gradientStep: zeroCount(),
-      inner: inner.init(params),
-      grads: mapTensors((p) => zerosLike(p), params),
-    }),
-    update: <T>(grads: T, state: MultiStepsState<S>, params?: T): [T, MultiStepsState<S>] => {
-      const { miniStep } = state;
-      const mean = mapTensors(
-        (g, m) => add(m, divide(g.sub(m), astype(miniStep.add(1), m.dtype))),
-        grads,
-        state.grads,
-      );
-      const [updates, next] = inner.update(mean, state.inner, params);
-      const last = equal(miniStep, every - 1);
-      return [
-        mapTensors((u) => where(last, u, zerosLike(u)), updates),
-        {
-          miniStep: where(last, zeroCount(), miniStep.add(1)),
-          gradientStep: where(last, state.gradientStep.add(1), state.gradientStep),
-          inner: select(last, next, state.inner),
-          grads: mapTensors((m) => where(last, zerosLike(m), m), mean),
-        },
-      ];
+  return transformation<MultiStepsState<S>>(
+    "multiSteps",
+    { miniStep: "tensor", gradientStep: "tensor", inner: "tree", grads: "tree" },
+    {
+      init: (params) => ({
+        miniStep: zeroCount(),
+        gradientStep: zeroCount(),
+        inner: inner.init(params),
+        grads: mapTensors((p) => zerosLike(p), params),
+      }),
+      update: <T>(grads: T, state: MultiStepsState<S>, params?: T): [T, MultiStepsState<S>] => {
+        const { miniStep } = state;
+        const mean = mapTensors(
+          (g, m) => add(m, divide(g.sub(m), astype(miniStep.add(1), m.dtype))),
+          grads,
+          state.grads,
+        );
+        const [updates, next] = inner.update(mean, state.inner, params);
+        const last = equal(miniStep, every - 1);
+        return [
+          mapTensors((u) => where(last, u, zerosLike(u)), updates),
+          {
+            miniStep: where(last, zeroCount(), miniStep.add(1)),
+            gradientStep: where(last, state.gradientStep.add(1), state.gradientStep),
+            inner: select(last, next, state.inner),
+            grads: mapTensors((m) => where(last, zerosLike(m), m), mean),
+          },
+        ];
+      },
     },
-  };
+  );
 }
 
 /** The leaves of one tree or the other, by a bool scalar. */
 export function select<T>(condition: Tensor, onTrue: T, onFalse: T): T {
+  needTensor(condition, "condition", "select");
   return mapTensors((x, y) => where(condition, x, y), onTrue, onFalse);
 }

@@ -1,4 +1,5 @@
 /** Transformations that divide gradients by what they were before: the parts of the adaptive optimisers. */
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import { add, divide, maximum, multiply, subtract } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
 import { abs, astype, sign, sqrt, square } from "../numpy/elementwise.js";
@@ -6,7 +7,7 @@ import { equal, greater, greaterEqual, where } from "../numpy/logic.js";
 import type { Tensor } from "../trace/tensor.js";
 import { blend, filled, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import type { AdamOptions, AdamState, CountState } from "./scaling.js";
-import { type GradientTransformation, mapTensors } from "./transformation.js";
+import { type GradientTransformation, mapTensors, transformation } from "./transformation.js";
 
 /** Options of {@link scaleByRms} and {@link scaleByStddev}. */
 export interface RmsOptions {
@@ -21,6 +22,14 @@ export interface RmsOptions {
   /** Whether the means are freed of the zero they begin at. */
   readonly biasCorrection?: boolean;
 }
+
+const rmsNames: OptionNames<RmsOptions> = {
+  decay: true,
+  eps: true,
+  initialScale: true,
+  epsInSqrt: true,
+  biasCorrection: true,
+};
 
 /** Running means of gradients and of their squares. */
 export interface MeansState extends CountState {
@@ -40,37 +49,47 @@ function overRoot(g: Tensor, squares: Tensor, eps: number, epsInSqrt: boolean): 
 
 /** Divides gradients by the root of the running mean of their squares. */
 export function scaleByRms(options: RmsOptions = {}): GradientTransformation<SquaresState> {
+  checkOptions<RmsOptions>(options, rmsNames, "scaleByRms");
   const { decay = 0.9, eps = 1e-8, initialScale = 0, epsInSqrt = true, biasCorrection = false } = options;
-  return {
-    init: (params) => ({ count: zeroCount(), nu: filled(params, initialScale) }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const nu = mapTensors((g, v) => blend(square(g), v, decay), grads, state.nu);
-      const whole = (v: Tensor) => (biasCorrection ? unbiased(v, takenUp(decay, count)) : v);
-      return [mapTensors((g, v) => overRoot(g, whole(v), eps, epsInSqrt), grads, nu), { count, nu }];
+  return transformation<SquaresState>(
+    "scaleByRms",
+    { nu: "tree", count: "tensor" },
+    {
+      init: (params) => ({ count: zeroCount(), nu: filled(params, initialScale) }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const nu = mapTensors((g, v) => blend(square(g), v, decay), grads, state.nu);
+        const whole = (v: Tensor) => (biasCorrection ? unbiased(v, takenUp(decay, count)) : v);
+        return [mapTensors((g, v) => overRoot(g, whole(v), eps, epsInSqrt), grads, nu), { count, nu }];
+      },
     },
-  };
+  );
 }
 
 /** Divides gradients by their running standard deviation. */
 export function scaleByStddev(options: RmsOptions = {}): GradientTransformation<MeansState> {
+  checkOptions<RmsOptions>(options, rmsNames, "scaleByStddev");
   const { decay = 0.9, eps = 1e-8, initialScale = 0, epsInSqrt = true, biasCorrection = false } = options;
-  return {
-    init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: filled(params, initialScale) }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mu = mapTensors((g, m) => blend(g, m, decay), grads, state.mu);
-      const nu = mapTensors((g, v) => blend(square(g), v, decay), grads, state.nu);
-      const whole = (x: Tensor) => (biasCorrection ? unbiased(x, takenUp(decay, count)) : x);
-      const updates = mapTensors(
-        (g, m, v) => overRoot(g, subtract(whole(v), square(whole(m))), eps, epsInSqrt),
-        grads,
-        mu,
-        nu,
-      );
-      return [updates, { count, mu, nu }];
+  return transformation<MeansState>(
+    "scaleByStddev",
+    { mu: "tree", nu: "tree", count: "tensor" },
+    {
+      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: filled(params, initialScale) }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mu = mapTensors((g, m) => blend(g, m, decay), grads, state.mu);
+        const nu = mapTensors((g, v) => blend(square(g), v, decay), grads, state.nu);
+        const whole = (x: Tensor) => (biasCorrection ? unbiased(x, takenUp(decay, count)) : x);
+        const updates = mapTensors(
+          (g, m, v) => overRoot(g, subtract(whole(v), square(whole(m))), eps, epsInSqrt),
+          grads,
+          mu,
+          nu,
+        );
+        return [updates, { count, mu, nu }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByRss}. */
@@ -87,22 +106,25 @@ export interface RssState {
 }
 
 /** Divides gradients by the root of the sum of all their squares so far. */
-export function scaleByRss({
-  initialAccumulatorValue = 0.1,
-  eps = 1e-7,
-}: RssOptions = {}): GradientTransformation<RssState> {
-  return {
-    init: (params) => ({ sumOfSquares: filled(params, initialAccumulatorValue) }),
-    update: (grads, state) => {
-      const sums = mapTensors((g, s) => add(square(g), s), grads, state.sumOfSquares);
-      const updates = mapTensors(
-        (g, s) => multiply(where(greater(s, 0), divide(1, sqrt(add(s, eps))), 0), g),
-        grads,
-        sums,
-      );
-      return [updates, { sumOfSquares: sums }];
+export function scaleByRss(options: RssOptions = {}): GradientTransformation<RssState> {
+  checkOptions<RssOptions>(options, { initialAccumulatorValue: true, eps: true }, "scaleByRss");
+  const { initialAccumulatorValue = 0.1, eps = 1e-7 } = options;
+  return transformation<RssState>(
+    "scaleByRss",
+    { sumOfSquares: "tree" },
+    {
+      init: (params) => ({ sumOfSquares: filled(params, initialAccumulatorValue) }),
+      update: (grads, state) => {
+        const sums = mapTensors((g, s) => add(square(g), s), grads, state.sumOfSquares);
+        const updates = mapTensors(
+          (g, s) => multiply(where(greater(s, 0), divide(1, sqrt(add(s, eps))), 0), g),
+          grads,
+          sums,
+        );
+        return [updates, { sumOfSquares: sums }];
+      },
     },
-  };
+  );
 }
 
 /** Adam's moments, and the largest second one that was seen. */
@@ -114,49 +136,60 @@ export interface AmsgradState extends AdamState {
 export function scaleByAmsgrad(
   options: Omit<AdamOptions, "nesterov"> = {},
 ): GradientTransformation<AmsgradState> {
+  checkOptions<Omit<AdamOptions, "nesterov">>(
+    options,
+    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true },
+    "scaleByAmsgrad",
+  );
   const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, muDtype } = options;
-  return {
-    init: (params) => ({
-      count: zeroCount(),
-      mu: zerosOf(params, muDtype),
-      nu: zerosOf(params),
-      nuMax: zerosOf(params),
-    }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-      const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
-      const nuMax = mapTensors((v, top) => maximum(top, unbiased(v, takenUp(b2, count))), nu, state.nuMax);
-      const updates = mapTensors(
-        (_, m, top) => divide(unbiased(m, takenUp(b1, count)), add(sqrt(add(top, epsRoot)), eps)),
-        grads,
-        mu,
-        nuMax,
-      );
-      return [updates, { count, mu: keptIn(mu, muDtype), nu, nuMax }];
+  return transformation<AmsgradState>(
+    "scaleByAmsgrad",
+    { nuMax: "tree", count: "tensor", mu: "tree", nu: "tree" },
+    {
+      init: (params) => ({
+        count: zeroCount(),
+        mu: zerosOf(params, muDtype),
+        nu: zerosOf(params),
+        nuMax: zerosOf(params),
+      }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+        const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
+        const nuMax = mapTensors((v, top) => maximum(top, unbiased(v, takenUp(b2, count))), nu, state.nuMax);
+        const updates = mapTensors(
+          (_, m, top) => divide(unbiased(m, takenUp(b1, count)), add(sqrt(add(top, epsRoot)), eps)),
+          grads,
+          mu,
+          nuMax,
+        );
+        return [updates, { count, mu: keptIn(mu, muDtype), nu, nuMax }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByAdamax}. */
 export type AdamaxOptions = Pick<AdamOptions, "b1" | "b2" | "eps">;
 
 /** Divides the mean of the gradients by their decaying largest size. */
-export function scaleByAdamax({
-  b1 = 0.9,
-  b2 = 0.999,
-  eps = 1e-8,
-}: AdamaxOptions = {}): GradientTransformation<AdamState> {
-  return {
-    init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-      const nu = mapTensors((g, v) => maximum(add(abs(g), eps), multiply(v, b2)), grads, state.nu);
-      const updates = mapTensors((_, m, v) => divide(unbiased(m, takenUp(b1, count)), v), grads, mu, nu);
-      return [updates, { count, mu, nu }];
+export function scaleByAdamax(options: AdamaxOptions = {}): GradientTransformation<AdamState> {
+  checkOptions<AdamaxOptions>(options, { b1: true, b2: true, eps: true }, "scaleByAdamax");
+  const { b1 = 0.9, b2 = 0.999, eps = 1e-8 } = options;
+  return transformation<AdamState>(
+    "scaleByAdamax",
+    { count: "tensor", mu: "tree", nu: "tree" },
+    {
+      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+        const nu = mapTensors((g, v) => maximum(add(abs(g), eps), multiply(v, b2)), grads, state.nu);
+        const updates = mapTensors((_, m, v) => divide(unbiased(m, takenUp(b1, count)), v), grads, mu, nu);
+        return [updates, { count, mu, nu }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByBelief}. */
@@ -164,30 +197,39 @@ export type BeliefOptions = Pick<AdamOptions, "b1" | "b2" | "eps" | "epsRoot" | 
 
 /** {@link scaleByAdam} that divides by how far gradients stray from their mean. */
 export function scaleByBelief(options: BeliefOptions = {}): GradientTransformation<AdamState> {
+  checkOptions<BeliefOptions>(
+    options,
+    { nesterov: true, b1: true, b2: true, eps: true, epsRoot: true },
+    "scaleByBelief",
+  );
   const { b1 = 0.9, b2 = 0.999, eps = 1e-16, epsRoot = 1e-16, nesterov = false } = options;
-  return {
-    init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-      const nu = mapTensors(
-        (g, m, v) => add(blend(square(subtract(g, m)), v, b2), epsRoot),
-        grads,
-        mu,
-        state.nu,
-      );
-      const updates = mapTensors(
-        (g, m, v) => {
-          const direction = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, takenUp(b1, count));
-          return divide(direction, add(sqrt(unbiased(v, takenUp(b2, count))), eps));
-        },
-        grads,
-        mu,
-        nu,
-      );
-      return [updates, { count, mu, nu }];
+  return transformation<AdamState>(
+    "scaleByBelief",
+    { count: "tensor", mu: "tree", nu: "tree" },
+    {
+      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+        const nu = mapTensors(
+          (g, m, v) => add(blend(square(subtract(g, m)), v, b2), epsRoot),
+          grads,
+          mu,
+          state.nu,
+        );
+        const updates = mapTensors(
+          (g, m, v) => {
+            const direction = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, takenUp(b1, count));
+            return divide(direction, add(sqrt(unbiased(v, takenUp(b2, count))), eps));
+          },
+          grads,
+          mu,
+          nu,
+        );
+        return [updates, { count, mu, nu }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByYogi}. */
@@ -198,34 +240,43 @@ export interface YogiOptions extends Pick<AdamOptions, "b1" | "b2" | "eps" | "ep
 
 /** {@link scaleByAdam} whose mean of squares grows and shrinks by steps of the gradient's own size. */
 export function scaleByYogi(options: YogiOptions = {}): GradientTransformation<AdamState> {
+  checkOptions<YogiOptions>(
+    options,
+    { initialAccumulatorValue: true, b1: true, b2: true, eps: true, epsRoot: true },
+    "scaleByYogi",
+  );
   const { b1 = 0.9, b2 = 0.999, eps = 1e-3, epsRoot = 0, initialAccumulatorValue = 1e-6 } = options;
-  return {
-    init: (params) => ({
-      count: zeroCount(),
-      mu: filled(params, initialAccumulatorValue),
-      nu: filled(params, initialAccumulatorValue),
-    }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-      const nu = mapTensors(
-        (g, v) => subtract(v, multiply(multiply(sign(subtract(v, square(g))), 1 - b2), square(g))),
-        grads,
-        state.nu,
-      );
-      const updates = mapTensors(
-        (_, m, v) =>
-          divide(
-            unbiased(m, takenUp(b1, count)),
-            add(sqrt(add(unbiased(v, takenUp(b2, count)), epsRoot)), eps),
-          ),
-        grads,
-        mu,
-        nu,
-      );
-      return [updates, { count, mu, nu }];
+  return transformation<AdamState>(
+    "scaleByYogi",
+    { count: "tensor", mu: "tree", nu: "tree" },
+    {
+      init: (params) => ({
+        count: zeroCount(),
+        mu: filled(params, initialAccumulatorValue),
+        nu: filled(params, initialAccumulatorValue),
+      }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+        const nu = mapTensors(
+          (g, v) => subtract(v, multiply(multiply(sign(subtract(v, square(g))), 1 - b2), square(g))),
+          grads,
+          state.nu,
+        );
+        const updates = mapTensors(
+          (_, m, v) =>
+            divide(
+              unbiased(m, takenUp(b1, count)),
+              add(sqrt(add(unbiased(v, takenUp(b2, count)), epsRoot)), eps),
+            ),
+          grads,
+          mu,
+          nu,
+        );
+        return [updates, { count, mu, nu }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByRadam}. */
@@ -236,37 +287,46 @@ export interface RadamOptions extends Pick<AdamOptions, "b1" | "b2" | "eps" | "e
 
 /** {@link scaleByAdam} that trusts the mean of squares only as far as the steps so far allow. */
 export function scaleByRadam(options: RadamOptions = {}): GradientTransformation<AdamState> {
+  checkOptions<RadamOptions>(
+    options,
+    { threshold: true, nesterov: true, b1: true, b2: true, eps: true, epsRoot: true },
+    "scaleByRadam",
+  );
   const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, threshold = 5, nesterov = false } = options;
   const longest = 2 / (1 - b2) - 1;
-  return {
-    init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-      const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
-      const share = takenUp(b2, count);
-      const steps = astype(count, "float32");
-      const window = subtract(longest, divide(multiply(multiply(steps, 2), subtract(1, share)), share));
-      const trust = sqrt(
-        divide(
-          multiply(multiply(window.sub(4), window.sub(2)), longest),
-          multiply(window, (longest - 4) * (longest - 2)),
-        ),
-      );
-      const updates = mapTensors(
-        (g, m, v) => {
-          const direction = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, takenUp(b1, count));
-          const spread = add(sqrt(add(unbiased(v, share), epsRoot)), eps);
-          const rectified = divide(multiply(astype(trust, direction.dtype), direction), spread);
-          return where(greaterEqual(window, threshold), rectified, direction);
-        },
-        grads,
-        mu,
-        nu,
-      );
-      return [updates, { count, mu, nu }];
+  return transformation<AdamState>(
+    "scaleByRadam",
+    { count: "tensor", mu: "tree", nu: "tree" },
+    {
+      init: (params) => ({ count: zeroCount(), mu: zerosOf(params), nu: zerosOf(params) }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+        const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
+        const share = takenUp(b2, count);
+        const steps = astype(count, "float32");
+        const window = subtract(longest, divide(multiply(multiply(steps, 2), subtract(1, share)), share));
+        const trust = sqrt(
+          divide(
+            multiply(multiply(window.sub(4), window.sub(2)), longest),
+            multiply(window, (longest - 4) * (longest - 2)),
+          ),
+        );
+        const updates = mapTensors(
+          (g, m, v) => {
+            const direction = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, takenUp(b1, count));
+            const spread = add(sqrt(add(unbiased(v, share), epsRoot)), eps);
+            const rectified = divide(multiply(astype(trust, direction.dtype), direction), spread);
+            return where(greaterEqual(window, threshold), rectified, direction);
+          },
+          grads,
+          mu,
+          nu,
+        );
+        return [updates, { count, mu, nu }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByAdadelta}. */
@@ -284,24 +344,27 @@ export interface AdadeltaState {
 }
 
 /** Gives updates the size of the updates before. */
-export function scaleByAdadelta({
-  rho = 0.9,
-  eps = 1e-6,
-}: AdadeltaOptions = {}): GradientTransformation<AdadeltaState> {
-  return {
-    init: (params) => ({ squaredGrads: zerosOf(params), squaredUpdates: zerosOf(params) }),
-    update: (grads, state) => {
-      const squaredGrads = mapTensors((g, s) => blend(square(g), s, rho), grads, state.squaredGrads);
-      const updates = mapTensors(
-        (g, s, before) => multiply(divide(sqrt(add(before, eps)), sqrt(add(s, eps))), g),
-        grads,
-        squaredGrads,
-        state.squaredUpdates,
-      );
-      const squaredUpdates = mapTensors((u, s) => blend(square(u), s, rho), updates, state.squaredUpdates);
-      return [updates, { squaredGrads, squaredUpdates }];
+export function scaleByAdadelta(options: AdadeltaOptions = {}): GradientTransformation<AdadeltaState> {
+  checkOptions<AdadeltaOptions>(options, { rho: true, eps: true }, "scaleByAdadelta");
+  const { rho = 0.9, eps = 1e-6 } = options;
+  return transformation<AdadeltaState>(
+    "scaleByAdadelta",
+    { squaredGrads: "tree", squaredUpdates: "tree" },
+    {
+      init: (params) => ({ squaredGrads: zerosOf(params), squaredUpdates: zerosOf(params) }),
+      update: (grads, state) => {
+        const squaredGrads = mapTensors((g, s) => blend(square(g), s, rho), grads, state.squaredGrads);
+        const updates = mapTensors(
+          (g, s, before) => multiply(divide(sqrt(add(before, eps)), sqrt(add(s, eps))), g),
+          grads,
+          squaredGrads,
+          state.squaredUpdates,
+        );
+        const squaredUpdates = mapTensors((u, s) => blend(square(u), s, rho), updates, state.squaredUpdates);
+        return [updates, { squaredGrads, squaredUpdates }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByAdan}. */
@@ -328,39 +391,48 @@ export interface AdanState extends CountState {
 
 /** Adam with the change of the gradient as a second direction. */
 export function scaleByAdan(options: AdanOptions = {}): GradientTransformation<AdanState> {
+  checkOptions<AdanOptions>(
+    options,
+    { b1: true, b2: true, b3: true, eps: true, epsRoot: true },
+    "scaleByAdan",
+  );
   const { b1 = 0.98, b2 = 0.92, b3 = 0.99, eps = 1e-8, epsRoot = 0 } = options;
-  return {
-    init: (params) => ({
-      count: zeroCount(),
-      mu: zerosOf(params),
-      delta: zerosOf(params),
-      nu: zerosOf(params),
-      last: zerosOf(params),
-    }),
-    update: (grads, state) => {
-      const first = equal(state.count, 0);
-      const count = state.count.add(1);
-      const change = mapTensors((g, l) => where(first, zerosLike(g), subtract(g, l)), grads, state.last);
-      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-      const delta = mapTensors((c, d) => blend(c, d, b2), change, state.delta);
-      const nu = mapTensors(
-        (g, c, v) => blend(square(add(g, multiply(c, 1 - b2))), v, b3),
-        grads,
-        change,
-        state.nu,
-      );
-      const updates = mapTensors(
-        (_, m, d, v) => {
-          const ahead = multiply(unbiased(d, takenUp(b2, count)), 1 - b2);
-          const spread = add(sqrt(add(unbiased(v, takenUp(b3, count)), epsRoot)), eps);
-          return divide(add(unbiased(m, takenUp(b1, count)), ahead), spread);
-        },
-        grads,
-        mu,
-        delta,
-        nu,
-      );
-      return [updates, { count, mu, delta, nu, last: grads }];
+  return transformation<AdanState>(
+    "scaleByAdan",
+    { mu: "tree", delta: "tree", nu: "tree", last: "tree", count: "tensor" },
+    {
+      init: (params) => ({
+        count: zeroCount(),
+        mu: zerosOf(params),
+        delta: zerosOf(params),
+        nu: zerosOf(params),
+        last: zerosOf(params),
+      }),
+      update: (grads, state) => {
+        const first = equal(state.count, 0);
+        const count = state.count.add(1);
+        const change = mapTensors((g, l) => where(first, zerosLike(g), subtract(g, l)), grads, state.last);
+        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+        const delta = mapTensors((c, d) => blend(c, d, b2), change, state.delta);
+        const nu = mapTensors(
+          (g, c, v) => blend(square(add(g, multiply(c, 1 - b2))), v, b3),
+          grads,
+          change,
+          state.nu,
+        );
+        const updates = mapTensors(
+          (_, m, d, v) => {
+            const ahead = multiply(unbiased(d, takenUp(b2, count)), 1 - b2);
+            const spread = add(sqrt(add(unbiased(v, takenUp(b3, count)), epsRoot)), eps);
+            return divide(add(unbiased(m, takenUp(b1, count)), ahead), spread);
+          },
+          grads,
+          mu,
+          delta,
+          nu,
+        );
+        return [updates, { count, mu, delta, nu, last: grads }];
+      },
     },
-  };
+  );
 }

@@ -1,5 +1,7 @@
 /** Further optimisers by the names they are known by, each a chain of the parts. */
+
 import type { DType } from "../ir/dtype.js";
+import { checkOptions, needOptions } from "../ir/options.js";
 import { divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import type { Tensor } from "../trace/tensor.js";
 import {
@@ -73,6 +75,21 @@ export interface RmspropOptions extends RmsOptions, StepOptions {
 
 /** RMSProp: gradients over the root of the running mean of their squares. */
 export function rmsprop(options: RmspropOptions): GradientTransformation {
+  needOptions<RmspropOptions>(
+    options,
+    {
+      centered: true,
+      momentum: true,
+      nesterov: true,
+      decay: true,
+      eps: true,
+      initialScale: true,
+      epsInSqrt: true,
+      biasCorrection: true,
+      learningRate: true,
+    },
+    "rmsprop",
+  );
   const { learningRate, centered = false, momentum, nesterov = false, ...rest } = options;
   return chain(
     centered ? scaleByStddev(rest) : scaleByRms(rest),
@@ -82,7 +99,13 @@ export function rmsprop(options: RmspropOptions): GradientTransformation {
 }
 
 /** Adagrad: gradients over the root of the sum of all their squares. */
-export function adagrad({ learningRate, ...options }: RssOptions & StepOptions): GradientTransformation {
+export function adagrad(given: RssOptions & StepOptions): GradientTransformation {
+  needOptions<RssOptions & StepOptions>(
+    given,
+    { initialAccumulatorValue: true, eps: true, learningRate: true },
+    "adagrad",
+  );
+  const { learningRate, ...options } = given;
   return chain(scaleByRss(options), scaleByLearningRate(learningRate));
 }
 
@@ -94,6 +117,11 @@ export interface AdadeltaOptimizerOptions extends AdadeltaOptions, WeightDecayOp
 
 /** Adadelta: steps of the size of the steps before. */
 export function adadelta(options: AdadeltaOptimizerOptions = {}): GradientTransformation {
+  checkOptions<AdadeltaOptimizerOptions>(
+    options,
+    { learningRate: true, rho: true, eps: true, weightDecay: true, mask: true },
+    "adadelta",
+  );
   const { learningRate = 1, weightDecay = 0, mask, ...rest } = options;
   return chain(decay(weightDecay, mask), scaleByAdadelta(rest), scaleByLearningRate(learningRate));
 }
@@ -114,6 +142,24 @@ export interface AdafactorOptions extends FactoredRmsOptions, WeightDecayOptions
 
 /** Adafactor: Adam in the memory of a row and a column for each matrix. Weights do not decay by default. */
 export function adafactor(options: AdafactorOptions = {}): GradientTransformation {
+  checkOptions<AdafactorOptions>(
+    options,
+    {
+      learningRate: true,
+      multiplyByParameterScale: true,
+      clippingThreshold: true,
+      momentum: true,
+      momentumDtype: true,
+      factored: true,
+      decayRate: true,
+      decayOffset: true,
+      minDimSizeToFactor: true,
+      eps: true,
+      weightDecay: true,
+      mask: true,
+    },
+    "adafactor",
+  );
   const {
     learningRate,
     multiplyByParameterScale = true,
@@ -141,10 +187,13 @@ function scaleUp(rate: LearningRate): GradientTransformation {
 }
 
 /** Adam that never forgets its largest mean of squares. */
-export function amsgrad({
-  learningRate,
-  ...options
-}: Omit<AdamOptimizerOptions, "nesterov">): GradientTransformation {
+export function amsgrad(given: Omit<AdamOptimizerOptions, "nesterov">): GradientTransformation {
+  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(
+    given,
+    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true, learningRate: true },
+    "amsgrad",
+  );
+  const { learningRate, ...options } = given;
   return chain(scaleByAmsgrad(options), scaleByLearningRate(learningRate));
 }
 
@@ -152,52 +201,102 @@ export function amsgrad({
 export interface AdamaxOptimizerOptions extends AdamaxOptions, StepOptions {}
 
 /** Adam with the decaying largest gradient in the place of the mean of squares. */
-export function adamax({ learningRate, ...options }: AdamaxOptimizerOptions): GradientTransformation {
+export function adamax(given: AdamaxOptimizerOptions): GradientTransformation {
+  needOptions<AdamaxOptimizerOptions>(given, { b1: true, b2: true, eps: true, learningRate: true }, "adamax");
+  const { learningRate, ...options } = given;
   return chain(scaleByAdamax(options), scaleByLearningRate(learningRate));
 }
 
 /** {@link adamax} with weight decay; 1e-4 by default. */
-export function adamaxw({
-  learningRate,
-  weightDecay = 1e-4,
-  mask,
-  ...options
-}: AdamaxOptimizerOptions & WeightDecayOptions): GradientTransformation {
+export function adamaxw(given: AdamaxOptimizerOptions & WeightDecayOptions): GradientTransformation {
+  needOptions<AdamaxOptimizerOptions & WeightDecayOptions>(
+    given,
+    { b1: true, b2: true, eps: true, learningRate: true, weightDecay: true, mask: true },
+    "adamaxw",
+  );
+  const { learningRate, weightDecay = 1e-4, mask, ...options } = given;
   return chain(scaleByAdamax(options), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }
 
 /** Adam that looks one step ahead, after Nesterov. */
 export function nadam(options: Omit<AdamOptimizerOptions, "nesterov">): GradientTransformation {
+  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(
+    options,
+    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true, learningRate: true },
+    "nadam",
+  );
   return adam({ ...options, nesterov: true });
 }
 
 /** AdamW that looks one step ahead, after Nesterov. */
 export function nadamw(options: Omit<AdamwOptions, "nesterov">): GradientTransformation {
+  needOptions<Omit<AdamwOptions, "nesterov">>(
+    options,
+    {
+      b1: true,
+      b2: true,
+      eps: true,
+      epsRoot: true,
+      muDtype: true,
+      learningRate: true,
+      weightDecay: true,
+      mask: true,
+    },
+    "nadamw",
+  );
   return adamw({ ...options, nesterov: true });
 }
 
 /** AdaBelief: Adam that divides by how far gradients stray from their mean. */
-export function adabelief({ learningRate, ...options }: BeliefOptions & StepOptions): GradientTransformation {
+export function adabelief(given: BeliefOptions & StepOptions): GradientTransformation {
+  needOptions<BeliefOptions & StepOptions>(
+    given,
+    { nesterov: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
+    "adabelief",
+  );
+  const { learningRate, ...options } = given;
   return chain(scaleByBelief(options), scaleByLearningRate(learningRate));
 }
 
 /** Rectified Adam: momentum alone until the mean of squares can be trusted. */
-export function radam({ learningRate, ...options }: RadamOptions & StepOptions): GradientTransformation {
+export function radam(given: RadamOptions & StepOptions): GradientTransformation {
+  needOptions<RadamOptions & StepOptions>(
+    given,
+    { threshold: true, nesterov: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
+    "radam",
+  );
+  const { learningRate, ...options } = given;
   return chain(scaleByRadam(options), scaleByLearningRate(learningRate));
 }
 
 /** Yogi: Adam whose mean of squares changes slowly. */
-export function yogi({ learningRate, ...options }: YogiOptions & StepOptions): GradientTransformation {
+export function yogi(given: YogiOptions & StepOptions): GradientTransformation {
+  needOptions<YogiOptions & StepOptions>(
+    given,
+    { initialAccumulatorValue: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
+    "yogi",
+  );
+  const { learningRate, ...options } = given;
   return chain(scaleByYogi(options), scaleByLearningRate(learningRate));
 }
 
 /** Adan: Adam with the change of the gradient as a second direction; `epsRoot` is 1e-8 by default. */
-export function adan({
-  learningRate,
-  weightDecay = 0,
-  mask,
-  ...options
-}: AdanOptions & StepOptions & WeightDecayOptions): GradientTransformation {
+export function adan(given: AdanOptions & StepOptions & WeightDecayOptions): GradientTransformation {
+  needOptions<AdanOptions & StepOptions & WeightDecayOptions>(
+    given,
+    {
+      b1: true,
+      b2: true,
+      b3: true,
+      eps: true,
+      epsRoot: true,
+      learningRate: true,
+      weightDecay: true,
+      mask: true,
+    },
+    "adan",
+  );
+  const { learningRate, weightDecay = 0, mask, ...options } = given;
   return chain(
     scaleByAdan({ epsRoot: 1e-8, ...options }),
     decay(weightDecay, mask),
@@ -206,12 +305,24 @@ export function adan({
 }
 
 /** LAMB: Adam with steps in proportion to each parameter; `eps` is 1e-6 by default. */
-export function lamb({
-  learningRate,
-  weightDecay = 0,
-  mask,
-  ...options
-}: Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions): GradientTransformation {
+export function lamb(
+  given: Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions,
+): GradientTransformation {
+  needOptions<Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions>(
+    given,
+    {
+      b1: true,
+      b2: true,
+      eps: true,
+      epsRoot: true,
+      muDtype: true,
+      learningRate: true,
+      weightDecay: true,
+      mask: true,
+    },
+    "lamb",
+  );
+  const { learningRate, weightDecay = 0, mask, ...options } = given;
   return chain(
     scaleByAdam({ eps: 1e-6, ...options }),
     decay(weightDecay, mask),
@@ -236,6 +347,20 @@ export interface LarsOptions extends StepOptions, WeightDecayOptions {
 
 /** LARS: momentum with steps in proportion to each parameter. */
 export function lars(options: LarsOptions): GradientTransformation {
+  needOptions<LarsOptions>(
+    options,
+    {
+      trustCoefficient: true,
+      eps: true,
+      trustRatioMask: true,
+      momentum: true,
+      nesterov: true,
+      learningRate: true,
+      weightDecay: true,
+      mask: true,
+    },
+    "lars",
+  );
   const { learningRate, weightDecay = 0, mask, trustCoefficient = 0.001, eps = 0 } = options;
   const { trustRatioMask, momentum = 0.9, nesterov = false } = options;
   const ratio = scaleByTrustRatio({ trustCoefficient, eps });
@@ -254,7 +379,9 @@ export interface FromageOptions extends StepOptions {
 }
 
 /** Fromage: steps of the parameters' own norm, after which they are drawn back to the sphere. */
-export function fromage({ learningRate, minNorm = 1e-6 }: FromageOptions): GradientTransformation {
+export function fromage(options: FromageOptions): GradientTransformation {
+  needOptions<FromageOptions>(options, { minNorm: true, learningRate: true }, "fromage");
+  const { learningRate, minNorm = 1e-6 } = options;
   const ratio = scaleByTrustRatio({ minNorm });
   if (typeof learningRate === "number") {
     const shrink = 1 / Math.sqrt(1 + learningRate ** 2);
@@ -270,10 +397,13 @@ export function fromage({ learningRate, minNorm = 1e-6 }: FromageOptions): Gradi
 }
 
 /** NovoGrad; `eps` is 1e-6 by default. */
-export function novograd({
-  learningRate,
-  ...options
-}: NovogradOptions & StepOptions): GradientTransformation {
+export function novograd(given: NovogradOptions & StepOptions): GradientTransformation {
+  needOptions<NovogradOptions & StepOptions>(
+    given,
+    { b1: true, b2: true, eps: true, epsRoot: true, weightDecay: true, muDtype: true, learningRate: true },
+    "novograd",
+  );
+  const { learningRate, ...options } = given;
   return chain(scaleByNovograd({ eps: 1e-6, ...options }), scaleByLearningRate(learningRate));
 }
 
@@ -288,17 +418,20 @@ export interface NoisySgdOptions extends StepOptions {
 }
 
 /** Steps against the gradient with noise that falls with the steps. */
-export function noisySgd({
-  learningRate,
-  eta = 0.01,
-  gamma = 0.55,
-  key,
-}: NoisySgdOptions): GradientTransformation {
+export function noisySgd(options: NoisySgdOptions): GradientTransformation {
+  needOptions<NoisySgdOptions>(
+    options,
+    { eta: true, gamma: true, key: true, learningRate: true },
+    "noisySgd",
+  );
+  const { learningRate, eta = 0.01, gamma = 0.55, key } = options;
   return chain(addNoise(eta, gamma, key), scaleByLearningRate(learningRate));
 }
 
 /** Steps of equal size against the sign of the gradient. */
-export function signSgd({ learningRate }: StepOptions): GradientTransformation {
+export function signSgd(options: StepOptions): GradientTransformation {
+  needOptions<StepOptions>(options, { learningRate: true }, "signSgd");
+  const { learningRate } = options;
   return chain(scaleBySign(), scaleByLearningRate(learningRate));
 }
 
@@ -311,11 +444,9 @@ export interface SignumOptions extends StepOptions {
 }
 
 /** Steps of equal size against the sign of the running mean of gradients. */
-export function signum({
-  learningRate,
-  beta = 0.9,
-  accumulatorDtype,
-}: SignumOptions): GradientTransformation {
+export function signum(options: SignumOptions): GradientTransformation {
+  needOptions<SignumOptions>(options, { beta: true, accumulatorDtype: true, learningRate: true }, "signum");
+  const { learningRate, beta = 0.9, accumulatorDtype } = options;
   const kept = accumulatorDtype === undefined ? {} : { accumulatorDtype };
   return chain(ema(beta, { debias: false, ...kept }), scaleBySign(), scaleByLearningRate(learningRate));
 }
@@ -329,21 +460,34 @@ export interface OptimisticOptions extends StepOptions {
 }
 
 /** Steps against the gradient and its last change, for games. */
-export function optimisticGradientDescent({
-  learningRate,
-  alpha = 1,
-  beta = 1,
-}: OptimisticOptions): GradientTransformation {
+export function optimisticGradientDescent(options: OptimisticOptions): GradientTransformation {
+  needOptions<OptimisticOptions>(
+    options,
+    { alpha: true, beta: true, learningRate: true },
+    "optimisticGradientDescent",
+  );
+  const { learningRate, alpha = 1, beta = 1 } = options;
   return chain(scaleByOptimisticGradient(alpha, beta), scaleByLearningRate(learningRate));
 }
 
 /** {@link optimisticGradientDescent} on Adam's updates (with Nesterov's look ahead by default). */
-export function optimisticAdam({
-  learningRate,
-  alpha = 1,
-  beta = 1,
-  ...options
-}: OptimisticOptions & AdamOptions): GradientTransformation {
+export function optimisticAdam(given: OptimisticOptions & AdamOptions): GradientTransformation {
+  needOptions<OptimisticOptions & AdamOptions>(
+    given,
+    {
+      alpha: true,
+      beta: true,
+      learningRate: true,
+      b1: true,
+      b2: true,
+      eps: true,
+      epsRoot: true,
+      muDtype: true,
+      nesterov: true,
+    },
+    "optimisticAdam",
+  );
+  const { learningRate, alpha = 1, beta = 1, ...options } = given;
   return chain(
     scaleByAdam({ nesterov: true, ...options }),
     scaleByOptimisticGradient(alpha, beta),
@@ -353,5 +497,10 @@ export function optimisticAdam({
 
 /** Rprop: steps whose sizes follow only the signs of the gradients, for whole batches. */
 export function rprop(options: RpropOptions): GradientTransformation {
+  needOptions<RpropOptions>(
+    options,
+    { learningRate: true, etaMinus: true, etaPlus: true, minStepSize: true, maxStepSize: true },
+    "rprop",
+  );
   return chain(scaleByRprop(options), scale(-1));
 }

@@ -1,5 +1,5 @@
+import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
-import { describe } from "../ir/options.js";
 import { divide, multiply } from "../numpy/arithmetic.js";
 import { zeros } from "../numpy/creation.js";
 import { astype, sqrt, square } from "../numpy/elementwise.js";

@@ -1,5 +1,7 @@
 /** Connectionist temporal classification. */
+
 import { ShapeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { logSoftmax, oneHot } from "../nn/functions.js";
 import { add, logaddexp, multiply, subtract } from "../numpy/arithmetic.js";
 import { full } from "../numpy/creation.js";
@@ -11,6 +13,7 @@ import { equal } from "../numpy/logic.js";
 import { pad } from "../numpy/pad.js";
 import { sum } from "../numpy/reductions.js";
 import { expandDims, moveaxis } from "../numpy/shaping.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/scan.js";
 
@@ -37,8 +40,14 @@ export function ctcLoss(
   logitPaddings: Tensor,
   labels: Tensor,
   labelPaddings: Tensor,
-  { blankId = 0, logEpsilon = -1e5 }: CtcOptions = {},
+  options: CtcOptions = {},
 ): Tensor {
+  needTensor(logits, "logits", "ctcLoss");
+  needTensor(logitPaddings, "logitPaddings", "ctcLoss");
+  needTensor(labels, "labels", "ctcLoss");
+  needTensor(labelPaddings, "labelPaddings", "ctcLoss");
+  checkOptions<CtcOptions>(options, { blankId: true, logEpsilon: true }, "ctcLoss");
+  const { blankId = 0, logEpsilon = -1e5 } = options;
   const [batch = 0, time = 0, classes = 0] = logits.shape;
   const length = labels.shape[1] ?? 0;
   checkShape("logitPaddings", logitPaddings, [batch, time]);

@@ -1,4 +1,5 @@
 /** Squared gradients of matrices kept as one row and one column: the memory of Adafactor. */
+import { checkOptions } from "../ir/options.js";
 import type { Shape } from "../ir/shape.js";
 import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { zeros } from "../numpy/creation.js";
@@ -8,7 +9,7 @@ import { expandDims } from "../numpy/shaping.js";
 import type { Tensor } from "../trace/tensor.js";
 import { zeroCount, zerosOf } from "./moments.js";
 import type { CountState } from "./scaling.js";
-import { type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
+import { type GradientTransformation, mapTensors, requireParams, transformation } from "./transformation.js";
 
 /** Options of {@link scaleByFactoredRms}. */
 export interface FactoredRmsOptions {
@@ -41,6 +42,11 @@ function factoredDims(shape: Shape, least: number): readonly [number, number] | 
 
 /** Divides gradients by the root of a running mean of their squares, of which only factors are kept. */
 export function scaleByFactoredRms(options: FactoredRmsOptions = {}): GradientTransformation<FactoredState> {
+  checkOptions<FactoredRmsOptions>(
+    options,
+    { factored: true, decayRate: true, decayOffset: true, minDimSizeToFactor: true, eps: true },
+    "scaleByFactoredRms",
+  );
   const {
     factored = true,
     decayRate = 0.8,
@@ -50,46 +56,50 @@ export function scaleByFactoredRms(options: FactoredRmsOptions = {}): GradientTr
   } = options;
   const dimsOf = (x: Tensor) => (factored ? factoredDims(x.shape, minDimSizeToFactor) : undefined);
   const unused = (x: Tensor) => zeros([1], x.dtype);
-  return {
-    init: (params) => ({
-      count: zeroCount(),
-      vRow: mapTensors((p) => without(p, dimsOf(p)?.[1]), params),
-      vCol: mapTensors((p) => without(p, dimsOf(p)?.[0]), params),
-      v: mapTensors((p) => (dimsOf(p) ? unused(p) : p), zerosOf(params)),
-    }),
-    update: <T>(grads: T, state: FactoredState, params?: T): [T, FactoredState] => {
-      const given = requireParams(params, "scaleByFactoredRms");
-      const steps = astype(state.count, "float32").add(1 - decayOffset);
-      const decay = subtract(1, power(steps, -decayRate));
-      const follow = (old: Tensor, squares: Tensor, p: Tensor) =>
-        astype(add(multiply(old, decay), multiply(squares, subtract(1, decay))), p.dtype);
-      const squaresOf = (g: Tensor) => add(square(g), eps);
-      const along = (which: 0 | 1) => (g: Tensor, p: Tensor, old: Tensor) => {
-        const dim = dimsOf(p)?.[which];
-        return dim === undefined ? old : follow(old, mean(squaresOf(g), dim), p);
-      };
-      const vRow = mapTensors(along(1), grads, given, state.vRow);
-      const vCol = mapTensors(along(0), grads, given, state.vCol);
-      const v = mapTensors(
-        (g, p, old) => (dimsOf(p) ? old : follow(old, squaresOf(g), p)),
-        grads,
-        given,
-        state.v,
-      );
-      const updates = mapTensors(
-        (g, p, row, col, all) => {
-          const dims = dimsOf(p);
-          return dims ? overFactors(g, dims, row, col) : multiply(g, power(all, -0.5));
-        },
-        grads,
-        given,
-        vRow,
-        vCol,
-        v,
-      );
-      return [updates, { count: state.count.add(1), vRow, vCol, v }];
+  return transformation<FactoredState>(
+    "scaleByFactoredRms",
+    { vRow: "tree", vCol: "tree", v: "tree", count: "tensor" },
+    {
+      init: (params) => ({
+        count: zeroCount(),
+        vRow: mapTensors((p) => without(p, dimsOf(p)?.[1]), params),
+        vCol: mapTensors((p) => without(p, dimsOf(p)?.[0]), params),
+        v: mapTensors((p) => (dimsOf(p) ? unused(p) : p), zerosOf(params)),
+      }),
+      update: <T>(grads: T, state: FactoredState, params?: T): [T, FactoredState] => {
+        const given = requireParams(params, "scaleByFactoredRms");
+        const steps = astype(state.count, "float32").add(1 - decayOffset);
+        const decay = subtract(1, power(steps, -decayRate));
+        const follow = (old: Tensor, squares: Tensor, p: Tensor) =>
+          astype(add(multiply(old, decay), multiply(squares, subtract(1, decay))), p.dtype);
+        const squaresOf = (g: Tensor) => add(square(g), eps);
+        const along = (which: 0 | 1) => (g: Tensor, p: Tensor, old: Tensor) => {
+          const dim = dimsOf(p)?.[which];
+          return dim === undefined ? old : follow(old, mean(squaresOf(g), dim), p);
+        };
+        const vRow = mapTensors(along(1), grads, given, state.vRow);
+        const vCol = mapTensors(along(0), grads, given, state.vCol);
+        const v = mapTensors(
+          (g, p, old) => (dimsOf(p) ? old : follow(old, squaresOf(g), p)),
+          grads,
+          given,
+          state.v,
+        );
+        const updates = mapTensors(
+          (g, p, row, col, all) => {
+            const dims = dimsOf(p);
+            return dims ? overFactors(g, dims, row, col) : multiply(g, power(all, -0.5));
+          },
+          grads,
+          given,
+          vRow,
+          vCol,
+          v,
+        );
+        return [updates, { count: state.count.add(1), vRow, vCol, v }];
+      },
     },
-  };
+  );
 }
 
 /** Zeros in the shape of a parameter without a dim; one zero where nothing is kept. */

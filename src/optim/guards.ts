@@ -1,5 +1,7 @@
 /** What keeps single gradients or parameters within bounds, and noise. */
+import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { add, clip as clipTo, divide, maximum, multiply, power } from "../numpy/arithmetic.js";
 import { zerosLike } from "../numpy/creation.js";
 import { astype, isnan, negative, sqrt, square } from "../numpy/elementwise.js";
@@ -7,6 +9,7 @@ import { less, where } from "../numpy/logic.js";
 import { any, sum } from "../numpy/reductions.js";
 import { normal } from "../random/floats.js";
 import { split } from "../random/keys.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { mapWholes } from "./blocks.js";
@@ -18,6 +21,7 @@ import {
   mapTensors,
   requireParams,
   stateless,
+  transformation,
 } from "./transformation.js";
 
 function checkPositive(caller: string, what: string, value: number): void {
@@ -26,12 +30,14 @@ function checkPositive(caller: string, what: string, value: number): void {
 
 /** Keeps every element of the gradients between −maxDelta and maxDelta. */
 export function clip(maxDelta: number): GradientTransformation<EmptyState> {
+  need("number", maxDelta, "maxDelta", "clip");
   checkPositive("clip", "maxDelta", maxDelta);
   return stateless((grads) => mapTensors((g) => clipTo(g, -maxDelta, maxDelta), grads));
 }
 
 /** Shrinks the gradient of each parameter so that its root mean square is at most `threshold`. */
 export function clipByBlockRms(threshold: number): GradientTransformation<EmptyState> {
+  need("number", threshold, "threshold", "clipByBlockRms");
   checkPositive("clipByBlockRms", "the threshold", threshold);
   return stateless((grads) =>
     mapWholes((whole, g) => divide(g, maximum(divide(whole.rms(g), threshold), 1)), grads),
@@ -50,8 +56,11 @@ export interface AdaptiveGradClipOptions {
  */
 export function adaptiveGradClip(
   clipping: number,
-  { eps = 1e-3 }: AdaptiveGradClipOptions = {},
+  options: AdaptiveGradClipOptions = {},
 ): GradientTransformation<EmptyState> {
+  need("number", clipping, "clipping", "adaptiveGradClip");
+  checkOptions<AdaptiveGradClipOptions>(options, { eps: true }, "adaptiveGradClip");
+  const { eps = 1e-3 } = options;
   checkPositive("adaptiveGradClip", "clipping", clipping);
   return stateless((grads, params) =>
     mapTensors(
@@ -80,10 +89,14 @@ export interface ZeroNansState {
 /** Replaces NaN in gradients by zero and remembers where there was one. */
 export function zeroNans(): GradientTransformation<ZeroNansState> {
   const found = (values: unknown) => mapTensors((g) => any(isnan(g)), values);
-  return {
-    init: (params) => ({ foundNan: mapTensors((p) => any(zerosLike(p, "bool")), params) }),
-    update: (grads) => [mapTensors((g) => where(isnan(g), 0, g), grads), { foundNan: found(grads) }],
-  };
+  return transformation<ZeroNansState>(
+    "zeroNans",
+    { foundNan: "tree" },
+    {
+      init: (params) => ({ foundNan: mapTensors((p) => any(zerosLike(p, "bool")), params) }),
+      update: (grads) => [mapTensors((g) => where(isnan(g), 0, g), grads), { foundNan: found(grads) }],
+    },
+  );
 }
 
 /** Shortens updates that would make a parameter negative so that it becomes zero. */
@@ -104,19 +117,26 @@ export interface AddNoiseState extends CountState {
 
 /** Adds normal noise whose variance falls with the steps: eta / step^gamma. */
 export function addNoise(eta: number, gamma: number, key: Tensor): GradientTransformation<AddNoiseState> {
-  return {
-    init: () => ({ count: zeroCount(), key }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const deviation = sqrt(divide(eta, power(astype(count, "float32"), gamma)));
-      const keys = split(state.key);
-      const each = split(keys.get(1), tree.leaves(grads).length);
-      let i = 0;
-      const updates = mapTensors((g) => {
-        const noise = normal(each.get(i++), g.shape, g.dtype);
-        return add(g, multiply(noise, astype(deviation, g.dtype)));
-      }, grads);
-      return [updates, { count, key: keys.get(0) }];
+  need("number", eta, "eta", "addNoise");
+  need("number", gamma, "gamma", "addNoise");
+  needTensor(key, "key", "addNoise");
+  return transformation<AddNoiseState>(
+    "addNoise",
+    { key: "tensor", count: "tensor" },
+    {
+      init: () => ({ count: zeroCount(), key }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const deviation = sqrt(divide(eta, power(astype(count, "float32"), gamma)));
+        const keys = split(state.key);
+        const each = split(keys.get(1), tree.leaves(grads).length);
+        let i = 0;
+        const updates = mapTensors((g) => {
+          const noise = normal(each.get(i++), g.shape, g.dtype);
+          return add(g, multiply(noise, astype(deviation, g.dtype)));
+        }, grads);
+        return [updates, { count, key: keys.get(0) }];
+      },
     },
-  };
+  );
 }

@@ -1,4 +1,6 @@
 /** Different optimisers for different parameters. */
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { TreeError, ValueError } from "../ir/errors.js";
 import { zerosLike } from "../numpy/creation.js";
 import { Tensor } from "../trace/tensor.js";
@@ -23,6 +25,7 @@ export function partition<K extends string>(
   transforms: Readonly<Record<K, GradientTransformation>>,
   labels: Labels,
 ): GradientTransformation<Readonly<Record<K, unknown>>> {
+  need("object", transforms, "the transformations", "partition");
   const known = Object.keys(transforms);
   const labelsOf = (params: unknown): unknown[] => {
     const { leaves, structure } = tree.flatten(params);
@@ -33,7 +36,7 @@ export function partition<K extends string>(
     const unknown = found.findIndex((label) => typeof label !== "string" || !known.includes(label));
     if (unknown >= 0) {
       throw new ValueError(
-        `[partition] the label of leaf ${unknown} of ${leaves.length} is ${String(found[unknown])}: use one of ${known.join(", ")}`,
+        `[partition] the label of leaf ${unknown} of ${leaves.length} is ${describe(found[unknown])}: use one of ${known.join(", ")}`,
       );
     }
     return found;
@@ -51,6 +54,7 @@ export function partition<K extends string>(
   return {
     init: (params) => collect(entries.map(([label, inner]) => [label, inner.init(params)])),
     update: (grads, state, params) => {
+      need("object", state, "the state", "partition");
       let updates = grads;
       const next = entries.map(([label, inner]) => {
         const [changed, after] = inner.update(updates, state[label as K], params);

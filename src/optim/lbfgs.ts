@@ -1,5 +1,7 @@
 /** Steps along the curvature that the last gradients show: L-BFGS. */
+
 import { ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { add, divide, minimum, mod, multiply, subtract } from "../numpy/arithmetic.js";
 import { arange, zeros } from "../numpy/creation.js";
 import { sqrt } from "../numpy/elementwise.js";
@@ -12,7 +14,13 @@ import { scan } from "../transforms/scan.js";
 import { zeroCount, zerosOf } from "./moments.js";
 import { type CountState, scale, scaleByLearningRate } from "./scaling.js";
 import type { LearningRate } from "./schedules.js";
-import { chain, type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
+import {
+  chain,
+  type GradientTransformation,
+  mapTensors,
+  requireParams,
+  transformation,
+} from "./transformation.js";
 
 /** Options of {@link scaleByLbfgs}. */
 export interface LbfgsOptions {
@@ -41,42 +49,54 @@ const step = (x: unknown, size: Tensor, y: unknown) => mapTensors((a, b) => add(
 
 /** Multiplies gradients by the inverse of the curvature that the remembered steps show. */
 export function scaleByLbfgs(options: LbfgsOptions = {}): GradientTransformation<LbfgsState> {
+  checkOptions<LbfgsOptions>(options, { memorySize: true, scaleInitPrecond: true }, "scaleByLbfgs");
   const { memorySize = 10, scaleInitPrecond = true } = options;
   if (!(Number.isInteger(memorySize) && memorySize >= 1)) {
     throw new ValueError(`[scaleByLbfgs] memorySize must be a whole number of at least 1, got ${memorySize}`);
   }
   const stacked = (params: unknown) => mapTensors((p) => zeros([memorySize, ...p.shape], p.dtype), params);
-  return {
-    init: (params) => ({
-      count: zeroCount(),
-      params: zerosOf(params),
-      grads: zerosOf(params),
-      paramSteps: stacked(params),
-      gradSteps: stacked(params),
-      weights: zeros([memorySize]),
-    }),
-    update: <T>(grads: T, state: LbfgsState, params?: T): [T, LbfgsState] => {
-      const given = requireParams(params, "scaleByLbfgs");
-      const begun = greater(state.count, 0);
-      const since = (x: unknown, y: unknown) => mapTensors((a, b) => where(begun, subtract(a, b), 0), x, y);
-      const paramStep = since(given, state.params);
-      const gradStep = since(grads, state.grads);
-      const curvature = inner(gradStep, paramStep);
-      const place = mod(state.count.sub(1), memorySize);
-      const remember = (memory: unknown, value: unknown) =>
-        mapTensors((m, v) => m.at(place).set(v), memory, value);
-      const next: LbfgsState = {
-        count: state.count.add(1),
-        params: given,
-        grads,
-        paramSteps: remember(state.paramSteps, paramStep),
-        gradSteps: remember(state.gradSteps, gradStep),
-        weights: state.weights.at(place).set(where(equal(curvature, 0), 0, divide(1, curvature))),
-      };
-      const first = scaleInitPrecond ? firstScale(grads, gradStep, curvature, begun) : undefined;
-      return [precondition(grads, next, mod(state.count, memorySize), memorySize, first), next];
+  return transformation<LbfgsState>(
+    "scaleByLbfgs",
+    {
+      params: "tree",
+      grads: "tree",
+      paramSteps: "tree",
+      gradSteps: "tree",
+      weights: "tensor",
+      count: "tensor",
     },
-  };
+    {
+      init: (params) => ({
+        count: zeroCount(),
+        params: zerosOf(params),
+        grads: zerosOf(params),
+        paramSteps: stacked(params),
+        gradSteps: stacked(params),
+        weights: zeros([memorySize]),
+      }),
+      update: <T>(grads: T, state: LbfgsState, params?: T): [T, LbfgsState] => {
+        const given = requireParams(params, "scaleByLbfgs");
+        const begun = greater(state.count, 0);
+        const since = (x: unknown, y: unknown) => mapTensors((a, b) => where(begun, subtract(a, b), 0), x, y);
+        const paramStep = since(given, state.params);
+        const gradStep = since(grads, state.grads);
+        const curvature = inner(gradStep, paramStep);
+        const place = mod(state.count.sub(1), memorySize);
+        const remember = (memory: unknown, value: unknown) =>
+          mapTensors((m, v) => m.at(place).set(v), memory, value);
+        const next: LbfgsState = {
+          count: state.count.add(1),
+          params: given,
+          grads,
+          paramSteps: remember(state.paramSteps, paramStep),
+          gradSteps: remember(state.gradSteps, gradStep),
+          weights: state.weights.at(place).set(where(equal(curvature, 0), 0, divide(1, curvature))),
+        };
+        const first = scaleInitPrecond ? firstScale(grads, gradStep, curvature, begun) : undefined;
+        return [precondition(grads, next, mod(state.count, memorySize), memorySize, first), next];
+      },
+    },
+  );
 }
 
 /** The scale of the first guess: the last step's curvature, or at most a unit step at the start. */
@@ -130,7 +150,13 @@ export interface LbfgsOptimizerOptions extends LbfgsOptions {
 }
 
 /** L-BFGS with steps of a given length (optax's with `linesearch=None`). */
-export function lbfgs({ learningRate, ...options }: LbfgsOptimizerOptions = {}): GradientTransformation {
+export function lbfgs(given: LbfgsOptimizerOptions = {}): GradientTransformation {
+  checkOptions<LbfgsOptimizerOptions>(
+    given,
+    { learningRate: true, memorySize: true, scaleInitPrecond: true },
+    "lbfgs",
+  );
+  const { learningRate, ...options } = given;
   return chain(
     scaleByLbfgs(options),
     learningRate === undefined ? scale(-1) : scaleByLearningRate(learningRate),

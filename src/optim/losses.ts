@@ -1,6 +1,8 @@
 /** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { normalizeDim, normalizeDims } from "../ir/shape.js";
 import { logSigmoid, logSoftmax, oneHot, softmax } from "../nn/functions.js";
 import { add, divide, logaddexp, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
@@ -14,7 +16,7 @@ import { expandDims, reshape, squeeze, transpose } from "../numpy/shaping.js";
 import { takeAlongAxis } from "../numpy/take.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
-import { toTensor } from "../trace/promote.js";
+import { needTensor, toTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 const asTensor = (x: TensorLike, caller: string): Tensor =>
@@ -50,11 +52,9 @@ export interface HuberOptions {
 }
 
 /** {@link l2Loss} for small errors, a straight line for large ones. */
-export function huberLoss(
-  predictions: TensorLike,
-  targets?: TensorLike,
-  { delta = 1 }: HuberOptions = {},
-): Tensor {
+export function huberLoss(predictions: TensorLike, targets?: TensorLike, options: HuberOptions = {}): Tensor {
+  checkOptions<HuberOptions>(options, { delta: true }, "huberLoss");
+  const { delta = 1 } = options;
   const size = abs(errorsOf(predictions, targets, "huberLoss"));
   const small = minimum(size, delta);
   return add(multiply(square(small), 0.5), multiply(subtract(size, small), delta));
@@ -84,8 +84,10 @@ export interface CosineLossOptions extends LossOptions {
 export function cosineSimilarity(
   predictions: TensorLike,
   targets: TensorLike,
-  { epsilon = 0, dim = -1, where: mask }: CosineLossOptions = {},
+  options: CosineLossOptions = {},
 ): Tensor {
+  checkOptions<CosineLossOptions>(options, { epsilon: true, dim: true, where: true }, "cosineSimilarity");
+  const { epsilon = 0, dim = -1, where: mask } = options;
   const unit = (x: Tensor) =>
     divide(x, sqrt(maximum(sum(square(x), dim, { keepdims: true, where: mask }), epsilon)));
   const given = asTensor(predictions, "cosineSimilarity");
@@ -99,6 +101,7 @@ export function cosineDistance(
   targets: TensorLike,
   options: CosineLossOptions = {},
 ): Tensor {
+  checkOptions<CosineLossOptions>(options, { epsilon: true, dim: true, where: true }, "cosineDistance");
   return subtract(1, cosineSimilarity(predictions, targets, options));
 }
 
@@ -118,11 +121,9 @@ export interface FocalOptions {
 }
 
 /** {@link sigmoidBinaryCrossEntropy} with easy examples played down. */
-export function sigmoidFocalLoss(
-  logits: TensorLike,
-  labels: TensorLike,
-  { alpha, gamma = 2 }: FocalOptions = {},
-): Tensor {
+export function sigmoidFocalLoss(logits: TensorLike, labels: TensorLike, options: FocalOptions = {}): Tensor {
+  checkOptions<FocalOptions>(options, { alpha: true, gamma: true }, "sigmoidFocalLoss");
+  const { alpha, gamma = 2 } = options;
   const x = asTensor(logits, "sigmoidFocalLoss");
   const y = astype(labels, x.dtype);
   const wrong = logsumexp(stack([logSigmoid(x), logSigmoid(negative(x))], -1), -1, {
@@ -145,12 +146,14 @@ export function perceptronLoss(predictions: TensorLike, targets: TensorLike): Te
 
 /** The score of the best other class plus one, less that of the right class. */
 export function multiclassHingeLoss(scores: Tensor, labels: TensorLike): Tensor {
+  needTensor(scores, "scores", "multiclassHingeLoss");
   const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
   return subtract(max(subtract(add(scores, 1), right), -1), sum(multiply(scores, right), -1));
 }
 
 /** The score of the best class less that of the right one. */
 export function multiclassPerceptronLoss(scores: Tensor, labels: TensorLike): Tensor {
+  needTensor(scores, "scores", "multiclassPerceptronLoss");
   const right = oneHot(labels, scores.shape.at(-1) ?? 0, { dtype: scores.dtype });
   return subtract(max(scores, -1), sum(multiply(scores, right), -1));
 }
@@ -165,8 +168,10 @@ function spreadMask(mask: TensorLike | undefined, x: Tensor, dim: Dims): TensorL
 export function softmaxCrossEntropy(
   logits: TensorLike,
   labels: TensorLike,
-  { dim = -1, where: given }: LossOptions = {},
+  options: LossOptions = {},
 ): Tensor {
+  checkOptions<LossOptions>(options, { dim: true, where: true }, "softmaxCrossEntropy");
+  const { dim = -1, where: given } = options;
   const x = asTensor(logits, "softmaxCrossEntropy");
   const mask = spreadMask(given, x, dim);
   const logProbs = logSoftmax(x, dim, { where: mask });
@@ -191,8 +196,10 @@ export function safeSoftmaxCrossEntropy(logits: TensorLike, labels: TensorLike):
 export function softmaxCrossEntropyWithIntegerLabels(
   logits: TensorLike,
   labels: TensorLike,
-  { dim = -1, where: given }: LossOptions = {},
+  options: LossOptions = {},
 ): Tensor {
+  checkOptions<LossOptions>(options, { dim: true, where: true }, "softmaxCrossEntropyWithIntegerLabels");
+  const { dim = -1, where: given } = options;
   const x = asTensor(logits, "softmaxCrossEntropyWithIntegerLabels");
   const classes = labels instanceof Tensor ? labels : toTensor(labels, "int32", "labels");
   if (classes.dtype !== "int32" && classes.dtype !== "uint32") {
@@ -226,8 +233,10 @@ export interface PolyLossOptions extends LossOptions {
 export function polyLossCrossEntropy(
   logits: TensorLike,
   labels: TensorLike,
-  { epsilon = 2, ...options }: PolyLossOptions = {},
+  given: PolyLossOptions = {},
 ): Tensor {
+  checkOptions<PolyLossOptions>(given, { epsilon: true, dim: true, where: true }, "polyLossCrossEntropy");
+  const { epsilon = 2, ...options } = given;
   const x = asTensor(logits, "polyLossCrossEntropy");
   const { dim = -1, where: mask } = options;
   const wrong = sum(multiply(labels, subtract(1, softmax(x, dim, { where: mask }))), dim, { where: mask });
@@ -238,8 +247,10 @@ export function polyLossCrossEntropy(
 export function klDivergence(
   logPredictions: TensorLike,
   targets: TensorLike,
-  { dim = -1, where: mask }: LossOptions = {},
+  options: LossOptions = {},
 ): Tensor {
+  checkOptions<LossOptions>(options, { dim: true, where: true }, "klDivergence");
+  const { dim = -1, where: mask } = options;
   const p = asTensor(targets, "klDivergence");
   const none = equal(p, 0);
   const logs = where(none, 0, log(where(none, 1, p)));
@@ -250,8 +261,10 @@ export function klDivergence(
 export function klDivergenceWithLogTargets(
   logPredictions: TensorLike,
   logTargets: TensorLike,
-  { dim = -1, where: mask }: LossOptions = {},
+  options: LossOptions = {},
 ): Tensor {
+  checkOptions<LossOptions>(options, { dim: true, where: true }, "klDivergenceWithLogTargets");
+  const { dim = -1, where: mask } = options;
   return sum(multiply(exp(logTargets), subtract(logTargets, logPredictions)), dim, { where: mask });
 }
 
@@ -261,17 +274,18 @@ export function generalizedKlDivergence(
   targets: TensorLike,
   options: LossOptions = {},
 ): Tensor {
+  checkOptions<LossOptions>(options, { dim: true, where: true }, "generalizedKlDivergence");
   const { dim = -1, where: mask } = options;
   const rest = sum(subtract(exp(logPredictions), targets), dim, { where: mask });
   return add(klDivergence(logPredictions, targets, options), rest);
 }
 
 /** Labels of which a share `alpha` is spread over all classes. */
-export function smoothLabels(
-  labels: Tensor,
-  alpha: number,
-  { dim = -1 }: { readonly dim?: number } = {},
-): Tensor {
+export function smoothLabels(labels: Tensor, alpha: number, options: { readonly dim?: number } = {}): Tensor {
+  needTensor(labels, "labels", "smoothLabels");
+  need("number", alpha, "alpha", "smoothLabels");
+  needIfGiven("object", options, "options", "smoothLabels");
+  const { dim = -1 } = options;
   const classes = labels.shape[normalizeDim(dim, labels.ndim, "smoothLabels")] ?? 1;
   return add(multiply(labels, 1 - alpha), alpha / classes);
 }
@@ -293,8 +307,14 @@ export function tripletMarginLoss(
   anchors: TensorLike,
   positives: TensorLike,
   negatives: TensorLike,
-  { dim = -1, normDegree = 2, margin = 1, eps = 1e-6 }: TripletOptions = {},
+  options: TripletOptions = {},
 ): Tensor {
+  checkOptions<TripletOptions>(
+    options,
+    { dim: true, normDegree: true, margin: true, eps: true },
+    "tripletMarginLoss",
+  );
+  const { dim = -1, normDegree = 2, margin = 1, eps = 1e-6 } = options;
   const distance = (x: TensorLike) =>
     power(add(sum(power(subtract(anchors, x), normDegree), dim), eps), 1 / normDegree);
   return maximum(add(subtract(distance(positives), distance(negatives)), margin), 0);

@@ -1,13 +1,15 @@
+import { need } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import type { GradientTransformation } from "./transformation.js";
+import { type GradientTransformation, needTransformation } from "./transformation.js";
 
 /** Which parameters a transformation is for: a tree of booleans (or a prefix of one), or what makes one. */
 export type Mask = unknown | ((params: unknown) => unknown);
 
 /** A tree of booleans: true where the path and the tensor of a parameter satisfy the condition. */
 export function maskByPath<T>(params: T, condition: (path: string, param: Tensor) => boolean): unknown {
+  need("function", condition, "the condition", "maskByPath");
   return tree.mapWithPath<T, unknown, unknown>((path, leaf) => {
     if (!(leaf instanceof Tensor)) throw new TreeError(`[maskByPath] the leaf at "${path}" is not a tensor`);
     return condition(path, leaf);
@@ -30,6 +32,7 @@ export function decayMask(params: unknown): unknown {
  * ```
  */
 export function masked<S>(inner: GradientTransformation<S>, mask: Mask): GradientTransformation<S> {
+  needTransformation(inner, "masked");
   const chosen = (params: unknown): boolean[] => {
     const made: unknown = typeof mask === "function" ? mask(params) : mask;
     const flags = tree.broadcastPrefix(made, tree.structure(params), "masked");

@@ -1,18 +1,27 @@
 /** Updates of matrices whose singular values are all near one. */
+
 import type { DType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
+import { checkOptions, needOptions } from "../ir/options.js";
 import { add, divide, multiply } from "../numpy/arithmetic.js";
 import { matmul } from "../numpy/contraction.js";
 import { sqrt, square } from "../numpy/elementwise.js";
 import { sum } from "../numpy/reductions.js";
 import { matrixTranspose } from "../numpy/shaping.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { partition } from "./labels.js";
 import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import { adamw, decay, type WeightDecayOptions } from "./optimizers.js";
 import { type CountState, scaleByLearningRate } from "./scaling.js";
 import type { LearningRate } from "./schedules.js";
-import { chain, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
+import {
+  chain,
+  type GradientTransformation,
+  mapTensors,
+  stateless,
+  transformation,
+} from "./transformation.js";
 
 /** The three coefficients of a step of the Newton–Schulz iteration: a·X + b·(XXᵀ)X + c·(XXᵀ)²X. */
 export type NewtonSchulzCoefficients = readonly [number, number, number];
@@ -29,6 +38,12 @@ export interface OrthogonalizeOptions {
 
 /** The matrix with the same singular vectors whose singular values are near one, by Newton–Schulz steps. */
 export function orthogonalize(x: Tensor, options: OrthogonalizeOptions = {}): Tensor {
+  needTensor(x, "x", "orthogonalize");
+  checkOptions<OrthogonalizeOptions>(
+    options,
+    { coefficients: true, steps: true, eps: true },
+    "orthogonalize",
+  );
   const { coefficients = [3.4445, -4.775, 2.0315], steps = 5, eps = 1e-8 } = options;
   const [rows, columns] = x.shape;
   if (rows === undefined || columns === undefined || x.ndim !== 2) {
@@ -64,24 +79,33 @@ export interface MuonState extends CountState {
 
 /** The mean of the gradients of matrices, made orthogonal. */
 export function scaleByMuon(options: ScaleByMuonOptions = {}): GradientTransformation<MuonState> {
-  const { beta = 0.95, nesterov = true, muDtype, adaptive = false } = options;
-  return {
-    init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype) }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mu = mapTensors((g, m) => blend(g, m, beta), grads, state.mu);
-      const updates = mapTensors(
-        (g, m) => {
-          const mean = nesterov ? lookAhead(g, m, beta, count) : unbiased(m, takenUp(beta, count));
-          const direction = orthogonalize(mean, options);
-          return adaptive ? multiply(direction, sum(multiply(mean, direction))) : direction;
-        },
-        grads,
-        mu,
-      );
-      return [updates, { count, mu: keptIn(mu, muDtype) }];
+  checkOptions<ScaleByMuonOptions>(
+    options,
+    { beta: true, nesterov: true, muDtype: true, adaptive: true, coefficients: true, steps: true, eps: true },
+    "scaleByMuon",
+  );
+  const { beta = 0.95, nesterov = true, muDtype, adaptive = false, ...newton } = options;
+  return transformation<MuonState>(
+    "scaleByMuon",
+    { mu: "tree", count: "tensor" },
+    {
+      init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype) }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mu = mapTensors((g, m) => blend(g, m, beta), grads, state.mu);
+        const updates = mapTensors(
+          (g, m) => {
+            const mean = nesterov ? lookAhead(g, m, beta, count) : unbiased(m, takenUp(beta, count));
+            const direction = orthogonalize(mean, newton);
+            return adaptive ? multiply(direction, sum(multiply(mean, direction))) : direction;
+          },
+          grads,
+          mu,
+        );
+        return [updates, { count, mu: keptIn(mu, muDtype) }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link muon}. */
@@ -100,14 +124,26 @@ export interface MuonOptions extends ScaleByMuonOptions, WeightDecayOptions {
 }
 
 /** Muon for matrices, AdamW (with Nesterov's look ahead) for all other parameters; no weights decay by default. */
-export function muon({
-  learningRate,
-  weightDecay = 0,
-  mask,
-  consistentRms,
-  adam = {},
-  ...options
-}: MuonOptions): GradientTransformation {
+export function muon(given: MuonOptions): GradientTransformation {
+  needOptions<MuonOptions>(
+    given,
+    {
+      learningRate: true,
+      consistentRms: true,
+      adam: true,
+      beta: true,
+      nesterov: true,
+      muDtype: true,
+      adaptive: true,
+      coefficients: true,
+      steps: true,
+      eps: true,
+      weightDecay: true,
+      mask: true,
+    },
+    "muon",
+  );
+  const { learningRate, weightDecay = 0, mask, consistentRms, adam = {}, ...options } = given;
   const { eps = 1e-8, nesterov = true, muDtype } = options;
   const others = adamw({
     weightDecay: 0,

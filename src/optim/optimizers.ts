@@ -1,5 +1,5 @@
 import type { DType } from "../ir/dtype.js";
-import { checkOptions } from "../ir/options.js";
+import { needOptions } from "../ir/options.js";
 import { type Mask, masked } from "./masks.js";
 import {
   type AdamOptions,
@@ -30,7 +30,7 @@ const sgdNames = { learningRate: true, momentum: true, nesterov: true, accumulat
 
 /** Steps against the gradient, with momentum if wanted. */
 export function sgd(options: SgdOptions): GradientTransformation {
-  checkOptions<SgdOptions>(options, sgdNames, "sgd");
+  needOptions<SgdOptions>(options, sgdNames, "sgd");
   const { learningRate, momentum, nesterov = false, accumulatorDtype } = options;
   const extra = accumulatorDtype === undefined ? {} : { dtype: accumulatorDtype };
   return chain(
@@ -47,7 +47,7 @@ export interface MomentumOptions extends SgdOptions {
 
 /** {@link sgd} with momentum. */
 export function momentum(options: MomentumOptions): GradientTransformation {
-  checkOptions<MomentumOptions>(options, sgdNames, "momentum");
+  needOptions<MomentumOptions>(options, sgdNames, "momentum");
   return sgd({ momentum: 0.9, ...options });
 }
 
@@ -58,7 +58,7 @@ export interface AdamOptimizerOptions extends AdamOptions {
 
 /** Adam. */
 export function adam(options: AdamOptimizerOptions): GradientTransformation {
-  checkOptions<AdamOptimizerOptions>(options, { ...adamNames, learningRate: true }, "adam");
+  needOptions<AdamOptimizerOptions>(options, { ...adamNames, learningRate: true }, "adam");
   const { learningRate, ...moments } = options;
   return chain(scaleByAdam(moments), scaleByLearningRate(learningRate));
 }
@@ -84,7 +84,7 @@ export interface AdamwOptions extends AdamOptimizerOptions, WeightDecayOptions {
 
 /** Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default. */
 export function adamw(options: AdamwOptions): GradientTransformation {
-  checkOptions<AdamwOptions>(options, { ...adamNames, ...decayNames, learningRate: true }, "adamw");
+  needOptions<AdamwOptions>(options, { ...adamNames, ...decayNames, learningRate: true }, "adamw");
   const { learningRate, weightDecay = 1e-4, mask, ...moments } = options;
   return chain(scaleByAdam(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }
@@ -97,7 +97,7 @@ export interface LionOptimizerOptions extends LionOptions, WeightDecayOptions {
 /** Lion; `weightDecay` is 1e-3 by default. */
 export function lion(options: LionOptimizerOptions): GradientTransformation {
   const names = { ...lionNames, ...decayNames, learningRate: true } as const;
-  checkOptions<LionOptimizerOptions>(options, names, "lion");
+  needOptions<LionOptimizerOptions>(options, names, "lion");
   const { learningRate, weightDecay = 1e-3, mask, ...moments } = options;
   return chain(scaleByLion(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
 }

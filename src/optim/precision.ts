@@ -1,15 +1,25 @@
 /** Computing in narrow types without losing what only float32 can hold. */
+
+import { need } from "../ir/arguments.js";
 import { type DType, isFloat, limits } from "../ir/dtype.js";
+import { checkOptions } from "../ir/options.js";
 import { divide, maximum, minimum, multiply } from "../numpy/arithmetic.js";
 import { array } from "../numpy/creation.js";
 import { astype, isfinite } from "../numpy/elementwise.js";
 import { equal, logicalAnd, logicalNot, where } from "../numpy/logic.js";
 import { sum } from "../numpy/reductions.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { select } from "./accumulate.js";
 import { sumOverTree } from "./clipping.js";
 import { zeroCount } from "./moments.js";
-import { type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
+import {
+  type GradientTransformation,
+  mapTensors,
+  needTransformation,
+  requireParams,
+  transformation,
+} from "./transformation.js";
 
 /** The tree with its floats in another type; integers and booleans stay. */
 export function castFloats<T>(values: T, dtype: DType): T {
@@ -28,6 +38,7 @@ export function computeIn<P, A extends readonly unknown[], R>(
   dtype: DType,
   fn: (params: P, ...rest: A) => R,
 ): (params: P, ...rest: A) => R {
+  need("function", fn, "fn", "computeIn");
   return (params, ...rest) => fn(castFloats(params, dtype), ...rest);
 }
 
@@ -42,30 +53,37 @@ export interface MasterState<S> {
  * not lost. The updates lead the parameters to the rounded master weights.
  */
 export function masterWeights<S>(inner: GradientTransformation<S>): GradientTransformation<MasterState<S>> {
-  return {
-    init: (params) => {
-      const master = castFloats(params, "float32");
-      return { master, inner: inner.init(master) };
+  needTransformation(inner, "masterWeights");
+  return transformation<MasterState<S>>(
+    "masterWeights",
+    { master: "tree", inner: "tree" },
+    {
+      init: (params) => {
+        const master = castFloats(params, "float32");
+        return { master, inner: inner.init(master) };
+      },
+      update: <T>(grads: T, state: MasterState<S>, params?: T): [T, MasterState<S>] => {
+        const current = requireParams(params, "masterWeights");
+        const [updates, next] = inner.update(castFloats(grads, "float32"), state.inner, state.master as T);
+        const master = mapTensors((m, u) => m.add(u), state.master, updates);
+        const moves = mapTensors(
+          (p, m) => astype(astype(m, p.dtype), "float32").sub(astype(p, "float32")),
+          current,
+          master,
+        );
+        return [moves, { master, inner: next }];
+      },
     },
-    update: <T>(grads: T, state: MasterState<S>, params?: T): [T, MasterState<S>] => {
-      const current = requireParams(params, "masterWeights");
-      const [updates, next] = inner.update(castFloats(grads, "float32"), state.inner, state.master as T);
-      const master = mapTensors((m, u) => m.add(u), state.master, updates);
-      const moves = mapTensors(
-        (p, m) => astype(astype(m, p.dtype), "float32").sub(astype(p, "float32")),
-        current,
-        master,
-      );
-      return [moves, { master, inner: next }];
-    },
-  };
+  );
 }
 
 /**
  * The parameters that master weights stand for: each rounded to the type of its parameter, bit for bit, which a
  * sum of parameter and update is not where a weight moves by many times its size.
  */
-export function roundedMaster<T>(params: T, { master }: MasterState<unknown>): T {
+export function roundedMaster<T>(params: T, options: MasterState<unknown>): T {
+  need("object", options, "the state", "roundedMaster");
+  const { master } = options;
   return mapTensors((p, m) => astype(m, p.dtype), params, master);
 }
 
@@ -112,6 +130,11 @@ export interface LossScale {
  * ```
  */
 export function dynamicLossScale(options: LossScaleOptions = {}): LossScale {
+  checkOptions<LossScaleOptions>(
+    options,
+    { initial: true, growthInterval: true, growthFactor: true, backoffFactor: true, min: true },
+    "dynamicLossScale",
+  );
   const {
     initial = 2 ** 15,
     growthInterval = 2000,
@@ -121,9 +144,18 @@ export function dynamicLossScale(options: LossScaleOptions = {}): LossScale {
   } = options;
   return {
     init: () => ({ scale: array(initial, "float32"), goodSteps: zeroCount() }),
-    scale: (state, loss) => multiply(loss, astype(state.scale, loss.dtype)),
-    unscale: (state, grads) => mapTensors((g) => divide(astype(g, "float32"), state.scale), grads),
-    update: ({ scale, goodSteps }, finite) => {
+    scale: (state, loss) => {
+      checkScaleState(state);
+      needTensor(loss, "the loss", "dynamicLossScale");
+      return multiply(loss, astype(state.scale, loss.dtype));
+    },
+    unscale: (state, grads) => {
+      checkScaleState(state);
+      return mapTensors((g) => divide(astype(g, "float32"), state.scale), grads);
+    },
+    update: (state, finite) => {
+      checkScaleState(state);
+      const { scale, goodSteps } = state;
       const grows = logicalAnd(finite, equal(goodSteps, growthInterval - 1));
       const larger = minimum(multiply(scale, growthFactor), limits("float32").max);
       const smaller = maximum(multiply(scale, backoffFactor), min);
@@ -133,6 +165,12 @@ export function dynamicLossScale(options: LossScaleOptions = {}): LossScale {
       };
     },
   };
+}
+
+function checkScaleState(state: LossScaleState): void {
+  need("object", state, "the state", "dynamicLossScale");
+  needTensor(state.scale, "the scale of the state", "dynamicLossScale");
+  needTensor(state.goodSteps, "the good steps of the state", "dynamicLossScale");
 }
 
 /** Whether no element of a tree is infinite or NaN, on any device that holds a block of it; a bool scalar. */

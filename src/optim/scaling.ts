@@ -1,9 +1,14 @@
 /** The parts that optimisers are chained of. */
+
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import type { DType } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
-import { describe, type OptionNames } from "../ir/options.js";
+import type { OptionNames } from "../ir/options.js";
+import { checkOptions, needOptions } from "../ir/options.js";
 import { add, divide, multiply } from "../numpy/arithmetic.js";
-import { astype, sign, sqrt, square } from "../numpy/elementwise.js";
+import { astype, negative, sign, sqrt, square } from "../numpy/elementwise.js";
+import { toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { blend, keptIn, lookAhead, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
 import type { LearningRate, Schedule } from "./schedules.js";
@@ -13,6 +18,7 @@ import {
   mapTensors,
   requireParams,
   stateless,
+  transformation,
 } from "./transformation.js";
 
 /** Multiplies every gradient by a number. */
@@ -29,28 +35,38 @@ export interface CountState {
 function counted(
   fn: <T>(grads: T, count: Tensor, params: T | undefined) => T,
 ): GradientTransformation<CountState> {
-  return {
-    init: () => ({ count: zeroCount() }),
-    update: (grads, { count }, params) => [fn(grads, count, params), { count: count.add(1) }],
-  };
+  return transformation<CountState>(
+    "scaleBySchedule",
+    { count: "tensor" },
+    {
+      init: () => ({ count: zeroCount() }),
+      update: (grads, { count }, params) => [fn(grads, count, params), { count: count.add(1) }],
+    },
+  );
 }
 
 /** Multiplies every gradient by a schedule's value at the number of steps done. */
 export function scaleBySchedule(schedule: Schedule): GradientTransformation<CountState> {
+  need("function", schedule, "schedule", "scaleBySchedule");
   return counted((grads, count) => {
-    const factor = schedule(count);
+    const factor = toTensor(schedule(count), "float32", "scaleBySchedule");
     return mapTensors((g) => multiply(g, astype(factor, g.dtype)), grads);
   });
 }
 
+/** Throws unless a value is a number or a schedule of numbers. */
+export function checkRate(rate: LearningRate, caller: string): void {
+  if (typeof rate === "function" || (typeof rate === "number" && Number.isFinite(rate))) return;
+  const what = caller === "scaleByLearningRate" ? "learning rate" : "rate";
+  throw new ValueError(
+    `[${caller}] the ${what} must be a finite number or a schedule, got ${describe(rate)}`,
+  );
+}
+
 /** Multiplies by the negative learning rate, so that the updates point downhill. */
 export function scaleByLearningRate(rate: LearningRate): GradientTransformation<CountState | EmptyState> {
-  if (typeof rate !== "function" && !(typeof rate === "number" && Number.isFinite(rate))) {
-    throw new ValueError(
-      `[scaleByLearningRate] the learning rate must be a finite number or a schedule, got ${describe(rate)}`,
-    );
-  }
-  return typeof rate === "number" ? scale(-rate) : scaleBySchedule((count) => rate(count).neg());
+  checkRate(rate, "scaleByLearningRate");
+  return typeof rate === "number" ? scale(-rate) : scaleBySchedule((count) => negative(rate(count)));
 }
 
 /** The names of {@link AdamOptions}. */
@@ -79,16 +95,22 @@ export interface TraceState {
 }
 
 /** Replaces gradients by their decaying sum. */
-export function trace({ decay, nesterov = false, dtype }: TraceOptions): GradientTransformation<TraceState> {
-  return {
-    init: (params) => ({ trace: zerosOf(params, dtype) }),
-    update: (grads, state) => {
-      const push = (g: Tensor, t: Tensor) => add(g, multiply(t, decay));
-      const next = mapTensors(push, grads, state.trace);
-      const updates = nesterov ? mapTensors(push, grads, next) : next;
-      return [updates, { trace: keptIn(next, dtype) }];
+export function trace(options: TraceOptions): GradientTransformation<TraceState> {
+  needOptions<TraceOptions>(options, { decay: true, nesterov: true, dtype: true }, "trace");
+  const { decay, nesterov = false, dtype } = options;
+  return transformation<TraceState>(
+    "trace",
+    { trace: "tree" },
+    {
+      init: (params) => ({ trace: zerosOf(params, dtype) }),
+      update: (grads, state) => {
+        const push = (g: Tensor, t: Tensor) => add(g, multiply(t, decay));
+        const next = mapTensors(push, grads, state.trace);
+        const updates = nesterov ? mapTensors(push, grads, next) : next;
+        return [updates, { trace: keptIn(next, dtype) }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByAdam}. */
@@ -116,27 +138,36 @@ export interface AdamState {
 
 /** Divides the mean of the gradients by the root of the mean of their squares. */
 export function scaleByAdam(options: AdamOptions = {}): GradientTransformation<AdamState> {
+  checkOptions<AdamOptions>(
+    options,
+    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true, nesterov: true },
+    "scaleByAdam",
+  );
   const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, muDtype, nesterov = false } = options;
-  return {
-    init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype), nu: zerosOf(params) }),
-    update: (grads, state) => {
-      const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
-      const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
-      const count = state.count.add(1);
-      const meanShare = takenUp(b1, count);
-      const squareShare = takenUp(b2, count);
-      const updates = mapTensors(
-        (g, m, v) => {
-          const mean = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, meanShare);
-          return divide(mean, add(sqrt(add(unbiased(v, squareShare), epsRoot)), eps));
-        },
-        grads,
-        mu,
-        nu,
-      );
-      return [updates, { count, mu: keptIn(mu, muDtype), nu }];
+  return transformation<AdamState>(
+    "scaleByAdam",
+    { count: "tensor", mu: "tree", nu: "tree" },
+    {
+      init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype), nu: zerosOf(params) }),
+      update: (grads, state) => {
+        const mu = mapTensors((g, m) => blend(g, m, b1), grads, state.mu);
+        const nu = mapTensors((g, v) => blend(square(g), v, b2), grads, state.nu);
+        const count = state.count.add(1);
+        const meanShare = takenUp(b1, count);
+        const squareShare = takenUp(b2, count);
+        const updates = mapTensors(
+          (g, m, v) => {
+            const mean = nesterov ? lookAhead(g, m, b1, count) : unbiased(m, meanShare);
+            return divide(mean, add(sqrt(add(unbiased(v, squareShare), epsRoot)), eps));
+          },
+          grads,
+          mu,
+          nu,
+        );
+        return [updates, { count, mu: keptIn(mu, muDtype), nu }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByLion}. */
@@ -159,19 +190,21 @@ export interface LionState {
 }
 
 /** Steps of equal size in every direction: the sign of gradient and momentum together. */
-export function scaleByLion({
-  b1 = 0.9,
-  b2 = 0.99,
-  muDtype,
-}: LionOptions = {}): GradientTransformation<LionState> {
-  return {
-    init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype) }),
-    update: (grads, state) => {
-      const updates = mapTensors((g, m) => sign(blend(g, m, b1)), grads, state.mu);
-      const mu = mapTensors((g, m) => blend(g, m, b2), grads, state.mu);
-      return [updates, { count: state.count.add(1), mu: keptIn(mu, muDtype) }];
+export function scaleByLion(options: LionOptions = {}): GradientTransformation<LionState> {
+  checkOptions<LionOptions>(options, { b1: true, b2: true, muDtype: true }, "scaleByLion");
+  const { b1 = 0.9, b2 = 0.99, muDtype } = options;
+  return transformation<LionState>(
+    "scaleByLion",
+    { count: "tensor", mu: "tree" },
+    {
+      init: (params) => ({ count: zeroCount(), mu: zerosOf(params, muDtype) }),
+      update: (grads, state) => {
+        const updates = mapTensors((g, m) => sign(blend(g, m, b1)), grads, state.mu);
+        const mu = mapTensors((g, m) => blend(g, m, b2), grads, state.mu);
+        return [updates, { count: state.count.add(1), mu: keptIn(mu, muDtype) }];
+      },
     },
-  };
+  );
 }
 
 /** Adds a share of the parameters, fixed or by a schedule, to their gradients, so that they shrink. */
@@ -184,6 +217,7 @@ export function addDecayedWeights(
       grads,
       requireParams(params, "addDecayedWeights"),
     );
+  checkRate(weightDecay, "addDecayedWeights");
   if (typeof weightDecay === "number") return stateless((grads, params) => push(grads, params, weightDecay));
   return counted((grads, count, params) => push(grads, params, weightDecay(count)));
 }

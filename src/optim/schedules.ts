@@ -1,5 +1,7 @@
 /** How a number, mostly the learning rate, changes with the steps. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
+import { needOptions } from "../ir/options.js";
 import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { astype, cos, floor } from "../numpy/elementwise.js";
 import { greaterEqual, less, where } from "../numpy/logic.js";
@@ -37,7 +39,9 @@ export interface LinearOptions {
 }
 
 /** A straight line from one value to another, which then stays. */
-export function linear({ from, to, steps }: LinearOptions): Schedule {
+export function linear(options: LinearOptions): Schedule {
+  needOptions<LinearOptions>(options, { from: true, to: true, steps: true }, "linear");
+  const { from, to, steps } = options;
   checkSteps("linear", { steps }, 0);
   if (steps === 0) return constant(from);
   return (count) => {
@@ -57,7 +61,9 @@ export interface CosineOptions {
 }
 
 /** Half a cosine wave from one value down to another, which then stays. */
-export function cosine({ from, to = 0, steps, exponent = 1 }: CosineOptions): Schedule {
+export function cosine(options: CosineOptions): Schedule {
+  needOptions<CosineOptions>(options, { from: true, to: true, steps: true, exponent: true }, "cosine");
+  const { from, to = 0, steps, exponent = 1 } = options;
   checkSteps("cosine", { steps }, 1);
   const alpha = from === 0 ? 0 : to / from;
   return (count) => {
@@ -81,7 +87,13 @@ export interface WarmupCosineOptions {
 }
 
 /** A straight line up to the peak, then half a cosine wave down. */
-export function warmupCosine({ from = 0, peak, to = 0, warmupSteps, steps }: WarmupCosineOptions): Schedule {
+export function warmupCosine(options: WarmupCosineOptions): Schedule {
+  needOptions<WarmupCosineOptions>(
+    options,
+    { from: true, peak: true, to: true, warmupSteps: true, steps: true },
+    "warmupCosine",
+  );
+  const { from = 0, peak, to = 0, warmupSteps, steps } = options;
   checkSteps("warmupCosine", { warmupSteps }, 0);
   if (!(steps > warmupSteps)) {
     throw new ValueError(
@@ -108,6 +120,11 @@ export interface WsdOptions {
 
 /** Warm-up, stable, decay: a straight line up, the peak for most of the time, a straight line down. */
 export function wsd(options: WsdOptions): Schedule {
+  needOptions<WsdOptions>(
+    options,
+    { from: true, peak: true, to: true, warmupSteps: true, stableSteps: true, decaySteps: true },
+    "wsd",
+  );
   const { from = 0, peak, to = 0, warmupSteps, stableSteps, decaySteps } = options;
   checkSteps("wsd", { warmupSteps, stableSteps, decaySteps }, 0);
   return join(
@@ -122,6 +139,8 @@ export function wsd(options: WsdOptions): Schedule {
 
 /** Several schedules one after the other; each counts from the step at which it begins. */
 export function join(schedules: readonly Schedule[], boundaries: readonly number[]): Schedule {
+  need("list", schedules, "schedules", "join");
+  need("list", boundaries, "boundaries", "join");
   const [first, ...rest] = schedules;
   if (!first || rest.length !== boundaries.length) {
     throw new ValueError(
@@ -144,7 +163,13 @@ export interface PolynomialOptions extends LinearOptions {
 }
 
 /** From one value to another along a power of the steps that are left; it then stays. */
-export function polynomial({ from, to, power: exponent, steps, begin = 0 }: PolynomialOptions): Schedule {
+export function polynomial(options: PolynomialOptions): Schedule {
+  needOptions<PolynomialOptions>(
+    options,
+    { power: true, begin: true, from: true, to: true, steps: true },
+    "polynomial",
+  );
+  const { from, to, power: exponent, steps, begin = 0 } = options;
   checkSteps("polynomial", { steps, begin }, 0);
   if (steps === 0) return constant(from);
   return (count) => {
@@ -170,6 +195,11 @@ export interface ExponentialOptions {
 
 /** A value that is multiplied by the same factor again and again. */
 export function exponential(options: ExponentialOptions): Schedule {
+  needOptions<ExponentialOptions>(
+    options,
+    { from: true, decayRate: true, steps: true, begin: true, staircase: true, to: true },
+    "exponential",
+  );
   const { from, decayRate, steps, begin = 0, staircase = false, to } = options;
   checkSteps("exponential", { steps }, 1);
   checkSteps("exponential", { begin }, 0);
@@ -203,6 +233,8 @@ function sortedBoundaries(boundaries: Boundaries, caller: string): [step: number
  * ```
  */
 export function piecewiseConstant(from: number, boundaries: Boundaries = {}): Schedule {
+  need("number", from, "from", "piecewiseConstant");
+  needIfGiven("object", boundaries, "boundaries", "piecewiseConstant");
   const pairs = sortedBoundaries(boundaries, "piecewiseConstant");
   return (count) =>
     pairs.reduce(
@@ -258,6 +290,11 @@ export interface LinearOneCycleOptions extends OneCycleOptions {
 
 /** Straight lines up to a peak, back, and down to nearly nothing. */
 export function linearOneCycle(options: LinearOneCycleOptions): Schedule {
+  needOptions<LinearOneCycleOptions>(
+    options,
+    { final: true, steps: true, peak: true, start: true, divFactor: true, finalDivFactor: true },
+    "linearOneCycle",
+  );
   const { steps, peak, start = 0.3, final = 0.85, divFactor = 25, finalDivFactor = 1e4 } = options;
   checkSteps("linearOneCycle", { steps }, 1);
   return piecewiseInterpolate("linear", peak / divFactor, {
@@ -269,6 +306,11 @@ export function linearOneCycle(options: LinearOneCycleOptions): Schedule {
 
 /** Half a cosine wave up to a peak and one down to nearly nothing. */
 export function cosineOneCycle(options: OneCycleOptions): Schedule {
+  needOptions<OneCycleOptions>(
+    options,
+    { steps: true, peak: true, start: true, divFactor: true, finalDivFactor: true },
+    "cosineOneCycle",
+  );
   const { steps, peak, start = 0.3, divFactor = 25, finalDivFactor = 1e4 } = options;
   checkSteps("cosineOneCycle", { steps }, 1);
   return piecewiseInterpolate("cosine", peak / divFactor, {
@@ -278,7 +320,13 @@ export function cosineOneCycle(options: OneCycleOptions): Schedule {
 }
 
 /** A straight line from `from` to `peak` in the given steps, then `peak`. */
-export function warmupConstant({ from = 0, peak, warmupSteps }: WarmupConstantOptions): Schedule {
+export function warmupConstant(options: WarmupConstantOptions): Schedule {
+  needOptions<WarmupConstantOptions>(
+    options,
+    { from: true, peak: true, warmupSteps: true },
+    "warmupConstant",
+  );
+  const { from = 0, peak, warmupSteps } = options;
   return linear({ from, to: peak, steps: warmupSteps });
 }
 
@@ -299,12 +347,22 @@ export interface WarmupExponentialOptions extends Omit<ExponentialOptions, "from
 }
 
 /** A straight line up to the peak, then {@link exponential} decay. */
-export function warmupExponential({
-  from = 0,
-  peak,
-  warmupSteps,
-  ...rest
-}: WarmupExponentialOptions): Schedule {
+export function warmupExponential(options: WarmupExponentialOptions): Schedule {
+  needOptions<WarmupExponentialOptions>(
+    options,
+    {
+      from: true,
+      peak: true,
+      warmupSteps: true,
+      decayRate: true,
+      steps: true,
+      begin: true,
+      staircase: true,
+      to: true,
+    },
+    "warmupExponential",
+  );
+  const { from = 0, peak, warmupSteps, ...rest } = options;
   return join(
     [linear({ from, to: peak, steps: warmupSteps }), exponential({ ...rest, from: peak })],
     [warmupSteps],
@@ -313,6 +371,7 @@ export function warmupExponential({
 
 /** {@link warmupCosine} again and again: cosine waves with warm restarts. */
 export function sgdr(cycles: readonly WarmupCosineOptions[]): Schedule {
+  need("list", cycles, "cycles", "sgdr");
   const ends = cycles.map((_, i) => cycles.slice(0, i + 1).reduce((total, { steps }) => total + steps, 0));
   return join(cycles.map(warmupCosine), ends.slice(0, -1));
 }

@@ -1,5 +1,7 @@
 /** Transformations that decide how large a step of each parameter is. */
+import { needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
+import { checkOptions, needOptions } from "../ir/options.js";
 import { add, clip, divide, multiply, subtract } from "../numpy/arithmetic.js";
 import { full, zeros, zerosLike } from "../numpy/creation.js";
 import { astype, sign, sqrt, square } from "../numpy/elementwise.js";
@@ -15,6 +17,7 @@ import {
   mapTensors,
   requireParams,
   stateless,
+  transformation,
 } from "./transformation.js";
 
 /** Options of {@link scaleByNovograd}. */
@@ -35,37 +38,46 @@ export interface NovogradOptions {
 
 /** Divides each parameter's gradient by its norm's running mean before it is averaged. */
 export function scaleByNovograd(options: NovogradOptions = {}): GradientTransformation<AdamState> {
+  checkOptions<NovogradOptions>(
+    options,
+    { b1: true, b2: true, eps: true, epsRoot: true, weightDecay: true, muDtype: true },
+    "scaleByNovograd",
+  );
   const { b1 = 0.9, b2 = 0.25, eps = 1e-8, epsRoot = 0, weightDecay = 0, muDtype } = options;
-  return {
-    init: (params) => ({
-      count: zeroCount(),
-      mu: zerosOf(params, muDtype),
-      nu: mapTensors((p) => zeros([], p.dtype), params),
-    }),
-    update: <T>(grads: T, state: AdamState, params?: T): [T, AdamState] => {
-      const count = state.count.add(1);
-      const first = equal(count, 1);
-      const nu = mapWholes(
-        (whole, g, v) => {
-          const squares = square(whole.norm(g));
-          return where(first, squares, blend(squares, v, b2));
-        },
-        grads,
-        state.nu,
-      );
-      const mu = mapTensors(
-        (g, p, m, v) => {
-          const step = add(divide(g, add(sqrt(add(v, epsRoot)), eps)), multiply(p, weightDecay));
-          return where(first, step, add(multiply(m, b1), step));
-        },
-        grads,
-        requireParams(params, "scaleByNovograd"),
-        state.mu,
-        nu,
-      );
-      return [mu, { count, mu: keptIn(mu, muDtype), nu }];
+  return transformation<AdamState>(
+    "scaleByNovograd",
+    { count: "tensor", mu: "tree", nu: "tree" },
+    {
+      init: (params) => ({
+        count: zeroCount(),
+        mu: zerosOf(params, muDtype),
+        nu: mapTensors((p) => zeros([], p.dtype), params),
+      }),
+      update: <T>(grads: T, state: AdamState, params?: T): [T, AdamState] => {
+        const count = state.count.add(1);
+        const first = equal(count, 1);
+        const nu = mapWholes(
+          (whole, g, v) => {
+            const squares = square(whole.norm(g));
+            return where(first, squares, blend(squares, v, b2));
+          },
+          grads,
+          state.nu,
+        );
+        const mu = mapTensors(
+          (g, p, m, v) => {
+            const step = add(divide(g, add(sqrt(add(v, epsRoot)), eps)), multiply(p, weightDecay));
+            return where(first, step, add(multiply(m, b1), step));
+          },
+          grads,
+          requireParams(params, "scaleByNovograd"),
+          state.mu,
+          nu,
+        );
+        return [mu, { count, mu: keptIn(mu, muDtype), nu }];
+      },
     },
-  };
+  );
 }
 
 /** Options of {@link scaleByRprop}. */
@@ -90,30 +102,39 @@ export interface RpropState {
 
 /** Steps whose sizes follow only the signs of the gradients. */
 export function scaleByRprop(options: RpropOptions): GradientTransformation<RpropState> {
+  needOptions<RpropOptions>(
+    options,
+    { learningRate: true, etaMinus: true, etaPlus: true, minStepSize: true, maxStepSize: true },
+    "scaleByRprop",
+  );
   const { learningRate, etaMinus = 0.5, etaPlus = 1.2, minStepSize = 1e-6, maxStepSize = 50 } = options;
-  return {
-    init: (params) => ({ stepSizes: filled(params, learningRate), last: zerosOf(params) }),
-    update: (grads, state) => {
-      const turns = mapTensors((g, l) => multiply(g, l), grads, state.last);
-      const stepSizes = mapTensors(
-        (t, s) => {
-          const changed = multiply(s, where(greater(t, 0), etaPlus, etaMinus));
-          return where(equal(t, 0), s, clip(changed, minStepSize, maxStepSize));
-        },
-        turns,
-        state.stepSizes,
-      );
-      const last = mapTensors(
-        (t, g, s) => where(less(t, 0), zerosLike(g), multiply(s, sign(g))),
-        turns,
-        grads,
-        stepSizes,
-      );
-      // As in optax, a step is taken one call after its size was found.
-      const updates = mapTensors((_, t, l) => where(less(t, 0), zerosLike(l), l), grads, turns, state.last);
-      return [updates, { stepSizes, last }];
+  return transformation<RpropState>(
+    "scaleByRprop",
+    { stepSizes: "tree", last: "tree" },
+    {
+      init: (params) => ({ stepSizes: filled(params, learningRate), last: zerosOf(params) }),
+      update: (grads, state) => {
+        const turns = mapTensors((g, l) => multiply(g, l), grads, state.last);
+        const stepSizes = mapTensors(
+          (t, s) => {
+            const changed = multiply(s, where(greater(t, 0), etaPlus, etaMinus));
+            return where(equal(t, 0), s, clip(changed, minStepSize, maxStepSize));
+          },
+          turns,
+          state.stepSizes,
+        );
+        const last = mapTensors(
+          (t, g, s) => where(less(t, 0), zerosLike(g), multiply(s, sign(g))),
+          turns,
+          grads,
+          stepSizes,
+        );
+        // As in optax, a step is taken one call after its size was found.
+        const updates = mapTensors((_, t, l) => where(less(t, 0), zerosLike(l), l), grads, turns, state.last);
+        return [updates, { stepSizes, last }];
+      },
     },
-  };
+  );
 }
 
 /** The sign of every gradient. */
@@ -132,11 +153,13 @@ export interface TrustRatioOptions {
 }
 
 /** Gives the update of each parameter a norm in proportion to the parameter's. */
-export function scaleByTrustRatio({
-  minNorm = 0,
-  trustCoefficient = 1,
-  eps = 0,
-}: TrustRatioOptions = {}): GradientTransformation<EmptyState> {
+export function scaleByTrustRatio(options: TrustRatioOptions = {}): GradientTransformation<EmptyState> {
+  checkOptions<TrustRatioOptions>(
+    options,
+    { minNorm: true, trustCoefficient: true, eps: true },
+    "scaleByTrustRatio",
+  );
+  const { minNorm = 0, trustCoefficient = 1, eps = 0 } = options;
   return stateless((grads, params) =>
     mapWholes(
       (whole, g, p) => {
@@ -193,15 +216,21 @@ export interface OptimisticState {
 
 /** (α + β) times the gradient less β times the one before. */
 export function scaleByOptimisticGradient(alpha = 1, beta = 1): GradientTransformation<OptimisticState> {
-  return {
-    init: (params) => ({ first: full([], true, "bool"), last: zerosOf(params) }),
-    update: (grads, { first, last }) => {
-      const updates = mapTensors(
-        (g, l) => subtract(multiply(g, alpha + beta), multiply(where(first, g, l), beta)),
-        grads,
-        last,
-      );
-      return [updates, { first: full([], false, "bool"), last: grads }];
+  needIfGiven("number", alpha, "alpha", "scaleByOptimisticGradient");
+  needIfGiven("number", beta, "beta", "scaleByOptimisticGradient");
+  return transformation<OptimisticState>(
+    "scaleByOptimisticGradient",
+    { first: "tensor", last: "tree" },
+    {
+      init: (params) => ({ first: full([], true, "bool"), last: zerosOf(params) }),
+      update: (grads, { first, last }) => {
+        const updates = mapTensors(
+          (g, l) => subtract(multiply(g, alpha + beta), multiply(where(first, g, l), beta)),
+          grads,
+          last,
+        );
+        return [updates, { first: full([], false, "bool"), last: grads }];
+      },
     },
-  };
+  );
 }

@@ -1,4 +1,6 @@
-import { TreeError } from "../ir/errors.js";
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
+import { TreeError, ValueError } from "../ir/errors.js";
 import { add } from "../numpy/arithmetic.js";
 import { astype } from "../numpy/elementwise.js";
 import { Tensor } from "../trace/tensor.js";
@@ -48,7 +50,7 @@ export function mapTensors<T>(
 
 function requireTensor(value: unknown, path: string): Tensor {
   if (value instanceof Tensor) return value;
-  throw new TreeError(`[optim] the leaf at "${path}" is not a tensor but ${String(value)}`);
+  throw new TreeError(`[optim] the leaf at "${path}" is not a tensor but ${describe(value)}`);
 }
 
 /** The parameters, for a transformation that cannot do without. */
@@ -57,12 +59,56 @@ export function requireParams<T>(params: T | undefined, caller: string): T {
   throw new TreeError(`[${caller}] needs the parameters: call update(grads, state, params)`);
 }
 
+/** What the parts of a transformation's state are: tensors, or trees of them. */
+type StateParts<S> = { readonly [K in keyof S]: "tensor" | "tree" };
+
+/** A transformation that refuses states which its `init` did not make. */
+export function transformation<S extends object>(
+  caller: string,
+  parts: StateParts<S>,
+  { init, update }: GradientTransformation<S>,
+): GradientTransformation<S> {
+  const names = Object.keys(parts);
+  return {
+    init,
+    update: (grads, state, params) => {
+      const values = new Map<string, unknown>(isState(state) ? Object.entries(state) : []);
+      const wrong = names.filter(
+        (name) =>
+          !values.has(name) || (parts[name as keyof S] === "tensor" && !(values.get(name) instanceof Tensor)),
+      );
+      if (wrong.length === 0) return update(grads, state, params);
+      throw new TreeError(
+        `[${caller}] the state has no right ${wrong.join(" and no right ")}: pass what init or the last update returned, not ${describe(state)}`,
+      );
+    },
+  };
+}
+
+const isState = (state: unknown): state is object => typeof state === "object" && state !== null;
+
 /** A transformation without state. */
 export function stateless(fn: <T>(grads: T, params: T | undefined) => T): GradientTransformation<EmptyState> {
+  need("function", fn, "fn", "stateless");
   return {
     init: () => [],
     update: (grads, state, params) => [fn(grads, params), state],
   };
+}
+
+/** Throws unless a value is a transformation. */
+export function needTransformation(value: unknown, caller: string): void {
+  need("object", value, "a transformation", caller);
+  if (
+    "init" in value &&
+    "update" in value &&
+    [value.init, value.update].every((one) => typeof one === "function")
+  ) {
+    return;
+  }
+  throw new ValueError(
+    `[${caller}] a transformation must have the functions init and update, as adamw(…) has`,
+  );
 }
 
 /** The transformation that changes nothing. */
@@ -80,9 +126,11 @@ export function identity(): GradientTransformation<EmptyState> {
 export function chain<const G extends readonly GradientTransformation[]>(
   ...steps: G
 ): GradientTransformation<ChainState<G>> {
+  for (const step of steps) needTransformation(step, "chain");
   return {
     init: (params) => steps.map((step) => step.init(params)) as ChainState<G>,
     update: (grads, states, params) => {
+      need("list", states, "the state", "chain");
       if (states.length !== steps.length) {
         throw new TreeError(
           `[chain] the state is that of ${states.length} transformations, but ${steps.length} are chained: use the state that init made`,

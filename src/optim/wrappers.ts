@@ -1,16 +1,26 @@
 /** Optimisers around optimisers, and means of what passes through them. */
+
+import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import type { DType } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
+import { checkOptions, needOptions } from "../ir/options.js";
 import { add, mod, multiply, subtract } from "../numpy/arithmetic.js";
 import { astype } from "../numpy/elementwise.js";
 import { equal, notEqual, where } from "../numpy/logic.js";
-import { toTensor } from "../trace/promote.js";
+import { needTensor, toTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { checkCount, select } from "./accumulate.js";
 import { blend, keptIn, takenUp, unbiased, zeroCount, zerosOf } from "./moments.js";
-import type { CountState } from "./scaling.js";
+import { type CountState, checkRate } from "./scaling.js";
 import type { LearningRate, Schedule } from "./schedules.js";
-import { type GradientTransformation, mapTensors, requireParams } from "./transformation.js";
+import {
+  type GradientTransformation,
+  mapTensors,
+  needTransformation,
+  requireParams,
+  transformation,
+} from "./transformation.js";
 
 /** Options of {@link ema}. */
 export interface EmaOptions {
@@ -27,16 +37,22 @@ export interface EmaState extends CountState {
 
 /** Replaces gradients (or whatever passes) by their running mean. */
 export function ema(decay: number, options: EmaOptions = {}): GradientTransformation<EmaState> {
+  need("number", decay, "decay", "ema");
+  checkOptions<EmaOptions>(options, { debias: true, accumulatorDtype: true }, "ema");
   const { debias = true, accumulatorDtype } = options;
-  return {
-    init: (params) => ({ count: zeroCount(), ema: zerosOf(params, accumulatorDtype) }),
-    update: (grads, state) => {
-      const count = state.count.add(1);
-      const mean = mapTensors((g, m) => blend(g, m, decay), grads, state.ema);
-      const updates = debias ? mapTensors((m) => unbiased(m, takenUp(decay, count)), mean) : mean;
-      return [updates, { count, ema: keptIn(mean, accumulatorDtype) }];
+  return transformation<EmaState>(
+    "ema",
+    { ema: "tree", count: "tensor" },
+    {
+      init: (params) => ({ count: zeroCount(), ema: zerosOf(params, accumulatorDtype) }),
+      update: (grads, state) => {
+        const count = state.count.add(1);
+        const mean = mapTensors((g, m) => blend(g, m, decay), grads, state.ema);
+        const updates = debias ? mapTensors((m) => unbiased(m, takenUp(decay, count)), mean) : mean;
+        return [updates, { count, ema: keptIn(mean, accumulatorDtype) }];
+      },
     },
-  };
+  );
 }
 
 /** The parameters of {@link lookahead}: those that run ahead, and those that follow. */
@@ -72,28 +88,46 @@ export interface LookaheadState<S> {
  */
 export function lookahead<S>(
   inner: GradientTransformation<S>,
-  { syncPeriod, slowStepSize, resetState = false }: LookaheadOptions,
+  options: LookaheadOptions,
 ): GradientTransformation<LookaheadState<S>> {
+  needTransformation(inner, "lookahead");
+  needOptions<LookaheadOptions>(
+    options,
+    { syncPeriod: true, slowStepSize: true, resetState: true },
+    "lookahead",
+  );
+  const { syncPeriod, slowStepSize, resetState = false } = options;
   checkCount(syncPeriod, "lookahead", "syncPeriod");
-  return {
-    init: (params) => ({
-      fast: inner.init((params as LookaheadParams<unknown>).fast),
-      stepsSinceSync: zeroCount(),
-    }),
-    update: <T>(grads: T, state: LookaheadState<S>, params?: T): [T, LookaheadState<S>] => {
-      const { fast, slow } = requireParams(params, "lookahead") as LookaheadParams<unknown>;
-      const given = isPair(grads) ? grads.fast : grads;
-      const [steps, next] = inner.update<unknown>(given, state.fast, fast);
-      const sync = equal(state.stepsSinceSync, syncPeriod - 1);
-      const gap = mapTensors((f, u, s) => subtract(add(f, u), s), fast, steps, slow);
-      const updates = {
-        fast: mapTensors((u, g) => where(sync, subtract(u, multiply(g, 1 - slowStepSize)), u), steps, gap),
-        slow: mapTensors((g) => where(sync, multiply(g, slowStepSize), 0), gap),
-      };
-      const kept = resetState ? select(sync, inner.init(fast), next) : next;
-      return [updates as T, { fast: kept, stepsSinceSync: mod(state.stepsSinceSync.add(1), syncPeriod) }];
+  return transformation<LookaheadState<S>>(
+    "lookahead",
+    { fast: "tree", stepsSinceSync: "tensor" },
+    {
+      init: (params) => ({
+        fast: inner.init(needPair(params).fast),
+        stepsSinceSync: zeroCount(),
+      }),
+      update: <T>(grads: T, state: LookaheadState<S>, params?: T): [T, LookaheadState<S>] => {
+        const { fast, slow } = needPair(requireParams<unknown>(params, "lookahead"));
+        const given = isPair(grads) ? grads.fast : grads;
+        const [steps, next] = inner.update<unknown>(given, state.fast, fast);
+        const sync = equal(state.stepsSinceSync, syncPeriod - 1);
+        const gap = mapTensors((f, u, s) => subtract(add(f, u), s), fast, steps, slow);
+        const updates = {
+          fast: mapTensors((u, g) => where(sync, subtract(u, multiply(g, 1 - slowStepSize)), u), steps, gap),
+          slow: mapTensors((g) => where(sync, multiply(g, slowStepSize), 0), gap),
+        };
+        const kept = resetState ? select(sync, inner.init(fast), next) : next;
+        return [updates as T, { fast: kept, stepsSinceSync: mod(state.stepsSinceSync.add(1), syncPeriod) }];
+      },
     },
-  };
+  );
+}
+
+function needPair(params: unknown): LookaheadParams<unknown> {
+  if (isPair(params)) return params;
+  throw new ValueError(
+    `[lookahead] the parameters must be what lookaheadParams returns, got ${describe(params)}`,
+  );
 }
 
 function isPair(value: unknown): value is LookaheadParams<unknown> {
@@ -120,27 +154,38 @@ export function injectHyperparams<H extends string, S>(
   hyperparams: Readonly<Record<H, LearningRate>>,
   make: (current: Readonly<Record<H, Schedule>>) => GradientTransformation<S>,
 ): GradientTransformation<InjectState<H, S>> {
+  need("object", hyperparams, "hyperparams", "injectHyperparams");
+  need("function", make, "make", "injectHyperparams");
   const each = <V>(fn: (name: H, value: LearningRate) => V) =>
     Object.fromEntries(
       Object.entries<LearningRate>(hyperparams).map(([name, value]) => [name, fn(name as H, value)]),
     ) as Readonly<Record<H, V>>;
-  const using = (values: Readonly<Record<H, Tensor>>) => make(each((name) => () => values[name]));
+  const using = (values: Readonly<Record<H, Tensor>>) => {
+    const made = make(each((name) => () => values[name]));
+    needTransformation(made, "injectHyperparams");
+    return made;
+  };
+  for (const value of Object.values<LearningRate>(hyperparams)) checkRate(value, "injectHyperparams");
   const at = (value: LearningRate, count: Tensor) =>
     typeof value === "number" ? toTensor(value, "float32", "injectHyperparams") : value(count);
-  return {
-    init: (params) => {
-      const count = zeroCount();
-      const values = each((_, value) => at(value, count));
-      return { count, hyperparams: values, inner: using(values).init(params) };
+  return transformation<InjectState<H, S>>(
+    "injectHyperparams",
+    { hyperparams: "tree", inner: "tree", count: "tensor" },
+    {
+      init: (params) => {
+        const count = zeroCount();
+        const values = each((_, value) => at(value, count));
+        return { count, hyperparams: values, inner: using(values).init(params) };
+      },
+      update: (grads, state, params) => {
+        const values = each((name, value) =>
+          typeof value === "number" ? state.hyperparams[name] : value(state.count),
+        );
+        const [updates, inner] = using(values).update(grads, state.inner, params);
+        return [updates, { count: state.count.add(1), hyperparams: values, inner }];
+      },
     },
-    update: (grads, state, params) => {
-      const values = each((name, value) =>
-        typeof value === "number" ? state.hyperparams[name] : value(state.count),
-      );
-      const [updates, inner] = using(values).update(grads, state.inner, params);
-      return [updates, { count: state.count.add(1), hyperparams: values, inner }];
-    },
-  };
+  );
 }
 
 /** The gradients collected so far. */
@@ -150,17 +195,22 @@ export interface ApplyEveryState extends CountState {
 
 /** Adds gradients up and lets their sum pass every `every`-th call; between, updates are zero. */
 export function applyEvery(every = 1): GradientTransformation<ApplyEveryState> {
+  needIfGiven("number", every, "every", "applyEvery");
   checkCount(every, "applyEvery", "every");
-  return {
-    init: (params) => ({ count: zeroCount(), sum: zerosOf(params) }),
-    update: (grads, { count, sum }) => {
-      const fresh = notEqual(count, 0);
-      const total = mapTensors((g, s) => add(where(fresh, s, 0), g), grads, sum);
-      const passes = equal(count, every - 1);
-      const updates = mapTensors((t) => where(passes, t, 0), total);
-      return [updates, { count: mod(count.add(1), every), sum: total }];
+  return transformation<ApplyEveryState>(
+    "applyEvery",
+    { sum: "tree", count: "tensor" },
+    {
+      init: (params) => ({ count: zeroCount(), sum: zerosOf(params) }),
+      update: (grads, { count, sum }) => {
+        const fresh = notEqual(count, 0);
+        const total = mapTensors((g, s) => add(where(fresh, s, 0), g), grads, sum);
+        const passes = equal(count, every - 1);
+        const updates = mapTensors((t) => where(passes, t, 0), total);
+        return [updates, { count: mod(count.add(1), every), sum: total }];
+      },
     },
-  };
+  );
 }
 
 /** The states of named transformations. */
@@ -170,21 +220,30 @@ export type NamedState = Readonly<Record<string, unknown>>;
 export function namedChain(
   ...steps: readonly (readonly [name: string, step: GradientTransformation])[]
 ): GradientTransformation<NamedState> {
+  for (const step of steps) {
+    need("list", step, "each step", "namedChain");
+    need("text", step[0], "the name of a step", "namedChain");
+    needTransformation(step[1], "namedChain");
+  }
   const names = steps.map(([name]) => name);
   const double = names.find((name, i) => names.indexOf(name) !== i);
   if (double !== undefined) throw new ValueError(`[namedChain] two transformations are named "${double}"`);
-  return {
-    init: (params) => Object.fromEntries(steps.map(([name, step]) => [name, step.init(params)])),
-    update: (grads, states, params) => {
-      let updates = grads;
-      const next = steps.map(([name, step]) => {
-        const [changed, state] = step.update(updates, states[name], params);
-        updates = changed;
-        return [name, state] as const;
-      });
-      return [updates, Object.fromEntries(next)];
+  return transformation<NamedState>(
+    "namedChain",
+    {},
+    {
+      init: (params) => Object.fromEntries(steps.map(([name, step]) => [name, step.init(params)])),
+      update: (grads, states, params) => {
+        let updates = grads;
+        const next = steps.map(([name, step]) => {
+          const [changed, state] = step.update(updates, states[name], params);
+          updates = changed;
+          return [name, state] as const;
+        });
+        return [updates, Object.fromEntries(next)];
+      },
     },
-  };
+  );
 }
 
 /** `stepSize` of the new tensors and the rest of the old: a target network that follows slowly. */
@@ -198,6 +257,8 @@ export function incrementalUpdate<T>(newTensors: T, oldTensors: T, stepSize: num
 
 /** The new tensors at every `period`-th step, the old ones between. */
 export function periodicUpdate<T>(newTensors: T, oldTensors: T, steps: Tensor, period: number): T {
+  needTensor(steps, "steps", "periodicUpdate");
+  need("number", period, "period", "periodicUpdate");
   checkCount(period, "periodicUpdate", "the period");
   return select(equal(mod(steps, period), 0), newTensors, oldTensors);
 }

@@ -1,8 +1,11 @@
+import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { needOptions } from "../ir/options.js";
 import { range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { split } from "../random/index.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
@@ -40,8 +43,12 @@ export function accumulateGradients<P, B, M, V = null>(
   params: P,
   batch: B,
   rng: Tensor,
-  { numMinibatches, useScan = false }: AccumulateOptions,
+  options: AccumulateOptions,
 ): [grads: P, metrics: M, variables: V | null] {
+  need("function", lossFn, "lossFn", "accumulateGradients");
+  needTensor(rng, "rng", "accumulateGradients");
+  needOptions<AccumulateOptions>(options, { numMinibatches: true, useScan: true }, "accumulateGradients");
+  const { numMinibatches, useScan = false } = options;
   const minibatches = splitBatch(batch, numMinibatches);
   const keys = split(rng, numMinibatches);
   const loss = (own: P, minibatch: B, key: Tensor): [Tensor, [M, V | null]] => {

@@ -1,5 +1,7 @@
+import { need } from "../ir/arguments.js";
 import { ShapeError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
+import { checkOptions } from "../ir/options.js";
 import { at, normalizeDim } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { type DimNames, Partitioned } from "../nn/index.js";
@@ -46,7 +48,10 @@ export interface StackOptions {
  * Declares the parameters of each device along an axis to be slices of one: every parameter gets a dim of
  * size 1 that the axis splits. Undone by {@link unstackParams}.
  */
-export function stackParams<T>(params: T, axisName: string, { dim = 0, maskExcept }: StackOptions = {}): T {
+export function stackParams<T>(params: T, axisName: string, options: StackOptions = {}): T {
+  need("text", axisName, "axisName", "stackParams");
+  checkOptions<StackOptions>(options, { dim: true, maskExcept: true }, "stackParams");
+  const { dim = 0, maskExcept } = options;
   lookUpAxes(axisName, "stackParams");
   return mapParams(params, "stackParams", ({ value, names }) => {
     const place = normalizeDim(dim, value.ndim + 1, "stackParams");

@@ -1,4 +1,5 @@
 import type { RematPolicy } from "../ir/ops.js";
+import { needOptions } from "../ir/options.js";
 import { at } from "../ir/shape.js";
 import { currentScope } from "../nn/context.js";
 import {
@@ -206,6 +207,32 @@ export type CircularPipelineInstance = ModuleInstance<PipelineFunction> &
  * ```
  */
 export function CircularPipeline(config: CircularPipelineConfig & ModuleOptions): CircularPipelineInstance {
+  needOptions<CircularPipelineConfig & ModuleOptions>(
+    config,
+    {
+      layers: true,
+      mesh: true,
+      numStages: true,
+      numPipelineMicrobatches: true,
+      numPipelineRepeats: true,
+      numLayers: true,
+      numLayersPerStage: true,
+      pipelineDelayActivationForwarding: true,
+      scanPipelineIterations: true,
+      setRematPolicyOnPipelineIterations: true,
+      rematPolicy: true,
+      customRematPolicy: true,
+      pipelineFsdpAgOnce: true,
+      pipelineFsdpAgPerRepeat: true,
+      logicalAxisRules: true,
+      stageAxisName: true,
+      fsdpAxisNames: true,
+      activationNames: true,
+      name: true,
+      parent: true,
+    },
+    "CircularPipeline",
+  );
   const parts = new CircularPipelineParts(config);
   const pipeline = Pipeline(config);
   const getWeightSharding = (...args: Parameters<PipelineFunction>): SpecTree => {

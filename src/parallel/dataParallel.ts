@@ -1,6 +1,8 @@
+import { need, needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShardingError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
+import { checkOptions } from "../ir/options.js";
 import { at, normalizeDim, range } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import {
@@ -14,6 +16,7 @@ import {
 import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { customGradient } from "../transforms/customVjp.js";
 import { splitArrayOverMesh } from "./arrays.js";
@@ -31,6 +34,8 @@ export const defaultMinWeightSize = 2 ** 18;
  * @returns the same tree with `Partitioned` parts where a parameter was split
  */
 export function shardParams<T>(params: T, axisName: string, minWeightSize = defaultMinWeightSize): T {
+  need("text", axisName, "axisName", "shardParams");
+  needIfGiven("number", minWeightSize, "minWeightSize", "shardParams");
   return shardTree(params, axisName, minWeightSize, "");
 }
 
@@ -87,8 +92,17 @@ export function gatherArrayWithMeanGrads(
   x: Tensor,
   dim: number,
   axisName: string,
-  { gatherDtype = x.dtype, gradScatterDtype = x.dtype }: GatherOptions = {},
+  options: GatherOptions = {},
 ): Tensor {
+  needTensor(x, "x", "gatherArrayWithMeanGrads");
+  need("number", dim, "dim", "gatherArrayWithMeanGrads");
+  need("text", axisName, "axisName", "gatherArrayWithMeanGrads");
+  checkOptions<GatherOptions>(
+    options,
+    { gatherDtype: true, gradScatterDtype: true },
+    "gatherArrayWithMeanGrads",
+  );
+  const { gatherDtype = x.dtype, gradScatterDtype = x.dtype } = options;
   const place = normalizeDim(dim, x.ndim, "gatherArrayWithMeanGrads");
   const axisSize = axesSize(lookUpAxes(axisName, "gatherArrayWithMeanGrads"));
   const gather = customGradient((part: Tensor) => {

@@ -1,3 +1,5 @@
+import { need } from "../ir/arguments.js";
+import { needOptions } from "../ir/options.js";
 import { getPartitionSpec } from "../nn/index.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
 import { P, type PartitionSpec } from "../spmd/mesh/partitionSpec.js";
@@ -25,8 +27,11 @@ export interface InitShardedOptions<A = unknown> {
  */
 export function initSharded<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
-  { mesh, inSpecs = P() }: InitShardedOptions<A>,
+  given: InitShardedOptions<A>,
 ): (...args: A) => R {
+  need("function", fn, "fn", "initSharded");
+  needOptions<InitShardedOptions<A>>(given, { mesh: true, inSpecs: true }, "initSharded");
+  const { mesh, inSpecs = P() } = given;
   const options = { mesh, inSpecs, checkReplication: false };
   return (...args) => {
     const types = evalShape(shardMap(fn, { ...options, outSpecs: P() }))(...args);

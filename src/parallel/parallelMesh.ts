@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import type { Engine } from "../ir/engine.js";
 import { AxisError } from "../ir/errors.js";
 import { defaultEngine, Mesh } from "../spmd/mesh/mesh.js";
@@ -40,12 +41,18 @@ export interface ParallelMeshOptions {
  * ```
  */
 export function initializeMesh(config: ParallelConfig = {}, options: ParallelMeshOptions = {}): Mesh {
+  need("object", config, "the configuration", "initializeMesh");
+  need("object", options, "the options", "initializeMesh");
   const axes = [
     [config.dataAxisName ?? "data", config.dataAxisSize ?? -1],
     [config.fsdpAxisName ?? "fsdp", config.fsdpAxisSize ?? 1],
     [config.pipelineAxisName ?? "pipe", config.pipelineAxisSize ?? 1],
     [config.modelAxisName ?? "model", config.modelAxisSize ?? 1],
   ] as const;
+  for (const [name, size] of axes) {
+    need("text", name, "the name of an axis", "initializeMesh");
+    need("number", size, `the size of ${name}`, "initializeMesh");
+  }
   const text = axes.map(([name, size]) => `${name}: ${size}`).join(", ");
   if (new Set(axes.map(([name]) => name)).size !== axes.length) {
     throw new AxisError(`[initializeMesh] {${text}} names an axis twice`);

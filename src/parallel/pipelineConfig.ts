@@ -1,3 +1,5 @@
+import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import { axisSizeIn } from "../ir/mesh.js";
 import type { RematPolicy } from "../ir/ops.js";
@@ -89,6 +91,11 @@ export interface PipelineSettings {
 
 /** Fills in defaults and reports everything that does not fit, all at once. */
 export function readConfig(config: CircularPipelineConfig): PipelineSettings {
+  need("object", config, "the configuration", "CircularPipeline");
+  for (const name of ["numStages", "numPipelineMicrobatches", "numPipelineRepeats", "numLayers"] as const) {
+    needIfGiven("number", config[name], name, "CircularPipeline");
+  }
+  needIfGiven("number", config.numLayersPerStage, "numLayersPerStage", "CircularPipeline");
   const { mesh, stageAxisName = "stage", numLayers, numLayersPerStage = 1 } = config;
   const numStages = config.numStages ?? (mesh && axisSizeIn(mesh, stageAxisName)) ?? 1;
   const forwardingDelay = config.pipelineDelayActivationForwarding ? 2 : 1;
@@ -137,7 +144,7 @@ function countProblems(settings: PipelineSettings): string[] {
   };
   const wrong = Object.entries(counts).filter(([, n]) => !isCount(n));
   if (wrong.length > 0) {
-    return wrong.map(([name, n]) => `${name} must be a whole number of at least 1, got ${n}`);
+    return wrong.map(([name, n]) => `${name} must be a whole number of at least 1, got ${describe(n)}`);
   }
   const problems: string[] = [];
   if (micro % numStages !== 0) {

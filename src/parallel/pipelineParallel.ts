@@ -1,5 +1,7 @@
+import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
+import { needOptions } from "../ir/options.js";
 import { formatType, sameType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { scopeOrNone } from "../nn/context.js";
@@ -36,9 +38,12 @@ export function executePipelineStep<T, A extends readonly unknown[]>(
   stage: Stage<T, A>,
   state: T,
   input: T,
-  { modelAxisName }: PipelineStepOptions,
+  options: PipelineStepOptions,
   ...args: A
 ): [state: T, output: T] {
+  need("function", stage, "stage", "executePipelineStep");
+  needOptions<PipelineStepOptions>(options, { modelAxisName: true }, "executePipelineStep");
+  const { modelAxisName } = options;
   const numStages = axesSize(lookUpAxes(modelAxisName, "executePipelineStep"));
   const index = lax.axisIndex(modelAxisName);
   const isFirst = np.equal(index, 0);
@@ -79,9 +84,16 @@ export interface PipelineOptions extends PipelineStepOptions {
 export function executePipeline<T, A extends readonly unknown[]>(
   stage: Stage<T, A>,
   x: T,
-  { numMicrobatches, modelAxisName, splitRngs = { dropout: true } }: PipelineOptions,
+  options: PipelineOptions,
   ...args: A
 ): T {
+  need("function", stage, "stage", "executePipeline");
+  needOptions<PipelineOptions>(
+    options,
+    { numMicrobatches: true, splitRngs: true, modelAxisName: true },
+    "executePipeline",
+  );
+  const { numMicrobatches, modelAxisName, splitRngs = { dropout: true } } = options;
   const numStages = axesSize(lookUpAxes(modelAxisName, "executePipeline"));
   const length = numMicrobatches + numStages - 1;
   const microbatches = tree.map(
@@ -187,8 +199,19 @@ export const PipelineModule = moduleClass<PipelineModuleClass>({
   name: "PipelineModule",
   methods: {
     [mainMethod]:
-      ({ moduleFn, ...options }: PipelineConfig<unknown, readonly unknown[]>) =>
+      ({
+        moduleFn,
+        numMicrobatches,
+        modelAxisName,
+        splitRngs,
+      }: PipelineConfig<unknown, readonly unknown[]>) =>
       (x: unknown, ...args: readonly unknown[]): unknown =>
-        executePipeline(moduleFn(), x, options, ...args),
+        executePipeline(
+          moduleFn(),
+          x,
+          { numMicrobatches, modelAxisName, ...(splitRngs === undefined ? {} : { splitRngs }) },
+          ...args,
+        ),
   },
+  options: { moduleFn: true, numMicrobatches: true, splitRngs: true, modelAxisName: true },
 });

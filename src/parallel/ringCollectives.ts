@@ -2,8 +2,10 @@
  * Collectives taken apart into the hops of a ring, so that each hop can travel while the part that arrived
  * before it is computed with. All of them work on trees of tensors.
  */
+import { need } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
+import { checkOptions } from "../ir/options.js";
 import { at } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
@@ -23,7 +25,10 @@ export interface RingOptions {
  * Every device's block in `size − 1` hops: the list of a device starts with its own block and goes on with
  * those of the devices before it (with `shiftUp`) or after it. A hop up the ring forward, a hop down backward.
  */
-export function asyncGather<T>(x: T, axisName: string, { shiftUp = true }: RingOptions = {}): T[] {
+export function asyncGather<T>(x: T, axisName: string, options: RingOptions = {}): T[] {
+  need("text", axisName, "axisName", "asyncGather");
+  checkOptions<RingOptions>(options, { shiftUp: true }, "asyncGather");
+  const { shiftUp = true } = options;
   const blocks = [x];
   for (let hop = 1; hop < ringSize(axisName, "asyncGather"); hop++) {
     blocks.push(lax.pshift(at(blocks, hop - 1), axisName, shiftUp ? 1 : -1));
@@ -35,11 +40,10 @@ export function asyncGather<T>(x: T, axisName: string, { shiftUp = true }: RingO
  * {@link asyncGather} with both directions of the ring in use, in half as many hops one after the other; the
  * list has the same order.
  */
-export function asyncGatherBidirectional<T>(
-  x: T,
-  axisName: string,
-  { shiftUp = true }: RingOptions = {},
-): T[] {
+export function asyncGatherBidirectional<T>(x: T, axisName: string, options: RingOptions = {}): T[] {
+  need("text", axisName, "axisName", "asyncGatherBidirectional");
+  checkOptions<RingOptions>(options, { shiftUp: true }, "asyncGatherBidirectional");
+  const { shiftUp = true } = options;
   const size = ringSize(axisName, "asyncGatherBidirectional");
   const [up, down] = [[x], [x]];
   for (let hop = 1; hop < size; hop++) {

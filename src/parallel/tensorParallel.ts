@@ -1,5 +1,7 @@
+import { need, needIfGiven } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
+import type { OptionNames } from "../ir/options.js";
 import { at } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import {
@@ -59,6 +61,13 @@ export interface ModelParallelismWrapperClass {
 export const ModelParallelismWrapper = moduleClass<ModelParallelismWrapperClass>({
   name: "ModelParallelismWrapper",
   methods: { [mainMethod]: callSharded },
+  options: {
+    modelAxisName: true,
+    moduleFn: true,
+    maskExceptModelIdx: true,
+    splitRngs: true,
+    moduleKwargs: true,
+  },
 });
 
 function callSharded(config: ModelParallelismConfig<LooseFunction, object>): LooseFunction {
@@ -88,6 +97,8 @@ function checkMask(index: number | undefined, axisName: string, size: number): v
 
 /** An initialiser whose values are multiplied by a factor. */
 export function scaleInit(init: ParamInitializer, scaleFactor = 1): ParamInitializer {
+  need("function", init, "init", "scaleInit");
+  needIfGiven("number", scaleFactor, "scaleFactor", "scaleInit");
   return (key, shape, dtype) => {
     const value = init(key, shape, dtype);
     return isBoxed(value)
@@ -132,6 +143,16 @@ export interface TPDenseConfig extends TPDenseCommon {
   readonly skipCommunication?: boolean;
 }
 
+const tensorNames: OptionNames<TPDenseCommon> = {
+  denseFn: true,
+  modelAxisName: true,
+  tpMode: true,
+  kernelInit: true,
+  kernelInitAdjustment: true,
+  useBias: true,
+  denseName: true,
+};
+
 /**
  * A dense layer that is split over an axis.
  *
@@ -148,25 +169,28 @@ export interface TPDenseConfig extends TPDenseCommon {
  * });
  * ```
  */
-export const TPDense = module("TPDense", (config: TPDenseConfig) => {
-  const { modelAxisName, skipCommunication = false, denseName = "module" } = config;
-  const { kernelInit, useBias, mode } = readCommon(config, "TPDense");
-  const dense = () => shardedDense(config, denseName, useBias);
-  return (x: Tensor): Tensor => {
-    switch (mode) {
-      case "none":
-        return config.denseFn({ kernelInit, useBias })(x);
-      case "gather": {
-        const whole = skipCommunication ? x : lax.allGather(x, modelAxisName, { dim: -1, tiled: true });
-        return dense()(whole);
+export const TPDense = module(
+  { name: "TPDense", options: { ...tensorNames, skipCommunication: true } },
+  (config: TPDenseConfig) => {
+    const { modelAxisName, skipCommunication = false, denseName = "module" } = config;
+    const { kernelInit, useBias, mode } = readCommon(config, "TPDense");
+    const dense = () => shardedDense(config, denseName, useBias);
+    return (x: Tensor): Tensor => {
+      switch (mode) {
+        case "none":
+          return config.denseFn({ kernelInit, useBias })(x);
+        case "gather": {
+          const whole = skipCommunication ? x : lax.allGather(x, modelAxisName, { dim: -1, tiled: true });
+          return dense()(whole);
+        }
+        case "scatter": {
+          const y = dense()(x);
+          return skipCommunication ? y : lax.psumScatter(y, modelAxisName, { dim: -1, tiled: true });
+        }
       }
-      case "scatter": {
-        const y = dense()(x);
-        return skipCommunication ? y : lax.psumScatter(y, modelAxisName, { dim: -1, tiled: true });
-      }
-    }
-  };
-});
+    };
+  },
+);
 
 /** Configuration of {@link TPAsyncDense}. */
 export interface TPAsyncDenseConfig extends TPDenseCommon {
@@ -182,30 +206,36 @@ export interface TPAsyncDenseConfig extends TPDenseCommon {
  * `shard_1`, … for each hop: on device d, `shard_i` meets the inputs of device d − i (`gather`), or makes
  * outputs of device d + size − 1 − i (`scatter`).
  */
-export const TPAsyncDense = module("TPAsyncDense", (config: TPAsyncDenseConfig) => {
-  const { modelAxisName, useBidirectionalGather = true, useBidirectionalScatter = false } = config;
-  const { kernelInit, useBias, mode, size } = readCommon(config, "TPAsyncDense");
-  // One bias for each output is enough, so only the first of the small layers has one.
-  const shard = (i: number) => shardedDense(config, `shard_${i}`, useBias && i === 0);
-  return (x: Tensor): Tensor => {
-    switch (mode) {
-      case "none":
-        return config.denseFn({ kernelInit, useBias, name: "shard_0" })(x);
-      case "gather": {
-        const gather = useBidirectionalGather ? asyncGatherBidirectional : asyncGather;
-        const outputs = gather(x, modelAxisName).map((part, i) => shard(i)(part));
-        return outputs.slice(1).reduce((sum, y) => np.add(sum, y), at(outputs, 0));
+export const TPAsyncDense = module(
+  {
+    name: "TPAsyncDense",
+    options: { ...tensorNames, useBidirectionalGather: true, useBidirectionalScatter: true },
+  },
+  (config: TPAsyncDenseConfig) => {
+    const { modelAxisName, useBidirectionalGather = true, useBidirectionalScatter = false } = config;
+    const { kernelInit, useBias, mode, size } = readCommon(config, "TPAsyncDense");
+    // One bias for each output is enough, so only the first of the small layers has one.
+    const shard = (i: number) => shardedDense(config, `shard_${i}`, useBias && i === 0);
+    return (x: Tensor): Tensor => {
+      switch (mode) {
+        case "none":
+          return config.denseFn({ kernelInit, useBias, name: "shard_0" })(x);
+        case "gather": {
+          const gather = useBidirectionalGather ? asyncGatherBidirectional : asyncGather;
+          const outputs = gather(x, modelAxisName).map((part, i) => shard(i)(part));
+          return outputs.slice(1).reduce((sum, y) => np.add(sum, y), at(outputs, 0));
+        }
+        case "scatter": {
+          const scatter = useBidirectionalScatter ? asyncScatterSplit : asyncScatter;
+          return scatter<Tensor>(
+            Array.from({ length: size }, (_, i) => () => shard(i)(x)),
+            modelAxisName,
+          );
+        }
       }
-      case "scatter": {
-        const scatter = useBidirectionalScatter ? asyncScatterSplit : asyncScatter;
-        return scatter<Tensor>(
-          Array.from({ length: size }, (_, i) => () => shard(i)(x)),
-          modelAxisName,
-        );
-      }
-    }
-  };
-});
+    };
+  },
+);
 
 function readCommon(
   config: TPDenseCommon,

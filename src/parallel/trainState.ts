@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { split } from "../random/index.js";
@@ -42,6 +43,7 @@ export class TrainState<P = unknown, S = unknown, F = unknown> implements TrainS
 
   /** Use {@link TrainState.create}. */
   constructor(parts: TrainStateParts<P, S, F>) {
+    need("object", parts, "the parts", "TrainState");
     this.applyFn = parts.applyFn;
     this.optimizer = parts.optimizer;
     this.step = parts.step;
@@ -52,6 +54,9 @@ export class TrainState<P = unknown, S = unknown, F = unknown> implements TrainS
 
   /** The state before the first step. */
   static create<P, S, F>(parts: Omit<TrainStateParts<P, S, F>, "step" | "optState">): TrainState<P, S, F> {
+    need("object", parts, "the parts", "TrainState.create");
+    need("object", parts.optimizer, "the optimizer", "TrainState.create");
+    need("function", parts.optimizer.init, "init of the optimizer", "TrainState.create");
     const optState = parts.optimizer.init(parts.params);
     return new TrainState({ ...parts, step: np.array(0, "int32"), optState });
   }

@@ -1,10 +1,12 @@
 /** Distributions of whole numbers. */
+import { needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, type Shape } from "../ir/shape.js";
 import { lgamma } from "../lax/special.js";
 import { expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/scan.js";
 import { whileLoop } from "../transforms/whileLoop.js";
@@ -238,6 +240,9 @@ function stirlingTail(x: Tensor): Tensor {
  * @returns float32, which adds up to n along the last dim
  */
 export function multinomial(key: Tensor, n: Parameter, p: Tensor, shape: Shape = p.shape): Tensor {
+  needTensor(key, "key", "random.multinomial");
+  needTensor(p, "p", "random.multinomial");
+  needIfGiven("list", shape, "shape", "random.multinomial");
   const caller = "random.multinomial";
   checkKey(key, caller);
   if (!(p instanceof Tensor) || p.ndim < 1) {

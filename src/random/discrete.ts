@@ -1,9 +1,11 @@
 import { type DType, isInteger, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
 import type { ShapeLike } from "../numpy/operands.js";
 import { searchsorted } from "../numpy/sorting.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { checkBroadcast, type GumbelMode, gumbel, spread, uniform } from "./floats.js";
 import { atOnce, checkKey, drawnShape, randomWords, split } from "./keys.js";
@@ -79,6 +81,13 @@ export interface CategoricalOptions {
 
 /** Numbers of categories, drawn with probabilities `softmax(logits)`. @returns int32 */
 export function categorical(key: Tensor, logits: Tensor, options: CategoricalOptions = {}): Tensor {
+  needTensor(key, "key", "random.categorical");
+  needTensor(logits, "logits", "random.categorical");
+  checkOptions<CategoricalOptions>(
+    options,
+    { dim: true, shape: true, replace: true, mode: true },
+    "random.categorical",
+  );
   const caller = "random.categorical";
   const { replace = true, mode = "low" } = options;
   checkKey(key, caller);
@@ -127,6 +136,8 @@ export interface PermutationOptions {
 
 /** The numbers 0 … x − 1, or the slices of a tensor, in random order. */
 export function permutation(key: Tensor, x: number | Tensor, options: PermutationOptions = {}): Tensor {
+  needTensor(key, "key", "random.permutation");
+  checkOptions<PermutationOptions>(options, { dim: true, independent: true }, "random.permutation");
   const caller = "random.permutation";
   checkKey(key, caller);
   if (typeof x === "number") {

@@ -1,8 +1,10 @@
 import { type DType, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { formatType, type Shape } from "../ir/shape.js";
 import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { atOnce, checkKey, drawnShape, hash, randomWords } from "./keys.js";
 
@@ -84,6 +86,8 @@ function sampler(
  * ```
  */
 export function uniform(key: Tensor, shape: ShapeLike = [], options: UniformOptions = {}): Tensor {
+  needTensor(key, "key", "random.uniform");
+  checkOptions<UniformOptions>(options, { dtype: true, minval: true, maxval: true }, "random.uniform");
   const { minval = 0, maxval = 1 } = options;
   const [sizes, dtype] = check(key, shape, options, "random.uniform");
   const [low, high] = [bound(minval, dtype), bound(maxval, dtype)];
@@ -112,6 +116,7 @@ export function truncatedNormal(
   shape?: ShapeLike,
   dtype?: DTypeOption,
 ): Tensor {
+  needTensor(key, "key", "random.truncatedNormal");
   const caller = "random.truncatedNormal";
   const given = [lower, upper].map((value) => (value instanceof Tensor ? value.shape : []));
   const [full, type] = check(key, shape ?? broadcastShape(given, caller), dtype, caller);

@@ -1,8 +1,10 @@
 /** The gamma distribution and those that follow from it. */
+import { need } from "../ir/arguments.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { at, type Shape, sizeOf } from "../ir/shape.js";
 import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { vmap } from "../transforms/vmap.js";
 import { whileLoop } from "../transforms/whileLoop.js";
@@ -153,6 +155,8 @@ export function beta(
  * @param shape the dims before the last one; by default those of `alpha`
  */
 export function dirichlet(key: Tensor, alpha: Tensor, shape?: ShapeLike, dtype?: DTypeOption): Tensor {
+  needTensor(key, "key", "random.dirichlet");
+  needTensor(alpha, "alpha", "random.dirichlet");
   const caller = "random.dirichlet";
   if (!(alpha instanceof Tensor) || alpha.ndim < 1) {
     throw new ShapeError(`[${caller}] needs concentrations along a dim, got ${alpha}`);
@@ -196,6 +200,8 @@ export function generalizedNormal(
   shape: ShapeLike = [],
   dtype?: DTypeOption,
 ): Tensor {
+  needTensor(key, "key", "random.generalizedNormal");
+  need("number", p, "p", "random.generalizedNormal");
   const own = parameters(key, [1 / p], shape, dtype, "random.generalizedNormal");
   return atOnce([key], (words) => {
     const keys = split(words);

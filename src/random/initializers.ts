@@ -1,15 +1,24 @@
 /** Initial values of parameters, with the names and the algorithms of `jax.nn.initializers`. */
+import { need, needIfGiven } from "../ir/arguments.js";
 import { type DType, isFloat, roundTo } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { at, normalizeDim, range, type Shape, sizeOf } from "../ir/shape.js";
+import { at, normalizeDim, normalizeDims, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import * as floats from "./floats.js";
-import { atOnce } from "./keys.js";
+import { atOnce, checkKey } from "./keys.js";
 import { orthogonal as orthogonalMatrix } from "./orthogonal.js";
 
 /** Makes the initial value of a parameter; float32 unless it says otherwise. */
 export type Initializer = (key: Tensor, shape: Shape, dtype?: DType) => Tensor;
+
+/** An initialiser that refuses what is no shape. */
+function checkedShape(make: Initializer): Initializer {
+  return (key, shape, dtype) => {
+    need("wholes", shape, "the shape", "initializers");
+    return make(key, shape, dtype);
+  };
+}
 
 /** All zeros. */
 export const zeros: Initializer = constant(0);
@@ -19,12 +28,15 @@ export const ones: Initializer = constant(1);
 
 /** All the same number. */
 export function constant(value: number): Initializer {
-  return (_key, shape, dtype = "float32") => atOnce([], () => ops.full(shape, value, dtype));
+  return checkedShape((_key, shape, dtype = "float32") => atOnce([], () => ops.full(shape, value, dtype)));
 }
 
 /** Normally distributed with the given standard deviation. */
 export function normal(stddev = 1e-2): Initializer {
-  return (key, shape, dtype = "float32") => scaled(key, stddev, (k) => floats.normal(k, shape, { dtype }));
+  needIfGiven("number", stddev, "stddev", "initializers.normal");
+  return checkedShape((key, shape, dtype = "float32") =>
+    scaled(key, stddev, (k) => floats.normal(k, shape, { dtype })),
+  );
 }
 
 /**
@@ -32,16 +44,24 @@ export function normal(stddev = 1e-2): Initializer {
  * smaller than `stddev`, which is not corrected.
  */
 export function truncatedNormal(stddev = 1e-2, lower = -2, upper = 2): Initializer {
-  return (key, shape, dtype = "float32") =>
-    scaled(key, stddev, (k) => floats.truncatedNormal(k, lower, upper, shape, { dtype }));
+  needIfGiven("number", stddev, "stddev", "initializers.truncatedNormal");
+  needIfGiven("number", lower, "lower", "initializers.truncatedNormal");
+  needIfGiven("number", upper, "upper", "initializers.truncatedNormal");
+  return checkedShape((key, shape, dtype = "float32") =>
+    scaled(key, stddev, (k) => floats.truncatedNormal(k, lower, upper, shape, { dtype })),
+  );
 }
 
 /** Evenly spread over 0 … `scale`. */
 export function uniform(scale = 1e-2): Initializer {
-  return (key, shape, dtype = "float32") => scaled(key, scale, (k) => floats.uniform(k, shape, { dtype }));
+  needIfGiven("number", scale, "scale", "initializers.uniform");
+  return checkedShape((key, shape, dtype = "float32") =>
+    scaled(key, scale, (k) => floats.uniform(k, shape, { dtype })),
+  );
 }
 
 function scaled(key: Tensor, factor: number, draw: (key: Tensor) => Tensor): Tensor {
+  checkKey(key, "initializers");
   return atOnce([key], (k) => ops.mul(draw(k), factor));
 }
 
@@ -71,7 +91,11 @@ export function varianceScaling(
   distribution: Distribution,
   dims: FanDims = {},
 ): Initializer {
-  return (key, shape, dtype = "float32") => {
+  need("number", scale, "scale", "initializers.varianceScaling");
+  need("text", mode, "mode", "initializers.varianceScaling");
+  need("text", distribution, "distribution", "initializers.varianceScaling");
+  needIfGiven("object", dims, "dims", "initializers.varianceScaling");
+  return checkedShape((key, shape, dtype = "float32") => {
     if (!isFloat(dtype)) throw new DTypeError(`[varianceScaling] initialises floats, not ${dtype}`);
     // Every step is rounded as if it were computed in the type itself.
     const round = (value: number) => roundTo(dtype, value);
@@ -88,9 +112,9 @@ export function varianceScaling(
           floats.uniform(k, shape, { dtype, minval: -1 }),
         );
       default:
-        throw new ValueError(`[varianceScaling] unknown distribution ${String(distribution)}`);
+        throw new ValueError(`[varianceScaling] unknown distribution ${distribution}`);
     }
-  };
+  });
 }
 
 function fanOf(mode: FanMode, shape: Shape, dims: FanDims): number {
@@ -100,11 +124,7 @@ function fanOf(mode: FanMode, shape: Shape, dims: FanDims): number {
     );
   }
   const sizeAlong = (axes: number | readonly number[]) =>
-    sizeOf(
-      (typeof axes === "number" ? [axes] : axes).map((axis) =>
-        at(shape, normalizeDim(axis, shape.length, "varianceScaling")),
-      ),
-    );
+    sizeOf(normalizeDims(axes, shape.length, "varianceScaling").map((axis) => at(shape, axis)));
   const numIn = sizeAlong(dims.inAxis ?? -2);
   const numOut = sizeAlong(dims.outAxis ?? -1);
   const field = sizeOf(shape) / numIn / numOut / sizeAlong(dims.batchAxis ?? []);
@@ -119,7 +139,7 @@ function fanOf(mode: FanMode, shape: Shape, dims: FanDims): number {
     case "fanGeoAvg":
       return Math.sqrt(fanIn * fanOut);
     default:
-      throw new ValueError(`[varianceScaling] unknown mode ${String(mode)}`);
+      throw new ValueError(`[varianceScaling] unknown mode ${mode}`);
   }
 }
 
@@ -155,7 +175,9 @@ export const kaimingUniform = heUniform;
  * @param columnAxis the dim of the columns, the last one unless it says otherwise
  */
 export function orthogonal(scale = 1, columnAxis = -1): Initializer {
-  return (key, shape, dtype = "float32") => {
+  needIfGiven("number", scale, "scale", "initializers.orthogonal");
+  needIfGiven("number", columnAxis, "columnAxis", "initializers.orthogonal");
+  return checkedShape((key, shape, dtype = "float32") => {
     if (shape.length < 2) {
       throw new ShapeError(`[orthogonal] needs at least two dims, but the shape is [${shape}]`);
     }
@@ -167,12 +189,14 @@ export function orthogonal(scale = 1, columnAxis = -1): Initializer {
       const matrix = orthogonalMatrix(k, sizeOf(others), { m: columns, dtype });
       return ops.moveDim(ops.reshape(matrix, [...others, columns]), shape.length - 1, dim);
     });
-  };
+  });
 }
 
 /** An orthogonal matrix in the middle of a convolution kernel of 1 to 3 spatial dims, zeros around it. */
 export function deltaOrthogonal(scale = 1, columnAxis = -1): Initializer {
-  return (key, shape, dtype = "float32") => {
+  needIfGiven("number", scale, "scale", "initializers.deltaOrthogonal");
+  needIfGiven("number", columnAxis, "columnAxis", "initializers.deltaOrthogonal");
+  return checkedShape((key, shape, dtype = "float32") => {
     const [inputs, outputs] = [shape.at(-2) ?? 0, shape.at(-1) ?? 0];
     if (shape.length < 3 || shape.length > 5 || inputs > outputs) {
       throw new ShapeError(
@@ -191,5 +215,5 @@ export function deltaOrthogonal(scale = 1, columnAxis = -1): Initializer {
       const high = shape.map((n, d) => n - at(centre, d) - at(block.shape, d));
       return ops.pad(block, Tensor.scalar(0, dtype), { low: centre, high, interior: shape.map(() => 0) });
     });
-  };
+  });
 }

@@ -1,11 +1,12 @@
+import { describe } from "../ir/describe.js";
 import { InternalError, ShapeError, ValueError } from "../ir/errors.js";
-import { describe } from "../ir/options.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf } from "../ir/shape.js";
 import { type ShapeLike, toShape } from "../numpy/operands.js";
 import { callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
 import { typesKey } from "../trace/opKey.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { currentRuntime } from "../trace/runtime.js";
 import { Tensor } from "../trace/tensor.js";
 
@@ -39,6 +40,7 @@ export function key(seed: number | Tensor): Tensor {
  * @returns a `uint32[num, 2]` tensor, one key in every row
  */
 export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
+  needTensor(parent, "parent", "random.split");
   checkKey(parent, "random.split");
   const shape = drawnShape(num, "random.split");
   const draw = (words: Tensor) => {
@@ -106,6 +108,7 @@ function newWord(value: number): Tensor {
 }
 
 function asWord(value: Tensor, caller: string, what: string): Tensor {
+  needTensor(value, what, caller);
   if (value.ndim !== 0 || (value.dtype !== "int32" && value.dtype !== "uint32")) {
     throw new ValueError(
       `[${caller}] ${what} must be a whole number or an integer scalar, not ${formatType(value.type)}; use vmap for several`,

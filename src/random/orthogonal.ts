@@ -1,7 +1,10 @@
+import { need } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/scan.js";
 import { normal } from "./floats.js";
@@ -23,6 +26,9 @@ export interface OrthogonalOptions {
  * @param n the number of rows
  */
 export function orthogonal(key: Tensor, n: number, options: OrthogonalOptions = {}): Tensor {
+  needTensor(key, "key", "random.orthogonal");
+  need("number", n, "n", "random.orthogonal");
+  checkOptions<OrthogonalOptions>(options, { m: true, shape: true, dtype: true }, "random.orthogonal");
   const { m = n, shape = [], dtype = "float32" } = options;
   checkKey(key, "random.orthogonal");
   drawnShape([...shape, n, m], "random.orthogonal");

@@ -16,6 +16,7 @@ import { at, type TensorType } from "../ir/shape.js";
 import { missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { opKey } from "./opKey.js";
 import { onePlace, type Place } from "./place.js";
+import { needTensors } from "./promote.js";
 import { currentRuntime } from "./runtime.js";
 import { captureSource } from "./source.js";
 import { Tensor } from "./tensor.js";
@@ -160,6 +161,7 @@ export function bind<K extends OpName>(
   params: OpParams[K],
   place?: Place,
 ): Tensor[] {
+  needTensors(ins, "the operands", op);
   const builder = stack.at(-1);
   if (builder) {
     builder.runsOn(place);

@@ -3,22 +3,31 @@
  * written with these, `lax` re-exports most of them, `np` builds on them. Calls that would change nothing
  * return their operand.
  */
-import { type DType, isFloat } from "../ir/dtype.js";
+import { need } from "../ir/arguments.js";
+import { type DType, isFloat, needDType } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
-import type { CompareDirection, OpParams, Precision } from "../ir/ops.js";
+import type { CompareDirection, OpName, OpParams, Precision } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bind, bind1 } from "./builder.js";
 import type { Place } from "./place.js";
+import { needTensor, needTensors } from "./promote.js";
 import { Tensor } from "./tensor.js";
 
 const none = {};
+
+/** The operand, which has to be a tensor before its type can be looked at. */
+function given(x: Tensor, op: OpName): Tensor {
+  needTensor(x, "the operand", op);
+  return x;
+}
+
 const unary = (op: UnaryOp) => (x: Tensor) => bind1(op, [x], none);
 const binary =
   (op: BinaryOp) =>
   (x: Tensor, y: Tensor | number): Tensor =>
-    bind1(op, [x, typeof y === "number" ? Tensor.scalar(y, x.dtype) : y], none);
+    bind1(op, [x, typeof y === "number" ? Tensor.scalar(y, given(x, op).dtype) : y], none);
 
 export const neg = unary("neg");
 export const exp = unary("exp");
@@ -63,17 +72,21 @@ export function finite(x: Tensor): Tensor {
 
 /** The same values in another data type. */
 export function convert(x: Tensor, dtype: DType): Tensor {
-  return x.dtype === dtype ? x : bind1("convert", [x], { dtype });
+  needDType(dtype, "convert");
+  return given(x, "convert").dtype === dtype ? x : bind1("convert", [x], { dtype });
 }
 
 /** The same bits as another data type of the same width. */
 export function bitcast(x: Tensor, dtype: DType): Tensor {
-  return x.dtype === dtype ? x : bind1("bitcast", [x], { dtype });
+  needDType(dtype, "bitcast");
+  return given(x, "bitcast").dtype === dtype ? x : bind1("bitcast", [x], { dtype });
 }
 
 /** Compares elements. */
 export function compare(direction: CompareDirection, x: Tensor, y: Tensor | number): Tensor {
-  return bind1("compare", [x, typeof y === "number" ? Tensor.scalar(y, x.dtype) : y], { direction });
+  return bind1("compare", [x, typeof y === "number" ? Tensor.scalar(y, given(x, "compare").dtype) : y], {
+    direction,
+  });
 }
 
 /** Takes each element from `onTrue` or `onFalse`. */
@@ -115,22 +128,32 @@ export function pvary(x: Tensor, axes: readonly MeshAxis[]): Tensor {
 
 /** 0, 1, 2 … along `dim`. */
 export function iota(dtype: DType, shape: Shape, dim: number): Tensor {
+  needDType(dtype, "iota");
+  need("wholes", shape, "the shape", "iota");
+  need("whole", dim, "the dim", "iota");
   return bind1("iota", [], { dtype, shape, dim });
 }
 
 /** Repeats along new dims and dims of size 1; operand dim `i` becomes dim `dims[i]`. */
 export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[]): Tensor {
-  return sameNumbers(x.shape, shape) ? x : bind1("broadcastInDim", [x], { shape, dims });
+  need("list", shape, "the shape", "broadcastInDim");
+  return sameNumbers(given(x, "broadcastInDim").shape, shape)
+    ? x
+    : bind1("broadcastInDim", [x], { shape, dims });
 }
 
 /** The same elements in another shape. */
 export function reshape(x: Tensor, shape: Shape): Tensor {
-  return sameNumbers(x.shape, shape) ? x : bind1("reshape", [x], { shape });
+  need("list", shape, "the shape", "reshape");
+  return sameNumbers(given(x, "reshape").shape, shape) ? x : bind1("reshape", [x], { shape });
 }
 
 /** Reorders dims: result dim `i` is dim `permutation[i]` of x. */
 export function transpose(x: Tensor, permutation: readonly number[]): Tensor {
-  return sameNumbers(permutation, range(x.ndim)) ? x : bind1("transpose", [x], { permutation });
+  need("list", permutation, "the permutation", "transpose");
+  return sameNumbers(permutation, range(given(x, "transpose").ndim))
+    ? x
+    : bind1("transpose", [x], { permutation });
 }
 
 /** Moves one dim to another place. */
@@ -147,7 +170,8 @@ export function untranspose(x: Tensor, permutation: readonly number[]): Tensor {
 
 /** Reverses the order along dims. */
 export function reverse(x: Tensor, dims: readonly number[]): Tensor {
-  return dims.length === 0 ? x : bind1("reverse", [x], { dims });
+  need("list", dims, "dims", "reverse");
+  return dims.length === 0 ? given(x, "reverse") : bind1("reverse", [x], { dims });
 }
 
 /** The elements from `starts` up to `limits`, every `strides`-th. */
@@ -155,10 +179,15 @@ export function slice(
   x: Tensor,
   starts: readonly number[],
   limits: readonly number[],
-  strides: readonly number[] = starts.map(() => 1),
+  strides?: readonly number[],
 ): Tensor {
-  const whole = starts.every((s) => s === 0) && sameNumbers(limits, x.shape) && strides.every((s) => s === 1);
-  return whole ? x : bind1("slice", [x], { starts, limits, strides });
+  needTensor(x, "the operand", "slice");
+  need("list", starts, "starts", "slice");
+  need("list", limits, "limits", "slice");
+  const steps = strides ?? starts.map(() => 1);
+  need("list", steps, "strides", "slice");
+  const whole = starts.every((s) => s === 0) && sameNumbers(limits, x.shape) && steps.every((s) => s === 1);
+  return whole ? x : bind1("slice", [x], { starts, limits, strides: steps });
 }
 
 /** {@link slice} along one dim. */
@@ -180,6 +209,7 @@ export function pad(x: Tensor, value: Tensor, params: OpParams["pad"]): Tensor {
 
 /** Joins tensors along a dim. */
 export function concatenate(xs: readonly Tensor[], dim: number): Tensor {
+  needTensors(xs, "the operands", "concatenate");
   return xs.length === 1 ? at(xs, 0) : bind1("concatenate", xs, { dim });
 }
 
@@ -241,8 +271,10 @@ export interface DotDims {
 }
 
 /** Sums of products over paired dims. */
-export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype: DType = x.dtype): Tensor {
-  return bind1("dotGeneral", [x, y], { lhsBatch: [], rhsBatch: [], ...dims, dtype });
+export function dotGeneral(x: Tensor, y: Tensor, dims: DotDims, dtype?: DType): Tensor {
+  need("object", dims, "the dims", "dotGeneral");
+  const type = dtype ?? given(x, "dotGeneral").dtype;
+  return bind1("dotGeneral", [x, y], { lhsBatch: [], rhsBatch: [], ...dims, dtype: type });
 }
 
 /** softmax(query · keyᵀ · scale) · value for every head, and the logarithms of the softmax's sums. */
@@ -260,7 +292,7 @@ export function name(x: Tensor, label: string): Tensor {
 
 /** The same value, treated as a constant by differentiation. */
 export function stopGradient(x: Tensor): Tensor {
-  return isFloat(x.dtype) ? bind1("stopGradient", [x], none) : x;
+  return isFloat(given(x, "stopGradient").dtype) ? bind1("stopGradient", [x], none) : x;
 }
 
 /** The same values, none of which is available before all are. */

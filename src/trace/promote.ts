@@ -1,4 +1,6 @@
-import { type DType, isFloat } from "../ir/dtype.js";
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
+import { type DType, isFloat, needDType } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import { Tensor } from "./tensor.js";
 
@@ -10,6 +12,8 @@ export type TensorLike = Tensor | number | boolean;
  * a narrower float to a wider one, and bfloat16 with float16 meets in float32.
  */
 export function promoteTypes(a: DType, b: DType): DType {
+  needDType(a, "promoteTypes");
+  needDType(b, "promoteTypes");
   if (a === b) return a;
   const [low, high] = rank[a] <= rank[b] ? [a, b] : [b, a];
   if (low === "bfloat16" && high === "float16") return "float32";
@@ -53,8 +57,20 @@ export function toTensor(value: TensorLike, dtype: DType, caller: string): Tenso
   );
 }
 
-function describe(value: unknown): string {
-  if (value === null) return "null";
-  if (Array.isArray(value)) return "an array";
-  return typeof value === "object" ? `an object of class ${value.constructor.name}` : `a ${typeof value}`;
+/** Throws unless an argument is a tensor. */
+export function needTensor(value: unknown, what: string, caller: string): asserts value is Tensor {
+  if (value instanceof Tensor) return;
+  throw new ValueError(
+    `[${caller}] ${what} must be a tensor, got ${describe(value)}: make one with np.array(…)`,
+  );
+}
+
+/** Throws unless an argument is a list of tensors. */
+export function needTensors(
+  value: unknown,
+  what: string,
+  caller: string,
+): asserts value is readonly Tensor[] {
+  need("list", value, what, caller);
+  for (const one of value) if (!(one instanceof Tensor)) needTensor(one, `each of ${what}`, caller);
 }

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { pathInLibrary } from "../ir/frames.js";
 import type { SourceLocation } from "../ir/program.js";
 
@@ -31,6 +32,8 @@ let currentScopes: readonly string[] = [];
  * ```
  */
 export function namedScope<T>(name: string, fn: () => T): T {
+  need("text", name, "the name", "namedScope");
+  need("function", fn, "fn", "namedScope");
   const before = currentScopes;
   currentScopes = [...before, name];
   try {

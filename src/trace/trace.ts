@@ -1,3 +1,5 @@
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { TreeError } from "../ir/errors.js";
 import { at, type TensorType } from "../ir/shape.js";
 import { type Traced, traceFlat } from "./builder.js";
@@ -41,6 +43,7 @@ export function flattenCall(
   staticArgnums: Argnums | undefined,
   caller: string,
 ): FlatArgs & { readonly structure: Extract<Structure, { kind: "array" }> } {
+  need("list", args, "the arguments", caller);
   const statics = argumentPositions(staticArgnums, args.length, caller, "staticArgnums");
   const flat = args.map((arg, i) => (statics.includes(i) ? undefined : flattenArgs([arg], caller)));
   const children = flat.map((one, i): Structure => {
@@ -62,10 +65,11 @@ export function argumentPositions(
   option: string,
 ): number[] {
   const list = argnums === undefined ? [] : typeof argnums === "number" ? [argnums] : argnums;
+  need("list", list, option, caller);
   return list.map((n) => {
     if (Number.isInteger(n) && n >= -count && n < count) return n < 0 ? n + count : n;
     throw new TreeError(
-      `[${caller}] ${option} ${n} names no argument: the function was called with ${count}${count > 0 ? `, use ${-count} to ${count - 1}` : ""}`,
+      `[${caller}] ${option} ${describe(n)} names no argument: the function was called with ${count}${count > 0 ? `, use ${-count} to ${count - 1}` : ""}`,
     );
   });
 }
@@ -75,9 +79,8 @@ export function leafTensor(leaf: unknown, caller: string, path: string): Tensor 
   if (leaf instanceof Tensor) return leaf;
   if (typeof leaf === "number") return Tensor.scalar(leaf, "float32");
   if (typeof leaf === "boolean") return Tensor.scalar(leaf, "bool");
-  const what = typeof leaf === "object" && leaf !== null ? leaf.constructor.name : typeof leaf;
   throw new TreeError(
-    `[${caller}] the leaf at "${path}" is a ${what}, not a tensor or number: pass it as a static argument or close over it`,
+    `[${caller}] the leaf at "${path}" is ${describe(leaf)}, not a tensor or number: pass it as a static argument or close over it`,
   );
 }
 
@@ -88,6 +91,7 @@ export function traceTree<A extends readonly unknown[]>(
   types: readonly TensorType[],
   caller: string,
 ): TracedTree {
+  need("function", fn, "what is traced", caller);
   let outStructure: Structure | undefined;
   const traced = traceFlat(
     (leaves) => {

@@ -1,3 +1,5 @@
+import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { TreeError } from "../ir/errors.js";
 import type { Whole } from "./prefix.js";
 
@@ -41,6 +43,8 @@ export function registerClass<T extends object, C extends readonly unknown[]>(
   type: abstract new (...args: never[]) => T,
   how: TreeClass<T, C>,
 ): void {
+  need("function", type, "the class", "registerClass");
+  need("object", how, "how it takes part in trees", "registerClass");
   if (registered.has(type.prototype))
     throw new TreeError(`[registerClass] ${type.name} is registered already`);
   registered.set(type.prototype, {
@@ -64,6 +68,9 @@ type Node =
   | { kind: "object"; keys: readonly string[]; children: readonly unknown[] }
   | { kind: "class"; type: Registered; children: readonly unknown[] };
 
+/** Deeper trees are refused: they would exhaust the stack, and one that holds itself has no end. */
+const maxDepth = 1000;
+
 function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
   if (isLeaf?.(node)) return { kind: "leaf" };
   if (node === null || node === undefined) return { kind: "none" };
@@ -84,8 +91,13 @@ interface Walk {
   readonly visit: (leaf: unknown, path: string) => void;
 }
 
-function walk(node: unknown, how: Walk, path: string): Structure {
+function walk(node: unknown, how: Walk, path: string, depth = 0): Structure {
   const { isLeaf, isStatic, visit } = how;
+  if (depth > maxDepth) {
+    throw new TreeError(
+      `a tree has more than ${maxDepth} levels at ${path.slice(0, 60)}…: it holds itself, or must be made flatter`,
+    );
+  }
   if (isStatic?.(node)) return { kind: "static", value: node };
   const opened = open(node, isLeaf);
   switch (opened.kind) {
@@ -97,13 +109,15 @@ function walk(node: unknown, how: Walk, path: string): Structure {
     case "array":
       return {
         kind: "array",
-        children: opened.children.map((child, i) => walk(child, how, join(path, String(i)))),
+        children: opened.children.map((child, i) => walk(child, how, join(path, String(i)), depth + 1)),
       };
     case "object":
       return {
         kind: "object",
         keys: opened.keys,
-        children: opened.children.map((child, i) => walk(child, how, join(path, opened.keys[i] ?? ""))),
+        children: opened.children.map((child, i) =>
+          walk(child, how, join(path, opened.keys[i] ?? ""), depth + 1),
+        ),
       };
     case "class": {
       const { type } = opened;
@@ -113,7 +127,9 @@ function walk(node: unknown, how: Walk, path: string): Structure {
         name: type.name,
         aux: type.describe(node),
         rebuild: (children) => type.rebuild(node, children),
-        children: opened.children.map((child, i) => walk(child, how, single ? path : join(path, String(i)))),
+        children: opened.children.map((child, i) =>
+          walk(child, how, single ? path : join(path, String(i)), depth + 1),
+        ),
       };
     }
   }
@@ -125,6 +141,7 @@ function join(path: string, key: string): string {
 
 /** The leaves of a tree from left to right, and its structure. */
 export function flatten(tree: unknown, isLeaf?: IsLeaf): { leaves: unknown[]; structure: Structure } {
+  needIfGiven("function", isLeaf, "isLeaf", "tree");
   const leaves: unknown[] = [];
   const structure = walk(tree, { isLeaf, visit: (value) => leaves.push(value) }, "");
   return { leaves, structure };
@@ -132,6 +149,7 @@ export function flatten(tree: unknown, isLeaf?: IsLeaf): { leaves: unknown[]; st
 
 /** The leaves of a tree with the path to each, such as `params/Dense_0/kernel`. */
 export function flattenWithPath(tree: unknown, isLeaf?: IsLeaf): { path: string; leaf: unknown }[] {
+  needIfGiven("function", isLeaf, "isLeaf", "tree");
   const entries: { path: string; leaf: unknown }[] = [];
   walk(tree, { isLeaf, visit: (value, path) => entries.push({ path, leaf: value }) }, "");
   return entries;
@@ -144,6 +162,7 @@ export function flattenDynamic(
 ): { readonly entries: readonly { path: string; leaf: unknown }[]; readonly structure: Structure } {
   const entries: { path: string; leaf: unknown }[] = [];
   const visit = (leaf: unknown, path: string) => entries.push({ path, leaf });
+  need("function", isStatic, "isStatic", "tree.flattenDynamic");
   return { structure: walk(tree, { isStatic, visit }, ""), entries };
 }
 
@@ -157,8 +176,22 @@ export function structure(tree: unknown, isLeaf?: IsLeaf): Structure {
   return flatten(tree, isLeaf).structure;
 }
 
+/** Throws unless a value is what {@link structure} returns. */
+function checkStructure(s: Structure): void {
+  need("object", s, "a tree's structure", "tree");
+  const { kind } = s;
+  if (kind === "leaf" || kind === "none" || kind === "static") return;
+  if (kind !== "array" && kind !== "object" && kind !== "class") {
+    throw new TreeError(`a tree's structure has the kind ${describe(kind)}: make it with tree.structure(…)`);
+  }
+  need("list", s.children, "the children of a structure", "tree");
+  if (kind === "object") need("texts", s.keys, "the keys of a structure", "tree");
+  if (kind === "class") need("function", s.rebuild, "rebuild of a structure", "tree");
+}
+
 /** The number of leaves a structure has. */
 export function numLeaves(s: Structure): number {
+  checkStructure(s);
   if (s.kind === "leaf") return 1;
   return s.kind === "none" || s.kind === "static"
     ? 0
@@ -167,6 +200,7 @@ export function numLeaves(s: Structure): number {
 
 /** The path to each leaf of a structure. */
 export function leafPaths(s: Structure, path = ""): string[] {
+  checkStructure(s);
   if (s.kind === "leaf") return [path];
   if (s.kind === "none" || s.kind === "static") return [];
   const single = s.kind === "class" && s.children.length === 1;
@@ -179,6 +213,7 @@ export function leafPaths(s: Structure, path = ""): string[] {
 /** Builds the tree of the given structure from its leaves; the caller states the tree's type. */
 export function unflatten<T = unknown>(s: Structure, values: readonly unknown[]): T {
   const wanted = numLeaves(s);
+  need("list", values, "the leaves", "tree.unflatten");
   if (wanted !== values.length) {
     throw new TreeError(
       `[tree.unflatten] the structure ${formatStructure(s)} has ${wanted} leaves, got ${values.length}`,
@@ -211,6 +246,7 @@ export function sameStructure(a: Structure, b: Structure): boolean {
 
 /** A structure as text: `*` stands for a leaf. */
 export function formatStructure(s: Structure): string {
+  checkStructure(s);
   switch (s.kind) {
     case "leaf":
       return "*";
@@ -268,6 +304,7 @@ export function map<T, L, R = L>(
   tree: T,
   ...others: readonly unknown[]
 ): MapTree<T, L, R> {
+  need("function", fn, "what is applied to leaves", "tree.map");
   return mapWithPath<T, L, R>((_path, value, ...rest) => fn(value, ...rest), tree, ...others);
 }
 
@@ -284,6 +321,8 @@ export function mapUntil<T, L, R = L>(
   tree: T,
   ...others: readonly unknown[]
 ): MapTree<T, L, R> {
+  need("function", fn, "what is applied to leaves", "tree.mapUntil");
+  need("function", isLeaf, "isLeaf", "tree.mapUntil");
   return mapEntries<T, L, R>((_path, value, ...rest) => fn(value, ...rest), tree, others, isLeaf);
 }
 
@@ -302,6 +341,7 @@ function mapEntries<T, L, R>(
   others: readonly unknown[],
   isLeaf: IsLeaf | undefined,
 ): MapTree<T, L, R> {
+  need("function", fn, "what is applied to leaves", "tree.map");
   const entries = flattenWithPath(tree, isLeaf);
   const own = structure(tree, isLeaf);
   const columns = others.map((other, i) => {
@@ -322,6 +362,7 @@ export function all(tree: unknown): boolean {
 
 /** Combines the leaves of a tree from left to right, starting from `initial`. */
 export function reduce<L, R>(fn: (total: R, leaf: L) => R, tree: unknown, initial: R): R {
+  need("function", fn, "what collects leaves", "tree.reduce");
   return (leaves(tree) as L[]).reduce(fn, initial);
 }
 
@@ -388,6 +429,8 @@ export function broadcastPrefix(
   caller: string,
   isLeaf?: IsLeaf,
 ): unknown[] {
+  need("text", caller, "the caller", "tree.broadcastPrefix");
+  needIfGiven("function", isLeaf, "isLeaf", caller);
   const result: unknown[] = [];
   const spread = (p: unknown, s: Structure, path: string): void => {
     const opened = open(p, isLeaf);

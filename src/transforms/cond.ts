@@ -1,3 +1,5 @@
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, sameType } from "../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
@@ -22,6 +24,8 @@ export function cond<A extends readonly unknown[], R>(
   onFalse: (...operands: A) => R,
   ...operands: A
 ): R {
+  need("function", onTrue, "onTrue", "cond");
+  need("function", onFalse, "onFalse", "cond");
   if (typeof predicate === "boolean") return predicate ? onTrue(...operands) : onFalse(...operands);
   checkScalar(predicate, "cond", "predicate");
   return choose(ops.convert(predicate, "int32"), [onFalse, onTrue], operands, "cond");
@@ -33,6 +37,8 @@ export function switchCase<A extends readonly unknown[], R>(
   branches: readonly ((...operands: A) => R)[],
   ...operands: A
 ): R {
+  need("list", branches, "the branches", "switchCase");
+  for (const branch of branches) need("function", branch, "a branch", "switchCase");
   if (branches.length === 0) throw new ValueError("[switchCase] needs at least one branch");
   if (typeof index === "number") {
     return at(branches, Math.max(0, Math.min(branches.length - 1, Math.trunc(index))))(...operands);
@@ -44,7 +50,7 @@ export function switchCase<A extends readonly unknown[], R>(
 function checkScalar(value: Tensor, caller: string, what: string): void {
   if (!(value instanceof Tensor) || value.ndim !== 0) {
     throw new ShapeError(
-      `[${caller}] the ${what} must be a scalar, got ${value}: reduce it with all() or any(), or use np.where`,
+      `[${caller}] the ${what} must be a scalar, got ${value instanceof Tensor ? value : describe(value)}: reduce it with all() or any(), or use np.where`,
     );
   }
   if (what === "predicate" && value.dtype !== "bool") {

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -26,6 +27,8 @@ export function customJvp<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
   rule: JvpRule<A, R>,
 ): (...args: A) => R {
+  need("function", fn, "fn", "customJvp");
+  need("function", rule, "rule", "customJvp");
   const tangentOf = (primals: A, tangents: A): R => {
     const pair = rule(primals, tangents);
     if (!Array.isArray(pair) || pair.length !== 2) {

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { ShapeError, TreeError } from "../ir/errors.js";
 import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
@@ -37,6 +38,8 @@ export function customVjp<A extends readonly unknown[], R, S>(
   fn: (...args: A) => R,
   rule: CustomRule<A, R, S>,
 ): (...args: A) => R {
+  need("function", fn, "fn", "customVjp");
+  need("object", rule, "rule", "customVjp");
   let depth = 0;
   const withRule = (...args: A): R => {
     const flat = flattenArgs(args, "customVjp");
@@ -102,10 +105,16 @@ function checkForward(wanted: readonly TensorType[], given: readonly TensorType[
 export function customGradient<A extends readonly unknown[], R>(
   fn: (...args: A) => readonly [R, (cotangent: R) => { readonly [I in keyof A]: A[I] | null }],
 ): (...args: A) => R {
+  need("function", fn, "fn", "customGradient");
   return (...args) => {
     const flat = flattenArgs(args, "customGradient");
     const types = flat.tensors.map(({ type }) => type);
-    const call = (leaves: readonly Tensor[]) => fn(...tree.unflatten<A>(flat.structure, leaves));
+    const call = (leaves: readonly Tensor[]) => {
+      const made = fn(...tree.unflatten<A>(flat.structure, leaves));
+      need("list", made, "what the function returns", "customGradient");
+      need("function", made[1], "the second result of the function", "customGradient");
+      return made;
+    };
     let outStructure: tree.Structure | undefined;
     const body = traceFlat(
       (leaves) => {

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { GradientError, TreeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
@@ -338,6 +339,9 @@ export function jvp<A extends readonly unknown[], R>(
   primals: readonly [...A],
   tangents: readonly [...A],
 ): [R, R] {
+  need("function", fn, "fn", "jvp");
+  need("list", primals, "primals", "jvp");
+  need("list", tangents, "tangents", "jvp");
   const value = fn(...primals);
   const zeros = tree.map((leaf: Tensor) => ops.zeros(leaf.type), value);
   const [, transposed] = vjp((cotangents: R): readonly unknown[] => vjp(fn, primals)[1](cotangents), [zeros]);

@@ -1,5 +1,7 @@
 /** Whole matrices of derivatives, and a function's derivative as a function. */
+import { need } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { range, type TensorType } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
@@ -62,6 +64,8 @@ export function jacrev<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   options: JacobianOptions = {},
 ): (...args: A) => unknown {
+  need("function", fn, "fn", "jacrev");
+  checkOptions<JacobianOptions>(options, { argnums: true }, "jacrev");
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacrev");
     const value = f(x);
@@ -80,6 +84,8 @@ export function jacfwd<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   options: JacobianOptions = {},
 ): (...args: A) => unknown {
+  need("function", fn, "fn", "jacfwd");
+  checkOptions<JacobianOptions>(options, { argnums: true }, "jacfwd");
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacfwd");
     const ins = tensorsOf(x, "jacfwd");
@@ -107,6 +113,8 @@ export function hessian<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   options: JacobianOptions = {},
 ): (...args: A) => unknown {
+  need("function", fn, "fn", "hessian");
+  checkOptions<JacobianOptions>(options, { argnums: true }, "hessian");
   return jacfwd(jacrev(fn, options), options);
 }
 
@@ -122,5 +130,7 @@ export function linearize<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
   primals: readonly [...A],
 ): [value: R, push: (...tangents: A) => R] {
+  need("function", fn, "fn", "linearize");
+  need("list", primals, "primals", "linearize");
   return [fn(...primals), (...tangents) => jvp(fn, primals, [...tangents])[1]];
 }

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import type { RematPolicy } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
 import { bind } from "../trace/builder.js";
@@ -52,5 +53,6 @@ export function remat<A extends readonly unknown[], R>(
 
 /** Gives the tensors of a tree a name that remat policies can refer to. */
 export function checkpointName<T>(values: T, name: string): T {
+  need("text", name, "name", "checkpointName");
   return tree.map((leaf: Tensor) => ops.name(leaf, name), values);
 }

@@ -1,4 +1,6 @@
+import { need, needIfGiven } from "../ir/arguments.js";
 import { ShapeError, TreeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, sameType, type TensorType, withShape } from "../ir/shape.js";
 import { varyingAxes } from "../ir/varying.js";
 import { bind } from "../trace/builder.js";
@@ -31,8 +33,11 @@ export function scan<C, X, Y>(
   fn: (carry: C, x: X) => readonly [C, Y],
   init: C,
   xs: X,
-  { length, reverse = false }: ScanOptions = {},
+  options: ScanOptions = {},
 ): [C, Y] {
+  need("function", fn, "fn", "scan");
+  checkOptions<ScanOptions>(options, { length: true, reverse: true }, "scan");
+  const { length, reverse = false } = options;
   const carry = flattenArgs(init, "scan");
   const scanned = flattenArgs(xs, "scan");
   const steps = scanLength(scanned, length);
@@ -123,6 +128,7 @@ export function checkTypes(
 
 /** Applies a function to the slices of a tree along dim 0 one after the other and stacks the results. */
 export function map<X, Y>(fn: (x: X) => Y, xs: X): Y {
+  need("function", fn, "fn", "map");
   const [, ys] = scan<null, X, Y>((carry, x) => [carry, fn(x)], null, xs);
   return ys;
 }
@@ -135,8 +141,11 @@ export function map<X, Y>(fn: (x: X) => Y, xs: X): Y {
 export function associativeScan<T>(
   fn: (a: T, b: T) => T,
   elements: T,
-  { reverse = false }: { readonly reverse?: boolean } = {},
+  options: { readonly reverse?: boolean } = {},
 ): T {
+  need("function", fn, "fn", "associativeScan");
+  needIfGiven("object", options, "options", "associativeScan");
+  const { reverse = false } = options;
   const { tensors, structure } = flattenArgs(elements, "associativeScan");
   const flip = (list: readonly Tensor[]) => (reverse ? list.map((x) => ops.reverse(x, [0])) : list);
   const combine = (a: readonly Tensor[], b: readonly Tensor[]): readonly Tensor[] => {

@@ -1,3 +1,4 @@
+import { needProgram } from "../ir/checkProgram.js";
 import { factsOf } from "../ir/opFacts.js";
 import { afterPass } from "../ir/passes.js";
 import { type Atom, type Eqn, mapInnerPrograms, mapOperands, type Program } from "../ir/program.js";
@@ -9,6 +10,7 @@ import { identity } from "./identities.js";
  * the same to the last bit.
  */
 export function simplify(program: Program): Program {
+  needProgram(program, "simplify");
   return removeDeadCode(afterPass("simplify", mergeEquations(program), "traced"));
 }
 

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { DimError, InternalError, ShapeError, TreeError, ValueError } from "../ir/errors.js";
 import type { DimAxes } from "../ir/mesh.js";
 import type { OpName, OpParams } from "../ir/ops.js";
@@ -74,6 +75,7 @@ export function vmap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
   options: VmapOptions<A, R> = {},
 ): (...args: A) => R {
+  need("function", fn, "fn", "vmap");
   checkOptions<VmapOptions<A, R>>(options, vmapNames, "vmap");
   const { inAxes = 0, outAxes = 0, axisName, axisSize, spmdAxisName, staticArgnums } = options;
   return (...args) => {

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { DTypeError } from "../ir/errors.js";
 import { at, formatType, type TensorType } from "../ir/shape.js";
 import { joinAxes, varyingAxes } from "../ir/varying.js";
@@ -15,6 +16,8 @@ import { checkMeetings, markOutputs, settleCarry } from "./varyingTypes.js";
  * only when the program runs, so it has no reverse derivative; use `scan` or `foriLoop` for that.
  */
 export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) => C, init: C): C {
+  need("function", condition, "condition", "whileLoop");
+  need("function", body, "body", "whileLoop");
   const carry = flattenArgs(init, "whileLoop");
   const structure: tree.Structure = { kind: "array", children: [carry.structure] };
   const { traced, types } = settleCarry(

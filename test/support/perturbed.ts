@@ -46,6 +46,7 @@ export function interpretPerturbed(
   const context: Context = {
     mesh,
     devices: range(axesSize(mesh.axes)),
+    limitLoop: () => () => {},
     run: (inner, values, here) => run.program(inner, values, here, []),
   };
   const given = program.inputs.map(({ id }) => id);

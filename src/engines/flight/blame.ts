@@ -1,6 +1,9 @@
 /** Tells from the recordings of all processes what every device was doing, and which one left the others. */
+
+import { need } from "../../ir/arguments.js";
 import type { FlightCollective, FlightDevice, FlightRecord, FlightRecording } from "../../ir/flight.js";
 import { range } from "../../ir/shape.js";
+import { checkRecording } from "./file.js";
 
 /** A device with the recording that it is in. */
 interface Seen {
@@ -42,8 +45,15 @@ export interface Blame {
   readonly rows: readonly string[];
 }
 
+/** Recordings come from files that were checked, or from whoever calls. */
+function checkRecordings(recordings: readonly FlightRecording[], caller: string): void {
+  need("list", recordings, "the recordings", caller);
+  for (const recording of recordings) checkRecording(recording, caller);
+}
+
 /** Finds out which devices left the others, from the recordings of all processes. */
 export function findBlame(recordings: readonly FlightRecording[]): Blame {
+  checkRecordings(recordings, "findBlame");
   const job = newestJob(recordings);
   const seen = devicesOf(job);
   const numDevices = Math.max(...job.map((recording) => recording.numDevices));
@@ -93,6 +103,7 @@ function processNames(recordings: readonly FlightRecording[]): (device: number) 
 
 /** The report of {@link findBlame} as text. */
 export function formatBlame(recordings: readonly FlightRecording[]): string {
+  checkRecordings(recordings, "formatBlame");
   const { findings, rows } = findBlame(recordings);
   const taken = newestJob(recordings).map(({ reason, time, process: { index, count, pid, host } }) => {
     const who = count === 1 ? `process ${pid}` : `process ${index} of ${count} (${pid} on ${host})`;

@@ -1,6 +1,8 @@
 /** The files of flight recorders: JSON, one for each process. The text is hostile input: every field is checked. */
+
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import { need } from "../../ir/arguments.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import type {
   FlightAgreement,
@@ -20,8 +22,22 @@ const kinds: readonly FlightRecord["kind"][] = ["run", "collective"];
 /** Larger files are not read. */
 const maxBytes = 2 ** 28;
 
+/** Throws unless a value has the form of a recording. */
+export function checkRecording(recording: FlightRecording, caller: string): void {
+  need("object", recording, "the recording", caller);
+  need("object", recording.process, "the process of the recording", caller);
+  need("list", recording.programs, "the programs of the recording", caller);
+  need("list", recording.devices, "the devices of the recording", caller);
+  for (const device of recording.devices) {
+    need("object", device, "a device of the recording", caller);
+    need("list", device.records, "the records of a device", caller);
+    for (const record of device.records) need("object", record, "a record of a device", caller);
+  }
+}
+
 /** The text of a recording: records are lists of numbers, so that thousands of them stay small. */
 export function formatRecording(recording: FlightRecording): string {
+  checkRecording(recording, "formatRecording");
   const devices = recording.devices.map((device) => ({
     ...device,
     records: device.records.map(({ kind, program, run, sequence, collective, begin, end }) => [
@@ -39,6 +55,8 @@ export function formatRecording(recording: FlightRecording): string {
 
 /** Reads the text of a recording. @param file the name used in error messages */
 export function parseRecording(text: string, file: string): FlightRecording {
+  need("text", text, "text", "parseRecording");
+  need("text", file, "file", "parseRecording");
   const reader = new RecordingReader(file);
   let value: unknown;
   try {
@@ -51,6 +69,8 @@ export function parseRecording(text: string, file: string): FlightRecording {
 
 /** Writes a recording, so that there is a whole file or none, and makes the folder of it. */
 export function writeRecording(path: string, recording: FlightRecording): void {
+  need("text", path, "path", "writeRecording");
+  checkRecording(recording, "writeRecording");
   mkdirSync(dirname(path), { recursive: true });
   const draft = join(dirname(path), `.${basename(path)}.${process.pid}`);
   try {
@@ -65,6 +85,7 @@ export function writeRecording(path: string, recording: FlightRecording): void {
 
 /** The recordings in a file, or in all `.json` files of a folder that are recordings. */
 export function readRecordings(path: string): FlightRecording[] {
+  need("text", path, "path", "readRecordings");
   const read = (file: string): string => {
     const found = statSync(file);
     if (!found.isFile()) throw fileError(file, "it is no file");

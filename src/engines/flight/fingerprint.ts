@@ -1,3 +1,5 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import type { DType } from "../../ir/dtype.js";
 import { formatMesh, type MeshAxis } from "../../ir/mesh.js";
 
@@ -15,17 +17,22 @@ export interface CollectiveIdentity {
 
 /** Op, data type, shape and axes of a collective: `allReduce sum float32[64] over {data: 2}`. */
 export function collectiveText(spec: CollectiveIdentity): string {
+  need("object", spec, "spec", "collectiveText");
   const { kind, combine, dtype, axes, outer, inner, size, permutation } = spec;
+  need("list", axes, "the axes", "collectiveText");
+  need("text", dtype, "the data type", "collectiveText");
+  if (kind === "permute") need("list", permutation, "the permutation", "collectiveText");
   const how = kind === "allReduce" || kind === "reduceScatter" ? ` ${combine}` : "";
   const shape: readonly number[] =
     kind === "reduceScatter" ? [outer, size, inner] : kind === "allToAll" ? [size, inner] : [outer, inner];
   const pairs = kind === "permute" ? ` by ${permutation.map(([from, to]) => `${from}→${to}`).join(" ")}` : "";
   const dims = shape[0] === 1 && kind !== "reduceScatter" ? shape.slice(1) : shape;
-  return `${kind}${how} ${dtype}[${dims}] over ${formatMesh({ axes })}${pairs}`;
+  return `${kind}${how} ${dtype}[${dims.map(describe)}] over ${formatMesh({ axes })}${pairs}`;
 }
 
 /** A hash of 32 bits, with sign, of what a collective is; it differs where two collectives do, but for chance. */
 export function fingerprintOf(spec: CollectiveIdentity): number {
+  need("object", spec, "spec", "fingerprintOf");
   // FNV-1a over UTF-16 units.
   let hash = 0x811c9dc5;
   const text = collectiveText(spec);

@@ -6,6 +6,9 @@
  * The ring is one array of float64: `[count, (kind, program, run, sequence, collective, begin, end)…]`, where record
  * number n lies at n modulo the capacity.
  */
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
+import { ValueError } from "../../ir/errors.js";
 import type { FlightRecord } from "../../ir/flight.js";
 
 const HEADER = 1;
@@ -15,8 +18,20 @@ const KIND = { run: 1, collective: 2 } as const;
 /** How many records a device keeps. */
 export const FLIGHT_RECORDS = 2048;
 
+/** Longer rings would only take memory. */
+const maxRecords = 2 ** 20;
+
+function checkRing(ring: Float64Array, caller: string): void {
+  if (ring instanceof Float64Array && ring.length >= HEADER + FIELDS) return;
+  throw new ValueError(`[${caller}] the ring must be what newFlightRing returns, got ${describe(ring)}`);
+}
+
 /** An empty ring that threads can share. */
 export function newFlightRing(capacity: number = FLIGHT_RECORDS): Float64Array<SharedArrayBuffer> {
+  need("whole", capacity, "the capacity", "newFlightRing");
+  if (capacity < 1 || capacity > maxRecords) {
+    throw new ValueError(`[newFlightRing] the capacity must be from 1 to ${maxRecords}, got ${capacity}`);
+  }
   return new Float64Array(new SharedArrayBuffer(8 * (HEADER + FIELDS * capacity)));
 }
 
@@ -30,6 +45,8 @@ export class FlightRecorder {
     private readonly ring: Float64Array,
     private readonly now: () => number,
   ) {
+    checkRing(ring, "FlightRecorder");
+    need("function", now, "the clock", "FlightRecorder");
     this.capacity = Math.floor((ring.length - HEADER) / FIELDS);
     this.count = ring[0] ?? 0;
   }
@@ -72,6 +89,7 @@ export class FlightRecorder {
 
 /** What a ring holds, oldest first. */
 export function readFlightRing(ring: Float64Array): FlightRecord[] {
+  checkRing(ring, "readFlightRing");
   const capacity = Math.floor((ring.length - HEADER) / FIELDS);
   const count = ring[0] ?? 0;
   const records: FlightRecord[] = [];

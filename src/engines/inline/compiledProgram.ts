@@ -5,6 +5,7 @@ import { allocateHost, type HostData, viewHost } from "../../ir/dtype.js";
 import { type Watch, watch } from "../../ir/reclaim.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
 import type { MovableTensor } from "../localEngine.js";
+import { limitLoops } from "../loopLimit.js";
 import type { HostTensor } from "../reference/tensor.js";
 import type { PreparedGemm } from "../threads/gemm.js";
 import { type Block, roundUp } from "../threads/heap.js";
@@ -111,6 +112,7 @@ export class InlineProgram {
       now: () => performance.now(),
       tellWaits: () => {},
       progress: undefined,
+      limitLoop: limitLoops(),
       wrap: (_, action) => action,
     });
     this.watched = watch(this, () => {

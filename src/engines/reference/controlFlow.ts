@@ -59,7 +59,9 @@ function whileLoop(
   const bodyConsts = ins.slice(numConditionConsts, numConditionConsts + numBodyConsts);
   const carry = ins.slice(numConditionConsts + numBodyConsts).map((lanes) => [...lanes]);
   let active = range(context.devices.length);
+  const look = context.limitLoop();
   for (;;) {
+    look();
     const conditionIns = takeLanes([...conditionConsts, ...carry], active);
     const flags = at(context.run(condition, conditionIns, narrow(context, active)), 0);
     active = active.filter((_, i) => scalarOf(at(flags, i)) !== 0);

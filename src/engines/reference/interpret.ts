@@ -1,8 +1,11 @@
+import { need } from "../../ir/arguments.js";
+import { needProgram } from "../../ir/checkProgram.js";
 import { InternalError, ShapeError } from "../../ir/errors.js";
 import { axesSize, type MeshShape } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Atom, Program } from "../../ir/program.js";
 import { at, formatType, range, sameType, sizeOf, type TensorType } from "../../ir/shape.js";
+import { type LimitLoop, limitLoops } from "../loopLimit.js";
 import { collectiveRules } from "./collectives.js";
 import { contractionRules } from "./contraction.js";
 import { controlFlowRules } from "./controlFlow.js";
@@ -73,8 +76,10 @@ function run(program: Program, inputs: readonly Lanes[], context: Context): Lane
  * ```
  */
 export function interpret(program: Program, inputs: readonly HostTensor[]): HostTensor[] {
+  needProgram(program, "interpret");
+  need("list", inputs, "inputs", "interpret");
   const lanes = inputs.map((input) => [input]);
-  return interpretSpmd(program, { axes: [] }, lanes).map((output) => at(output, 0));
+  return runSpmd(program, { axes: [] }, lanes, limitLoops()).map((output) => at(output, 0));
 }
 
 /**
@@ -88,9 +93,22 @@ export function interpretSpmd(
   mesh: MeshShape,
   inputs: readonly (readonly HostTensor[])[],
 ): HostTensor[][] {
+  needProgram(program, "interpretSpmd");
+  need("object", mesh, "mesh", "interpretSpmd");
+  need("list", inputs, "inputs", "interpretSpmd");
+  return runSpmd(program, mesh, inputs, limitLoops());
+}
+
+/** {@link interpretSpmd} of a program that is known to be one. */
+export function runSpmd(
+  program: Program,
+  mesh: MeshShape,
+  inputs: readonly (readonly HostTensor[])[],
+  limitLoop: LimitLoop,
+): HostTensor[][] {
   const numDevices = axesSize(mesh.axes);
   checkInputs(program, numDevices, inputs);
-  const outputs = run(program, inputs, { mesh, devices: range(numDevices), run });
+  const outputs = run(program, inputs, { mesh, devices: range(numDevices), run, limitLoop });
   return outputs.map((lanes) => [...lanes]);
 }
 

@@ -2,6 +2,7 @@ import type { MeshShape } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Program } from "../../ir/program.js";
 import { at, type TensorType } from "../../ir/shape.js";
+import type { LimitLoop } from "../loopLimit.js";
 import type { HostTensor } from "./tensor.js";
 
 /** One value of a program on all devices that run it in lock step: one block per device. */
@@ -13,6 +14,8 @@ export interface Context {
   readonly mesh: MeshShape;
   /** The mesh position of every lane; under diverging control flow only some positions are here. */
   readonly devices: readonly number[];
+  /** Ends loops without end. */
+  readonly limitLoop: LimitLoop;
   /** Runs an inner program on the lanes of a context. */
   readonly run: (program: Program, inputs: readonly Lanes[], context: Context) => Lanes[];
 }

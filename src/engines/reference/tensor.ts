@@ -1,3 +1,4 @@
+import { need } from "../../ir/arguments.js";
 import {
   allocateHost,
   type DType,
@@ -23,17 +24,35 @@ export interface HostTensor {
  * hostTensor("float32", [2, 2], [1, 2, 3, 4])
  * ```
  */
-export function hostTensor(dtype: DType, shape: Shape, values: Iterable<number>): HostTensor {
+export function hostTensor(
+  dtype: DType,
+  shape: Shape,
+  values: ArrayLike<number> | Iterable<number>,
+): HostTensor {
+  need("list", shape, "shape", "hostTensor");
   const type = tensorType(dtype, shape);
-  const numbers = Float64Array.from(values);
+  const list = isIterator(values) ? [...values] : values;
+  need("numbers", list, "the values", "hostTensor");
+  const numbers = Float64Array.from(list);
   if (numbers.length !== sizeOf(shape)) {
     throw new ShapeError(`[hostTensor] ${numbers.length} numbers do not fill ${formatType(type)}`);
   }
   return encode(type, numbers);
 }
 
+/** Whether values come one after the other, with no list or array that holds them. */
+const isIterator = (values: unknown): values is Iterable<number> =>
+  typeof values === "object" &&
+  values !== null &&
+  Symbol.iterator in values &&
+  !Array.isArray(values) &&
+  !ArrayBuffer.isView(values);
+
 /** The elements as plain numbers, row-major. */
 export function numbersOf(tensor: HostTensor): number[] {
+  need("object", tensor, "tensor", "numbersOf");
+  need("object", tensor.type, "the type of the tensor", "numbersOf");
+  need("bytes", tensor.data, "the data of the tensor", "numbersOf");
   return Array.from(decode(tensor));
 }
 
@@ -66,6 +85,8 @@ export function decode({ type, data }: HostTensor): Float64Array {
  * (bfloat16 and float16 by way of float32), integers modulo 2³², bools to `x ≠ 0`. Takes the array over.
  */
 export function encode(type: TensorType, values: Float64Array): HostTensor {
+  need("object", type, "type", "encode");
+  need("numbers", values, "values", "encode");
   return { type, data: encodeData(type.dtype, values) };
 }
 

@@ -8,12 +8,14 @@ import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
+import { needOptions } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
-import { checkHostData, checkSizes } from "../checks.js";
+import { checkDeviceCount, checkHostData, checkSizes } from "../checks.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
+import { DEFAULT_DEADLINE_MS } from "../settings.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
 import { chooseCores, chooseThreads } from "./chooseThreads.js";
 import { ADDRESS_UNIT, COMMAND } from "./commands.js";
@@ -135,8 +137,6 @@ function moveModuleFor(addressType: AddressType): WebAssembly.Module {
   return module;
 }
 
-const DEFAULT_DEADLINE_MS = 120_000;
-
 /** So many programs may be loaded before those that nothing can run any more are looked for. */
 const EASY_PROGRAMS = 128;
 
@@ -150,8 +150,23 @@ const EASY_PROGRAMS = 128;
  * ```
  */
 export function createThreadsEngine(options: ThreadsEngineOptions): ThreadsEngine {
+  needOptions<ThreadsEngineOptions>(
+    options,
+    {
+      numDevices: true,
+      memoryBytes: true,
+      deadlineMs: true,
+      gemm: true,
+      threadsPerDevice: true,
+      pinned: true,
+    },
+    "createThreadsEngine",
+  );
   return new ThreadsEngine(options);
 }
+
+/** Every device is a thread; more of them are in no machine. */
+const maxThreads = 1024;
 
 /** The engine of worker threads; see {@link createThreadsEngine}. */
 export class ThreadsEngine implements Engine {
@@ -185,11 +200,7 @@ export class ThreadsEngine implements Engine {
     private readonly part?: PartOptions,
   ) {
     const { numDevices } = options;
-    if (!Number.isInteger(numDevices) || numDevices < 1) {
-      throw new ValueError(
-        `[createThreadsEngine] numDevices must be a whole number from 1, not ${numDevices}`,
-      );
-    }
+    checkDeviceCount(numDevices, "createThreadsEngine", maxThreads);
     checkRuntime();
     this.numDevices = numDevices;
     enableRelaxedSimd();

@@ -15,6 +15,7 @@ import type {
 import type { Addresses } from "../../compiler/wasm/assembler.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
+import type { LimitLoop } from "../loopLimit.js";
 import type { Collective } from "./collectives.js";
 import { type Crew, FIELD, JOB } from "./crew.js";
 import type { PreparedGemm } from "./gemm.js";
@@ -50,6 +51,8 @@ export interface StepHost {
   tellWaits(listener: WaitListener | undefined): void;
   /** Moves messages to and from other processes on, between steps; undefined where there are none. */
   readonly progress: (() => void) | undefined;
+  /** Ends loops without end where no watchdog looks; undefined where one does. */
+  readonly limitLoop?: LimitLoop;
   /** Replaces the action of a step, for tests. */
   wrap(index: number, action: () => void): () => void;
 }
@@ -324,7 +327,9 @@ export class StepRunner {
     return () => {
       for (const { slot, from } of sets) table[slot] = this.address(from);
       if (this.depth++ === 0) this.countLoop();
+      const look = this.host.limitLoop?.();
       for (let i = 0; ; i++) {
+        look?.();
         this.runList(conditionActions);
         if (this.bytes[this.address(predicate)] === 0) break;
         this.runIteration(index, i, actions);

@@ -1,5 +1,6 @@
 import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
+import { checkOptions } from "../../ir/options.js";
 import { loadKoffi } from "../threads/koffi.js";
 import { XlaEngine } from "./engine.js";
 import { XlaPluginError } from "./errors.js";
@@ -45,6 +46,19 @@ const clients = new Map<string, PjrtClient>();
  * ```
  */
 export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
+  checkOptions<XlaEngineOptions>(
+    options,
+    {
+      plugin: true,
+      memoryFraction: true,
+      flags: true,
+      attention: true,
+      products: true,
+      pretendDevices: true,
+      cache: true,
+    },
+    "createXlaEngine",
+  );
   const { memoryFraction, cache, pretendDevices } = options;
   if (memoryFraction !== undefined && !(memoryFraction > 0 && memoryFraction <= 1)) {
     throw new ValueError(

@@ -1,6 +1,8 @@
 /** The Cholesky decomposition. */
+import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
+import { needTensor } from "../../trace/promote.js";
 import { Tensor } from "../../trace/tensor.js";
 import { customVjp } from "../../transforms/customVjp.js";
 import { scan } from "../../transforms/scan.js";
@@ -26,7 +28,10 @@ export interface CholeskyOptions {
 }
 
 /** The lower triangles L with `L Lᵀ = x`; NaN for a matrix that is not positive definite. */
-export function cholesky(x: Tensor, { symmetrizeInput = true }: CholeskyOptions = {}): Tensor {
+export function cholesky(x: Tensor, options: CholeskyOptions = {}): Tensor {
+  needTensor(x, "x", "lax.linalg.cholesky");
+  checkOptions<CholeskyOptions>(options, { symmetrizeInput: true }, "lax.linalg.cholesky");
+  const { symmetrizeInput = true } = options;
   checkSquare(x, "lax.linalg.cholesky");
   const flat = flatBatch(x);
   const symmetric = symmetrizeInput

@@ -1,7 +1,10 @@
 /** Eigenvalues and eigenvectors of symmetric matrices. */
+
 import { limits } from "../../ir/dtype.js";
+import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
+import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { customVjp } from "../../transforms/customVjp.js";
 import { goRound, madeEven, orthonormalized, sweepUntilDone, turnRows, turnsFor } from "./jacobi.js";
@@ -33,6 +36,8 @@ export interface EighOptions {
  * is not determined.
  */
 export function eigh(x: Tensor, options: EighOptions = {}): [vectors: Tensor, values: Tensor] {
+  needTensor(x, "x", "lax.linalg.eigh");
+  checkOptions<EighOptions>(options, { lower: true, symmetrizeInput: true }, "lax.linalg.eigh");
   checkSquare(x, "lax.linalg.eigh");
   const { symmetrizeInput = true } = options;
   const flat = flatBatch(x);

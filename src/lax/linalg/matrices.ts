@@ -1,4 +1,5 @@
 /** What the decompositions share: batches of matrices, their triangles and products. */
+import { describe } from "../../ir/describe.js";
 import { isFloat } from "../../ir/dtype.js";
 import { DTypeError, ShapeError } from "../../ir/errors.js";
 import { at, formatType, range, sizeOf } from "../../ir/shape.js";
@@ -8,7 +9,7 @@ import { Tensor } from "../../trace/tensor.js";
 /** Throws unless x is a batch of matrices of floats. */
 export function checkMatrices(x: Tensor, caller: string): void {
   if (!(x instanceof Tensor) || !isFloat(x.dtype)) {
-    throw new DTypeError(`[${caller}] needs a tensor of floats, got ${x}: convert it with astype`);
+    throw new DTypeError(`[${caller}] needs a tensor of floats, got ${describe(x)}: convert it with astype`);
   }
   if (x.ndim < 2) {
     throw new ShapeError(`[${caller}] needs matrices, got ${formatType(x.type)}: add dims with expandDims`);

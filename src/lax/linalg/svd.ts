@@ -1,7 +1,9 @@
 /** The singular value decomposition. */
+
 import { limits } from "../../ir/dtype.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
+import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { customVjp } from "../../transforms/customVjp.js";
 import { goRound, madeEven, orthonormalized, sweepUntilDone, turnRows, turnsFor } from "./jacobi.js";
@@ -44,6 +46,7 @@ export function svd(x: Tensor, { fullMatrices = true }: SvdOptions = {}): [u: Te
 
 /** The singular values alone, the largest first. */
 export function singularValues(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.linalg.singularValues");
   checkMatrices(x, "lax.linalg.svd");
   return likeBatch(decompose(flatBatch(x))[1], x);
 }

@@ -6,6 +6,7 @@ import {
   eachTask,
   formatAction,
   layoutOf,
+  needSchedule,
   type PipelineAction,
   type PipelineSchedule,
   placeOf,
@@ -66,6 +67,7 @@ export function activationsOf({ stages }: PipelineSchedule): number[] {
 
 /** Throws where the actions of a schedule are wrong by themselves, without their times. */
 export function checkActions(schedule: PipelineSchedule): void {
+  needSchedule(schedule, "checkSchedule");
   const violations = scheduleViolations(schedule);
   if (violations.length > 0) throw new ScheduleError(schedule.name, violations);
 }

@@ -1,5 +1,8 @@
 /** Pictures of schedules: text for terminals, SVG for pages. */
+
+import { checkOptions } from "../../ir/options.js";
 import type { ActionKind, PipelineAction, PipelineSchedule } from "./schedule.js";
+import { needSchedule } from "./schedule.js";
 import { type ActionCosts, type TimedAction, timeline, unitCosts } from "./timeline.js";
 
 /** The microbatch of an action, and its chunk where there are several. */
@@ -16,6 +19,7 @@ function label({ chunk, microbatch }: PipelineAction, numChunks: number): string
  * ```
  */
 export function drawSchedule(schedule: PipelineSchedule): string {
+  needSchedule(schedule, "drawSchedule");
   const { stages, length } = timeline(schedule, unitCosts);
   const text = (action: TimedAction) => `${action.kind}${label(action, schedule.numChunks)}`;
   const width = Math.max(1, ...stages.flat().map((action) => text(action).length));
@@ -57,6 +61,8 @@ export interface ScheduleSvgOptions {
 
 /** A schedule as an SVG picture: a row for every stage, boxes as long as their actions take, later chunks hatched lighter. */
 export function scheduleSvg(schedule: PipelineSchedule, options: ScheduleSvgOptions = {}): string {
+  needSchedule(schedule, "scheduleSvg");
+  checkOptions<ScheduleSvgOptions>(options, { costs: true, width: true }, "scheduleSvg");
   const { costs = unitCosts } = options;
   const { stages, length } = timeline(schedule, costs);
   const width = options.width ?? Math.ceil(left + 22 * length + 8);

@@ -1,4 +1,7 @@
 /** The schedules that are known by name, as tables of actions. */
+
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import type { ActionKind, PipelineAction, PipelinePlacement, PipelineSchedule } from "./schedule.js";
@@ -11,6 +14,9 @@ export interface ScheduleSizes {
   readonly numChunks?: number;
 }
 
+/** Schedules of more actions of a kind are refused. */
+const maxSize = 2 ** 20;
+
 type Row = readonly PipelineAction[];
 
 /** Makes the rows of a schedule after a check of its sizes. */
@@ -22,7 +28,12 @@ function make(
 ): PipelineSchedule {
   for (const [what, value] of Object.entries({ numStages, numMicrobatches, numChunks })) {
     if (Number.isInteger(value) && value >= 1) continue;
-    throw new ValueError(`[${name}] ${what} is ${value}: use a whole number of at least 1`);
+    throw new ValueError(`[${name}] ${what} is ${describe(value)}: use a whole number of at least 1`);
+  }
+  if (numStages * numMicrobatches * numChunks > maxSize) {
+    throw new ValueError(
+      `[${name}] ${numStages} stages x ${numMicrobatches} microbatches x ${numChunks} chunks are more than ${maxSize} actions: use smaller numbers`,
+    );
   }
   return { name, numMicrobatches, numChunks, placement, stages: range(numStages).map(row) };
 }
@@ -32,7 +43,7 @@ function withChunks(name: string, sizes: ScheduleSizes, wanted: number): Schedul
   const { numChunks = wanted } = sizes;
   if (numChunks === wanted) return { ...sizes, numChunks };
   throw new ValueError(
-    `[${name}] every stage has ${wanted} ${wanted === 1 ? "part" : "parts"} of the model, not ${numChunks}: ${
+    `[${name}] every stage has ${wanted} ${wanted === 1 ? "part" : "parts"} of the model, not ${describe(numChunks)}: ${
       wanted === 1 ? "use an interleaved schedule for more" : `leave numChunks out or set it to ${wanted}`
     }`,
   );
@@ -43,11 +54,13 @@ function withChunks(name: string, sizes: ScheduleSizes, wanted: number): Schedul
  * them. (Huang et al. 2019.)
  */
 export function gpipe(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "gpipe");
   return make("gpipe", withChunks("gpipe", sizes, 1), () => sweep(sizes, "last first"));
 }
 
 /** Every microbatch goes round the stages as often as they have chunks, then backward the same way. */
 export function circular(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "circular");
   return make("circular", sizes, () => sweep(sizes, "last first"));
 }
 
@@ -56,6 +69,7 @@ export function circular(sizes: ScheduleSizes): PipelineSchedule {
  * chunk are needed once in each direction. (Lamy-Poirier 2022.)
  */
 export function breadthFirst(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "breadthFirst");
   return make("breadth-first", sizes, () => sweep(sizes, "first first"));
 }
 
@@ -76,6 +90,7 @@ function sweep(
  * microbatches as there are stages behind it. (Narayanan et al. 2019.)
  */
 export function oneForwardOneBackward(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "oneForwardOneBackward");
   const { numStages } = sizes;
   return make("1f1b", withChunks("1f1b", sizes, 1), (stage) =>
     alternate(sizes, numStages - 1 - stage, groupsOf(sizes)),
@@ -87,6 +102,7 @@ export function oneForwardOneBackward(sizes: ScheduleSizes): PipelineSchedule {
  * bubble shrinks with the number of chunks. (Narayanan et al. 2021.)
  */
 export function interleaved(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "interleaved");
   const { numStages, numChunks = 1 } = sizes;
   const groups = groupsOf(sizes);
   const first = groups[0]?.length ?? 0;
@@ -198,6 +214,7 @@ function handcrafted(
  * bubble with no more memory. (Qi et al. 2023, ZB-H1.)
  */
 export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "zeroBubbleH1");
   const { numStages } = sizes;
   return make("zb-h1", withChunks("zb-h1", sizes, 1), (stage) =>
     handcrafted(sizes, numStages - stage, stage),
@@ -209,6 +226,7 @@ export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
  * has gaps where the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
  */
 export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "zeroBubbleH2");
   const { numStages } = sizes;
   return make("zb-h2", withChunks("zb-h2", sizes, 1), (stage) =>
     handcrafted(sizes, 2 * (numStages - stage) - 1, 2 * stage),
@@ -220,6 +238,7 @@ export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
  * action take equally long, with the memory of 1F1B. (Qi et al. 2023, ZB-V.)
  */
 export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "zeroBubbleV");
   const { numStages, numMicrobatches } = sizes;
   // The phases need that many microbatches; of those beyond the real ones nothing is left in the row.
   const total = Math.max(numMicrobatches, 2 * numStages - 1);
@@ -248,6 +267,7 @@ export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
  * ends. (DeepSeek-AI 2024, DualPipe cut in half.)
  */
 export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
+  need("object", sizes, "sizes", "dualPipeV");
   const { numStages, numMicrobatches } = sizes;
   const total = Math.max(numMicrobatches, 2 * numStages);
   const name = "dualpipev";
@@ -293,5 +313,10 @@ export const scheduleNames = Object.keys(scheduleMakers) as readonly ScheduleNam
 
 /** A known schedule by its name. */
 export function makeSchedule(name: ScheduleName, sizes: ScheduleSizes): PipelineSchedule {
+  need("text", name, "name", "makeSchedule");
+  need("object", sizes, "sizes", "makeSchedule");
+  if (!Object.hasOwn(scheduleMakers, name)) {
+    throw new ValueError(`[makeSchedule] there is no schedule "${name}": use ${scheduleNames.join(", ")}`);
+  }
   return scheduleMakers[name](sizes);
 }

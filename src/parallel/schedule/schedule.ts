@@ -5,7 +5,8 @@
  * A *stage* is a position along the mesh's pipe axis. The model is cut into *parts*, as many for each stage, which
  * are the stage's *chunks*; a microbatch goes through the parts in order.
  */
-import { ShardwiseError } from "../../ir/errors.js";
+import { need } from "../../ir/arguments.js";
+import { ShardwiseError, ValueError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 
 /**
@@ -43,6 +44,31 @@ export interface PipelineSchedule {
 export type PipelineLayout = Pick<PipelineSchedule, "numChunks" | "placement"> & {
   readonly numStages: number;
 };
+
+/** Schedules of more entries are not looked at. */
+const maxActions = 2 ** 22;
+
+const isCount = (n: unknown, least: number) => typeof n === "number" && Number.isSafeInteger(n) && n >= least;
+
+/** Throws unless a value has the form of a schedule; `checkSchedule` says whether it can run. */
+export function needSchedule(schedule: unknown, caller: string): asserts schedule is PipelineSchedule {
+  need("object", schedule, "the schedule", caller);
+  const { name, numMicrobatches, numChunks, placement, stages } = schedule as Partial<PipelineSchedule>;
+  need("text", name, "the name of the schedule", caller);
+  need("list", stages, "the stages of the schedule", caller);
+  for (const stage of stages) need("list", stage, "each stage of the schedule", caller);
+  const actions = stages.flat();
+  const isRight =
+    isCount(numMicrobatches, 1) &&
+    isCount(numChunks, 1) &&
+    (placement === "loop" || placement === "v") &&
+    actions.length <= maxActions &&
+    actions.every((action) => isCount(action?.chunk, 0) && isCount(action.microbatch, 0));
+  if (isRight) return;
+  throw new ValueError(
+    `[${caller}] the schedule must have whole numbers of microbatches and chunks, the placement loop or v, and actions of chunks and microbatches: make it with makeSchedule`,
+  );
+}
 
 /** The layout of a schedule's parts. */
 export function layoutOf({ numChunks, placement, stages }: PipelineSchedule): PipelineLayout {

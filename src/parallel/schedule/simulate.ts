@@ -1,8 +1,10 @@
 /** A training step by a schedule on paper: seconds and bytes, from what its actions and its links take. */
+import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { activationsOf, bubbleOf, checkActions, most } from "./check.js";
 import type { PipelineAction, PipelineSchedule } from "./schedule.js";
+import { needSchedule } from "./schedule.js";
 import { actionsInSlots } from "./slots.js";
 import { type CostOf, type PairCostOf, runActions, type TimedAction, type Timeline } from "./timeline.js";
 
@@ -102,6 +104,8 @@ export interface Simulation {
  * ```
  */
 export function simulateSchedule(schedule: PipelineSchedule, options: SimulationOptions): Simulation {
+  needSchedule(schedule, "simulateSchedule");
+  need("object", options, "the options", "simulateSchedule");
   const { link, optimizer = 0, inSlots = false, pairSeconds } = options;
   checkOptions(options);
   checkActions(schedule);

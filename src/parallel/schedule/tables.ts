@@ -1,4 +1,5 @@
 /** Schedules as text: JSON, and the CSV that PyTorch's pipeline runtime reads and writes. */
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { ParseError, ValueError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import { checkSchedule } from "./check.js";
@@ -6,6 +7,7 @@ import {
   type ActionKind,
   formatAction,
   layoutOf,
+  needSchedule,
   type PipelineAction,
   type PipelineLayout,
   type PipelinePlacement,
@@ -15,6 +17,7 @@ import {
 
 /** A schedule as JSON text, with a row of actions such as `3F0` (part, kind, microbatch) for every stage. */
 export function scheduleToJson(schedule: PipelineSchedule): string {
+  needSchedule(schedule, "scheduleToJson");
   const { name, numMicrobatches, numChunks, placement } = schedule;
   const rows = rowsOf(schedule).map((row) => `    ${JSON.stringify(row)}`);
   const head = Object.entries({ name, numMicrobatches, numChunks, placement }).map(
@@ -25,6 +28,7 @@ export function scheduleToJson(schedule: PipelineSchedule): string {
 
 /** A schedule as CSV, a line for every stage, as PyTorch's pipeline runtime writes the actions that compute. */
 export function scheduleToCsv(schedule: PipelineSchedule): string {
+  needSchedule(schedule, "scheduleToCsv");
   return rowsOf(schedule)
     .map((row) => `${row.join(",")}\n`)
     .join("");
@@ -49,6 +53,7 @@ const ignoredPattern = /^\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_
 const pairPattern = /^\(([^)]*)\)OVERLAP_F_B$/;
 
 function readCell(text: string, line: number, column: number): Cell[] {
+  need("text", text, "an action", "readSchedule");
   const trimmed = text.trim();
   if (trimmed === "" || ignoredPattern.test(trimmed)) return [];
   const pair = pairPattern.exec(trimmed);
@@ -70,6 +75,8 @@ function readCell(text: string, line: number, column: number): Cell[] {
  * `B` and `W` of a part and microbatch, as older ones do, `B` is the input gradient. Throws where it cannot run.
  */
 export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
+  need("text", text, "text", "scheduleFromCsv");
+  needIfGiven("text", name, "name", "scheduleFromCsv");
   const lines = text.split(/\r?\n/);
   while (lines.at(-1)?.trim() === "") lines.pop();
   const rows = lines.map((line, i) =>
@@ -83,6 +90,7 @@ export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
 
 /** Reads a schedule from the JSON of {@link scheduleToJson}. Throws where it cannot run. */
 export function scheduleFromJson(text: string): PipelineSchedule {
+  need("text", text, "the text", "scheduleFromJson");
   let json: unknown;
   try {
     json = JSON.parse(text);
@@ -123,6 +131,8 @@ export function scheduleFromJson(text: string): PipelineSchedule {
  * ```
  */
 export function scheduleOf(name: string, rows: readonly (readonly string[])[]): PipelineSchedule {
+  need("text", name, "name", "scheduleOf");
+  need("list", rows, "rows", "scheduleOf");
   return fromRows(
     name,
     rows.map((row, i) => row.flatMap((cell, k) => readCell(cell, i + 1, k + 1))),

@@ -1,9 +1,11 @@
 /** When every action of a schedule runs, given how long actions and messages take. */
+import { need } from "../../ir/arguments.js";
 import { at, range } from "../../ir/shape.js";
 import {
   type ActionKind,
   formatAction,
   layoutOf,
+  needSchedule,
   numParts,
   type PipelineAction,
   type PipelineLayout,
@@ -108,6 +110,7 @@ export type PairCostOf = (
  * there. Throws a {@link ScheduleError} where stages wait for each other for ever.
  */
 export function runActions(schedule: PipelineSchedule, settings: RunSettings): Timeline {
+  needSchedule(schedule, "timeline");
   const { costOf, arrival, isBlocking = false, pairCost } = settings;
   const layout = layoutOf(schedule);
   const ends = new Times(schedule);
@@ -163,6 +166,7 @@ export function timeline(
   schedule: PipelineSchedule,
   costs: ActionCosts | { readonly of: CostOf; readonly send: number } = unitCosts,
 ): Timeline {
+  need("object", costs, "the costs", "timeline");
   const costOf: CostOf = "of" in costs ? costs.of : ({ kind }) => costs[kind];
   return runActions(schedule, { costOf, arrival: (_from, _to, ready) => ready + costs.send });
 }

@@ -1,6 +1,9 @@
 /** Runs a training step by a schedule: one program for all stages, in which each looks up what to do in a table. */
+
+import { need } from "../../ir/arguments.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axisSizeIn, formatMesh } from "../../ir/mesh.js";
+import { needOptions } from "../../ir/options.js";
 import * as np from "../../numpy/index.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { P } from "../../spmd/mesh/partitionSpec.js";
@@ -11,6 +14,7 @@ import * as tree from "../../trace/tree.js";
 import { checkSchedule } from "./check.js";
 import { type LocalStep, localTrainStep } from "./localStep.js";
 import type { PipelineSchedule } from "./schedule.js";
+import { needSchedule } from "./schedule.js";
 import { slotTable } from "./slots.js";
 
 /** The functions of a pipelined model; all see one microbatch. */
@@ -69,8 +73,16 @@ export interface PipelineGradients<A, S, C, L> {
 export function pipelineTrainStep<A, S, C, X, H, Y, L>(
   schedule: PipelineSchedule,
   functions: PipelineFunctions<A, S, C, X, H, Y, L>,
-  { mesh, axisName = "pipe", batchAxes = [], overlapSends = false, hasAux = false }: PipelineTrainStepOptions,
+  options: PipelineTrainStepOptions,
 ): (weights: PipelineWeights<A, S, C>, inputs: X, targets: Y) => PipelineGradients<A, S, C, L> {
+  needSchedule(schedule, "pipelineTrainStep");
+  need("object", functions, "functions", "pipelineTrainStep");
+  needOptions<PipelineTrainStepOptions>(
+    options,
+    { mesh: true, axisName: true, batchAxes: true, overlapSends: true, hasAux: true },
+    "pipelineTrainStep",
+  );
+  const { mesh, axisName = "pipe", batchAxes = [], overlapSends = false, hasAux = false } = options;
   checkSchedule(schedule);
   checkMesh(schedule, mesh, axisName, batchAxes);
   const settings: LocalStep = {
@@ -104,6 +116,7 @@ export function pipelineTrainStep<A, S, C, X, H, Y, L>(
  * …]`, of which dim 1 lies along the pipeline's axis.
  */
 export function placeParts<T>(schedule: PipelineSchedule, weights: T): T {
+  needSchedule(schedule, "placeParts");
   const numStages = schedule.stages.length;
   return tree.map((leaf: Tensor) => {
     const placed = leaf.reshape([schedule.numChunks, numStages, ...leaf.shape.slice(1)]);
@@ -113,6 +126,7 @@ export function placeParts<T>(schedule: PipelineSchedule, weights: T): T {
 
 /** The weights that {@link placeParts} made its argument from. */
 export function partsInOrder<T>(schedule: PipelineSchedule, weights: T): T {
+  needSchedule(schedule, "partsInOrder");
   return tree.map((leaf: Tensor) => {
     const [chunks = 1, stages = 1, ...rest] = leaf.shape;
     return turned(schedule, leaf).reshape([chunks * stages, ...rest]);

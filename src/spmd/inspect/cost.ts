@@ -1,9 +1,11 @@
+import { need } from "../../ir/arguments.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
 import { type CollectiveOp, flopsOf, isCollectiveEqn, opFacts } from "../../ir/opFacts.js";
+import { checkOptions } from "../../ir/options.js";
 import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
 import { at, bytesOf, formatBytes } from "../../ir/shape.js";
 import { simplify } from "../../transforms/simplify.js";
-import { type JitOptions, partitionCall } from "../run/call.js";
+import { type JitOptions, jitNames, partitionCall } from "../run/call.js";
 
 /** What the collectives of one kind over the same axes cost. */
 export interface CollectiveCost {
@@ -70,6 +72,8 @@ export function costAnalysis<A extends readonly unknown[], R, S extends number =
   fn: (...args: A) => R,
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => CostReport {
+  need("function", fn, "fn", "costAnalysis");
+  checkOptions<JitOptions<A, R, S>>(options, jitNames, "costAnalysis");
   return (...args) => {
     const { program, donated } = partitionCall(fn, args, options);
     return new CostReport(simplify(program), donated);

@@ -1,6 +1,8 @@
+import { need } from "../../ir/arguments.js";
 import type { OpName } from "../../ir/ops.js";
+import { checkOptions } from "../../ir/options.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
-import { type JitOptions, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
+import { type JitOptions, jitNames, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
 import { checkInputs, run } from "../run/execute.js";
 import { type Culprit, type Frame, findCulprit } from "./blame.js";
 import { status, watch } from "./watch.js";
@@ -82,6 +84,8 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
   fn: (...args: A) => R,
   options: JitOptions<A, R, S> = {},
 ): (...args: A) => Promise<NonFinite | undefined> {
+  need("function", fn, "fn", "findNonFinite");
+  checkOptions<JitOptions<A, R, S>>(options, jitNames, "findNonFinite");
   return async (...args) => {
     const parts = partitionCall(fn, args, options);
     const { inputs, inSpecs, target } = parts;

@@ -1,6 +1,8 @@
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { isFloat } from "../../ir/dtype.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
+import { checkOptions, needOptions } from "../../ir/options.js";
 import { at, normalizeDim } from "../../ir/shape.js";
 import { checkedAxes, lookUpAxes } from "../../trace/axes.js";
 import * as ops from "../../trace/ops.js";
@@ -63,7 +65,9 @@ export interface PcastOptions {
 }
 
 /** JAX's newer name of {@link pvary}. */
-export function pcast<T>(values: T, axes: AxisNames, { to }: PcastOptions): T {
+export function pcast<T>(values: T, axes: AxisNames, options: PcastOptions): T {
+  needOptions<PcastOptions>(options, { to: true }, "pcast");
+  const { to } = options;
   if (to !== "varying") {
     throw new ValueError(
       `[pcast] to must be "varying", got ${JSON.stringify(to)}: use lax.psum, pmean or pmax to make values equal`,
@@ -93,11 +97,9 @@ export interface AllGatherOptions {
 }
 
 /** Every device's block on all devices. All-gather forward, reduce-scatter backward. */
-export function allGather<T>(
-  values: T,
-  axes: AxisNames,
-  { dim = 0, tiled = false }: AllGatherOptions = {},
-): T {
+export function allGather<T>(values: T, axes: AxisNames, options: AllGatherOptions = {}): T {
+  checkOptions<AllGatherOptions>(options, { dim: true, tiled: true }, "allGather");
+  const { dim = 0, tiled = false } = options;
   const found = lookUpAxes(axes, "allGather");
   return onLeaves(values, found, "allGather", (x) => {
     if (tiled) return ops.allGather(x, found, normalizeDim(dim, x.ndim, "allGather"));
@@ -150,6 +152,7 @@ export function ppermute<T>(
 
 /** Sends each device's block `shift` places along a ring; negative shifts go the other way. */
 export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
+  needIfGiven("number", shift, "shift", "pshift");
   const size = axesSize(lookUpAxes(axis, "pshift"));
   if (!Number.isInteger(shift)) throw new ValueError(`[pshift] shift must be a whole number, got ${shift}`);
   const target = (i: number) => (((i + shift) % size) + size) % size;
@@ -172,8 +175,12 @@ export function allToAll<T>(
   axes: AxisNames,
   splitDim: number,
   concatDim: number,
-  { tiled = false }: AllToAllOptions = {},
+  options: AllToAllOptions = {},
 ): T {
+  need("number", splitDim, "splitDim", "allToAll");
+  need("number", concatDim, "concatDim", "allToAll");
+  checkOptions<AllToAllOptions>(options, { tiled: true }, "allToAll");
+  const { tiled = false } = options;
   const found = lookUpAxes(axes, "allToAll");
   return onLeaves(values, found, "allToAll", (x) => {
     const from = normalizeDim(splitDim, x.ndim, "allToAll");

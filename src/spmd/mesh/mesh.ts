@@ -1,3 +1,5 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
@@ -46,6 +48,9 @@ export function defaultEngine(numDevices: number): Engine {
   return provideEngine(numDevices);
 }
 
+/** More devices are in no engine. */
+const maxDevices = 2 ** 20;
+
 /**
  * Devices arranged along named axes.
  *
@@ -71,15 +76,23 @@ export class Mesh implements MeshShape {
   /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
   static create(sizes: Readonly<Record<string, number>>, options: MeshOptions = {}): Mesh {
     checkOptions<MeshOptions>(options, { engine: true, devices: true }, "Mesh.create");
+    need("object", sizes, "the sizes of the axes", "Mesh.create");
     const axes = Object.entries(sizes).map(([name, size]) => ({ name, size }));
     const wrong = axes.filter(({ size }) => !Number.isInteger(size) || size < 1);
     if (wrong.length > 0) {
-      const list = wrong.map(({ name, size }) => `${name}: ${size}`).join(", ");
+      const list = wrong.map(({ name, size }) => `${name}: ${describe(size)}`).join(", ");
       throw new AxisError(`[Mesh.create] axis sizes must be whole numbers of at least 1, got ${list}`);
     }
     const size = axesSize(axes);
+    if (size > maxDevices) {
+      throw new AxisError(
+        `[Mesh.create] ${formatMesh({ axes })} is a mesh of ${size} devices, more than ${maxDevices}: use smaller axes`,
+      );
+    }
     const engine = options.engine ?? defaultEngine(size);
     const devices = options.devices ?? range(size);
+    need("wholes", devices, "devices", "Mesh.create");
+    need("object", engine, "engine", "Mesh.create");
     if (devices.length !== size) {
       throw new ValueError(
         `[Mesh.create] ${formatMesh({ axes })} needs ${size} devices, got ${devices.length}`,

@@ -1,6 +1,8 @@
+import { need } from "../../ir/arguments.js";
 import type { DType } from "../../ir/dtype.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
+import { checkOptions } from "../../ir/options.js";
 import { formatType, type Shape } from "../../ir/shape.js";
 import { currentRuntime } from "../../trace/runtime.js";
 import { onDevice, Storage } from "../../trace/storage.js";
@@ -39,11 +41,10 @@ export interface ShapeDtypeStructOptions {
  * const { shape } = evalShape(model)(ShapeDtypeStruct([1024, 4096], "bfloat16"));
  * ```
  */
-export function ShapeDtypeStruct(
-  shape: Shape,
-  dtype: DType,
-  { sharding }: ShapeDtypeStructOptions = {},
-): Tensor {
+export function ShapeDtypeStruct(shape: Shape, dtype: DType, options: ShapeDtypeStructOptions = {}): Tensor {
+  need("list", shape, "shape", "ShapeDtypeStruct");
+  checkOptions<ShapeDtypeStructOptions>(options, { sharding: true }, "ShapeDtypeStruct");
+  const { sharding } = options;
   const type = { shape: [...shape], dtype };
   const placement = sharding
     ? placementOn(

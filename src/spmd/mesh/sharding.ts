@@ -3,6 +3,7 @@ import { formatMesh, positionAlong, type Spec, sameSpec, splitCount } from "../.
 import { at } from "../../ir/shape.js";
 import { samePlace } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
+import { needTensor } from "../../trace/promote.js";
 import {
   blockOffsets,
   bytesPerDevice,
@@ -68,6 +69,7 @@ export function shardingOf(tensor: Tensor): NamedSharding | undefined {
 
 /** The blocks of a concrete tensor on the devices that this process holds, each as a copy on its device. */
 export function addressableShards(tensor: Tensor): Shard[] {
+  needTensor(tensor, "tensor", "addressableShards");
   const storage = tensor.storage("Tensor.addressableShards");
   const { engine, mesh, devices, positions, spec } = storage.placement;
   return storage.read("Tensor.addressableShards").map((buffer, i): Shard => {
@@ -126,6 +128,7 @@ async function putTensor(tensor: Tensor, sharding: NamedSharding, path: string):
  * ```
  */
 export function visualizeSharding(tensor: Tensor): string {
+  needTensor(tensor, "tensor", "visualizeSharding");
   const { placement } = tensor.storage("visualizeSharding");
   const { mesh, devices, spec } = placement;
   const counts = spec.map((axes) => splitCount(mesh, axes));

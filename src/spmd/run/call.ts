@@ -1,5 +1,6 @@
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, type Spec } from "../../ir/mesh.js";
+import type { OptionNames } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
 import { onePlace, type Place } from "../../trace/place.js";
@@ -50,6 +51,17 @@ export interface JitOptions<A = unknown, R = unknown, S extends number = number>
   /** How the results are split; `null`, and by default, as the partitioner finds best. */
   readonly outShardings?: Prefix<R, ShardingLike>;
 }
+
+/** The names of {@link JitOptions}. */
+export const jitNames: OptionNames<JitOptions> = {
+  staticArgnums: true,
+  donate: true,
+  mesh: true,
+  inShardings: true,
+  outShardings: true,
+  overlap: true,
+  name: true,
+};
 
 /** What says how a tensor is split, or that nothing is said. */
 export type ShardingLike = PartitionSpec | NamedSharding | null | undefined;

@@ -1,3 +1,4 @@
+import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
 import { meshShape } from "../../ir/mesh.js";
 import * as ops from "../../trace/ops.js";
@@ -13,6 +14,8 @@ let current: Mesh | undefined;
 
 /** Runs `fn` with a mesh that {@link withShardingConstraint} uses where it is given a bare spec. */
 export function withMesh<T>(mesh: Mesh, fn: () => T): T {
+  need("object", mesh, "mesh", "withMesh");
+  need("function", fn, "fn", "withMesh");
   const before = current;
   current = mesh;
   try {

@@ -1,5 +1,6 @@
+import { need } from "../../ir/arguments.js";
 import { formatSpec, meshShape } from "../../ir/mesh.js";
-import { checkOptions, type OptionNames } from "../../ir/options.js";
+import { checkOptions } from "../../ir/options.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
 import { formatType } from "../../ir/shape.js";
@@ -15,6 +16,7 @@ import {
   type AnyJitOptions,
   callArgs,
   type JitOptions,
+  jitNames,
   meshOfOptions,
   nameOf,
   partitionCall,
@@ -28,16 +30,6 @@ import { currentMesh } from "./constraint.js";
 import { type Compiled, checkInputs, compile, placeKey, run } from "./execute.js";
 
 export type { JitOptions } from "./call.js";
-
-const jitNames: OptionNames<JitOptions> = {
-  staticArgnums: true,
-  donate: true,
-  mesh: true,
-  inShardings: true,
-  outShardings: true,
-  overlap: true,
-  name: true,
-};
 
 interface Entry extends TracedCall {
   readonly compiled: Map<string, Compiled>;
@@ -71,6 +63,7 @@ let isDisabled = false;
  * ```
  */
 export function disableJit<T>(fn: () => T): T {
+  need("function", fn, "fn", "disableJit");
   const before = isDisabled;
   isDisabled = true;
   try {
@@ -93,6 +86,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
   fn: (...args: A) => R,
   options: JitOptions<A, R, S> = {},
 ): Jitted<A, R> {
+  need("function", fn, "fn", "jit");
   checkOptions<JitOptions<A, R, S>>(options, jitNames, "jit");
   const name = nameOf(fn, options);
   const entries = new Map<string, Entry>();

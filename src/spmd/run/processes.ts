@@ -1,6 +1,9 @@
+import { needIfGiven } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { InternalError, ShapeError, ShardingError } from "../../ir/errors.js";
 import { formatMesh, positionAlong, splitCount } from "../../ir/mesh.js";
 import { at, range, type Shape } from "../../ir/shape.js";
+import { needTensor } from "../../trace/promote.js";
 import { type Placement, place } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -78,6 +81,13 @@ export async function makeArrayFromProcessLocalData(
   localData: Tensor,
   globalShape?: Shape,
 ): Promise<Tensor> {
+  if (!(sharding instanceof NamedSharding)) {
+    throw new ShardingError(
+      `[makeArrayFromProcessLocalData] sharding must be a NamedSharding, got ${describe(sharding)}`,
+    );
+  }
+  needTensor(localData, "localData", "makeArrayFromProcessLocalData");
+  needIfGiven("list", globalShape, "globalShape", "makeArrayFromProcessLocalData");
   const caller = "makeArrayFromProcessLocalData";
   const { shape: local, type } = localData;
   const rank = globalShape?.length ?? local.length;

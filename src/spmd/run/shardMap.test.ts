@@ -387,7 +387,7 @@ describe("misuse of shardMap is caught while tracing", () => {
       "a leaf that is no tensor",
       call({}, (v) => lax.psum({ v, label: "x" }, "i")),
       TreeError,
-      /\[psum\] the leaf at "label" is a string/,
+      /\[psum\] the leaf at "label" is "x"/,
     ],
     [
       "an axis that is bound already",

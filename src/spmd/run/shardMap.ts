@@ -1,3 +1,4 @@
+import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
 import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
 import { checkOptions, type OptionNames } from "../../ir/options.js";
@@ -52,6 +53,7 @@ export function shardMap<A extends readonly unknown[], R>(
   fn: (...args: A) => R,
   options: ShardMapOptions<A, R>,
 ): (...args: A) => R {
+  need("function", fn, "fn", "shardMap");
   checkOptions<ShardMapOptions>(options, shardMapNames, "shardMap");
   const { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums } = options;
   const manual = axisNames ?? mesh.axisNames;

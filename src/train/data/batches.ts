@@ -1,4 +1,7 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
+import { needOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import type { Json } from "../files/checkpointManifest.js";
 import type { TokenSource } from "./tokenShards.js";
@@ -46,6 +49,7 @@ export class Batches {
 
   /** @internal */
   constructor(source: TokenSource, options: BatchesOptions) {
+    need("object", options, "the options", "openBatches");
     const { seed = 0, shuffle = true, rank = 0, numRanks = 1, position = null, ...sizes } = options;
     const numbers = { ...sizes, numRanks };
     const wrong = Object.entries(numbers).filter(([, n]) => !(Number.isInteger(n) && n >= 1));
@@ -55,7 +59,11 @@ export class Batches {
       !Number.isSafeInteger(seed)
     ) {
       throw new ValueError(
-        `[openBatches] sizes must be whole numbers of at least 1 and the rank one of numRanks, got ${JSON.stringify({ ...numbers, rank, seed })}`,
+        `[openBatches] sizes must be whole numbers of at least 1 and the rank one of numRanks, got ${Object.entries(
+          { ...numbers, rank, seed },
+        )
+          .map(([name, n]) => `${name}: ${describe(n)}`)
+          .join(", ")}`,
       );
     }
     if (sizes.batchSize % numRanks !== 0) {
@@ -154,6 +162,20 @@ export class Batches {
 
 /** Opens an endless stream of batches. */
 export function openBatches(source: TokenSource, options: BatchesOptions): Batches {
+  need("object", source, "source", "openBatches");
+  needOptions<BatchesOptions>(
+    options,
+    {
+      sequenceLength: true,
+      batchSize: true,
+      seed: true,
+      shuffle: true,
+      rank: true,
+      numRanks: true,
+      position: true,
+    },
+    "openBatches",
+  );
   return new Batches(source, options);
 }
 

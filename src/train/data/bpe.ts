@@ -1,5 +1,15 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
+import { ValueError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import { byteCharacters, bytesByCharacter, bytesOfToken } from "./byteLevel.js";
+import {
+  byteCharacters,
+  bytesByCharacter,
+  bytesOfToken,
+  gpt2Pattern,
+  translatePattern,
+} from "./byteLevel.js";
+import { within } from "./stoppable.js";
 import { checkToken, type Tokenizer } from "./tokenizer.js";
 
 /** A token that is found in the text before anything else. */
@@ -34,6 +44,28 @@ export interface BpeModel {
 const maxRemembered = 100_000;
 const longestRemembered = 64;
 
+/** Throws unless a model has the form of one; those of files are checked in full. */
+export function checkModel(model: BpeModel, caller = "BpeTokenizer"): void {
+  need("object", model, "the model", caller);
+  need("texts", model.vocab, "the vocabulary", caller);
+  need("list", model.merges, "the merges", caller);
+  need("list", model.cuts, "the cuts", caller);
+  need("list", model.addedTokens, "the added tokens", caller);
+  for (const token of model.addedTokens) {
+    need("object", token, "an added token", caller);
+    need("text", token.content, "the text of an added token", caller);
+    if (!(Number.isInteger(token.id) && token.id >= 0 && token.id < maxTokens)) {
+      throw new ValueError(
+        `[${caller}] the added token ${token.content} has the number ${describe(token.id)}`,
+      );
+    }
+  }
+  for (const merge of model.merges) need("wholes", merge, "a merge", caller);
+}
+
+/** Larger vocabularies are in no memory. */
+const maxTokens = 2 ** 24;
+
 /** A tokeniser that joins bytes to the words and parts of words of its vocabulary. */
 export class BpeTokenizer implements Tokenizer {
   readonly model: BpeModel;
@@ -49,6 +81,7 @@ export class BpeTokenizer implements Tokenizer {
   private readonly remembered = new Map<string, readonly number[]>();
 
   constructor(model: BpeModel) {
+    checkModel(model);
     this.model = model;
     this.vocabSize = model.addedTokens.reduce((n, { id }) => Math.max(n, id + 1), model.vocab.length);
     const byteTokens = Array.from({ length: 256 }, () => -1);
@@ -224,8 +257,26 @@ export function escapePattern(text: string): string {
   return text.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&");
 }
 
+/** Patterns of our own, whose time grows with the text alone. */
+const trusted = new Set([translatePattern(gpt2Pattern).source, "\\p{N}", "\\p{N}+"]);
+
+/** How long foreign patterns may take, in milliseconds: for any text, and for each character more. */
+const patience = { atAll: 1500, character: 0.02 };
+
 /** Cuts text by patterns, each within the pieces of the one before; what a pattern leaves is a piece too. */
 export function cut(text: string, cuts: readonly Cut[]): string[] {
+  const isTrusted = cuts.every((step) => step === "prefixSpace" || trusted.has(step.source));
+  if (isTrusted) return cutPieces(text, cuts);
+  const limit = Math.ceil(patience.atAll + patience.character * text.length);
+  const done = within(limit, () => cutPieces(text, cuts));
+  if (done) return done.result;
+  const patterns = cuts.filter((step) => step !== "prefixSpace").map((step) => String(step).slice(0, 80));
+  throw new ValueError(
+    `[tokenizer] the patterns ${patterns.slice(0, 3).join(", ")}${patterns.length > 3 ? ", …" : ""} did not cut a text of ${text.length} characters within ${limit} ms: they backtrack without end, use another tokenizer`,
+  );
+}
+
+function cutPieces(text: string, cuts: readonly Cut[]): string[] {
   return cuts.reduce<string[]>(
     (pieces, step) => {
       if (step !== "prefixSpace") return pieces.flatMap((piece) => split(piece, step));

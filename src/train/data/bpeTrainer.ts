@@ -1,4 +1,5 @@
 import { ValueError } from "../../ir/errors.js";
+import { needOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import { type BpeModel, BpeTokenizer, type Cut, cut } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
@@ -24,6 +25,11 @@ interface Word {
  * Of equally frequent pairs the one with the smaller tokens comes first, as in the reference implementation.
  */
 export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptions): BpeTokenizer {
+  needOptions<TrainBpeOptions>(
+    options,
+    { vocabSize: true, specialTokens: true, minFrequency: true },
+    "trainBpe",
+  );
   const { vocabSize, specialTokens = ["<|endoftext|>"], minFrequency = 2 } = options;
   const least = 256 + specialTokens.length;
   if (!Number.isInteger(vocabSize) || vocabSize < least || vocabSize > maxVocabSize) {

@@ -1,7 +1,9 @@
 /** Text to train on that comes with the install. */
+
 import { readdir, readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
+import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 
 /** The packages that hold texts, by the name under which {@link bundledText} knows them. */
@@ -15,6 +17,10 @@ export type TextName = keyof typeof packages;
 
 /** The documents of a text that was installed with the package: chapters or speeches, in their order. */
 export async function bundledText(name: TextName = "moby-dick"): Promise<string[]> {
+  need("text", name, "the name", "bundledText");
+  if (!Object.hasOwn(packages, name)) {
+    throw new ValueError(`[bundledText] there is no text "${name}": use ${Object.keys(packages).join(", ")}`);
+  }
   const packageName = packages[name];
   let folder: string;
   try {

@@ -12,8 +12,10 @@
  * | 60 – 63 | the CRC-32C of bytes 0 – 59 |
  * | 64 – | the tokens |
  */
+
 import { createHash, randomUUID } from "node:crypto";
 import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { crc32c } from "../files/crc32c.js";
 import { FileError, reasonOf } from "../files/fileError.js";
@@ -27,6 +29,8 @@ export async function writeTokenShard(
   tokens: ArrayLike<number>,
   vocabSize: number,
 ): Promise<void> {
+  need("text", path, "path", "writeTokenShard");
+  need("number", vocabSize, "vocabSize", "writeTokenShard");
   const wide = vocabSize > 2 ** 16;
   const data = wide ? new Uint32Array(tokens.length) : new Uint16Array(tokens.length);
   for (let i = 0; i < tokens.length; i++) {
@@ -159,6 +163,7 @@ export class TokenShards implements TokenSource {
 
 /** Opens files written by {@link writeTokenShard}. */
 export async function openTokenShards(paths: readonly string[]): Promise<TokenShards> {
+  need("list", paths, "paths", "openTokenShards");
   const shards: Shard[] = [];
   try {
     let start = 0;
@@ -239,6 +244,8 @@ function checkRange(start: number, length: number, numTokens: number): void {
 
 /** Tokens in memory. */
 export function tokensInMemory(tokens: Int32Array, vocabSize: number): TokenSource {
+  need("numbers", tokens, "tokens", "tokensInMemory");
+  need("number", vocabSize, "vocabSize", "tokensInMemory");
   const bytes = new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength);
   return {
     numTokens: tokens.length,
@@ -253,6 +260,9 @@ export function tokensInMemory(tokens: Int32Array, vocabSize: number): TokenSour
 
 /** A part of a source, such as all but the last tenth to train on. */
 export function tokenRange(source: TokenSource, start: number, end: number): TokenSource {
+  need("object", source, "source", "tokenRange");
+  need("number", start, "start", "tokenRange");
+  need("number", end, "end", "tokenRange");
   checkRange(start, end - start, source.numTokens);
   return {
     numTokens: end - start,

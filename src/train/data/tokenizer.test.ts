@@ -225,6 +225,39 @@ describe("tokenizer.json", () => {
     expect(read).toThrow(message);
   });
 
+  const splitBy = (pattern: string, count = 1) =>
+    JSON.stringify({
+      ...value,
+      pre_tokenizer: {
+        type: "Sequence",
+        pretokenizers: [
+          ...Array.from({ length: count }, () => ({
+            type: "Split",
+            pattern: { Regex: pattern },
+            behavior: "Isolated",
+            invert: false,
+          })),
+          { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: false },
+        ],
+      },
+    });
+
+  test("with a pattern that backtracks without end is stopped, and others go on", () => {
+    const hostile = parseTokenizer(splitBy("(a+)+b"));
+    expect(() => hostile.encode("a".repeat(64))).toThrow(
+      /did not cut a text of 64 characters within 150\d ms/,
+    );
+    expect(hostile.decode(hostile.encode("aab the"))).toBe("aab the");
+    expect(tokenizer.decode(tokenizer.encode(sample))).toBe(sample.normalize());
+  });
+
+  test("with thousands of splits or a pattern of a book's length is refused", () => {
+    expect(() => parseTokenizer(splitBy("x", 5000))).toThrow("has 5001 steps, more than 64");
+    expect(() => parseTokenizer(splitBy("x".repeat(20_000)))).toThrow(
+      "has 20000 characters, more than 10000",
+    );
+  });
+
   test("that cannot be read is an error that names it", async () => {
     const folder = await mkdtemp(join(tmpdir(), "shardwise-tokenizer-"));
     const path = join(folder, "tokenizer.json");

@@ -1,3 +1,5 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 
 /** Turns text into numbers and back. */
@@ -17,8 +19,12 @@ export function byteTokenizer(): Tokenizer {
   return {
     vocabSize: 257,
     endOfText: 256,
-    encode: (text) => Int32Array.from(new TextEncoder().encode(text)),
+    encode: (text) => {
+      need("text", text, "the text", "encode");
+      return Int32Array.from(new TextEncoder().encode(text));
+    },
     decode: (tokens) => {
+      need("numbers", tokens, "the tokens", "decode");
       const bytes = Array.from(tokens, (token) => checkToken(token, 257)).filter((token) => token < 256);
       // A mark of the byte order is text like any other: it was encoded, too.
       return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
@@ -29,5 +35,7 @@ export function byteTokenizer(): Tokenizer {
 /** The token, if it is one of the vocabulary. */
 export function checkToken(token: number, vocabSize: number): number {
   if (Number.isInteger(token) && token >= 0 && token < vocabSize) return token;
-  throw new ValueError(`[decode] ${token} is no token: the vocabulary has the tokens 0 to ${vocabSize - 1}`);
+  throw new ValueError(
+    `[decode] ${describe(token)} is no token: the vocabulary has the tokens 0 to ${vocabSize - 1}`,
+  );
 }

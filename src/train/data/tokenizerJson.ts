@@ -1,13 +1,19 @@
 /** The `tokenizer.json` format of Hugging Face's tokenizers, as far as byte-level BPE goes. */
+
 import { readFile, stat } from "node:fs/promises";
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { isObject, type JsonObject } from "../files/json.js";
-import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, escapePattern } from "./bpe.js";
+import { type AddedToken, type BpeModel, BpeTokenizer, type Cut, checkModel, escapePattern } from "./bpe.js";
 import { byteCharacters, gpt2Pattern, translatePattern } from "./byteLevel.js";
 
 /** Larger files are not read. */
 const maxBytes = 2 ** 28;
 const maxVocabSize = 2 ** 22;
+
+/** Tokenizers cut in a few steps by patterns of a line; more would take for ever. */
+const maxSteps = 64;
+const maxPattern = 10_000;
 
 /**
  * Reads a tokeniser from a `tokenizer.json`. Settings that would give other tokens than the reference does are
@@ -15,6 +21,7 @@ const maxVocabSize = 2 ** 22;
  * the marks of `post_processor`, `truncation` and `padding`.
  */
 export async function readTokenizer(path: string): Promise<BpeTokenizer> {
+  need("text", path, "path", "readTokenizer");
   try {
     const { size } = await stat(path);
     if (size > maxBytes)
@@ -28,6 +35,8 @@ export async function readTokenizer(path: string): Promise<BpeTokenizer> {
 
 /** Reads a tokeniser from the text of a `tokenizer.json`. @param file the name used in error messages */
 export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
+  need("text", text, "text", "parseTokenizer");
+  needIfGiven("text", file, "file", "parseTokenizer");
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -148,6 +157,9 @@ class Reader {
     const fields = this.fields(value, "pre_tokenizer");
     const steps =
       fields.type === "Sequence" ? this.list(fields.pretokenizers, "pre_tokenizer.pretokenizers") : [value];
+    if (steps.length > maxSteps) {
+      throw this.wrong("pre_tokenizer.pretokenizers", `has ${steps.length} steps, more than ${maxSteps}`);
+    }
     const cuts: Cut[] = [];
     let last: unknown;
     steps.forEach((step, i) => {
@@ -176,6 +188,9 @@ class Reader {
     const source =
       typeof regex === "string" ? regex : typeof text === "string" ? escapePattern(text) : undefined;
     if (source === undefined) throw this.wrong(`${where}.pattern`, "must be a Regex or a String");
+    if (source.length > maxPattern) {
+      throw this.wrong(`${where}.pattern`, `has ${source.length} characters, more than ${maxPattern}`);
+    }
     try {
       return translatePattern(source);
     } catch (cause) {
@@ -218,7 +233,10 @@ class Reader {
 }
 
 /** The text of a `tokenizer.json` that Hugging Face's tokenizers can read. */
-export function formatTokenizer({ model }: BpeTokenizer): string {
+export function formatTokenizer(tokenizer: BpeTokenizer): string {
+  need("object", tokenizer, "the tokenizer", "formatTokenizer");
+  const { model } = tokenizer;
+  checkModel(model, "formatTokenizer");
   const cuts = [...model.cuts];
   const takeLast = (isWanted: (step: Cut | undefined) => boolean) =>
     isWanted(cuts.at(-1)) && cuts.pop() !== undefined;

@@ -7,9 +7,12 @@
  * checkpoints/step-00000120/tensors-00001-of-00001.safetensors
  * ```
  */
+
 import { createHash } from "node:crypto";
 import { open, readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { need, needIfGiven } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import type { MeshAxis } from "../../ir/mesh.js";
 import { range, type TensorType } from "../../ir/shape.js";
@@ -170,6 +173,9 @@ export async function openCheckpoint(
   folder: string,
   files: FileSystem = nodeFileSystem,
 ): Promise<Checkpoint> {
+  need("text", folder, "folder", "openCheckpoint");
+  needIfGiven("object", files, "files", "openCheckpoint");
+  need("function", files.size, "size of the file system", "openCheckpoint");
   const path = join(folder, manifestName);
   const bytes = await files.size(path);
   if (bytes === undefined) throw new FileError("checkpoint", path, 0, "there is no such file");
@@ -228,9 +234,13 @@ export class Checkpoints {
 
   /** @internal */
   constructor(root: string, options: CheckpointsOptions) {
+    need("text", root, "the folder", "openCheckpoints");
+    need("object", options, "the options", "openCheckpoints");
     const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem, company = alone } = options;
     if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {
-      throw new ValueError(`[openCheckpoints] keep must be a whole number of at least 1, got ${keep}`);
+      throw new ValueError(
+        `[openCheckpoints] keep must be a whole number of at least 1, got ${describe(keep)}`,
+      );
     }
     this.root = root;
     this.keep = keep;
@@ -245,7 +255,7 @@ export class Checkpoints {
    */
   async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
     if (!Number.isSafeInteger(step) || step < 0) {
-      throw new ValueError(`[save] the step must be a whole number of at least 0, got ${step}`);
+      throw new ValueError(`[save] the step must be a whole number of at least 0, got ${describe(step)}`);
     }
     const snapshot = await takeSnapshot(step, state, extras);
     const committed = this.writing.then(async () => {

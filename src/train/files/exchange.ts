@@ -1,4 +1,6 @@
+import { need } from "../../ir/arguments.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
+import { checkOptions } from "../../ir/options.js";
 import { range, type Shape, type TensorType } from "../../ir/shape.js";
 import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
@@ -31,8 +33,15 @@ interface ExchangedLeaf extends NamedLeaf {
 export async function exportSafetensors(
   path: string,
   values: unknown,
-  { metadata, ...options }: ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> } = {},
+  given: ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> } = {},
 ): Promise<void> {
+  need("text", path, "path", "exportSafetensors");
+  checkOptions<ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> }>(
+    given,
+    { separator: true, rename: true, transpose: true, metadata: true },
+    "exportSafetensors",
+  );
+  const { metadata, ...options } = given;
   const caller = "exportSafetensors";
   const arrays = exchangedLeaves(values, options, caller).map(async (leaf) => {
     const { name, type, permutation } = leaf;

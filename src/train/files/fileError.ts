@@ -1,3 +1,4 @@
+import { need } from "../../ir/arguments.js";
 import { ShardwiseError } from "../../ir/errors.js";
 
 /** A file that breaks a rule of its format, is missing or damaged, or could not be written. */
@@ -12,6 +13,18 @@ export class FileError extends ShardwiseError {
     super("file", `[${format}] ${file}, byte ${offset}: ${rule}`, options);
     this.file = file;
     this.offset = offset;
+  }
+}
+
+/** What work on a file gives; an error of the system becomes one that names the file. */
+export function onFile<T>(format: string, path: string, work: () => T): T {
+  need("text", path, "the path", format);
+  try {
+    return work();
+  } catch (error) {
+    throw systemCode(error) === undefined
+      ? error
+      : new FileError(format, path, 0, reasonOf(error), { cause: error });
   }
 }
 

@@ -3,12 +3,16 @@
  * tensors in little-endian order. Files are hostile input: everything in the header is checked against the
  * size of the file before memory is allocated for it.
  */
+
 import { randomUUID } from "node:crypto";
 import { type FileHandle, open, rename, rm } from "node:fs/promises";
 import { endianness } from "node:os";
+import { need, needIfGiven } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { byteSize, type DType, type HostData, viewHost } from "../../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../../ir/errors.js";
 import { type Shape, sizeOf } from "../../ir/shape.js";
+import { reasonOf, systemCode } from "./fileError.js";
 import {
   isStoredType,
   lengthBytes,
@@ -65,6 +69,10 @@ const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
 
 /** Reads a file that is in memory already. @param file the name used in error messages */
 export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): SafetensorsContents {
+  needIfGiven("text", file, "file", "parseSafetensors");
+  if (!(bytes instanceof Uint8Array)) {
+    throw new ValueError(`[parseSafetensors] the bytes must be a Uint8Array, got ${describe(bytes)}`);
+  }
   const length = parseHeaderLength(bytes, bytes.length, file);
   const header = parseHeader(bytes.subarray(lengthBytes, lengthBytes + length), bytes.length, file);
   const tensors = new Map<string, StoredArray>();
@@ -78,6 +86,7 @@ export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): Safetens
 
 /** Reads and checks the header of a file, without the elements. */
 export async function readSafetensorsHeader(path: string): Promise<SafetensorsHeader> {
+  need("text", path, "path", "readSafetensorsHeader");
   const handle = await openFile(path);
   try {
     return await readHeader(handle, path);
@@ -92,6 +101,7 @@ export async function readSafetensorsHeader(path: string): Promise<SafetensorsHe
  * @param names the tensors to read; all of them if left out; those that are left out may have types such as I64, which no tensor here has
  */
 export async function readSafetensors(path: string, names?: Iterable<string>): Promise<SafetensorsContents> {
+  need("text", path, "path", "readSafetensors");
   const handle = await openFile(path);
   try {
     const header = await readHeader(handle, path);
@@ -130,6 +140,7 @@ export async function writeSafetensors(
   tensors: Iterable<readonly [name: string, array: StoredArray]>,
   metadata: Iterable<readonly [string, string]> = [],
 ): Promise<void> {
+  need("text", path, "path", "writeSafetensors");
   const { header, arrays } = layOutSafetensors(tensors, metadata);
   const draft = `${path}.${randomUUID()}.tmp`;
   try {
@@ -144,8 +155,17 @@ export async function writeSafetensors(
     await rename(draft, path);
   } catch (error) {
     await rm(draft, { force: true });
-    throw error;
+    if (systemCode(error) === undefined) throw error;
+    throw new SafetensorsError(path, 0, reasonOf(error), { cause: error });
   }
+}
+
+/** Pairs of names and values, whatever holds them. */
+function entriesOf<T>(pairs: Iterable<readonly [string, T]>, what: string): (readonly [string, T])[] {
+  const isIterable = typeof pairs === "object" && pairs !== null && Symbol.iterator in pairs;
+  const list = isIterable ? [...pairs] : [];
+  if (isIterable && list.every((pair) => Array.isArray(pair) && typeof pair[0] === "string")) return list;
+  throw new ValueError(`[safetensors] ${what} must be pairs of a name and a value, got ${describe(pairs)}`);
 }
 
 /** The header with its length, and the arrays in the order in which they follow it. */
@@ -154,7 +174,7 @@ export function layOutSafetensors(
   metadata: Iterable<readonly [string, string]> = [],
 ): { header: Uint8Array; arrays: readonly StoredArray[] } {
   requireLittleEndian();
-  const named = [...tensors];
+  const named = entriesOf<StoredArray>(tensors, "the tensors");
   for (const [name, array] of named) checkArray(name, array);
   const seen = new Set(named.map(([name]) => name));
   if (seen.size !== named.length || seen.has("__metadata__")) {
@@ -164,7 +184,7 @@ export function layOutSafetensors(
   const size = (array: StoredArray) => storedSizes[storedTypes[array.dtype]];
   named.sort(([a, x], [b, y]) => size(y) - size(x) || (a < b ? -1 : 1));
   const fields: string[] = [];
-  const labels = Object.fromEntries(metadata);
+  const labels = Object.fromEntries(entriesOf<string>(metadata, "the metadata"));
   if (Object.keys(labels).length > 0) fields.push(`"__metadata__":${JSON.stringify(labels)}`);
   let offset = 0;
   for (const [name, { dtype, shape, data }] of named) {
@@ -184,7 +204,10 @@ export function layOutSafetensors(
   return { header, arrays: named.map(([, array]) => array) };
 }
 
-function checkArray(name: string, { dtype, shape, data }: StoredArray): void {
+function checkArray(name: string, array: StoredArray): void {
+  need("object", array, `the tensor ${name}`, "safetensors");
+  const { dtype, shape, data } = array;
+  need("bytes", data, `the data of ${name}`, "safetensors");
   const label = JSON.stringify(name);
   if (/\p{Surrogate}/u.test(name)) throw new ValueError(`[safetensors] the name ${label} is not valid text`);
   const bytes = dtype === "uint8" ? 1 : byteSize(dtype);
@@ -241,8 +264,14 @@ async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
+async function statOf(handle: FileHandle): Promise<{ size: number; isFile: boolean }> {
+  const found = await handle.stat();
+  return { size: found.size, isFile: found.isFile() };
+}
+
 async function readHeader(handle: FileHandle, path: string): Promise<SafetensorsHeader> {
-  const { size } = await handle.stat();
+  const { size, isFile } = await statOf(handle);
+  if (!isFile) throw new SafetensorsError(path, 0, "it is no file");
   const start = await readBytes(handle, 0, Math.min(size, lengthBytes), path);
   const length = parseHeaderLength(start, size, path);
   return parseHeader(await readBytes(handle, lengthBytes, lengthBytes + length, path), size, path);

@@ -1,4 +1,6 @@
+import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
+import { needOptions } from "../../ir/options.js";
 import * as random from "../../random/index.js";
 import type { Tokenizer } from "../data/tokenizer.js";
 
@@ -37,6 +39,14 @@ export async function generate(
   window: number,
   options: GenerateOptions,
 ): Promise<string> {
+  need("function", logits, "logits", "generate");
+  need("object", tokenizer, "tokenizer", "generate");
+  need("number", window, "window", "generate");
+  needOptions<GenerateOptions>(
+    options,
+    { prompt: true, length: true, temperature: true, topK: true, seed: true, signal: true, onText: true },
+    "generate",
+  );
   const { prompt, length, temperature = 0.8, topK = 0, seed = 0, signal, onText } = options;
   if (!(temperature >= 0))
     throw new ValueError(`[generate] temperature is ${temperature}: use a number of at least 0`);

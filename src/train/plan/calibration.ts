@@ -1,8 +1,10 @@
 /** What was measured of this machine, as a file, and the prices that follow from it. */
+
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import type { GemmStep, StepInfo } from "../../compiler/steps.js";
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
 import { opFacts } from "../../ir/opFacts.js";
 import { isObject } from "../files/json.js";
@@ -75,12 +77,15 @@ export interface Calibration {
 export function calibrationFile(
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): string {
+  needIfGiven("object", environment, "environment", "calibrationFile");
   const cache = environment.XDG_CACHE_HOME ?? join(homedir(), ".cache");
   return join(cache, "shardwise", "calibration.json");
 }
 
 /** Writes a calibration. */
 export function writeCalibration(file: string, calibration: Calibration): void {
+  need("text", file, "file", "writeCalibration");
+  need("object", calibration, "calibration", "writeCalibration");
   mkdirSync(dirname(file), { recursive: true });
   writeFileSync(file, `${JSON.stringify(calibration)}\n`);
 }
@@ -131,7 +136,16 @@ const isCount = (value: unknown) => Number.isInteger(value) && Number(value) >= 
  * The prices of this machine for a number of devices: those that were measured with as many at work, or with the
  * nearest number that was.
  */
-export function calibratedPrices({ measured, numCores }: Calibration, numDevices: number): Prices {
+export function calibratedPrices(options: Calibration, numDevices: number): Prices {
+  need("object", options, "options", "calibratedPrices");
+  need("number", numDevices, "numDevices", "calibratedPrices");
+  const { measured, numCores } = options;
+  need("list", measured, "what was measured", "calibratedPrices");
+  for (const one of measured) {
+    need("object", one, "each measurement", "calibratedPrices");
+    need("list", one.products, "the products of a measurement", "calibratedPrices");
+    need("list", one.collectives, "the collectives of a measurement", "calibratedPrices");
+  }
   const nearest = <T extends DeviceCalibration>(list: readonly T[]) =>
     [...list].sort((a, b) => distance(a.numDevices, numDevices) - distance(b.numDevices, numDevices))[0];
   const computing = nearest(measured.filter(({ products }) => products.length > 0));

@@ -1,6 +1,8 @@
 /** Machines that are given by numbers, as on a data sheet, and the prices that follow from them. */
+
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { parseBytes } from "../../engines/settings.js";
+import { need } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
 import { ConfigError } from "./errors.js";
 import type { Prices } from "./prices.js";
@@ -156,6 +158,9 @@ export function linkPrices({ network, intra, nodeSize }: Links): Prices["collect
 
 /** The prices of a machine of which device and links are given. */
 export function machinePrices(device: DeviceSpeed, links: Links): Prices {
+  need("object", device, "device", "machinePrices");
+  need("object", links, "links", "machinePrices");
+  need("object", links.network, "the network of the links", "machinePrices");
   return { ...devicePrices(device), collective: linkPrices(links) };
 }
 

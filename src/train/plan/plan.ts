@@ -1,10 +1,12 @@
 /** Chooses how a model is spread over devices: many configurations on paper, the best of them looked at closely. */
 
 import { hostEngine } from "../../engines/default.js";
+import { need } from "../../ir/arguments.js";
+import { needOptions } from "../../ir/options.js";
 import { formatBytes } from "../../ir/shape.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { isInterleaved, scheduleFor } from "../models/scheduled.js";
-import type { RunConfig } from "../run/config.js";
+import { needRunConfig, type RunConfig } from "../run/config.js";
 import { totalBytes } from "../run/memoryNeed.js";
 import { stepFlops } from "../run/peak.js";
 import { expectedVocabulary, numParameters, runMesh, runTrainingFunctions } from "../run/setup.js";
@@ -60,6 +62,8 @@ export interface TrainingPlan {
 
 /** Prices one configuration step by step: it is traced, partitioned and compiled, and nothing is run. */
 export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
+  needRunConfig(config, "priceConfig");
+  need("object", prices, "prices", "priceConfig");
   const { data, mesh: axes, pipeline } = config;
   const numDevices = axes.data * axes.fsdp * axes.pipe * axes.model;
   // The reference engine has as many devices as anyone wants, and nothing is run on it here.
@@ -114,6 +118,12 @@ function withSweepBubble(parts: TimeParts, { mesh, pipeline }: RunConfig): TimeP
  * @param config the model, its data and its optimiser; what it says of the mesh is replaced
  */
 export function planTraining(config: RunConfig, options: PlanOptions): TrainingPlan {
+  needRunConfig(config, "planTraining");
+  needOptions<PlanOptions>(
+    options,
+    { numDevices: true, memoryBytes: true, prices: true, space: true, tries: true, onTry: true },
+    "planTraining",
+  );
   const { numDevices, prices, memoryBytes = Number.POSITIVE_INFINITY, tries = 32, onTry } = options;
   if (!Number.isInteger(numDevices) || numDevices < 1) {
     throw new ConfigError(`[planTraining] numDevices is ${numDevices}: use a whole number of at least 1`);

@@ -1,4 +1,5 @@
 /** A plan for a terminal. */
+import { need } from "../../ir/arguments.js";
 import { formatBytes } from "../../ir/shape.js";
 import { formatReasons, type PlannedStep, type TrainingPlan } from "./plan.js";
 import type { TimeParts } from "./stepCost.js";
@@ -30,7 +31,11 @@ export function formatParts(parts: TimeParts, seconds: number): string {
 
 /** The best choices as a table, and why others were refused. */
 export function formatPlan(plan: TrainingPlan, top: number): string {
+  need("object", plan, "plan", "formatPlan");
+  need("number", top, "top", "formatPlan");
   const { choices, numCandidates, numTried, refused } = plan;
+  need("list", choices, "the choices of the plan", "formatPlan");
+  for (const choice of choices) need("object", choice, "a choice of the plan", "formatPlan");
   const rows = choices
     .slice(0, top)
     .map((choice, i) => [

@@ -1,3 +1,5 @@
+import { need } from "../../ir/arguments.js";
+import { checkOptions } from "../../ir/options.js";
 /** A point of a curve. */
 export interface CurvePoint {
   readonly step: number;
@@ -32,6 +34,8 @@ const dots = [
  * ```
  */
 export function plotCurve(points: readonly CurvePoint[], options: PlotOptions = {}): string {
+  need("list", points, "points", "plotCurve");
+  checkOptions<PlotOptions>(options, { width: true, height: true, unicode: true, title: true }, "plotCurve");
   const { width = 72, height = 12, unicode = true, title } = options;
   const finite = points.filter(({ step, value }) => Number.isFinite(step) && Number.isFinite(value));
   const heading = title === undefined ? [] : [title];

@@ -1,6 +1,10 @@
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
+import { checkOptions } from "../../ir/options.js";
+import { onFile, reasonOf } from "../files/fileError.js";
 import { openRecordFile } from "../files/files.js";
 
 /** What is recorded of one step; numbers that JSON does not know are written as text. */
@@ -23,7 +27,32 @@ export interface MetricsFileOptions {
  * a run that is killed leaves at most its last line unfinished, which is dropped when the file is opened again.
  * A line that does not fit on the disk is written before the next one that does.
  */
-export function openMetricsFile(path: string, { resumeAt }: MetricsFileOptions = {}): MetricsWriter {
+export function openMetricsFile(path: string, options: MetricsFileOptions = {}): MetricsWriter {
+  checkOptions<MetricsFileOptions>(options, { resumeAt: true }, "openMetricsFile");
+  const { resumeAt } = options;
+  onFile("metrics", path, () => cleanRecords(path, resumeAt));
+  const file = openRecordFile(path);
+  return {
+    write: (step, metrics) => {
+      if (!Number.isSafeInteger(step))
+        throw new ValueError(`[metrics] ${describe(step)} is no number of a step`);
+      file.append(new TextEncoder().encode(`${metricsText({ step, ...metrics })}\n`));
+    },
+    close: file.close,
+  };
+}
+
+/** A record as JSON; what has no JSON is refused. */
+function metricsText(record: Readonly<Record<string, unknown>>): string {
+  try {
+    return JSON.stringify(record, plainNumber);
+  } catch (error) {
+    throw new ValueError(`[metrics] the metrics cannot be written as JSON: ${reasonOf(error)}`);
+  }
+}
+
+/** Leaves out of a file the lines that are unfinished or of later steps. */
+function cleanRecords(path: string, resumeAt: number | undefined): void {
   mkdirSync(dirname(path), { recursive: true });
   if (existsSync(path)) {
     const text = readFileSync(path, "utf8");
@@ -38,19 +67,11 @@ export function openMetricsFile(path: string, { resumeAt }: MetricsFileOptions =
       renameSync(`${path}.tmp`, path);
     }
   }
-  const file = openRecordFile(path);
-  return {
-    write: (step, metrics) => {
-      if (!Number.isSafeInteger(step)) throw new ValueError(`[metrics] ${step} is no number of a step`);
-      file.append(new TextEncoder().encode(`${JSON.stringify({ step, ...metrics }, plainNumber)}\n`));
-    },
-    close: file.close,
-  };
 }
 
 /** Reads the records of a file; unfinished lines are left out. */
 export function readMetrics(path: string): (Metrics & { readonly step: number })[] {
-  return readFileSync(path, "utf8")
+  return onFile("metrics", path, () => readFileSync(path, "utf8"))
     .split("\n")
     .flatMap((line) => {
       const step = stepOf(line);
@@ -96,6 +117,11 @@ export function tolerant(writer: MetricsWriter, onFailure: (error: unknown) => v
 
 /** Writes to several places. */
 export function writeToAll(...writers: readonly MetricsWriter[]): MetricsWriter {
+  for (const writer of writers) {
+    need("object", writer, "each writer", "writeToAll");
+    need("function", writer.write, "write of a writer", "writeToAll");
+    need("function", writer.close, "close of a writer", "writeToAll");
+  }
   return {
     write: (step, metrics) => {
       for (const writer of writers) writer.write(step, metrics);

@@ -1,3 +1,4 @@
+import { needOptions } from "../../ir/options.js";
 import { formatValue } from "./lossCurve.js";
 
 /** What is known after a step. */
@@ -53,6 +54,11 @@ const smoothing = 0.9;
  * ```
  */
 export function startProgress(options: ProgressOptions): Progress {
+  needOptions<ProgressOptions>(
+    options,
+    { numSteps: true, firstStep: true, stream: true, interval: true, now: true },
+    "startProgress",
+  );
   const { numSteps, firstStep = 0, interval = 10, now = () => performance.now() } = options;
   const stream: ProgressStream = options.stream ?? process.stderr;
   const live = stream.isTTY === true;

@@ -1,8 +1,12 @@
 /** TensorBoard event files: TFRecords of `Event` messages with scalar summaries. */
+
 import { mkdirSync } from "node:fs";
 import { hostname } from "node:os";
 import { join } from "node:path";
+import { need } from "../../ir/arguments.js";
+import { checkOptions } from "../../ir/options.js";
 import { maskedCrc32c } from "../files/crc32c.js";
+import { onFile } from "../files/fileError.js";
 import { openRecordFile } from "../files/files.js";
 import type { MetricsWriter } from "./metrics.js";
 
@@ -21,8 +25,10 @@ export function openEventFile(
   folder: string,
   options: EventFileOptions = {},
 ): MetricsWriter & { readonly path: string } {
+  need("text", folder, "folder", "openEventFile");
+  checkOptions<EventFileOptions>(options, { suffix: true, resumeAt: true, now: true }, "openEventFile");
   const { suffix = "", resumeAt, now = () => Date.now() / 1000 } = options;
-  mkdirSync(folder, { recursive: true });
+  onFile("tensorboard", folder, () => mkdirSync(folder, { recursive: true }));
   const seconds = Math.floor(now()).toString().padStart(10, "0");
   const path = join(folder, `events.out.tfevents.${seconds}.${hostname()}.${process.pid}${suffix}`);
   const file = openRecordFile(path);

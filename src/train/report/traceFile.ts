@@ -1,6 +1,10 @@
 /** Traces in the Chrome trace event format, which Perfetto and chrome://tracing open. */
+
 import { closeSync, openSync, rmSync, writeSync } from "node:fs";
+import { needIfGiven } from "../../ir/arguments.js";
+import { ValueError } from "../../ir/errors.js";
 import type { Json } from "../files/checkpointManifest.js";
+import { onFile, reasonOf } from "../files/fileError.js";
 
 /** Where something happens: a device is a process of the trace, and has threads. */
 export interface TraceTrack {
@@ -44,18 +48,30 @@ export interface TraceFile {
   close(): void;
 }
 
+/** JSON of what callers give; what has none is refused. */
+function jsonText(value: Readonly<Record<string, unknown>>): string {
+  try {
+    return JSON.stringify(value);
+  } catch (error) {
+    throw new ValueError(`[trace] this cannot be written as JSON: ${reasonOf(error)}`);
+  }
+}
+
 /** How much text is collected before it is written. */
 const pieceLength = 2 ** 16;
 
 /** Opens a new trace file. @param metadata what is known about the run */
 export function openTraceFile(path: string, metadata: Readonly<Record<string, Json>> = {}): TraceFile {
+  needIfGiven("object", metadata, "metadata", "openTraceFile");
   // A new file, so that nothing is written through a link that waits under this name.
-  rmSync(path, { force: true });
-  const file = openSync(path, "wx");
-  let waiting = `{"displayTimeUnit":"ms","otherData":${JSON.stringify(metadata)},"traceEvents":[`;
+  const file = onFile("trace", path, () => {
+    rmSync(path, { force: true });
+    return openSync(path, "wx");
+  });
+  let waiting = `{"displayTimeUnit":"ms","otherData":${jsonText(metadata)},"traceEvents":[`;
   let first = true;
   const write = (entry: Readonly<Record<string, unknown>>) => {
-    waiting += `${first ? "" : ","}\n${JSON.stringify(entry)}`;
+    waiting += `${first ? "" : ","}\n${jsonText(entry)}`;
     first = false;
     if (waiting.length < pieceLength) return;
     writeSync(file, waiting);

@@ -1,5 +1,6 @@
 import { availableParallelism } from "node:os";
 import { bytesAccepted, type EngineSettings, parseBytes } from "../../engines/settings.js";
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
 import { isObject } from "../files/json.js";
 import { type ModelConfig, modelViolations, type Violation } from "../models/config.js";
@@ -110,6 +111,14 @@ export const runSchema = {
 /** The configuration of a training run. */
 export type RunConfig = Config<typeof runSchema>;
 
+/** Throws unless a value has the parts of a run's configuration; `readRunConfig` makes right ones. */
+export function needRunConfig(config: RunConfig, caller: string): void {
+  need("object", config, "the configuration", caller);
+  for (const part of ["model", "mesh", "pipeline", "data", "optimizer", "engine"] as const) {
+    need("object", config[part], `${part} of the configuration`, caller);
+  }
+}
+
 /** What a run asks of its engine, where it does not leave that to it. */
 export function engineSettings({ engine: { memory, deadline }, precision }: RunConfig): EngineSettings {
   return {
@@ -130,6 +139,12 @@ export function readRunConfig(
   settings: readonly Setting[] = [],
   devices?: number,
 ): ReadConfig<typeof runSchema> {
+  needIfGiven("list", settings, "settings", "readRunConfig");
+  needIfGiven("whole", devices, "devices", "readRunConfig");
+  for (const setting of settings) {
+    need("object", setting, "a setting", "readRunConfig");
+    need("text", setting.path, "the path of a setting", "readRunConfig");
+  }
   const named = (part: "mesh" | "data") => {
     const inFile = isObject(json) && isObject(json[part]) ? Object.keys(json[part]) : [];
     const paths = [...inFile.map((name) => `${part}.${name}`), ...settings.map(({ path }) => path)];

@@ -1,3 +1,5 @@
+import { describe } from "../../ir/describe.js";
+import { nearest } from "../../ir/nearest.js";
 import { isObject } from "../files/json.js";
 
 /** What a field of a configuration accepts; gives the value, or a sentence about what is wrong with it. */
@@ -127,7 +129,13 @@ export function automatic(
 }
 
 function show(value: unknown): string {
-  return value === undefined ? "missing" : JSON.stringify(value);
+  if (value === undefined) return "missing";
+  try {
+    return JSON.stringify(value) ?? describe(value);
+  } catch {
+    // A bigint, or an object that holds itself.
+    return describe(value);
+  }
 }
 
 /** A value at a path such as `model.width`. */
@@ -209,26 +217,4 @@ export function fieldsOf(schema: Schema, prefix = ""): Map<string, Field<unknown
     else for (const [inner, field] of fieldsOf(part, path)) fields.set(inner, field);
   }
   return fields;
-}
-
-/** The option that is most like a word, if any is like it at all. */
-export function nearest(word: string, options: readonly string[]): string | undefined {
-  const scored = options
-    .map((option) => ({ option, distance: editDistance(word.toLowerCase(), option.toLowerCase()) }))
-    .sort((a, b) => a.distance - b.distance);
-  const [best] = scored;
-  return best && best.distance <= Math.max(2, Math.floor(word.length / 3)) ? best.option : undefined;
-}
-
-function editDistance(a: string, b: string): number {
-  let row = Array.from({ length: b.length + 1 }, (_, i) => i);
-  for (let i = 1; i <= a.length; i++) {
-    const next = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const replaced = (row[j - 1] ?? 0) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      next.push(Math.min(replaced, (row[j] ?? 0) + 1, (next[j - 1] ?? 0) + 1));
-    }
-    row = next;
-  }
-  return row[b.length] ?? 0;
 }

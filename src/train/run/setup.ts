@@ -1,4 +1,5 @@
 /** What commands make of a run's configuration before they do anything with it. */
+
 import { join } from "node:path";
 import { sharedEngine } from "../../engines/default.js";
 import type { Engine } from "../../ir/engine.js";
@@ -8,7 +9,7 @@ import { Mesh } from "../../spmd/mesh/mesh.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import { namedLeaves } from "../files/treeFiles.js";
 import { createTraining, type Training } from "../step/training.js";
-import { engineSettings, modelConfig, type RunConfig } from "./config.js";
+import { engineSettings, modelConfig, needRunConfig, type RunConfig } from "./config.js";
 import { runOptimizer } from "./optimizer.js";
 
 /** The folder of a run's checkpoints. */
@@ -18,6 +19,7 @@ export function checkpointFolder(run: string): string {
 
 /** Makes the mesh of a run, on the process's shared engine unless another is given. */
 export function runMesh(config: RunConfig, engine?: Engine): Mesh {
+  needRunConfig(config, "trainRun");
   const { data, fsdp, pipe, model } = config.mesh;
   const settings = engineSettings(config);
   const given =

@@ -1,8 +1,10 @@
 /** One training run from its configuration: data, devices, steps, checkpoints and what tells how it goes. */
+
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine } from "../../ir/engine.js";
 import { ShardwiseError } from "../../ir/errors.js";
+import { needOptions } from "../../ir/options.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -92,6 +94,21 @@ export interface RunOutcome extends RunEnding {
 
 /** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
 export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
+  needOptions<RunOptions>(
+    asked,
+    {
+      config: true,
+      resume: true,
+      signal: true,
+      stream: true,
+      engine: true,
+      onStep: true,
+      finish: true,
+      verifiesDeterminism: true,
+      onBegin: true,
+    },
+    "trainRun",
+  );
   const mesh = runMesh(asked.config, asked.engine);
   const company = companyOf(mesh.engine);
   const options = await agreedOptions(asked, company);

@@ -1,5 +1,7 @@
 import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
+import { need } from "../../ir/arguments.js";
+import { needOptions, type OptionNames } from "../../ir/options.js";
 import type { TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
@@ -76,11 +78,27 @@ export interface Training {
   readonly batchSharding: NamedSharding;
 }
 
+const trainingNames: OptionNames<TrainingOptions> = {
+  model: true,
+  optimizer: true,
+  mesh: true,
+  zLoss: true,
+  tensor: true,
+  pipeline: true,
+  accumulate: true,
+  paramDtype: true,
+  lossScale: true,
+};
+
 /**
  * Compiles a language model's training for a mesh with axes data, fsdp, pipe and model. The model and the
  * optimiser are written over whole tensors; the partitioner splits them by the model's logical names.
  */
 export function createTraining(options: TrainingOptions): Training {
+  needOptions<TrainingOptions>(options, trainingNames, "createTraining");
+  need("object", options.model, "model", "createTraining");
+  need("object", options.mesh, "mesh", "createTraining");
+  need("object", options.optimizer, "optimizer", "createTraining");
   const { mesh, tensor = "sync" } = options;
   const functions = stepFunctions(options);
   const { layout } = functions;

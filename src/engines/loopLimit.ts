@@ -1,0 +1,30 @@
+import { ShardwiseError } from "../ir/errors.js";
+import { DEFAULT_DEADLINE_MS, environmentSettings } from "./settings.js";
+
+/** What counts of the time between two looks at the clock: a process that was stopped meanwhile did not run. */
+const longestLook = 5000;
+
+/** Begins to watch a loop without a fixed end; what it returns is called in every iteration. */
+export type LimitLoop = () => () => void;
+
+/**
+ * Ends loops on the calling thread that run longer than the deadline, since no other thread can: the deadline given,
+ * that of `SHARDWISE_DEADLINE`, or two minutes.
+ */
+export function limitLoops(deadlineMs?: number): LimitLoop {
+  return () => {
+    const deadline = deadlineMs ?? environmentSettings().deadlineMs ?? DEFAULT_DEADLINE_MS;
+    let last = performance.now();
+    let ran = 0;
+    return () => {
+      const now = performance.now();
+      ran += Math.min(now - last, longestLook);
+      last = now;
+      if (ran < deadline) return;
+      throw new ShardwiseError(
+        "device-failed",
+        `[whileLoop] it has not ended for ${deadline} ms on the calling thread: its condition stays true, or if it may take that long, raise deadlineMs or SHARDWISE_DEADLINE (in seconds)`,
+      );
+    };
+  };
+}

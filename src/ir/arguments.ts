@@ -1,0 +1,68 @@
+/** What callers may pass who are not held to the types: one check for each kind of argument, all with one message. */
+import { describe } from "./describe.js";
+import { ValueError } from "./errors.js";
+
+/** The kinds of arguments, each with the type that the check gives its value. */
+interface Kinds {
+  readonly function: (...args: never[]) => unknown;
+  readonly list: readonly unknown[];
+  readonly text: string;
+  readonly object: object;
+  readonly number: number;
+  readonly whole: number;
+  readonly texts: readonly string[];
+  readonly wholes: readonly number[];
+  readonly numbers: ArrayLike<number>;
+  readonly bytes: ArrayBufferView;
+}
+
+const isWhole = (value: unknown) => Number.isSafeInteger(value);
+const isNumber = (value: unknown) => typeof value === "number";
+/** Typed arrays of numbers; those of big ones are none. */
+const isNumberArray = (value: unknown) =>
+  ArrayBuffer.isView(value) &&
+  !(value instanceof DataView || value instanceof BigInt64Array || value instanceof BigUint64Array);
+
+const kinds: { readonly [K in keyof Kinds]: readonly [says: string, is: (value: unknown) => boolean] } = {
+  function: ["a function", (value) => typeof value === "function"],
+  list: ["a list", Array.isArray],
+  text: ["a text", (value) => typeof value === "string"],
+  object: [
+    "an object",
+    (value) =>
+      (typeof value === "object" || typeof value === "function") && value !== null && !Array.isArray(value),
+  ],
+  number: ["a number", (value) => typeof value === "number" && !Number.isNaN(value)],
+  whole: ["a whole number", isWhole],
+  texts: [
+    "a list of texts",
+    (value) => Array.isArray(value) && value.every((one) => typeof one === "string"),
+  ],
+  wholes: ["a list of whole numbers", (value) => Array.isArray(value) && [...value].every(isWhole)],
+  numbers: [
+    "a list or array of numbers",
+    (value) => isNumberArray(value) || (Array.isArray(value) && [...value].every(isNumber)),
+  ],
+  bytes: ["a typed array", ArrayBuffer.isView],
+};
+
+/** Throws unless an argument is of a kind: `need("function", fn, "fn", "vmap")`. */
+export function need<K extends keyof Kinds>(
+  kind: K,
+  value: unknown,
+  what: string,
+  caller: string,
+): asserts value is Kinds[K] {
+  const [says, is] = kinds[kind];
+  if (!is(value)) throw new ValueError(`[${caller}] ${what} must be ${says}, got ${describe(value)}`);
+}
+
+/** Like {@link need} for an argument that may be left out. */
+export function needIfGiven<K extends keyof Kinds>(
+  kind: K,
+  value: unknown,
+  what: string,
+  caller: string,
+): asserts value is Kinds[K] | undefined {
+  if (value !== undefined) need(kind, value, what, caller);
+}

@@ -1,0 +1,31 @@
+/** What a value is, for messages that must not fail. */
+export function describe(value: unknown): string {
+  if (value === null || value === undefined) return String(value);
+  if (Array.isArray(value)) return `a list of ${value.length}`;
+  if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  if (typeof value !== "object") return `a ${typeof value}`;
+  const text = ownText(value);
+  if (text !== undefined) return text;
+  const name = describeClass(value);
+  return name === undefined ? "an object" : /^[AEIOU]/.test(name) ? `an ${name}` : `a ${name}`;
+}
+
+/** The name of an object's class, unless it is a plain one or says nothing of use. */
+function describeClass(value: object): string | undefined {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (typeof prototype !== "object" || prototype === null || prototype === Object.prototype) return undefined;
+  const { name } = prototype.constructor ?? {};
+  return typeof name === "string" && name !== "" ? name : undefined;
+}
+
+/** What an object says of itself, such as `Tensor f32[2]`; nothing where it has no words of its own. */
+function ownText(value: object): string | undefined {
+  if (value instanceof Date) return undefined;
+  try {
+    const text = String(value);
+    return text.startsWith("[object ") ? undefined : text.slice(0, 80);
+  } catch {
+    return undefined;
+  }
+}
