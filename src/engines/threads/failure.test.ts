@@ -221,9 +221,11 @@ describe("devices that come to different collectives", () => {
     ]);
     const recording = at(opened, opened.length - 1).flightRecording("a test");
     expect(findBlame([recording])).toMatchObject({ devices: [2] });
-    expect(
-      recording.devices.map(({ records }) => records.filter(({ kind }) => kind === "run").length),
-    ).toEqual([2, 2, 2]);
+    // Who missed it was in the second run; one of the others may not have begun that.
+    const [first, second, left] = recording.devices.map(
+      ({ records }) => records.filter(({ kind }) => kind === "run").length,
+    );
+    expect([Math.max(first ?? 0, second ?? 0), left]).toEqual([2, 2]);
   });
 });
 
