@@ -1,4 +1,4 @@
-import { type MessagePort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { runHostStep } from "../../compiler/kernel/hostKernels.js";
 import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import { InternalError } from "../../ir/errors.js";
@@ -10,7 +10,7 @@ import type { Fault } from "./faults.js";
 import { Forgotten } from "./forgotten.js";
 import { GemmPreparer } from "./gemm.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
-import type { WorkerMessage, WorkerSetup } from "./messages.js";
+import type { WorkerFailure, WorkerMessage, WorkerSetup } from "./messages.js";
 import { pinThread } from "./pinning.js";
 import { SCRATCH } from "./scratch.js";
 
@@ -36,8 +36,22 @@ export function runNodeWorker(connector: (extra: unknown) => LoopHost["connect"]
       ? started.setup.core
       : started.setup.cores[started.setup.device * started.setup.threads];
   if (core !== undefined) pinThread(core);
-  if (started.role === "helper") runHelper(started.setup, helperHost(started.port));
-  else runWorker(started.setup, started.port, connector(started.extra));
+  try {
+    if (started.role === "helper") runHelper(started.setup, helperHost(started.port));
+    else runWorker(started.setup, started.port, connector(started.extra));
+  } catch (error) {
+    // Left to Node, it would abort the process when the main thread happens to end this thread at the same time.
+    parentPort?.postMessage(failureOf(error));
+  } finally {
+    // Nothing listens any more; an open port would keep the thread.
+    started.port.close();
+  }
+}
+
+function failureOf(error: unknown): WorkerFailure {
+  if (!(error instanceof Error)) return { name: "Error", message: String(error), stack: undefined };
+  const { name, message, stack } = error;
+  return { name, message, stack };
 }
 
 function helperHost(port: MessagePort): HelperHost {
@@ -84,8 +98,6 @@ function runWorker(setup: WorkerSetup, port: MessagePort, connect: LoopHost["con
     },
   });
   gemms.release();
-  // Nothing listens any more; an open port would keep the thread.
-  port.close();
 }
 
 function fail(fault: Fault): void {

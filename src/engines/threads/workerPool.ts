@@ -8,7 +8,7 @@ import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
 import { abortAll, deviceBase, EVENTS, newControl, STATE, WORD } from "./control.js";
 import { type CrewMemory, newCrewMemory } from "./crew.js";
 import type { HelperMessage, HelperSetup } from "./helper.js";
-import type { WorkerMessage, WorkerSetup } from "./messages.js";
+import type { WorkerFailure, WorkerMessage, WorkerSetup } from "./messages.js";
 import { Watchdog } from "./watchdog.js";
 
 /** How long closing waits for a thread that does not end, because it is stuck in native code. */
@@ -250,9 +250,7 @@ export class WorkerPool {
     // An idle engine does not keep the process alive.
     worker.unref();
     port1.unref();
-    worker.on("error", (cause: unknown) =>
-      this.fail(device, `its worker threw ${describeError(cause)}`, cause),
-    );
+    this.whenItThrows(worker, device, "its worker");
     worker.on("messageerror", (cause) =>
       this.fail(device, `a message was lost: ${describeError(cause)}`, cause),
     );
@@ -288,9 +286,7 @@ export class WorkerPool {
     });
     worker.unref();
     port1.unref();
-    worker.on("error", (cause: unknown) =>
-      this.fail(device, `a thread that helps it threw ${describeError(cause)}`, cause),
-    );
+    this.whenItThrows(worker, device, "a thread that helps it");
     const exited = new Promise<void>((resolve) => {
       worker.on("exit", (code) => {
         this.fail(device, `a thread that helps it exited with code ${code}`);
@@ -299,6 +295,15 @@ export class WorkerPool {
       });
     });
     return { worker, port: port1, exited };
+  }
+
+  /** Threads tell what they throw; what is thrown before they run or by Node itself comes as an event. */
+  private whenItThrows(worker: Worker, device: number, who: string): void {
+    const fail = (cause: unknown) => this.fail(device, `${who} threw ${describeError(cause)}`, cause);
+    worker.on("error", fail);
+    worker.on("message", ({ name, message, stack }: WorkerFailure) =>
+      fail(Object.assign(new Error(message), { name, stack })),
+    );
   }
 
   private becomeBusy(): void {
