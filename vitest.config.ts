@@ -57,6 +57,9 @@ export default defineConfig({
     exclude: choosing,
     // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
     pool: "forks",
+    // Half of the time would go into loading the sources anew for every file; what tests change they change back.
+    isolate: false,
+    experimental: { fsModuleCache: true },
     // Engines start workers of their own, so half the cores do, and two on a small machine.
     maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
     testTimeout: 60_000,
