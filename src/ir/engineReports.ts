@@ -9,8 +9,18 @@ export interface EngineInfo {
   readonly deviceKind?: string;
   /** What multiplies matrices. */
   readonly gemm?: string;
+  /** The share of a core's peak, as many multiply-adds as it can do, that its matrix products reach. */
+  readonly gemmShareOfPeak?: number | undefined;
   /** How many cores the devices of this process share, where a device is computed by one. */
   readonly numCores?: number;
+}
+
+/** Who multiplies and how well, as a part of a sentence; nothing where the engine does not tell. */
+export function describeProducts({ gemm, gemmShareOfPeak }: EngineInfo): string | undefined {
+  if (gemm === undefined) return undefined;
+  const share =
+    gemmShareOfPeak === undefined ? "" : ` at ${Math.round(100 * gemmShareOfPeak)} % of a core's peak`;
+  return `products by ${gemm}${share}`;
 }
 
 /** How many bytes of a device's memory are taken. */

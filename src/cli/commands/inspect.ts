@@ -1,5 +1,5 @@
 import { engineInfo, hostEngine } from "../../engines/default.js";
-import type { EngineInfo } from "../../ir/engineReports.js";
+import { describeProducts, type EngineInfo } from "../../ir/engineReports.js";
 import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
@@ -80,10 +80,10 @@ function describeCheckpoint({ folder, manifest }: Checkpoint): string {
 
 /** What an engine that was asked for runs on, and whether what is needed has room there. */
 function describeEngine(info: EngineInfo, bytes: number): string[] {
-  const { engine, numDevices, gemm, memoryBytes } = info;
+  const { engine, numDevices, memoryBytes } = info;
   const room = memoryBytes === undefined ? "" : `, ${formatBytes(memoryBytes)} of memory each`;
-  const products = gemm === undefined ? "" : `; products by ${gemm}`;
-  const lines = [`engine ${engine}: ${numDevices} device${numDevices === 1 ? "" : "s"}${room}${products}`];
+  const devices = `engine ${engine}: ${numDevices} device${numDevices === 1 ? "" : "s"}${room}`;
+  const lines = [[devices, describeProducts(info) ?? []].flat().join("; ")];
   if (memoryBytes !== undefined && bytes > memoryBytes) {
     lines.push(
       `that is less than the ${formatBytes(bytes)} needed: use a smaller batch, remat, or more devices`,

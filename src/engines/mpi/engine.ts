@@ -210,7 +210,7 @@ export class MpiEngine implements Engine {
 
   /** What the engine runs on. */
   info(): MpiEngineInfo {
-    const { gemm, memoryBytes } = this.local.info();
+    const { gemm, gemmShareOfPeak, memoryBytes } = this.local.info();
     return {
       engine: "mpi",
       numDevices: this.numDevices,
@@ -221,6 +221,7 @@ export class MpiEngine implements Engine {
       hosts: this.greetings.map(({ host }) => host),
       memoryBytes,
       gemm,
+      gemmShareOfPeak,
       numCores: this.numCores,
     };
   }

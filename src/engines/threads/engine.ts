@@ -42,6 +42,7 @@ import {
   unloadProgram,
 } from "./programs.js";
 import { checkRuntime } from "./runtime.js";
+import { shareOfPeak } from "./shareOfPeak.js";
 import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "./trace.js";
 import { compileWasmModule, enableRelaxedSimd } from "./v8Flags.js";
 import { workerEntry } from "./workerEntry.js";
@@ -395,6 +396,7 @@ export class ThreadsEngine implements Engine {
       memoryLayout: layout.kind,
       addressBits: layout.addressType === "i32" ? 32 : 64,
       gemm: describeGemm(this.gemm, this.features),
+      gemmShareOfPeak: shareOfPeak(this.gemm, this.features),
       kernels: this.kernels === undefined ? "WebAssembly SIMD" : `native ${this.kernels.set}`,
       wasm: this.features,
       numCores: availableParallelism(),

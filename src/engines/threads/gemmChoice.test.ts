@@ -45,7 +45,12 @@ describe("who multiplies", () => {
 
   it("is told by the engine", async () => {
     const engine = createThreadsEngine({ numDevices: 1, gemm: "wasm" });
-    expect(engine.info().gemm).toMatch(/^WebAssembly SIMD/);
+    const { gemm, gemmShareOfPeak } = engine.info();
+    expect(gemm).toMatch(/^WebAssembly SIMD/);
+    if ("set" in nativeGemmHere()) {
+      expect(gemmShareOfPeak).toBeGreaterThan(0);
+      expect(gemmShareOfPeak).toBeLessThanOrEqual(1);
+    } else expect(gemmShareOfPeak).toBeUndefined();
     await engine.close();
   });
 });

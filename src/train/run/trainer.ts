@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import type { Engine } from "../../ir/engine.js";
+import { describeProducts } from "../../ir/engineReports.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { needOptions } from "../../ir/options.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
@@ -368,7 +369,10 @@ class Run {
     const count = numParameters(this.training.types);
     const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
     const start = from ? `, from step ${from.step}` : "";
-    return `${config.model.kind} with ${(count / 1e6).toFixed(2)} M parameters on ${devices}, ${data.training.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}; writing to ${config.out}`;
+    const what = `${config.model.kind} with ${(count / 1e6).toFixed(2)} M parameters on ${devices}, ${data.training.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;
+    const info = mesh.engine.info?.();
+    const products = (info && describeProducts(info)) ?? [];
+    return [what, products, `writing to ${config.out}`].flat().join("; ");
   }
 
   /** The next batch on its devices. */
