@@ -22,7 +22,7 @@ export interface ModuleOptions {
   readonly parent?: null;
 }
 
-/** How to call a module: see {@link ModuleInstance.with}. */
+/** How to call a module: see `with` of {@link ModuleInstance}. */
 export interface CallOptions {
   /** The keys that `nn.makeRng` draws from, for `apply`. */
   readonly rngs?: Rngs;

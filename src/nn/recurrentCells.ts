@@ -47,7 +47,7 @@ export interface CellDefinition<Config extends object, C> {
  * });
  * ```
  *
- * @param numFeatureAxes how many dims of an input belong to one example; 1 by default
+ * @param members `initializeCarry`, and `numFeatureAxes`: how many dims of an input belong to one example; 1 by default
  */
 export function rnnCell<Config extends object, C>(
   name: string,

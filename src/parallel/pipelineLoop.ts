@@ -16,15 +16,15 @@ import { eachWeight, mapSpecs, type SpecTree, weightsWithoutBoxes, withoutAxes }
 
 /** The buffers that iterations pass on, each with a dim for the stages in front. */
 export interface PipelineBuffers {
-  /** [stages, microbatches / stages, microbatch …]: first the inputs, in the end the outputs. */
+  /** `[stages, microbatches / stages, microbatch …]`: first the inputs, in the end the outputs. */
   readonly stateIo: Tensor;
-  /** [stages, microbatch …]: what every stage has got from the one before. */
+  /** `[stages, microbatch …]`: what every stage has got from the one before. */
   readonly shift: Tensor;
-  /** [stages, microbatches, microbatch …]: results of the last stage that wait for their next round, on the first stage. */
+  /** `[stages, microbatches, microbatch …]`: results of the last stage that wait for their next round, on the first stage. */
   readonly circStorage: Tensor | null;
-  /** [stages, microbatch …]: the last results, on their way to `circStorage`. */
+  /** `[stages, microbatch …]`: the last results, on their way to `circStorage`. */
   readonly circStorageMover: Tensor | null;
-  /** [stages, microbatch …]: results that wait an iteration because forwarding is delayed. */
+  /** `[stages, microbatch …]`: results that wait an iteration because forwarding is delayed. */
   readonly prevOutputs: Tensor | null;
 }
 

@@ -161,7 +161,7 @@ function receiverOf(layout: PipelineLayout, stage: number, action: PipelineActio
   return part < 0 || part >= numParts(layout) ? undefined : placeOf(layout, part).stage;
 }
 
-/** Runs a schedule on paper as {@link runActions} does, with messages that all take equally long and keep nobody. */
+/** Runs a schedule on paper as `runActions` does, with messages that all take equally long and keep nobody. */
 export function timeline(
   schedule: PipelineSchedule,
   costs: ActionCosts | { readonly of: CostOf; readonly send: number } = unitCosts,

@@ -1,0 +1,73 @@
+/** The pages of the documentation in the order in which the site shows them. */
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+const root = new URL("../../", import.meta.url);
+
+/** A heading of the site's navigation, and the pages under it by their paths in `docs/`. */
+export interface Chapter {
+  readonly title: string;
+  readonly pages: readonly string[];
+}
+
+/** All chapters; a test compares them with the files that there are. */
+export const chapters: readonly Chapter[] = [
+  { title: "Start", pages: ["quick-start.md", "guide.md", "jax.md"] },
+  {
+    title: "Programs",
+    pages: ["arrays.md", "eager-and-jit.md", "derivatives.md", "memory.md", "debugging.md", "limits.md"],
+  },
+  {
+    title: "Training",
+    pages: ["modules.md", "training-loop.md", "data.md", "checkpoints.md", "cli.md", "faults.md"],
+  },
+  {
+    title: "Many devices",
+    pages: [
+      "parallelism/meshes.md",
+      "sharding.md",
+      "parallelism/data.md",
+      "parallelism/tensor.md",
+      "parallelism/pipeline.md",
+      "parallelism/circular-pipeline.md",
+      "parallelism/schedules.md",
+      "planning.md",
+      "clusters.md",
+      "gpu.md",
+      "performance.md",
+    ],
+  },
+  {
+    title: "Inside",
+    pages: [
+      "architecture.md",
+      "compiler.md",
+      "threads-engine.md",
+      "engines.md",
+      "add-an-op.md",
+      "platforms.md",
+    ],
+  },
+];
+
+/** The sources of the entry points, in the order of the reference. */
+export const entryPoints: readonly string[] = [
+  "src/index.ts",
+  "src/nn/index.ts",
+  "src/optim/index.ts",
+  "src/parallel/index.ts",
+  "src/engines/index.ts",
+  "src/random/index.ts",
+  "src/train/index.ts",
+];
+
+/** The text of a file, by its path in the repository. */
+export function readText(path: string): string {
+  return readFileSync(fileURLToPath(new URL(path, root)), "utf8");
+}
+
+/** The heading of a page, without its marks. */
+export function titleOf(text: string): string {
+  const [, title = ""] = /^# (.+)$/m.exec(text) ?? [];
+  return title.replaceAll("`", "");
+}
