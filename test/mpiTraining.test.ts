@@ -1,0 +1,164 @@
+/** Training in several processes gives the bits of worker threads on the same mesh, and checkpoints move between both. */
+import { cpSync, readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { afterAll, describe, expect, test } from "vitest";
+import "../src/index.js";
+import { createThreadsEngine } from "../src/engines/index.js";
+import { openCheckpoint } from "../src/train/files/checkpoint.js";
+import { readMetrics } from "../src/train/report/metrics.js";
+import { trainRun } from "../src/train/run/trainer.js";
+import type { TrainedOutcome, TrainedRun } from "./fixtures/mpiTraining.js";
+import { ended, findLaunchers, type Launcher, launch } from "./support/launchers.js";
+import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
+
+const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
+const everything = process.env.SHARDWISE_ALL_MPI === "1";
+const launchers = findLaunchers().slice(0, everything ? undefined : 1);
+
+type Fields = TrainedRun["fields"];
+
+/** Every kind of parallelism over two devices, each in a process of its own, so that it crosses over. */
+const kinds: Readonly<Record<string, Fields>> = {
+  data: { "mesh.data": 2 },
+  fsdp: { "mesh.fsdp": 2 },
+  tensor: { "mesh.model": 2 },
+  "tensor-async": { "mesh.model": 2, tensor: "async" },
+  gpipe: { "mesh.pipe": 2 },
+  circular: { "mesh.pipe": 2, "pipeline.repeats": 2 },
+};
+
+/** Two kinds on four devices: each crosses over with four processes, the outer one with two processes of two. */
+const pairs: Readonly<Record<string, Fields>> = {
+  "data-tensor": { "mesh.data": 2, "mesh.model": 2 },
+  "fsdp-async": { "mesh.fsdp": 2, "mesh.model": 2, tensor: "async" },
+  "data-gpipe": { "mesh.data": 2, "mesh.pipe": 2 },
+  "circular-async": { "mesh.pipe": 2, "pipeline.repeats": 2, "mesh.model": 2, tensor: "async" },
+};
+
+/** The everyday suite takes what sends most. */
+const everyday: Readonly<Record<string, Fields>> = { fsdp: kinds.fsdp ?? {} };
+
+const folder = temporaryFolder();
+writeText(folder.path);
+afterAll(folder.remove);
+
+/** Checkpoints are saved in the middle and at the end. */
+const common = everything
+  ? { steps: 4, checkpointEvery: 2, evalEvery: 2, "data.validation": 0.2 }
+  : { steps: 2, checkpointEvery: 2, evalEvery: 2, "data.validation": 0.2 };
+
+const runsOf = (prefix: string, fields: Readonly<Record<string, Fields>>): TrainedRun[] =>
+  Object.entries(fields).map(([name, own]) => ({ name: `${prefix}-${name}`, fields: { ...common, ...own } }));
+
+async function inProcesses(launcher: Launcher, count: number, runs: readonly TrainedRun[]) {
+  const script = ["--import", path("../scripts/typescript.mjs"), path("fixtures/mpiTraining.ts")];
+  const job = launch(launcher, count, [...script, folder.path, JSON.stringify(runs)], {
+    SHARDWISE_FLIGHT: "",
+  });
+  const { code, out, err } = await ended(job, 590_000);
+  expect(err).toBe("");
+  expect(code).toBe(0);
+  return out
+    .trim()
+    .split("\n")
+    .map((line): TrainedOutcome => JSON.parse(line));
+}
+
+const engine = createThreadsEngine({ numDevices: 4 });
+afterAll(() => engine.close());
+
+async function onThreads({ name, fields, resume = false }: TrainedRun): Promise<TrainedOutcome> {
+  const config = tinyConfig(folder.path, { out: join(folder.path, name), ...fields });
+  const { steps, checkpoint } = await trainRun({ config, engine, resume, stream: silent, finish: false });
+  return { name, losses: steps.map(({ loss }) => loss), checkpoint };
+}
+
+const threadRuns = new Map<string, Promise<TrainedOutcome>>();
+/** The same run on worker threads, once for all numbers of processes. */
+function threadRun(fields: Fields): Promise<TrainedOutcome> {
+  const key = JSON.stringify(fields);
+  const known = threadRuns.get(key) ?? onThreads({ name: `threads-${threadRuns.size}`, fields });
+  threadRuns.set(key, known);
+  return known;
+}
+
+async function expectSame(here: TrainedOutcome, there: TrainedOutcome): Promise<void> {
+  expect(here.losses).toEqual(there.losses);
+  const [a, b] = [await openCheckpoint(here.checkpoint), await openCheckpoint(there.checkpoint)];
+  const [left, right] = [await a.read(), await b.read()];
+  expect([...left.keys()]).toEqual([...right.keys()]);
+  for (const [name, { data }] of left) expect(data, `${here.name} ${name}`).toEqual(right.get(name)?.data);
+}
+
+const shapes: readonly (readonly [count: number, fields: Readonly<Record<string, Fields>>])[] = everything
+  ? [
+      [2, kinds],
+      [2, pairs],
+      [4, pairs],
+    ]
+  : [[2, everyday]];
+
+describe.each(launchers)("training in processes of $name", (launcher) => {
+  test.for(shapes)(
+    "has the losses and the state of worker threads on the same mesh, bit for bit: %i processes",
+    { timeout: 600_000 },
+    async ([count, fields]) => {
+      const runs = runsOf(`${launcher.name.replace(" ", "")}-${count}`, fields);
+      const outcomes = await inProcesses(launcher, count, runs);
+      expect(outcomes.map(({ name }) => name)).toEqual(runs.map(({ name }) => name));
+      for (const [i, outcome] of outcomes.entries()) {
+        const there = await threadRun(runs[i]?.fields ?? {});
+        expect(outcome.losses).toHaveLength(common.steps);
+        await expectSame(outcome, there);
+        const numbers = ({ name }: TrainedOutcome) =>
+          readMetrics(join(folder.path, name, "metrics.jsonl")).map((record) => {
+            const { step, loss, gradientNorm, evaluationLoss } = record;
+            return { step, loss, gradientNorm, evaluationLoss };
+          });
+        expect(numbers(outcome)).toEqual(numbers(there));
+      }
+    },
+  );
+
+  test.runIf(everything)(
+    "goes on from checkpoints of worker threads, and they from its own, bit for bit",
+    { timeout: 600_000 },
+    async () => {
+      const fields = { ...common, ...pairs["fsdp-async"] };
+      const whole = await threadRun(fields);
+      /** Leaves the run of a folder after its second step. */
+      const halve = (name: string) => {
+        const checkpoints = join(folder.path, name, "checkpoints");
+        const last = readdirSync(checkpoints).filter((entry) => /4$/.test(entry));
+        expect(last).toHaveLength(1);
+        for (const entry of last) rmSync(join(checkpoints, entry), { recursive: true });
+      };
+      const mark = launcher.name.replace(" ", "");
+      const copy = (name: string) => {
+        cpSync(join(folder.path, whole.name), join(folder.path, name), { recursive: true });
+        halve(name);
+      };
+      copy(`${mark}-moved`);
+      const [moved] = await inProcesses(launcher, 2, [{ name: `${mark}-moved`, fields, resume: true }]);
+      await inProcesses(launcher, 4, [{ name: `${mark}-from`, fields }]);
+      halve(`${mark}-from`);
+      const back = await onThreads({ name: `${mark}-from`, fields, resume: true });
+      for (const one of [moved, back]) {
+        expect(one?.losses).toEqual(whole.losses);
+        if (one) await expectSame(one, whole);
+      }
+    },
+  );
+
+  test.runIf(everything)("is refused with other configurations", { timeout: 120_000 }, async () => {
+    const runs = [{ name: `${launcher.name}-refused`, fields: { ...common, "mesh.data": 2 }, differs: true }];
+    const script = ["--import", path("../scripts/typescript.mjs"), path("fixtures/mpiTraining.ts")];
+    const job = launch(launcher, 2, [...script, folder.path, JSON.stringify(runs)], { SHARDWISE_FLIGHT: "" });
+    const { code, err } = await ended(job, 110_000);
+    expect(code).toBeGreaterThan(0);
+    const text =
+      'the processes differ in the configuration: process 0 has "seed":0, process 1 has "seed":1: start all of them';
+    expect(err.split(text)).toHaveLength(3);
+  });
+});
