@@ -1,5 +1,5 @@
 /** Training in several processes gives the bits of worker threads on the same mesh, and checkpoints move between both. */
-import { cpSync, readdirSync, rmSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
@@ -49,7 +49,11 @@ const common = everything
   : { steps: 2, checkpointEvery: 2, evalEvery: 2, "data.validation": 0.2 };
 
 const runsOf = (prefix: string, fields: Readonly<Record<string, Fields>>): TrainedRun[] =>
-  Object.entries(fields).map(([name, own]) => ({ name: `${prefix}-${name}`, fields: { ...common, ...own } }));
+  Object.entries(fields).map(([name, own]) => ({
+    name: `${prefix}-${name}`,
+    fields: { ...common, ...own },
+    finish: name === "fsdp",
+  }));
 
 async function inProcesses(launcher: Launcher, count: number, runs: readonly TrainedRun[]) {
   const script = ["--import", path("../scripts/typescript.mjs"), path("fixtures/mpiTraining.ts")];
@@ -91,6 +95,26 @@ async function expectSame(here: TrainedOutcome, there: TrainedOutcome): Promise<
   for (const [name, { data }] of left) expect(data, `${here.name} ${name}`).toEqual(right.get(name)?.data);
 }
 
+/** The trace of a run has the devices of both processes on one time line, and the report shows both. */
+function expectTimeline(run: string): void {
+  const {
+    traceEvents,
+  }: { readonly traceEvents: readonly { pid: number; ts?: number; dur?: number; cat?: string }[] } =
+    JSON.parse(readFileSync(join(run, "trace.json"), "utf8"));
+  const spans = [0, 1].map((device) => {
+    const own = traceEvents.filter(({ pid, cat }) => pid === device && cat === "collective");
+    expect(own.length).toBeGreaterThan(0);
+    const ends = own.map(({ ts = 0, dur = 0 }) => ts + dur);
+    return { begin: Math.min(...own.map(({ ts = 0 }) => ts)), end: Math.max(...ends) };
+  });
+  // Both meet in the same collectives of one step, so that their times lie over each other.
+  const [a, b] = spans;
+  if (a === undefined || b === undefined) return;
+  const common = Math.min(a.end, b.end) - Math.max(a.begin, b.begin);
+  expect(common).toBeGreaterThan(0.5 * Math.max(a.end - a.begin, b.end - b.begin));
+  expect(readFileSync(join(run, "report.html"), "utf8")).toContain("device 1");
+}
+
 const shapes: readonly (readonly [count: number, fields: Readonly<Record<string, Fields>>])[] = everything
   ? [
       [2, kinds],
@@ -117,6 +141,7 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
             return { step, loss, gradientNorm, evaluationLoss };
           });
         expect(numbers(outcome)).toEqual(numbers(there));
+        if (runs[i]?.finish) expectTimeline(join(folder.path, outcome.name));
       }
     },
   );

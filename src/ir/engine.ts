@@ -72,6 +72,10 @@ export interface Engine {
   memoryUsage?(device: number): MemoryUsage;
   /** Gives every process the texts of all, in their order; they all call it together, as often and in one order. */
   share?(text: string): Promise<string[]>;
+  /**
+   * By how many milliseconds `performance.now()` of process 0 is ahead of this one's; all processes call it together.
+   */
+  clockAhead?(): number;
   /** Records what its devices do. */
   readonly tracer?: Tracer;
   /** Says where processes write down what their devices did last when one of them fails. */

@@ -208,6 +208,11 @@ export class MpiEngine implements Engine {
     return this.world.shareLater(text);
   }
 
+  /** By how many milliseconds the clock of process 0 is ahead of this one's. */
+  clockAhead(): number {
+    return this.world.clockAhead();
+  }
+
   /** What the engine runs on. */
   info(): MpiEngineInfo {
     const { gemm, gemmShareOfPeak, memoryBytes } = this.local.info();

@@ -3,6 +3,7 @@ import { hostname } from "node:os";
 import { at, range } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
 import { Calls, sharedBytes } from "./calls.js";
+import { Clocks } from "./clocks.js";
 import { detectLaunch, parseCpuList } from "./launcher.js";
 import { Mpi } from "./library.js";
 import { Batch, TransportError } from "./messages.js";
@@ -100,6 +101,11 @@ export class World {
     });
     this.sharing = shared.catch(() => {});
     return shared;
+  }
+
+  /** By how many milliseconds the clock of process 0 is ahead of this one's; all processes call it together. */
+  clockAhead(): number {
+    return new Clocks(this.mpi, this.control, this.rank, this.size).ahead();
   }
 
   private get others(): number[] {

@@ -62,6 +62,30 @@ export async function recordWork<T>(
   return { result, ...stepTraceOf(await tracer.stop()) };
 }
 
+/**
+ * Like {@link recordWork}, for the devices of all processes of an engine, on the clock of the first; they all call it
+ * together.
+ */
+export async function recordWorkOfAll<T>(
+  engine: Engine,
+  run: () => Promise<T>,
+): Promise<StepTrace & { readonly result: T }> {
+  const { tracer, share, clockAhead } = engine;
+  if (!tracer || !share || engine.process.count === 1) return recordWork(engine, run);
+  tracer.start(traceCapacity);
+  const result = await run();
+  const ahead = clockAhead?.call(engine) ?? 0;
+  const shift = <E extends { readonly begin: number; readonly end: number }>(one: E): E => ({
+    ...one,
+    begin: one.begin + ahead,
+    end: one.end + ahead,
+  });
+  const own = (await tracer.stop()).map((event) => ({ ...shift(event), waits: event.waits.map(shift) }));
+  const all = await share.call(engine, JSON.stringify(own));
+  const events = all.flatMap((text): TraceEvent[] => JSON.parse(text));
+  return { result, ...stepTraceOf(events) };
+}
+
 /** Tells work, waiting and iterations apart in what an engine recorded. */
 export function stepTraceOf(events: readonly TraceEvent[]): StepTrace {
   const origin = events.reduce((first, { begin }) => Math.min(first, begin), Number.POSITIVE_INFINITY);

@@ -12,8 +12,7 @@ const silent = { write: () => true };
 
 /**
  * The options with which all processes train: those of each, which must have the same configuration but for the
- * folder, which is that of process 0. Only that process tells how the run goes, and what is made at the end is left
- * to runs of one process.
+ * folder, which is that of process 0. Only that process tells how the run goes.
  */
 export async function agreedOptions(options: RunOptions, company: Company): Promise<RunOptions> {
   if (company.count === 1) return options;
@@ -22,7 +21,7 @@ export async function agreedOptions(options: RunOptions, company: Company): Prom
   await agreeOn(company, "the configuration", JSON.stringify(rest));
   const config: RunConfig = { ...options.config, out: folders[0] ?? out };
   const stream = company.index === 0 ? options.stream : silent;
-  return { ...options, config, finish: false, ...(stream && { stream }) };
+  return { ...options, config, ...(stream && { stream }) };
 }
 
 /** Throws in every process unless they all say the same; both sides are shown. */

@@ -5,7 +5,7 @@ import * as tree from "../../trace/tree.js";
 import { toCanonical } from "../models/canonical.js";
 import { sampleText } from "../models/sampleText.js";
 import type { RunReport } from "../report/reportPage.js";
-import { recordWork } from "../report/stepTrace.js";
+import { recordWorkOfAll } from "../report/stepTrace.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 import { modelConfig, type RunConfig } from "./config.js";
@@ -34,7 +34,8 @@ export interface RunEnding {
 const promptTokens = 48;
 
 /**
- * Writes a sample, the trace of a step and the report.
+ * Writes a sample, the trace of a step and the report; where several processes train, they all take part, and the
+ * first one writes.
  *
  * @param state is used up
  * @param tokens a batch to record a step with
@@ -50,9 +51,12 @@ export async function endRun(
 }
 
 async function sampleOf({ config, training, mesh, data, signal }: EndedRun, state: LanguageModelState) {
+  const params = toCanonical(await onHost(state.params), training.layout);
+  // All processes have a part of the parameters, but one of them is enough to read with.
+  if (!isFirst(mesh)) return "";
   const sampled = {
     model: modelConfig(config, data.tokenizer.vocabSize),
-    params: toCanonical(await onHost(state.params), training.layout),
+    params,
     tokenizer: data.tokenizer,
     window: config.data.sequence,
     engine: mesh.engine,
@@ -65,6 +69,11 @@ async function sampleOf({ config, training, mesh, data, signal }: EndedRun, stat
   });
 }
 
+/** Whether this process is the one that tells how a run went. */
+function isFirst({ engine }: Mesh): boolean {
+  return engine.process.index === 0;
+}
+
 /** Records a step, and writes its trace and the report. */
 async function writeFiles(
   { config, mesh, training, steps, evaluations }: EndedRun,
@@ -75,12 +84,13 @@ async function writeFiles(
   const cost = training.cost(state, tokens);
   const warm = training.step(state, tokens);
   await warm[1].loss.ready();
-  const recorded = await recordWork(mesh.engine, async () => {
+  const recorded = await recordWorkOfAll(mesh.engine, async () => {
     const after = training.step(warm[0], tokens);
     await after[1].loss.ready();
     return after;
   });
   tree.dispose([warm, recorded.result, tokens]);
+  if (!isFirst(mesh)) return {};
   const trace = join(config.out, "trace.json");
   const isRecorded = recorded.work.length > 0;
   if (isRecorded) writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh });

@@ -9,7 +9,7 @@ import { needOptions } from "../../ir/options.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { type Batches, openBatches } from "../data/batches.js";
+import type { Batches } from "../data/batches.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { companyOf } from "../files/company.js";
@@ -36,11 +36,12 @@ import { modelConfig, type RunConfig } from "./config.js";
 import { openRunData, type RunData } from "./data.js";
 import { verifyDeterminism } from "./determinism.js";
 import { endRun, type RunEnding } from "./ending.js";
-import { evaluateOn, placeBatch } from "./evaluation.js";
+import { evaluateOn } from "./evaluation.js";
 import { flightFolder, recordFlight } from "./flight.js";
 import { checkMemory } from "./memoryNeed.js";
 import { runSchedule } from "./optimizer.js";
 import { measurePeak, stepFlops } from "./peak.js";
+import { openRunBatches, placeBatch } from "./runBatches.js";
 import { RunSaves } from "./saves.js";
 import { checkpointFolder, numParameters, runMesh, runTrainingFunctions, splittingAxes } from "./setup.js";
 import { startingPoint } from "./startingPoint.js";
@@ -332,9 +333,7 @@ class Run {
 
   private openBatches(): Batches {
     const { config, data, from } = this;
-    return openBatches(data.training, {
-      sequenceLength: config.data.sequence,
-      batchSize: config.data.batch,
+    return openRunBatches(data.training, this.training, config, {
       seed: config.seed,
       ...(from ? { position: from.manifest.data } : {}),
     });

@@ -1,0 +1,71 @@
+import { positionAlong, splitCount } from "../../ir/mesh.js";
+import { axesOf } from "../../spmd/mesh/partitionSpec.js";
+import { devicePut, type NamedSharding } from "../../spmd/mesh/sharding.js";
+import { makeArrayFromProcessLocalData } from "../../spmd/run/processes.js";
+import { Tensor } from "../../trace/tensor.js";
+import { type Batch, type Batches, type BatchesOptions, openBatches } from "../data/batches.js";
+import type { TokenSource } from "../data/tokenShards.js";
+import type { Training } from "../step/training.js";
+import type { RunConfig } from "./config.js";
+
+/** Which part of every batch a process reads. */
+export interface BatchPart {
+  readonly rank: number;
+  readonly numRanks: number;
+}
+
+/**
+ * The part of every batch that the devices of this process need. Where that is no equal share of neighbouring rows, as
+ * with devices in an order of their own, it is the whole.
+ */
+export function batchPart({ mesh, spec }: NamedSharding): BatchPart {
+  const axes = axesOf(spec.entries[0]);
+  const count = splitCount(mesh, axes);
+  const held = [
+    ...new Set(mesh.addressablePositions.map((position) => positionAlong(mesh, position, axes))),
+  ].sort((a, b) => a - b);
+  const [first = 0] = held;
+  const isShare =
+    held.length > 0 &&
+    held.every((block, i) => block === first + i) &&
+    count % held.length === 0 &&
+    first % held.length === 0;
+  return isShare ? { rank: first / held.length, numRanks: count / held.length } : { rank: 0, numRanks: 1 };
+}
+
+/** The batches of a run: each process reads the rows that its devices need. */
+export function openRunBatches(
+  source: TokenSource,
+  { batchSharding }: Pick<Training, "batchSharding">,
+  { data }: RunConfig,
+  options: Pick<BatchesOptions, "seed" | "shuffle" | "position">,
+): Batches {
+  return openBatches(source, {
+    sequenceLength: data.sequence,
+    batchSize: data.batch,
+    ...batchPart(batchSharding),
+    ...options,
+  });
+}
+
+/** A batch on the devices of a training, of what {@link openRunBatches} reads in each process. */
+export function placeBatch(
+  batch: Batch,
+  { batchSharding }: Pick<Training, "batchSharding">,
+): Promise<Tensor> {
+  const { numRanks } = batchPart(batchSharding);
+  const rows = rowsOf(batch);
+  if (numRanks === 1) return devicePut(rows, batchSharding);
+  const [own, length] = batch.shape;
+  return makeArrayFromProcessLocalData(batchSharding, rows, [own * numRanks, length + 1]);
+}
+
+/** Rows with the token after each, [batch, length + 1]. */
+function rowsOf({ inputs, targets, shape: [batch, length] }: Batch): Tensor {
+  const all = new Int32Array(batch * (length + 1));
+  for (let row = 0; row < batch; row++) {
+    all.set(inputs.subarray(row * length, (row + 1) * length), row * (length + 1));
+    all[row * (length + 1) + length] = targets[(row + 1) * length - 1] ?? 0;
+  }
+  return Tensor.fromHost({ dtype: "int32", shape: [batch, length + 1] }, all);
+}
