@@ -9,9 +9,10 @@ import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { A64, d, q, sp, x } from "./a64.js";
 import { a64Gemm } from "./a64Gemm.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemmTarget.js";
-import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec, X64 } from "./x64.js";
+import { X64 } from "./x64.js";
 import { x64Gemm } from "./x64Gemm.js";
 import { writeKernel } from "./x64Kernel.js";
+import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64Operands.js";
 
 /** Kernels of a target that reach every instruction and every kind of edge. */
 function kernelsOf(target: GemmTarget): readonly GemmKernel[] {

@@ -1,5 +1,5 @@
 import type { Label } from "./code.js";
-import { type Mem, mem, ripTo, rsp } from "./x64.js";
+import { type Mem, mem, ripTo, rsp } from "./x64Operands.js";
 import type { X64Simd } from "./x64Simd.js";
 
 /** Bytes that a vector takes on the stack, whatever its width. */

@@ -1,7 +1,25 @@
 import type { GemmKernel, GemmTarget } from "./gemmTarget.js";
 import { RECORD_BYTES } from "./gemmTarget.js";
-import { mem, r8, r9, r10, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp, X64 } from "./x64.js";
+import { X64 } from "./x64.js";
 import { writeMultiply } from "./x64Multiply.js";
+import {
+  mem,
+  r8,
+  r9,
+  r10,
+  r12,
+  r13,
+  r14,
+  r15,
+  rax,
+  rbp,
+  rbx,
+  rcx,
+  rdi,
+  rdx,
+  rsi,
+  rsp,
+} from "./x64Operands.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { Vectors } from "./x64Vectors.js";
 

@@ -15,6 +15,11 @@ import { ADDRESS_BYTES } from "../wasm/assembler.js";
 import { float32Bits } from "../wasm/vectorProgram.js";
 import type { Label } from "./code.js";
 import { type Extent, kernelExtents } from "./kernelBounds.js";
+import { combineVectors } from "./x64Combine.js";
+import { SLOT_BYTES } from "./x64Frame.js";
+import { X64InnerLoop } from "./x64InnerLoop.js";
+import { KernelTools } from "./x64KernelTools.js";
+import { hasCode, planLine, writeLine } from "./x64Line.js";
 import {
   type Gpr,
   low32,
@@ -36,12 +41,7 @@ import {
   rsi,
   rsp,
   type Vector,
-} from "./x64.js";
-import { combineVectors } from "./x64Combine.js";
-import { SLOT_BYTES } from "./x64Frame.js";
-import { X64InnerLoop } from "./x64InnerLoop.js";
-import { KernelTools } from "./x64KernelTools.js";
-import { hasCode, planLine, writeLine } from "./x64Line.js";
+} from "./x64Operands.js";
 import { loadSplat, splat, storeOne } from "./x64Storage.js";
 
 /** What machine code of kernels is made for. */

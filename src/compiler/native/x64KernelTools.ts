@@ -2,6 +2,9 @@ import { at } from "../../ir/shape.js";
 import type { KernelPlan } from "../kernel/phases.js";
 import type { Section } from "../kernel/section.js";
 import type { Access, Indirection, KernelNode } from "../kernel/spec.js";
+import { ConstantPool, Frame } from "./x64Frame.js";
+import { repeatWords } from "./x64Lanes.js";
+import type { LineTools } from "./x64Line.js";
 import {
   low32,
   type Mem,
@@ -20,10 +23,7 @@ import {
   rsi,
   type Vector,
   vec,
-} from "./x64.js";
-import { ConstantPool, Frame } from "./x64Frame.js";
-import { repeatWords } from "./x64Lanes.js";
-import type { LineTools } from "./x64Line.js";
+} from "./x64Operands.js";
 import { X64Simd } from "./x64Simd.js";
 
 /** Registers that may point to the rows of a loop; rax and rdx are for what is over at once, rcx counts elements. */

@@ -5,7 +5,7 @@
 
 import type { VectorOp, VectorShiftOp } from "../wasm/opcodes.js";
 import type { Words } from "../wasm/vectorProgram.js";
-import type { Mem, Vector } from "./x64.js";
+import type { Mem, Vector } from "./x64Operands.js";
 import type { BinaryName, ComparisonName, ShiftName, UnaryName, X64Simd } from "./x64Simd.js";
 
 /** The operands of one instruction, and registers for what it computes. */

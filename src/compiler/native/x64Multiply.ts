@@ -1,5 +1,6 @@
 import type { Label } from "./code.js";
 import type { FactorLayout, MultiplyKernel } from "./gemmTarget.js";
+import type { X64 } from "./x64.js";
 import {
   type Mem,
   mem,
@@ -19,8 +20,7 @@ import {
   ripTo,
   rsi,
   type Vector,
-  type X64,
-} from "./x64.js";
+} from "./x64Operands.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];

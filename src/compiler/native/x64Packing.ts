@@ -1,5 +1,6 @@
 import { at } from "../../ir/shape.js";
 import type { PackColumnsKernel, PackRowsKernel } from "./gemmTarget.js";
+import type { X64 } from "./x64.js";
 import {
   type Gpr,
   low32,
@@ -19,8 +20,7 @@ import {
   rdx,
   rsi,
   vec,
-  type X64,
-} from "./x64.js";
+} from "./x64Operands.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];

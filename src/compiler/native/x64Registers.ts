@@ -1,5 +1,5 @@
 import { InternalError } from "../../ir/errors.js";
-import { type Mem, type Vector, type VectorBits, vec } from "./x64.js";
+import { type Mem, type Vector, type VectorBits, vec } from "./x64Operands.js";
 import type { X64Simd } from "./x64Simd.js";
 
 /** A vector while straight-line code is written: in a register, in memory, or in both. */

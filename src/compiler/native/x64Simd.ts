@@ -1,13 +1,6 @@
-import {
-  type Gpr,
-  type Mem,
-  memText,
-  type Vector,
-  type VectorEncoding,
-  vec,
-  vectorText,
-  X64,
-} from "./x64.js";
+import { X64 } from "./x64.js";
+import type { VectorEncoding } from "./x64Encoder.js";
+import { type Gpr, type Mem, memText, type Vector, vec, vectorText } from "./x64Operands.js";
 
 /** An encoding, and the name that the EVEX form has when it is another one. */
 interface Simd extends VectorEncoding {

@@ -1,5 +1,5 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
-import { low32, type Mem, rax, type Vector, vec } from "./x64.js";
+import { low32, type Mem, rax, type Vector, vec } from "./x64Operands.js";
 import type { X64Simd } from "./x64Simd.js";
 
 /** What loads and stores need beside their operands. */

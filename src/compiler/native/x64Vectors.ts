@@ -1,5 +1,6 @@
 import type { Label } from "./code.js";
-import { low32, type Mem, mem, rax, ripTo, rsp, type Vector, vec, type X64 } from "./x64.js";
+import type { X64 } from "./x64.js";
+import { low32, type Mem, mem, rax, ripTo, rsp, type Vector, vec } from "./x64Operands.js";
 
 /** Where kernels find the addresses of A, B and C: in the runner's frame, above the return address. */
 export const MATRIX: { readonly [K in "a" | "b" | "c"]: Mem } = {

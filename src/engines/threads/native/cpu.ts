@@ -1,4 +1,5 @@
-import { low32, mem, r8, r9, rax, rbx, rcx, rdi, rdx, X64 } from "../../../compiler/native/x64.js";
+import { X64 } from "../../../compiler/native/x64.js";
+import { low32, mem, r8, r9, rax, rbx, rcx, rdi, rdx } from "../../../compiler/native/x64Operands.js";
 import type { CodeMemory } from "./codeMemory.js";
 
 /** What the processor and the system let programs use. */
