@@ -11,7 +11,7 @@ import { planMemory } from "./plan/memoryPlan.js";
 import type { PlannedStep } from "./plan/plannedSteps.js";
 import { scheduleCollectives } from "./plan/schedule.js";
 import type { CompiledProgram } from "./steps.js";
-import type { AddressType } from "./wasm/assembler.js";
+import type { AddressType } from "./wasm/addresses.js";
 import { BASELINE_FEATURES, type WasmFeatures } from "./wasm/features.js";
 
 /** What a program is compiled for. */

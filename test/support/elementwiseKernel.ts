@@ -1,10 +1,11 @@
-import { type FunctionBody, type Local, ModuleBuilder } from "../../src/compiler/wasm/assembler.js";
+import { ModuleBuilder } from "../../src/compiler/wasm/assembler.js";
 import {
   chooseUnroll,
   emitInterleaved,
   importHostFunctions,
   prepareProgram,
 } from "../../src/compiler/wasm/emitInterleaved.js";
+import type { FunctionBody, Local } from "../../src/compiler/wasm/functionBody.js";
 import type { VecProgram } from "../../src/compiler/wasm/vectorProgram.js";
 import {
   emitLaneStore,

@@ -1,4 +1,5 @@
-import type { FunctionBody, Local, Signature } from "../wasm/assembler.js";
+import type { Signature } from "../wasm/assembler.js";
+import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { countDown } from "./microKernel.js";
 
 /** m, n, k, then a, row and k step, b, k and column step, c, row step (bytes), alpha, beta. */

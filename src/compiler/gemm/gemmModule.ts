@@ -1,13 +1,7 @@
-import {
-  type AddressType,
-  type FunctionBody,
-  type FunctionIndex,
-  type Local,
-  ModuleBuilder,
-  type Signature,
-  sharedMemory,
-} from "../wasm/assembler.js";
+import type { AddressType } from "../wasm/addresses.js";
+import { ModuleBuilder, type Signature, sharedMemory } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
+import type { FunctionBody, FunctionIndex, Local } from "../wasm/functionBody.js";
 import { DOUBLE_GEMM_SIGNATURE, writeDoubleGemm } from "./doubleGemm.js";
 import { type ALayout, countDown, MICRO_KERNEL_SIGNATURE, writeMicroKernel } from "./microKernel.js";
 import { PACK_SIGNATURE, writeGather, writeInterleave } from "./packing.js";

@@ -1,6 +1,7 @@
 import { at } from "../../ir/shape.js";
-import type { FunctionBody, Local, Signature } from "../wasm/assembler.js";
+import type { Signature } from "../wasm/assembler.js";
 import type { WasmFeatures } from "../wasm/features.js";
+import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import type { GemmTile } from "./tile.js";
 
 /**

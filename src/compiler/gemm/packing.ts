@@ -1,4 +1,5 @@
-import type { FunctionBody, Local, Signature } from "../wasm/assembler.js";
+import type { Signature } from "../wasm/assembler.js";
+import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { countDown } from "./microKernel.js";
 
 /** rows, k, source, row step of the source in bytes, destination, row width of the destination in elements. */

@@ -1,12 +1,12 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
-import type { FunctionBody, Local } from "../wasm/assembler.js";
 import {
   emitInterleaved,
   type HostImports,
   type PreparedProgram,
   prepareProgram,
 } from "../wasm/emitInterleaved.js";
+import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { InnerLoop } from "./innerLoop.js";
 import { combineInstruction } from "./lanes.js";
 import { emitSplat, emitStoreOne, type LaneCount } from "./memory.js";

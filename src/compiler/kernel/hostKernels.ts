@@ -1,7 +1,7 @@
 import { type DType, fromBfloat16Bits, fromFloat16Bits, type HostData } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import type { HostKernel, HostStep } from "../steps.js";
-import type { Addresses } from "../wasm/assembler.js";
+import type { Addresses } from "../wasm/addresses.js";
 
 /** Runs a host step on the addresses of a table. */
 export function runHostStep(step: HostStep, table: Addresses, memory: ArrayBufferLike): void {

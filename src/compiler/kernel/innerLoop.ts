@@ -8,8 +8,8 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
 import { at, range, rowMajorStrides } from "../../ir/shape.js";
 import { identityOf } from "../identities.js";
-import type { FunctionBody, Local } from "../wasm/assembler.js";
 import { chooseUnroll, emitInterleaved, type PreparedProgram } from "../wasm/emitInterleaved.js";
+import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import { float32Bits, type VecProgram, type Words } from "../wasm/vectorProgram.js";
 import { combineInstruction } from "./lanes.js";
 import { emitGather, emitLoad, emitSplat, emitStore, emitStoreOne, type LaneCount } from "./memory.js";

@@ -1,8 +1,10 @@
 import { at } from "../../ir/shape.js";
 import type { KernelModule } from "../steps.js";
-import { type AddressType, type FunctionIndex, ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
+import type { AddressType } from "../wasm/addresses.js";
+import { ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
 import { HOST_FUNCTION_ARITY, type HostImports } from "../wasm/emitInterleaved.js";
 import type { WasmFeatures } from "../wasm/features.js";
+import type { FunctionIndex } from "../wasm/functionBody.js";
 import { HOST_MATH } from "../wasm/hostMath.js";
 import type { HostFunction } from "../wasm/vectorProgram.js";
 import { canonical } from "./canonical.js";

@@ -1,6 +1,6 @@
 import { byteSize, type DType } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
-import type { FunctionBody, Local } from "../wasm/assembler.js";
+import type { FunctionBody, Local } from "../wasm/functionBody.js";
 import {
   emitLaneStore,
   emitSplatLoad,

@@ -11,7 +11,7 @@ import { at } from "../../ir/shape.js";
 import { kernelArgs } from "../kernel/emit.js";
 import { KernelLibrary, kernelImports } from "../kernel/kernelLibrary.js";
 import type { KernelNode } from "../kernel/spec.js";
-import { ADDRESS_BYTES, type AddressType, viewAddresses } from "../wasm/assembler.js";
+import { ADDRESS_BYTES, type AddressType, viewAddresses } from "../wasm/addresses.js";
 import { detectFeatures } from "../wasm/features.js";
 import { writeKernel } from "./x64Kernel.js";
 

@@ -5,7 +5,7 @@ import { bytesOf, type TensorType } from "../../ir/shape.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import type { KernelTarget } from "../native/x64Kernel.js";
 import { ALIGNMENT, type StepInfo } from "../steps.js";
-import type { AddressType } from "../wasm/assembler.js";
+import type { AddressType } from "../wasm/addresses.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import { Buffer, type BufferKind, denseView, type View } from "./buffers.js";
 

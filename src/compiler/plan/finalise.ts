@@ -10,7 +10,7 @@ import type { Program } from "../../ir/program.js";
 import { bytesOf } from "../../ir/shape.js";
 import { writeKernel } from "../native/x64Kernel.js";
 import type { CollectiveSpec, CompiledProgram, KernelModule, Place, SlotBase, Step } from "../steps.js";
-import { ADDRESS_BYTES, newAddresses } from "../wasm/assembler.js";
+import { ADDRESS_BYTES, newAddresses } from "../wasm/addresses.js";
 import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
 import { costOf } from "./cost.js";

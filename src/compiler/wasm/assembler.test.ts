@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { ByteWriter, type FunctionBody, ModuleBuilder, type Signature } from "./assembler.js";
+import { ModuleBuilder, type Signature } from "./assembler.js";
+import { ByteWriter } from "./byteWriter.js";
 import { detectFeatures } from "./features.js";
+import type { FunctionBody } from "./functionBody.js";
 import { VECTOR_OPS, type VectorOp } from "./opcodes.js";
 
 function assemble(signature: Signature, write: (code: FunctionBody) => void): (...args: number[]) => number {

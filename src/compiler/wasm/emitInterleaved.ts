@@ -1,4 +1,5 @@
-import type { FunctionBody, FunctionIndex, Label, Local, ModuleBuilder } from "./assembler.js";
+import type { ModuleBuilder } from "./assembler.js";
+import type { FunctionBody, FunctionIndex, Label, Local } from "./functionBody.js";
 import type { LaneOp } from "./opcodes.js";
 import {
   argsOf,

@@ -1,4 +1,4 @@
-import type { FunctionBody } from "./assembler.js";
+import type { FunctionBody } from "./functionBody.js";
 
 /** How four elements lie in memory; their registers always have 32-bit lanes. */
 export type VectorStorage = "word" | "half" | "byte";

@@ -1,5 +1,5 @@
 import type { GemmStep, HostStep } from "../../compiler/steps.js";
-import { type Addresses, viewAddresses } from "../../compiler/wasm/assembler.js";
+import { type Addresses, viewAddresses } from "../../compiler/wasm/addresses.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import { FlightRecorder } from "../flight/recorder.js";

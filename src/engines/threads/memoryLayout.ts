@@ -1,4 +1,4 @@
-import { type AddressType, MAX_PAGES } from "../../compiler/wasm/assembler.js";
+import { type AddressType, MAX_PAGES } from "../../compiler/wasm/addresses.js";
 import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import { addressSpace } from "../machineMemory.js";

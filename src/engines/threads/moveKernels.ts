@@ -1,10 +1,6 @@
-import {
-  type AddressType,
-  type FunctionBody,
-  type Local,
-  ModuleBuilder,
-  sharedMemory,
-} from "../../compiler/wasm/assembler.js";
+import type { AddressType } from "../../compiler/wasm/addresses.js";
+import { ModuleBuilder, sharedMemory } from "../../compiler/wasm/assembler.js";
+import type { FunctionBody, Local } from "../../compiler/wasm/functionBody.js";
 import type { LaneMemoryOp, MemoryOp, VectorOp } from "../../compiler/wasm/opcodes.js";
 import type { DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";

@@ -2,7 +2,7 @@ import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
-import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/assembler.js";
+import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/addresses.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";

@@ -12,7 +12,7 @@ import type {
   Step,
   WhileStep,
 } from "../../compiler/steps.js";
-import type { Addresses } from "../../compiler/wasm/assembler.js";
+import type { Addresses } from "../../compiler/wasm/addresses.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
 import type { LimitLoop } from "../loopLimit.js";
