@@ -48,7 +48,10 @@ export {
 } from "./spmd/mesh/sharding.js";
 export type { GatherNote } from "./spmd/partition/partition.js";
 export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
+export { ioCallback, type PureCallbackOptions, pureCallback } from "./spmd/run/callback.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
+export * as debug from "./spmd/run/debug.js";
+export { effectsBarrier } from "./spmd/run/effects.js";
 export { disableJit, type JitOptions, type Jitted, jit, type Lowered } from "./spmd/run/jit.js";
 export {
   deviceCount,
@@ -61,6 +64,7 @@ export {
   processIndex,
 } from "./spmd/run/processes.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
+export type { FromHost, HostArray, HostLike, OnHost } from "./trace/hostArray.js";
 export type { Prefix, Whole } from "./trace/prefix.js";
 export { namedScope } from "./trace/source.js";
 export { type Nested, Tensor, type TensorData } from "./trace/tensor.js";

@@ -38,6 +38,7 @@ export const libraries: readonly Library[] = [
       Array: "Tensor",
       block_until_ready: "Tensor.ready",
       checkpoint: "remat",
+      "experimental.io_callback": "ioCallback",
       "flatten_util.ravel_pytree": "ravelPytree",
       device_get: "Tensor.data",
       make_jaxpr: "makeProgram",

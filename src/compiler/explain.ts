@@ -68,6 +68,14 @@ function describe(program: CompiledProgram, step: Step): string {
       return `copy ${place(step.source)} → ${place(step.target)}`;
     case "host":
       return `host ${step.kernel.kind} ${step.places.map(place).join(" ")}`;
+    case "callback": {
+      const [operands, results] = [
+        step.places.slice(0, step.numOperands),
+        step.places.slice(step.numOperands),
+      ];
+      const { fn } = at(program.callbacks, step.callback);
+      return `call ${fn.label} ${operands.map(place).join(" ")} → ${results.map(place).join(" ")}`.trimEnd();
+    }
     case "address":
       return `slot ${step.slot} = ${place(step.from)} + ${step.terms.map((t) => `[${place(t.index)}]·${t.stride}`).join(" + ") || 0}`;
     case "axisIndex":
@@ -172,6 +180,7 @@ function placesOf(program: CompiledProgram, step: Step): readonly Place[] {
     case "copy":
       return [step.source, step.target];
     case "host":
+    case "callback":
       return step.places;
     case "address":
       return [step.from, ...step.terms.map((term) => term.index)];

@@ -81,6 +81,8 @@ export const lowerings = {
   attention: "gone",
   attentionBackward: "gone",
 
+  callback: "step",
+
   scan: "control",
   while: "control",
   cond: "control",

@@ -1,3 +1,4 @@
+import type { HostFunction } from "../ir/callbacks.js";
 import type { DType } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { TensorType } from "../ir/shape.js";
@@ -41,6 +42,8 @@ export interface CompiledProgram {
   readonly inputs: readonly ProgramInput[];
   readonly outputs: readonly ProgramOutput[];
   readonly collectives: readonly CollectiveSpec[];
+  /** The functions that callback steps call; they stay on the thread that made them. */
+  readonly callbacks: readonly CallbackSpec[];
   /** What the steps do, for errors, traces and `explain`; `step.info` is an index into it. */
   readonly infos: readonly StepInfo[];
   readonly cost: ProgramCost;
@@ -101,6 +104,7 @@ export type Step =
   | GemmStep
   | CopyStep
   | HostStep
+  | CallbackStep
   | AddressStep
   | AxisIndexStep
   | LoopStep
@@ -182,6 +186,28 @@ export interface HostStep {
   /** Operands, then results. */
   readonly places: readonly Place[];
   readonly info: number;
+}
+
+/**
+ * Calls `program.callbacks[step.callback]` with what lies at the first places, and waits until its results are written
+ * to the others. A device at a position that does not call writes zeros there.
+ */
+export interface CallbackStep {
+  readonly op: "callback";
+  readonly callback: number;
+  /** Operands, then results, dense and row-major, with their bytes. */
+  readonly places: readonly (Place & { readonly bytes: number })[];
+  readonly numOperands: number;
+  /** For every mesh position whether the device there calls. */
+  readonly calls: readonly boolean[];
+  readonly info: number;
+}
+
+/** A function of the host with the types of what it takes and gives. */
+export interface CallbackSpec {
+  readonly fn: HostFunction;
+  readonly ins: readonly TensorType[];
+  readonly outs: readonly TensorType[];
 }
 
 /** What a host step computes; all tensors are dense and row-major, viewed as `[outer, n, inner]`. */

@@ -1,3 +1,4 @@
+import { HostFunction } from "./callbacks.js";
 import { printEqn } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program, type Var } from "./program.js";
 import { sameType } from "./shape.js";
@@ -51,13 +52,13 @@ function findInside(a: Eqn, b: Eqn): string | undefined {
   return undefined;
 }
 
-/** Whether two values are the same plain data: lists, records, strings, numbers and booleans, nothing else. */
+/** Whether two values are the same plain data: lists, records, strings, numbers, booleans, functions of the host. */
 function samePlain(a: unknown, b: unknown, skip: (value: unknown) => boolean): boolean {
   if (skip(a) && skip(b)) return true;
   if (Array.isArray(a)) {
     return Array.isArray(b) && a.length === b.length && a.every((item, i) => samePlain(item, b[i], skip));
   }
-  if (typeof a !== "object" || a === null) return Object.is(a, b);
+  if (typeof a !== "object" || a === null || a instanceof HostFunction) return Object.is(a, b);
   if (typeof b !== "object" || b === null) return false;
   if (Object.getPrototypeOf(a) !== Object.prototype || Object.getPrototypeOf(b) !== Object.prototype)
     return false;

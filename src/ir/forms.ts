@@ -1,4 +1,5 @@
-import { type DType, dtypes, isDType } from "./dtype.js";
+import { HostFunction } from "./callbacks.js";
+import { type DType, dtypes, isDType, shortName } from "./dtype.js";
 import {
   type DimConstraint,
   formatMesh,
@@ -7,9 +8,18 @@ import {
   type MeshShape,
   type Spec,
 } from "./mesh.js";
-import type { CompareDirection, OpName, OpParams, Precision, RematPolicy } from "./ops.js";
+import type {
+  CallbackBatching,
+  CallbackKind,
+  CompareDirection,
+  OpName,
+  OpParams,
+  Precision,
+  RematPolicy,
+} from "./ops.js";
 import type { Atom, Program } from "./program.js";
 import type { Scanner } from "./scanner.js";
+import { formatType, type TensorType } from "./shape.js";
 
 /** How a parameter stands in a printed program, in both directions. */
 export interface Form<T> {
@@ -57,6 +67,42 @@ const dtype: Form<DType> = {
     const start = scanner.here;
     const name = scanner.word("a data type");
     return isDType(name) ? name : scanner.failAt(start, `a data type (${dtypes.join(", ")})`);
+  },
+};
+
+const byShortName = new Map(dtypes.map((name): [string, DType] => [shortName(name), name]));
+
+/** A type such as `f32[4,8]`. */
+export const plainType: Form<TensorType> = {
+  print: formatType,
+  parse(scanner) {
+    const start = scanner.here;
+    const name = byShortName.get(scanner.word("a type such as f32[4,8]"));
+    if (!name) {
+      return scanner.failAt(start, `a type such as f32[4,8] (${[...byShortName.keys()].join(", ")})`);
+    }
+    const shape = scanner.list("[", "]", () => {
+      const sizeStart = scanner.here;
+      const size = scanner.integer("the size of a dim");
+      return size >= 0 ? size : scanner.failAt(sizeStart, "a size of at least 0");
+    });
+    return { dtype: name, shape };
+  },
+};
+
+/** A function of the host by its label: programs that call one can be read only where the function is. */
+const hostFunction: Form<HostFunction> = {
+  print: ({ label }) => JSON.stringify(label),
+  parse(scanner) {
+    const start = scanner.here;
+    const label = scanner.string("the label of a function");
+    return (
+      HostFunction.labelled(label) ??
+      scanner.failAt(
+        start,
+        "a function that this process has: programs that call the host are read where they were made",
+      )
+    );
   },
 };
 
@@ -294,6 +340,14 @@ const shardMap: OpForm<"shardMap"> = {
 const direction = oneOf<CompareDirection>({ eq: true, ne: true, lt: true, le: true, gt: true, ge: true });
 const combine = oneOf<OpParams["scatter"]["combine"]>({ add: true, set: true });
 
+const callbackKind = oneOf<CallbackKind>({ pure: true, debug: true, io: true });
+const callbackBatching = oneOf<CallbackBatching>({
+  sequential: true,
+  expandDims: true,
+  broadcastAll: true,
+  never: true,
+});
+
 const none = fields<"neg">({}, {});
 
 /** How the parameters of every op are printed and read. */
@@ -366,6 +420,16 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   dotGeneral,
   attention: fields({ scale: number, causal: flag }, {}),
   attentionBackward: fields({ scale: number, causal: flag }, {}),
+  callback: fields(
+    {
+      fn: hostFunction,
+      kind: callbackKind,
+      batching: callbackBatching,
+      results: list(plainType, ", "),
+      once: axes,
+    },
+    {},
+  ),
   scan: fields({ length: count, reverse: flag, numConsts: count, numCarry: count }, { body: "one" }),
   while: fields({ numConditionConsts: count, numBodyConsts: count }, { condition: "one", body: "one" }),
   cond: fields({}, { branches: "list" }),

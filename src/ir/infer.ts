@@ -584,6 +584,8 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     return [tensorType("int32", [])];
   },
 
+  callback: (_, { results }) => [...results],
+
   shardMap: (ins, params) => inferControl.shardMap(ins, params),
   shardingConstraint: (ins, { spec }) => {
     const { shape } = typeOf(ins, 0);

@@ -6,7 +6,7 @@ import { at, sizeOf } from "./shape.js";
 /**
  * What an op does with the elements of its operands. `unary` and `binary` ops, and other `elementwise` ones, work
  * on each element by itself; `movement` puts elements elsewhere; `along` walks along one dim; `control` and `call`
- * run programs; `collective` ops talk to other devices and `position` asks where this one is.
+ * run programs; `collective` ops talk to other devices and `position` asks where this one is; `host` calls JavaScript.
  */
 export type Family =
   | "unary"
@@ -23,6 +23,7 @@ export type Family =
   | "call"
   | "collective"
   | "position"
+  | "host"
   | "sharding";
 
 /** The data types that an op is defined for: `bits` are integers and bool. */
@@ -204,6 +205,8 @@ export const opFacts = {
   dotGeneral: { ...plain, family: "contraction", flops: perProduct },
   attention: { ...plain, family: "contraction", flops: perScore(2) },
   attentionBackward: { ...plain, family: "contraction", flops: perScore(5) },
+
+  callback: { ...plain, family: "host", merges: false },
 
   scan: control,
   while: control,

@@ -1,7 +1,8 @@
+import type { HostFunction } from "./callbacks.js";
 import type { DType } from "./dtype.js";
 import type { DimConstraint, MeshAxis, MeshShape, Spec } from "./mesh.js";
 import type { Program } from "./program.js";
-import type { Shape } from "./shape.js";
+import type { Shape, TensorType } from "./shape.js";
 
 /** An op without parameters. */
 export type None = Readonly<Record<never, never>>;
@@ -38,6 +39,18 @@ export interface Attention {
   readonly scale: number;
   readonly causal: boolean;
 }
+
+/**
+ * What calling a function of the host means: a `pure` one only computes, may be called more often or never; `debug` and
+ * `io` ones are called once for every run of their equation, in the order of the program.
+ */
+export type CallbackKind = "pure" | "debug" | "io";
+
+/**
+ * What a call of the host is on a batch: one call after the other, or one for all whose operands without a batch have
+ * a dim of size 1 in its place or are repeated along it; `never` refuses.
+ */
+export type CallbackBatching = "sequential" | "expandDims" | "broadcastAll" | "never";
 
 /** A collective among the devices that differ only along `axes`. */
 export interface Collective {
@@ -190,6 +203,19 @@ export interface OpParams {
   attention: Attention;
   /** `(query, key, value, logSums, mixedCotangent, mixed)` → the cotangents of query, key and value. */
   attentionBackward: Attention;
+
+  // the host
+  /**
+   * `(…operands) → (…results)`: hands the operands to a function of the host and waits for its results. Of the devices
+   * that differ only along the axes `once` only the first calls; the others get zeros.
+   */
+  callback: {
+    readonly fn: HostFunction;
+    readonly kind: CallbackKind;
+    readonly batching: CallbackBatching;
+    readonly results: readonly TensorType[];
+    readonly once: readonly MeshAxis[];
+  };
 
   // control flow
   /**

@@ -1,7 +1,7 @@
 import { need } from "./arguments.js";
-import { type DType, dtypes, isDType, isFloat, shortName } from "./dtype.js";
+import { type DType, isDType, isFloat } from "./dtype.js";
 import { ShardwiseError } from "./errors.js";
-import { axes, isOpName, type OpForm, opForm } from "./forms.js";
+import { axes, isOpName, type OpForm, opForm, plainType } from "./forms.js";
 import { inferTypes } from "./infer.js";
 import type { OpName, OpParams } from "./ops.js";
 import { type Atom, type Eqn, makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
@@ -28,8 +28,6 @@ export function parseProgram(text: string): Program {
   const parser = new Parser(new Scanner(text, "parseProgram"));
   return parser.whole();
 }
-
-const byShortName = new Map(dtypes.map((dtype): [string, DType] => [shortName(dtype), dtype]));
 
 /** What operands begin with; programs behind them begin with a bracket or their name. */
 const atomStarts = "%-0123456789";
@@ -104,16 +102,8 @@ class Parser {
     const position = scanner.here;
     const number = this.valueNumber();
     scanner.expect(":");
-    const start = scanner.here;
-    const dtype = byShortName.get(scanner.word("a type such as f32[4,8]"));
-    if (!dtype)
-      return scanner.failAt(start, `a type such as f32[4,8] (${[...byShortName.keys()].join(", ")})`);
-    const shape = scanner.list("[", "]", () => {
-      const sizeStart = scanner.here;
-      const size = scanner.integer("the size of a dim");
-      return size >= 0 ? size : scanner.failAt(sizeStart, "a size of at least 0");
-    });
-    return [position, number, varyingAlong({ dtype, shape }, scanner.eat("~") ? axes.parse(scanner) : [])];
+    const type = plainType.parse(scanner);
+    return [position, number, varyingAlong(type, scanner.eat("~") ? axes.parse(scanner) : [])];
   }
 
   private valueNumber(): number {

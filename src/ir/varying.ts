@@ -62,7 +62,7 @@ const kept: Rule<OpName> = (ins) => [union(ins)];
 
 /** The ops whose results do not simply differ along the axes of all operands. */
 const specialRules: {
-  readonly [K in AxisOp | ProgramOp | "pvary" | "optimizationBarrier"]: Rule<K>;
+  readonly [K in AxisOp | ProgramOp | "pvary" | "optimizationBarrier" | "callback"]: Rule<K>;
 } = {
   psum: reduced,
   pmax: reduced,
@@ -74,6 +74,8 @@ const specialRules: {
   axisIndex: () => [none],
   pvary: (ins, { over }) => [joinAxes([union(ins), over])],
   optimizationBarrier: of,
+  // What is handed to the host has no cotangent, so that nothing has to be marked.
+  callback: (ins, { results }) => results.map(() => union(ins)),
   scan: (_, { body, numConsts, numCarry }) => [
     ...of(body.inputs.slice(numConsts, numConsts + numCarry)),
     ...of(body.outputs.slice(numCarry)),

@@ -7,7 +7,7 @@ import type { Prefix } from "../trace/prefix.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { removeDeadCode } from "../transforms/deadCode.js";
+import { sliceOf } from "../transforms/deadCode.js";
 import { scan as scanFunction } from "../transforms/scan.js";
 import { ModuleError } from "./errors.js";
 import { type CollectionFilter, isEmptyFilter } from "./filter.js";
@@ -289,14 +289,14 @@ function findConstants(
       `[nn.scan] ${wrong.join(", ")} must be the same in every iteration but depends on the carry or on what is scanned over: use variableAxes or variableCarry for such variables, and a dim in outAxes for such results`,
     );
   }
-  const constants = removeDeadCode({ ...traced.program, inputs });
+  const constants = sliceOf({ ...traced.program, inputs });
   const values = callProgram(constants, traced.captures, traced.place);
   return tree.unflatten<Constants>(traced.outStructure, values);
 }
 
 /** Whether the outputs of a program depend on any of the values. */
 function readsAny(program: Program, values: ReadonlySet<number>): boolean {
-  const { eqns, outputs } = removeDeadCode(program);
+  const { eqns, outputs } = sliceOf(program);
   const reads = (atoms: readonly Atom[]) => atoms.some((atom) => atom.kind === "var" && values.has(atom.id));
   return reads(outputs) || eqns.some(({ ins }) => reads(ins));
 }

@@ -7,15 +7,37 @@ const mostElements = 1000;
 /** How many at each end of a dim are shown then. */
 const edge = 3;
 
-/** The elements of a tensor in row-major order as nested lists; rows stand below each other. */
-export function formatElements(shape: Shape, element: (index: number) => number | boolean): string {
+/** The values of a tensor as nested JavaScript arrays. */
+export type Nested = number | boolean | Nested[];
+
+/** The elements of a tensor in row-major order as nested arrays. */
+export function nestElements(shape: Shape, element: (index: number) => number | boolean): Nested {
+  const build = (dim: number, start: number): Nested => {
+    const n = shape[dim];
+    if (n === undefined) return element(start);
+    const step = sizeOf(shape.slice(dim + 1));
+    return Array.from({ length: n }, (_, i) => build(dim + 1, start + i * step));
+  };
+  return build(0, 0);
+}
+
+/**
+ * The elements of a tensor in row-major order as text; rows stand below each other.
+ *
+ * @param written how an element is written; with six digits by default
+ */
+export function formatElements(
+  shape: Shape,
+  element: (index: number) => number | boolean,
+  written: (value: number | boolean) => string = formatElement,
+): string {
   const short = sizeOf(shape) > mostElements;
   const shown = (n: number): (number | undefined)[] =>
     short && n > 2 * edge ? [...range(edge), undefined, ...range(edge).map((i) => n - edge + i)] : range(n);
   const texts: string[] = [];
   const gather = (dim: number, start: number): void => {
     const n = shape[dim];
-    if (n === undefined) texts.push(formatElement(element(start)));
+    if (n === undefined) texts.push(written(element(start)));
     else {
       const step = sizeOf(shape.slice(dim + 1));
       for (const i of shown(n)) if (i !== undefined) gather(dim + 1, start + i * step);

@@ -3,7 +3,7 @@ import { ShapeError, TracerError } from "../ir/errors.js";
 import { type Atom, type Literal, newLiteral } from "../ir/program.js";
 import { formatType, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
 import type { Builder } from "./builder.js";
-import { formatElements } from "./format.js";
+import { formatElements, type Nested, nestElements } from "./format.js";
 import { currentRuntime } from "./runtime.js";
 import { onDevice, place, type Storage } from "./storage.js";
 
@@ -13,8 +13,7 @@ export type TensorNode =
   | { readonly kind: "traced"; readonly builder: Builder; readonly atom: Atom }
   | { readonly kind: "array"; readonly storage: Storage };
 
-/** The values of a tensor as nested JavaScript arrays. */
-export type Nested = number | boolean | Nested[];
+export type { Nested } from "./format.js";
 
 /** The elements of a tensor as users see them: bfloat16 and float16 are widened. */
 export type TensorData = ReturnType<typeof decode>;
@@ -103,14 +102,7 @@ export class Tensor {
   /** The elements as nested arrays of numbers (booleans for bool). */
   async js(): Promise<Nested> {
     const data = await this.data();
-    const value = (i: number): number | boolean => (this.dtype === "bool" ? data[i] !== 0 : (data[i] ?? 0));
-    const build = (dim: number, start: number): Nested => {
-      const n = this.shape[dim];
-      if (n === undefined) return value(start);
-      const step = sizeOf(this.shape.slice(dim + 1));
-      return Array.from({ length: n }, (_, i) => build(dim + 1, start + i * step));
-    };
-    return build(0, 0);
+    return nestElements(this.shape, (i) => (this.dtype === "bool" ? data[i] !== 0 : (data[i] ?? 0)));
   }
 
   /** The value of a tensor of one element as a number. */

@@ -1,3 +1,4 @@
+import { hasEffects } from "../ir/effects.js";
 import { liveEqns } from "../ir/liveness.js";
 import type { OpName, ProgramOp } from "../ir/ops.js";
 import { afterPass } from "../ir/passes.js";
@@ -5,10 +6,24 @@ import { type Eqn, hasPrograms, type Program } from "../ir/program.js";
 import { at } from "../ir/shape.js";
 import { pick } from "./split.js";
 
-/** The program without equations whose results nobody reads, and without unread results of inner programs. */
+/**
+ * The program without equations whose results nobody reads and that do nothing else, and without unread results of
+ * inner programs.
+ */
 export function removeDeadCode(program: Program): Program {
   const wanted = program.outputs.map(() => true);
   return afterPass("removeDeadCode", trim(program, wanted).program, "traced");
+}
+
+/**
+ * The equations that the outputs need and no others: for a part of a program beside which the whole still runs, so
+ * that what that does besides computing is not done twice.
+ */
+export function sliceOf(program: Program): Program {
+  const { eqns } = liveEqns(program, program.outputs, (eqn, used) =>
+    used.includes(true) ? trimEqn(eqn, used) : undefined,
+  );
+  return afterPass("sliceOf", { ...program, eqns }, "traced");
 }
 
 /** A program reduced to some of its outputs, and which of its inputs it still reads. */
@@ -21,7 +36,7 @@ interface Trimmed {
 function trim(program: Program, wanted: readonly boolean[]): Trimmed {
   const outputs = pick(program.outputs, wanted);
   const { eqns, isRead } = liveEqns(program, outputs, (eqn, used) =>
-    used.includes(true) ? trimEqn(eqn, used) : undefined,
+    used.includes(true) || hasEffects(eqn) ? trimEqn(eqn, used) : undefined,
   );
   return { program: { inputs: program.inputs, eqns, outputs }, read: program.inputs.map(isRead) };
 }

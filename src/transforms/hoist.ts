@@ -2,7 +2,7 @@ import type { OpParams } from "../ir/ops.js";
 import { type Atom, newVar, type Program, type Var } from "../ir/program.js";
 import { inline } from "../trace/builder.js";
 import type { Tensor } from "../trace/tensor.js";
-import { removeDeadCode } from "./deadCode.js";
+import { sliceOf } from "./deadCode.js";
 import { inputIndex } from "./split.js";
 
 /** A scan of which some values are computed before the loop. */
@@ -25,7 +25,7 @@ export function hoist(
 ): Hoisted {
   const { body, numConsts } = params;
   const consts = { inputs: body.inputs.slice(0, numConsts), eqns: body.eqns };
-  const values = inline(removeDeadCode({ ...consts, outputs: invariants }), ins.slice(0, numConsts));
+  const values = inline(sliceOf({ ...consts, outputs: invariants }), ins.slice(0, numConsts));
   const isComputed = (atom: Atom): atom is Var => atom.kind === "var" && inputIndex(body, atom) < 0;
   const found = new Map(
     invariants.flatMap((atom, i) => (isComputed(atom) ? [[atom, values[i]] as const] : [])),
@@ -44,7 +44,8 @@ function withInputs(body: Program, position: number, vars: readonly Var[]): Prog
   const isGiven = new Set(vars.map(({ id }) => id));
   const eqns = body.eqns.flatMap((eqn) => {
     const outs = eqn.outs.map((out) => (isGiven.has(out.id) ? newVar(out.type) : out));
-    return eqn.outs.every(({ id }) => isGiven.has(id)) ? [] : [{ ...eqn, outs }];
+    const isKnown = eqn.outs.length > 0 && eqn.outs.every(({ id }) => isGiven.has(id));
+    return isKnown ? [] : [{ ...eqn, outs }];
   });
   const inputs = [...body.inputs.slice(0, position), ...vars, ...body.inputs.slice(position)];
   return { inputs, eqns, outputs: body.outputs };

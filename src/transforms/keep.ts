@@ -58,6 +58,8 @@ export function savedOuts(program: Program, saved: Saved): (eqn: Eqn) => readonl
     if (op === "name" && x?.kind === "var" && value) known.set(x.id, value);
   }
   return ({ outs }) => {
+    // What has no results was run for what it does, and is not run again with what is known of an earlier run.
+    if (outs.length === 0 && saved.length === 0) return undefined;
     const found = outs.map(({ id }) => known.get(id)).filter((value) => value !== undefined);
     return found.length === outs.length ? found : undefined;
   };

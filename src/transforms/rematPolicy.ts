@@ -1,9 +1,15 @@
+import { hasEffects } from "../ir/effects.js";
 import { factsOf } from "../ir/opFacts.js";
 import type { RematPolicy } from "../ir/ops.js";
 import { type Eqn, hasPrograms, innerPrograms, mapInnerPrograms, type Program } from "../ir/program.js";
 import { bodiesOf } from "./bodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";
+
+/** Whether the results of an equation are kept whatever the policy says: what calls the host is not run again. */
+function runsOnce(eqn: Eqn): boolean {
+  return (eqn.op === "callback" || eqn.op === "while") && hasEffects(eqn);
+}
 
 /** Whether a policy keeps the results of an equation for the backward pass. */
 function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
@@ -64,7 +70,7 @@ export function keepOf(
 ): Keep {
   const isKnown = new Set(known.flatMap(({ vars }) => vars.map(({ id }) => id)));
   const vars = program.eqns
-    .filter((eqn) => isSaveable(policy, eqn))
+    .filter((eqn) => runsOnce(eqn) || isSaveable(policy, eqn))
     .flatMap(({ outs }) => outs.filter(({ id }) => !isKnown.has(id)));
   const activity = tools.operandActivity(program, active);
   const inside = new Map<Eqn, readonly Keep[]>();
@@ -75,8 +81,9 @@ export function keepOf(
       const before = known.flatMap((keep) => keep.inside.get(eqn)?.[b] ?? []);
       return keepOf(body.program, policy, body.active, tools, before);
     });
-    // A rule runs its own way forward, whether anything of it is kept or not.
-    const isReplayed = eqn.op === "customVjp" ? keeps.length > 0 : keeps.some(keepsSomething);
+    // A rule runs its own way forward, whether anything of it is kept or not; what calls the host does so once.
+    const isReplayed =
+      eqn.op === "customVjp" ? keeps.length > 0 : keeps.some(keepsSomething) || hasEffects(eqn);
     if (isReplayed) inside.set(eqn, keeps);
   }
   return { vars, inside };

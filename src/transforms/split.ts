@@ -1,3 +1,4 @@
+import { hasEffects } from "../ir/effects.js";
 import { factsOf } from "../ir/opFacts.js";
 import { afterPass } from "../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../ir/program.js";
@@ -71,7 +72,8 @@ export function dependsOnlyOn(program: Program, inputs: readonly Var[]): (atom: 
   const known = new Set(inputs.map(({ id }) => id));
   const isKnown = (atom: Atom) => atom.kind === "literal" || known.has(atom.id);
   for (const eqn of program.eqns) {
-    if (eqn.ins.every(isKnown)) for (const out of eqn.outs) known.add(out.id);
+    // What is done in every iteration is not done before them.
+    if (eqn.ins.every(isKnown) && !hasEffects(eqn)) for (const out of eqn.outs) known.add(out.id);
   }
   return isKnown;
 }

@@ -6,7 +6,7 @@ import { factsOf } from "../ir/opFacts.js";
 import { afterPass } from "../ir/passes.js";
 import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../ir/program.js";
 import { at, withShape } from "../ir/shape.js";
-import { removeDeadCode } from "./deadCode.js";
+import { removeDeadCode, sliceOf } from "./deadCode.js";
 import { pick } from "./split.js";
 
 /** A program in two parts. */
@@ -124,7 +124,7 @@ function neededCarries(eqn: Eqn<"scan">, used: readonly boolean[]): boolean[] {
   const wanted = [...used];
   for (;;) {
     const outputs = pick(body.outputs, wanted);
-    const trimmed = removeDeadCode({ ...body, outputs });
+    const trimmed = sliceOf({ ...body, outputs });
     const read = new Set(
       [...trimmed.eqns.flatMap(({ ins }) => ins), ...outputs].flatMap((a) =>
         a.kind === "var" ? [a.id] : [],

@@ -394,6 +394,9 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   attentionBackward: asProgram(attentionBackwardProgram),
 
   scan: { kind: "linearize", linearize: scanRule },
+  callback: unsupported(
+    "a call of the host has no derivative: give the function around it one with customJvp or customVjp, or stop the gradient with lax.stopGradient",
+  ),
   while: unsupported(
     "a loop with a dynamic number of iterations has no reverse derivative: use lax.scan or lax.foriLoop with fixed bounds",
   ),

@@ -4,6 +4,7 @@ import { at } from "../ir/shape.js";
 import { bind, bind1 } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
+import { vmapCallback } from "./vmapCallback.js";
 import { vmapCollectiveRules } from "./vmapCollectives.js";
 import {
   type BatchContext,
@@ -172,6 +173,7 @@ export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
   attention,
   attentionBackward: attention,
 
+  callback: vmapCallback,
   ...vmapControlRules,
   ...vmapCollectiveRules,
   ...vmapSpmdRules,

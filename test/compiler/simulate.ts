@@ -1,3 +1,4 @@
+import { runCallback } from "../../src/compiler/kernel/callbackStep.js";
 import { runHostStep } from "../../src/compiler/kernel/hostKernels.js";
 import { kernelImports } from "../../src/compiler/kernel/kernelLibrary.js";
 import {
@@ -213,6 +214,16 @@ class Runner {
         }
         case "host":
           runHostStep(step, new Uint32Array(this.memory, this.tableAddress), this.memory);
+          break;
+        case "callback":
+          if (at(step.calls, this.position)) {
+            const addresses = step.places.map((place) => this.address(place));
+            runCallback(at(this.program.callbacks, step.callback), step, this.memory, addresses);
+          } else {
+            for (const place of step.places.slice(step.numOperands)) {
+              new Uint8Array(this.memory, this.address(place), place.bytes).fill(0);
+            }
+          }
           break;
         case "address": {
           const start = this.address(step.from);

@@ -1,4 +1,4 @@
-import { evalShape, jit, Mesh, np, P, random, type Tensor, valueAndGrad, withMesh } from "shardwise";
+import { debug, evalShape, jit, Mesh, np, P, random, type Tensor, valueAndGrad, withMesh } from "shardwise";
 import * as nn from "shardwise/nn";
 import { adamw, applyUpdates } from "shardwise/optim";
 import { expect, test, vi } from "vitest";
@@ -92,6 +92,21 @@ test("parts of tensors are NumPy's", async () => {
   expect(() => table.get([0, 2] as never)).toThrow(
     /\[0,2\] is no index: a slice is written np\.s\(0, 2\), a list of positions np\.array\(\[0, 2\], "int32"\)/,
   );
+});
+
+const seen: number[] = [];
+const watched = jit((x: Tensor) => {
+  const norm = np.sqrt(np.sum(x.mul(x)));
+  debug.print("norm {norm:.3f} of {}", x, { norm });
+  debug.callback((value) => seen.push(value.item()), norm);
+  return x.div(norm);
+});
+
+test("values are shown while a function runs", async () => {
+  told.mockClear();
+  await watched(np.array([3, 4])).ready(); // norm 5.000 of [3, 4]
+  expect(told.mock.calls).toEqual([["norm 5.000 of [3, 4]"]]);
+  expect(seen).toEqual([5]);
 });
 
 test("the model of the guide learns, with its hidden width split over the mesh", () => {

@@ -7,7 +7,7 @@ import { range } from "../../src/ir/shape.js";
 import { readRunConfig } from "../../src/train/run/config.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../src/train/run/setup.js";
 import type { EngineCase } from "../conformance/engine/cases.js";
-import { opCases } from "../conformance/engine/opCases.js";
+import { writtenCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
 
 /** Ways to split a training step, by the number of devices. */
@@ -61,7 +61,7 @@ export async function runPretended(
   };
   for (const [number, choices] of Object.entries(runs)) {
     const engine = createXlaEngine({ pretendDevices: Number(number), cache: false });
-    const cases = [...Object.values(opCases).flat(), ...programCases];
+    const cases = [...Object.values(writtenCases).flat(), ...programCases];
     const split = cases.filter(
       ({ mesh }) => axesSize(mesh.axes) > 1 && axesSize(mesh.axes) <= engine.numDevices,
     );

@@ -14,7 +14,7 @@ import { openEngine } from "../../src/engines/index.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { axesSize } from "../../src/ir/mesh.js";
 import { failuresOf } from "../conformance/engine/differences.js";
-import { opCases } from "../conformance/engine/opCases.js";
+import { writtenCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
 import { runConformance } from "../conformance/goldens/run.js";
 import { runAttention } from "./attention.js";
@@ -31,7 +31,7 @@ interface Count {
 /** Every op's cases and whole programs, those that need more devices than there are left out. */
 async function runCases(engine: Engine, only: string | undefined, isSimulated: boolean): Promise<Count> {
   const count = { passed: 0, failed: 0 };
-  const groups = [...Object.entries(opCases), ...programCases.map((one) => [one.name, [one]] as const)];
+  const groups = [...Object.entries(writtenCases), ...programCases.map((one) => [one.name, [one]] as const)];
   for (const [group, cases] of groups) {
     if (only !== undefined && group !== only) continue;
     for (const one of cases.filter(({ mesh }) => axesSize(mesh.axes) <= engine.numDevices)) {

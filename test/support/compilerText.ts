@@ -155,6 +155,8 @@ function plannedHead(step: PlannedStep, names: BufferNames): string {
       return `copy ${names.ref(step.source)} → ${names.ref(step.target)}`;
     case "host":
       return `host ${step.kernel.kind} ${list(step.ins)} → ${list(step.outs)}`;
+    case "callback":
+      return `call ${step.spec.fn.name} ${list(step.ins)} → ${list(step.outs)}`;
     case "address":
       return `address ${names.of(step.target)} = ${names.ref(step.from)}`;
     case "axisIndex":

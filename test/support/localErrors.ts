@@ -116,6 +116,7 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   dotGeneral: sum,
   attention: body,
   attentionBackward: body,
+  callback: exact,
   scan: body,
   while: body,
   cond: body,

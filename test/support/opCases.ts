@@ -5,6 +5,7 @@ import { at, type Shape, type TensorType, tensorType } from "../../src/ir/shape.
 import { bind, traceFlat } from "../../src/trace/builder.js";
 import * as ops from "../../src/trace/ops.js";
 import { Tensor } from "../../src/trace/tensor.js";
+import { twiceParams } from "./hostFunctions.js";
 
 /** An operand that the cases of an op give random values from `low` up to `high`. */
 export interface TensorOperand {
@@ -268,6 +269,8 @@ export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
       params: { scale: 0.7, causal: true },
     },
   ],
+
+  callback: [{ ins: [f32([2, 3])], params: twiceParams }],
 
   scan: [
     {

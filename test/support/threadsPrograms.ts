@@ -48,6 +48,7 @@ export function handProgram(
     inputs: inputs.map((type, i) => ({ type, bytes: bytesOf(type), overwritten: heirs.includes(i) })),
     outputs: outputs.map((type, i) => ({ type, bytes: bytesOf(type), inputIndex: heirs[i] })),
     collectives: parts.collectives ?? [],
+    callbacks: [],
     infos: parts.infos ?? [{ ops: ["test"], source: { text: "model.ts:3:5" }, flops: 0, bytes: 0 }],
     cost: { flops: 0, bytes: 0, communicatedBytes: 0, peakBytes: 0 },
   };

@@ -7,6 +7,7 @@
  */
 
 import { byteSize } from "../../ir/dtype.js";
+import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
 import { isElementwiseEqn, isReduction, opFacts, type ReduceOp } from "../../ir/opFacts.js";
 import type { OpName } from "../../ir/ops.js";
@@ -70,6 +71,8 @@ class Fuser {
   private readonly unitOf = new Map<number, number>();
   private readonly units: (Unit | undefined)[] = [];
   private readonly reach: Reachability;
+  /** The last unit that does something besides computing: the next one comes after it. */
+  private lastEffect: number | undefined;
   /** Values that must lie in memory because something else than a kernel reads them. */
   private readonly pinned = new Set<number>();
 
@@ -165,6 +168,10 @@ class Fuser {
     const unit = this.add({ kind: "eqn", eqn });
     for (const out of eqn.outs) this.unitOf.set(out.id, unit);
     for (const atom of eqn.ins) this.dependOn(unit, atom);
+    if (hasEffects(eqn)) {
+      if (this.lastEffect !== undefined) this.reach.depend(unit, this.reach.current(this.lastEffect));
+      this.lastEffect = unit;
+    }
   }
 
   private dependOn(unit: number, atom: Atom): void {

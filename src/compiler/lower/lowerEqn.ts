@@ -1,6 +1,6 @@
 import { byteSize } from "../../ir/dtype.js";
-import { deviceGroups, positionAlong } from "../../ir/mesh.js";
-import type { Eqn } from "../../ir/program.js";
+import { axesSize, deviceGroups, positionAlong } from "../../ir/mesh.js";
+import type { Atom, Eqn } from "../../ir/program.js";
 import { at, bytesOf, range, sizeOf } from "../../ir/shape.js";
 import type { KernelSpec } from "../kernel/spec.js";
 import type { StepOp } from "../lowering.js";
@@ -26,6 +26,7 @@ const lowers: { readonly [K in StepOp]: Lower<K> } = {
   argmin: host,
   cumsum: host,
   sort: host,
+  callback,
   dotGeneral: lowerDot,
   scan: lowerScan,
   while: lowerWhile,
@@ -177,4 +178,21 @@ function axisIndex(frame: Frame, eqn: Eqn<"axisIndex">): void {
   const info = frame.compilation.info([eqn.op], eqn.source, 0, 4);
   frame.steps.push({ op: "axisIndex", target: refOf(target), positions, info });
   frame.define(out, target);
+}
+
+function callback(frame: Frame, eqn: Eqn<"callback">): void {
+  const ins = eqn.ins.map((atom) => frame.dense(atom));
+  const outs = eqn.outs.map((out) => frame.temporary(out));
+  const { mesh } = frame.compilation;
+  const { fn, once } = eqn.params;
+  const names = once.map(({ name }) => name);
+  const calls = range(axesSize(mesh.axes)).map((device) => positionAlong(mesh, device, names) === 0);
+  const types = (values: readonly Atom[]) => values.map(({ type }) => type);
+  const spec = { fn, ins: types(eqn.ins), outs: types(eqn.outs) };
+  const bytes = [...spec.ins, ...spec.outs].reduce((sum, type) => sum + bytesOf(type), 0);
+  const info = frame.compilation.info([eqn.op], eqn.source, 0, bytes);
+  frame.steps.push({ op: "callback", spec, calls, ins: ins.map(refOf), outs: outs.map(refOf), info });
+  eqn.outs.forEach((out, i) => {
+    frame.define(out, at(outs, i));
+  });
 }

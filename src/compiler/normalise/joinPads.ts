@@ -39,8 +39,9 @@ export function joinPads(program: Program): Program {
     return pads;
   };
   const eqns = program.eqns.map((eqn): Eqn => {
+    if (eqn.op !== "add") return eqn;
     const out = at(eqn.outs, 0);
-    if (eqn.op !== "add" || out.type.shape.length === 0) return eqn;
+    if (out.type.shape.length === 0) return eqn;
     const blocks = tiles(padsOf(eqn), out.type.shape);
     return blocks
       ? {

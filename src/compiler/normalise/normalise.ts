@@ -2,13 +2,14 @@
  * Afterwards the program speaks a smaller language: no `name`, `stopGradient`, `optimizationBarrier` or
  * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or
  * product in 16-bit floats, no matrix product of integers, no `allToAll` but along dim 0, and nothing that
- * neither an output nor another device needs.
+ * neither an output nor another device needs, and that calls nobody.
  *
  * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order.
  */
 
 import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
 import { isFloat } from "../../ir/dtype.js";
+import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
 import { liveEqns } from "../../ir/liveness.js";
 import { axesSize } from "../../ir/mesh.js";
@@ -48,10 +49,10 @@ export function normalise(program: Program): Program {
   return afterPass("dropUnused", dropUnused(joined), "lowered");
 }
 
-/** Keeps the equations whose results are needed; collectives stay, since other devices wait for them. */
+/** Keeps the equations whose results are needed; collectives stay, since other devices wait for them, and calls of the host. */
 function dropUnused(program: Program): Program {
   const { eqns } = liveEqns(program, program.outputs, (eqn, used) =>
-    used.includes(true) || communicates(eqn) ? eqn : undefined,
+    used.includes(true) || communicates(eqn) || hasEffects(eqn) ? eqn : undefined,
   );
   return { ...program, eqns };
 }
@@ -137,6 +138,8 @@ const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K
   attention: (r, eqn) => r.inline(attentionProgram(eqn.params, typesOf(eqn)), eqn),
   attentionBackward: (r, eqn) => r.inline(attentionBackwardProgram(eqn.params, typesOf(eqn)), eqn),
 
+  callback: keep,
+
   scan: normaliseBodies,
   while: normaliseBodies,
   cond: normaliseBodies,
@@ -161,7 +164,7 @@ type RewrittenOp = keyof typeof rewrites;
 const isRewritten = (eqn: Eqn): eqn is Eqn<RewrittenOp> => Object.hasOwn(rewrites, eqn.op);
 
 function rewriteEqn(r: Rewriter, eqn: Eqn): void {
-  const isLocal = !("axes" in eqn.params) && !hasPrograms(eqn) && eqn.outs.length > 0;
+  const isLocal = !("axes" in eqn.params) && !hasPrograms(eqn) && !hasEffects(eqn) && eqn.outs.length > 0;
   if (isLocal && eqn.outs.every(({ type }) => sizeOf(type.shape) === 0)) {
     for (const out of eqn.outs) r.splat(newLiteral(0, out.type.dtype), out);
   } else if (isRewritten(eqn)) {

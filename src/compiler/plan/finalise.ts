@@ -7,9 +7,17 @@
  */
 
 import type { Program } from "../../ir/program.js";
-import { bytesOf } from "../../ir/shape.js";
+import { at, bytesOf } from "../../ir/shape.js";
 import { writeKernel } from "../native/x64Kernel.js";
-import type { CollectiveSpec, CompiledProgram, KernelModule, Place, SlotBase, Step } from "../steps.js";
+import type {
+  CallbackSpec,
+  CollectiveSpec,
+  CompiledProgram,
+  KernelModule,
+  Place,
+  SlotBase,
+  Step,
+} from "../steps.js";
 import { ADDRESS_BYTES, newAddresses } from "../wasm/addresses.js";
 import type { Buffer, Ref } from "./buffers.js";
 import { ARENA_SLOT, CONSTANT_SLOT, type Compilation } from "./compilation.js";
@@ -49,6 +57,7 @@ export function finalise(
     inputs,
     outputs,
     collectives: finaliser.collectives,
+    callbacks: finaliser.callbacks,
     infos,
     cost,
   };
@@ -64,6 +73,7 @@ function moduleOf({ library, addressType, vectorBits }: Compilation): KernelModu
 
 class Finaliser {
   readonly collectives: CollectiveSpec[] = [];
+  readonly callbacks: CallbackSpec[] = [];
   private readonly collectiveIndex = new Map<PlannedCollective, number>();
   private readonly bufferSlots = new Map<string, number>();
   private readonly extraSlots: SlotBase[] = [];
@@ -187,6 +197,8 @@ class Finaliser {
           places: [...step.ins, ...step.outs].map((ref) => this.place(ref)),
           info,
         };
+      case "callback":
+        return this.callback(step);
       case "address":
         return {
           op: "address",
@@ -209,6 +221,13 @@ class Finaliser {
       case "done":
         return { op: step.op, collective: this.collective(step.collective), info };
     }
+  }
+
+  private callback({ spec, calls, ins, outs, info }: Extract<PlannedStep, { op: "callback" }>): Step {
+    const types = [...spec.ins, ...spec.outs];
+    const places = [...ins, ...outs].map((ref, i) => ({ ...this.place(ref), bytes: bytesOf(at(types, i)) }));
+    const callback = this.callbacks.push(spec) - 1;
+    return { op: "callback", callback, places, numOperands: ins.length, calls, info };
   }
 
   private loop({ count, sets, body, advances, swaps, info }: PlannedLoop): Step {

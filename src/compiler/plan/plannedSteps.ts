@@ -1,4 +1,4 @@
-import type { CollectiveSpec, GemmStep, HostKernel } from "../steps.js";
+import type { CallbackSpec, CollectiveSpec, GemmStep, HostKernel } from "../steps.js";
 import type { Buffer, Ref } from "./buffers.js";
 
 /**
@@ -18,6 +18,14 @@ export type PlannedStep =
   | {
       readonly op: "host";
       readonly kernel: HostKernel;
+      readonly ins: readonly Ref[];
+      readonly outs: readonly Ref[];
+      readonly info: number;
+    }
+  | {
+      readonly op: "callback";
+      readonly spec: CallbackSpec;
+      readonly calls: readonly boolean[];
       readonly ins: readonly Ref[];
       readonly outs: readonly Ref[];
       readonly info: number;
@@ -118,6 +126,7 @@ export function accesses(step: PlannedStep): { readonly reads: Buffer[]; readonl
     case "copy":
       return { reads: [step.source.buffer], writes: [step.target.buffer] };
     case "host":
+    case "callback":
       return { reads: step.ins.map((r) => r.buffer), writes: step.outs.map((r) => r.buffer) };
     case "address":
       return { reads: [step.from.buffer, ...step.terms.map((t) => t.index.buffer)], writes: [] };

@@ -10,7 +10,7 @@
 import { at } from "../../ir/shape.js";
 import type { StepInfo } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
-import type { Buffer } from "./buffers.js";
+import { Buffer } from "./buffers.js";
 import { accesses, type PlannedStep } from "./plannedSteps.js";
 
 /** Rates of a slow core, which only have to tell long steps from short ones. */
@@ -144,12 +144,17 @@ interface Footprint {
   readonly writes: Set<Buffer>;
 }
 
+/** Stands for what functions of the host do: whoever calls one reads and writes it. */
+const theHost = new Buffer(-1, 0, { kind: "temporary" }, 0);
+
 function footprint(step: PlannedStep): Footprint {
   const result: Footprint = { reads: new Set(), writes: new Set() };
   const visit = (s: PlannedStep): void => {
     const { reads, writes } = accesses(s);
     for (const buffer of reads) resources(buffer, result.reads);
     for (const buffer of writes) resources(buffer, result.writes);
+    // Calls of the host keep their order.
+    if (s.op === "callback") result.writes.add(theHost);
     // Whoever sets a slot must not pass those who read through it.
     if (s.op === "address") result.writes.add(s.target.root());
     if (s.op === "loop" || s.op === "while")

@@ -1,3 +1,4 @@
+import { runCallback } from "../../compiler/kernel/callbackStep.js";
 import { runHostStep } from "../../compiler/kernel/hostKernels.js";
 import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import type { CompiledProgram, GemmStep } from "../../compiler/steps.js";
@@ -62,6 +63,8 @@ export class InlineProgram {
   private readonly memory: InlineMemory;
   private readonly modules: readonly LoadedModule[];
   private readonly watched: Watch;
+  /** A function of the host that the program calls may run it again, for which its memory is not free. */
+  private isRunning = false;
 
   private constructor(
     compiled: CompiledProgram,
@@ -108,6 +111,8 @@ export class InlineProgram {
       copy: (target, source, bytes) => memory.copy(target, source, bytes),
       prepareGemm: (step) => machine.prepareGemm(step),
       runHostStep: (step, table) => runHostStep(step, table, buffer),
+      prepareCall: (step) => (addressOf) =>
+        runCallback(at(compiled.callbacks, step.callback), step, buffer, step.places.map(addressOf)),
       status: { words: new Int32Array(3), step: 0, progress: 1, loops: 2 },
       now: () => performance.now(),
       tellWaits: () => {},
@@ -132,10 +137,10 @@ export class InlineProgram {
     return own && new InlineProgram(compiled, machine, own);
   }
 
-  /** Runs the program; nothing when there is no room for its values. */
+  /** Runs the program; nothing when there is no room for its values, or while it runs already. */
   run(inputs: readonly MovableTensor[]): HostTensor[] | undefined {
     const { memory } = this;
-    if (!this.moveIn(inputs)) return undefined;
+    if (this.isRunning || !this.moveIn(inputs)) return undefined;
     const taken: Block[] = [];
     const take = (bytes: number): Block | undefined => {
       const block = memory.allocate(bytes);
@@ -148,13 +153,16 @@ export class InlineProgram {
       for (const block of taken) memory.release(block);
       return undefined;
     }
-    // From here on nothing is allocated, so that nothing is collected and addresses stay what they are.
+    // What a run uses is held until its end, so that addresses stay what they are.
     this.fillTable(inputs, scratch, places);
+    this.isRunning = true;
     try {
       this.runner.run(undefined);
     } catch (error) {
       for (const block of taken) memory.release(block);
       throw error;
+    } finally {
+      this.isRunning = false;
     }
     const results = this.outputs.map((output, o): HostData => {
       const block = places[o];

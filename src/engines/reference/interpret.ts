@@ -6,6 +6,7 @@ import type { OpName, OpParams } from "../../ir/ops.js";
 import type { Atom, Program } from "../../ir/program.js";
 import { at, formatType, range, sameType, sizeOf, type TensorType } from "../../ir/shape.js";
 import { type LimitLoop, limitLoops } from "../loopLimit.js";
+import { callbackRules } from "./callback.js";
 import { collectiveRules } from "./collectives.js";
 import { contractionRules } from "./contraction.js";
 import { controlFlowRules } from "./controlFlow.js";
@@ -26,6 +27,7 @@ const evalRules: { readonly [K in OpName]: EvalRule<K> } = {
   ...reductionRules,
   ...sortRules,
   ...contractionRules,
+  ...callbackRules,
   ...controlFlowRules,
   ...collectiveRules,
   ...spmdRules,

@@ -21,6 +21,8 @@ export const WORD = {
   sleeps: 1,
   /** Up to which word the main thread has written commands. */
   tail: LINE,
+  /** How many calls of the host the main thread has answered. */
+  answers: LINE + 1,
   /** Up to which word the device has taken commands. */
   head: 2 * LINE,
   /** How many commands the device has finished. */
@@ -33,19 +35,21 @@ export const WORD = {
   state: 3 * LINE + 2,
   /** Changes whenever the device begins a step. */
   progress: 3 * LINE + 3,
-  /** The device this one waits for while its state is `waiting`; −1 for several. */
+  /** The device this one waits for while its state is `waiting`; −1 for several, −2 for the main thread. */
   waitsFor: 3 * LINE + 4,
   /** Not 0 when the device met peers that are somewhere else: one more than the kind of groups. */
   parted: 3 * LINE + 5,
   /** Odd while the device is in a loop without a fixed end; counts their begins and ends. */
   loops: 3 * LINE + 6,
+  /** How many calls of the host the device has asked for. */
+  calls: 3 * LINE + 7,
 } as const;
 
 /** What a device does; its worker says `gone` when it ends. */
 export const STATE = { starting: 0, idle: 1, running: 2, waiting: 3, gone: 4 } as const;
 
-/** What a sleeping device waits for: a peer in a collective, a command, or a peer that finishes a command. */
-export const SLEEP = { awake: 0, forPeer: 1, forCommand: 2, forCompletion: 3 } as const;
+/** What a sleeping device waits for: a peer in a collective, a command, a peer that finishes a command, or the host. */
+export const SLEEP = { awake: 0, forPeer: 1, forCommand: 2, forCompletion: 3, forAnswer: 4 } as const;
 
 /** One of {@link SLEEP}. */
 export type Sleep = (typeof SLEEP)[keyof typeof SLEEP];

@@ -10,6 +10,7 @@ import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "./control.js";
 import type { Crew } from "./crew.js";
 import type { Forgotten } from "./forgotten.js";
 import type { PreparedGemm } from "./gemm.js";
+import { prepareCall } from "./hostCalls.js";
 import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
 import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
@@ -236,6 +237,7 @@ class Device {
       prepareGemm: (step) => this.host.prepareGemm(step, message.gemmModule),
       shared: this.host.crew && { crew: this.host.crew, sending: message.sending },
       runHostStep: this.host.runHostStep,
+      prepareCall: (step) => prepareCall(step, message.calls, this.memory, this.signals),
       status: {
         words: this.setup.control,
         step: this.base + WORD.step,

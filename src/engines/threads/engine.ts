@@ -24,6 +24,7 @@ import { EngineMemory } from "./engineMemory.js";
 import { ThreadsExecutable } from "./executable.js";
 import type { Fault } from "./faults.js";
 import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
+import { answerCall } from "./hostCalls.js";
 import { chooseKernels, type KernelChoice } from "./kernelChoice.js";
 import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
 import type { Seats } from "./messages.js";
@@ -228,6 +229,7 @@ export class ThreadsEngine implements Engine {
       extra: part?.extra,
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       describe: (device, program, step) => this.describe(device, program, step),
+      answer: (device, program, step) => this.answer(device, program, step),
       describeParting: (program, communicator) => this.describeParting(program, communicator),
       scratch: this.memory.devices.map(({ scratch }) => scratch),
       setup: {
@@ -478,6 +480,12 @@ export class ThreadsEngine implements Engine {
       op: info?.ops.join("+"),
       source: info?.source?.text,
     };
+  }
+
+  private answer(device: number, id: number, step: number): void {
+    const program = this.programs.get(id);
+    if (program === undefined) throw new InternalError(`[threads] program ${id} is not loaded`);
+    answerCall(program.compiled, step, program.calls[program.devices.indexOf(device)]);
   }
 
   private describeParting(id: number, communicator: number): DesyncError | undefined {

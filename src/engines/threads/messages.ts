@@ -63,6 +63,8 @@ export interface LoadMessage {
   readonly seats: Seats;
   /** The words the program's collectives share. */
   readonly words: Int32Array;
+  /** Where the device hands values to functions of the host, when the program calls any. */
+  readonly calls: Uint8Array | undefined;
 }
 
 /** Who sits at the positions of a program's mesh. */

@@ -17,6 +17,7 @@ import { planStaging, type Staging } from "./collectives.js";
 import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
 import { roundUp } from "./heap.js";
+import { newCallArea } from "./hostCalls.js";
 import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadedModule, Seats } from "./messages.js";
 import type { CodeMemory } from "./native/codeMemory.js";
@@ -48,6 +49,8 @@ export interface LoadedProgram {
   readonly isShared: boolean;
   /** The words that its collectives share since it was last sent. */
   words: Int32Array;
+  /** Where the device at each of these positions hands values to functions of the host. */
+  readonly calls: readonly (Uint8Array | undefined)[];
 }
 
 /** What messages and traces say of a step. */
@@ -111,7 +114,8 @@ export function loadProgram(
   const isShared = hasSharedSteps(compiled.steps);
   const words = new Int32Array();
   const where = { numbers: options.devices, seats, positions, devices };
-  const what = { compiled, steps, allocations, modules, recompile, isShared, words };
+  const calls = devices.map(() => newCallArea(compiled));
+  const what = { compiled, steps, allocations, modules, recompile, isShared, words, calls };
   const loaded = { id, name, ...where, ...what };
   sendProgram(loaded, target);
   return loaded;
@@ -194,6 +198,7 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
       position,
       seats,
       words,
+      calls: loaded.calls[i],
     });
   });
 }

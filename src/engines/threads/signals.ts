@@ -1,4 +1,4 @@
-import { ABORT, deviceBase, ring, SLEEP, type Sleep, STATE, WORD } from "./control.js";
+import { ABORT, deviceBase, reportEvent, ring, SLEEP, type Sleep, STATE, WORD } from "./control.js";
 
 /** Thrown inside a worker when the engine stops; it ends the worker without being a failure of it. */
 export class Aborted extends Error {
@@ -9,6 +9,9 @@ export class Aborted extends Error {
 
 /** Stands for the name of a peer when a device waits for several. */
 export const SEVERAL = -1;
+
+/** Stands for the main thread, which calls functions of the host. */
+export const THE_HOST = -2;
 
 /** What is told of waits while a trace is recorded; times are in milliseconds. */
 export interface WaitListener {
@@ -141,6 +144,14 @@ export class Signals {
     }
     Atomics.store(control, this.state, STATE.running);
     this.listener?.waited(begin, this.listener.now());
+  }
+
+  /** Asks the main thread to call a function of the host, and waits until it has. */
+  callHost(): void {
+    const base = deviceBase(this.device);
+    const number = Atomics.add(this.control, base + WORD.calls, 1) + 1;
+    reportEvent(this.control);
+    this.waitForSequence(this.control, base + WORD.answers, number, THE_HOST, SLEEP.forAnswer);
   }
 
   /** Waits until `control[index]` is something else than `value`. */

@@ -1,6 +1,7 @@
 import type {
   AddressStep,
   AxisIndexStep,
+  CallbackStep,
   CondStep,
   CopyStep,
   DoneStep,
@@ -38,6 +39,8 @@ export interface StepHost {
   /** The threads that share large kernels, and what they call the program. */
   readonly shared?: { readonly crew: Crew; readonly sending: number } | undefined;
   runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
+  /** Makes a call of the host ready, which is given where the places of the step are by then. */
+  prepareCall(step: CallbackStep): (addressOf: (place: Place) => number) => void;
   /** Where the number of the running step is published. */
   readonly status: {
     readonly words: Int32Array;
@@ -204,6 +207,8 @@ export class StepRunner {
         return this.prepareCopy(step);
       case "host":
         return () => this.host.runHostStep(step, this.host.table, this.host.memory);
+      case "callback":
+        return this.prepareCallback(step);
       case "address":
         return this.prepareAddress(step);
       case "axisIndex":
@@ -287,6 +292,21 @@ export class StepRunner {
   private prepareCopy({ source, target, bytes }: CopyStep): () => void {
     const { copy } = this.host;
     return () => copy(this.address(target), this.address(source), bytes);
+  }
+
+  private prepareCallback(step: CallbackStep): () => void {
+    const addressOf = (place: Place) => this.address(place);
+    if (at(step.calls, this.host.position)) {
+      const call = this.host.prepareCall(step);
+      return () => call(addressOf);
+    }
+    const results = step.places.slice(step.numOperands);
+    return () => {
+      for (const place of results) {
+        const address = addressOf(place);
+        this.bytes.fill(0, address, address + place.bytes);
+      }
+    };
   }
 
   private prepareAddress({ slot, from, terms }: AddressStep): () => void {

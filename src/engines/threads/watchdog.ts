@@ -1,4 +1,5 @@
 import { deviceBase, STATE, WORD } from "./control.js";
+import { THE_HOST } from "./signals.js";
 
 /** What the watchdog needs to know of a device. */
 export interface Watched {
@@ -143,6 +144,7 @@ export class Watchdog {
 
   private whom(device: number): string {
     const peer = this.word(device, WORD.waitsFor);
+    if (peer === THE_HOST) return "a function of the host to be called, for which the main thread has";
     return peer < 0 ? "its peers, which wait too or have" : `device ${peer}, which waits too or has`;
   }
 

@@ -5,7 +5,7 @@ import { at, range } from "../../ir/shape.js";
 import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js";
 import { newFlightRing, readFlightRing } from "../flight/recorder.js";
 import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
-import { abortAll, deviceBase, EVENTS, newControl, STATE, WORD } from "./control.js";
+import { abortAll, deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "./control.js";
 import { type CrewMemory, newCrewMemory } from "./crew.js";
 import type { HelperMessage, HelperSetup } from "./helper.js";
 import type { WorkerFailure, WorkerMessage, WorkerSetup } from "./messages.js";
@@ -39,6 +39,8 @@ export interface PoolOptions {
   readonly deadlineMs: number;
   /** Names the program and the step that a device works on. */
   readonly describe: (device: number, program: number, step: number) => FailurePlace;
+  /** Calls the function of the host that a device asks for in a step. */
+  readonly answer: (device: number, program: number, step: number) => void;
   /** Says where all devices are that share a program, when some are somewhere else than others. */
   readonly describeParting: (program: number, communicator: number) => ShardwiseError | undefined;
 }
@@ -84,6 +86,8 @@ interface Member {
   sent: number;
   completed: number;
   waiters: Waiter[];
+  /** How many of its calls of the host were begun, as its word counts them. */
+  answered: number;
 }
 
 /**
@@ -197,6 +201,7 @@ export class WorkerPool {
   private block(isDone: () => boolean): void {
     while (!this.ended) {
       const seen = Atomics.load(this.control, EVENTS);
+      this.answerCalls();
       this.collect();
       if (isDone()) return;
       Atomics.wait(this.control, EVENTS, seen, LOOK_MS);
@@ -273,6 +278,7 @@ export class WorkerPool {
       sent: 0,
       completed: 0,
       waiters: [],
+      answered: 0,
     };
   }
 
@@ -324,6 +330,8 @@ export class WorkerPool {
   private readonly pump = (): void => {
     while (this.busy) {
       const seen = Atomics.load(this.control, EVENTS);
+      this.answerCalls();
+      if (!this.busy) return;
       if (!this.collect()) {
         this.becomeIdle();
         return;
@@ -335,6 +343,29 @@ export class WorkerPool {
       }
     }
   };
+
+  /** Calls the functions that devices wait for; one that throws ends the run, as a device that throws does. */
+  private answerCalls(): void {
+    this.members.forEach((member, device) => {
+      if (this.ended) return;
+      const base = deviceBase(device);
+      const calls = Atomics.load(this.control, base + WORD.calls);
+      if (calls === member.answered) return;
+      // Before the call: what the function does may come here again.
+      member.answered = calls;
+      const [program, step] = [WORD.program, WORD.step].map((word) =>
+        Atomics.load(this.control, base + word),
+      );
+      try {
+        this.options.answer(device, program ?? 0, step ?? 0);
+      } catch (cause) {
+        this.fail(device, `the function of the host that it called threw ${describeError(cause)}`, cause);
+        return;
+      }
+      Atomics.store(this.control, base + WORD.answers, calls);
+      ring(this.control, device, SLEEP.forAnswer);
+    });
+  }
 
   /** Settles what has been finished; returns whether something is still on its way. */
   private collect(): boolean {

@@ -7,7 +7,7 @@ import { inline } from "../../trace/builder.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { removeDeadCode } from "../../transforms/deadCode.js";
+import { removeDeadCode, sliceOf } from "../../transforms/deadCode.js";
 import { vjpProgram } from "../../transforms/grad.js";
 import { cut, dependsOnlyOn } from "../../transforms/split.js";
 import { splitOutputs } from "../../transforms/splitOutputs.js";
@@ -110,7 +110,7 @@ export class PartPrograms {
     const late = this.cotangents.filter(isReadBy(second));
     this.kept = { input: sorted.input, weight: sorted.weight, postponed: [...kept, ...late] };
     this.keptTypes = mapLifetimes((lifetime) => this.kept[lifetime].map(({ type }) => type));
-    this.fixedProgram = removeDeadCode({ ...forward, outputs: this.fixed });
+    this.fixedProgram = sliceOf({ ...forward, outputs: this.fixed });
     this.forwardProgram = removeDeadCode({
       ...forward,
       outputs: [...forward.outputs, ...sorted.input, ...sorted.weight],

@@ -111,6 +111,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
             shape: shape.map((n) => n * devices.length),
           })),
           donated: inputs.map(() => false),
+          effectsAt: undefined,
         },
         inputs,
       ),

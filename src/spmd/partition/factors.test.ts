@@ -104,6 +104,7 @@ const golden: { readonly [K in OpName]: readonly string[] } = {
   attentionBackward: [
     "([i,l,jk,1],[i,m,j,1],[i,m,j,1],[i,jk,l],[i,l,jk,1],[i,l,jk,1])->([i,l,jk,1],[i,m,j,1],[i,m,j,1]) whole={k,l,m}",
   ],
+  callback: ["([i,j])->([k,l],[m]) whole={i,j,k,l,m}"],
   scan: ["()->()", "()->()"],
   while: ["()->()", "()->()"],
   cond: ["()->()"],

@@ -333,6 +333,12 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
     return b.rule([query, key, key, sums, query, query], [query, key, key]);
   },
 
+  callback: (_, ins, outs) => {
+    const b = new RuleBuilder();
+    const whole = ({ shape }: TensorType) => b.dims(shape, () => "whole");
+    return b.rule(ins.map(whole), outs.map(whole));
+  },
+
   scan: opened,
   while: opened,
   cond: opened,

@@ -1,4 +1,4 @@
-import { type DimAxes, type MeshShape, type Spec, splitCount } from "../../ir/mesh.js";
+import { type DimAxes, type MeshAxis, type MeshShape, type Spec, splitCount } from "../../ir/mesh.js";
 import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { AxisOp, OpName, ProgramOp } from "../../ir/ops.js";
 import type { Eqn, EqnParts } from "../../ir/program.js";
@@ -25,6 +25,8 @@ export interface LocalContext {
   readonly assigned: readonly DimAxes[];
   readonly operandSpecs: readonly Spec[];
   readonly resultSpecs: readonly Spec[];
+  /** The axes that no surrounding shard map has taken: along them all devices run one program together. */
+  readonly auto: readonly MeshAxis[];
 }
 
 /** An equation on blocks of its operands. */
@@ -71,6 +73,7 @@ const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K>
   cumsum: (eqn, ins, context) => [runningSums(eqn, at(ins, 0), context)],
   sort: same,
   dotGeneral: same,
+  callback: (eqn, ins, { auto }) => callback(eqn, ins, auto),
   attention: same,
   attentionBackward: same,
   shardingConstraint: same,
@@ -143,4 +146,21 @@ function scatter(eqn: Eqn<"scatter">, ins: readonly Tensor[], context: LocalCont
   if (summed.length === 0) return ops.scatter(x, own, updates, eqn.params);
   const first = ops.compare("eq", ops.axisIndex(namedAxes(mesh, summed)), 0);
   return ops.scatter(ops.select(spread(first, x), x, ops.zeros(x.type)), own, updates, eqn.params);
+}
+
+/**
+ * All devices have the whole operands. What only computes they call themselves; else the first of them calls and hands
+ * its results to the others.
+ */
+function callback(
+  { params }: Eqn<"callback">,
+  ins: readonly Tensor[],
+  auto: readonly MeshAxis[],
+): readonly Tensor[] {
+  if (params.kind === "pure" || auto.length === 0) return bind("callback", ins, params);
+  const results = bind("callback", ins, { ...params, once: [...params.once, ...auto] });
+  return results.map((x) => {
+    const all = ops.allGather(ops.reshape(x, [1, ...x.shape]), auto, 0);
+    return ops.reshape(ops.sliceDim(all, 0, 0, 1), x.shape);
+  });
 }

@@ -428,6 +428,7 @@ class Partitioner {
       assigned,
       operandSpecs: rule.operands.map(specOf),
       resultSpecs: rule.results.map(specOf),
+      auto: mesh.axes.filter(({ name }) => !this.manual.includes(name)),
     };
     const blocks = emitLocal(eqn, operands, context);
     if (eqn.op === "add") this.addSums(operands, at(blocks, 0));

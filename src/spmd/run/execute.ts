@@ -1,3 +1,4 @@
+import { programHasEffects } from "../../ir/effects.js";
 import type { Engine, Executable } from "../../ir/engine.js";
 import { ShardingError } from "../../ir/errors.js";
 import { blockShape, formatMesh, formatSpec, type Spec } from "../../ir/mesh.js";
@@ -18,6 +19,7 @@ import { samePlacement } from "../mesh/sharding.js";
 import { inlineCalls } from "../partition/inlineCalls.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
 import { reshard } from "../partition/reshard.js";
+import { noteEffects } from "./effects.js";
 import { Recent } from "./recent.js";
 
 /** A program ready to run, with the places its inputs must have and its outputs will have. */
@@ -28,6 +30,8 @@ export interface Compiled {
   /** The types of the whole outputs. */
   readonly outTypes: readonly TensorType[];
   readonly donated: readonly boolean[];
+  /** Where functions of the host are called while it runs; undefined when it calls none. */
+  readonly effectsAt: Place | undefined;
 }
 
 /** What {@link compile} is told besides the program. */
@@ -60,6 +64,7 @@ function compileFor(program: Program, request: CompileRequest): Compiled {
     outPlacements: placements(parts.outSpecs),
     outTypes: program.outputs.map(({ type }) => type),
     donated,
+    effectsAt: programHasEffects(parts.program) ? target : undefined,
   };
 }
 
@@ -79,6 +84,7 @@ export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
 function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
   const placed = storages.map((storage, i) => moveTo(storage, at(compiled.inPlacements, i)));
   const results = compiled.executable.execute(placed.map((storage) => storage.read("jit")));
+  if (compiled.effectsAt) noteEffects(compiled.effectsAt);
   storages.forEach((storage, i) => {
     const used = at(placed, i);
     if (compiled.donated[i]) {

@@ -90,6 +90,7 @@ function programOf(steps: readonly Step[]): CompiledProgram {
     inputs: [],
     outputs: [],
     collectives: [],
+    callbacks: [],
     infos: [{ ops: [], flops: 0, bytes: 0 }],
     cost: { flops: 0, bytes: 0, communicatedBytes: 0, peakBytes: 0 },
   };

@@ -38,6 +38,7 @@ export const partOfStep: { readonly [K in PlainStep["op"]]: PartName } = {
   gemm: "products",
   kernel: "kernels",
   host: "kernels",
+  callback: "moves",
   copy: "moves",
   address: "moves",
   axisIndex: "moves",

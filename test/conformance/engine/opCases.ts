@@ -6,6 +6,7 @@ import type { CollectiveOp, UnaryOp } from "../../../src/ir/opFacts.js";
 import type { OpName, OpTable } from "../../../src/ir/ops.js";
 import { newLiteral } from "../../../src/ir/program.js";
 import { range, type Shape, tensorType } from "../../../src/ir/shape.js";
+import { twiceParams } from "../../support/hostFunctions.js";
 import { buildProgram } from "../../support/interpreting.js";
 import { type EngineCase, type Fill, opCase, sample, spmdCase } from "./cases.js";
 
@@ -406,6 +407,7 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     attentionBackward(dtype, { length: 5, heads: 4, keyHeads: 2, causal: true }),
     attentionBackward(dtype, { length: 3, heads: 2, keyHeads: 2, causal: false }),
   ]),
+  callback: [opCase("callback", [f32([2, 3], 1)], twiceParams)],
 
   scan: [false, true].flatMap((reverse) =>
     [0, 1, 7].map((length) =>
@@ -482,3 +484,6 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   shardMap: [],
   shardingConstraint: [],
 };
+
+/** The cases of engines to which a program goes as text: they cannot call functions of this process. */
+export const writtenCases: typeof opCases = { ...opCases, callback: [] };

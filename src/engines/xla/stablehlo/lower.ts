@@ -1,4 +1,4 @@
-import { InternalError } from "../../../ir/errors.js";
+import { InternalError, ValueError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
 import type { OpName, Precision } from "../../../ir/ops.js";
 import type { Eqn, EqnParts, Program } from "../../../ir/program.js";
@@ -31,6 +31,12 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   ...contractionRules,
   ...controlRules,
   ...collectiveRules,
+  callback: ({ params, source }) => {
+    const where = source ? ` (${source.text})` : "";
+    throw new ValueError(
+      `[xla] ${params.fn.name} calls JavaScript while the program runs, which a PJRT plug-in offers no way to do: return the value from the compiled function and use it there, or run this function on the threads engine${where}`,
+    );
+  },
   remat: gone("remat"),
   customVjp: gone("customVjp"),
   shardMap: gone("shardMap"),

@@ -1,0 +1,20 @@
+import { callHost } from "../../ir/callbacks.js";
+import { positionAlong } from "../../ir/mesh.js";
+import { at } from "../../ir/shape.js";
+import { type EvalRule, takeLane } from "./rule.js";
+import { zeros } from "./tensor.js";
+
+/** The devices call one after the other; of those that are to call only once, the first does. */
+const callback: EvalRule<"callback"> = (ins, { fn, once }, types, { mesh, devices }) => {
+  const names = once.map(({ name }) => name);
+  const results = devices.map((device, lane) => {
+    if (positionAlong(mesh, device, names) !== 0) return types.map(zeros);
+    const operands = takeLane(ins, lane).map(({ type, data }) => ({ type, data: data.slice() }));
+    const outs = callHost(fn, operands, types);
+    return types.map((type, i) => ({ type, data: at(outs, i) }));
+  });
+  return types.map((_, i) => results.map((result) => at(result, i)));
+};
+
+/** The meaning of calls of the host. */
+export const callbackRules = { callback };

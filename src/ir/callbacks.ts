@@ -1,0 +1,65 @@
+import type { HostData } from "./dtype.js";
+import { ShapeError } from "./errors.js";
+import { at, formatType, sizeOf, type TensorType } from "./shape.js";
+
+/** Elements that a program hands to a function of the host. */
+export interface HostValue {
+  readonly type: TensorType;
+  readonly data: HostData;
+}
+
+/** What a function of the host does with the operands of an equation: gives the elements of results of these types. */
+export type HostCall = (ins: readonly HostValue[], results: readonly TensorType[]) => readonly HostData[];
+
+const registered = new Map<string, WeakRef<HostFunction>>();
+const forgotten = new FinalizationRegistry<string>((label) => registered.delete(label));
+
+/**
+ * A function of the host that programs call. Programs are data and hold it as such: by a label that no other function
+ * of this process ever has, which is what their text and the keys of caches show. Whoever keeps a program keeps the
+ * function; when the last of them is gone, so is the label.
+ */
+export class HostFunction {
+  private static next = 0;
+  /** The name and a number of its own, such as `print#3`. */
+  readonly label: string;
+
+  constructor(
+    readonly name: string,
+    readonly call: HostCall,
+  ) {
+    this.label = `${name}#${HostFunction.next++}`;
+    registered.set(this.label, new WeakRef(this));
+    forgotten.register(this, this.label);
+  }
+
+  /** The function of a label, if this process has one. */
+  static labelled(label: string): HostFunction | undefined {
+    return registered.get(label)?.deref();
+  }
+
+  /** What stands for it in keys. */
+  toJSON(): string {
+    return this.label;
+  }
+}
+
+/** Calls a function of the host and checks what it gives: for every result as many elements as its type has. */
+export function callHost(
+  fn: HostFunction,
+  ins: readonly HostValue[],
+  results: readonly TensorType[],
+): readonly HostData[] {
+  const outs = fn.call(ins, results);
+  if (outs.length !== results.length) {
+    throw new ShapeError(`[${fn.name}] ${outs.length} results were given for ${results.length}`);
+  }
+  results.forEach((type, i) => {
+    const { length } = at(outs, i);
+    if (length === sizeOf(type.shape)) return;
+    throw new ShapeError(
+      `[${fn.name}] result ${i} has ${length} elements, ${formatType(type)} has ${sizeOf(type.shape)}`,
+    );
+  });
+  return outs;
+}

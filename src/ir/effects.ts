@@ -1,0 +1,22 @@
+import { type Eqn, innerPrograms, type Program } from "./program.js";
+
+const known = new WeakMap<Program, boolean>();
+
+/** Whether running a program does something besides computing its results. */
+export function programHasEffects(program: Program): boolean {
+  let found = known.get(program);
+  if (found === undefined) {
+    found = program.eqns.some(hasEffects);
+    known.set(program, found);
+  }
+  return found;
+}
+
+/**
+ * Whether an equation does something besides computing its results: it stays although nobody reads them, runs as often
+ * as the program says, and in the program's order with others of its kind.
+ */
+export function hasEffects(eqn: Eqn): boolean {
+  if (eqn.op === "callback") return eqn.params.kind !== "pure";
+  return innerPrograms(eqn).some(([, program]) => programHasEffects(program));
+}

@@ -1,0 +1,71 @@
+/** Looking into programs while they run. */
+import { ValueError } from "../../ir/errors.js";
+import { HostArray, type OnHost } from "../../trace/hostArray.js";
+import { parseTemplate } from "../../trace/placeholders.js";
+import { callFromProgram } from "./callback.js";
+import { Recent } from "./recent.js";
+
+/**
+ * Calls a function with the values that its arguments have when the program gets there: in `jit`, loops, branches and
+ * shard maps, on each device in its order. Under `vmap` it is called for one element after the other, under `grad` once,
+ * on the way forward. It takes no part in what is computed.
+ *
+ * ```ts
+ * debug.callback((loss) => losses.push(loss.item()), loss);
+ * ```
+ */
+export function callback<const A extends readonly unknown[]>(
+  fn: (...args: OnHost<A>) => void,
+  ...args: A
+): void {
+  callFromProgram({ fn, caller: "debug.callback", kind: "debug", batching: "sequential" }, [], args);
+}
+
+/** So many texts are remembered, so that a loop that prints the same way calls the same function. */
+const mostTexts = 256;
+
+const printers = new Recent<ReturnType<typeof newPrinter>>(mostTexts, () => {});
+
+function newPrinter(format: string) {
+  const template = parseTemplate(format, "debug.print");
+  const print = (...values: unknown[]): void => {
+    const last = values.at(-1);
+    const named = template.names.length > 0 && isFields(last) ? last : {};
+    console.log(template.fill(values, named));
+  };
+  return { template, print };
+}
+
+function isFields(value: unknown): value is Readonly<Record<string, unknown>> {
+  return (
+    typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof HostArray)
+  );
+}
+
+/**
+ * Prints values when the program gets there, as {@link callback} calls a function. `{}` is the next value, `{0}` the
+ * first, `{name}` a field of the last one, which is then an object; `{loss:8.3f}` says width, digits and style.
+ *
+ * ```ts
+ * debug.print("step {step}: loss {loss:.3f}", { step, loss });
+ * ```
+ */
+export function print(format: string, ...values: unknown[]): void {
+  const { template, print: printer } = printers.get(format, () => newPrinter(format));
+  const last = values.at(-1);
+  const { names, numPositions } = template;
+  const fields = names.length > 0 && isFields(last) ? last : undefined;
+  const missing = names.find((name) => !Object.hasOwn(fields ?? {}, name));
+  if (missing !== undefined) {
+    throw new ValueError(
+      `[debug.print] ${JSON.stringify(format)} names "${missing}": give { ${missing}: … } as the last value`,
+    );
+  }
+  const given = values.length - (fields ? 1 : 0);
+  if (given !== numPositions) {
+    throw new ValueError(
+      `[debug.print] ${JSON.stringify(format)} has places for ${numPositions} values, ${given} were given: write {} for each`,
+    );
+  }
+  callFromProgram({ fn: printer, caller: "debug.print", kind: "debug", batching: "sequential" }, [], values);
+}

@@ -1,0 +1,38 @@
+import { allocateHost } from "../../ir/dtype.js";
+import type { Engine } from "../../ir/engine.js";
+import { tensorType } from "../../ir/shape.js";
+import type { Place } from "../../trace/place.js";
+
+/** The devices that were given programs which call functions of the host, since it was last waited for them. */
+const called = new Map<Engine, Set<number>>();
+
+/** Notes that a program which calls functions of the host was started. */
+export function noteEffects({ engine, devices }: Place): void {
+  // An engine of the calling thread has run it by now.
+  if (engine.selfCollecting) return;
+  const noted = called.get(engine) ?? new Set();
+  for (const device of devices) if (engine.isAddressable(device)) noted.add(device);
+  called.set(engine, noted);
+}
+
+/**
+ * Waits until all functions that programs started so far call (`debug.print`, `debug.callback`, `ioCallback`) have been
+ * called; throws what one of them threw. Waiting for a result of a program waits for its calls as well.
+ */
+export async function effectsBarrier(): Promise<void> {
+  const waiting = [...called].flatMap(([engine, devices]) =>
+    [...devices].map((device) => afterEverything(engine, device)),
+  );
+  called.clear();
+  await Promise.all(waiting);
+}
+
+/** Devices do things in order: when a copy is there, so is everything that was asked for before. */
+async function afterEverything(engine: Engine, device: number): Promise<void> {
+  const type = tensorType("float32", []);
+  const source = engine.upload(type, allocateHost(type.dtype, 1), device);
+  const copy = engine.transfer(source, device);
+  await engine.ready(copy);
+  engine.release(copy);
+  engine.release(source);
+}
