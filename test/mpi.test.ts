@@ -117,7 +117,7 @@ describe.each(launchers)("processes that were started differently, by $name", (l
 });
 
 describe.each(launchers)("two processes of two devices, started by $name", (launcher) => {
-  test("compute the bits that one process computes, and hand tensors to each other", {
+  test("compute the bits that one process computes, hand tensors to each other and call JavaScript", {
     timeout: 120_000,
   }, async () => {
     const { code, out, err } = await ended(
@@ -135,8 +135,8 @@ describe.each(launchers)("two processes of two devices, started by $name", (laun
     };
     const common = { of: 2, same: 120, different: [], ...wholes };
     expect(lines.map((line) => JSON.parse(line) as unknown)).toEqual([
-      { process: 0, ...common, devices: [0, 1] },
-      { process: 1, ...common, devices: [2, 3] },
+      { process: 0, ...common, devices: [0, 1], told: [1, 11, 104] },
+      { process: 1, ...common, devices: [2, 3], told: [21, 31] },
     ]);
     expect(code).toBe(0);
   });

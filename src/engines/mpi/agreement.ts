@@ -3,7 +3,7 @@ import type { CompileOptions } from "../../ir/engine.js";
 import type { FlightAgreement } from "../../ir/flight.js";
 import { formatMesh } from "../../ir/mesh.js";
 import { printProgram } from "../../ir/print.js";
-import type { Program } from "../../ir/program.js";
+import { forEachEqn, type Program } from "../../ir/program.js";
 import { ProgramsDifferError } from "../errors.js";
 import type { Calls, Channel } from "./calls.js";
 
@@ -76,7 +76,7 @@ export class Agreement {
     const count = (this.counts.get(group) ?? 0) + 1;
     this.counts.set(group, count);
     const key = `program ${count} of processes ${group}`;
-    const text = `${printProgram(program)}\nmesh ${formatMesh(mesh)} of devices ${devices.join(", ")}\n`;
+    const text = `${sharedText(program)}\nmesh ${formatMesh(mesh)} of devices ${devices.join(", ")}\n`;
     const fingerprint = createHash("sha256").update(text).digest("hex");
     const own = { key, name, fingerprint, text, missing: new Set(others), since: performance.now() };
     this.pending.set(key, own);
@@ -173,4 +173,15 @@ function firstDifference(texts: readonly string[]): string[] {
   const at = a.findIndex((line, i) => line !== b[i]);
   const line = at < 0 ? a.length : at;
   return [a, b].map((lines) => `${line + 1}: ${(lines[line] ?? "the end").trim()}`);
+}
+
+/** The text of a program without what is each process's own: the numbers of functions of the host. */
+function sharedText(program: Program): string {
+  let text = printProgram(program);
+  forEachEqn(program, (eqn) => {
+    if (eqn.op !== "callback") return;
+    const { label, name } = eqn.params.fn;
+    text = text.replaceAll(JSON.stringify(label), JSON.stringify(name));
+  });
+  return text;
 }

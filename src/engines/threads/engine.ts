@@ -6,7 +6,7 @@ import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
-import { ValueError } from "../../ir/errors.js";
+import { InternalError, ValueError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import { needOptions } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
