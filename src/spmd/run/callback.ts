@@ -1,4 +1,5 @@
 /** Functions of the host that programs call while they run. */
+import { need } from "../../ir/arguments.js";
 import { HostFunction } from "../../ir/callbacks.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
 import type { CallbackBatching, CallbackKind } from "../../ir/ops.js";
@@ -90,7 +91,9 @@ function partsAt(structure: tree.Structure, value: unknown, caller: string): unk
 
 /** Records or makes a call of a function of the host; gives tensors like `results`. */
 export function callFromProgram<R>(called: Called, results: R, args: readonly unknown[]): R {
-  const { caller, kind, batching } = called;
+  const { fn: given, caller, kind, batching } = called;
+  need("function", given, "fn", caller);
+  need("list", args, "args", caller);
   const flat = flattenArgs(args, caller);
   const { leaves, structure } = tree.flatten(results, isTyped);
   const types = leaves.map((leaf) => {

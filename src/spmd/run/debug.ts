@@ -1,4 +1,5 @@
 /** Looking into programs while they run. */
+import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 import { HostArray, type OnHost } from "../../trace/hostArray.js";
 import { parseTemplate } from "../../trace/placeholders.js";
@@ -51,6 +52,7 @@ function isFields(value: unknown): value is Readonly<Record<string, unknown>> {
  * ```
  */
 export function print(format: string, ...values: unknown[]): void {
+  need("text", format, "format", "debug.print");
   const { template, print: printer } = printers.get(format, () => newPrinter(format));
   const last = values.at(-1);
   const { names, numPositions } = template;
