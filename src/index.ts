@@ -21,7 +21,7 @@ export {
 } from "./ir/errors.js";
 export type { DimAxes, DimConstraint, Spec } from "./ir/mesh.js";
 export type { CollectiveOp } from "./ir/opFacts.js";
-export type { Precision, RematPolicy } from "./ir/ops.js";
+export type { CallbackBatching, Precision, RematPolicy } from "./ir/ops.js";
 export { parseProgram } from "./ir/parse.js";
 export { printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";

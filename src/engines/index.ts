@@ -1,6 +1,7 @@
 /** Engines that run programs, and everything that another one is made of; see `docs/engines.md`. */
 
 export type { WasmFeatures } from "../compiler/wasm/features.js";
+export { callHost, type HostCall, type HostFunction, type HostValue } from "../ir/callbacks.js";
 export {
   allocateHost,
   byteSize,
@@ -34,6 +35,8 @@ export {
 export type { CollectiveOp, Family, OpsOf } from "../ir/opFacts.js";
 export type {
   Attention,
+  CallbackBatching,
+  CallbackKind,
   Collective,
   CompareDirection,
   None,

@@ -1,3 +1,4 @@
+import { need } from "./arguments.js";
 import type { HostData } from "./dtype.js";
 import { ShapeError } from "./errors.js";
 import { at, formatType, sizeOf, type TensorType } from "./shape.js";
@@ -50,7 +51,12 @@ export function callHost(
   ins: readonly HostValue[],
   results: readonly TensorType[],
 ): readonly HostData[] {
+  need("object", fn, "fn", "callHost");
+  need("function", fn.call, "fn.call", "callHost");
+  need("list", ins, "ins", "callHost");
+  need("list", results, "results", "callHost");
   const outs = fn.call(ins, results);
+  need("list", outs, "the results", fn.name);
   if (outs.length !== results.length) {
     throw new ShapeError(`[${fn.name}] ${outs.length} results were given for ${results.length}`);
   }
