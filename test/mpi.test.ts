@@ -70,6 +70,21 @@ describe.each(launchers)("a process that leaves another one waiting, started by 
   );
 });
 
+describe.each(everything ? launchers : [])(
+  "a process that is busy with something else, started by $name",
+  (launcher) => {
+    test("is waited for until the deadline", { timeout: 90_000 }, async () => {
+      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), "slow"], {
+        SHARDWISE_FLIGHT: "",
+      });
+      const { code, out, err } = await ended(job, 80_000);
+      expect(err).toBe("");
+      expect(out.match(/is done/g)).toHaveLength(2);
+      expect(code).toBe(0);
+    });
+  },
+);
+
 describe.each(launchers)("processes that were started differently, by $name", (launcher) => {
   test.each(everything ? differences : (["program"] as const))(
     "refuse to go on, and both show both sides: %s",

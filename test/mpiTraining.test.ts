@@ -183,7 +183,7 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     const { code, err } = await ended(job, 110_000);
     expect(code).toBeGreaterThan(0);
     const text =
-      'the processes differ in the configuration: process 0 has "seed":0, process 1 has "seed":1: start all of them';
-    expect(err.split(text)).toHaveLength(3);
+      /the processes differ in the configuration: process 0 has "seed":0,.*, process 1 has "seed":1,.*: start all of them/g;
+    expect(err.match(text)).toHaveLength(2);
   });
 });

@@ -24,8 +24,8 @@ export type Listener = (rank: number, text: string) => void;
  * from one process comes in its order.
  */
 export class Calls {
-  /** What was called out and may not have left yet, and what is arriving. */
-  private readonly leaving = new Set<Batch>();
+  /** What was called out and may not have left yet: MPI knows only the address of the bytes, which are kept here. */
+  private readonly leaving = new Map<Batch, Uint8Array>();
   private readonly arriving = new Map<number, { readonly batch: Batch; readonly bytes: Uint8Array }>();
   private readonly listeners = new Map<number, Listener>();
   private readonly others: readonly number[];
@@ -64,13 +64,13 @@ export class Calls {
     for (const rank of ranks) {
       const batch = new Batch(this.mpi, this.comm, 1);
       batch.send(this.mpi.addressOf(bytes), bytes.length, rank, TAG);
-      this.leaving.add(batch);
+      this.leaving.set(batch, bytes);
     }
   }
 
   private listen(): void {
     if (!this.mpi.isRunning) return;
-    for (const batch of this.leaving) if (batch.isDone()) this.leaving.delete(batch);
+    for (const batch of this.leaving.keys()) if (batch.isDone()) this.leaving.delete(batch);
     for (const rank of this.others) {
       for (let text = this.receive(rank); text !== undefined; text = this.receive(rank)) {
         const end = text.indexOf(" ");

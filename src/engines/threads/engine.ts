@@ -228,6 +228,8 @@ export class ThreadsEngine implements Engine {
       entry: workerEntry(part?.entry),
       extra: part?.extra,
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
+      // Devices of other processes, for which all of this one may wait, can be busy with something else.
+      ...(part ? { deadlockMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS } : {}),
       describe: (device, program, step) => this.describe(device, program, step),
       answer: (device, program, step) => this.answer(device, program, step),
       describeParting: (program, communicator) => this.describeParting(program, communicator),

@@ -49,6 +49,8 @@ export class Watchdog {
     private readonly control: Int32Array,
     private readonly deadlineMs: number,
     private readonly listener: WatchdogListener,
+    /** When all devices of this process wait, after how long nobody is to come any more. */
+    private readonly deadlockMs: number = DEADLOCK_MS,
   ) {
     this.interval = Math.min(1000, Math.max(5, deadlineMs / 4));
   }
@@ -88,7 +90,7 @@ export class Watchdog {
       this.listener.fail(endless, reason);
       return;
     }
-    const patience = Math.min(this.deadlineMs, DEADLOCK_MS);
+    const patience = Math.min(this.deadlineMs, this.deadlockMs);
     const isWaiting = (device: number) =>
       this.word(device, WORD.state) === STATE.waiting && stuckFor(device) >= patience;
     const [first] = working;

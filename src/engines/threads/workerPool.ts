@@ -37,6 +37,8 @@ export interface PoolOptions {
   readonly scratch: readonly number[];
   /** Without progress for so long while it has work, a device counts as failed. */
   readonly deadlineMs: number;
+  /** How long all devices may wait for each other, where that is not the watchdog's own choice. */
+  readonly deadlockMs?: number;
   /** Names the program and the step that a device works on. */
   readonly describe: (device: number, program: number, step: number) => FailurePlace;
   /** Calls the function of the host that a device asks for in a step. */
@@ -107,10 +109,11 @@ export class WorkerPool {
   constructor(private readonly options: PoolOptions) {
     this.control = newControl(options.numDevices);
     this.members = range(options.numDevices).map((device) => this.start(device));
-    this.watchdog = new Watchdog(this.control, options.deadlineMs, {
-      fail: (device, reason) => this.fail(device, reason),
-      warn: (device, text) => this.warn(device, text),
-    });
+    const listener = {
+      fail: (device: number, reason: string) => this.fail(device, reason),
+      warn: (device: number, text: string) => this.warn(device, text),
+    };
+    this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
   }
 
   /** Why nothing can be run any more: a failed device, or because the engine is closed. */
