@@ -76,7 +76,6 @@ export {
   type GradOptions,
   type GradsOf,
   grad,
-  jvp,
   type Pullback,
   type VjpOptions,
   valueAndGrad,
@@ -88,8 +87,8 @@ export {
   jacfwd,
   jacrev,
   jacrev as jacobian,
-  linearize,
 } from "./transforms/jacobian.js";
+export { jvp, linearize } from "./transforms/jvp.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";
 export { checkpointName, checkpointPolicies, type RematOptions, remat } from "./transforms/remat.js";
 export { simplify } from "./transforms/simplify.js";

@@ -35,7 +35,13 @@ export {
   transpose,
 } from "../trace/ops.js";
 export { cond, switchCase, switchCase as switch } from "../transforms/cond.js";
-export { associativeScan, map, type ScanOptions, scan } from "../transforms/scan.js";
+export {
+  type AssociativeScanOptions,
+  associativeScan,
+  map,
+  type ScanOptions,
+  scan,
+} from "../transforms/scan.js";
 export { foriLoop, whileLoop } from "../transforms/whileLoop.js";
 export {
   argmax,

@@ -5,7 +5,8 @@ import { jit as jitFunction } from "../spmd/run/jit.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { customVjp as customFunction } from "../transforms/customVjp.js";
-import { jvp as jvpFunction, vjp as vjpFunction } from "../transforms/grad.js";
+import { vjp as vjpFunction } from "../transforms/grad.js";
+import { jvp as jvpFunction } from "../transforms/jvp.js";
 import type { CollectionFilter } from "./filter.js";
 import {
   type KeyGroup,

@@ -1,4 +1,3 @@
-import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { GradientError, TreeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
@@ -328,23 +327,4 @@ export function vjpProgram(
     "vjp",
   );
   return split(simplify(joint), numIns, program.outputs.length);
-}
-
-/**
- * The derivative of a function in a direction: `[f(x), f'(x) · v]`. It is the transpose of the pullback,
- * found by differentiating the pullback once more.
- */
-export function jvp<A extends readonly unknown[], R>(
-  fn: (...args: A) => R,
-  primals: readonly [...A],
-  tangents: readonly [...A],
-): [R, R] {
-  need("function", fn, "fn", "jvp");
-  need("list", primals, "primals", "jvp");
-  need("list", tangents, "tangents", "jvp");
-  const value = fn(...primals);
-  const zeros = tree.map((leaf: Tensor) => ops.zeros(leaf.type), value);
-  const [, transposed] = vjp((cotangents: R): readonly unknown[] => vjp(fn, primals)[1](cotangents), [zeros]);
-  const [tangent] = transposed(tangents);
-  return [value, tangent];
 }

@@ -1,4 +1,4 @@
-/** Whole matrices of derivatives, and a function's derivative as a function. */
+/** Whole matrices of derivatives. */
 import { need } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
@@ -7,7 +7,8 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { argumentPositions } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { jvp, vjp } from "./grad.js";
+import { vjp } from "./grad.js";
+import { jvp } from "./jvp.js";
 import { vmap } from "./vmap.js";
 
 /** Options of {@link jacrev}, {@link jacfwd} and {@link hessian}. */
@@ -89,19 +90,23 @@ export function jacfwd<A extends readonly unknown[]>(
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacfwd");
     const ins = tensorsOf(x, "jacfwd");
-    const columns = ins.map((input, place) => {
-      const push = (tangent: Tensor) => jvp(f, [x], [onlyLeaf(x, ins, place, tangent)])[1];
-      const stacked: unknown = vmap(push)(unitVectors(input.type));
-      return tensorsOf(stacked, "jacfwd").map((leaf) => {
+    const pushed = ins.map((input, place) => {
+      const push = (tangent: Tensor) => jvp(f, [x], [onlyLeaf(x, ins, place, tangent)]);
+      // The value is the same for all directions, and computed with them.
+      const [value, stacked]: readonly unknown[] = vmap(push, { outAxes: [null, 0] })(
+        unitVectors(input.type),
+      );
+      const column = tensorsOf(stacked, "jacfwd").map((leaf) => {
         const outer = range(leaf.ndim - 1).map((d) => d + 1);
         return ops.reshape(ops.transpose(leaf, [...outer, 0]), [...leaf.shape.slice(1), ...input.shape]);
       });
+      return { value, column };
     });
-    const value = f(x);
+    const value = pushed[0] ? pushed[0].value : f(x);
     const rows = tensorsOf(value, "jacfwd").map((_, o) =>
       tree.unflatten(
         tree.structure(x),
-        columns.map((column) => column[o]),
+        pushed.map(({ column }) => column[o]),
       ),
     );
     return tree.unflatten(tree.structure(value), rows);
@@ -116,21 +121,4 @@ export function hessian<A extends readonly unknown[]>(
   need("function", fn, "fn", "hessian");
   checkOptions<JacobianOptions>(options, { argnums: true }, "hessian");
   return jacfwd(jacrev(fn, options), options);
-}
-
-/**
- * The value of a function and its derivative at that place as a linear function of directions.
- *
- * ```ts
- * const [y, push] = linearize((x: Tensor) => np.sin(x), [x]);
- * const [dy] = [push(direction)];
- * ```
- */
-export function linearize<A extends readonly unknown[], R>(
-  fn: (...args: A) => R,
-  primals: readonly [...A],
-): [value: R, push: (...tangents: A) => R] {
-  need("function", fn, "fn", "linearize");
-  need("list", primals, "primals", "linearize");
-  return [fn(...primals), (...tangents) => jvp(fn, primals, [...tangents])[1]];
 }

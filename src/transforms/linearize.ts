@@ -102,7 +102,8 @@ export function linearize(
   return { outs, pullback: (cotangents) => pullBack(program, activity, tape, cotangents) };
 }
 
-function linearizeEqn<K extends OpName>(
+/** The results of an equation, and how its cotangents are pulled back. */
+export function linearizeEqn<K extends OpName>(
   eqn: Eqn<K>,
   ins: readonly Tensor[],
   active: readonly boolean[],
@@ -202,4 +203,5 @@ export function operandActivity(
   );
 }
 
-const tools: LinearizeTools = { linearize, outputActivity, operandActivity };
+/** What rules for ops with programs inside call. */
+export const tools: LinearizeTools = { linearize, outputActivity, operandActivity };

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { expectNumericGradients, randomHost, widen } from "../../test/support/gradientChecks.js";
+import { type FloatCase, floatCases } from "../../test/support/floatCases.js";
+import { expectNumericGradients, randomHost } from "../../test/support/gradientChecks.js";
 import {
   caseProgram,
   deviceAxis,
@@ -10,7 +11,6 @@ import {
 import { expectLikeLoop, randomNumbers } from "../../test/support/vmapChecks.js";
 import { isFloat } from "../ir/dtype.js";
 import type { OpName } from "../ir/ops.js";
-import type { Atom, Program } from "../ir/program.js";
 import { at, range } from "../ir/shape.js";
 import { verify } from "../ir/verify.js";
 import { inline, traceFlat } from "../trace/builder.js";
@@ -24,23 +24,6 @@ const ofKind = (...kinds: readonly string[]) => opNames.filter((op) => kinds.inc
 
 /** Ops whose derivative is meant to differ from that of their values; they have tests of their own. */
 const ownRule: ReadonlySet<OpName> = new Set(["customVjp"]);
-
-/** A case of an op in float64 with the ranges of its operands. */
-interface FloatCase {
-  readonly program: Program;
-  readonly operands: readonly TensorOperand[];
-}
-
-/** The cases of an op that map floats to floats. */
-function floatCases<K extends OpName>(op: K): FloatCase[] {
-  const cases: readonly OpCase<K>[] = opCases[op];
-  return cases.flatMap((opCase) => {
-    const program = widen(caseProgram(op, opCase));
-    const hasFloat = (atoms: readonly Atom[]) => atoms.some(({ type }) => isFloat(type.dtype));
-    const operands = opCase.ins.filter((operand) => operand.kind === "tensor");
-    return hasFloat(program.inputs) && hasFloat(program.outputs) ? [{ program, operands }] : [];
-  });
-}
 
 /** The program `(…inputs, …cotangents) → (…outputs, …gradients)`. */
 function withDerivative({ program, operands }: FloatCase): FloatCase {
