@@ -35,7 +35,8 @@ export { type CollectiveCost, type CostReport, costAnalysis } from "./spmd/inspe
 export { explainSharding, type ShardingReport, type ValueSharding } from "./spmd/inspect/explain.js";
 export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memory.js";
 export { findNonFinite, type NonFinite } from "./spmd/inspect/nonFinite.js";
-export type { AxisNames } from "./spmd/mesh/collectives.js";
+export type { AxisNames, GroupOptions } from "./spmd/mesh/collectives.js";
+export type { AxisIndexGroups } from "./spmd/mesh/groups.js";
 export { type Device, Mesh, type MeshOptions } from "./spmd/mesh/mesh.js";
 export { P, PartitionSpec, type SpecEntry } from "./spmd/mesh/partitionSpec.js";
 export { ShapeDtypeStruct, type ShapeDtypeStructOptions } from "./spmd/mesh/shapeDtypeStruct.js";

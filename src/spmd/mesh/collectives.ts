@@ -9,6 +9,30 @@ import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
+import {
+  type AxisIndexGroups,
+  checkGroups,
+  exchangeGroup,
+  type Groups,
+  gatherGroup,
+  joinRows,
+  rowsOf,
+} from "./groups.js";
+
+/** Options of collectives that can work in groups. */
+export interface GroupOptions {
+  /** The devices along the axes in groups of one size, by their positions: each group works for itself. */
+  readonly axisIndexGroups?: AxisIndexGroups | undefined;
+}
+
+/** The groups that options name, if they name any. */
+function groupsOf(
+  { axisIndexGroups }: GroupOptions,
+  axes: readonly MeshAxis[],
+  caller: string,
+): Groups | undefined {
+  return axisIndexGroups && checkGroups(axisIndexGroups, axes, caller);
+}
 
 /** One mesh axis or several; several count as one, row-major in the order given. */
 export type AxisNames = string | readonly string[];
@@ -30,21 +54,26 @@ function onLeaves<T>(values: T, axes: readonly MeshAxis[], caller: string, fn: (
  * `psum(1, "data")` is the axis size as a number; of bools it counts those that are true. Backward, the cotangent
  * of the sum goes to all devices; without the replication check every device has one, and they add up.
  */
-export function psum<T>(values: T, axes: AxisNames): T {
+export function psum<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
+  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "psum");
   const found = lookUpAxes(axes, "psum");
-  if (typeof values === "number") return (values * axesSize(found)) as T;
+  const groups = groupsOf(options, found, "psum");
+  if (typeof values === "number") return (values * (groups?.size ?? axesSize(found))) as T;
   return onLeaves(values, found, "psum", (x) => {
     const terms = x.dtype === "bool" ? ops.convert(x, "int32") : x;
-    return ops.psum(terms, found);
+    return groups ? ops.reduceSum(gatherGroup(terms, groups), [0]) : ops.psum(terms, found);
   });
 }
 
 /** The mean over the devices along axes, on all of them. */
-export function pmean<T>(values: T, axes: AxisNames): T {
+export function pmean<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
+  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "pmean");
   const found = lookUpAxes(axes, "pmean");
+  const groups = groupsOf(options, found, "pmean");
   if (typeof values === "number") return values;
   return onLeaves(values, found, "pmean", (x) => {
     const float = isFloat(x.dtype) ? x : ops.convert(x, "float32");
+    if (groups) return ops.div(ops.reduceSum(gatherGroup(float, groups), [0]), groups.size);
     return ops.div(ops.psum(float, found), axesSize(found));
   });
 }
@@ -77,19 +106,27 @@ export function pcast<T>(values: T, axes: AxisNames, options: PcastOptions): T {
 }
 
 /** The largest value over the devices along axes, on all of them. */
-export function pmax<T>(values: T, axes: AxisNames): T {
+export function pmax<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
+  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "pmax");
   const found = lookUpAxes(axes, "pmax");
-  return onLeaves(values, found, "pmax", (x) => ops.pmax(x, found));
+  const groups = groupsOf(options, found, "pmax");
+  return onLeaves(values, found, "pmax", (x) =>
+    groups ? ops.reduceMax(gatherGroup(x, groups), [0]) : ops.pmax(x, found),
+  );
 }
 
 /** The smallest value over the devices along axes, on all of them. */
-export function pmin<T>(values: T, axes: AxisNames): T {
+export function pmin<T>(values: T, axes: AxisNames, options: GroupOptions = {}): T {
+  checkOptions<GroupOptions>(options, { axisIndexGroups: true }, "pmin");
   const found = lookUpAxes(axes, "pmin");
-  return onLeaves(values, found, "pmin", (x) => ops.pmin(x, found));
+  const groups = groupsOf(options, found, "pmin");
+  return onLeaves(values, found, "pmin", (x) =>
+    groups ? ops.reduceMin(gatherGroup(x, groups), [0]) : ops.pmin(x, found),
+  );
 }
 
 /** Options of {@link allGather}. */
-export interface AllGatherOptions {
+export interface AllGatherOptions extends GroupOptions {
   /** The dim along which the blocks are put together; the first by default. */
   readonly dim?: number;
   /** Whether blocks are concatenated along `dim` (true) or stacked along a new one (false, the default). */
@@ -98,10 +135,16 @@ export interface AllGatherOptions {
 
 /** Every device's block on all devices. All-gather forward, reduce-scatter backward. */
 export function allGather<T>(values: T, axes: AxisNames, options: AllGatherOptions = {}): T {
-  checkOptions<AllGatherOptions>(options, { dim: true, tiled: true }, "allGather");
+  checkOptions<AllGatherOptions>(options, { dim: true, tiled: true, axisIndexGroups: true }, "allGather");
   const { dim = 0, tiled = false } = options;
   const found = lookUpAxes(axes, "allGather");
+  const groups = groupsOf(options, found, "allGather");
   return onLeaves(values, found, "allGather", (x) => {
+    if (groups) {
+      const place = normalizeDim(dim, tiled ? x.ndim : x.ndim + 1, "allGather");
+      const rows = gatherGroup(x, groups);
+      return tiled ? joinRows(rows, place) : ops.moveDim(rows, 0, place);
+    }
     if (tiled) return ops.allGather(x, found, normalizeDim(dim, x.ndim, "allGather"));
     const place = normalizeDim(dim, x.ndim + 1, "allGather");
     return ops.allGather(
@@ -113,7 +156,7 @@ export function allGather<T>(values: T, axes: AxisNames, options: AllGatherOptio
 }
 
 /** Options of {@link psumScatter}. */
-export interface PsumScatterOptions {
+export interface PsumScatterOptions extends GroupOptions {
   /** The dim of which each device keeps its block; the first by default. */
   readonly dim?: number;
   /** Whether `dim` stays with the size of a block (true) or is removed, having the axis's size (false, the default). */
@@ -121,16 +164,15 @@ export interface PsumScatterOptions {
 }
 
 /** The sum over the devices, of which each keeps its block. Reduce-scatter forward, all-gather backward. */
-export function psumScatter<T>(
-  values: T,
-  axes: AxisNames,
-  { dim = 0, tiled = false }: PsumScatterOptions = {},
-): T {
+export function psumScatter<T>(values: T, axes: AxisNames, options: PsumScatterOptions = {}): T {
+  checkOptions<PsumScatterOptions>(options, { dim: true, tiled: true, axisIndexGroups: true }, "psumScatter");
+  const { dim = 0, tiled = false } = options;
   const found = lookUpAxes(axes, "psumScatter");
+  const groups = groupsOf(options, found, "psumScatter");
   return onLeaves(values, found, "psumScatter", (x) => {
     const d = normalizeDim(dim, x.ndim, "psumScatter");
-    if (!tiled) checkAxisSized(x, d, found, "psumScatter");
-    const block = ops.psumScatter(x, found, d);
+    if (!tiled) checkAxisSized(x, d, found, "psumScatter", groups);
+    const block = groups ? scatterGroup(x, d, groups) : ops.psumScatter(x, found, d);
     return tiled
       ? block
       : ops.reshape(
@@ -138,6 +180,12 @@ export function psumScatter<T>(
           x.shape.filter((_, i) => i !== d),
         );
   });
+}
+
+/** The sum over a group, of which each member keeps its block of a dim. */
+function scatterGroup(x: Tensor, dim: number, groups: Groups): Tensor {
+  checkDivides(x, dim, groups, "psumScatter");
+  return ops.reduceSum(exchangeGroup(rowsOf(x, dim, groups.size), groups), [0]);
 }
 
 /** Sends from device to device; a device that receives nothing gets zeros. The inverse permutation backward. */
@@ -164,7 +212,7 @@ export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
 }
 
 /** Options of {@link allToAll}. */
-export interface AllToAllOptions {
+export interface AllToAllOptions extends GroupOptions {
   /** Whether dims are split and concatenated (true) or one of the axis's size is moved (false, the default). */
   readonly tiled?: boolean;
 }
@@ -179,14 +227,20 @@ export function allToAll<T>(
 ): T {
   need("number", splitDim, "splitDim", "allToAll");
   need("number", concatDim, "concatDim", "allToAll");
-  checkOptions<AllToAllOptions>(options, { tiled: true }, "allToAll");
+  checkOptions<AllToAllOptions>(options, { tiled: true, axisIndexGroups: true }, "allToAll");
   const { tiled = false } = options;
   const found = lookUpAxes(axes, "allToAll");
+  const groups = groupsOf(options, found, "allToAll");
   return onLeaves(values, found, "allToAll", (x) => {
     const from = normalizeDim(splitDim, x.ndim, "allToAll");
     const to = normalizeDim(concatDim, x.ndim, "allToAll");
+    if (tiled && groups) {
+      checkDivides(x, from, groups, "allToAll");
+      return joinRows(exchangeGroup(rowsOf(x, from, groups.size), groups), to);
+    }
     if (tiled) return ops.allToAll(x, found, from, to);
-    checkAxisSized(x, from, found, "allToAll");
+    checkAxisSized(x, from, found, "allToAll", groups);
+    if (groups) return ops.moveDim(exchangeGroup(ops.moveDim(x, from, 0), groups), 0, to);
     const moved = ops.moveDim(x, from, to);
     return ops.allToAll(moved, found, to, to);
   });
@@ -203,8 +257,23 @@ export function axisSize(axes: AxisNames): number {
   return axesSize(lookUpAxes(axes, "axisSize"));
 }
 
-function checkAxisSized(x: Tensor, dim: number, axes: readonly MeshAxis[], caller: string): void {
-  const [n, size] = [at(x.shape, dim), axesSize(axes)];
+/** Throws unless a dim can be cut into a block for every member of a group. */
+function checkDivides(x: Tensor, dim: number, { size }: Groups, caller: string): void {
+  const n = at(x.shape, dim);
+  if (n % size === 0) return;
+  throw new ShapeError(
+    `[${caller}] dim ${dim} of [${x.shape}] is not divisible among the ${size} members of a group (${n} / ${size} = ${(n / size).toFixed(2)})`,
+  );
+}
+
+function checkAxisSized(
+  x: Tensor,
+  dim: number,
+  axes: readonly MeshAxis[],
+  caller: string,
+  groups: Groups | undefined,
+): void {
+  const [n, size] = [at(x.shape, dim), groups?.size ?? axesSize(axes)];
   if (n !== size) {
     throw new ShapeError(
       `[${caller}] without tiled, dim ${dim} of [${x.shape}] must have the size ${size} of axis ${axes.map((a) => `"${a.name}"`).join(", ")}, it has ${n}: pass { tiled: true } to split it`,
