@@ -133,7 +133,8 @@ export function normalizeDim(dim: number, rank: number, caller: string): number 
       }`,
     );
   }
-  return dim < 0 ? dim + rank : dim;
+  // The sum makes 0 of −0.
+  return dim < 0 ? dim + rank : dim + 0;
 }
 
 /** Normalises several dims, which must be different; `null` or `undefined` means all of them. */

@@ -166,7 +166,9 @@ function shifted(x: Tensor, dims: readonly number[], mask: TensorLike | undefine
 }
 
 /** exp(x) / Σ exp(x) over a dim or several. */
-export function softmax(x: TensorLike, dim: np.Dims = -1, { where: mask }: SoftmaxOptions = {}): Tensor {
+export function softmax(x: TensorLike, dim: np.Dims = -1, options: SoftmaxOptions = {}): Tensor {
+  checkOptions<SoftmaxOptions>(options, { where: true }, "nn.softmax");
+  const { where: mask } = options;
   const tensor = asFloat(x, "softmax");
   const dims = normalizeDims(dim, tensor.ndim, "softmax");
   const exps = np.exp(shifted(tensor, dims, mask));
@@ -174,7 +176,9 @@ export function softmax(x: TensorLike, dim: np.Dims = -1, { where: mask }: Softm
 }
 
 /** log(softmax(x)), precise for small probabilities. */
-export function logSoftmax(x: TensorLike, dim: np.Dims = -1, { where: mask }: SoftmaxOptions = {}): Tensor {
+export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options: SoftmaxOptions = {}): Tensor {
+  checkOptions<SoftmaxOptions>(options, { where: true }, "nn.logSoftmax");
+  const { where: mask } = options;
   const tensor = asFloat(x, "logSoftmax");
   const dims = normalizeDims(dim, tensor.ndim, "logSoftmax");
   const moved = shifted(tensor, dims, mask);
@@ -216,6 +220,11 @@ export interface StandardizeOptions {
 
 /** (x − mean) / √(variance + epsilon) over dims. */
 export function standardize(x: TensorLike, dim: np.Dims = -1, options: StandardizeOptions = {}): Tensor {
+  checkOptions<StandardizeOptions>(
+    options,
+    { mean: true, variance: true, epsilon: true, where: true },
+    "nn.standardize",
+  );
   const { epsilon = 1e-5, where: mask } = options;
   const tensor = asFloat(x, "standardize");
   const over = { keepdims: true, where: mask };
@@ -239,10 +248,9 @@ export interface NormOptions {
  * Normalises to mean 0 and variance 1 over dims, then scales and shifts. Mean and variance are computed in
  * float32 at least, as in Flax.
  */
-export function layerNorm(
-  x: TensorLike,
-  { scale, bias, epsilon = 1e-6, dim = -1 }: NormOptions = {},
-): Tensor {
+export function layerNorm(x: TensorLike, options: NormOptions = {}): Tensor {
+  checkOptions<NormOptions>(options, { scale: true, bias: true, epsilon: true, dim: true }, "nn.layerNorm");
+  const { scale, bias, epsilon = 1e-6, dim = -1 } = options;
   const tensor = asFloat(x, "layerNorm");
   const wide = widen(tensor);
   const mean = np.mean(wide, dim, { keepdims: true });
@@ -253,10 +261,9 @@ export function layerNorm(
 }
 
 /** Divides by the root of the mean square over dims, then scales; computed in float32 at least, as in Flax. */
-export function rmsNorm(
-  x: TensorLike,
-  { scale, epsilon = 1e-6, dim = -1 }: Omit<NormOptions, "bias"> = {},
-): Tensor {
+export function rmsNorm(x: TensorLike, options: Omit<NormOptions, "bias"> = {}): Tensor {
+  checkOptions<Omit<NormOptions, "bias">>(options, { scale: true, epsilon: true, dim: true }, "nn.rmsNorm");
+  const { scale, epsilon = 1e-6, dim = -1 } = options;
   const tensor = asFloat(x, "rmsNorm");
   const wide = widen(tensor);
   const squares = np.mean(np.square(wide), dim, { keepdims: true });

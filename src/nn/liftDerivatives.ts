@@ -1,5 +1,7 @@
 /** Derivatives of modules inside of modules, and compiled modules. */
+
 import { need, needIfGiven } from "../ir/arguments.js";
+import { checkOptions } from "../ir/options.js";
 import * as np from "../numpy/index.js";
 import { jit as jitFunction } from "../spmd/run/jit.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -51,8 +53,10 @@ export function vjp<A extends readonly unknown[], R>(
 export function vjp(
   fn: Loose,
   primals: readonly unknown[],
-  { vjpVariables = "params" }: ModuleVjpOptions = {},
+  options: ModuleVjpOptions = {},
 ): [unknown, Loose] {
+  checkOptions<ModuleVjpOptions>(options, { vjpVariables: true }, "nn.vjp");
+  const { vjpVariables = "params" } = options;
   const lifted = liftScopes(scopesOf([], "nn.vjp"), {
     ins: [vjpVariables, true],
     outs: [true],
@@ -211,6 +215,11 @@ export function jit<A extends readonly unknown[], R>(
   options?: ModuleJitOptions,
 ): (...args: A) => R;
 export function jit(target: unknown, options: ModuleJitOptions = {}): unknown {
+  checkOptions<ModuleJitOptions>(
+    options,
+    { methods: true, staticArgnums: true, variables: true, rngs: true },
+    "nn.jit",
+  );
   const { methods, staticArgnums = [], variables = true, rngs = true } = options;
   const statics = typeof staticArgnums === "number" ? [staticArgnums] : staticArgnums;
   return liftTarget(target, {

@@ -1,3 +1,4 @@
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import { type CollectionFilter, DenyList, subtractFilters } from "./filter.js";
 import { type LiftedCall, liftScopes, liftTarget, type MethodsOption, type VariableGroup } from "./lift.js";
 import type { AnyFunction, ModuleClass } from "./module.js";
@@ -18,6 +19,16 @@ export interface MapVariablesOptions extends MethodsOption {
   /** The other collections that the module gets; all by default. */
   readonly variables?: CollectionFilter;
 }
+
+const mapNames: OptionNames<MapVariablesOptions> = {
+  methods: true,
+  transInFn: true,
+  transOutFn: true,
+  init: true,
+  mutable: true,
+  rngs: true,
+  variables: true,
+};
 
 /**
  * A module that works on other variables than those that are stored: `transInFn` on the way in, `transOutFn`
@@ -46,6 +57,7 @@ export function mapVariables(
   collections: CollectionFilter,
   options: MapVariablesOptions = {},
 ): unknown {
+  checkOptions<MapVariablesOptions>(options, mapNames, "nn.mapVariables");
   const { methods } = options;
   return liftTarget(target, {
     name: "Map_variables",

@@ -159,6 +159,14 @@ export function module<
   need("object", head, "name", "nn.module");
   need("text", head.name, "name", "nn.module");
   need("function", define, "define", "nn.module");
+  for (const [key, method] of Object.entries(methods ?? {})) {
+    need("function", method, `the method ${key}`, "nn.module");
+    if (key !== "length" && key !== "name") continue;
+    throw new ModuleError(
+      "argument",
+      `[nn.module] a method cannot be called ${key}, which all functions have`,
+    );
+  }
   return moduleClass({ ...head, methods: { ...methods, [mainMethod]: define } });
 }
 

@@ -251,12 +251,14 @@ export interface MaskOptions {
 export function makeAttentionMask(
   queryInput: Tensor,
   keyInput: Tensor,
-  {
-    pairwise = np.multiply,
-    extraBatchDims = 0,
-    dtype = "float32",
-  }: MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor } = {},
+  options: MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor } = {},
 ): Tensor {
+  checkOptions<MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor }>(
+    options,
+    { pairwise: true, extraBatchDims: true, dtype: true },
+    "nn.makeAttentionMask",
+  );
+  const { pairwise = np.multiply, extraBatchDims = 0, dtype = "float32" } = options;
   const pairs = pairwise(np.expandDims(queryInput, -1), np.expandDims(keyInput, -2));
   const mask = np.expandDims(np.expandDims(pairs, -3), range(extraBatchDims));
   return ops.convert(mask, dtype);

@@ -1,3 +1,4 @@
+import { need } from "../ir/arguments.js";
 import { needOptions } from "../ir/options.js";
 import type { Atom, Program } from "../ir/program.js";
 import { at, normalizeDim, withShape } from "../ir/shape.js";
@@ -131,6 +132,8 @@ interface Iteration {
 function scanCall(options: ModuleScanOptions): LiftedCall {
   const { variableAxes = {}, variableBroadcast = false, variableCarry = false, splitRngs = {} } = options;
   const { inAxes = 0, outAxes = 0, reverse = false, metadataParams = {} } = options;
+  need("object", variableAxes, "variableAxes", "nn.scan");
+  need("object", splitRngs, "splitRngs", "nn.scan");
   const axes = Object.values(variableAxes);
   const isSplit = Object.values(splitRngs);
   const filters = [variableBroadcast, variableCarry, ...Object.keys(variableAxes)];

@@ -35,7 +35,9 @@ export interface QrOptions {
 }
 
 /** The decomposition `x = Q R` into orthonormal columns and an upper triangle. */
-export function qr(value: TensorLike, { mode = "reduced" }: QrOptions = {}): [q: Tensor, r: Tensor] {
+export function qr(value: TensorLike, options: QrOptions = {}): [q: Tensor, r: Tensor] {
+  checkOptions<QrOptions>(options, { mode: true }, "linalg.qr");
+  const { mode = "reduced" } = options;
   return lax.linalg.qr(asFloat(value, "linalg.qr"), { fullMatrices: mode === "complete" });
 }
 

@@ -18,10 +18,9 @@ export interface DiagonalOptions {
 }
 
 /** The diagonal of two dims, which becomes the last dim. */
-export function diagonal(
-  value: TensorLike,
-  { offset = 0, dim1 = 0, dim2 = 1 }: DiagonalOptions = {},
-): Tensor {
+export function diagonal(value: TensorLike, options: DiagonalOptions = {}): Tensor {
+  checkOptions<DiagonalOptions>(options, { offset: true, dim1: true, dim2: true }, "diagonal");
+  const { offset = 0, dim1 = 0, dim2 = 1 } = options;
   const x = asTensor(value, "diagonal");
   requireRank(x, 2, "diagonal");
   const [a, b] = [normalizeDim(dim1, x.ndim, "diagonal"), normalizeDim(dim2, x.ndim, "diagonal")];

@@ -121,7 +121,7 @@ function sliceEntry(
   const by = step ?? 1;
   if (by === 0 || [start ?? 0, stop ?? 0, by].some((part) => !Number.isInteger(part))) {
     throw new ValueError(
-      `[${caller}] slice ${start ?? ""}:${stop ?? ""}:${step ?? ""} needs whole numbers and a step that is not 0`,
+      `[${caller}] slice ${[start, stop, step].map((part) => (part === null ? "" : describe(part))).join(":")} needs whole numbers and a step that is not 0`,
     );
   }
   const [lowest, highest] = by > 0 ? [0, n] : [-1, n - 1];

@@ -1,8 +1,10 @@
 /** Comparison, logic, bits, and choosing between tensors. */
+
 import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
+import { checkOptions } from "../ir/options.js";
 import { range, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
@@ -132,11 +134,9 @@ export interface ToleranceOptions {
 }
 
 /** Where two tensors are equal up to a tolerance. */
-export function isclose(
-  x: TensorLike,
-  y: TensorLike,
-  { rtol = 1e-5, atol = 1e-8, equalNan = false }: ToleranceOptions = {},
-): Tensor {
+export function isclose(x: TensorLike, y: TensorLike, options: ToleranceOptions = {}): Tensor {
+  checkOptions<ToleranceOptions>(options, { rtol: true, atol: true, equalNan: true }, "isclose");
+  const { rtol = 1e-5, atol = 1e-8, equalNan = false } = options;
   const [left, right] = pair(x, y, "isclose", floatType);
   const [a, b] = [spelledOut(left, right), spelledOut(right, left)];
   const limit = ops.add(ops.mul(ops.abs(b), rtol), atol);
@@ -156,8 +156,10 @@ export function allclose(x: TensorLike, y: TensorLike, options?: ToleranceOption
 export function arrayEqual(
   x: TensorLike,
   y: TensorLike,
-  { equalNan = false }: { readonly equalNan?: boolean | undefined } = {},
+  options: { readonly equalNan?: boolean | undefined } = {},
 ): Tensor {
+  checkOptions<{ readonly equalNan?: boolean | undefined }>(options, { equalNan: true }, "arrayEqual");
+  const { equalNan = false } = options;
   const [a, b] = [asTensor(x, "arrayEqual"), asTensor(y, "arrayEqual")];
   if (!sameNumbers(a.shape, b.shape)) return Tensor.scalar(false, "bool");
   const same = equal(a, b);

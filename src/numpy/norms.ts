@@ -1,5 +1,7 @@
 /** Norms of vectors and matrices. */
+
 import { DimError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as ops from "../trace/ops.js";
@@ -28,8 +30,10 @@ export function norm(
   value: TensorLike,
   order?: NormOrder | null,
   dim?: Dims,
-  { keepdims }: KeepdimsOptions = {},
+  options: KeepdimsOptions = {},
 ): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.norm");
+  const { keepdims } = options;
   const operand = asFloat(value, "linalg.norm");
   const x = cast(operand, wideType(operand.dtype));
   const wantsAll = dim === undefined || dim === null;
@@ -118,11 +122,9 @@ function normOfDims(
 }
 
 /** The norm of the last two dims as matrices, by default the root of the sum of squares. */
-export function matrixNorm(
-  x: TensorLike,
-  order: NormOrder = "fro",
-  { keepdims }: KeepdimsOptions = {},
-): Tensor {
+export function matrixNorm(x: TensorLike, order: NormOrder = "fro", options: KeepdimsOptions = {}): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.matrixNorm");
+  const { keepdims } = options;
   const matrices = asFloat(x, "linalg.matrixNorm");
   requireRank(matrices, 2, "linalg.matrixNorm");
   return norm(matrices, order, [-2, -1], { keepdims });
@@ -133,8 +135,10 @@ export function vectorNorm(
   value: TensorLike,
   order: number = 2,
   dim?: Dims,
-  { keepdims }: KeepdimsOptions = {},
+  options: KeepdimsOptions = {},
 ): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.vectorNorm");
+  const { keepdims } = options;
   const x = asFloat(value, "linalg.vectorNorm");
   const dims = normalizeDims(dim, x.ndim, "linalg.vectorNorm");
   const kept = range(x.ndim).filter((d) => !dims.includes(d));

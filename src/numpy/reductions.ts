@@ -2,7 +2,7 @@
 
 import type { DType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
-import { checkOptions } from "../ir/options.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import { reduceProd } from "../lax/contraction.js";
 import * as ops from "../trace/ops.js";
@@ -45,6 +45,8 @@ export interface SumOptions extends MaskedOptions {
   readonly initial?: TensorLike | undefined;
 }
 
+const sumNames: OptionNames<SumOptions> = { dtype: true, initial: true, where: true, keepdims: true };
+
 /** Options of `max` and `min`. */
 export interface ExtremeOptions extends MaskedOptions {
   /** A value that takes part besides the elements; needed with `where` and for empty tensors. */
@@ -85,6 +87,7 @@ function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller:
 
 /** The sum; bool is counted in int32, half-width floats are accumulated in float32. */
 export function sum(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
+  checkOptions<SumOptions>(options, sumNames, "sum");
   const operand = asTensor(value, "sum");
   const dtype = dtypeOf(options, "sum") ?? numberType(operand.dtype);
   const x = masked(cast(operand, wideType(dtype)), options.where, 0, "sum");
@@ -96,6 +99,7 @@ export function sum(value: TensorLike, dim?: Dims, options: SumOptions = {}): Te
 
 /** The product; bool becomes int32, half-width floats are accumulated in float32. */
 export function prod(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
+  checkOptions<SumOptions>(options, sumNames, "prod");
   const operand = asTensor(value, "prod");
   const dtype = dtypeOf(options, "prod") ?? numberType(operand.dtype);
   const x = masked(cast(operand, wideType(dtype)), options.where, 1, "prod");
@@ -171,7 +175,9 @@ export function all(value: TensorLike, dim?: Dims, options: MaskedOptions = {}):
 }
 
 /** Whether one of the elements is not 0. */
-export function any(value: TensorLike, dim?: Dims, { keepdims, where: mask }: MaskedOptions = {}): Tensor {
+export function any(value: TensorLike, dim?: Dims, options: MaskedOptions = {}): Tensor {
+  checkOptions<MaskedOptions>(options, { keepdims: true, where: true }, "any");
+  const { keepdims, where: mask } = options;
   const x = masked(toBool(value, "any"), mask, 0, "any");
   const dims = normalizeDims(dim, x.ndim, "any");
   return restoreDims(ops.reduceMax(x, dims), x, dims, keepdims);

@@ -4,7 +4,7 @@
  */
 import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
-import { needOptions, type OptionNames } from "../ir/options.js";
+import { checkOptions, needOptions, type OptionNames } from "../ir/options.js";
 import { at, range } from "../ir/shape.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
@@ -163,7 +163,9 @@ export interface IsinOptions {
 }
 
 /** Which elements of a tensor are among those of another. */
-export function isin(value: TensorLike, others: TensorLike, { invert = false }: IsinOptions = {}): Tensor {
+export function isin(value: TensorLike, others: TensorLike, options: IsinOptions = {}): Tensor {
+  checkOptions<IsinOptions>(options, { invert: true }, "isin");
+  const { invert = false } = options;
   const [x, y] = [asTensor(value, "isin"), asTensor(others, "isin")];
   const sorted = sort(ops.reshape(y, [y.size]));
   if (y.size === 0) return ops.full(x.shape, invert ? 1 : 0, "bool");

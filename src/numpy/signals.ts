@@ -1,6 +1,8 @@
 /** Functions of neighbouring elements: filters, interpolation, slopes and areas. */
+
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -70,12 +72,9 @@ export interface InterpOptions {
 }
 
 /** The value at `x` of the line through points with rising `xp` and values `fp`. */
-export function interp(
-  x: TensorLike,
-  xp: TensorLike,
-  fp: TensorLike,
-  { left, right }: InterpOptions = {},
-): Tensor {
+export function interp(x: TensorLike, xp: TensorLike, fp: TensorLike, options: InterpOptions = {}): Tensor {
+  checkOptions<InterpOptions>(options, { left: true, right: true }, "interp");
+  const { left, right } = options;
   const points = requireVector(asFloat(xp, "interp"), "interp");
   const values = requireVector(asFloat(fp, "interp"), "interp");
   if (points.size !== values.size) {
@@ -127,7 +126,9 @@ export interface TrapezoidOptions {
 }
 
 /** The area under values, by the trapezoidal rule. */
-export function trapezoid(value: TensorLike, { x, dx = 1, dim = -1 }: TrapezoidOptions = {}): Tensor {
+export function trapezoid(value: TensorLike, options: TrapezoidOptions = {}): Tensor {
+  checkOptions<TrapezoidOptions>(options, { x: true, dx: true, dim: true }, "trapezoid");
+  const { x, dx = 1, dim = -1 } = options;
   const y = asFloat(value, "trapezoid");
   const d = normalizeDim(dim, y.ndim, "trapezoid");
   const n = at(y.shape, d);
@@ -191,8 +192,10 @@ export const blackman = cosineWindow("blackman", [0.42, -0.5, 0.08]);
 /** How many elements fall into each bin, and the bounds of the bins. */
 export function histogram(
   value: TensorLike,
-  { bins = 10, range: bounds, weights }: HistogramOptions = {},
+  options: HistogramOptions = {},
 ): [counts: Tensor, edges: Tensor] {
+  checkOptions<HistogramOptions>(options, { bins: true, range: true, weights: true }, "histogram");
+  const { bins = 10, range: bounds, weights } = options;
   const x = asFloat(value, "histogram");
   const flat = ops.reshape(x, [x.size]);
   const edges = histogramBinEdges(flat, { bins, range: bounds });
@@ -224,8 +227,14 @@ export interface HistogramOptions {
 /** The bounds of the bins of {@link histogram}. */
 export function histogramBinEdges(
   value: TensorLike,
-  { bins = 10, range: bounds }: Pick<HistogramOptions, "bins" | "range"> = {},
+  options: Pick<HistogramOptions, "bins" | "range"> = {},
 ): Tensor {
+  checkOptions<Pick<HistogramOptions, "bins" | "range">>(
+    options,
+    { bins: true, range: true },
+    "histogramBinEdges",
+  );
+  const { bins = 10, range: bounds } = options;
   if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
   if (!(Number.isInteger(bins) && bins >= 1)) {
     throw new ValueError(`[histogram] the number of bins must be a whole number of at least 1, got ${bins}`);

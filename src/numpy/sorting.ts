@@ -93,8 +93,10 @@ function isLess(x: Tensor, y: Tensor): Tensor {
 export function digitize(
   x: TensorLike,
   bins: TensorLike,
-  { right = false }: { readonly right?: boolean | undefined } = {},
+  options: { readonly right?: boolean | undefined } = {},
 ): Tensor {
+  checkOptions<{ readonly right?: boolean | undefined }>(options, { right: true }, "digitize");
+  const { right = false } = options;
   return searchsorted(bins, x, { side: right ? "left" : "right" });
 }
 

@@ -71,8 +71,14 @@ export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
 export function average(
   value: TensorLike,
   dim?: Dims,
-  { weights, keepdims }: KeepdimsOptions & { readonly weights?: TensorLike | undefined } = {},
+  options: KeepdimsOptions & { readonly weights?: TensorLike | undefined } = {},
 ): Tensor {
+  checkOptions<KeepdimsOptions & { readonly weights?: TensorLike | undefined }>(
+    options,
+    { weights: true, keepdims: true },
+    "average",
+  );
+  const { weights, keepdims } = options;
   if (weights === undefined) return mean(value, dim, { keepdims });
   const x = asFloat(value, "average");
   let w = asTensor(weights, "average");
@@ -275,7 +281,9 @@ export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
 }
 
 /** The correlations of variables, each with its observations along a row. */
-export function corrcoef(value: TensorLike, { rowvar = true }: Pick<CovOptions, "rowvar"> = {}): Tensor {
+export function corrcoef(value: TensorLike, options: Pick<CovOptions, "rowvar"> = {}): Tensor {
+  checkOptions<Pick<CovOptions, "rowvar">>(options, { rowvar: true }, "corrcoef");
+  const { rowvar = true } = options;
   const c = cov(value, { rowvar });
   if (c.ndim === 0) return divide(c, c);
   const deviations = sqrt(diagonal(c));

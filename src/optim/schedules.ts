@@ -1,5 +1,7 @@
 /** How a number, mostly the learning rate, changes with the steps. */
+
 import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import { needOptions } from "../ir/options.js";
 import { add, divide, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
@@ -20,7 +22,7 @@ const float = (count: TensorLike): Tensor =>
 function checkSteps(caller: string, steps: Readonly<Record<string, number>>, least: number): void {
   const wrong = Object.entries(steps).filter(([, n]) => !(Number.isInteger(n) && n >= least));
   if (wrong.length > 0) {
-    const list = wrong.map(([name, n]) => `${name} = ${n}`).join(", ");
+    const list = wrong.map(([name, n]) => `${name} = ${describe(n)}`).join(", ");
     throw new ValueError(`[${caller}] numbers of steps must be whole and at least ${least}, got ${list}`);
   }
 }
@@ -140,7 +142,8 @@ export function wsd(options: WsdOptions): Schedule {
 /** Several schedules one after the other; each counts from the step at which it begins. */
 export function join(schedules: readonly Schedule[], boundaries: readonly number[]): Schedule {
   need("list", schedules, "schedules", "join");
-  need("list", boundaries, "boundaries", "join");
+  for (const schedule of schedules) need("function", schedule, "each schedule", "join");
+  need("wholes", boundaries, "boundaries", "join");
   const [first, ...rest] = schedules;
   if (!first || rest.length !== boundaries.length) {
     throw new ValueError(
@@ -218,9 +221,13 @@ export type Boundaries = Readonly<Record<number, number>>;
 
 function sortedBoundaries(boundaries: Boundaries, caller: string): [step: number, factor: number][] {
   const pairs = Object.entries(boundaries).map(([step, factor]): [number, number] => [Number(step), factor]);
-  const wrong = pairs.find(([step, factor]) => !(Number.isInteger(step) && step >= 0 && factor >= 0));
+  const isRight = ([step, factor]: [number, number]) =>
+    Number.isInteger(step) && step >= 0 && typeof factor === "number" && factor >= 0;
+  const wrong = pairs.find((pair) => !isRight(pair));
   if (wrong) {
-    throw new ValueError(`[${caller}] step ${wrong[0]} and factor ${wrong[1]} must not be negative`);
+    throw new ValueError(
+      `[${caller}] step ${wrong[0]} and factor ${describe(wrong[1])} must be numbers from 0, the step a whole one`,
+    );
   }
   return pairs.sort(([a], [b]) => a - b);
 }
@@ -249,6 +256,8 @@ export function piecewiseInterpolate(
   from: number,
   boundaries: Boundaries = {},
 ): Schedule {
+  need("number", from, "from", "piecewiseInterpolate");
+  needIfGiven("object", boundaries, "boundaries", "piecewiseInterpolate");
   const pairs = sortedBoundaries(boundaries, "piecewiseInterpolate");
   return (count) => {
     const now = float(count);

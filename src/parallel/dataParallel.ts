@@ -173,8 +173,15 @@ export function shardModuleParams<A extends readonly unknown[], R>(
 export function shardModuleParams<A extends readonly unknown[], R>(
   target: (...args: A) => R,
   axisName: string,
-  { minWeightSize = defaultMinWeightSize, ...gather }: ShardModuleOptions = {},
+  options: ShardModuleOptions = {},
 ): (...args: A) => R {
+  need("text", axisName, "axisName", "shardModuleParams");
+  checkOptions<ShardModuleOptions>(
+    options,
+    { minWeightSize: true, gatherDtype: true, gradScatterDtype: true },
+    "shardModuleParams",
+  );
+  const { minWeightSize = defaultMinWeightSize, ...gather } = options;
   return mapVariables(target, "params", {
     transInFn: (variables) => gatherParams(variables, axisName, gather),
     transOutFn: (variables) =>

@@ -2,6 +2,7 @@ import { need } from "../ir/arguments.js";
 import { needOptions } from "../ir/options.js";
 import { getPartitionSpec } from "../nn/index.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
+import { needMesh } from "../spmd/mesh/mesh.js";
 import { P, type PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { jit } from "../spmd/run/jit.js";
 import { shardMap } from "../spmd/run/shardMap.js";
@@ -32,6 +33,7 @@ export function initSharded<A extends readonly unknown[], R>(
   need("function", fn, "fn", "initSharded");
   needOptions<InitShardedOptions<A>>(given, { mesh: true, inSpecs: true }, "initSharded");
   const { mesh, inSpecs = P() } = given;
+  needMesh(mesh, "initSharded");
   const options = { mesh, inSpecs, checkReplication: false };
   return (...args) => {
     const types = evalShape(shardMap(fn, { ...options, outSpecs: P() }))(...args);

@@ -79,11 +79,10 @@ export type RingPart<T> = T | (() => T);
  *
  * @param xs as many parts as the axis has devices
  */
-export function asyncScatter<T>(
-  xs: readonly RingPart<T>[],
-  axisName: string,
-  { shiftUp = true }: RingOptions = {},
-): T {
+export function asyncScatter<T>(xs: readonly RingPart<T>[], axisName: string, options: RingOptions = {}): T {
+  checkOptions<RingOptions>(options, { shiftUp: true }, "asyncScatter");
+  const { shiftUp = true } = options;
+  need("text", axisName, "axisName", "asyncScatter");
   checkParts(xs, axisName, "asyncScatter");
   return ringSum(
     xs.map((x) => () => partOf(x)),
@@ -121,6 +120,7 @@ function ringSize(axisName: string, caller: string): number {
 }
 
 function checkParts(xs: readonly unknown[], axisName: string, caller: string): void {
+  need("list", xs, "the parts", caller);
   const size = ringSize(axisName, caller);
   if (xs.length !== size) {
     throw new ValueError(

@@ -1,11 +1,14 @@
 /** Further distributions of floats that follow from uniform, normal or exponential values. */
+
 import { limits } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
 import { at, formatType } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { matvec } from "../numpy/mapping.js";
 import { broadcastShape, type DTypeOption, expandTo, type ShapeLike } from "../numpy/operands.js";
 import * as ops from "../trace/ops.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { exponential, normal, uniform } from "./floats.js";
 import { type Parameter, parameters } from "./gamma.js";
@@ -87,10 +90,18 @@ export function multivariateNormal(
   key: Tensor,
   mean: Tensor,
   covariance: Tensor,
-  { shape, method = "cholesky" }: MultivariateNormalOptions = {},
+  options: MultivariateNormalOptions = {},
 ): Tensor {
+  checkOptions<MultivariateNormalOptions>(
+    options,
+    { shape: true, method: true },
+    "random.multivariateNormal",
+  );
+  const { shape, method = "cholesky" } = options;
   const caller = "random.multivariateNormal";
   checkKey(key, caller);
+  needTensor(mean, "mean", caller);
+  needTensor(covariance, "covariance", caller);
   const n = at(mean.shape, mean.ndim - 1);
   if (covariance.ndim < 2 || covariance.shape.slice(-2).some((size) => size !== n)) {
     throw new ShapeError(

@@ -239,10 +239,11 @@ function stirlingTail(x: Tensor): Tensor {
  *
  * @returns float32, which adds up to n along the last dim
  */
-export function multinomial(key: Tensor, n: Parameter, p: Tensor, shape: Shape = p.shape): Tensor {
+export function multinomial(key: Tensor, n: Parameter, p: Tensor, given?: Shape): Tensor {
   needTensor(key, "key", "random.multinomial");
   needTensor(p, "p", "random.multinomial");
-  needIfGiven("list", shape, "shape", "random.multinomial");
+  needIfGiven("list", given, "shape", "random.multinomial");
+  const shape = given ?? p.shape;
   const caller = "random.multinomial";
   checkKey(key, caller);
   if (!(p instanceof Tensor) || p.ndim < 1) {

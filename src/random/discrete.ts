@@ -20,8 +20,10 @@ export function randint(
   shape: ShapeLike,
   minval: number | Tensor,
   maxval: number | Tensor,
-  { dtype = "int32" }: { readonly dtype?: DType | undefined } = {},
+  options: { readonly dtype?: DType | undefined } = {},
 ): Tensor {
+  checkOptions(options, { dtype: true }, "random.randint");
+  const { dtype = "int32" } = options;
   const caller = "random.randint";
   checkKey(key, caller);
   const sizes = drawnShape(shape, caller);
@@ -144,6 +146,7 @@ export function permutation(key: Tensor, x: number | Tensor, options: Permutatio
     const shape = drawnShape(x, caller);
     return atOnce([key], (words) => shuffle(words, ops.iota("int32", shape, 0), 0));
   }
+  needTensor(x, "x", caller);
   const dim = normalizeDim(options.dim ?? 0, x.ndim, caller);
   return atOnce([key, x], (words, items) => {
     if (items.ndim === 1 || options.independent) return shuffle(words, items, dim);
@@ -196,6 +199,8 @@ export function choice(
 ): Tensor {
   const caller = "random.choice";
   checkKey(key, caller);
+  if (typeof a !== "number") needTensor(a, "a", caller);
+  checkOptions<ChoiceOptions>(options, { replace: true, p: true, dim: true, mode: true }, caller);
   const sizes = drawnShape(shape, caller);
   const dim = typeof a === "number" ? 0 : normalizeDim(options.dim ?? 0, a.ndim, caller);
   const count = typeof a === "number" ? a : at(a.shape, dim);

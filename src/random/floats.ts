@@ -170,8 +170,10 @@ export function bernoulli(
   key: Tensor,
   p: number | Tensor = 0.5,
   shape?: ShapeLike,
-  { mode = "low" }: BernoulliOptions = {},
+  options: BernoulliOptions = {},
 ): Tensor {
+  checkOptions<BernoulliOptions>(options, { mode: true }, "random.bernoulli");
+  const { mode = "low" } = options;
   const isTensor = p instanceof Tensor;
   const given = isTensor ? p.dtype : "float32";
   const [full, dtype] = check(key, shape ?? (isTensor ? p.shape : []), given, "random.bernoulli");

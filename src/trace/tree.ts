@@ -431,6 +431,7 @@ export function broadcastPrefix(
 ): unknown[] {
   need("text", caller, "the caller", "tree.broadcastPrefix");
   needIfGiven("function", isLeaf, "isLeaf", caller);
+  checkStructure(full);
   const result: unknown[] = [];
   const spread = (p: unknown, s: Structure, path: string): void => {
     const opened = open(p, isLeaf);

@@ -207,8 +207,10 @@ export function vjp<A extends readonly unknown[], R>(
 export function vjp<A extends readonly unknown[]>(
   fn: (...args: A) => unknown,
   primals: readonly [...A],
-  { hasAux = false, staticArgnums }: VjpOptions = {},
+  options: VjpOptions = {},
 ): [unknown, (cotangents: unknown) => unknown, unknown?] {
+  checkOptions<VjpOptions>(options, { hasAux: true, staticArgnums: true }, "vjp");
+  const { hasAux = false, staticArgnums } = options;
   const flat = flattenCall(primals, staticArgnums, "vjp");
   const types = flat.tensors.map(({ type }) => type);
   const traced = traceTree(fn, flat.structure, types, "vjp");

@@ -1,4 +1,5 @@
 /** The QR decomposition by reflections. */
+import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -26,7 +27,9 @@ export interface QrOptions {
 }
 
 /** The decomposition `x = Q R` into orthonormal columns and an upper triangle. */
-export function qr(x: Tensor, { fullMatrices = true }: QrOptions = {}): [q: Tensor, r: Tensor] {
+export function qr(x: Tensor, options: QrOptions = {}): [q: Tensor, r: Tensor] {
+  checkOptions<QrOptions>(options, { fullMatrices: true }, "lax.linalg.qr");
+  const { fullMatrices = true } = options;
   checkMatrices(x, "lax.linalg.qr");
   const flat = flatBatch(x);
   const [, m = 0, n = 0] = flat.shape;

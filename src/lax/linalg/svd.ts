@@ -1,6 +1,7 @@
 /** The singular value decomposition. */
 
 import { limits } from "../../ir/dtype.js";
+import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
@@ -35,7 +36,9 @@ export interface SvdOptions {
  *
  * @returns U, s and Vᵀ
  */
-export function svd(x: Tensor, { fullMatrices = true }: SvdOptions = {}): [u: Tensor, s: Tensor, vt: Tensor] {
+export function svd(x: Tensor, options: SvdOptions = {}): [u: Tensor, s: Tensor, vt: Tensor] {
+  checkOptions<SvdOptions>(options, { fullMatrices: true }, "lax.linalg.svd");
+  const { fullMatrices = true } = options;
   checkMatrices(x, "lax.linalg.svd");
   const flat = flatBatch(x);
   const [, m = 0, n = 0] = flat.shape;

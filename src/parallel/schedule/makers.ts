@@ -269,9 +269,9 @@ export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
 export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
   need("object", sizes, "sizes", "dualPipeV");
   const { numStages, numMicrobatches } = sizes;
-  const total = Math.max(numMicrobatches, 2 * numStages);
   const name = "dualpipev";
   const row = (stage: number) => {
+    const total = Math.max(numMicrobatches, 2 * numStages);
     const behind = numStages - 1 - stage;
     const builder = new RowBuilder(numMicrobatches);
     for (const _ of range(2 * behind)) builder.add("F0");

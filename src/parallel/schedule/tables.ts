@@ -133,6 +133,7 @@ export function scheduleFromJson(text: string): PipelineSchedule {
 export function scheduleOf(name: string, rows: readonly (readonly string[])[]): PipelineSchedule {
   need("text", name, "name", "scheduleOf");
   need("list", rows, "rows", "scheduleOf");
+  for (const row of rows) need("texts", row, "each row", "scheduleOf");
   return fromRows(
     name,
     rows.map((row, i) => row.flatMap((cell, k) => readCell(cell, i + 1, k + 1))),

@@ -48,6 +48,14 @@ export function defaultEngine(numDevices: number): Engine {
   return provideEngine(numDevices);
 }
 
+/** Throws unless an argument is a mesh. */
+export function needMesh(mesh: unknown, caller: string): asserts mesh is Mesh {
+  if (mesh instanceof Mesh) return;
+  throw new ValueError(
+    `[${caller}] mesh must be a mesh, got ${describe(mesh)}: make one with Mesh.create({ data: 2 })`,
+  );
+}
+
 /** More devices are in no engine. */
 const maxDevices = 2 ** 20;
 

@@ -1,7 +1,7 @@
 import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
 import { axisSizeIn, blockShape, formatMesh, globalShape, meshShape, type Spec } from "../../ir/mesh.js";
-import { checkOptions, type OptionNames } from "../../ir/options.js";
+import { needOptions, type OptionNames } from "../../ir/options.js";
 import { at, formatType, withShape } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { withAxes } from "../../trace/axes.js";
@@ -11,7 +11,7 @@ import type { Prefix } from "../../trace/prefix.js";
 import { type Argnums, flattenCall, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { markOutputs } from "../../transforms/varyingTypes.js";
-import { type Mesh, unknownAxis } from "../mesh/mesh.js";
+import { type Mesh, needMesh, unknownAxis } from "../mesh/mesh.js";
 import { PartitionSpec, replicatedSpec, resolveSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
 import { varyingOutputs } from "../partition/replication.js";
 
@@ -54,9 +54,11 @@ export function shardMap<A extends readonly unknown[], R>(
   options: ShardMapOptions<A, R>,
 ): (...args: A) => R {
   need("function", fn, "fn", "shardMap");
-  checkOptions<ShardMapOptions>(options, shardMapNames, "shardMap");
+  needOptions<ShardMapOptions>(options, shardMapNames, "shardMap");
   const { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums } = options;
+  needMesh(mesh, "shardMap");
   const manual = axisNames ?? mesh.axisNames;
+  need("texts", manual, "axisNames", "shardMap");
   for (const name of manual) {
     if (!mesh.axisNames.includes(name)) throw unknownAxis(mesh, name, "shardMap");
   }

@@ -1,3 +1,5 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { needOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
@@ -31,10 +33,11 @@ export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptio
     "trainBpe",
   );
   const { vocabSize, specialTokens = ["<|endoftext|>"], minFrequency = 2 } = options;
+  need("texts", specialTokens, "specialTokens", "trainBpe");
   const least = 256 + specialTokens.length;
   if (!Number.isInteger(vocabSize) || vocabSize < least || vocabSize > maxVocabSize) {
     throw new ValueError(
-      `[trainBpe] vocabSize must be a whole number from ${least} (256 bytes and ${specialTokens.length} special tokens) to ${maxVocabSize}, got ${vocabSize}`,
+      `[trainBpe] vocabSize must be a whole number from ${least} (256 bytes and ${specialTokens.length} special tokens) to ${maxVocabSize}, got ${describe(vocabSize)}`,
     );
   }
   const alphabet = [...byteCharacters].sort();

@@ -16,6 +16,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import { type FileHandle, open, rename, rm } from "node:fs/promises";
 import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import { crc32c } from "../files/crc32c.js";
 import { FileError, reasonOf } from "../files/fileError.js";
@@ -30,7 +31,12 @@ export async function writeTokenShard(
   vocabSize: number,
 ): Promise<void> {
   need("text", path, "path", "writeTokenShard");
-  need("number", vocabSize, "vocabSize", "writeTokenShard");
+  need("numbers", tokens, "tokens", "writeTokenShard");
+  if (!(Number.isInteger(vocabSize) && vocabSize >= 0 && vocabSize < 2 ** 32)) {
+    throw new ValueError(
+      `[writeTokenShard] vocabSize must be a whole number from 0 to ${2 ** 32 - 1}, got ${describe(vocabSize)}`,
+    );
+  }
   const wide = vocabSize > 2 ** 16;
   const data = wide ? new Uint32Array(tokens.length) : new Uint16Array(tokens.length);
   for (let i = 0; i < tokens.length; i++) {

@@ -70,6 +70,11 @@ export async function importSafetensors<T>(
   options: ExchangeOptions & RestoreOptions<T> = {},
 ): Promise<tree.MapTree<T, TensorType, Tensor>> {
   const caller = "importSafetensors";
+  checkOptions<ExchangeOptions & RestoreOptions<T>>(
+    options,
+    { separator: true, rename: true, transpose: true, shardings: true, mesh: true, missing: true },
+    caller,
+  );
   const wanted = exchangedLeaves(target, options, caller);
   const { tensors } = await readSafetensorsHeader(path);
   const held = new Map(

@@ -102,11 +102,12 @@ export async function readSafetensorsHeader(path: string): Promise<SafetensorsHe
  */
 export async function readSafetensors(path: string, names?: Iterable<string>): Promise<SafetensorsContents> {
   need("text", path, "path", "readSafetensors");
+  const chosen = names === undefined ? undefined : namesOf(names);
   const handle = await openFile(path);
   try {
     const header = await readHeader(handle, path);
     const tensors = new Map<string, StoredArray>();
-    for (const name of names ?? header.tensors.keys()) {
+    for (const name of chosen ?? header.tensors.keys()) {
       const tensor = header.tensors.get(name);
       if (!tensor) throw new ValueError(`[readSafetensors] ${path} holds no tensor ${JSON.stringify(name)}`);
       tensors.set(name, arrayOf(tensor, await readBytes(handle, tensor.start, tensor.end, path), path));
@@ -115,6 +116,13 @@ export async function readSafetensors(path: string, names?: Iterable<string>): P
   } finally {
     await handle.close();
   }
+}
+
+function namesOf(names: Iterable<string>): readonly string[] {
+  const isIterable = typeof names === "object" && names !== null && Symbol.iterator in names;
+  const list: unknown = isIterable ? [...names] : names;
+  need("texts", list, "names", "readSafetensors");
+  return list;
 }
 
 /** The bytes of a file with the given tensors. */

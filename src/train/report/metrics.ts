@@ -30,8 +30,10 @@ export interface MetricsFileOptions {
 export function openMetricsFile(path: string, options: MetricsFileOptions = {}): MetricsWriter {
   checkOptions<MetricsFileOptions>(options, { resumeAt: true }, "openMetricsFile");
   const { resumeAt } = options;
-  onFile("metrics", path, () => cleanRecords(path, resumeAt));
-  const file = openRecordFile(path);
+  const file = onFile("metrics", path, () => {
+    cleanRecords(path, resumeAt);
+    return openRecordFile(path);
+  });
   return {
     write: (step, metrics) => {
       if (!Number.isSafeInteger(step))

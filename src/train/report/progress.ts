@@ -1,3 +1,4 @@
+import { need, needIfGiven } from "../../ir/arguments.js";
 import { needOptions } from "../../ir/options.js";
 import { formatValue } from "./lossCurve.js";
 
@@ -54,11 +55,7 @@ const smoothing = 0.9;
  * ```
  */
 export function startProgress(options: ProgressOptions): Progress {
-  needOptions<ProgressOptions>(
-    options,
-    { numSteps: true, firstStep: true, stream: true, interval: true, now: true },
-    "startProgress",
-  );
+  checkProgressOptions(options);
   const { numSteps, firstStep = 0, interval = 10, now = () => performance.now() } = options;
   const stream: ProgressStream = options.stream ?? process.stderr;
   const live = stream.isTTY === true;
@@ -76,7 +73,10 @@ export function startProgress(options: ProgressOptions): Progress {
     mean === undefined || numUpdates <= 2 ? value : smoothing * mean + (1 - smoothing) * value;
   const draw = () => stream.write(`\r\x1b[2K${fitting(line, stream.columns ?? 80)}`);
   return {
-    update: ({ step, loss, tokens, shareOfPeak }) => {
+    update: (update) => {
+      need("object", update, "the update", "progress.update");
+      const { step, loss, tokens, shareOfPeak } = update;
+      need("number", step, "step", "progress.update");
       const time = now();
       numUpdates++;
       const seconds = (time - lastAt) / 1000;
@@ -112,6 +112,21 @@ export function startProgress(options: ProgressOptions): Progress {
       line = "";
     },
   };
+}
+
+function checkProgressOptions(options: ProgressOptions): void {
+  needOptions<ProgressOptions>(
+    options,
+    { numSteps: true, firstStep: true, stream: true, interval: true, now: true },
+    "startProgress",
+  );
+  const { numSteps, firstStep, interval, now, stream } = options;
+  need("number", numSteps, "numSteps", "startProgress");
+  needIfGiven("number", firstStep, "firstStep", "startProgress");
+  needIfGiven("number", interval, "interval", "startProgress");
+  needIfGiven("function", now, "now", "startProgress");
+  needIfGiven("object", stream, "stream", "startProgress");
+  if (stream) need("function", stream.write, "write of the stream", "startProgress");
 }
 
 /** As much of a line as fits into the columns of a terminal. */

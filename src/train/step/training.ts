@@ -9,6 +9,7 @@ import { allFinite } from "../../optim/index.js";
 import * as random from "../../random/index.js";
 import { type CostReport, costAnalysis } from "../../spmd/inspect/cost.js";
 import { findNonFinite, type NonFinite } from "../../spmd/inspect/nonFinite.js";
+import { needMesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
 import { partitionCall } from "../../spmd/run/call.js";
@@ -97,7 +98,7 @@ const trainingNames: OptionNames<TrainingOptions> = {
 export function createTraining(options: TrainingOptions): Training {
   needOptions<TrainingOptions>(options, trainingNames, "createTraining");
   need("object", options.model, "model", "createTraining");
-  need("object", options.mesh, "mesh", "createTraining");
+  needMesh(options.mesh, "createTraining");
   need("object", options.optimizer, "optimizer", "createTraining");
   const { mesh, tensor = "sync" } = options;
   const functions = stepFunctions(options);
