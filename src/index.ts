@@ -47,6 +47,7 @@ export {
   type Shard,
   visualizeSharding,
 } from "./spmd/mesh/sharding.js";
+export type { Link } from "./spmd/mesh/topology.js";
 export type { GatherNote } from "./spmd/partition/partition.js";
 export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
 export { ioCallback, type PureCallbackOptions, pureCallback } from "./spmd/run/callback.js";

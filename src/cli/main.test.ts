@@ -85,7 +85,10 @@ describe("the command line", { timeout: 120_000 }, () => {
   });
 
   test("tells what a configuration would need before anything is run", async () => {
-    const { code, out } = await shardwise("inspect", file, "--mesh", "pipe=2");
+    const { code, out } = await shardwise("inspect", file, "--mesh", "pipe=2", "--processes", "2");
+    expect(out).toMatch(
+      /links between 2 processes on 1 host.*\n {2}pipe +between processes of a host +[\d.]+ \w+\n/,
+    );
     expect(code).toBe(0);
     expect(out).toContain('P("pipe")');
     expect(out).toMatch(/ppermute +over pipe/);

@@ -11,7 +11,7 @@ export {
   type HostData,
   viewHost,
 } from "../ir/dtype.js";
-export type { CompileOptions, DeviceBuffer, Engine, Executable } from "../ir/engine.js";
+export type { CompileOptions, DeviceBuffer, DevicePlace, Engine, Executable } from "../ir/engine.js";
 export type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../ir/engineReports.js";
 export type {
   FlightAgreement,

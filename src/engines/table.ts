@@ -147,6 +147,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   memoryUsage: "function?",
   share: "function?",
   tracer: "object?",
+  placeOf: "function?",
   clockAhead: "function?",
   keepFlightsIn: "function?",
   flightRecording: "function?",

@@ -10,6 +10,14 @@ export interface DeviceBuffer {
   readonly type: TensorType;
 }
 
+/** Where a device is. */
+export interface DevicePlace {
+  /** The process that holds it. */
+  readonly process: number;
+  /** The name of the machine. */
+  readonly host: string;
+}
+
 /** What an executable is compiled for. */
 export interface CompileOptions {
   /** The mesh whose axes the program's collectives name; its devices run the program together. */
@@ -70,6 +78,8 @@ export interface Engine {
   info?(): EngineInfo;
   /** How many bytes of an addressable device's memory are taken. */
   memoryUsage?(device: number): MemoryUsage;
+  /** Where a device is, so that meshes can keep neighbours near each other; all are together where nobody says. */
+  placeOf?(device: number): DevicePlace;
   /** Gives every process the texts of all, in their order; they all call it together, as often and in one order. */
   share?(text: string): Promise<string[]>;
   /**

@@ -1,8 +1,11 @@
 import { engineInfo, hostEngine } from "../../engines/default.js";
 import { describeProducts, type EngineInfo } from "../../ir/engineReports.js";
 import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
+import type { CostReport } from "../../spmd/inspect/cost.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
+import { evenPlaces, linkNames, linkOver } from "../../spmd/mesh/topology.js";
 import type { Checkpoint } from "../../train/files/checkpoint.js";
 import type { RunConfig } from "../../train/run/config.js";
 import { memoryNeed, totalBytes } from "../../train/run/memoryNeed.js";
@@ -16,6 +19,7 @@ import {
 } from "../../train/run/setup.js";
 import { pipelineSchedule } from "../../train/run/writeReport.js";
 import { abstractTree } from "../../train/step/abstractTensor.js";
+import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,
@@ -23,6 +27,7 @@ import {
   configOf,
   engineOption,
   findCheckpoint,
+  integerOption,
   isRunFolder,
   readConfigFile,
   useEngine,
@@ -33,11 +38,16 @@ export const inspect: Command = {
   name: "inspect",
   summary: "what a configuration would need, or what a checkpoint holds",
   usage: "[config.json | run or checkpoint folder] [options]",
-  options: [engineOption],
+  options: [
+    engineOption,
+    { name: "processes N", help: "show which axes cross over between N processes; 1 by default" },
+    { name: "hosts N", help: "and between N hosts, over which the processes are spread; 1 by default" },
+  ],
   takesFields: true,
   examples: [
     "shardwise inspect --mesh data=2,model=2",
     "shardwise inspect my.json --model.width 1024 --mesh fsdp=8",
+    "shardwise inspect --mesh data=4,model=2 --processes 4 --hosts 2",
     "shardwise inspect --engine xla --model.width 1024",
     "shardwise inspect runs/default",
   ],
@@ -54,7 +64,8 @@ export const inspect: Command = {
     await useEngine(parsed);
     const config = configOf(what === undefined ? {} : readConfigFile(what), parsed);
     const isNamed = parsed.options.has("engine");
-    process.stdout.write(describeConfig(config, isNamed ? engineInfo() : undefined));
+    const spread = spreadOf(parsed);
+    process.stdout.write(describeConfig(config, isNamed ? engineInfo() : undefined, spread));
     return exitCodes.ok;
   },
 };
@@ -92,7 +103,41 @@ function describeEngine(info: EngineInfo, bytes: number): string[] {
   return ["", ...lines];
 }
 
-function describeConfig(config: RunConfig, engine: EngineInfo | undefined): string {
+/** Over how many processes and hosts the devices are spread. */
+interface Spread {
+  readonly processes: number;
+  readonly hosts: number;
+}
+
+function spreadOf(args: Arguments): Spread {
+  const hosts = integerOption(args, "hosts", 1, 1);
+  return { processes: integerOption(args, "processes", hosts, hosts), hosts };
+}
+
+/** By which link the devices along every set of axes reach each other, and what each sends over it in a step. */
+function describeLinks(mesh: Mesh, { collectives }: CostReport, { processes, hosts }: Spread): string[] {
+  if (processes === 1) return [];
+  if (mesh.size % processes !== 0 || processes % hosts !== 0) {
+    throw new UsageError(
+      `${mesh.size} devices over ${processes} processes on ${hosts} hosts is no equal share for all (${mesh.size} / ${processes} = ${mesh.size / processes}, ${processes} / ${hosts} = ${processes / hosts}): use other numbers`,
+    );
+  }
+  const places = evenPlaces(mesh.size, processes, hosts);
+  const bytes = new Map<string, number>();
+  for (const { axes, bytes: sent } of collectives) {
+    const key = axes.filter((name) => mesh.axisSize(name) > 1).join(", ");
+    bytes.set(key, (bytes.get(key) ?? 0) + sent);
+  }
+  const silent = mesh.axes.filter(({ name, size }) => size > 1 && !bytes.has(name));
+  const rows = [...bytes, ...silent.map(({ name }) => [name, 0] as const)].map(([key, sent]) => {
+    const link = linkNames[linkOver(mesh.axes, places, key.split(", "))];
+    return `  ${key.padEnd(14)} ${link.padEnd(28)} ${formatBytes(sent)}`;
+  });
+  const where = `${processes} processes on ${hosts} host${hosts === 1 ? "" : "s"}`;
+  return ["", `links between ${where}, and what each device sends over them in a step:`, ...rows];
+}
+
+function describeConfig(config: RunConfig, engine: EngineInfo | undefined, spread: Spread): string {
   // The reference engine has as many devices as anyone wants, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
@@ -123,6 +168,7 @@ function describeConfig(config: RunConfig, engine: EngineInfo | undefined): stri
     ...String(cost)
       .split("\n")
       .map((line) => `  ${line}`),
+    ...describeLinks(mesh, cost, spread),
     ...(schedule.length > 0
       ? ["", "pipeline: which microbatch each stage works on, iteration by iteration:", ...schedule]
       : []),

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import type { HostData } from "../../ir/dtype.js";
-import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import type { CompileOptions, DeviceBuffer, DevicePlace, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightAgreement, FlightRecording } from "../../ir/flight.js";
@@ -201,6 +201,12 @@ export class MpiEngine implements Engine {
   /** Whether the engine still runs programs: it was not closed and none of this process's devices failed. */
   get isOpen(): boolean {
     return this.local.isOpen;
+  }
+
+  /** Which process and host a device belongs to. */
+  placeOf(device: number): DevicePlace {
+    const process = Math.floor(device / this.numLocal);
+    return { process, host: this.hostOf(process) };
   }
 
   /** Gives every process the texts of all, in their order. */

@@ -4,8 +4,9 @@ import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
 import { checkOptions } from "../../ir/options.js";
-import { at, range } from "../../ir/shape.js";
+import { at } from "../../ir/shape.js";
 import { addressablePositions, type Place } from "../../trace/place.js";
+import { arrange, type Link, linkOver, nearbyDevices, placesOfDevices } from "./topology.js";
 
 /** One device of a mesh: its number in the engine and its place along every axis. */
 export interface Device {
@@ -17,8 +18,13 @@ export interface Device {
 export interface MeshOptions {
   /** What runs the programs; by default the process's shared engine. */
   readonly engine?: Engine;
-  /** The engine's devices in row-major order; by default 0, 1, 2 … */
+  /** The engine's devices in row-major order; by default 0, 1, 2 …, those of a host side by side. */
   readonly devices?: readonly number[];
+  /**
+   * All axes, those whose devices may be farthest apart first: what is named last stays inside a process and a host as
+   * far as it fits. By default the order of the axes.
+   */
+  readonly layout?: readonly string[];
 }
 
 let provideEngine: ((numDevices: number) => Engine) | undefined;
@@ -83,7 +89,7 @@ export class Mesh implements MeshShape {
 
   /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
   static create(sizes: Readonly<Record<string, number>>, options: MeshOptions = {}): Mesh {
-    checkOptions<MeshOptions>(options, { engine: true, devices: true }, "Mesh.create");
+    checkOptions<MeshOptions>(options, { engine: true, devices: true, layout: true }, "Mesh.create");
     need("object", sizes, "the sizes of the axes", "Mesh.create");
     const axes = Object.entries(sizes).map(([name, size]) => ({ name, size }));
     const wrong = axes.filter(({ size }) => !Number.isInteger(size) || size < 1);
@@ -98,7 +104,9 @@ export class Mesh implements MeshShape {
       );
     }
     const engine = options.engine ?? defaultEngine(size);
-    const devices = options.devices ?? range(size);
+    const { layout } = options;
+    const nearby = options.devices ?? nearbyDevices(engine, size);
+    const devices = layout === undefined || nearby.length !== size ? nearby : arrange(axes, nearby, layout);
     need("wholes", devices, "devices", "Mesh.create");
     need("object", engine, "engine", "Mesh.create");
     if (devices.length !== size) {
@@ -145,6 +153,12 @@ export class Mesh implements MeshShape {
   coordinatesOf(position: number): Readonly<Record<string, number>> {
     const coordinates = axesCoordinates(this.axes, position);
     return Object.fromEntries(this.axes.map(({ name }, i) => [name, at(coordinates, i)]));
+  }
+
+  /** By which link the devices that differ along these axes reach each other: the slowest that lies between any. */
+  linkOver(...axes: readonly string[]): Link {
+    for (const name of axes) this.axisSize(name);
+    return linkOver(this.axes, placesOfDevices(this.engine, this.deviceIds), axes);
   }
 
   /** The size of an axis. */
