@@ -46,7 +46,10 @@ export const libraries: readonly Library[] = [
       set_mesh: "withMesh",
       typeof: "Tensor.type",
     },
-    leftOut: {},
+    leftOut: {
+      default_device:
+        "functions run where their arguments or their mesh are: `devicePut`, or the `mesh` of `jit`",
+    },
   },
   {
     title: "jax.numpy",
@@ -143,7 +146,12 @@ export const libraries: readonly Library[] = [
       broadcast_shapes: "np.broadcastShapes",
       with_sharding_constraint: "withShardingConstraint",
     },
-    leftOut: {},
+    leftOut: {
+      scatter_add: "`x.at(…).add` says it without dimension numbers",
+      scatter_max: "`x.at(…).max` says it without dimension numbers",
+      scatter_min: "`x.at(…).min` says it without dimension numbers",
+      scatter_mul: "`x.at(…).multiply` says it without dimension numbers",
+    },
   },
   {
     title: "jax.random",

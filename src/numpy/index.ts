@@ -95,6 +95,7 @@ export {
   zerosLike as emptyLike,
 } from "./creation.js";
 export { type DiagonalOptions, diag, diagflat, diagonal, trace } from "./diagonals.js";
+export { deleteSlices as delete, insert } from "./editing.js";
 export { einsum } from "./einsum.js";
 export {
   abs,
@@ -233,6 +234,7 @@ export { type PadMode, type PadOptions, type PadWidth, pad } from "./pad.js";
 export {
   polyadd,
   polyder,
+  polyfit,
   polyint,
   polymul,
   polysub,

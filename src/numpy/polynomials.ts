@@ -1,5 +1,6 @@
 /** Polynomials as vectors of coefficients, the highest power first. */
-import { needIfGiven } from "../ir/arguments.js";
+import { need, needIfGiven } from "../ir/arguments.js";
+import { limits } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { range } from "../ir/shape.js";
@@ -12,6 +13,7 @@ import { negative } from "./elementwise.js";
 import { concatenate, stack } from "./joining.js";
 import { asFloat, asTensor, like } from "./operands.js";
 import { convolve } from "./signals.js";
+import { lstsq } from "./solving.js";
 
 /** The value of a polynomial, by Horner's rule. */
 export function polyval(coefficients: TensorLike, x: TensorLike): Tensor {
@@ -92,4 +94,16 @@ export function vander(value: TensorLike, options: VanderOptions = {}): Tensor {
   });
   if (columns === 0) return ops.full([x.size, 0], 0, x.dtype);
   return stack(increasing ? powers : powers.reverse(), 1);
+}
+
+/** The polynomial of a degree with the smallest squares of differences to points `(x, y)`; y may have columns. */
+export function polyfit(x: TensorLike, y: TensorLike, degree: number): Tensor {
+  need("whole", degree, "degree", "polyfit");
+  const points = asFloat(vector(x, "polyfit"), "polyfit");
+  const powers = vander(points, { n: checkTimes(degree, "polyfit") + 1 });
+  // Columns of one length make the small singular values tell something.
+  const lengths = ops.sqrt(ops.reduceSum(ops.mul(powers, powers), [0]));
+  const scaled = divide(powers, lengths);
+  const [found] = lstsq(scaled, asFloat(y, "polyfit"), points.size * limits(points.dtype).epsilon);
+  return divide(found, found.ndim === 1 ? lengths : ops.reshape(lengths, [lengths.size, 1]));
 }
