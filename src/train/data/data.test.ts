@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -182,6 +182,16 @@ describe("batches", () => {
 });
 
 describe("bundledText", () => {
+  test("has the first chapters in the package itself", async () => {
+    const own = await readdir(new URL("../../../texts/moby-dick/", import.meta.url));
+    expect(own).toHaveLength(24);
+    const chapters = await bundledText();
+    const texts = own.map((name) =>
+      readFile(new URL(`../../../texts/moby-dick/${name}`, import.meta.url), "utf8"),
+    );
+    for (const text of await Promise.all(texts)) expect(chapters).toContain(text);
+  });
+
   test("is the chapters of a novel in their order", async () => {
     const chapters = await bundledText();
     expect(chapters.length).toBeGreaterThan(100);
