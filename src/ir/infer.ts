@@ -1,6 +1,19 @@
-import { describe } from "./describe.js";
-import { byteSize, type DType, isFloat, isInteger, sumType } from "./dtype.js";
-import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
+import { byteSize, sumType } from "./dtype.js";
+import {
+  broken,
+  checkDim,
+  checkDims,
+  checkList,
+  checkShape,
+  checkStarts,
+  commonDType,
+  commonShape,
+  count,
+  type Operand,
+  RuleBroken,
+  require,
+  typeOf,
+} from "./inferChecks.js";
 import { inferControl } from "./inferControl.js";
 import { axesSize, type MeshAxis } from "./mesh.js";
 import { type BinaryOp, type Domain, opFacts, type UnaryOp } from "./opFacts.js";
@@ -9,21 +22,13 @@ import {
   at,
   formatType,
   range,
-  type Shape,
   sameNumbers,
   sameType,
   sizeOf,
   type TensorType,
   tensorType,
 } from "./shape.js";
-
 import { resultVarying, varyingAlong } from "./varying.js";
-
-/** What type inference needs to know of an operand; every `Atom` is one. */
-export interface Operand {
-  readonly kind: "var" | "literal";
-  readonly type: TensorType;
-}
 
 /** Gives the result types of one op, or throws naming the rule that its operands break. */
 export type TypeRule<K extends OpName> = (
@@ -49,69 +54,6 @@ export function inferTypes<K extends OpName>(
   }
 }
 
-/** A broken rule before the op and its operands are known. */
-class RuleBroken extends Error {
-  constructor(
-    private readonly make: (message: string) => ShardwiseError,
-    private readonly rule: string,
-  ) {
-    super(rule);
-  }
-
-  describe(op: OpName, ins: readonly Operand[]): ShardwiseError {
-    const types = ins.map(({ type }) => formatType(type)).join(", ");
-    return this.make(`[${op}] ${this.rule}; the operands are (${types})`);
-  }
-}
-
-const broken = {
-  shape: (rule: string) => new RuleBroken((m) => new ShapeError(m), rule),
-  dtype: (rule: string) => new RuleBroken((m) => new DTypeError(m), rule),
-  dim: (rule: string) => new RuleBroken((m) => new DimError(m), rule),
-  value: (rule: string) => new RuleBroken((m) => new ValueError(m), rule),
-};
-
-function count(ins: readonly Operand[], n: number): void {
-  if (ins.length !== n) throw broken.value(`takes ${n} operands, not ${ins.length}`);
-}
-
-function typeOf(ins: readonly Operand[], i: number): TensorType {
-  return at(ins, i).type;
-}
-
-/** The shape all operands agree on; scalar literals fit any. */
-function commonShape(ins: readonly Operand[]): Shape {
-  const shaped = ins.filter((a) => a.kind === "var");
-  const shape = shaped[0]?.type.shape ?? [];
-  if (shaped.some(({ type }) => !sameNumbers(type.shape, shape))) {
-    throw broken.shape("operands must have the same shape (broadcast them first)");
-  }
-  return shape;
-}
-
-function commonDType(ins: readonly Operand[]): DType {
-  const { dtype } = typeOf(ins, 0);
-  if (ins.some(({ type }) => type.dtype !== dtype)) {
-    throw broken.dtype("operands must have the same data type (convert them first)");
-  }
-  return dtype;
-}
-
-const accepts: { readonly [D in Domain]: (dtype: DType) => boolean } = {
-  float: isFloat,
-  number: (d) => isFloat(d) || isInteger(d),
-  integer: isInteger,
-  bits: (d) => isInteger(d) || d === "bool",
-  any: () => true,
-};
-
-function require(dtype: DType, domain: Domain): void {
-  if (!accepts[domain](dtype)) {
-    const wanted = domain === "bits" ? "integers or bool" : `${domain}s`;
-    throw broken.dtype(`works on ${wanted}, not on ${dtype}`);
-  }
-}
-
 /** Same type in as out, for operands of the types that the op is defined for. */
 function elementwise<K extends UnaryOp | BinaryOp>(op: K): TypeRule<K> {
   const { family, on } = opFacts[op];
@@ -127,29 +69,6 @@ const sameAsOperand = (ins: readonly Operand[]): TensorType[] => {
   count(ins, 1);
   return [typeOf(ins, 0)];
 };
-
-function checkDim(dim: number, rank: number): void {
-  if (!Number.isInteger(dim) || dim < 0 || dim >= rank) {
-    throw broken.dim(`dim ${describe(dim)} is not one of the ${rank} dims 0 … ${rank - 1}`);
-  }
-}
-
-function checkList(list: readonly number[], what: string): void {
-  if (!Array.isArray(list)) throw broken.value(`${what} must be a list of numbers, got ${describe(list)}`);
-}
-
-function checkDims(dims: readonly number[], rank: number): void {
-  checkList(dims, "dims");
-  for (const dim of dims) checkDim(dim, rank);
-  if (new Set(dims).size !== dims.length) throw broken.dim(`dims [${dims}] name a dim twice`);
-}
-
-function checkShape(shape: Shape): void {
-  checkList(shape, "the shape");
-  if ([...shape].some((n) => !Number.isInteger(n) || n < 0)) {
-    throw broken.shape(`shape [${shape.map(describe)}] must hold whole numbers that are not negative`);
-  }
-}
 
 const reduce =
   (domain: Domain) =>
@@ -178,13 +97,6 @@ const indexOfExtreme = (ins: readonly Operand[], { dim }: { readonly dim: number
     ),
   ];
 };
-
-function checkStarts(starts: readonly Operand[], rank: number): void {
-  if (starts.length !== rank) throw broken.value(`needs one start per dim (${rank}), not ${starts.length}`);
-  for (const { type } of starts) {
-    if (type.shape.length !== 0 || type.dtype !== "int32") throw broken.dtype("starts must be int32 scalars");
-  }
-}
 
 function gatherShape(
   x: TensorType,
