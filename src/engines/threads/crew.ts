@@ -9,7 +9,7 @@ import { InternalError } from "../../ir/errors.js";
  * `claim` holds the job's number in its upper bits and the next part in its lowest 8. It is *closed* while a job is
  * written down, so that whoever looked at it before cannot take a part of a job that he has not read.
  */
-const WORD = { claim: 0, done: 16, sleepers: 32, waits: 33, length: 48 } as const;
+const WORD = { claim: 0, done: 16, sleepers: 32, waits: 33, over: 34, length: 48 } as const;
 
 const PART_BITS = 8;
 const PART_MASK = (1 << PART_BITS) - 1;
@@ -130,15 +130,21 @@ export class Crew {
   }
 }
 
+/** Sends the helpers away. */
+export function dismissHelpers({ words }: CrewMemory): void {
+  Atomics.store(words, WORD.over, 1);
+  Atomics.notify(words, WORD.claim);
+}
+
 /**
- * A helper's side: runs parts until the thread is ended.
+ * A helper's side: runs parts until it is dismissed.
  *
  * @param run runs a part of the job that the memory describes
  * @param rest does what can wait until there is nothing else to do
  */
-export function helpForEver(memory: CrewMemory, run: (part: number) => void, rest: () => void): never {
+export function help(memory: CrewMemory, run: (part: number) => void, rest: () => void): void {
   const { words, spins } = memory;
-  for (;;) {
+  while (Atomics.load(words, WORD.over) === 0) {
     for (let i = 0; i < spins; i++) {
       const part = take(memory);
       if (part === undefined) continue;
@@ -149,7 +155,9 @@ export function helpForEver(memory: CrewMemory, run: (part: number) => void, res
     rest();
     Atomics.add(words, WORD.sleepers, 1);
     const claim = Atomics.load(words, WORD.claim);
-    if (hasNone(claim, memory)) Atomics.wait(words, WORD.claim, claim, LONGEST_SLEEP_MS);
+    if (hasNone(claim, memory) && Atomics.load(words, WORD.over) === 0) {
+      Atomics.wait(words, WORD.claim, claim, LONGEST_SLEEP_MS);
+    }
     Atomics.sub(words, WORD.sleepers, 1);
   }
 }

@@ -104,6 +104,7 @@ class Device {
   run(): never {
     const { control } = this.setup;
     for (;;) {
+      this.signals.throwIfAborted();
       Atomics.store(control, this.base + WORD.state, STATE.idle);
       const length = this.reader.next();
       Atomics.store(control, this.base + WORD.state, STATE.running);

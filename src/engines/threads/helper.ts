@@ -1,5 +1,5 @@
 import { InternalError } from "../../ir/errors.js";
-import { type CrewMemory, FIELD, helpForEver, JOB, PART_FIELDS } from "./crew.js";
+import { type CrewMemory, FIELD, help, JOB, PART_FIELDS } from "./crew.js";
 import type { Forgotten } from "./forgotten.js";
 import type { LoadedModule } from "./messages.js";
 import { CodeMemory, type NativeFunction } from "./native/codeMemory.js";
@@ -42,8 +42,8 @@ export interface HelperHost {
   kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
 }
 
-/** Takes parts of a device's jobs until the thread is ended. */
-export function runHelper({ crew }: HelperSetup, host: HelperHost): never {
+/** Takes parts of a device's jobs until the engine stops. */
+export function runHelper({ crew }: HelperSetup, host: HelperHost): void {
   const { job } = crew;
   const field = (index: number): number => job[index] ?? 0;
   const programs = new ProgramKernels(host);
@@ -58,7 +58,7 @@ export function runHelper({ crew }: HelperSetup, host: HelperHost): never {
       runners.at(field(FIELD.runner))(field(at), field(at + 1), field(at + 2), field(at + 3));
     }
   };
-  return helpForEver(crew, runPart, () => programs.update());
+  help(crew, runPart, () => programs.update());
 }
 
 /** The kernels of the programs that the device has, by their sending. */

@@ -6,13 +6,26 @@ import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js"
 import { newFlightRing, readFlightRing } from "../flight/recorder.js";
 import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
 import { abortAll, deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "./control.js";
-import { type CrewMemory, newCrewMemory } from "./crew.js";
+import { type CrewMemory, dismissHelpers, newCrewMemory } from "./crew.js";
 import type { HelperMessage, HelperSetup } from "./helper.js";
 import type { WorkerFailure, WorkerMessage, WorkerSetup } from "./messages.js";
 import { Watchdog } from "./watchdog.js";
 
 /** How long closing waits for a thread that does not end, because it is stuck in native code. */
 const CLOSE_PATIENCE_MS = 5000;
+
+/**
+ * How long threads have to end by themselves. Whoever is ended from outside while native code calls back into
+ * JavaScript, as koffi does when it binds functions, takes the whole process down.
+ */
+const GRACE_MS = 1000;
+
+/** The pools with threads that may be in native code when the process ends. */
+const living = new Set<WorkerPool>();
+
+function letThreadsEnd(): void {
+  for (const pool of living) pool.leave();
+}
 
 /** How far a device may be behind the main thread, in commands. */
 const MAX_BEHIND = 256;
@@ -114,6 +127,8 @@ export class WorkerPool {
       warn: (device: number, text: string) => this.warn(device, text),
     };
     this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
+    if (living.size === 0) process.on("exit", letThreadsEnd);
+    living.add(this);
   }
 
   /** Why nothing can be run any more: a failed device, or because the engine is closed. */
@@ -225,6 +240,16 @@ export class WorkerPool {
     });
     await Promise.race([Promise.all(this.members.map(({ exited }) => exited)), patience]);
     clearTimeout(timer);
+  }
+
+  /** Asks all threads to end and waits for those of devices, without the event loop, as the process ends. */
+  leave(): void {
+    this.dismiss();
+    const end = performance.now() + GRACE_MS;
+    const isLeft = () => this.members.every((_, device) => this.stateOf(device) === STATE.gone);
+    while (!isLeft() && performance.now() < end) {
+      Atomics.wait(this.control, EVENTS, Atomics.load(this.control, EVENTS), 1);
+    }
   }
 
   /** Ends when no thread of a closed pool can run anything any more. */
@@ -449,15 +474,32 @@ export class WorkerPool {
     this.collect();
     this.ended = error;
     this.sequels.length = 0;
-    abortAll(this.control, this.members.length);
+    this.dismiss();
     Atomics.notify(this.control, EVENTS);
     if (this.busy) this.becomeIdle();
     for (const member of this.members) {
       const { waiters } = member;
       member.waiters = [];
       for (const { reject } of waiters) reject(error);
-      for (const { worker } of member.helpers) void worker.terminate();
-      void member.worker.terminate();
+    }
+    const force = setTimeout(() => this.terminate(), GRACE_MS).unref();
+    void this.allExited.then(() => {
+      clearTimeout(force);
+      living.delete(this);
+      if (living.size === 0) process.off("exit", letThreadsEnd);
+    });
+  }
+
+  /** Asks all threads to end. */
+  private dismiss(): void {
+    abortAll(this.control, this.members.length);
+    for (const { crew } of this.members) if (crew) dismissHelpers(crew);
+  }
+
+  private terminate(): void {
+    for (const { worker, helpers } of this.members) {
+      for (const helper of helpers) void helper.worker.terminate();
+      void worker.terminate();
     }
   }
 }
