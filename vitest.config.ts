@@ -62,7 +62,7 @@ export default defineConfig({
     experimental: { fsModuleCache: true },
     // Engines start workers of their own, so half the cores do, and two on a small machine.
     maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
-    testTimeout: 60_000,
+    testTimeout: 120_000,
     // The reference engine is the quicker one for tiny programs; suites that are about another one say so.
     env: {
       SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
@@ -71,7 +71,7 @@ export default defineConfig({
       // A pass that makes a wrong program is caught where it does so.
       SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
     },
-    hookTimeout: 60_000,
+    hookTimeout: 120_000,
     // The order matters: the closing line comes last.
     reporters: ["default", closingLine],
   },
