@@ -13,18 +13,16 @@ export function permute(exchange: Exchange): Collective {
   const isElsewhere = (member: number | undefined): member is number =>
     member !== undefined && group.elsewhere.includes(member);
   const batch = exchange.batch(bytes, bytes);
-  const isDone = () => batch.isDone();
-  const underway = { advance: () => void batch.isDone() };
+  const messages = links.follow(batch);
   return {
     start(source, target) {
       exchange.begin(source, target, 0);
       if (isElsewhere(from)) exchange.receive(batch, from, PHASE.sources, target, bytes);
       if (isElsewhere(to)) exchange.send(batch, to, PHASE.sources, source, bytes);
-      links.begin(underway);
+      messages.begin();
     },
     work() {
-      links.wait(isDone);
-      links.end(underway);
+      messages.finish();
       exchange.awaitNeighbours();
       if (from === undefined) host.kernels.zero(exchange.target, bytes);
       else if (!isElsewhere(from)) {
@@ -41,8 +39,7 @@ export function allToAll(exchange: Exchange): Collective {
   const { spec, host, links, group, me } = exchange;
   const inner = spec.inner * byteSize(spec.dtype);
   const batch = exchange.batch(...range(2 * group.elsewhere.length).map(() => inner));
-  const isDone = () => batch.isDone();
-  const underway = { advance: () => void batch.isDone() };
+  const messages = links.follow(batch);
   return {
     start(source, target) {
       exchange.begin(source, target, 0);
@@ -52,11 +49,10 @@ export function allToAll(exchange: Exchange): Collective {
       for (const member of group.elsewhere) {
         exchange.send(batch, member, PHASE.sources, source + member * inner, inner);
       }
-      links.begin(underway);
+      messages.begin();
     },
     work() {
-      links.wait(isDone);
-      links.end(underway);
+      messages.finish();
       exchange.awaitNeighbours();
       for (const member of group.here) {
         const source = (exchange.sources[exchange.placeOf(member)] ?? 0) + me * inner;

@@ -62,8 +62,7 @@ export function reduceWhole(exchange: Exchange): Collective {
   const devices = contributions.map(({ device }) => device);
   const combine = prepareCombine(exchange.spec, devices, host);
   const addresses: number[] = [];
-  const isDone = () => gather.batch.isDone();
-  const underway = { advance: () => void gather.batch.isDone() };
+  const messages = links.follow(gather.batch);
   return {
     start(source, target) {
       // The result may take the place of the source, which neighbours read.
@@ -71,11 +70,10 @@ export function reduceWhole(exchange: Exchange): Collective {
       const own = isAlone ? source : staging;
       exchange.begin(own, target, received);
       gather.begin(own, (_, slot) => received + slot * stride);
-      links.begin(underway);
+      messages.begin();
     },
     work() {
-      links.wait(isDone);
-      links.end(underway);
+      messages.finish();
       exchange.awaitArrivals();
       contributions.forEach(({ place, offset }, i) => {
         const base =
@@ -100,17 +98,15 @@ export function allGather(exchange: Exchange): Collective {
   const contributions = gatheredContributions(exchange, stride);
   const isAlone = exchange.neighbours.length === 0;
   const row = exchange.group.size * inner;
-  const isDone = () => gather.batch.isDone();
-  const underway = { advance: () => void gather.batch.isDone() };
+  const messages = links.follow(gather.batch);
   return {
     start(source, target) {
       exchange.begin(source, target, isDense ? target : staging);
       gather.begin(source, (sender, slot) => (isDense ? target + sender * inner : staging + slot * stride));
-      links.begin(underway);
+      messages.begin();
     },
     work() {
-      links.wait(isDone);
-      links.end(underway);
+      messages.finish();
       exchange.awaitArrivals();
       const { target, sources, received } = exchange;
       contributions.forEach(({ device, place, offset }, member) => {

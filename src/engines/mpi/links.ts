@@ -30,6 +30,14 @@ export interface Underway {
   advance(): void;
 }
 
+/** Messages that {@link Links.follow} looks after. */
+export interface Followed {
+  /** They have been begun. */
+  begin(): void;
+  /** Waits until they have arrived and left. */
+  finish(): void;
+}
+
 /** One device's way to the devices of other processes. */
 export class Links {
   /** The native address of the device's memory. */
@@ -100,6 +108,19 @@ export class Links {
     const what = fingerprint & (2 ** this.fingerprintBits - 1);
     const use = (((what << this.sequenceBits) | sequence) << PHASE_BITS) | phase;
     return (((use << DEVICE_BITS) | from) << DEVICE_BITS) | to;
+  }
+
+  /** Looks after messages that are begun and finished as one: moved on between steps, and waited for at the end. */
+  follow(batch: Batch): Followed {
+    const underway = { advance: () => void batch.isDone() };
+    const isDone = () => batch.isDone();
+    return {
+      begin: () => this.begin(underway),
+      finish: () => {
+        this.wait(isDone);
+        this.end(underway);
+      },
+    };
   }
 
   begin(underway: Underway): void {

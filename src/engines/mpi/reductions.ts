@@ -124,8 +124,7 @@ export function reduceScatter(exchange: Exchange): Collective {
   const combine = prepareCombine(spec, exchange.holders, host);
   const row = group.size * inner;
   const [bases, strides, addresses]: [number[], number[], number[]] = [[], [], []];
-  const isDone = () => batch.isDone();
-  const underway = { advance: () => void batch.isDone() };
+  const messages = links.follow(batch);
   return {
     start(source, target) {
       exchange.begin(source, target, 0);
@@ -140,11 +139,10 @@ export function reduceScatter(exchange: Exchange): Collective {
         }
         exchange.send(batch, member, PHASE.sources, from, block);
       });
-      links.begin(underway);
+      messages.begin();
     },
     work() {
-      links.wait(isDone);
-      links.end(underway);
+      messages.finish();
       exchange.awaitNeighbours();
       for (const member of group.here) {
         bases[member] = (exchange.sources[exchange.placeOf(member)] ?? 0) + me * inner;
