@@ -45,7 +45,18 @@ async function dispatch([name, ...rest]: readonly string[]): Promise<ExitCode> {
   }
   const command = commandNamed(name);
   if (rest.some((argument) => argument === "--help" || argument === "-h")) return print(commandHelp(command));
+  checkFolder();
   return command.run(rest);
+}
+
+/** Relative paths lead nowhere from a working directory that was removed. */
+function checkFolder(): void {
+  try {
+    process.cwd();
+  } catch (cause) {
+    const rule = "the working directory is gone: change to a folder that is there and start again";
+    throw new ShardwiseError("file", rule, { cause });
+  }
 }
 
 async function version(): Promise<string> {

@@ -153,6 +153,48 @@ describe("a run that is interrupted", { timeout: 120_000 }, () => {
   });
 });
 
+describe("a run that loses a device", { timeout: 120_000 }, () => {
+  // The first engine of the process ends when the run is evaluated, after the checkpoint of step 3.
+  const engine = join(folder.path, "failing.mjs");
+  const threads = new URL("../engines/threads/engine.ts", import.meta.url).href;
+  writeFileSync(
+    engine,
+    `import { ThreadsEngine } from ${JSON.stringify(threads)};
+let opened = 0;
+const fault = { device: 0, kind: "exit", program: "evaluate", step: 0 };
+export const createEngine = (options) =>
+  new ThreadsEngine(options, opened++ < Number(process.env.FAILING ?? 1) ? { faults: [fault] } : {});
+`,
+  );
+  const lost = (out: string, failing: number, ...more: readonly string[]) =>
+    ended(
+      spawn(process.execPath, [...nodeArguments, ...train(out, "--engine", engine, ...more)], {
+        cwd: folder.path,
+        env: { ...userEnvironment, FAILING: String(failing) },
+      }),
+    );
+
+  test("starts again from its newest checkpoint as often as --max-restarts says, to the same bits", async () => {
+    const settings = ["--steps", "8", "--checkpointEvery", "1"];
+    const whole = await lost("undisturbed", 0, ...settings);
+    expect(whole.code, whole.err).toBe(0);
+    const { code, err } = await lost("restarted", 1, ...settings, "--max-restarts", "2");
+    expect(code, err).toBe(0);
+    expect(err).toContain("starting again (1 of 2 restarts) from");
+    expect(err).not.toContain("(2 of 2 restarts)");
+    expect((await result("restarted")).files).toEqual((await result("undisturbed")).files);
+    const told = (await result("restarted")).told.filter(({ loss }) => loss !== undefined);
+    expect(told.map(({ step }) => step)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+  });
+
+  test("ends when it was restarted often enough, and says what was lost and what is left", async () => {
+    const { code, err } = await lost("given up", 9, "--steps", "8", "--max-restarts", "1");
+    expect(code).toBe(1);
+    expect(err).toContain("starting again (1 of 1 restarts)");
+    expect(err.trim().split("\n").at(-1)).toMatch(/^shardwise: .*exited with code 0.*see shardwise blame/);
+  });
+});
+
 /** Starts training with a limit on the size of its files, which fails as a full disk does. */
 function limited(kibibytes: number, args: readonly string[]): Promise<Ended> {
   const script = `trap '' XFSZ; ulimit -f ${kibibytes}; exec "$@"`;

@@ -1,3 +1,7 @@
+import { statfs } from "node:fs/promises";
+import { bytesOf } from "../../ir/shape.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
 import type { Checkpoint, Checkpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { reasonOf } from "../files/fileError.js";
@@ -7,6 +11,9 @@ import type { Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
 import { saveRun } from "./state.js";
 
+/** How long after a save that failed it is tried again, in milliseconds. */
+const retryAfter = 5000;
+
 /** The checkpoints that a run saves: which is the newest, and what happens when one cannot be written. */
 export class RunSaves {
   /** The newest checkpoint. */
@@ -15,6 +22,8 @@ export class RunSaves {
   step: number;
   /** How many saves failed since one did not. */
   private failures = 0;
+  /** When a save that failed is tried again, by the clock of `performance`. */
+  private retryAt = Number.POSITIVE_INFINITY;
 
   /** @param note told when a save failed and the run goes on */
   constructor(
@@ -35,6 +44,41 @@ export class RunSaves {
    */
   async save(state: LanguageModelState, step: number, position: Json, isLast = false): Promise<void> {
     await this.settled();
+    await this.begin(state, step, position, (error) => {
+      this.failures++;
+      if (!isLast && this.failures === 1)
+        this.note(
+          `${reasonOf(error)}\ntraining goes on, and it is tried again when there is space, or with the next save`,
+        );
+    });
+  }
+
+  /** Whether a save failed, and it is time to look whether it would do so again. */
+  get isDue(): boolean {
+    return performance.now() >= this.retryAt;
+  }
+
+  /** Tries again what failed, with the state as it is by now; waits on where there is no space for it. */
+  async retry(state: LanguageModelState, step: number, position: Json): Promise<void> {
+    await this.checkpoints.finished().catch(() => {});
+    this.retryAt = performance.now() + retryAfter;
+    if (await this.hasSpace(state)) await this.begin(state, step, position, () => {});
+  }
+
+  private async hasSpace(state: LanguageModelState): Promise<boolean> {
+    const bytes = tree
+      .leaves(state)
+      .reduce<number>((sum, leaf) => sum + (leaf instanceof Tensor ? bytesOf(leaf.type) : 0), 0);
+    const disk = await statfs(this.checkpoints.root).catch(() => undefined);
+    return disk === undefined || disk.bavail * disk.bsize > bytes;
+  }
+
+  private async begin(
+    state: LanguageModelState,
+    step: number,
+    position: Json,
+    onFailure: (error: unknown) => void,
+  ): Promise<void> {
     await this.requireFinite(state, step);
     const { checkpoints, training, config } = this;
     const pending = await saveRun(checkpoints, training, state, { step, config, position });
@@ -42,12 +86,13 @@ export class RunSaves {
       ({ folder }) => {
         this.folder = folder;
         this.step = step;
+        if (this.failures > 0) this.note(`the checkpoint of step ${step} could be written again`);
         this.failures = 0;
+        this.retryAt = Number.POSITIVE_INFINITY;
       },
       (error: unknown) => {
-        this.failures++;
-        if (!isLast && this.failures === 1)
-          this.note(`${reasonOf(error)}\ntraining goes on, and the next save tries again`);
+        this.retryAt = performance.now() + retryAfter;
+        onFailure(error);
       },
     );
   }

@@ -1,8 +1,9 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
+import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
 import { readMetrics } from "../report/metrics.js";
 import { DivergedError } from "../step/health.js";
@@ -49,6 +50,29 @@ describe("a run", () => {
     expect((await openCheckpoints(checkpointFolder(out)).list()).map(({ step }) => step)).toEqual([3, 2]);
     expect(readFileSync(join(out, "report.html"), "utf8")).toContain("Communication of a step");
     expect(outcome.files).toMatchObject({ report: join(out, "report.html") });
+  }, 60_000);
+
+  test("compiles whatever runs between steps before the first one, when signals end it at once", async () => {
+    const config = tinyConfig(folder.path, {
+      out: join(folder.path, "compiled"),
+      steps: 4,
+      checkpointEvery: 2,
+      evalEvery: 2,
+    });
+    const engine = createReferenceEngine();
+    const compile = vi.spyOn(engine, "compile");
+    const names = (from: number) => compile.mock.calls.slice(from).map(([, { name }]) => name);
+    let numDeaf = Number.NaN;
+    const whileDeaf = <T>(work: () => T): T => {
+      try {
+        return work();
+      } finally {
+        numDeaf = compile.mock.calls.length;
+      }
+    };
+    await trainRun({ config, stream: silent, finish: false, engine, onBegin: () => ({ whileDeaf }) });
+    expect(names(0)).toEqual(expect.arrayContaining(["trainStep", "evaluate", "isFinite"]));
+    expect(names(numDeaf).filter((name) => /trainStep|evaluate|isFinite/.test(name ?? ""))).toEqual([]);
   }, 60_000);
 
   test("does not start over another one, and does not resume from nothing", async () => {

@@ -247,6 +247,8 @@ class Run {
     let position = this.batches.position();
     let unread: Unread | undefined;
     let isCompiled = false;
+    // Processes that looked at their clocks would not save together.
+    const isAlone = this.mesh.engine.process.count === 1;
     let next = step < config.steps ? this.ready() : undefined;
     this.lastRead = performance.now();
     const settle = async () => {
@@ -257,7 +259,10 @@ class Run {
     while (step < config.steps && next && !this.stopRequested) {
       const batch: Ready = await next;
       const before = state;
-      const advance = () => training.step(before, batch.tokens, unread?.metrics);
+      const advance = () => {
+        if (!isCompiled) this.compileOthers(before, batch.tokens);
+        return training.step(before, batch.tokens, unread?.metrics);
+      };
       // The first step is compiled, which may take long.
       const [changed, metrics] = host && !isCompiled ? host.whileDeaf(advance) : advance();
       isCompiled = true;
@@ -277,6 +282,9 @@ class Run {
       if (step % config.checkpointEvery === 0 && step < config.steps) {
         await settle();
         await this.saves.save(state, step, position);
+      } else if (this.saves.isDue && isAlone && step < config.steps) {
+        await settle();
+        await this.saves.retry(state, step, position);
       }
     }
     await settle();
@@ -285,6 +293,12 @@ class Run {
     if (this.saves.step !== step || !this.saves.folder) await this.saves.save(state, step, position, true);
     await this.checkpoints.finished();
     return this.outcome(state, step);
+  }
+
+  /** Compiles what runs between steps, so that no signal waits for the compiler when there is something to save. */
+  private compileOthers(state: LanguageModelState, tokens: Tensor): void {
+    this.training.isFinite(state).dispose();
+    if (this.data.validation) this.training.evaluate(state, tokens).dispose();
   }
 
   /** Ends a run whose steps are done, and says how it ended; the state is used up. */

@@ -1,0 +1,52 @@
+import { join } from "node:path";
+import { afterAll, afterEach, expect, test, vi } from "vitest";
+import "../../index.js";
+import { temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
+import { openCheckpoints } from "../files/checkpoint.js";
+import { type FileSystem, nodeFileSystem } from "../files/files.js";
+import { RunSaves } from "./saves.js";
+import { runMesh, runTrainingFunctions } from "./setup.js";
+
+const folder = temporaryFolder();
+writeText(folder.path);
+afterAll(folder.remove);
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+test("a save that failed is noticed at once, and tried again when there is space", async () => {
+  let isFull = true;
+  const full = Object.assign(new Error("ENOSPC: no space left on device"), { code: "ENOSPC" });
+  const fileSystem: FileSystem = {
+    ...nodeFileSystem,
+    create: (path) => (isFull ? Promise.reject(full) : nodeFileSystem.create(path)),
+  };
+  const checkpoints = openCheckpoints(join(folder.path, "checkpoints"), { fileSystem });
+  const config = tinyConfig(folder.path, {});
+  const training = runTrainingFunctions(config, 16, runMesh(config));
+  const state = training.init(0);
+  const notes: string[] = [];
+  const saves = new RunSaves(config, training, checkpoints, undefined, (text) => notes.push(text));
+  const clock = vi.spyOn(performance, "now").mockReturnValue(0);
+  await saves.save(state, 1, null);
+  await saves.settled();
+  expect(notes).toEqual([
+    expect.stringMatching(/of step 1 could not be written \(ENOSPC\)[\s\S]*tried again when there is space/),
+  ]);
+  expect(saves.isDue).toBe(false);
+  clock.mockReturnValue(10_000);
+  expect(saves.isDue).toBe(true);
+  // A try that fails, too, neither says so again nor ends the run, and comes later.
+  await saves.retry(state, 2, null);
+  await saves.settled();
+  expect(notes).toHaveLength(1);
+  expect(saves.isDue).toBe(false);
+  isFull = false;
+  clock.mockReturnValue(20_000);
+  await saves.retry(state, 3, null);
+  await saves.settled();
+  expect(notes.slice(1)).toEqual(["the checkpoint of step 3 could be written again"]);
+  expect(saves.step).toBe(3);
+  clock.mockReturnValue(1e9);
+  expect(saves.isDue).toBe(false);
+}, 60_000);
