@@ -1,3 +1,4 @@
+import { createReferenceEngine, createThreadsEngine } from "../../../src/engines/index.js";
 import {
   grad,
   jit,
@@ -25,6 +26,35 @@ const fn = (v: Tensor) => np.sum(v);
 export const operands: FaultArea = {
   title: "Operands that would give wrong numbers",
   rows: [
+    {
+      fault: "an engine of 10^9 devices",
+      sees: /numDevices must be a whole number from 1 to 1024, not 1000000000/,
+      act: () => createThreadsEngine({ numDevices: 1e9 }),
+    },
+    {
+      fault: "a tree that holds itself",
+      sees: /a tree has more than 1000 levels at self\/self.*it holds itself/,
+      act: () => {
+        const cyclic: Record<string, unknown> = { x };
+        cyclic.self = cyclic;
+        return tree.map((leaf: Tensor) => leaf, cyclic);
+      },
+    },
+    {
+      fault: "a `whileLoop` without end on the calling thread (deadline 300 ms)",
+      sees: /\[whileLoop\] it has not ended for 300 ms on the calling thread/,
+      act: async () => {
+        const engine = createReferenceEngine({ deadlineMs: 300 });
+        const mesh = Mesh.create({ i: 1 }, { engine });
+        const endless = (v: Tensor) =>
+          lax.whileLoop(
+            (u: Tensor) => u.lt(2),
+            (u: Tensor) => u.mul(1),
+            v,
+          );
+        return await jit(endless, { mesh })(np.array(1)).item();
+      },
+    },
     {
       fault: "lists as operands of `lax.add`",
       sees: /lax\.add.*a list of 2/,
