@@ -131,6 +131,30 @@ describe.each(launchers)("processes that were started differently, by $name", (l
   });
 });
 
+describe.each(everything ? launchers : [])(
+  "processes that start at different times, by $name",
+  (launcher) => {
+    test("know the clock of the first", { timeout: 90_000 }, async () => {
+      const later = [
+        "sh",
+        "-c",
+        `sleep \${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec ${process.execPath} "$@"`,
+        "sh",
+      ];
+      const args = [...typescript, path("fixtures/mpiClocks.ts")];
+      const { code, out, err } = await ended(launch(launcher, 2, args, {}, later), 80_000);
+      expect([code, err]).toEqual([0, ""]);
+      const said = out
+        .trim()
+        .split("\n")
+        .map((line) => JSON.parse(line));
+      const [, second] = said.sort((a, b) => a.process - b.process);
+      expect(second.apart).toBeGreaterThan(500);
+      expect(second.wrong).toBeLessThan(100);
+    });
+  },
+);
+
 describe.each(launchers)("two processes of two devices, started by $name", (launcher) => {
   test("compute the bits that one process computes, hand tensors to each other and call JavaScript", {
     timeout: 120_000,

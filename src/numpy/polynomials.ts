@@ -67,9 +67,12 @@ export function polyint(coefficients: TensorLike, m = 1): Tensor {
   return p;
 }
 
+/** How often a step is repeated at most: each records an equation. */
+const MOST_TIMES = 1_000;
+
 function checkTimes(m: number, caller: string): number {
-  if (Number.isInteger(m) && m >= 0) return m;
-  throw new ValueError(`[${caller}] m must be a whole number from 0, got ${m}`);
+  if (Number.isInteger(m) && m >= 0 && m <= MOST_TIMES) return m;
+  throw new ValueError(`[${caller}] m must be a whole number from 0 to ${MOST_TIMES}, got ${m}`);
 }
 
 /** Options of {@link vander}. */

@@ -41,6 +41,7 @@ export function launch(
   count: number,
   args: readonly string[],
   environment: NodeJS.ProcessEnv = {},
+  program: readonly string[] = [process.execPath],
 ): ChildProcess {
   // The engine is that of a job, whatever the tests run on.
   const { SHARDWISE_ENGINE: _, ...inherited } = process.env;
@@ -51,7 +52,7 @@ export function launch(
     OMPI_ALLOW_RUN_AS_ROOT: "1",
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: "1",
   };
-  return spawn(command, [...options, "-n", String(count), process.execPath, ...args], {
+  return spawn(command, [...options, "-n", String(count), ...program, ...args], {
     env,
     stdio: ["ignore", "pipe", "pipe"],
   });
