@@ -127,7 +127,8 @@ export class WorkerPool {
       warn: (device: number, text: string) => this.warn(device, text),
     };
     this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
-    if (living.size === 0) process.on("exit", letThreadsEnd);
+    // Before whatever else ends with the process: threads may be about to use it.
+    if (living.size === 0) process.prependListener("exit", letThreadsEnd);
     living.add(this);
   }
 
