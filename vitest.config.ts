@@ -45,33 +45,54 @@ const choosing =
       ]
     : [];
 
-export default defineConfig({
-  resolve: {
-    alias: [
-      { find: /^shardwise$/, replacement: `${src}/index.ts` },
-      { find: /^shardwise\/(.+)$/, replacement: `${src}/$1/index.ts` },
-    ],
+/**
+ * Tests that want a process of their own: those that look at memory, where what others left would be collected with
+ * theirs, and those that call everything there is with anything.
+ */
+const alone = ["test/memory.test.ts", "test/surface/**/*.test.ts", "src/engines/inline/**/*.test.ts"];
+
+const common = {
+  // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
+  pool: "forks",
+  // Engines start workers of their own, so half the cores do, and two on a small machine.
+  maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
+  // Slow machines need it.
+  testTimeout: 120_000,
+  hookTimeout: 120_000,
+  // The reference engine is the quicker one for tiny programs; suites that are about another one say so.
+  env: {
+    SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
+    // Whoever looks at a failed test of the library wants its frames.
+    SHARDWISE_STACKS: process.env.SHARDWISE_STACKS ?? "all",
+    // A pass that makes a wrong program is caught where it does so.
+    SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
   },
+} as const;
+
+const resolve = {
+  alias: [
+    { find: /^shardwise$/, replacement: `${src}/index.ts` },
+    { find: /^shardwise\/(.+)$/, replacement: `${src}/$1/index.ts` },
+  ],
+};
+
+export default defineConfig({
   test: {
-    include: ["src/**/*.test.ts", "test/**/*.test.ts"],
-    exclude: choosing,
-    // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
-    pool: "forks",
-    // Half of the time would go into loading the sources anew for every file; what tests change they change back.
-    isolate: false,
+    projects: [
+      {
+        resolve,
+        test: {
+          ...common,
+          name: "suite",
+          include: ["src/**/*.test.ts", "test/**/*.test.ts"],
+          exclude: [...choosing, ...alone],
+          // Half of the time would go into loading the sources anew for every file; what tests change they change back.
+          isolate: false,
+        },
+      },
+      { resolve, test: { ...common, name: "alone", include: alone, exclude: choosing } },
+    ],
     experimental: { fsModuleCache: true },
-    // Engines start workers of their own, so half the cores do, and two on a small machine.
-    maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
-    testTimeout: 120_000,
-    // The reference engine is the quicker one for tiny programs; suites that are about another one say so.
-    env: {
-      SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
-      // Whoever looks at a failed test of the library wants its frames.
-      SHARDWISE_STACKS: process.env.SHARDWISE_STACKS ?? "all",
-      // A pass that makes a wrong program is caught where it does so.
-      SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
-    },
-    hookTimeout: 120_000,
     // The order matters: the closing line comes last.
     reporters: ["default", closingLine],
   },

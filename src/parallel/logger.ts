@@ -1,3 +1,5 @@
+import { need } from "../ir/arguments.js";
+
 /** Where the library tells what it does with parameters; it never prints by itself. */
 export interface Logger {
   /** Something worth knowing that is in order. */
@@ -29,6 +31,9 @@ export function logger(): Logger {
  * @returns the logger that was in use, to put it back
  */
 export function setLogger(next: Logger): Logger {
+  need("object", next, "the logger", "setLogger");
+  need("function", next.info, "info of the logger", "setLogger");
+  need("function", next.warn, "warn of the logger", "setLogger");
   const before = current;
   current = next;
   return before;
