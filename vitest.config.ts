@@ -49,7 +49,12 @@ const choosing =
  * Tests that want a process of their own: those that look at memory, where what others left would be collected with
  * theirs, and those that call everything there is with anything.
  */
-const alone = ["test/memory.test.ts", "test/surface/**/*.test.ts", "src/engines/inline/**/*.test.ts"];
+const alone = [
+  "src/engines/inline/**/*.test.ts",
+  "src/ir/reclaim.test.ts",
+  "test/memory.test.ts",
+  "test/surface/**/*.test.ts",
+];
 
 const common = {
   // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
