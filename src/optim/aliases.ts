@@ -186,13 +186,22 @@ function scaleUp(rate: LearningRate): GradientTransformation {
   return typeof rate === "number" ? scale(rate) : scaleBySchedule(rate);
 }
 
+/** The options of Adam and its kin, but for `nesterov`. */
+const plainAdamNames = {
+  b1: true,
+  b2: true,
+  eps: true,
+  epsRoot: true,
+  muDtype: true,
+  learningRate: true,
+} as const;
+
+/** The same with decay of weights. */
+const decayedAdamNames = { ...plainAdamNames, weightDecay: true, mask: true } as const;
+
 /** Adam that never forgets its largest mean of squares. */
 export function amsgrad(given: Omit<AdamOptimizerOptions, "nesterov">): GradientTransformation {
-  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(
-    given,
-    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true, learningRate: true },
-    "amsgrad",
-  );
+  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(given, plainAdamNames, "amsgrad");
   const { learningRate, ...options } = given;
   return chain(scaleByAmsgrad(options), scaleByLearningRate(learningRate));
 }
@@ -220,30 +229,13 @@ export function adamaxw(given: AdamaxOptimizerOptions & WeightDecayOptions): Gra
 
 /** Adam that looks one step ahead, after Nesterov. */
 export function nadam(options: Omit<AdamOptimizerOptions, "nesterov">): GradientTransformation {
-  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(
-    options,
-    { b1: true, b2: true, eps: true, epsRoot: true, muDtype: true, learningRate: true },
-    "nadam",
-  );
+  needOptions<Omit<AdamOptimizerOptions, "nesterov">>(options, plainAdamNames, "nadam");
   return adam({ ...options, nesterov: true });
 }
 
 /** AdamW that looks one step ahead, after Nesterov. */
 export function nadamw(options: Omit<AdamwOptions, "nesterov">): GradientTransformation {
-  needOptions<Omit<AdamwOptions, "nesterov">>(
-    options,
-    {
-      b1: true,
-      b2: true,
-      eps: true,
-      epsRoot: true,
-      muDtype: true,
-      learningRate: true,
-      weightDecay: true,
-      mask: true,
-    },
-    "nadamw",
-  );
+  needOptions<Omit<AdamwOptions, "nesterov">>(options, decayedAdamNames, "nadamw");
   return adamw({ ...options, nesterov: true });
 }
 
@@ -310,16 +302,7 @@ export function lamb(
 ): GradientTransformation {
   needOptions<Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions>(
     given,
-    {
-      b1: true,
-      b2: true,
-      eps: true,
-      epsRoot: true,
-      muDtype: true,
-      learningRate: true,
-      weightDecay: true,
-      mask: true,
-    },
+    decayedAdamNames,
     "lamb",
   );
   const { learningRate, weightDecay = 0, mask, ...options } = given;

@@ -7,7 +7,7 @@ import { isFloat } from "../ir/dtype.js";
 import { GradientError } from "../ir/errors.js";
 import type { OpName, OpParams, ProgramOp } from "../ir/ops.js";
 import { type Eqn, type EqnParts, newVar, type Program } from "../ir/program.js";
-import { at, type TensorType } from "../ir/shape.js";
+import { at, range, type TensorType } from "../ir/shape.js";
 import { varyingAxes } from "../ir/varying.js";
 import { atSource, bind, Environment, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
@@ -66,8 +66,7 @@ function transposePullback(eqn: Eqn, ins: readonly Tensor[], tangents: readonly 
   const cotangents = pick(typesOf(outs), isPulled);
   const pulled = traceFlat(
     (cts) => {
-      const next = cts.values();
-      const grads = pullback(isPulled.map((flag) => (flag ? (next.next().value ?? null) : null)));
+      const grads = pullback(spread(cts, isPulled));
       return pick(
         grads.map((grad, i) => grad ?? ops.zeros(at(ins, i).type)),
         active,
@@ -79,8 +78,8 @@ function transposePullback(eqn: Eqn, ins: readonly Tensor[], tangents: readonly 
   const { captures, program } = pulled;
   const anywhere = [...captures, ...cotangents.map(ops.zeros)];
   const linear = linearize(program, anywhere, [...captures.map(() => false), ...cotangents.map(() => true)]);
-  const pushed = linear.pullback(pick(tangents, active)).slice(captures.length).values();
-  return { outs, tangents: isPulled.map((flag) => (flag ? (pushed.next().value ?? null) : null)) };
+  const pushed = linear.pullback(pick(tangents, active)).slice(captures.length);
+  return { outs, tangents: spread(pushed, isPulled) };
 }
 
 /** A change with the type of its value, which may differ along more axes. */
@@ -100,7 +99,7 @@ function present(
 }
 
 /** Results of the flagged places among `null`s. */
-function spread(tensors: readonly Tensor[], flags: readonly boolean[]): Tangent[] {
+function spread(tensors: readonly Tangent[], flags: readonly boolean[]): Tangent[] {
   const next = tensors.values();
   return flags.map((flag) => (flag ? (next.next().value ?? null) : null));
 }
@@ -141,11 +140,10 @@ type BodyLayout = (
 ) => { readonly inputs: readonly number[]; readonly outputs: readonly number[] };
 
 const count = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
-const upTo = (n: number): number[] => Array.from({ length: n }, (_, i) => i);
 
 const inOrder: BodyLayout = (numIns, activeIn, numOuts, activeOut) => ({
-  inputs: upTo(numIns + count(activeIn)),
-  outputs: upTo(numOuts + count(activeOut)),
+  inputs: range(numIns + count(activeIn)),
+  outputs: range(numOuts + count(activeOut)),
 });
 
 /** Each of several groups of values is followed by its changes. */
@@ -274,7 +272,7 @@ function pushWhile(ins: readonly Tensor[], params: OpParams["while"], tangents: 
   const groups = [numBodyConsts];
   const pushed = pushBody(body, activeIn, carryActive, () => ({
     inputs: grouped(groups, activeIn),
-    outputs: upTo(body.outputs.length + count(carryActive)),
+    outputs: range(body.outputs.length + count(carryActive)),
   }));
   const unread = pick(body.inputs.slice(numBodyConsts), carryActive).map(({ type }) => newVar(type));
   const [conditionIns = [], bodyIns = []] = cut(ins, numConditionConsts);
