@@ -4,6 +4,7 @@ export { engineInfo } from "./engines/default.js";
 export type { DType } from "./ir/dtype.js";
 export {
   AxisError,
+  CheckError,
   DimError,
   DisposedError,
   DTypeError,
@@ -51,6 +52,7 @@ export type { Link } from "./spmd/mesh/topology.js";
 export type { GatherNote } from "./spmd/partition/partition.js";
 export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
 export { ioCallback, type PureCallbackOptions, pureCallback } from "./spmd/run/callback.js";
+export * as checkify from "./spmd/run/checkify.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
 export * as debug from "./spmd/run/debug.js";
 export { effectsBarrier } from "./spmd/run/effects.js";

@@ -38,6 +38,8 @@ export const libraries: readonly Library[] = [
       Array: "Tensor",
       block_until_ready: "Tensor.ready",
       checkpoint: "remat",
+      "experimental.checkify.check": "checkify.check",
+      "experimental.checkify.checkify": "checkify.checkify",
       "experimental.io_callback": "ioCallback",
       "flatten_util.ravel_pytree": "ravelPytree",
       device_get: "Tensor.data",

@@ -13,6 +13,7 @@ export type ErrorCode =
   | "disposed"
   | "not-addressable"
   | "no-gradient"
+  | "check"
   | "replication"
   | "sharding"
   | "module"
@@ -116,6 +117,13 @@ export class NotAddressableError extends ShardwiseError {
 export class GradientError extends ShardwiseError {
   constructor(message: string) {
     super("no-gradient", message);
+  }
+}
+
+/** Something that a program was told to check does not hold. */
+export class CheckError extends ShardwiseError {
+  constructor(message: string) {
+    super("check", message);
   }
 }
 

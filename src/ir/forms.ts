@@ -340,7 +340,7 @@ const shardMap: OpForm<"shardMap"> = {
 const direction = oneOf<CompareDirection>({ eq: true, ne: true, lt: true, le: true, gt: true, ge: true });
 const combine = oneOf<OpParams["scatter"]["combine"]>({ add: true, set: true });
 
-const callbackKind = oneOf<CallbackKind>({ pure: true, debug: true, io: true });
+const callbackKind = oneOf<CallbackKind>({ pure: true, debug: true, io: true, check: true });
 const callbackBatching = oneOf<CallbackBatching>({
   sequential: true,
   expandDims: true,

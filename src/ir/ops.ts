@@ -42,9 +42,10 @@ export interface Attention {
 
 /**
  * What calling a function of the host means: a `pure` one only computes, may be called more often or never; `debug` and
- * `io` ones are called once for every run of their equation, in the order of the program.
+ * `io` ones are called once for every run of their equation, in the order of the program. A `check` is given whether
+ * something holds and the values to tell of it, and throws where it does not.
  */
-export type CallbackKind = "pure" | "debug" | "io";
+export type CallbackKind = "pure" | "debug" | "io" | "check";
 
 /**
  * What a call of the host is on a batch: one call after the other, or one for all whose operands without a batch have

@@ -72,6 +72,13 @@ function parseSpec(text: string, format: string, caller: string): Spec {
   };
 }
 
+/** Whether a value is an object of values that a text calls by their names. */
+export function isFields(value: unknown): value is Readonly<Record<string, unknown>> {
+  return (
+    typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof HostArray)
+  );
+}
+
 /** A tree of arrays as text; an array alone is its elements. */
 function formatTree(value: unknown, spec: Spec): string {
   if (value instanceof HostArray) return formatArray(value, spec);

@@ -1,8 +1,8 @@
 /** Looking into programs while they run. */
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
-import { HostArray, type OnHost } from "../../trace/hostArray.js";
-import { parseTemplate } from "../../trace/placeholders.js";
+import type { OnHost } from "../../trace/hostArray.js";
+import { isFields, parseTemplate } from "../../trace/placeholders.js";
 import { callFromProgram } from "./callback.js";
 import { Recent } from "./recent.js";
 
@@ -35,12 +35,6 @@ function newPrinter(format: string) {
     console.log(template.fill(values, named));
   };
   return { template, print };
-}
-
-function isFields(value: unknown): value is Readonly<Record<string, unknown>> {
-  return (
-    typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof HostArray)
-  );
 }
 
 /**

@@ -13,6 +13,7 @@ import { formatPlace, isFullyAddressable, type Place, samePlace } from "../../tr
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
 import { blockOffsets, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
+import { refuseChecks } from "../../transforms/checks.js";
 import { meshAt } from "../mesh/mesh.js";
 import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
@@ -52,6 +53,7 @@ export function compile(program: Program, request: CompileRequest): Compiled {
 
 function compileFor(program: Program, request: CompileRequest): Compiled {
   const { target, name } = request;
+  if (!target.engine.selfCollecting) refuseChecks(program, name ?? "run");
   const donated = request.donated ?? program.inputs.map(() => false);
   const extra = { donated, ...(name === undefined ? {} : { name }) };
   const { engine, mesh, devices } = target;

@@ -11,6 +11,7 @@ import * as ops from "../../trace/ops.js";
 import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { refuseChecks } from "../../transforms/checks.js";
 import type { Mesh } from "../mesh/mesh.js";
 import {
   type AnyJitOptions,
@@ -127,6 +128,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     const where = `${targetKey(placement.target)} ${specs}`;
     let compiled = entry.compiled.get(where);
     if (!compiled) {
+      refuseChecks(program, name);
       const donated = [...captures.map(() => false), ...flat.donated];
       compiled = compile(program, { ...placement, donated, name });
       entry.compiled.set(where, compiled);

@@ -1,0 +1,93 @@
+/** Checks of values inside of programs, which come back as a value. */
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
+import { DTypeError, ValueError } from "../../ir/errors.js";
+import { bind } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { isFields, parseTemplate } from "../../trace/placeholders.js";
+import { Tensor } from "../../trace/tensor.js";
+import { flattenArgs } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { newCheck } from "../../transforms/checks.js";
+import { ErrorValue } from "../../transforms/errorValue.js";
+import { Recent } from "./recent.js";
+
+export {
+  allChecks,
+  automaticChecks,
+  checkify,
+  divChecks,
+  floatChecks,
+  indexChecks,
+  nanChecks,
+  userChecks,
+} from "../../transforms/checkify.js";
+export type { ErrorCategory } from "../../transforms/checks.js";
+export { ErrorValue } from "../../transforms/errorValue.js";
+
+/** So many texts are remembered, so that a loop that checks the same way calls the same function. */
+const mostTexts = 256;
+
+const known = new Recent<ReturnType<typeof newCheck>>(mostTexts, () => {});
+
+/**
+ * Checks that something holds when the program gets there. In a function that {@link checkify} was given, what does not
+ * hold becomes its error; outside of compiled functions it is thrown at once.
+ *
+ * ```ts
+ * checkify.check(np.all(x.greater(0)), "x must be positive, its smallest element is {}", np.min(x));
+ * ```
+ *
+ * @param predicate one bool
+ * @param message what to say; `{}`, `{0}` and `{name}` are places for values, as in `debug.print`
+ */
+export function check(predicate: Tensor | boolean, message: string, ...values: unknown[]): void {
+  need("text", message, "message", "check");
+  const holds = typeof predicate === "boolean" ? Tensor.scalar(predicate, "bool") : predicate;
+  if (!(holds instanceof Tensor) || holds.ndim !== 0 || holds.dtype !== "bool") {
+    const given = holds instanceof Tensor ? holds : describe(holds);
+    throw new DTypeError(`[check] takes one bool, got ${given}: reduce it with np.all or np.any`);
+  }
+  const flat = flattenArgs(values, "check");
+  const template = parseTemplate(message, "check");
+  const last = values.at(-1);
+  const named = template.names.length > 0 && isFields(last) ? last : {};
+  const missing = template.names.find((name) => !Object.hasOwn(named, name));
+  if (missing !== undefined || template.numPositions > values.length) {
+    throw new ValueError(
+      `[check] ${JSON.stringify(message)} has a place for ${missing === undefined ? `${template.numPositions} values, ${values.length} were given` : `"${missing}": give { ${missing}: … } as the last value`}`,
+    );
+  }
+  const fn = known.get(`${JSON.stringify(message)} ${tree.formatStructure(flat.structure)}`, () =>
+    newCheck((arrays) => {
+      const given = tree.unflatten<unknown[]>(flat.structure, arrays);
+      const fields = given.at(-1);
+      const text = template.fill(given, template.names.length > 0 && isFields(fields) ? fields : {});
+      return `${text} (\`check\` failed)`;
+    }),
+  );
+  bindCheck(fn, [holds, ...flat.tensors]);
+}
+
+/**
+ * Throws what an error value says, as {@link check} does: at once, or as the error of a surrounding {@link checkify}.
+ *
+ * ```ts
+ * const [error, y] = jit(checkify.checkify(f))(x);
+ * checkify.checkError(error);
+ * ```
+ */
+export function checkError(error: ErrorValue): void {
+  if (!(error instanceof ErrorValue)) {
+    throw new ValueError(
+      `[checkError] takes the error of a function made by checkify, got ${describe(error)}`,
+    );
+  }
+  const { code, kept, sites } = error;
+  const fn = known.get(`checks ${sites.id}`, () => newCheck(error.describe));
+  bindCheck(fn, [ops.compare("eq", code, 0), code, ...kept]);
+}
+
+function bindCheck(fn: ReturnType<typeof newCheck>, operands: readonly Tensor[]): void {
+  bind("callback", operands, { fn, kind: "check", batching: "broadcastAll", results: [], once: [] });
+}
