@@ -38,7 +38,7 @@ function run(mode: string, onRunning?: (child: ChildProcessByStdio<null, Readabl
 }
 
 describe("a process with a threads engine", () => {
-  test.each(["idle", "finish"])("ends by itself when the engine is left open (%s)", async (mode) => {
+  test.each(["open", "idle", "finish"])("ends by itself when the engine is left open (%s)", async (mode) => {
     const { code, signal } = await run(mode);
     expect({ code, signal }).toEqual({ code: 0, signal: null });
   });

@@ -85,6 +85,15 @@ describe.each(everything ? launchers : [])(
   },
 );
 
+describe.each(launchers)("processes that run nothing on their devices, started by $name", (launcher) => {
+  test("end by themselves", { timeout: 90_000 }, async () => {
+    const job = launch(launcher, 2, [...typescript, path("fixtures/mpiIdle.ts")]);
+    const { code, out, err } = await ended(job, 80_000);
+    const said = '["process 0","process 1"]\n';
+    expect([code, out, err]).toEqual([0, said + said, ""]);
+  });
+});
+
 describe.each(launchers)("processes that were started differently, by $name", (launcher) => {
   test.each(everything ? differences : (["program"] as const))(
     "refuse to go on, and both show both sides: %s",
@@ -178,5 +187,24 @@ describe.each(launchers)("two processes of two devices, started by $name", (laun
       { process: 1, ...common, devices: [2, 3], told: [21, 31] },
     ]);
     expect(code).toBe(0);
+  });
+});
+
+describe.each(launchers)("sums over two processes of two devices, started by $name", (launcher) => {
+  test("are formed in the order of the mesh, or by MPI after those inside where that is asked for", {
+    timeout: 120_000,
+  }, async () => {
+    const job = launch(launcher, 2, [...typescript, path("fixtures/mpiSums.ts")]);
+    const { code, out, err } = await ended(job, 110_000);
+    expect([code, err]).toEqual([0, ""]);
+    const lines = out.trim().split("\n");
+    expect(lines).toHaveLength(2);
+    const exact = { whole: [2], short: [1], across: [0, 2], largest: [1e8], together: [2, 12] };
+    for (const line of lines) {
+      expect(JSON.parse(line)).toEqual({
+        exact: { ...exact, few: [1], many: [1] },
+        fast: { ...exact, few: [0], many: [0] },
+      });
+    }
   });
 });

@@ -71,7 +71,8 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
 }
 
 function isSame(a: EngineSettings, b: EngineSettings): boolean {
-  return a.memoryBytes === b.memoryBytes && a.deadlineMs === b.deadlineMs && a.products === b.products;
+  const names = ["memoryBytes", "deadlineMs", "products", "reduction"] as const;
+  return names.every((name) => a[name] === b[name]);
 }
 
 /** How many devices the shared engine has where a machine decides that; nothing where a mesh does. */

@@ -8,6 +8,8 @@ export interface EngineSettings {
   readonly deadlineMs?: number;
   /** How float32 is multiplied, on devices that can do it in fewer bits too. */
   readonly products?: "float32" | "tf32";
+  /** Whether sums over several processes have the bits that worker threads give, or are left to MPI. */
+  readonly reduction?: "exact" | "fast";
 }
 
 /** For how long a device may compute without a new step unless somebody says otherwise. */

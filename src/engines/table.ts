@@ -51,7 +51,7 @@ export function openEngine(name: string, options: EngineOptions): Engine {
   need("text", name, "name", "openEngine");
   needOptions<EngineOptions>(
     options,
-    { numDevices: true, memoryBytes: true, deadlineMs: true, products: true },
+    { numDevices: true, memoryBytes: true, deadlineMs: true, products: true, reduction: true },
     "openEngine",
   );
   if (isOwn(name)) return engines[name](options);

@@ -5,8 +5,9 @@ import { type Collective, groupOf } from "../threads/collectives.js";
 import { allToAll, permute } from "./direct.js";
 import { Exchange } from "./exchange.js";
 import { allGather, reduceWhole } from "./gathers.js";
-import { Group, reductionOf } from "./group.js";
+import { Group, mpiSum, reductionOf } from "./group.js";
 import type { Links } from "./links.js";
+import { reduceByMpi } from "./mpiSums.js";
 import { PartsReduction, reduceScatter } from "./reductions.js";
 
 /**
@@ -15,7 +16,7 @@ import { PartsReduction, reduceScatter } from "./reductions.js";
  * the neighbours.
  *
  * Whatever is reduced is combined in the order of the group, from the sources themselves, so that results have the
- * same bits as when all members are in one process.
+ * same bits as when all members are in one process. Only where the engine was opened for it, MPI forms sums itself.
  */
 export function prepareExchange(
   spec: CollectiveSpec,
@@ -28,8 +29,11 @@ export function prepareExchange(
   const group = new Group(groupOf(spec, host.position), host.position, host.seats);
   const exchange = new Exchange(spec, index, host, staging, links, group);
   switch (spec.kind) {
-    case "allReduce":
+    case "allReduce": {
+      const sum = mpiSum(spec, group, host.seats);
+      if (sum !== undefined) return reduceByMpi(exchange, sum);
       return reductionOf(exchange.bytes) === "whole" ? reduceWhole(exchange) : new PartsReduction(exchange);
+    }
     case "reduceScatter":
       return reduceScatter(exchange);
     case "allGather":

@@ -12,9 +12,10 @@ import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import { ThreadsEngine } from "../threads/engine.js";
 import type { GemmKind } from "../threads/gemmChoice.js";
 import { Agreement } from "./agreement.js";
+import { Communicators } from "./communicators.js";
 import { FlightFiles } from "./flightFiles.js";
 import { shareCores } from "./launcher.js";
-import { MAX_LOCAL_DEVICES } from "./links.js";
+import { type LinksSetup, MAX_LOCAL_DEVICES } from "./links.js";
 import { Parley } from "./parley.js";
 import { planExchanges } from "./staging.js";
 import { ownSite, type Site, World } from "./world.js";
@@ -29,6 +30,11 @@ export interface MpiEngineOptions {
   readonly deadlineMs?: number;
   /** Who multiplies matrices; see the threads engine. */
   readonly gemm?: GemmKind;
+  /**
+   * Who adds up tensors of several processes: the devices, in the order of the mesh, so that sums have the bits that
+   * worker threads give (`exact`, the default), or MPI's own all-reduce, in an order of its own (`fast`).
+   */
+  readonly reduction?: "exact" | "fast";
 }
 
 /** What an engine of several processes runs on. */
@@ -78,6 +84,10 @@ function ownRelease(): string {
  * the devices, which are worker threads. Inside a process they meet in shared memory, between processes by MPI.
  */
 export function createMpiEngine(options: MpiEngineOptions = {}): MpiEngine {
+  const { reduction = "exact" } = options;
+  if (reduction !== "exact" && reduction !== "fast") {
+    throw new ValueError(`[createMpiEngine] reduction must be "exact" or "fast", not ${String(reduction)}`);
+  }
   return new MpiEngine(options);
 }
 
@@ -97,9 +107,12 @@ export class MpiEngine implements Engine {
   /** What this process runs together with others, by the number of the program. */
   private readonly agreed = new Map<number, FlightAgreement>();
   private readonly flights: FlightFiles;
-  /** Takes back what is done with the devices before MPI ends. */
+  /** Takes back what others are told when this process fails. */
   private readonly forget: () => void;
   private readonly parley: Parley;
+  /** Where MPI forms sums itself, if it does. */
+  private readonly communicators: Communicators | undefined;
+  private readonly links: LinksSetup;
 
   /** @internal */
   constructor(options: MpiEngineOptions) {
@@ -114,12 +127,13 @@ export class MpiEngine implements Engine {
     const neighbours = range(size).filter((r) => this.hostOf(r) === this.hostOf(rank));
     const cores = shareCores(neighbours.map((r) => at(this.greetings, r).cpus));
     this.numCores = cores[neighbours.indexOf(rank)] ?? availableParallelism();
+    this.links = world.newLinks();
     this.local = new ThreadsEngine(
       { ...options, numDevices: this.numLocal },
       {},
       {
         entry: new URL("./worker.js", import.meta.url),
-        extra: { mpi: world.mpi.choice, comm: world.newCommunicator() },
+        extra: this.links,
         firstDevice: this.first,
         totalDevices: this.numDevices,
         numCores: this.numCores,
@@ -128,11 +142,10 @@ export class MpiEngine implements Engine {
       },
     );
     this.tracer = this.local.tracer;
+    this.communicators =
+      options.reduction === "fast" ? new Communicators(world, () => this.local.look()) : undefined;
     this.flights = new FlightFiles((reason) => this.flightRecording(reason), rank);
-    this.forget = world.beforeEnd({
-      fail: () => this.parley.warn(this.flights.lastReason),
-      end: () => void this.local.close(),
-    });
+    this.forget = world.whenItFails(() => this.parley.warn(this.flights.lastReason));
     const hosts = this.greetings.map(({ host }) => host);
     this.agreement = new Agreement(world.calls, rank, (options.deadlineMs ?? DEADLINE_MS) + GRACE_MS);
     const record = (reason: string) => this.flightRecording(reason);
@@ -147,7 +160,9 @@ export class MpiEngine implements Engine {
     const processes = options.devices.map((device) => Math.floor(device / this.numLocal));
     const devices = options.devices.map((device) => device % this.numLocal);
     const process = this.process.index;
-    const executable = this.local.compileAt(program, options, { devices, processes, process });
+    const seats = { devices, processes, process };
+    const channels = this.communicators?.for(program, options, seats);
+    const executable = this.local.compileAt(program, options, channels ? { ...seats, channels } : seats);
     const together = [...new Set(processes)].sort((a, b) => a - b);
     if (together.length === 1 || !together.includes(process)) return executable;
     let unconfirmed: Program | undefined = program;
@@ -190,12 +205,17 @@ export class MpiEngine implements Engine {
     this.local.release(buffer);
   }
 
-  close(): Promise<void> {
+  async close(): Promise<void> {
+    const isWell = this.isOpen;
     this.forget();
     this.flights.close();
     this.parley.close();
     this.agreement.close();
-    return this.local.close();
+    await this.local.close();
+    // After a failure messages may still be under way; they end with the process.
+    if (!isWell || !this.world.mpi.isRunning) return;
+    this.communicators?.close();
+    this.world.mpi.freeCommunicator(this.links.comm);
   }
 
   /** Whether the engine still runs programs: it was not closed and none of this process's devices failed. */
@@ -318,11 +338,11 @@ export class MpiEngine implements Engine {
 
 /** What this process wants of the engine, and what else decides which bits come of it. */
 function settingsOf(
-  { deadlineMs, memoryBytes, gemm }: MpiEngineOptions,
+  { deadlineMs, memoryBytes, gemm, reduction }: MpiEngineOptions,
   numLocal: number,
 ): Greeting["alike"] {
   const { SHARDWISE_GEMM, SHARDWISE_KERNELS } = process.env;
-  const wanted = { deadlineMs, memoryBytes, gemm, SHARDWISE_GEMM, SHARDWISE_KERNELS };
+  const wanted = { deadlineMs, memoryBytes, gemm, reduction, SHARDWISE_GEMM, SHARDWISE_KERNELS };
   return {
     "the release of shardwise": ownRelease(),
     "the number of devices": String(numLocal),

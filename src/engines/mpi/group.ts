@@ -3,6 +3,7 @@ import { byteSize } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import { roundUp } from "../threads/heap.js";
 import type { Seats } from "../threads/messages.js";
+import { type SummedType, summedTypes } from "./families.js";
 
 /** A member of a group: which process it is in, and its device there. */
 export interface Member {
@@ -45,6 +46,19 @@ export class Group {
     return this.here.filter((i) => i !== this.me);
   }
 
+  /**
+   * The members that add up the same part of a tensor as this one, one in each process, in the order of processes;
+   * undefined where processes have different numbers of members, or all are in one.
+   */
+  get sharers(): Member[] | undefined {
+    const { here, processes } = this;
+    if (processes.length === 0 || processes.some((members) => members.length !== here.length))
+      return undefined;
+    const place = here.indexOf(this.me);
+    const sharers = [here, ...processes].map((members) => at(this.members, at(members, place)));
+    return sharers.sort((a, b) => a.process - b.process);
+  }
+
   /** Which of some members of one process receives what a member of another one sends to all of them. */
   receiver(sender: number, members: readonly number[]): number {
     return at(members, sender % members.length);
@@ -54,6 +68,25 @@ export class Group {
   receivedBy(member: number): number[] {
     return this.elsewhere.filter((sender) => this.receiver(sender, this.here) === member);
   }
+}
+
+/** What devices that add up together are called in a table of communicators; undefined where they cannot by MPI. */
+export function sharersName(group: Group): string | undefined {
+  return group.sharers?.map(({ process, device }) => `${process}.${device}`).join(" ");
+}
+
+/** A sum that MPI forms itself: on which communicator, and of what. */
+export interface MpiSum {
+  readonly comm: number;
+  readonly dtype: SummedType;
+}
+
+/** The sum that a collective leaves to MPI; undefined where the engine combines itself. */
+export function mpiSum(spec: CollectiveSpec, group: Group, { channels }: Seats): MpiSum | undefined {
+  const dtype = summedTypes.find((one) => one === spec.dtype);
+  if (channels === undefined || spec.kind !== "allReduce" || spec.combine !== "sum") return undefined;
+  const comm = channels[sharersName(group) ?? ""];
+  return comm === undefined || dtype === undefined ? undefined : { comm, dtype };
 }
 
 /** How a reduction to all is done: every process gets all sources, or every member combines a part for all. */
@@ -79,7 +112,8 @@ export function blockBytes(spec: CollectiveSpec): number {
 }
 
 /** The bytes that a member of a group needs besides source and target. */
-export function stagingBytes(spec: CollectiveSpec, group: Group): number {
+export function stagingBytes(spec: CollectiveSpec, group: Group, seats: Seats): number {
+  if (mpiSum(spec, group, seats) !== undefined) return 0;
   const bytes = spec.elements * byteSize(spec.dtype);
   const numReceived = group.receivedBy(group.me).length;
   const numOthers = group.elsewhere.length;

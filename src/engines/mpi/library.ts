@@ -1,82 +1,18 @@
 import { EngineLoadError } from "../errors.js";
 import { type Koffi, loadKoffi } from "../threads/koffi.js";
+import {
+  type Constants,
+  type Family,
+  type Library,
+  mpich,
+  openMpi,
+  paths,
+  type SummedType,
+} from "./families.js";
 import type { Launch } from "./launcher.js";
-
-type Library = import("koffi").LibraryHandle;
 
 /** A native function; addresses, handles and results are numbers. */
 type Native = (...args: number[]) => number;
-
-/** What differs between the two families of MPI libraries: what handles are, and where things lie in a status. */
-interface Family {
-  readonly name: "Open MPI" | "MPICH";
-  /** The native type of a handle, and how many bytes it takes. */
-  readonly handle: "uintptr_t" | "uint32_t";
-  readonly handleBytes: 4 | 8;
-  readonly statusBytes: number;
-  /** Which 32-bit words of a status hold the error and the (lower half of the) number of bytes. */
-  readonly statusError: number;
-  readonly statusCount: number;
-  /** The key of the attribute that holds the largest tag. */
-  readonly tagBound: number;
-  readonly constants: (library: Library, koffi: Koffi) => Constants;
-}
-
-interface Constants {
-  readonly world: number;
-  readonly byte: number;
-  readonly errorsReturn: number;
-}
-
-const openMpi: Family = {
-  name: "Open MPI",
-  handle: "uintptr_t",
-  handleBytes: 8,
-  statusBytes: 24,
-  statusError: 2,
-  statusCount: 4,
-  tagBound: 0,
-  constants: (library, koffi) => {
-    // Handles are the addresses of objects that the library exports.
-    const address = (symbol: string) => Number(koffi.address(library.symbol(symbol)));
-    return {
-      world: address("ompi_mpi_comm_world"),
-      byte: address("ompi_mpi_byte"),
-      errorsReturn: address("ompi_mpi_errors_return"),
-    };
-  },
-};
-
-/** Intel MPI and MVAPICH have MPICH's binary interface. */
-const mpich: Family = {
-  name: "MPICH",
-  handle: "uint32_t",
-  handleBytes: 4,
-  statusBytes: 20,
-  statusError: 4,
-  statusCount: 0,
-  tagBound: 0x64400001,
-  constants: () => ({ world: 0x44000000, byte: 0x4c00010d, errorsReturn: 0x54000001 }),
-};
-
-/** Where libraries of each family are found; plain names leave the search to the loader. */
-const paths: { readonly [K in Family["name"]]: readonly string[] } = {
-  "Open MPI": [
-    "libmpi.so.40",
-    "/usr/lib64/openmpi/lib/libmpi.so.40",
-    "/opt/openmpi/lib/libmpi.so.40",
-    "libmpi.40.dylib",
-    "/opt/homebrew/lib/libmpi.40.dylib",
-  ],
-  MPICH: [
-    "libmpich.so.12",
-    "libmpi.so.12",
-    "/usr/lib64/mpich/lib/libmpi.so.12",
-    "/opt/intel/oneapi/mpi/latest/lib/libmpi.so.12",
-    "libmpi.12.dylib",
-    "/opt/homebrew/lib/libmpi.12.dylib",
-  ],
-};
 
 const MPI_THREAD_MULTIPLE = 3;
 const MAX_TEXT = 8192;
@@ -106,6 +42,7 @@ export class Mpi {
   private readonly isendNative: Native;
   private readonly irecvNative: Native;
   private readonly testallNative: Native;
+  private readonly iallreduceNative: Native;
 
   private constructor(
     private readonly koffi: Koffi,
@@ -123,6 +60,8 @@ export class Mpi {
     this.isendNative = this.bind("MPI_Isend", message);
     this.irecvNative = this.bind("MPI_Irecv", message);
     this.testallNative = this.bind("MPI_Testall", ["int", "uintptr_t", "uintptr_t", "uintptr_t"]);
+    const sum = ["intptr_t", "uintptr_t", "int", handle, handle, handle, "uintptr_t"];
+    this.iallreduceNative = this.bind("MPI_Iallreduce", sum);
   }
 
   /** Finds the library that belongs to a launcher; `SHARDWISE_MPI` can name one. */
@@ -242,6 +181,49 @@ export class Mpi {
     return copy;
   }
 
+  /**
+   * A communicator of some processes of another one, in this order; only they call this, all of them together.
+   *
+   * @param tag tells what is made at the same time apart
+   */
+  subset(comm: number, ranks: readonly number[], tag: number): number {
+    const { handle } = this.family;
+    const make = (name: string, types: readonly string[], args: readonly number[]) => {
+      this.check(this.call(name, types, args), name);
+      return this.readHandle();
+    };
+    const list = new Int32Array(new SharedArrayBuffer(4 * ranks.length));
+    list.set(ranks);
+    const whole = make("MPI_Comm_group", [handle, "uintptr_t"], [comm, this.resultsAddress]);
+    const included = [whole, ranks.length, this.addressOf(list), this.resultsAddress];
+    const part = make("MPI_Group_incl", [handle, "int", "uintptr_t", "uintptr_t"], included);
+    const asked = [comm, part, tag, this.resultsAddress];
+    const made = make("MPI_Comm_create_group", [handle, handle, "int", "uintptr_t"], asked);
+    for (const group of [part, whole]) this.free("MPI_Group_free", group);
+    this.setErrors(made);
+    return made;
+  }
+
+  /** Gives up a communicator on which nothing is under way; all its processes do. */
+  freeCommunicator(comm: number): void {
+    this.free("MPI_Comm_free", comm);
+  }
+
+  /** Begins to add up elements of all processes of a communicator; the request is written to an address. */
+  iallreduce(
+    source: number,
+    target: number,
+    count: number,
+    dtype: SummedType,
+    comm: number,
+    request: number,
+  ): void {
+    const { types, sum, inPlace } = this.constants;
+    const from = source === target ? inPlace : source;
+    const code = this.iallreduceNative(from, target, count, types[dtype], sum, comm, request);
+    if (code !== 0) this.check(code, "MPI_Iallreduce");
+  }
+
   /** Begins to send bytes; the request is written to an address. */
   isend(address: number, bytes: number, rank: number, tag: number, comm: number, request: number): void {
     const code = this.isendNative(address, bytes, this.constants.byte, rank, tag, comm, request);
@@ -295,6 +277,13 @@ export class Mpi {
   /** Throws what a call that failed says. */
   check(code: number, name: string): void {
     if (code !== 0) throw new EngineLoadError(`[mpi] ${name} failed: ${this.describe(code)}`);
+  }
+
+  private free(name: string, handle: number): void {
+    const words = new Uint32Array(this.results.buffer, 0, 2);
+    words[0] = handle >>> 0;
+    words[1] = Math.floor(handle / 2 ** 32);
+    this.check(this.call(name, ["uintptr_t"], [this.resultsAddress]), name);
   }
 
   private setErrors(comm: number): void {

@@ -13,6 +13,8 @@ export interface LinksSetup {
   readonly mpi: MpiChoice;
   /** The communicator of the engine. */
   readonly comm: number;
+  /** The largest tag of a message; asked for once, so that a thread that starts as the process ends never calls MPI. */
+  readonly largestTag: number;
 }
 
 /** The bits of a tag: the devices at both ends, the phase, the sequence number, and a fingerprint of what is sent. */
@@ -52,7 +54,7 @@ export class Links {
   private readonly underway: Underway[] = [];
 
   constructor(
-    { mpi, comm }: LinksSetup,
+    { mpi, comm, largestTag }: LinksSetup,
     readonly signals: Signals,
     memory: WebAssembly.Memory,
   ) {
@@ -60,9 +62,9 @@ export class Links {
     if (!(bound instanceof Mpi)) throw new EngineLoadError(`[mpi] ${mpi.path} does not load: ${bound}`);
     this.mpi = bound;
     this.comm = comm;
-    const spare = Math.floor(Math.log2(bound.largestTag + 1)) - 2 * DEVICE_BITS - PHASE_BITS;
+    const spare = Math.floor(Math.log2(largestTag + 1)) - 2 * DEVICE_BITS - PHASE_BITS;
     if (spare < LEAST_SEQUENCE_BITS) {
-      throw new EngineLoadError(`[mpi] ${mpi.path} allows tags up to ${bound.largestTag}, which are too few`);
+      throw new EngineLoadError(`[mpi] ${mpi.path} allows tags up to ${largestTag}, which are too few`);
     }
     this.sequenceBits = Math.min(MOST_SEQUENCE_BITS, spare);
     this.fingerprintBits = Math.min(MOST_FINGERPRINT_BITS, spare - this.sequenceBits);
@@ -87,9 +89,9 @@ export class Links {
     };
   }
 
-  /** Room for messages that are on their way together. */
-  batch(capacity: number): Batch {
-    return new Batch(this.mpi, this.comm, capacity);
+  /** Room for messages that are on their way together; on another communicator for sums that MPI forms. */
+  batch(capacity: number, comm = this.comm): Batch {
+    return new Batch(this.mpi, comm, capacity);
   }
 
   /** Counts one more collective together with a device of another process; both sides count alike. */

@@ -1,4 +1,6 @@
+import { byteSize } from "../../ir/dtype.js";
 import { ShardwiseError } from "../../ir/errors.js";
+import type { SummedType } from "./families.js";
 import type { Mpi } from "./library.js";
 
 /** What is longer is sent in pieces, because MPI counts bytes in 31 bits. */
@@ -60,6 +62,18 @@ export class Batch {
     for (let at = 0; at < bytes || at === 0; at += PIECE_BYTES) {
       const piece = Math.min(PIECE_BYTES, bytes - at);
       this.mpi.irecv(address + at, piece, rank, tag, this.comm, this.add(rank, piece));
+    }
+  }
+
+  /** Begins to add up so many elements of all processes of the communicator; the source may be the target. */
+  sum(source: number, target: number, count: number, dtype: SummedType): void {
+    const bytes = byteSize(dtype);
+    const piece = PIECE_BYTES / bytes;
+    for (let at = 0; at < count || at === 0; at += piece) {
+      const request = this.add(-1, -1);
+      const offset = at * bytes;
+      const number = Math.min(piece, count - at);
+      this.mpi.iallreduce(source + offset, target + offset, number, dtype, this.comm, request);
     }
   }
 

@@ -37,7 +37,7 @@ export function planExchanges(
   let bytes = inside.bytes;
   const offsets = collectives.map((spec, i) => {
     if (isInside[i]) return inside.offsets[i];
-    const size = stagingBytes(spec, new Group(groupOf(spec, position), position, seats));
+    const size = stagingBytes(spec, new Group(groupOf(spec, position), position, seats), seats);
     const piece = findPlace(at(spans, i), roundUp(size), placed, inside.bytes);
     placed.push(piece);
     bytes = Math.max(bytes, piece.offset + piece.bytes);

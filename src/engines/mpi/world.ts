@@ -6,6 +6,7 @@ import { Calls, sharedBytes } from "./calls.js";
 import { Clocks } from "./clocks.js";
 import { detectLaunch, parseCpuList } from "./launcher.js";
 import { Mpi } from "./library.js";
+import type { LinksSetup } from "./links.js";
 import { Batch, TransportError } from "./messages.js";
 
 /** How long processes wait for each other when an engine is opened. */
@@ -14,16 +15,7 @@ const OPEN_MS = 120_000;
 /** How long a process that failed waits for the others to end by themselves. */
 const LEAVE_MS = 1500;
 
-/** How long devices may take to notice that they are to call MPI no more. */
-const QUIET_MS = 20;
-
-const TAGS = { length: 1, text: 2 } as const;
-
-/** What is done before MPI ends: with an error first the one, then the other. */
-interface Ending {
-  readonly fail: () => void;
-  readonly end: () => void;
-}
+const TAGS = { length: 1, text: 2, subset: 4 } as const;
 
 /** All processes of the job, as one of them sees them. */
 export class World {
@@ -32,8 +24,6 @@ export class World {
   /** What processes say to each other apart from tensors. */
   private readonly control: number;
   private sharing: Promise<unknown> = Promise.resolve();
-  /** What is done with the devices of engines before MPI ends. */
-  private readonly endings = new Set<Ending>();
   /** What processes call out to each other at any time. */
   readonly calls: Calls;
 
@@ -64,15 +54,37 @@ export class World {
     return new World(mpi);
   }
 
-  /** Ends something before MPI ends in this process. @returns takes that back */
-  beforeEnd(ending: Ending): () => void {
-    this.endings.add(ending);
-    return () => void this.endings.delete(ending);
+  /** Tells the others something when this process ends with an error. @returns takes that back */
+  whenItFails(tell: () => void): () => void {
+    const leave = (code: number) => {
+      if (code !== 0 && this.mpi.isRunning) tell();
+    };
+    // Before the threads of devices end, after which nobody knows any more what they were doing.
+    process.prependListener("exit", leave);
+    return () => void process.off("exit", leave);
   }
 
-  /** A communicator of its own for the messages of an engine. */
-  newCommunicator(): number {
-    return this.mpi.duplicate(this.mpi.world);
+  /** What the devices of an engine need to reach each other, with a communicator of its own. */
+  newLinks(): LinksSetup {
+    const { mpi } = this;
+    return { mpi: mpi.choice, comm: mpi.duplicate(mpi.world), largestTag: mpi.largestTag };
+  }
+
+  /**
+   * A communicator of some processes, which all ask for it at this point. Making one cannot be broken off, so they meet
+   * first, for which there is a limit.
+   *
+   * @param meanwhile called again and again while the others are waited for
+   */
+  communicatorOf(ranks: readonly number[], meanwhile: () => void): number {
+    const others = ranks.filter((rank) => rank !== this.rank);
+    const own = sharedBytes(new Uint8Array(1));
+    const rounds = this.swap(TAGS.subset, own, () => 1, "form sums together", others);
+    for (let next = rounds.next(); !next.done; next = rounds.next()) {
+      meanwhile();
+      pauseFor(next.value);
+    }
+    return this.mpi.subset(this.mpi.world, ranks, TAGS.subset);
   }
 
   /**
@@ -126,12 +138,13 @@ export class World {
     own: Uint8Array,
     length: (rank: number) => number,
     what: string,
+    others = this.others,
   ): Generator<number, Uint8Array[]> {
     const { mpi, control } = this;
     const results = range(this.size).map((rank) =>
       rank === this.rank ? own : new Uint8Array(new SharedArrayBuffer(Math.max(1, length(rank)))),
     );
-    const batches = this.others.map((rank) => {
+    const batches = others.map((rank) => {
       const batch = new Batch(mpi, control, 2);
       batch.receive(mpi.addressOf(at(results, rank)), length(rank), rank, tag);
       batch.send(mpi.addressOf(own), own.length, rank, tag);
@@ -160,12 +173,8 @@ export class World {
   private leave(code: number): void {
     const { mpi } = this;
     if (!mpi.isRunning) return;
-    if (code !== 0) for (const { fail } of this.endings) fail();
-    if (!this.meet(code === 0 ? Number.POSITIVE_INFINITY : LEAVE_MS)) return;
-    // A device that still waits for others must not look for their messages after the end.
-    for (const { end } of this.endings) end();
-    if (this.endings.size > 0) pauseFor(QUIET_MS);
-    mpi.finalize();
+    // Worker threads end before everything else, so that no device looks for messages after the end.
+    if (this.meet(code === 0 ? Number.POSITIVE_INFINITY : LEAVE_MS)) mpi.finalize();
   }
 
   /** Whether all processes come here in time. */

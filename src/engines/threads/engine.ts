@@ -281,6 +281,11 @@ export class ThreadsEngine implements Engine {
     return new ThreadsExecutable(loaded, options, pool, target.memories, () => this.unload(loaded));
   }
 
+  /** @internal Calls the functions of the host that devices wait for, while the main thread waits for something else. */
+  look(): void {
+    this.pool.look();
+  }
+
   private get target(): LoadTarget {
     const { pool, features, crowded, memory, part } = this;
     const { devices: memories, layout } = memory;

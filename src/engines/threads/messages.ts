@@ -75,6 +75,8 @@ export interface Seats {
   readonly processes: readonly number[];
   /** Which process this is. */
   readonly process: number;
+  /** What devices of several processes have for themselves, by names that their engine gives. */
+  readonly channels?: Readonly<Record<string, number>>;
 }
 
 /** Where the parts of a loaded program lie in a device's memory. */

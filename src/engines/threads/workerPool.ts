@@ -20,6 +20,9 @@ const CLOSE_PATIENCE_MS = 5000;
  */
 const GRACE_MS = 1000;
 
+/** How long those have that are still loading their code, which they cannot break off. */
+const START_GRACE_MS = 10_000;
+
 /** The pools with threads that may be in native code when the process ends. */
 const living = new Set<WorkerPool>();
 
@@ -92,6 +95,7 @@ interface Member {
   readonly port: MessagePort;
   readonly writer: CommandWriter;
   readonly exited: Promise<void>;
+  hasExited: boolean;
   /** What the device shares with its helpers, which start when there is something to help with. */
   readonly crew: CrewMemory | undefined;
   helpers: readonly Helper[];
@@ -217,6 +221,13 @@ export class WorkerPool {
     this.block(() => this.members.every((member, device) => this.completed(device) === member.sent));
   }
 
+  /** Calls the functions of the host that devices wait for; for a main thread that is held up by something else. */
+  look(): void {
+    if (this.ended) throw this.ended;
+    this.answerCalls();
+    this.collect();
+  }
+
   private block(isDone: () => boolean): void {
     while (!this.ended) {
       const seen = Atomics.load(this.control, EVENTS);
@@ -246,9 +257,13 @@ export class WorkerPool {
   /** Asks all threads to end and waits for those of devices, without the event loop, as the process ends. */
   leave(): void {
     this.dismiss();
-    const end = performance.now() + GRACE_MS;
-    const isLeft = () => this.members.every((_, device) => this.stateOf(device) === STATE.gone);
-    while (!isLeft() && performance.now() < end) {
+    const begin = performance.now();
+    const isAwaited = (member: Member, device: number) => {
+      const state = this.stateOf(device);
+      const patience = state === STATE.starting ? START_GRACE_MS : GRACE_MS;
+      return !member.hasExited && state !== STATE.gone && performance.now() - begin < patience;
+    };
+    while (this.members.some(isAwaited)) {
       Atomics.wait(this.control, EVENTS, Atomics.load(this.control, EVENTS), 1);
     }
   }
@@ -281,26 +296,28 @@ export class WorkerPool {
       execArgv: [],
       name: `shardwise device ${device}`,
     });
-    // An idle engine does not keep the process alive.
-    worker.unref();
-    port1.unref();
     this.whenItThrows(worker, device, "its worker");
     worker.on("messageerror", (cause) =>
       this.fail(device, `a message was lost: ${describeError(cause)}`, cause),
     );
     const exited = new Promise<void>((resolve) => {
       worker.on("exit", (code) => {
+        member.hasExited = true;
         this.fail(device, `its worker exited with code ${code}`);
         port1.close();
         resolve();
       });
     });
+    // An idle engine does not keep the process alive; whoever listens to a worker's messages does, until told not to.
+    worker.unref();
+    port1.unref();
     const writer = new CommandWriter(this.control, commands, device);
-    return {
+    const member: Member = {
       worker,
       port: port1,
       writer,
       exited,
+      hasExited: false,
       crew,
       flight,
       helpers: [],
@@ -309,6 +326,7 @@ export class WorkerPool {
       waiters: [],
       answered: 0,
     };
+    return member;
   }
 
   private startHelper(device: number, index: number, setup: HelperSetup): Helper {
@@ -319,8 +337,6 @@ export class WorkerPool {
       execArgv: [],
       name: `shardwise device ${device}, helper ${index}`,
     });
-    worker.unref();
-    port1.unref();
     this.whenItThrows(worker, device, "a thread that helps it");
     const exited = new Promise<void>((resolve) => {
       worker.on("exit", (code) => {
@@ -329,6 +345,8 @@ export class WorkerPool {
         resolve();
       });
     });
+    worker.unref();
+    port1.unref();
     return { worker, port: port1, exited };
   }
 

@@ -59,6 +59,11 @@ test("devices that are given stand along data, unless the mesh is said", () => {
   expect(read({ mesh: { fsdp: 2 } }, 3).mesh).toEqual({ data: 1, fsdp: 2, pipe: 1, model: 1 });
 });
 
+test("sums of several processes have the bits of worker threads unless a run says otherwise", () => {
+  expect(engineSettings(readRunConfig({ reduction: "fast" }).config)).toEqual({ reduction: "fast" });
+  expect(problems({ reduction: "quick" })).toEqual([expect.stringContaining("use exact | fast")]);
+});
+
 test("float32 is multiplied as float32 unless a run says otherwise", () => {
   expect(engineSettings(readRunConfig({}).config)).toEqual({});
   expect(engineSettings(readRunConfig({ precision: "tf32" }).config)).toEqual({ products: "tf32" });

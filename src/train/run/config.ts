@@ -99,6 +99,11 @@ export const runSchema = {
     "float32",
     "tf32",
   ]),
+  reduction: choice(
+    "exact",
+    "sums over several processes: with the bits of worker threads, or by MPI in an order of its own",
+    ["exact", "fast"],
+  ),
   steps: integer(500, "training steps"),
   seed: integer(0, "seed of parameters and data order", 0),
   out: text("runs/default", "folder for checkpoints, metrics, trace and report"),
@@ -120,8 +125,10 @@ export function needRunConfig(config: RunConfig, caller: string): void {
 }
 
 /** What a run asks of its engine, where it does not leave that to it. */
-export function engineSettings({ engine: { memory, deadline }, precision }: RunConfig): EngineSettings {
+export function engineSettings({ engine, precision, reduction }: RunConfig): EngineSettings {
+  const { memory, deadline } = engine;
   return {
+    ...(reduction === "exact" ? {} : { reduction }),
     ...(precision === "float32" ? {} : { products: precision }),
     ...(memory === "auto" ? {} : { memoryBytes: memory }),
     ...(deadline === "auto" ? {} : { deadlineMs: 1000 * deadline }),
