@@ -33,16 +33,25 @@ function firstAddressable(engine: Engine): number {
   return device;
 }
 
+/** How the blocks of a tensor lie that are split further than its placement says, until somebody needs them whole. */
+export interface Held {
+  readonly placement: Placement;
+  /** The buffers as the tensor's own placement wants them; the others are released by the storage. */
+  gather(storage: Storage): readonly DeviceBuffer[];
+}
+
 /** The values of a concrete tensor: one buffer for every position of its mesh that this process holds. */
 export class Storage {
   readonly placement: Placement;
   readonly type: TensorType;
   private buffers: readonly DeviceBuffer[] | undefined;
+  private split: Held | undefined;
   private watched: Watch | undefined;
   private pins = 0;
   private abandoned = false;
 
-  constructor(placement: Placement, type: TensorType, buffers: readonly DeviceBuffer[]) {
+  /** @param split how the buffers lie when not as the placement says */
+  constructor(placement: Placement, type: TensorType, buffers: readonly DeviceBuffer[], split?: Held) {
     if (buffers.length !== placement.positions.length) {
       throw new InternalError(
         `[Storage] ${buffers.length} buffers for ${placement.positions.length} addressable devices`,
@@ -51,6 +60,12 @@ export class Storage {
     this.placement = placement;
     this.type = type;
     this.buffers = buffers;
+    this.split = split;
+  }
+
+  /** How the buffers really lie: as the placement says, or split further. */
+  get held(): Placement {
+    return this.split?.placement ?? this.placement;
   }
 
   /** Whether there are values, or only a type. */
@@ -63,8 +78,19 @@ export class Storage {
     return this.buffers === undefined;
   }
 
-  /** The buffers, for a reader named in the error if they are gone. */
+  /** The buffers as the placement says, for a reader named in the error if they are gone. */
   read(caller: string): readonly DeviceBuffer[] {
+    const held = this.readHeld(caller);
+    if (!this.split) return held;
+    const whole = this.split.gather(this);
+    this.buffers = whole;
+    this.split = undefined;
+    for (const buffer of held) this.placement.engine.release(buffer);
+    return whole;
+  }
+
+  /** The buffers as they are {@link held}. */
+  readHeld(caller: string): readonly DeviceBuffer[] {
     if (!this.buffers) {
       throw new DisposedError(
         `[${caller}] this tensor's memory was given back (by dispose(), using, or as a donated argument): keep a copy if it is needed again`,
@@ -115,7 +141,7 @@ export class Storage {
 
   /** One buffer of every different block, with the mesh position where it lies; throws if some are not here. */
   blocks(caller: string): readonly HeldBlock[] {
-    const { held, missing } = distinctBlocks(this.placement, this.read(caller));
+    const { held, missing } = distinctBlocks(this.held, this.readHeld(caller));
     if (missing.length > 0) throw notAddressable(caller, this, held.length, missing);
     return held;
   }
@@ -129,13 +155,13 @@ export class Storage {
 
   /** Waits until every block that is here is computed. */
   async ready(caller: string): Promise<void> {
-    await Promise.all(this.read(caller).map((buffer) => this.placement.engine.ready(buffer)));
+    await Promise.all(this.readHeld(caller).map((buffer) => this.placement.engine.ready(buffer)));
   }
 
   /** Like {@link download}, if all blocks are here and the engine can be read without waiting. */
   peek(caller: string): HostData | undefined {
     const { engine } = this.placement;
-    const { held, missing } = distinctBlocks(this.placement, this.read(caller));
+    const { held, missing } = distinctBlocks(this.held, this.readHeld(caller));
     if (missing.length > 0) return undefined;
     const data = held.map(({ buffer }) => engine.peek(buffer));
     return data.every((block) => block !== undefined) ? this.assemble(held, data) : undefined;
@@ -143,7 +169,7 @@ export class Storage {
 
   private assemble(blocks: readonly HeldBlock[], data: readonly HostData[]): HostData {
     if (data.length === 1) return at(data, 0);
-    const { mesh, spec } = this.placement;
+    const { mesh, spec } = this.held;
     const whole = allocateHost(this.type.dtype, sizeOf(this.type.shape));
     const block = blockShape(this.type.shape, spec, mesh);
     blocks.forEach(({ position }, i) => {

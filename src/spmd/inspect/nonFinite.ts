@@ -88,7 +88,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
   checkOptions<JitOptions<A, R, S>>(options, jitNames, "findNonFinite");
   return async (...args) => {
     const parts = partitionCall(fn, args, options);
-    const { inputs, inSpecs, target } = parts;
+    const { inputs, held, target } = parts;
     checkInputs(target, inputs, nameOf(fn, options));
     const { engine, devices, mesh } = target;
     const { program, layout } = watch(parts.program);
@@ -103,7 +103,7 @@ export function findNonFinite<A extends readonly unknown[], R, S extends number 
       run(
         {
           executable,
-          inPlacements: inSpecs.map(place),
+          inPlacements: held.inSpecs.map(place),
           // Every device tells its own, one after the other.
           outPlacements: [place([mesh.axes.map(({ name }) => name)])],
           outTypes: program.outputs.map(({ type: { dtype, shape } }) => ({

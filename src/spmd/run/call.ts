@@ -13,8 +13,7 @@ import { simplify } from "../../transforms/simplify.js";
 import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
 import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
-import { type PartitionedProgram, partition } from "../partition/partition.js";
-import { specsOn, targetOf, unsplit } from "./execute.js";
+import { partitionFor, type RunnableProgram, specsOn, targetOf } from "./execute.js";
 
 /** Options of `jit`, whatever the arguments and results of its function are. */
 export interface AnyJitOptions {
@@ -191,7 +190,7 @@ function overlapAxes({ overlap = [] }: AnyJitOptions, mesh: Mesh, name: string):
 }
 
 /** A call as every device runs it: its program per device, and where that came from. */
-export interface PartitionedCall extends PartitionedProgram {
+export interface PartitionedCall extends RunnableProgram {
   /** The mesh, or undefined for one device. */
   readonly mesh: Mesh | undefined;
   readonly target: Place;
@@ -221,7 +220,7 @@ export function partitionCall<A extends readonly unknown[]>(
   const paths = (structure: tree.Structure, what: string) =>
     tree.leafPaths(structure).map((path) => (path === "" ? what : `${what} ${path}`));
   return {
-    ...(mesh ? partition(program, mesh, placement) : unsplit(program)),
+    ...partitionFor(program, target, placement),
     mesh,
     target,
     inputs,

@@ -1,7 +1,7 @@
 import { programHasEffects } from "../../ir/effects.js";
-import type { Engine, Executable } from "../../ir/engine.js";
+import type { DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import { ShardingError } from "../../ir/errors.js";
-import { blockShape, formatMesh, formatSpec, type Spec } from "../../ir/mesh.js";
+import { blockShape, formatMesh, formatSpec, type Spec, sameSpec } from "../../ir/mesh.js";
 import { afterPass } from "../../ir/passes.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
@@ -20,6 +20,7 @@ import { samePlacement } from "../mesh/sharding.js";
 import { inlineCalls } from "../partition/inlineCalls.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
 import { reshard } from "../partition/reshard.js";
+import { splitUpdates } from "../partition/splitUpdates.js";
 import { noteEffects } from "./effects.js";
 import { Recent } from "./recent.js";
 
@@ -28,6 +29,8 @@ export interface Compiled {
   readonly executable: Executable;
   readonly inPlacements: readonly Placement[];
   readonly outPlacements: readonly Placement[];
+  /** How the outputs lie when they come, where that is split further than their placements. */
+  readonly heldOutputs?: readonly Placement[];
   /** The types of the whole outputs. */
   readonly outTypes: readonly TensorType[];
   readonly donated: readonly boolean[];
@@ -57,21 +60,37 @@ function compileFor(program: Program, request: CompileRequest): Compiled {
   const donated = request.donated ?? program.inputs.map(() => false);
   const extra = { donated, ...(name === undefined ? {} : { name }) };
   const { engine, mesh, devices } = target;
-  const parts = meshAt(target) ? partition(program, mesh, request) : unsplit(program);
+  const parts = partitionFor(program, target, request);
   const executable = engine.compile(parts.program, { mesh, devices, ...extra });
   const placements = (specs: readonly Spec[]) => specs.map((spec) => ({ ...target, spec }));
   return {
     executable,
-    inPlacements: placements(parts.inSpecs),
+    inPlacements: placements(parts.held.inSpecs),
     outPlacements: placements(parts.outSpecs),
+    heldOutputs: placements(parts.held.outSpecs),
     outTypes: program.outputs.map(({ type }) => type),
     donated,
     effectsAt: programHasEffects(parts.program) ? target : undefined,
   };
 }
 
+/** A per-device program as it runs, whose inputs and outputs may lie split further than their specs say. */
+export interface RunnableProgram extends PartitionedProgram {
+  /** How the inputs are taken and the outputs are left. */
+  readonly held: Pick<PartitionedProgram, "inSpecs" | "outSpecs">;
+}
+
+/** The program that every device of a place runs. */
+export function partitionFor(program: Program, target: Place, request: PartitionRequest): RunnableProgram {
+  const parts = meshAt(target) ? partition(program, target.mesh, request) : unsplit(program);
+  // What is left split is gathered when somebody asks for it, which one of several processes cannot do alone.
+  if (!isFullyAddressable(target)) return { ...parts, held: parts };
+  const held = splitUpdates(parts);
+  return { ...parts, program: held.program, held };
+}
+
 /** A program for a single device in the form of a partitioned one: nothing is split, calls are gone as well. */
-export function unsplit(original: Program): PartitionedProgram {
+function unsplit(original: Program): PartitionedProgram {
   const program = afterPass("inlineCalls", inlineCalls(original), "partitioned");
   const whole = (atoms: Program["outputs"]) => atoms.map(({ type }) => replicatedSpec(type.shape.length));
   return { program, inSpecs: whole(program.inputs), outSpecs: whole(program.outputs), gathers: [] };
@@ -84,24 +103,34 @@ export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
 }
 
 function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
-  const placed = storages.map((storage, i) => moveTo(storage, at(compiled.inPlacements, i)));
-  const results = compiled.executable.execute(placed.map((storage) => storage.read("jit")));
-  if (compiled.effectsAt) noteEffects(compiled.effectsAt);
-  storages.forEach((storage, i) => {
-    const used = at(placed, i);
-    if (compiled.donated[i]) {
-      used.surrender();
-      if (used !== storage) storage.release();
-    } else if (used !== storage) used.release();
+  const placed = storages.map((storage, i) => {
+    const used = moveTo(storage, at(compiled.inPlacements, i));
+    // At once, so that not all of them are there twice.
+    if (used !== storage && compiled.donated[i] && !storages.includes(storage, i + 1)) storage.release();
+    return used;
   });
-  return results.map((buffers, i) =>
-    Tensor.stored(new Storage(at(compiled.outPlacements, i), at(compiled.outTypes, i), buffers)),
-  );
+  const results = compiled.executable.execute(placed.map((storage) => storage.readHeld("jit")));
+  if (compiled.effectsAt) noteEffects(compiled.effectsAt);
+  placed.forEach((used, i) => {
+    if (compiled.donated[i]) used.surrender();
+    else if (used !== at(storages, i)) used.release();
+  });
+  return results.map((buffers, i) => {
+    const placement = at(compiled.outPlacements, i);
+    const held = compiled.heldOutputs?.[i] ?? placement;
+    const gather = (storage: Storage) => gathered(storage, placement);
+    const split = sameSpec(held.spec, placement.spec) ? undefined : { placement: held, gather };
+    return Tensor.stored(new Storage(placement, at(compiled.outTypes, i), buffers, split));
+  });
 }
 
 /** The same values in another place; the same storage when it is there already. */
 function moveTo(storage: Storage, placement: Placement): Storage {
-  if (samePlacement(storage.placement, placement)) return storage;
+  if (samePlacement(storage.held, placement)) return storage;
+  if (samePlacement(storage.placement, placement)) {
+    storage.read("jit");
+    return storage;
+  }
   const { engine } = storage.placement;
   const inPlace = samePlace(storage.placement, placement);
   // All processes have to go the same way, and what can be read without waiting differs between them.
@@ -118,20 +147,25 @@ function moveTo(storage: Storage, placement: Placement): Storage {
 
 /** Changes the spec on one mesh with collectives. */
 function reshardInPlace(storage: Storage, to: Placement): Storage {
+  return new Storage(to, storage.type, gathered(storage, to));
+}
+
+/** The buffers of a tensor under another spec of its mesh. */
+function gathered(storage: Storage, to: Placement): readonly DeviceBuffer[] {
   const { engine, mesh, devices } = to;
-  const from = storage.placement.spec;
+  const from = storage.held.spec;
   const blockType = { dtype: storage.type.dtype, shape: blockShape(storage.type.shape, from, mesh) };
   const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
   const executable = keptBy(engine).moves.get(`${placeKey(to)} ${printProgram(program)}`, () =>
     engine.compile(program, { mesh, devices, name: "reshard" }),
   );
-  return new Storage(to, storage.type, at(executable.execute([storage.read("reshard")]), 0));
+  return at(executable.execute([storage.readHeld("reshard")]), 0);
 }
 
 /** Builds every block of the new placement on its device from copies of the old blocks. */
 function copyBlocks(storage: Storage, to: Placement): Storage {
   const { engine } = to;
-  const { mesh, spec } = storage.placement;
+  const { mesh, spec } = storage.held;
   const held = storage.blocks("devicePut");
   const buffers = to.positions.map((position) => {
     const device = at(to.devices, position);

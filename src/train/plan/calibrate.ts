@@ -315,7 +315,7 @@ async function measureTraining(
   const { batch, sequence } = config.data;
   const tokens = await devicePut(np.zeros([batch, sequence + 1], { dtype: "int32" }), training.batchSharding);
   let state = training.init(0);
-  const compiled = training.compile(state, tokens);
+  const { program: compiled } = training.compile(state, tokens);
   const profile = await profileProgram(
     engine,
     compiled,

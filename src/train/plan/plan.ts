@@ -11,7 +11,7 @@ import { totalBytes } from "../run/memoryNeed.js";
 import { stepFlops } from "../run/peak.js";
 import { expectedVocabulary, numParameters, runMesh, runTrainingFunctions } from "../run/setup.js";
 import { abstractTree } from "../step/abstractTensor.js";
-import { type StepMemory, stepMemory } from "../step/training.js";
+import type { StepMemory } from "../step/training.js";
 import { candidatesOf, describeChoice, type SearchSpace } from "./candidates.js";
 import { ConfigError } from "./errors.js";
 import { type Estimate, estimateStep, type ModelSizes } from "./estimate.js";
@@ -70,14 +70,13 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
   const tokens = ShapeDtypeStruct([data.batch, data.sequence + 1], "int32");
-  const compiled = training.compile(abstractTree(training.types), tokens);
+  const { program: compiled, memory } = training.compile(abstractTree(training.types), tokens);
   const { layout } = training;
   const schedule =
     layout && isInterleaved(pipeline.schedule)
       ? scheduleFor(pipeline.schedule, layout, pipeline.microbatches)
       : undefined;
   const { seconds, parts } = stepTime(compiled, prices, { numDevices, schedule });
-  const memory = stepMemory(compiled);
   const atWork = Math.min(numDevices, prices.numCores);
   return {
     config,

@@ -2,7 +2,7 @@ import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { need } from "../../ir/arguments.js";
 import { needOptions, type OptionNames } from "../../ir/options.js";
-import type { TensorType } from "../../ir/shape.js";
+import { at, type TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
 import { allFinite } from "../../optim/index.js";
@@ -12,8 +12,9 @@ import { findNonFinite, type NonFinite } from "../../spmd/inspect/nonFinite.js";
 import { needMesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
-import { partitionCall } from "../../spmd/run/call.js";
+import { type PartitionedCall, partitionCall } from "../../spmd/run/call.js";
 import { jit } from "../../spmd/run/jit.js";
+import { bytesPerDevice } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import { evalShape } from "../../transforms/makeProgram.js";
@@ -23,7 +24,7 @@ import { stepFunctions, type TrainingOptions } from "./stepFunctions.js";
 
 /** What a training step takes of each device's memory, in bytes. */
 export interface StepMemory {
-  /** The state and the batch, of which the state's memory becomes that of the next one. */
+  /** The state and the batch, of which the state's memory becomes that of the next one; before the first step. */
   readonly inputs: number;
   /** Results that need memory of their own. */
   readonly outputs: number;
@@ -31,11 +32,19 @@ export interface StepMemory {
   readonly intermediate: number;
 }
 
+/** A step as the list of what every device does, with its memory plan. */
+export interface CompiledStep {
+  readonly program: CompiledProgram;
+  readonly memory: StepMemory;
+}
+
 /** What a compiled step takes of each device's memory. */
-export function stepMemory({ inputs, outputs, arenaBytes }: CompiledProgram): StepMemory {
-  const total = (parts: readonly { readonly bytes: number }[]) =>
-    parts.reduce((sum, { bytes }) => sum + bytes, 0);
-  const fresh = outputs.filter(({ inputIndex }) => inputIndex === undefined);
+function stepMemory({ outputs, arenaBytes }: CompiledProgram, call: PartitionedCall): StepMemory {
+  const { whole, inSpecs, target } = call;
+  // From the second step on the optimiser's state may be split over devices that had all of it before.
+  const inputs = whole.inputs.map(({ type }, i) => bytesPerDevice(type, { ...target, spec: at(inSpecs, i) }));
+  const fresh = outputs.flatMap(({ bytes, inputIndex }) => (inputIndex === undefined ? [bytes] : []));
+  const total = (list: readonly number[]) => list.reduce((sum, bytes) => sum + bytes, 0);
   return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
 }
 
@@ -66,7 +75,7 @@ export interface Training {
    *
    * @internal
    */
-  compile(state: LanguageModelState, tokens: Tensor): CompiledProgram;
+  compile(state: LanguageModelState, tokens: Tensor): CompiledStep;
   /** What a step takes of every device's memory, as the compiler plans it; nothing is run. */
   memory(state: LanguageModelState, tokens: Tensor): StepMemory;
   /** How the layers are spread over stages; undefined without a pipeline. */
@@ -122,14 +131,15 @@ export function createTraining(options: TrainingOptions): Training {
   const stepCost = costAnalysis(functions.step, ofStep);
   const compileStep = (state: LanguageModelState, tokens: Tensor) => {
     const call = partitionCall(functions.step, [state, tokens, afterGoodStep], ofStep);
-    return compileProgram(call.program, { mesh, donated: call.donated, name: ofStep.name });
+    const program = compileProgram(call.program, { mesh, donated: call.donated, name: ofStep.name });
+    return { program, memory: stepMemory(program, call) };
   };
   return {
     init: (seed) => init(random.key(seed)),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
     cost: (state, tokens) => stepCost(state, tokens, afterGoodStep),
     compile: compileStep,
-    memory: (state, tokens) => stepMemory(compileStep(state, tokens)),
+    memory: (state, tokens) => compileStep(state, tokens).memory,
     findNonFinite: findNonFinite(functions.gradients, { ...ofBatch, name: "trainStep" }),
     isFinite: jit((state: LanguageModelState) => allFinite(state), {
       mesh,
