@@ -16,7 +16,7 @@ import {
   Tensor,
   tree,
 } from "shardwise";
-import { createThreadsEngine, type Engine } from "shardwise/engines";
+import { createThreadsEngine, type ThreadsEngine, type TraceEvent } from "shardwise/engines";
 import * as nn from "shardwise/nn";
 import {
   CircularPipeline,
@@ -27,7 +27,7 @@ import {
   type ScheduleName,
 } from "shardwise/parallel";
 import { runJax } from "./jax.js";
-import { best, type Report, type Row } from "./measure.js";
+import { best, bestInTurns, type Report, type Row } from "./measure.js";
 
 const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 4, 4];
 
@@ -65,15 +65,16 @@ function build(mesh: Mesh, { microbatches, repeats, remat }: Shape) {
   return { step, variables, x };
 }
 
-async function time(mesh: Mesh, shape: Shape): Promise<number> {
+/** A training step of a shape, ready to run. */
+async function prepare(mesh: Mesh, shape: Shape): Promise<() => Promise<void>> {
   const { step, variables, x } = build(mesh, shape);
   const placed = await devicePut(x, new NamedSharding(mesh, P()));
   const compiled = jit(step, { mesh });
-  return best(async () => {
+  return async () => {
     const grads = compiled(variables, placed);
     await Promise.all(leaves(grads).map((leaf) => leaf.ready()));
     for (const leaf of leaves(grads)) leaf.dispose();
-  });
+  };
 }
 
 function leaves(values: unknown): Tensor[] {
@@ -118,7 +119,13 @@ function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number) {
   return { step, schedule, weights, x };
 }
 
-async function timeStep(mesh: Mesh, name: ScheduleName, microbatches: number): Promise<number> {
+/** The milliseconds of a step by a schedule, and the share of them in which devices wait for each other. */
+async function timeStep(
+  engine: ThreadsEngine,
+  mesh: Mesh,
+  name: ScheduleName,
+  microbatches: number,
+): Promise<{ ms: number; bubble: number }> {
   const { step, weights, x } = buildStep(mesh, name, microbatches);
   const everywhere = new NamedSharding(mesh, P());
   const [placed, zero] = await Promise.all([
@@ -127,14 +134,27 @@ async function timeStep(mesh: Mesh, name: ScheduleName, microbatches: number): P
   ]);
   const kernels = await devicePut(weights.stages, new NamedSharding(mesh, P(null, "pipe")));
   const compiled = jit(step, { mesh });
-  return best(
-    async () => {
-      const results = compiled({ ...weights, stages: kernels }, placed, zero);
-      await Promise.all(leaves(results).map((leaf) => leaf.ready()));
-      for (const leaf of leaves(results)) leaf.dispose();
-    },
-    { seconds: 1 },
-  );
+  const run = async () => {
+    const results = compiled({ ...weights, stages: kernels }, placed, zero);
+    await Promise.all(leaves(results).map((leaf) => leaf.ready()));
+    for (const leaf of leaves(results)) leaf.dispose();
+  };
+  const ms = await best(run, { seconds: 1 });
+  const shares: number[] = [];
+  for (let i = 0; i < 9; i++) {
+    engine.tracer.start();
+    await run();
+    shares.push(waitingShare(await engine.tracer.stop()));
+  }
+  return { ms, bubble: shares.sort((a, b) => a - b)[4] ?? 0 };
+}
+
+/** Of the time that devices spend in the loop over slots, the share in which they wait for others. */
+function waitingShare(events: readonly TraceEvent[]): number {
+  const whole = events.filter(({ iteration }) => iteration === undefined);
+  const spent = whole.reduce((sum, { kind, begin, end }) => sum + (kind === "loop" ? end - begin : 0), 0);
+  const waited = whole.flatMap(({ waits }) => waits).reduce((sum, { begin, end }) => sum + end - begin, 0);
+  return waited / spent;
 }
 
 const schedulesCompared: readonly ScheduleName[] = [
@@ -155,18 +175,14 @@ function jaxGPipe(microbatches: number): number | null {
 }
 
 /** Every schedule on the same mathematics: its bubble, measured and counted, its memory, and its time beside GPipe. */
-async function compareSchedules(engine: Engine): Promise<Row[]> {
+async function compareSchedules(engine: ThreadsEngine): Promise<Row[]> {
   const mesh = Mesh.create({ pipe: stages }, { engine });
   const rows: Row[] = [];
   const gpipe = new Map<number, number>();
   for (const name of schedulesCompared) {
-    const times = new Map<number, number>();
-    for (const microbatches of [2, 4, 8, 16])
-      times.set(microbatches, await timeStep(mesh, name, microbatches));
-    const perMicrobatch = ((times.get(16) ?? 0) - (times.get(8) ?? 0)) / 8;
     for (const microbatches of [2, 4, 8]) {
+      const { ms, bubble } = await timeStep(engine, mesh, name, microbatches);
       const { step, schedule, weights, x } = buildStep(mesh, name, microbatches);
-      const ms = times.get(microbatches) ?? 0;
       if (name === "gpipe") gpipe.set(microbatches, ms);
       const cost = costAnalysis(step, { mesh })(weights, x, np.zerosLike(x));
       rows.push({
@@ -174,7 +190,7 @@ async function compareSchedules(engine: Engine): Promise<Row[]> {
         microbatches,
         ms,
         "x GPipe": ms / (gpipe.get(microbatches) ?? ms),
-        "bubble measured %": 100 * (1 - (perMicrobatch * microbatches) / ms),
+        "bubble measured %": 100 * bubble,
         "bubble formula %": 100 * checkSchedule(schedule).bubble,
         "peak MiB a device": cost.peakBytes / 2 ** 20,
         "JAX GPipe ms": name === "gpipe" ? jaxGPipe(microbatches) : null,
@@ -189,15 +205,17 @@ export async function pipeline(): Promise<Report> {
   const engine = createThreadsEngine({ numDevices: stages });
   const mesh = Mesh.create({ stage: stages }, { engine });
   const rows: Row[] = [];
+  const counts = [2, 4, 8, 16];
   for (const repeats of [1, 2]) {
+    const runs: (() => Promise<void>)[] = [];
+    for (const microbatches of counts)
+      runs.push(await prepare(mesh, { microbatches, repeats, remat: false }));
     // Without bubble, twice the micro-batches take twice the time: the difference is what a micro-batch costs.
-    const times = new Map<number, number>();
-    for (const microbatches of [2, 4, 8, 16]) {
-      times.set(microbatches, await time(mesh, { microbatches, repeats, remat: false }));
-    }
-    const perMicrobatch = ((times.get(16) ?? 0) - (times.get(8) ?? 0)) / 8;
-    for (const microbatches of [2, 4, 8]) {
-      const total = times.get(microbatches) ?? 0;
+    const times = await bestInTurns(runs);
+    const [, , ofEight = 0, ofSixteen = 0] = times;
+    const perMicrobatch = (ofSixteen - ofEight) / 8;
+    for (const [i, microbatches] of counts.slice(0, 3).entries()) {
+      const total = times[i] ?? 0;
       rows.push({
         schedule: repeats === 1 ? "GPipe" : `circular x${repeats}`,
         microbatches,

@@ -16,8 +16,16 @@ import {
 } from "../plan/buffers.js";
 import type { Compilation } from "../plan/compilation.js";
 import type { PlannedKernel, PlannedStep } from "../plan/plannedSteps.js";
-import { lowerEqn } from "./lowerEqn.js";
+import { beginUpdate, lowerEqn } from "./lowerEqn.js";
 import { lowerGroup } from "./lowerGroup.js";
+
+/** An update of a block that begins wherever numbers say that are known when the program runs. */
+export interface DynamicUpdate {
+  /** The memory of the result, which holds what is updated. */
+  readonly whole: View;
+  /** The block in it. */
+  readonly block: View;
+}
 
 /** The lowering of one program, or of one body inside it: where its values lie, and the steps so far. */
 export class Frame {
@@ -32,6 +40,7 @@ export class Frame {
   private readonly retargeted = new Set<Buffer>();
   private readonly positions: ReadonlyMap<Eqn, number>;
   private readonly joins = new Map<number, View>();
+  private readonly updates = new Map<Eqn, DynamicUpdate>();
   private readonly outputIds: ReadonlySet<number>;
 
   constructor(
@@ -87,11 +96,47 @@ export class Frame {
   }
 
   /**
-   * New memory for a result: its block of a concatenation that is the only one to read it, so that it need not
-   * be moved there, else a buffer of its own.
+   * New memory for a result: its block of a concatenation that is the only one to read it, or of a buffer that is
+   * updated with it, so that it need not be moved there, else a buffer of its own.
    */
   target(value: Var): View {
-    return this.blockOf(value) ?? this.temporary(value);
+    return this.blockOf(value) ?? this.updatedBlock(value) ?? this.temporary(value);
+  }
+
+  /** The memory of a dynamic update's result, made when what it is updated with is computed. */
+  updated(eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
+    let update = this.updates.get(eqn);
+    if (!update) {
+      update = beginUpdate(this, eqn);
+      this.updates.set(eqn, update);
+    }
+    return update;
+  }
+
+  private updatedBlock(value: Var): View | undefined {
+    for (const reader of this.readers.get(value.id) ?? []) {
+      let block: View | undefined;
+      if (reader.op === "dynamicUpdateSlice") {
+        if (this.canBegin(reader, value)) block = this.updated(reader).block;
+      } else if (reader.op === "reshape") {
+        const wanted = this.updatedBlock(at(reader.outs, 0));
+        block = wanted && reshapeView(wanted, value.type.shape);
+      }
+      // Others who read the value read it there.
+      if (block && isDense(block)) return block;
+    }
+    return undefined;
+  }
+
+  /**
+   * Whether an update can begin before what it is updated with is there: everything else is known, and nobody else
+   * reads what is updated, which would keep the update from being made where that lies.
+   */
+  private canBegin({ ins }: Eqn<"dynamicUpdateSlice">, update: Var): boolean {
+    const [whole, block, ...starts] = ins;
+    if (whole?.kind !== "var" || block?.kind !== "var" || block.id !== update.id) return false;
+    const isAlone = this.readers.get(whole.id)?.length === 1 && !this.outputIds.has(whole.id);
+    return isAlone && [whole, ...starts].every((atom) => atom.kind === "literal" || this.views.has(atom.id));
   }
 
   /** The memory of a concatenation's result, made when its first operand is computed. */

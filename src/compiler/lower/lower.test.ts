@@ -170,6 +170,33 @@ describe("where results are written", () => {
     expect(copied).toEqual([200, 200]);
   });
 
+  /** A loop that stores a product, of which it also takes the sum, in the row of a buffer that an index says. */
+  const collect =
+    (read: (all: Tensor, i: Tensor, x: Tensor) => Tensor) => (all: Tensor, x: Tensor, ids: Tensor) => {
+      const store = (carried: Tensor, id: Tensor): [Tensor, Tensor] => {
+        const row = np.matmul(x, read(carried, id, x));
+        return [lax.dynamicUpdateSlice(carried, row.reshape([1, 3, 3]), [id, 0, 0]), row.sum()];
+      };
+      return lax.scan(store, all, ids);
+    };
+  const storing = (read: (all: Tensor, i: Tensor, x: Tensor) => Tensor): string => {
+    const loop = collect(read);
+    const args = [np.ones([4, 3, 3]), np.ones([3, 3]), np.array([2, 0, 3], "int32")];
+    const program = programOf((all, x, ids) => (all && x && ids ? loop(all, x, ids) : []), args);
+    const { steps, infos } = compileProgram(program, { mesh: alone, features: detectFeatures() });
+    const [body] = steps.flatMap((step) => (step.op === "loop" ? [step.body] : []));
+    return (body ?? []).map(({ op, info }) => `${op} ${infos[info]?.ops.join(" ")}`).join("\n");
+  };
+
+  test("what a row of a buffer is updated with is computed in the row, also where others read it", () => {
+    expect(storing((_, id, x) => x.add(id))).not.toContain("copy");
+  });
+
+  test("what a buffer is updated with is copied to its row where the buffer is still read", () => {
+    const own = (all: Tensor, id: Tensor) => lax.dynamicIndexInDim(all, id, 0, false);
+    expect(storing(own).match(/copy .*/g)).toEqual(["copy dynamicUpdateSlice"]);
+  });
+
   test("a scatter writes what it has copied before", () => {
     expect(lowered(scatter("set")).text).toBe(text`
       copy in0 → out0  scatter

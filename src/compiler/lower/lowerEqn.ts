@@ -6,7 +6,7 @@ import type { KernelSpec } from "../kernel/spec.js";
 import type { StepOp } from "../lowering.js";
 import { blockView, joinedBlock, refOf, type View } from "../plan/buffers.js";
 import type { HostKernel } from "../steps.js";
-import type { Frame } from "./frame.js";
+import type { DynamicUpdate, Frame } from "./frame.js";
 import { lowerCollective } from "./lowerCollective.js";
 import { lowerCond, lowerScan, lowerWhile } from "./lowerControl.js";
 import { lowerDot } from "./lowerDot.js";
@@ -98,13 +98,17 @@ function dynamicSlice(frame: Frame, eqn: Eqn<"dynamicSlice">): void {
   frame.define(at(eqn.outs, 0), dynamicBlock(frame, x, eqn.params.sizes, eqn, 1));
 }
 
+/** Brings what an update leaves as it is to the memory of its result, and finds the block that it changes. */
+export function beginUpdate(frame: Frame, eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
+  const whole = frame.temporary(at(eqn.outs, 0));
+  frame.copy(frame.view(at(eqn.ins, 0)), whole, eqn.op, eqn.source);
+  return { whole, block: dynamicBlock(frame, whole, at(eqn.ins, 1).type.shape, eqn, 2) };
+}
+
 function dynamicUpdateSlice(frame: Frame, eqn: Eqn<"dynamicUpdateSlice">): void {
-  const [x, update, out] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.outs, 0)];
-  const target = frame.temporary(out);
-  frame.copy(frame.view(x), target, eqn.op, eqn.source);
-  const block = dynamicBlock(frame, target, update.type.shape, eqn, 2);
-  frame.copy(frame.view(update), block, eqn.op, eqn.source);
-  frame.define(out, target);
+  const { whole, block } = frame.updated(eqn);
+  frame.copy(frame.view(at(eqn.ins, 1)), block, eqn.op, eqn.source);
+  frame.define(at(eqn.outs, 0), whole);
 }
 
 function scatter(frame: Frame, eqn: Eqn<"scatter">): void {

@@ -28,6 +28,7 @@ import {
 } from "../../ir/program.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { reductionIdentity } from "../identities.js";
+import { indicesFirst } from "./indicesFirst.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
 import { Rewriter } from "./rewriter.js";
@@ -41,12 +42,14 @@ import { Rewriter } from "./rewriter.js";
  * * sums of padded blocks that tile a tensor are concatenations;
  * * collectives move dense blocks, `allToAll` along dim 0;
  * * results without elements, or made of no elements, are constants;
- * * what nothing needs is dropped.
+ * * what nothing needs is dropped;
+ * * indices are computed first.
  */
 export function normalise(program: Program): Program {
   const rewritten = afterPass("normalise", new Rewriter(rewriteEqn).program(program), "lowered");
   const joined = afterPass("joinPads", joinPads(rewritten), "lowered");
-  return afterPass("dropUnused", dropUnused(joined), "lowered");
+  const used = afterPass("dropUnused", dropUnused(joined), "lowered");
+  return afterPass("indicesFirst", indicesFirst(used), "lowered");
 }
 
 /** Keeps the equations whose results are needed; collectives stay, since other devices wait for them, and calls of the host. */
