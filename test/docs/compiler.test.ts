@@ -222,6 +222,7 @@ const drawings: Readonly<Record<string, () => string>> = {
 const passes = [
   "normalise/normalise",
   "normalise/joinPads",
+  "normalise/bucketSums",
   "fuse/fuse",
   "fuse/group",
   "fuse/reachability",
