@@ -223,6 +223,7 @@ const passes = [
   "normalise/normalise",
   "normalise/joinPads",
   "normalise/bucketSums",
+  "normalise/indicesFirst",
   "fuse/fuse",
   "fuse/group",
   "fuse/reachability",
