@@ -91,8 +91,8 @@ export const libraries: readonly Library[] = [
     },
     leftOut: {
       complex64: "complex numbers are pairs of tensors, `np.Complex`",
-      int64: "JAX has no 64-bit integers unless they are switched on",
-      uint64: "JAX has no 64-bit integers unless they are switched on",
+      int64: "JAX cuts 64-bit integers to 32 bits unless they are switched on",
+      uint64: "JAX cuts 64-bit integers to 32 bits unless they are switched on",
     },
   },
   {

@@ -1,4 +1,4 @@
-import type { DType } from "../ir/dtype.js";
+import { type DType, isFloat, limits } from "../ir/dtype.js";
 import type { ReduceOp } from "../ir/opFacts.js";
 
 /** How a reduction or a collective combines two elements. */
@@ -14,17 +14,9 @@ export const combineOf: { readonly [K in ReduceOp]: Combine } = {
 /** The value that a combination leaves unchanged. */
 export function identityOf(combine: Combine, dtype: DType): number {
   if (combine === "sum") return 0;
-  const sign = combine === "max" ? -1 : 1;
-  switch (dtype) {
-    case "int32":
-      return sign < 0 ? -(2 ** 31) : 2 ** 31 - 1;
-    case "uint32":
-      return sign < 0 ? 0 : 2 ** 32 - 1;
-    case "bool":
-      return sign < 0 ? 0 : 1;
-    default:
-      return sign * Number.POSITIVE_INFINITY;
-  }
+  if (isFloat(dtype)) return combine === "max" ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+  const { min, max } = limits(dtype);
+  return combine === "max" ? min : max;
 }
 
 /** The result of reducing no elements. */

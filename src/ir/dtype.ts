@@ -3,15 +3,34 @@ import { describe } from "./describe.js";
 import { DTypeError, ValueError } from "./errors.js";
 
 /** The element types a tensor can have. */
-export type DType = "float32" | "bfloat16" | "float16" | "float64" | "int32" | "uint32" | "bool";
+export type DType =
+  | "float32"
+  | "bfloat16"
+  | "float16"
+  | "float64"
+  | "int8"
+  | "int16"
+  | "int32"
+  | "uint8"
+  | "uint16"
+  | "uint32"
+  | "bool";
 
 /** The array that holds a tensor's elements on the host; bfloat16 and float16 are kept as their bits. */
-export type HostData = Float32Array | Float64Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
+export type HostData =
+  | Float32Array
+  | Float64Array
+  | Int32Array
+  | Int16Array
+  | Int8Array
+  | Uint32Array
+  | Uint16Array
+  | Uint8Array;
 
 interface DTypeFacts {
   readonly short: string;
   readonly bytes: number;
-  readonly kind: "float" | "int" | "bool";
+  readonly kind: "float" | "signed" | "unsigned" | "bool";
   readonly allocate: (source: number | ArrayBufferLike, start?: number, length?: number) => HostData;
 }
 
@@ -40,16 +59,40 @@ const facts: { readonly [D in DType]: DTypeFacts } = {
     kind: "float",
     allocate: (s, start, n) => new Float64Array(s as ArrayBuffer, start, n),
   },
+  int8: {
+    short: "i8",
+    bytes: 1,
+    kind: "signed",
+    allocate: (s, start, n) => new Int8Array(s as ArrayBuffer, start, n),
+  },
+  int16: {
+    short: "i16",
+    bytes: 2,
+    kind: "signed",
+    allocate: (s, start, n) => new Int16Array(s as ArrayBuffer, start, n),
+  },
   int32: {
     short: "i32",
     bytes: 4,
-    kind: "int",
+    kind: "signed",
     allocate: (s, start, n) => new Int32Array(s as ArrayBuffer, start, n),
+  },
+  uint8: {
+    short: "u8",
+    bytes: 1,
+    kind: "unsigned",
+    allocate: (s, start, n) => new Uint8Array(s as ArrayBuffer, start, n),
+  },
+  uint16: {
+    short: "u16",
+    bytes: 2,
+    kind: "unsigned",
+    allocate: (s, start, n) => new Uint16Array(s as ArrayBuffer, start, n),
   },
   uint32: {
     short: "u32",
     bytes: 4,
-    kind: "int",
+    kind: "unsigned",
     allocate: (s, start, n) => new Uint32Array(s as ArrayBuffer, start, n),
   },
   bool: {
@@ -104,9 +147,30 @@ export function sumType(dtype: DType): DType {
   return isFloat(dtype) && byteSize(dtype) < byteSize("float32") ? "float32" : dtype;
 }
 
-/** Whether the type is int32 or uint32. */
+/** Whether the type is one of the integers, with a sign or without; bool is none. */
 export function isInteger(dtype: DType): boolean {
-  return factsOf(dtype).kind === "int";
+  const { kind } = factsOf(dtype);
+  return kind === "signed" || kind === "unsigned";
+}
+
+/** Whether the type is one of the integers that begin at 0. */
+export function isUnsigned(dtype: DType): boolean {
+  return factsOf(dtype).kind === "unsigned";
+}
+
+/** Whether the type is an integer of fewer than 32 bits. */
+export function isNarrowInteger(dtype: DType): boolean {
+  return isInteger(dtype) && byteSize(dtype) < byteSize("int32");
+}
+
+/** The integer of the same width without a sign; other types as they are. */
+export function unsignedOf(dtype: DType): DType {
+  return dtype === "int8" ? "uint8" : dtype === "int16" ? "uint16" : dtype === "int32" ? "uint32" : dtype;
+}
+
+/** The integer of the same width with a sign; other types as they are. */
+export function signedOf(dtype: DType): DType {
+  return dtype === "uint8" ? "int8" : dtype === "uint16" ? "int16" : dtype === "uint32" ? "int32" : dtype;
 }
 
 /** The most bytes that one array of the host can have on every runtime. */
@@ -155,10 +219,14 @@ export function limits(dtype: DType): {
       return { min: -65504, max: 65504, epsilon: 2 ** -10 };
     case "float64":
       return { min: -Number.MAX_VALUE, max: Number.MAX_VALUE, epsilon: Number.EPSILON };
+    case "int8":
+    case "int16":
     case "int32":
-      return { min: -(2 ** 31), max: 2 ** 31 - 1, epsilon: 1 };
+      return { min: -(2 ** (8 * byteSize(dtype) - 1)), max: 2 ** (8 * byteSize(dtype) - 1) - 1, epsilon: 1 };
+    case "uint8":
+    case "uint16":
     case "uint32":
-      return { min: 0, max: 2 ** 32 - 1, epsilon: 1 };
+      return { min: 0, max: 2 ** (8 * byteSize(dtype)) - 1, epsilon: 1 };
     case "bool":
       return { min: 0, max: 1, epsilon: 1 };
   }
@@ -226,8 +294,16 @@ export function roundTo(dtype: DType, value: number): number {
       return fromFloat16Bits(toFloat16Bits(value));
     case "float64":
       return value;
+    case "int8":
+      return (value << 24) >> 24;
+    case "int16":
+      return (value << 16) >> 16;
     case "int32":
       return value | 0;
+    case "uint8":
+      return value & 0xff;
+    case "uint16":
+      return value & 0xffff;
     case "uint32":
       return value >>> 0;
     case "bool":
@@ -248,9 +324,9 @@ export function encode(dtype: DType, values: ArrayLike<number>): HostData {
 }
 
 /** The elements of a host array as numbers; bfloat16 and float16 are widened to float32. */
-export function decode(dtype: DType, data: HostData): Exclude<HostData, Uint16Array> {
+export function decode(dtype: DType, data: HostData): HostData {
   need("bytes", data, "the elements", "decode");
-  if (!(data instanceof Uint16Array)) return data;
+  if (dtype !== "bfloat16" && dtype !== "float16") return data;
   const fromBits = dtype === "bfloat16" ? fromBfloat16Bits : fromFloat16Bits;
   return Float32Array.from(data, fromBits);
 }

@@ -68,7 +68,11 @@ describe("a printed program is read back as it is", () => {
       float64: "-0.0:float64, 2.0:float64, 0.1:float64",
       float16: "-0.0:float16, 2.0:float16, 0.0999755859375:float16",
       bfloat16: "-0.0:bfloat16, 2.0:bfloat16, 0.10009765625:bfloat16",
+      int8: "0:int8, 2:int8, 0:int8",
+      int16: "0:int16, 2:int16, 0:int16",
       int32: "0, 2, 0",
+      uint8: "0:uint8, 2:uint8, 0:uint8",
+      uint16: "0:uint16, 2:uint16, 0:uint16",
       uint32: "0u, 2u, 0u",
       bool: "false, true, true",
     };

@@ -1,5 +1,5 @@
 import { need } from "./arguments.js";
-import { type DType, isDType, isFloat } from "./dtype.js";
+import { type DType, isDType, isFloat, isInteger } from "./dtype.js";
 import { ShardwiseError } from "./errors.js";
 import { axes, isOpName, type OpForm, opForm, plainType } from "./forms.js";
 import { inferTypes } from "./infer.js";
@@ -134,13 +134,16 @@ class Parser {
     throw scanner.error(start, `${digits} is no ${dtype}`);
   }
 
-  /** The type of a constant, which its form tells: `2`, `2u`, `2.0`, `2.0:bfloat16`. */
+  /** The type of a constant, which its form tells: `2`, `2u`, `2:int8`, `2.0`, `2.0:bfloat16`. */
   private literalType(digits: string, start: number): DType {
     const { scanner } = this;
-    if (/^-?\d+$/.test(digits)) return scanner.eat("u") ? "uint32" : "int32";
-    if (!scanner.eat(":")) return "float32";
-    const dtype = scanner.word("a float type");
-    return isDType(dtype) && isFloat(dtype) ? dtype : scanner.failAt(start, "a constant of a float type");
+    const isWhole = /^-?\d+$/.test(digits);
+    if (isWhole && scanner.eat("u")) return "uint32";
+    if (!scanner.eat(":")) return isWhole ? "int32" : "float32";
+    const kind = isWhole ? "an integer type" : "a float type";
+    const dtype = scanner.word(kind);
+    if (isDType(dtype) && (isWhole ? isInteger(dtype) : isFloat(dtype))) return dtype;
+    return scanner.failAt(start, `a constant of ${kind}`);
   }
 
   private params<K extends OpName>(form: OpForm<K>, ins: readonly Atom[]): OpParams[K] {

@@ -1,4 +1,5 @@
 import { needProgram } from "./checkProgram.js";
+import { isInteger } from "./dtype.js";
 import { opForm } from "./forms.js";
 import { formatMesh } from "./mesh.js";
 import { type Atom, type Eqn, innerPrograms, type Literal, type Program, type Var } from "./program.js";
@@ -51,12 +52,16 @@ class Names {
   }
 }
 
-/** A constant with a mark of its type: `2` is an int32, `2u` a uint32, `2.0` a float32, `2.0:bfloat16` another float. */
+/**
+ * A constant with a mark of its type: `2` is an int32, `2u` a uint32, `2:int8` another integer, `2.0` a float32,
+ * `2.0:bfloat16` another float.
+ */
 function formatLiteral({ value, type: { dtype } }: Literal): string {
   if (dtype === "bool") return value ? "true" : "false";
   const text = Object.is(value, -0) ? "-0" : String(value);
   if (dtype === "int32") return text;
   if (dtype === "uint32") return `${text}u`;
+  if (isInteger(dtype)) return `${text}:${dtype}`;
   const float = Number.isInteger(value) && Math.abs(value) < 1e21 ? `${text}.0` : text;
   return dtype === "float32" ? float : `${float}:${dtype}`;
 }

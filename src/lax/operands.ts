@@ -1,7 +1,7 @@
 /** Strict operands: numbers adapt to the tensor beside them, nothing else is converted or broadcast. */
 
 import { describe } from "../ir/describe.js";
-import { isFloat } from "../ir/dtype.js";
+import { isFloat, isUnsigned } from "../ir/dtype.js";
 import { DTypeError, ValueError } from "../ir/errors.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -47,7 +47,7 @@ export function toStart(index: TensorLike, n: number, caller: string): Tensor {
       throw new DTypeError(`[lax.${caller}] a start must be an integer scalar, got ${index}`);
     }
     const start = ops.convert(index, "int32");
-    if (index.dtype === "uint32") return start;
+    if (isUnsigned(index.dtype)) return start;
     return ops.select(ops.compare("lt", start, 0), ops.add(start, n), start);
   }
   const position = Number(index);

@@ -1,5 +1,5 @@
 /** Arithmetic of two operands, which are promoted and broadcast. */
-import { type DType, isFloat } from "../ir/dtype.js";
+import { type DType, isFloat, isUnsigned } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { integerPow } from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
@@ -83,7 +83,7 @@ export const floorDivide = binary(
       return ops.select(isByZero, ops.div(x, y), rounded);
     }
     const quotient = ops.div(x, y);
-    if (x.dtype === "uint32") return quotient;
+    if (isUnsigned(x.dtype)) return quotient;
     return ops.select(isOneBelow(rest, y), ops.sub(quotient, 1), quotient);
   },
   numberType,
@@ -111,7 +111,7 @@ export const mod = binary(
   (dividend, divisor) => {
     const [x, y] = [spelledOut(dividend, divisor), withoutZero(divisor)];
     const rest = ops.rem(x, y);
-    return x.dtype === "uint32" ? rest : ops.select(isOneBelow(rest, y), ops.add(rest, y), rest);
+    return isUnsigned(x.dtype) ? rest : ops.select(isOneBelow(rest, y), ops.add(rest, y), rest);
   },
   numberType,
 );

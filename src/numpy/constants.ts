@@ -13,7 +13,11 @@ export const float32 = "float32";
 export const bfloat16 = "bfloat16";
 export const float16 = "float16";
 export const float64 = "float64";
+export const int8 = "int8";
+export const int16 = "int16";
 export const int32 = "int32";
+export const uint8 = "uint8";
+export const uint16 = "uint16";
 export const uint32 = "uint32";
 export const bool = "bool";
 

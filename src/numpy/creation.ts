@@ -2,7 +2,7 @@
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { type DType, encode, type HostData, isFloat } from "../ir/dtype.js";
+import { type DType, encode, isFloat } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
@@ -50,7 +50,7 @@ export interface ArrayOptions {
 
 /**
  * Makes a tensor of a number, nested arrays or a typed array. Numbers give float32, booleans bool; typed
- * arrays keep their type, where the narrow integers become int32. Tensors inside of arrays are stacked.
+ * arrays keep their type. Tensors inside of arrays are stacked.
  *
  * ```ts
  * np.array([[1, 2], [3, 4]])
@@ -91,31 +91,29 @@ export function asarray(value: ArrayLike, options: ArrayOptions | DType = {}): T
 function fromTyped(value: TypedArray, dtype: DType | undefined): Tensor {
   const own = typedArrayType(value);
   const wanted = dtype ?? own;
-  const data = (wanted === own && asHostData(value)) || encode(wanted, value);
+  const data = wanted === own && !(value instanceof Uint8ClampedArray) ? value : encode(wanted, value);
   return Tensor.fromHost({ dtype: wanted, shape: [value.length] }, data);
 }
 
-/** The typed array itself where its layout is that of a tensor of its type. */
-function asHostData(value: TypedArray): HostData | undefined {
-  const isHostData =
-    value instanceof Float32Array ||
-    value instanceof Float64Array ||
-    value instanceof Int32Array ||
-    value instanceof Uint32Array;
-  return isHostData ? value : undefined;
+function typedArrayType(value: TypedArray): DType {
+  const dtype = typedArrayTypes.get(Object.getPrototypeOf(value)?.constructor);
+  if (dtype !== undefined) return dtype;
+  throw new DTypeError(
+    `[array] ${describe(value)} has no data type here: convert it to Int32Array or numbers`,
+  );
 }
 
-function typedArrayType(value: unknown): DType {
-  if (value instanceof Float32Array) return "float32";
-  if (value instanceof Float64Array) return "float64";
-  if (value instanceof Uint32Array) return "uint32";
-  if (value instanceof BigInt64Array || value instanceof BigUint64Array || value instanceof DataView) {
-    throw new DTypeError(
-      `[array] ${describe(value)} has no data type here: convert it to Int32Array or numbers`,
-    );
-  }
-  return "int32";
-}
+const typedArrayTypes = new Map<unknown, DType>([
+  [Float32Array, "float32"],
+  [Float64Array, "float64"],
+  [Int32Array, "int32"],
+  [Int16Array, "int16"],
+  [Int8Array, "int8"],
+  [Uint32Array, "uint32"],
+  [Uint16Array, "uint16"],
+  [Uint8Array, "uint8"],
+  [Uint8ClampedArray, "uint8"],
+]);
 
 function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor {
   if (holdsTensor(value)) return stack(value.map((item) => array(item as ArrayLike, { dtype })));

@@ -1,7 +1,7 @@
 /** Functions of each element by itself. Integers and bool are computed in float32 unless it says otherwise. */
 
 import { describe } from "../ir/describe.js";
-import { type DType, isFloat, limits } from "../ir/dtype.js";
+import { type DType, isFloat, isInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import * as lax from "../lax/functions.js";
@@ -101,7 +101,7 @@ export function positive(x: TensorLike): Tensor {
 /** The absolute value; integers stay integers. */
 export function abs(x: TensorLike): Tensor {
   const tensor = asTensor(x, "abs");
-  return tensor.dtype === "bool" || tensor.dtype === "uint32" ? tensor : ops.abs(tensor);
+  return tensor.dtype === "bool" || isUnsigned(tensor.dtype) ? tensor : ops.abs(tensor);
 }
 
 /** The absolute value as a float. */
@@ -183,7 +183,8 @@ function infinity(name: string, test: (x: Tensor) => Tensor): UnaryFunction {
 /** Where the sign bit is set, also for −0. */
 export function signbit(value: TensorLike): Tensor {
   const x = asTensor(value, "signbit");
-  if (!isFloat(x.dtype)) return x.dtype === "int32" ? ops.compare("lt", x, 0) : ops.compare("ne", x, x);
+  if (!isFloat(x.dtype))
+    return isInteger(x.dtype) && !isUnsigned(x.dtype) ? ops.compare("lt", x, 0) : ops.compare("ne", x, x);
   // 1 / −0 is −∞, so dividing tells the two zeros apart.
   const isZero = ops.compare("eq", x, 0);
   return ops.compare("lt", ops.select(isZero, ops.div(like(x, 1), x), x), 0);

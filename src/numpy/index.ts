@@ -49,10 +49,14 @@ export {
   float64,
   iinfo,
   inf,
+  int8,
+  int16,
   int32,
   nan,
   newaxis,
   pi,
+  uint8,
+  uint16,
   uint32,
 } from "./constants.js";
 export {

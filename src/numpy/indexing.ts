@@ -1,6 +1,6 @@
 /** Reading parts of tensors: static slices, dynamic positions and arrays of indices. */
 import { describe } from "../ir/describe.js";
-import { isFloat } from "../ir/dtype.js";
+import { isFloat, isUnsigned } from "../ir/dtype.js";
 import { DimError, DTypeError, ValueError } from "../ir/errors.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -259,7 +259,7 @@ function dynamicStep(shape: Shape, dims: readonly Entry[]): Step {
 
 /** int32 indices in which negative ones have been counted from the end. */
 export function fromEnd(indices: Tensor, n: number): Tensor {
-  if (indices.dtype === "uint32") return cast(indices, "int32");
+  if (isUnsigned(indices.dtype)) return cast(indices, "int32");
   const index = cast(indices, "int32");
   return ops.select(ops.compare("lt", index, 0), ops.add(index, n), index);
 }

@@ -1,7 +1,7 @@
 /** Comparison, logic, bits, and choosing between tensors. */
 
 import { need } from "../ir/arguments.js";
-import { isFloat } from "../ir/dtype.js";
+import { isFloat, isUnsigned } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
@@ -88,7 +88,7 @@ function shift(name: string, op: (x: Tensor, y: Tensor) => Tensor): BinaryFuncti
 export const leftShift = shift("leftShift", ops.shl);
 /** The bits of x moved y places to the right; int32 keeps its sign. */
 export const rightShift = shift("rightShift", (x, y) =>
-  x.dtype === "uint32" ? ops.shrLogical(x, y) : ops.shrArithmetic(x, y),
+  isUnsigned(x.dtype) ? ops.shrLogical(x, y) : ops.shrArithmetic(x, y),
 );
 
 /**

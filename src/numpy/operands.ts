@@ -2,7 +2,7 @@
 
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { type DType, isDType, isFloat, limits } from "../ir/dtype.js";
+import { type DType, isDType, isFloat, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -56,6 +56,12 @@ export function wideType(dtype: DType): DType {
   return dtype === "bfloat16" || dtype === "float16" ? "float32" : dtype;
 }
 
+/** The data type of a sum or product as JAX has it: bool and integers narrower than 32 bits are counted in 32. */
+export function totalType(dtype: DType): DType {
+  if (!isNarrowInteger(dtype)) return numberType(dtype);
+  return isUnsigned(dtype) ? "uint32" : "int32";
+}
+
 /** Converts; a scalar constant is converted at once. */
 export function cast(x: Tensor, dtype: DType): Tensor {
   if (x.dtype === dtype || x.node.kind !== "literal") return ops.convert(x, dtype);
@@ -72,7 +78,7 @@ export function cast(x: Tensor, dtype: DType): Tensor {
 export function toType(value: TensorLike, dtype: DType, caller: string): Tensor {
   if (typeof value === "number" && !isFloat(dtype) && dtype !== "bool") {
     const { min, max } = limits(dtype);
-    const low = dtype === "uint32" ? -max : min;
+    const low = isUnsigned(dtype) ? -max : min;
     if (!(value >= low && value <= max)) {
       throw new ValueError(
         `[${caller}] ${value} does not fit into ${dtype} (${min} … ${max}): convert the tensor with astype first`,

@@ -20,8 +20,8 @@ import {
   expandTo,
   floatType,
   like,
-  numberType,
   toType,
+  totalType,
   wideType,
 } from "./operands.js";
 
@@ -85,11 +85,11 @@ function masked(x: Tensor, mask: TensorLike | undefined, filler: number, caller:
   return choose(condition, whole, like(x, filler));
 }
 
-/** The sum; bool is counted in int32, half-width floats are accumulated in float32. */
+/** The sum; bool and narrow integers are counted in 32 bits, half-width floats are accumulated in float32. */
 export function sum(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
   checkOptions<SumOptions>(options, sumNames, "sum");
   const operand = asTensor(value, "sum");
-  const dtype = dtypeOf(options, "sum") ?? numberType(operand.dtype);
+  const dtype = dtypeOf(options, "sum") ?? totalType(operand.dtype);
   const x = masked(cast(operand, wideType(dtype)), options.where, 0, "sum");
   const dims = normalizeDims(dim, x.ndim, "sum");
   const total = restoreDims(ops.reduceSum(x, dims), x, dims, options.keepdims);
@@ -97,11 +97,11 @@ export function sum(value: TensorLike, dim?: Dims, options: SumOptions = {}): Te
   return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, "sum")), dtype);
 }
 
-/** The product; bool becomes int32, half-width floats are accumulated in float32. */
+/** The product; bool and narrow integers become 32 bits wide, half-width floats are accumulated in float32. */
 export function prod(value: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
   checkOptions<SumOptions>(options, sumNames, "prod");
   const operand = asTensor(value, "prod");
-  const dtype = dtypeOf(options, "prod") ?? numberType(operand.dtype);
+  const dtype = dtypeOf(options, "prod") ?? totalType(operand.dtype);
   const x = masked(cast(operand, wideType(dtype)), options.where, 1, "prod");
   const dims = normalizeDims(dim, x.ndim, "prod");
   const product = restoreDims(reduceProd(x, dims), x, dims, options.keepdims);

@@ -35,7 +35,7 @@ const creation: readonly Row[] = [
     [2],
     [1, -1],
   ],
-  ["np.array(new Uint8Array([1, 255]))", () => np.array(new Uint8Array([1, 255])), "int32", [2], [1, 255]],
+  ["np.array(new Uint8Array([1, 255]))", () => np.array(new Uint8Array([1, 255])), "uint8", [2], [1, 255]],
   [
     "np.array(new Float32Array([1, 2, 3, 4]), { shape: [2, 2] })",
     () => np.array(new Float32Array([1, 2, 3, 4]), { shape: [2, 2] }),
@@ -557,7 +557,10 @@ describe("creation", () => {
   test("typed arrays keep their type", () => {
     expect(np.array(new Float64Array(2)).dtype).toBe("float64");
     expect(np.array(new Uint32Array(2)).dtype).toBe("uint32");
-    expect(np.array(new Int16Array(2)).dtype).toBe("int32");
+    expect(np.array(new Int16Array(2)).dtype).toBe("int16");
+    expect(np.array(new Int8Array(2)).dtype).toBe("int8");
+    expect(np.array(new Uint16Array(2)).dtype).toBe("uint16");
+    expect(np.array(new Uint8ClampedArray([300])).dtype).toBe("uint8");
     expect(np.array(new Float32Array(2), "bfloat16").dtype).toBe("bfloat16");
   });
 

@@ -15,7 +15,7 @@ import { asTensor, broadcastShape, cast, expandTo, toType } from "./operands.js"
 
 /**
  * What an index outside of the dim gives: `fill` a value that shows it (NaN for floats, the smallest number
- * for int32, the largest for uint32, true for bool), `clip` the nearest element, `wrap` counts round.
+ * for signed integers, the largest for others, true for bool), `clip` the nearest element, `wrap` counts round.
  */
 export type TakeMode = "fill" | "clip" | "wrap";
 
@@ -52,7 +52,7 @@ function toIndices(indices: TensorLike | readonly number[], caller: string): Ten
 function missing(dtype: DType): number {
   if (isFloat(dtype)) return Number.NaN;
   const { min, max } = limits(dtype);
-  return dtype === "int32" ? min : max;
+  return min < 0 ? min : max;
 }
 
 /** Brings indices into the dim as the mode says; `valid` tells which were inside for mode `fill`. */

@@ -1,6 +1,6 @@
 /** Loss functions with optax's meaning: a value for each example (or element), of which users take the mean. */
 import { need, needIfGiven } from "../ir/arguments.js";
-import { limits } from "../ir/dtype.js";
+import { isInteger, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { normalizeDim, normalizeDims } from "../ir/shape.js";
@@ -202,7 +202,7 @@ export function softmaxCrossEntropyWithIntegerLabels(
   const { dim = -1, where: given } = options;
   const x = asTensor(logits, "softmaxCrossEntropyWithIntegerLabels");
   const classes = labels instanceof Tensor ? labels : toTensor(labels, "int32", "labels");
-  if (classes.dtype !== "int32" && classes.dtype !== "uint32") {
+  if (!isInteger(classes.dtype)) {
     throw new DTypeError(
       `[softmaxCrossEntropyWithIntegerLabels] labels are class numbers and must be integers, got ${classes.dtype}: use softmaxCrossEntropy for probabilities`,
     );

@@ -1,4 +1,4 @@
-import { type DType, isInteger, limits } from "../ir/dtype.js";
+import { type DType, isInteger, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
@@ -27,7 +27,27 @@ export function randint(
   const caller = "random.randint";
   checkKey(key, caller);
   const sizes = drawnShape(shape, caller);
-  if (dtype !== "int32" && dtype !== "uint32") throw new DTypeError(`[${caller}] draws no ${dtype}`);
+  if (!isInteger(dtype)) throw new DTypeError(`[${caller}] draws no ${dtype}`);
+  if (!isNarrowInteger(dtype)) {
+    return draw(key, sizes, minval, maxval, isUnsigned(dtype) ? "uint32" : "int32");
+  }
+  // Narrow integers are drawn with 32 bits, of which a remainder keeps more of the evenness.
+  const { min, max } = limits(dtype);
+  const whole = (value: number | Tensor) =>
+    typeof value === "number" ? integer(value, "int32", caller) : ops.convert(value, "int32");
+  const within = (value: number | Tensor, most: number) => ops.min(ops.max(whole(value), min), most);
+  return ops.convert(draw(key, sizes, within(minval, max), within(maxval, max + 1), "int32"), dtype);
+}
+
+/** {@link randint} of 32 bits. */
+function draw(
+  key: Tensor,
+  sizes: Shape,
+  minval: number | Tensor,
+  maxval: number | Tensor,
+  dtype: "int32" | "uint32",
+): Tensor {
+  const caller = "random.randint";
   const bounds = [integer(minval, dtype, caller), integer(maxval, dtype, caller)] as const;
   checkBroadcast(bounds, sizes, caller);
   return atOnce([key, ...bounds], (words, min, max) => {
@@ -42,15 +62,15 @@ export function randint(
     const twoTo32 = ops.rem(ops.mul(twoTo16, twoTo16), span);
     const [divisor, factor] = [spread(span, sizes), spread(twoTo32, sizes)];
     const keys = split(words);
-    const draw = (i: number) => ops.rem(randomWords(keyAt(keys, i), sizes), divisor);
-    const offset = ops.rem(ops.add(ops.mul(draw(0), factor), draw(1)), divisor);
+    const part = (i: number) => ops.rem(randomWords(keyAt(keys, i), sizes), divisor);
+    const offset = ops.rem(ops.add(ops.mul(part(0), factor), part(1)), divisor);
     return ops.add(ops.bitcast(offset, dtype), spread(low, sizes));
   });
 }
 
 /** A bound as an integer tensor; numbers are cut off at the limits of the type. */
 function integer(value: number | Tensor, dtype: DType, caller: string): Tensor {
-  if (typeof value !== "number") return isInteger(value.dtype) ? value : ops.convert(value, "int32");
+  if (typeof value !== "number") return value.dtype === "uint32" ? value : ops.convert(value, "int32");
   if (Number.isNaN(value)) throw new ValueError(`[${caller}] a bound of the range is NaN`);
   const { min, max } = limits(dtype);
   return Tensor.scalar(Math.min(Math.max(Math.trunc(value), min), max), dtype);

@@ -1,5 +1,6 @@
 import { describe } from "../ir/describe.js";
-import { InternalError, ShapeError, ValueError } from "../ir/errors.js";
+import { type DType, isInteger, isUnsigned, needDType } from "../ir/dtype.js";
+import { DTypeError, InternalError, ShapeError, ValueError } from "../ir/errors.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf } from "../ir/shape.js";
 import { type ShapeLike, toShape } from "../numpy/operands.js";
@@ -63,11 +64,16 @@ export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
   return atOnce([parent, word], hashed, "random.foldIn");
 }
 
-/** Uniformly distributed 32-bit numbers as uint32. */
-export function bits(parent: Tensor, shape: ShapeLike = []): Tensor {
+/** Uniformly distributed bits as numbers of an unsigned type, uint32 by default. */
+export function bits(parent: Tensor, shape: ShapeLike = [], dtype: DType = "uint32"): Tensor {
   checkKey(parent, "random.bits");
   const sizes = drawnShape(shape, "random.bits");
-  return atOnce([parent], (words) => randomWords(words, sizes), `random.bits [${sizes}]`);
+  needDType(dtype, "random.bits");
+  if (!isUnsigned(dtype)) {
+    throw new DTypeError(`[random.bits] gives uint8, uint16 or uint32, not ${dtype}: use random.randint`);
+  }
+  const drawn = (words: Tensor) => ops.convert(randomWords(words, sizes), dtype);
+  return atOnce([parent], drawn, `random.bits ${dtype}[${sizes}]`);
 }
 
 /** {@link bits} without checks, for samplers. */
@@ -109,12 +115,12 @@ function newWord(value: number): Tensor {
 
 function asWord(value: Tensor, caller: string, what: string): Tensor {
   needTensor(value, what, caller);
-  if (value.ndim !== 0 || (value.dtype !== "int32" && value.dtype !== "uint32")) {
+  if (value.ndim !== 0 || !isInteger(value.dtype)) {
     throw new ValueError(
       `[${caller}] ${what} must be a whole number or an integer scalar, not ${formatType(value.type)}; use vmap for several`,
     );
   }
-  return ops.bitcast(value, "uint32");
+  return ops.convert(value, "uint32");
 }
 
 /** Checks that a tensor is one key. */

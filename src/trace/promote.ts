@@ -1,6 +1,6 @@
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { type DType, isFloat, needDType } from "../ir/dtype.js";
+import { byteSize, type DType, isFloat, isInteger, isUnsigned, needDType } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import { Tensor } from "./tensor.js";
 
@@ -8,8 +8,9 @@ import { Tensor } from "./tensor.js";
 export type TensorLike = Tensor | number | boolean;
 
 /**
- * The data type two tensors are brought to, as in JAX: bool gives way to integers, integers to floats,
- * a narrower float to a wider one, and bfloat16 with float16 meets in float32.
+ * The data type two tensors are brought to, as in JAX: bool gives way to integers, integers to floats, a narrower type
+ * to a wider one. Integers with and without a sign meet in the narrowest signed one that holds both, and in int32 where
+ * none does; bfloat16 with float16 meets in float32.
  */
 export function promoteTypes(a: DType, b: DType): DType {
   needDType(a, "promoteTypes");
@@ -17,18 +18,24 @@ export function promoteTypes(a: DType, b: DType): DType {
   if (a === b) return a;
   const [low, high] = rank[a] <= rank[b] ? [a, b] : [b, a];
   if (low === "bfloat16" && high === "float16") return "float32";
-  if (low === "int32" && high === "uint32") return "int32";
-  return high;
+  if (!isInteger(low) || !isInteger(high) || isUnsigned(low) === isUnsigned(high)) return high;
+  const [signed, unsigned] = isUnsigned(low) ? [high, low] : [low, high];
+  if (byteSize(signed) > byteSize(unsigned)) return signed;
+  return unsigned === "uint8" ? "int16" : "int32";
 }
 
 const rank: { readonly [D in DType]: number } = {
   bool: 0,
-  int32: 1,
-  uint32: 2,
-  bfloat16: 3,
-  float16: 4,
-  float32: 5,
-  float64: 6,
+  int8: 1,
+  uint8: 2,
+  int16: 3,
+  uint16: 4,
+  int32: 5,
+  uint32: 6,
+  bfloat16: 7,
+  float16: 8,
+  float32: 9,
+  float64: 10,
 };
 
 /** The data type of a result whose operands may be JavaScript numbers, which adapt to the tensors beside them. */

@@ -1,4 +1,4 @@
-import { type DType, isInteger, roundTo } from "../ir/dtype.js";
+import { type DType, isInteger, limits, roundTo } from "../ir/dtype.js";
 import { isElementwise } from "../ir/opFacts.js";
 import { type Atom, type Eqn, type Literal, newLiteral } from "../ir/program.js";
 import { at, range, sameNumbers } from "../ir/shape.js";
@@ -109,12 +109,12 @@ function fold(eqn: Eqn): Literal | undefined {
   const { dtype } = a.type;
   if (eqn.op === "convert") return convertLiteral(a.value, dtype, eqn.params.dtype);
   if (eqn.op === "neg" && dtype !== "bool") return newLiteral(-a.value, dtype);
-  if (!b || !exact.has(dtype)) return undefined;
+  if (!b || !isExact(dtype)) return undefined;
   const value = arithmetic(eqn, a.value, b.value, isInteger(dtype));
   return value === undefined ? undefined : newLiteral(roundTo(dtype, value), dtype);
 }
 
-const exact: ReadonlySet<DType> = new Set(["float32", "float64", "int32", "uint32"]);
+const isExact = (dtype: DType) => dtype === "float32" || dtype === "float64" || isInteger(dtype);
 
 function arithmetic(eqn: Eqn, a: number, b: number, integers: boolean): number | undefined {
   switch (eqn.op) {
@@ -134,10 +134,12 @@ function arithmetic(eqn: Eqn, a: number, b: number, integers: boolean): number |
 function convertLiteral(value: number, from: DType, to: DType): Literal | undefined {
   if (to === "bool") return newLiteral(value !== 0, to);
   if (!isInteger(to)) return newLiteral(value, to);
+  const { min, max } = limits(to);
   const fits =
     from !== "float64" &&
     Number.isInteger(value) &&
     Math.abs(value) < 2 ** 31 &&
-    (to === "int32" || value >= 0);
+    value >= min &&
+    value <= max;
   return fits ? newLiteral(value, to) : undefined;
 }

@@ -1,4 +1,12 @@
-import { type DType, dtypes, isFloat, isInteger } from "../../src/ir/dtype.js";
+import {
+  type DType,
+  dtypes,
+  isFloat,
+  isInteger,
+  isUnsigned,
+  signedOf,
+  unsignedOf,
+} from "../../src/ir/dtype.js";
 import { inferTypes } from "../../src/ir/infer.js";
 import type { MeshAxis } from "../../src/ir/mesh.js";
 import { opsOf } from "../../src/ir/opFacts.js";
@@ -97,7 +105,7 @@ class Maker {
 
   literal(dtype: DType): Atom {
     const value = isFloat(dtype) ? this.random.below(17) / 4 - 2 : this.random.below(7) - 3;
-    return newLiteral(dtype === "uint32" ? Math.abs(value) : dtype === "bool" ? value > 0 : value, dtype);
+    return newLiteral(isUnsigned(dtype) ? Math.abs(value) : dtype === "bool" ? value > 0 : value, dtype);
   }
 
   sameType(type: TensorType): Atom {
@@ -219,7 +227,10 @@ simple(1, (m, x) => {
 
 simple(1, (m, x) => {
   if (x.type.dtype === "float32" && m.isExact(x)) m.emit("bitcast", [x], { dtype: "int32" }, 0);
-  if (x.type.dtype === "uint32") m.emit("bitcast", [x], { dtype: "int32" }, m.levelOf(x));
+  if (isInteger(x.type.dtype)) {
+    const { dtype } = x.type;
+    m.emit("bitcast", [x], { dtype: isUnsigned(dtype) ? signedOf(dtype) : unsignedOf(dtype) }, m.levelOf(x));
+  }
 });
 
 simple(5, (m, x) => {
@@ -424,7 +435,7 @@ simple(6, (m, x) => {
 });
 
 simple(2, (m, x) => {
-  const dtype = m.random.pick(["float32", "int32", "uint32", "bfloat16"] as const);
+  const dtype = m.random.pick(["float32", "int32", "uint32", "bfloat16", "int8", "uint16"] as const);
   if (x.type.shape.length === 0) return;
   m.emit("iota", [], { dtype, shape: x.type.shape, dim: m.random.below(x.type.shape.length) }, 0);
 });
@@ -579,6 +590,6 @@ export function randomData(random: Random, type: TensorType): number[] {
   return range(sizeOf(type.shape)).map(() => {
     if (isFloat(type.dtype)) return random.below(25) / 4 - 3;
     if (type.dtype === "bool") return random.below(2);
-    return type.dtype === "uint32" ? random.below(9) : random.below(9) - 3;
+    return isUnsigned(type.dtype) ? random.below(9) : random.below(9) - 3;
   });
 }

@@ -1,4 +1,4 @@
-import { type DType, fromBfloat16Bits, fromFloat16Bits, type HostData } from "../../ir/dtype.js";
+import { type DType, fromBfloat16Bits, fromFloat16Bits, isInteger, viewHost } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import type { HostKernel, HostStep } from "../steps.js";
 import type { Addresses } from "../wasm/addresses.js";
@@ -12,23 +12,6 @@ export function runHostStep(step: HostStep, table: Addresses, memory: ArrayBuffe
   else cumulate(kernel, addresses, memory);
 }
 
-function viewAt(dtype: DType, memory: ArrayBufferLike, address: number, length: number): HostData {
-  switch (dtype) {
-    case "float32":
-      return new Float32Array(memory, address, length);
-    case "float64":
-      return new Float64Array(memory, address, length);
-    case "int32":
-      return new Int32Array(memory, address, length);
-    case "uint32":
-      return new Uint32Array(memory, address, length);
-    case "bool":
-      return new Uint8Array(memory, address, length);
-    default:
-      return new Uint16Array(memory, address, length);
-  }
-}
-
 /** The elements of a tensor as numbers that compare and add as its values do. */
 function numbersAt(
   dtype: DType,
@@ -36,7 +19,7 @@ function numbersAt(
   address: number,
   length: number,
 ): ArrayLike<number> {
-  const data = viewAt(dtype, memory, address, length);
+  const data = viewHost(dtype, memory, address, length);
   if (dtype === "bfloat16") return Float64Array.from(data, fromBfloat16Bits);
   return dtype === "float16" ? Float64Array.from(data, fromFloat16Bits) : data;
 }
@@ -57,8 +40,8 @@ function sort(
   const { dtypes, numKeys, outer, n, inner } = kernel;
   const length = outer * n * inner;
   const keys = range(numKeys).map((i) => numbersAt(at(dtypes, i), memory, at(addresses, i), length));
-  const sources = dtypes.map((dtype, i) => viewAt(dtype, memory, at(addresses, i), length));
-  const targets = dtypes.map((dtype, i) => viewAt(dtype, memory, at(addresses, dtypes.length + i), length));
+  const sources = dtypes.map((dtype, i) => viewHost(dtype, memory, at(addresses, i), length));
+  const targets = dtypes.map((dtype, i) => viewHost(dtype, memory, at(addresses, dtypes.length + i), length));
   const order = new Array<number>(n);
   for (let o = 0; o < outer; o++) {
     for (let i = 0; i < inner; i++) {
@@ -106,16 +89,16 @@ function indexOfExtreme(kernel: Along, addresses: readonly number[], memory: Arr
 function cumulate(kernel: Along, addresses: readonly number[], memory: ArrayBufferLike): void {
   const { dtype, outer, n, inner, kind } = kernel;
   const length = outer * n * inner;
-  const x = viewAt(dtype, memory, at(addresses, 0), length);
-  const result = viewAt(dtype, memory, at(addresses, 1), length);
-  const isInteger = dtype === "int32" || dtype === "uint32";
+  const x = viewHost(dtype, memory, at(addresses, 0), length);
+  const result = viewHost(dtype, memory, at(addresses, 1), length);
+  const wraps = isInteger(dtype);
   for (let o = 0; o < outer; o++) {
     for (let i = 0; i < inner; i++) {
       const start = o * n * inner + i;
       let sum = 0;
       for (let k = 0; k < n; k++) {
         const place = start + (kind === "cumsum" ? k : n - 1 - k) * inner;
-        sum = isInteger ? (sum + (x[place] ?? 0)) | 0 : sum + (x[place] ?? 0);
+        sum = wraps ? (sum + (x[place] ?? 0)) | 0 : sum + (x[place] ?? 0);
         result[place] = sum;
       }
     }

@@ -5,7 +5,7 @@
  * Unchanged are the values; sums over a row are added in another order, the same one in every run.
  */
 
-import { byteSize, type DType } from "../../ir/dtype.js";
+import { byteSize, type DType, isInteger } from "../../ir/dtype.js";
 import { at, range, rowMajorStrides } from "../../ir/shape.js";
 import { identityOf } from "../identities.js";
 import { chooseUnroll, emitInterleaved, type PreparedProgram } from "../wasm/emitInterleaved.js";
@@ -404,13 +404,6 @@ export function identityWords(dtype: DType, value: number): Words {
     const [low = 0, high = 0] = new Uint32Array(new Float64Array([value]).buffer);
     return [low, high, low, high];
   }
-  const word =
-    dtype === "bool"
-      ? value
-        ? -1
-        : 0
-      : dtype === "int32" || dtype === "uint32"
-        ? value
-        : float32Bits(value);
+  const word = dtype === "bool" ? (value ? -1 : 0) : isInteger(dtype) ? value : float32Bits(value);
   return [word, word, word, word];
 }

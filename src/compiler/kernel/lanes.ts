@@ -1,4 +1,4 @@
-import type { DType } from "../../ir/dtype.js";
+import { byteSize, type DType, isNarrowInteger, isUnsigned, limits, unsignedOf } from "../../ir/dtype.js";
 import type { Domain } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
 import type { Combine } from "../identities.js";
@@ -8,7 +8,7 @@ import type { Vec, VecBuilder } from "../wasm/vectorProgram.js";
 
 /**
  * How elements live in vector registers: float32, bfloat16 and float16 as float32 lanes (16-bit floats already
- * rounded), integers as 32-bit lanes, bool as masks, float64 as two lanes. A kernel that touches float64 works
+ * rounded), integers as 32-bit lanes (narrower ones extended by their sign or by zeros), bool as masks, float64 as two lanes. A kernel that touches float64 works
  * on two elements at a time, and its 32-bit values use lanes 0 and 1.
  */
 export type Lane = "float" | "double" | "signed" | "unsigned" | "mask";
@@ -19,7 +19,11 @@ export const lanes: { readonly [D in DType]: Lane } = {
   bfloat16: "float",
   float16: "float",
   float64: "double",
+  int8: "signed",
+  int16: "signed",
   int32: "signed",
+  uint8: "unsigned",
+  uint16: "unsigned",
   uint32: "unsigned",
   bool: "mask",
 };
@@ -128,9 +132,34 @@ export function convert(b: VecBuilder, x: Vec, from: Lane, to: Lane): Vec {
   }
 }
 
+/** Takes a register of integers modulo the width of their type. */
+export function wrap(b: VecBuilder, x: Vec, dtype: DType): Vec {
+  if (!isNarrowInteger(dtype)) return x;
+  const bits = 8 * byteSize(dtype);
+  return isUnsigned(dtype) ? b.and(x, b.i32(2 ** bits - 1)) : b.isar(b.ishl(x, 32 - bits), 32 - bits);
+}
+
+/** Brings the integers of a register into the range of a type: what a conversion of floats to it does. */
+export function saturate(b: VecBuilder, x: Vec, dtype: DType): Vec {
+  if (!isNarrowInteger(dtype)) return x;
+  const { min, max } = limits(dtype);
+  if (isUnsigned(dtype)) return b.op("i32x4.min_u", x, b.i32(max));
+  return b.op("i32x4.max_s", b.op("i32x4.min_s", x, b.i32(max)), b.i32(min));
+}
+
 /** Reads the bits of one type as another; in registers 16-bit floats are wider than their bits. */
 export function bitcast(b: VecBuilder, x: Vec, from: DType, to: DType): Vec {
-  if (from === "bfloat16" && to === "float16") return math.fromFloat16(b, math.toBfloat16(b, x));
-  if (from === "float16" && to === "bfloat16") return math.fromBfloat16(b, math.toFloat16(b, x));
-  return x;
+  if (from === to || byteSize(from) > 2) return x;
+  return fromBits(b, wrap(b, toBits(b, x, from), unsignedOf(from)), to);
+}
+
+/** The bits of 16-bit floats, one per 32-bit lane; other registers as they are. */
+export function toBits(b: VecBuilder, x: Vec, dtype: DType): Vec {
+  if (dtype === "bfloat16") return math.toBfloat16(b, x);
+  return dtype === "float16" ? math.toFloat16(b, x) : x;
+}
+
+function fromBits(b: VecBuilder, bits: Vec, dtype: DType): Vec {
+  if (dtype === "bfloat16") return math.fromBfloat16(b, bits);
+  return dtype === "float16" ? math.fromFloat16(b, bits) : wrap(b, bits, dtype);
 }

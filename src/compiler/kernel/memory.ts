@@ -6,6 +6,7 @@ import {
   emitSplatLoad,
   emitVectorLoad,
   emitVectorStore,
+  emitWidening,
   type VectorStorage,
 } from "../wasm/vectorStorage.js";
 
@@ -18,7 +19,11 @@ const storages: { readonly [D in DType]: VectorStorage | "double" } = {
   uint32: "word",
   bfloat16: "half",
   float16: "half",
-  bool: "byte",
+  uint16: "half",
+  int16: "signedHalf",
+  uint8: "byte",
+  int8: "signedByte",
+  bool: "flag",
   float64: "double",
 };
 
@@ -30,8 +35,11 @@ function laneOf(dtype: DType, k: number): { readonly bits: 8 | 16 | 32 | 64; rea
     case "word":
       return { bits: 32, lane: k };
     case "half":
+    case "signedHalf":
       return { bits: 16, lane: 2 * k };
     case "byte":
+    case "signedByte":
+    case "flag":
       return { bits: 8, lane: 4 * k };
   }
 }
@@ -78,7 +86,8 @@ export function emitGather(
     code.get(register).laneMemory(`v128.load${bits}_lane`, lane).set(register);
   }
   code.get(register);
-  if (storages[dtype] === "byte") code.v128([0, 0, 0, 0]).vector("i32x4.ne");
+  const storage = storages[dtype];
+  if (storage !== "double") emitWidening(code, storage);
 }
 
 /** Pushes a register with the element at the address on the stack in every lane. */
@@ -113,7 +122,7 @@ export function emitStore(
       code.get(address);
       if (at !== 0) code.address(at).op("address.add");
       code.get(value);
-      if (storage === "byte") code.v128([1, 1, 1, 1]).vector("v128.and");
+      if (storage === "flag") code.v128([1, 1, 1, 1]).vector("v128.and");
       code.laneMemory(`v128.store${bits}_lane`, lane);
     }
   }

@@ -3,6 +3,7 @@ import { at } from "../../ir/shape.js";
 import type { WasmFeatures } from "../wasm/features.js";
 import * as math from "../wasm/math.js";
 import { type Vec, VecBuilder, type VecProgram } from "../wasm/vectorProgram.js";
+import { lanes, toBits } from "./lanes.js";
 import type { KernelNode, KernelSpec, KernelStore } from "./spec.js";
 import { emitVectorOp } from "./vectorOps.js";
 
@@ -67,7 +68,7 @@ export class SectionBuilder {
   store(store: KernelStore): void {
     const { dtype } = at(this.spec.nodes, store.node);
     this.outputs.push({ kind: "store", store });
-    this.results.push(toStorage(this.builder, dtype, this.value(store.node)));
+    this.results.push(toBits(this.builder, this.value(store.node), dtype));
   }
 
   output(output: SectionOutput, node: number): void {
@@ -154,15 +155,15 @@ export class SectionBuilder {
 }
 
 function literal(b: VecBuilder, dtype: DType, value: number): Vec {
-  switch (dtype) {
-    case "float64":
+  switch (lanes[dtype]) {
+    case "double":
       return b.f64(value);
-    case "int32":
-    case "uint32":
+    case "signed":
+    case "unsigned":
       return b.i32(value);
-    case "bool":
+    case "mask":
       return b.i32(value ? -1 : 0);
-    default:
+    case "float":
       return b.f32(value);
   }
 }
@@ -170,9 +171,4 @@ function literal(b: VecBuilder, dtype: DType, value: number): Vec {
 function fromStorage(b: VecBuilder, dtype: DType, x: Vec): Vec {
   if (dtype === "bfloat16") return math.fromBfloat16(b, x);
   return dtype === "float16" ? math.fromFloat16(b, x) : x;
-}
-
-function toStorage(b: VecBuilder, dtype: DType, x: Vec): Vec {
-  if (dtype === "bfloat16") return math.toBfloat16(b, x);
-  return dtype === "float16" ? math.toFloat16(b, x) : x;
 }

@@ -1,4 +1,4 @@
-import type { DType } from "../../ir/dtype.js";
+import { type DType, isFloat, isNarrowInteger, signedOf, unsignedOf } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { type ElementwiseOp, type OpsOf, opFacts } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
@@ -17,7 +17,9 @@ import {
   type Lane,
   type LanesOf,
   lanes,
+  saturate,
   wordMask,
+  wrap,
 } from "./lanes.js";
 
 /** The elementwise ops that kernels compute: those that normalisation leaves. */
@@ -40,8 +42,12 @@ export interface VectorOpCall {
 /** Emits an elementwise op on registers; gives one register per result. */
 export function emitVectorOp(b: VecBuilder, call: VectorOpCall, args: readonly Vec[]): readonly Vec[] {
   const results = emitUnrounded(b, call, args);
+  if (isNarrowInteger(call.to)) return stays.has(call.op) ? results : results.map((x) => wrap(b, x, call.to));
   return opFacts[call.op].exact ? results : results.map((x) => roundTo(b, x, call.to));
 }
+
+/** The ops whose results are in the range of a narrow integer whenever the operands are. */
+const stays: ReadonlySet<KernelOp> = new Set(["select", "max", "min", "sign", "bitcast", "rem"]);
 
 function roundTo(b: VecBuilder, x: Vec, to: DType): Vec {
   if (to === "bfloat16") return math.fromBfloat16(b, math.toBfloat16(b, x));
@@ -83,7 +89,15 @@ const bitwise = (op: "and" | "or" | "xor") => {
   return { ...both(emit), mask: emit };
 };
 
-const shift = (op: "shl" | "shrLogical" | "shrArithmetic") => both((b, x, y) => math.shiftLanes(b, op, x, y));
+/** What comes in from the left is zeros or the sign of the type's own bits, not of the lane's. */
+const shift = (op: "shl" | "shrLogical" | "shrArithmetic") => {
+  const emit =
+    (bits: (dtype: DType) => DType): Emit =>
+    (b, x, y, { from }) =>
+      math.shiftLanes(b, op, wrap(b, x, bits(from)), y);
+  if (op === "shl") return both(emit((dtype) => dtype));
+  return both(emit(op === "shrLogical" ? unsignedOf : signedOf));
+};
 
 const extreme = (how: Combine): { readonly [L in Lane]: Emit } => ({
   float: instructionOfTwo(combinations[how].float),
@@ -182,7 +196,10 @@ const otherOps: { readonly [K in OtherOp]: Expand } = {
     if (lanes[from] === "float") return [math.isFinite(b, x)];
     return [wordMask(b, b.op("f64x2.lt", b.op("f64x2.abs", x), b.f64(Number.POSITIVE_INFINITY)))];
   },
-  convert: (b, args, { from, to }) => [convert(b, at(args, 0), lanes[from], lanes[to])],
+  convert: (b, args, { from, to }) => {
+    const x = convert(b, at(args, 0), lanes[from], lanes[to]);
+    return [isFloat(from) ? saturate(b, x, to) : x];
+  },
   bitcast: (b, args, { from, to }) => [bitcast(b, at(args, 0), from, to)],
   compare: (b, args, { direction = "eq", from }) => [
     compare(b, direction, at(args, 0), at(args, 1), lanes[from]),

@@ -3,7 +3,7 @@
  * every result with the same bits. What needs more than lanes of 32 bits that lie side by side stays WebAssembly.
  */
 
-import { byteSize, type DType } from "../../ir/dtype.js";
+import { byteSize, type DType, isNarrowInteger } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import { kernelArgs, spillBytes } from "../kernel/emit.js";
 import { combineInstruction } from "../kernel/lanes.js";
@@ -84,7 +84,7 @@ function isSupported(plan: KernelPlan, extents: readonly Extent[]): boolean {
   const inner = innerNodes(spec);
   const isNear = (stride: number) => stride === 0 || stride === 1;
   const loads = spec.nodes.every((node, i) => {
-    if (node.dtype === "float64") return false;
+    if (node.dtype === "float64" || isNarrowInteger(node.dtype)) return false;
     if (node.kind !== "load" || !at(inner, i)) return true;
     return isNear(at(node.access.strides, end)) && (node.index?.access.strides[end] ?? 0) === 0;
   });
@@ -99,7 +99,7 @@ function isSupported(plan: KernelPlan, extents: readonly Extent[]): boolean {
   return (
     loads &&
     stores &&
-    !spec.args.includes("float64") &&
+    !spec.args.some((dtype) => dtype === "float64" || isNarrowInteger(dtype)) &&
     spec.fills.every(({ arg, value }) => value === 0 || byteSize(at(spec.args, arg)) !== 2) &&
     sections.every(({ program }) => hasCode(program)) &&
     extents.every(({ from, to }) => to - from <= LARGEST && -from <= LARGEST) &&

@@ -20,7 +20,6 @@ export function integerDot(r: Rewriter, x: Atom, y: Atom, p: OpParams["dotGenera
     r.make("broadcastInDim", [r.transpose(v, order)], type, { shape, dims });
   const a = spread(x, [...p.lhsBatch, ...lhsFree, ...p.lhsContract], [...batch, ...left, ...contract]);
   const b = spread(y, [...p.rhsBatch, ...rhsFree, ...p.rhsContract], [...batch, ...right, ...contract]);
-  const product = r.make("mul", [a, b], type, {});
-  if (contract.length === 0) r.replace(out, product);
-  else r.emit("reduceSum", [product], [out], { dims: contract });
+  if (contract.length === 0) r.emit("mul", [a, b], [out], {});
+  else r.emit("reduceSum", [r.make("mul", [a, b], type, {})], [out], { dims: contract });
 }

@@ -1,15 +1,14 @@
 /**
  * Afterwards the program speaks a smaller language: no `name`, `stopGradient`, `optimizationBarrier` or
  * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or
- * product in 16-bit floats, no matrix product of integers, no `allToAll` but along dim 0, and nothing that
+ * product in 16-bit floats or narrow integers, no matrix product of integers, no `allToAll` but along dim 0, and nothing that
  * neither an output nor another device needs, and that calls nobody.
  *
- * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order, of which small
- * sums that stand together have become one.
+ * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order.
  */
 
 import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
-import { isFloat } from "../../ir/dtype.js";
+import { type DType, isFloat, isNarrowInteger, sumType } from "../../ir/dtype.js";
 import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
 import { liveEqns } from "../../ir/liveness.js";
@@ -29,7 +28,6 @@ import {
 } from "../../ir/program.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { reductionIdentity } from "../identities.js";
-import { bucketSums } from "./bucketSums.js";
 import { indicesFirst } from "./indicesFirst.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
@@ -39,10 +37,9 @@ import { Rewriter } from "./rewriter.js";
  * Brings a per-device program into the small language that the later passes understand:
  *
  * * `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
- * * 16-bit floats are reduced, scanned and multiplied in float32;
+ * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32;
  * * integer matrix products are products and sums, attention is products and a softmax;
  * * sums of padded blocks that tile a tensor are concatenations;
- * * small sums over the same devices are one;
  * * collectives move dense blocks, `allToAll` along dim 0;
  * * results without elements, or made of no elements, are constants;
  * * what nothing needs is dropped;
@@ -52,8 +49,7 @@ export function normalise(program: Program): Program {
   const rewritten = afterPass("normalise", new Rewriter(rewriteEqn).program(program), "lowered");
   const joined = afterPass("joinPads", joinPads(rewritten), "lowered");
   const used = afterPass("dropUnused", dropUnused(joined), "lowered");
-  const bucketed = afterPass("bucketSums", bucketSums(used), "lowered");
-  return afterPass("indicesFirst", indicesFirst(bucketed), "lowered");
+  return afterPass("indicesFirst", indicesFirst(used), "lowered");
 }
 
 /** Keeps the equations whose results are needed; collectives stay, since other devices wait for them, and calls of the host. */
@@ -187,7 +183,10 @@ function rewrite<K extends RewrittenOp>(r: Rewriter, eqn: Eqn<K>): void {
   rule(r, eqn);
 }
 
-const isNarrow = ({ type: { dtype } }: Atom): boolean => dtype === "bfloat16" || dtype === "float16";
+/** The type in which a value is summed and multiplied: 16-bit floats in float32, narrow integers in int32. */
+const workType = ({ type: { dtype } }: Atom): DType => (isNarrowInteger(dtype) ? "int32" : sumType(dtype));
+
+const isNarrow = (x: Atom): boolean => workType(x) !== x.type.dtype;
 
 function reduce(r: Rewriter, { op, ins, outs, params }: Eqn<ReduceOp>): void {
   const [x, out] = [at(ins, 0), at(outs, 0)];
@@ -198,8 +197,8 @@ function reduce(r: Rewriter, { op, ins, outs, params }: Eqn<ReduceOp>): void {
     if (shape.length === out.type.shape.length) r.replace(out, x);
     else r.emit("reshape", [x], [out], { shape: out.type.shape });
   } else if (isNarrow(x)) {
-    const wide = r.convert(x, "float32");
-    const sum = r.make(op, [wide], tensorType("float32", out.type.shape), params);
+    const wide = r.convert(x, workType(x));
+    const sum = r.make(op, [wide], tensorType(wide.type.dtype, out.type.shape), params);
     r.emit("convert", [sum], [out], { dtype });
   } else {
     r.emit(op, [x], [out], params);
@@ -213,8 +212,8 @@ function cumsum(r: Rewriter, eqn: Eqn<"cumsum">): void {
     r.keep(eqn);
     return;
   }
-  const wide = r.convert(x, "float32");
-  const sums = r.make("cumsum", [wide], tensorType("float32", shape), eqn.params);
+  const wide = r.convert(x, workType(x));
+  const sums = r.make("cumsum", [wide], tensorType(wide.type.dtype, shape), eqn.params);
   r.emit("convert", [sums], [out], { dtype });
 }
 
@@ -226,8 +225,9 @@ function scatter(r: Rewriter, eqn: Eqn<"scatter">): void {
     r.keep(eqn);
     return;
   }
-  const ins = [r.convert(x, "float32"), indices, r.convert(updates, "float32")];
-  const sums = r.make("scatter", ins, tensorType("float32", shape), eqn.params);
+  const wide = workType(x);
+  const ins = [r.convert(x, wide), indices, r.convert(updates, wide)];
+  const sums = r.make("scatter", ins, tensorType(wide, shape), eqn.params);
   r.emit("convert", [sums], [out], { dtype });
 }
 
@@ -238,8 +238,8 @@ function dot(r: Rewriter, { ins, outs, params }: Eqn<"dotGeneral">): void {
     r.splat(newLiteral(0, dtype), out);
     return;
   }
-  // The product is formed in a type that holds it: 16-bit floats in float32, integers exactly.
-  const work = isNarrow(x) ? "float32" : x.type.dtype;
+  // The product is formed in a type that holds it: 16-bit floats in float32, narrow integers in int32.
+  const work = workType(x);
   const wide = isFloat(work) && dtype === "float64" ? "float64" : work;
   const widened = (v: Atom) => (v.type.dtype === wide ? v : r.convert(v, wide));
   const [a, b] = [widened(x), widened(y)];

@@ -1,4 +1,4 @@
-import { byteSize, type DType, toBfloat16Bits, toFloat16Bits } from "../../ir/dtype.js";
+import { byteSize, encode } from "../../ir/dtype.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import type { Literal, SourceLocation } from "../../ir/program.js";
 import { bytesOf, type TensorType } from "../../ir/shape.js";
@@ -61,7 +61,7 @@ export class Compilation {
     const key = `${dtype}:${Object.is(literal.value, -0) ? "-0" : literal.value}`;
     let buffer = this.literals.get(key);
     if (!buffer) {
-      const offset = this.constant(encode(literal.value, dtype), ALIGNMENT);
+      const offset = this.constant(new Uint8Array(encode(dtype, [literal.value]).buffer), ALIGNMENT);
       buffer = this.buffer(byteSize(dtype), { kind: "constant", offset }, 0);
       this.literals.set(key, buffer);
     }
@@ -86,31 +86,3 @@ export const ARENA_SLOT = 0;
 /** The slot of the constants. */
 export const CONSTANT_SLOT = 1;
 const FIRST_FREE_SLOT = 2;
-
-function encode(value: number, dtype: DType): Uint8Array {
-  const data = new DataView(new ArrayBuffer(byteSize(dtype)));
-  switch (dtype) {
-    case "float32":
-      data.setFloat32(0, value, true);
-      break;
-    case "float64":
-      data.setFloat64(0, value, true);
-      break;
-    case "int32":
-      data.setInt32(0, value, true);
-      break;
-    case "uint32":
-      data.setUint32(0, value, true);
-      break;
-    case "bool":
-      data.setUint8(0, value ? 1 : 0);
-      break;
-    case "bfloat16":
-      data.setUint16(0, toBfloat16Bits(value), true);
-      break;
-    case "float16":
-      data.setUint16(0, toFloat16Bits(value), true);
-      break;
-  }
-  return new Uint8Array(data.buffer);
-}

@@ -187,11 +187,11 @@ describe("vector storage", () => {
     const halves = Uint16Array.from({ length: count }, (_, i) => (i % 2 ? 0x3f80 : 0xc000));
     const bools = Uint8Array.from({ length: count }, (_, i) => (i % 3 === 0 ? 1 : 0));
     const [values, inverted] = runModule(
-      buildElementwiseModule({ program, inputs: ["half", "byte"], outputs: ["half", "byte"], unroll: 4 }),
+      buildElementwiseModule({ program, inputs: ["half", "flag"], outputs: ["half", "flag"], unroll: 4 }),
       [halves, bools],
       [
         { storage: "half", length: count },
-        { storage: "byte", length: count },
+        { storage: "flag", length: count },
       ],
     );
     expect(new Uint16Array(values?.buffer ?? new ArrayBuffer(0))).toEqual(

@@ -1,4 +1,14 @@
-import { type DType, isFloat, isInteger, limits, roundHalfEven, viewHost } from "../../ir/dtype.js";
+import {
+  type DType,
+  isFloat,
+  isInteger,
+  limits,
+  roundHalfEven,
+  roundTo,
+  signedOf,
+  unsignedOf,
+  viewHost,
+} from "../../ir/dtype.js";
 import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../ir/ops.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
@@ -60,6 +70,14 @@ const binary = (f: Binary, onIntegers: Binary = f): EvalRule<OpName> =>
   onEveryLane((ins, _params, types) => {
     const type = at(types, 0);
     return [mapTwo(ins, type, isInteger(type.dtype) ? onIntegers : f)];
+  });
+
+/** What comes in from the left is zeros or the sign, so that the bits are read without a sign or with one. */
+const shiftRight = (f: Binary, read: (dtype: DType) => DType): EvalRule<OpName> =>
+  onEveryLane((ins, _params, types) => {
+    const type = at(types, 0);
+    const bits = read(type.dtype);
+    return [mapTwo(ins, type, (x, y) => f(roundTo(bits, x), y))];
   });
 
 const ternary = (f: Ternary): EvalRule<OpName> =>
@@ -155,8 +173,8 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   or: binary((x, y) => x | y),
   xor: binary((x, y) => x ^ y),
   shl: binary(shiftLeft),
-  shrLogical: binary(shiftRightLogical),
-  shrArithmetic: binary(shiftRightArithmetic),
+  shrLogical: shiftRight(shiftRightLogical, unsignedOf),
+  shrArithmetic: shiftRight(shiftRightArithmetic, signedOf),
   atan2: binary(Math.atan2),
   compare: onEveryLane((ins, { direction }, types) => [mapTwo(ins, at(types, 0), comparisons[direction])]),
 

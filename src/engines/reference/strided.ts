@@ -12,8 +12,11 @@ export interface Window {
 type Bits = Uint8Array | Uint16Array | Int32Array | Float64Array;
 
 function bitsOf(data: HostData): Bits {
-  const wholeWords = data instanceof Float32Array || data instanceof Uint32Array;
-  return wholeWords ? new Int32Array(data.buffer, data.byteOffset, data.length) : data;
+  const { buffer, byteOffset, length } = data;
+  if (data instanceof Float32Array || data instanceof Uint32Array)
+    return new Int32Array(buffer, byteOffset, length);
+  if (data instanceof Int16Array) return new Uint16Array(buffer, byteOffset, length);
+  return data instanceof Int8Array ? new Uint8Array(buffer, byteOffset, length) : data;
 }
 
 /** The window of a block of a tensor: it begins at `starts` and steps by `steps` along each dim. */

@@ -82,7 +82,7 @@ export function decode({ type, data }: HostTensor): Float64Array {
 
 /**
  * The tensor whose elements are the values rounded to its data type: floats to the nearest, ties to even
- * (bfloat16 and float16 by way of float32), integers modulo 2³², bools to `x ≠ 0`. Takes the array over.
+ * (bfloat16 and float16 by way of float32), integers modulo 2 to the number of their bits, bools to `x ≠ 0`. Takes the array over.
  */
 export function encode(type: TensorType, values: Float64Array): HostTensor {
   need("object", type, "type", "encode");
@@ -96,8 +96,16 @@ function encodeData(dtype: DType, values: Float64Array): HostData {
       return values;
     case "float32":
       return new Float32Array(values);
+    case "int8":
+      return new Int8Array(values);
+    case "int16":
+      return new Int16Array(values);
     case "int32":
       return new Int32Array(values);
+    case "uint8":
+      return new Uint8Array(values);
+    case "uint16":
+      return new Uint16Array(values);
     case "uint32":
       return new Uint32Array(values);
     case "bool": {

@@ -2,7 +2,7 @@ import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../../compiler/wasm/assembler.js";
 import type { FunctionBody, Local } from "../../compiler/wasm/functionBody.js";
 import type { LaneMemoryOp, MemoryOp, VectorOp } from "../../compiler/wasm/opcodes.js";
-import type { DType } from "../../ir/dtype.js";
+import { byteSize, type DType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 
 /** How the elements of several devices become one. */
@@ -14,6 +14,10 @@ type Direct = Exclude<DType, "bfloat16" | "float16">;
 const combineOps: { readonly [D in Direct]: { readonly [C in Combine]: VectorOp } } = {
   float32: { sum: "f32x4.add", max: "f32x4.max", min: "f32x4.min" },
   float64: { sum: "f64x2.add", max: "f64x2.max", min: "f64x2.min" },
+  int8: { sum: "i8x16.add", max: "i8x16.max_s", min: "i8x16.min_s" },
+  int16: { sum: "i16x8.add", max: "i16x8.max_s", min: "i16x8.min_s" },
+  uint8: { sum: "i8x16.add", max: "i8x16.max_u", min: "i8x16.min_u" },
+  uint16: { sum: "i16x8.add", max: "i16x8.max_u", min: "i16x8.min_u" },
   int32: { sum: "i32x4.add", max: "i32x4.max_s", min: "i32x4.min_s" },
   uint32: { sum: "i32x4.add", max: "i32x4.max_u", min: "i32x4.min_u" },
   bool: { sum: "v128.or", max: "v128.or", min: "v128.and" },
@@ -21,16 +25,9 @@ const combineOps: { readonly [D in Direct]: { readonly [C in Combine]: VectorOp 
 
 const elementAccess: { readonly [bytes: number]: readonly [load: MemoryOp, store: LaneMemoryOp] } = {
   1: ["v128.load8_splat", "v128.store8_lane"],
+  2: ["v128.load16_splat", "v128.store16_lane"],
   4: ["v128.load32_zero", "v128.store32_lane"],
   8: ["v128.load64_zero", "v128.store64_lane"],
-};
-
-const elementBytes: { readonly [D in Direct]: number } = {
-  float32: 4,
-  float64: 8,
-  int32: 4,
-  uint32: 4,
-  bool: 1,
 };
 
 /** Addresses and sizes in bytes; an address above 2 GiB may be given as it is. */
@@ -85,11 +82,7 @@ export function buildMoveModule(addressType: AddressType = "i32"): Uint8Array<Ar
   for (const dtype of Object.keys(combineOps) as Direct[]) {
     for (const combine of ["sum", "max", "min"] as const) {
       const op = combineOps[dtype][combine];
-      builder.function(
-        addresses(4),
-        (f) => writeCombine(f, op, elementBytes[dtype], 1),
-        `${combine}_${dtype}`,
-      );
+      builder.function(addresses(4), (f) => writeCombine(f, op, byteSize(dtype), 1), `${combine}_${dtype}`);
     }
   }
   builder.function(addresses(5), (f) => writeCombine(f, "f32x4.add", 4, 2), "sumTwice");

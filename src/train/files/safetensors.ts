@@ -28,8 +28,8 @@ import {
 
 export { SafetensorsError, type SafetensorsHeader, type StoredTensor, type StoredType };
 
-/** The element types of stored arrays: those of tensors, and plain bytes. */
-export type StoredDType = DType | "uint8";
+/** The element types of stored arrays: those of tensors. */
+export type StoredDType = DType;
 
 /** An array as it lies in a file: bfloat16 and float16 are kept as their bits. */
 export interface StoredArray {
@@ -49,22 +49,28 @@ export const storedTypes: { readonly [D in StoredDType]: StoredType } = {
   float64: "F64",
   float32: "F32",
   int32: "I32",
+  int16: "I16",
+  int8: "I8",
   uint32: "U32",
+  uint16: "U16",
+  uint8: "U8",
   float16: "F16",
   bfloat16: "BF16",
   bool: "BOOL",
-  uint8: "U8",
 };
 
 const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
   F64: "float64",
   F32: "float32",
   I32: "int32",
+  I16: "int16",
+  I8: "int8",
   U32: "uint32",
+  U16: "uint16",
+  U8: "uint8",
   F16: "float16",
   BF16: "bfloat16",
   BOOL: "bool",
-  U8: "uint8",
 };
 
 /** Reads a file that is in memory already. @param file the name used in error messages */
@@ -218,7 +224,7 @@ function checkArray(name: string, array: StoredArray): void {
   need("bytes", data, `the data of ${name}`, "safetensors");
   const label = JSON.stringify(name);
   if (/\p{Surrogate}/u.test(name)) throw new ValueError(`[safetensors] the name ${label} is not valid text`);
-  const bytes = dtype === "uint8" ? 1 : byteSize(dtype);
+  const bytes = byteSize(dtype);
   if (data.BYTES_PER_ELEMENT !== bytes) {
     throw new DTypeError(
       `[safetensors] ${label} is ${dtype} but its elements have ${data.BYTES_PER_ELEMENT} bytes`,
@@ -256,7 +262,7 @@ function arrayOf({ name, type, shape, start }: StoredTensor, bytes: Uint8Array, 
       `an element of the BOOL tensor ${JSON.stringify(name)} is ${bytes[wrong]}, neither 0 nor 1`,
     );
   }
-  return { dtype, shape, data: dtype === "uint8" ? bytes : viewHost(dtype, bytes.buffer) };
+  return { dtype, shape, data: viewHost(dtype, bytes.buffer) };
 }
 
 function requireLittleEndian(): void {

@@ -9,16 +9,25 @@ export class SafetensorsError extends FileError {
 }
 
 /** The element types that can be read and written, as the format names them, with their size in bytes. */
-export const storedSizes = { F64: 8, F32: 4, I32: 4, U32: 4, F16: 2, BF16: 2, U8: 1, BOOL: 1 } as const;
+export const storedSizes = {
+  F64: 8,
+  F32: 4,
+  I32: 4,
+  U32: 4,
+  F16: 2,
+  BF16: 2,
+  I16: 2,
+  U16: 2,
+  I8: 1,
+  U8: 1,
+  BOOL: 1,
+} as const;
 
 /** The format's other types of whole bytes: tensors of them may lie in a file beside those that are read. */
 const foreignSizes = {
   C64: 8,
   I64: 8,
   U64: 8,
-  I16: 2,
-  U16: 2,
-  I8: 1,
   F8_E4M3: 1,
   F8_E4M3FNUZ: 1,
   F8_E5M2: 1,

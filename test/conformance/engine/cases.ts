@@ -1,5 +1,5 @@
 import { type HostTensor, hostTensor } from "../../../src/engines/reference/tensor.js";
-import { type DType, isFloat } from "../../../src/ir/dtype.js";
+import { type DType, isFloat, isUnsigned } from "../../../src/ir/dtype.js";
 import { inferTypes } from "../../../src/ir/infer.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
 import type { OpName, OpParams } from "../../../src/ir/ops.js";
@@ -44,7 +44,7 @@ export function sample(dtype: DType, shape: Shape, fill: Fill, seed: number): Ho
       bits: Math.floor(x * 2 ** 31),
     }[fill];
     if (isFloat(dtype)) return scaled;
-    return dtype === "uint32" && fill !== "bits" ? Math.abs(Math.trunc(scaled)) : Math.trunc(scaled);
+    return isUnsigned(dtype) && fill !== "bits" ? Math.abs(Math.trunc(scaled)) : Math.trunc(scaled);
   });
   return hostTensor(dtype, shape, numbers);
 }

@@ -13,7 +13,8 @@ import { type EngineCase, type Fill, opCase, sample, spmdCase } from "./cases.js
 /** Shapes that exercise vectors and their tails, and the empty and the scalar tensor. */
 const shapes: readonly Shape[] = [[], [0], [3], [4, 5], [2, 3, 33]];
 const floats: readonly DType[] = ["float32", "float64", "bfloat16", "float16"];
-const integers: readonly DType[] = ["int32", "uint32"];
+const signed: readonly DType[] = ["int32", "int8", "int16"];
+const integers: readonly DType[] = [...signed, "uint32", "uint8", "uint16"];
 const numbers: readonly DType[] = [...floats, ...integers];
 const all: readonly DType[] = [...numbers, "bool"];
 
@@ -207,7 +208,7 @@ const twice = buildProgram([scalar], (emit, x) => emit("mul", [x, newLiteral(2, 
 
 /** At least one case for every op, so that a new op does not come without one. */
 export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }> = {
-  neg: unary("neg", [...floats, "int32"], "any"),
+  neg: unary("neg", [...floats, ...signed], "any"),
   exp: unary("exp", floats, "any"),
   expm1: unary("expm1", floats, "small"),
   log: unary("log", floats, "positive"),
@@ -218,8 +219,8 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
   sqrt: unary("sqrt", floats, "positive"),
   rsqrt: unary("rsqrt", floats, "positive"),
   cbrt: unary("cbrt", floats, "any"),
-  abs: unary("abs", [...floats, "int32"], "any"),
-  sign: unary("sign", [...floats, "int32"], "any"),
+  abs: unary("abs", [...floats, ...signed], "any"),
+  sign: unary("sign", [...floats, ...integers], "any"),
   floor: unary("floor", floats, "any"),
   ceil: unary("ceil", floats, "any"),
   round: unary("round", floats, "any"),
@@ -233,6 +234,11 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     opCase("bitcast", [f32([9], 1)], { dtype: "int32" }),
     opCase("bitcast", [sample("uint32", [9], "positive", 1)], { dtype: "float32" }),
     opCase("bitcast", [sample("bfloat16", [9], "any", 1)], { dtype: "float16" }),
+    opCase("bitcast", [sample("bfloat16", [9], "any", 1)], { dtype: "int16" }),
+    opCase("bitcast", [sample("float16", [9], "any", 1)], { dtype: "uint16" }),
+    opCase("bitcast", [sample("int16", [9], "bits", 1)], { dtype: "bfloat16" }),
+    opCase("bitcast", [sample("int8", [9], "bits", 1)], { dtype: "uint8" }),
+    opCase("bitcast", [sample("uint16", [9], "bits", 1)], { dtype: "int16" }),
   ],
 
   add: binary("add", numbers, ["any", "any"]),
@@ -248,7 +254,10 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
     ...binary("rem", integers, ["bits", "any"]),
     opCase("rem", [i32(7, -7, -(2 ** 31)), i32(0, 2, -1)], {}),
   ],
-  pow: [...binary("pow", floats, ["positive", "small"]), ...binary("pow", ["int32"], ["index", "index"])],
+  pow: [
+    ...binary("pow", floats, ["positive", "small"]),
+    ...binary("pow", ["int32", "int8", "uint16"], ["index", "index"]),
+  ],
   max: binary("max", all, ["any", "any"]),
   min: binary("min", all, ["any", "any"]),
   and: binary("and", [...integers, "bool"], ["bits", "bits"]),
@@ -395,8 +404,8 @@ export const opCases: OpTable<{ readonly [K in OpName]: readonly EngineCase[] }>
       ],
     ),
     dot([3, 0], [0, 4], [[1], [0]]),
-    ...(["float64", "bfloat16", "float16", "int32"] as const).map((dtype) =>
-      dot([5, 9], [9, 6], [[1], [0]], [[], []], dtype),
+    ...(["float64", "bfloat16", "float16", "int32", "int8", "uint8", "int16", "uint16"] as const).map(
+      (dtype) => dot([5, 9], [9, 6], [[1], [0]], [[], []], dtype),
     ),
   ],
   attention: (["float32", "float64", "bfloat16", "float16"] as const).flatMap((dtype) => [

@@ -166,7 +166,11 @@ export const semantics = { duringCall: 0, untilDone: 1 } as const;
 /** The numbers of the data types. */
 export const elementTypes: { readonly [D in DType]: number } = {
   bool: 1,
+  int8: 2,
+  int16: 3,
   int32: 4,
+  uint8: 6,
+  uint16: 7,
   uint32: 8,
   float16: 10,
   float32: 11,

@@ -1,4 +1,4 @@
-import { type DType, sumType } from "../../../ir/dtype.js";
+import { type DType, isInteger, isUnsigned, sumType } from "../../../ir/dtype.js";
 import type { ElementwiseOp } from "../../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
@@ -54,7 +54,7 @@ const identity: Rule<OpName> = ({ ins }, write) => ins.map((atom) => write.read(
 const onSigned =
   (rule: Rule<OpName>, onUnsigned: Rule<OpName>): Rule<OpName> =>
   (eqn, write) =>
-    (resultType(eqn).dtype === "uint32" ? onUnsigned : rule)(eqn, write);
+    (isUnsigned(resultType(eqn).dtype) ? onUnsigned : rule)(eqn, write);
 
 const directions: { readonly [D in CompareDirection]: string } = {
   eq: "EQ",
@@ -81,7 +81,7 @@ const select: Rule<"select"> = (eqn, write) => {
 /** Rounding twice is not rounding once: the reference rounds 16-bit floats by way of float32. */
 function convert(x: Value, dtype: DType, write: Writer): Value {
   const isNarrow = dtype === "bfloat16" || dtype === "float16";
-  const isWide = x.type.dtype === "float64" || x.type.dtype === "int32" || x.type.dtype === "uint32";
+  const isWide = x.type.dtype === "float64" || isInteger(x.type.dtype);
   return write.convert(isNarrow && isWide ? write.convert(x, "float32") : x, dtype);
 }
 

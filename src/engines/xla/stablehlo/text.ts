@@ -6,7 +6,11 @@ const elements: { readonly [D in DType]: string } = {
   bfloat16: "bf16",
   float16: "f16",
   float64: "f64",
+  int8: "i8",
+  int16: "i16",
   int32: "i32",
+  uint8: "ui8",
+  uint16: "ui16",
   uint32: "ui32",
   bool: "i1",
 };
@@ -22,14 +26,11 @@ export function typeText({ dtype, shape }: TensorType): string {
 }
 
 /** The bits of what has no decimal form, positive infinity, negative infinity and NaN, for every float type. */
-const infinities: { readonly [D in DType]: readonly [string, string, string] | undefined } = {
+const infinities: { readonly [D in DType]?: readonly [string, string, string] } = {
   float32: ["0x7F800000", "0xFF800000", "0x7FC00000"],
   bfloat16: ["0x7F80", "0xFF80", "0x7FC0"],
   float16: ["0x7C00", "0xFC00", "0x7E00"],
   float64: ["0x7FF0000000000000", "0xFFF0000000000000", "0x7FF8000000000000"],
-  int32: undefined,
-  uint32: undefined,
-  bool: undefined,
 };
 
 /** A number as an element of a constant. */

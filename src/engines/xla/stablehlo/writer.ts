@@ -1,4 +1,3 @@
-import { joinPads } from "../../../compiler/normalise/joinPads.js";
 import type { DType } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
@@ -154,8 +153,7 @@ export class Writer {
       this.values.set(input.id, at(inputs, i));
     });
     const outer = this.current;
-    // Gradients of slices come as sums of padded blocks, which XLA computes as they are written.
-    for (const eqn of joinPads(program).eqns) {
+    for (const eqn of program.eqns) {
       this.current = origin ?? eqn;
       const results = this.rule(eqn, this);
       eqn.outs.forEach((out, i) => {
@@ -188,7 +186,11 @@ const compareKinds: { readonly [D in DType]: string } = {
   bfloat16: "FLOAT",
   float16: "FLOAT",
   float64: "FLOAT",
+  int8: "SIGNED",
+  int16: "SIGNED",
   int32: "SIGNED",
+  uint8: "UNSIGNED",
+  uint16: "UNSIGNED",
   uint32: "UNSIGNED",
   bool: "UNSIGNED",
 };
