@@ -222,6 +222,8 @@ const drawings: Readonly<Record<string, () => string>> = {
 const passes = [
   "normalise/normalise",
   "normalise/joinPads",
+  "normalise/bucketSums",
+  "normalise/indicesFirst",
   "fuse/fuse",
   "fuse/group",
   "fuse/reachability",

@@ -117,6 +117,23 @@ describe("programs as StableHLO", () => {
     expect(wrong).toThrow('precision "low" is not one of default, high, highest');
   });
 
+  test("join the gradients of slices instead of adding padded blocks", () => {
+    const halves = (x: Tensor) =>
+      np
+        .sin(x.get(np.s(0, 2)))
+        .add(np.cos(x.get(np.s(2, 4))))
+        .sum();
+    const program = traceFlat(
+      ([x]) => [grad(halves)(x ?? np.zeros([4]))],
+      [tensorType("float32", [4])],
+    ).program;
+    const { text } = lowerToStableHlo(program, { mesh: { axes: [] } });
+    expect(text).toContain("stablehlo.concatenate");
+    expect(text.match(/return %\w+/)?.[0]).toBe(
+      `return ${text.match(/(%\w+) = stablehlo.concatenate/)?.[1]}`,
+    );
+  });
+
   test("lead from a line back to the equation", () => {
     const type = tensorType("float32", [2]);
     const program = buildProgram([type], (emit, x) => {

@@ -4,7 +4,8 @@
  * product in 16-bit floats or narrow integers, no matrix product of integers, no `allToAll` but along dim 0, and nothing that
  * neither an output nor another device needs, and that calls nobody.
  *
- * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order.
+ * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order, of which small
+ * sums that stand together have become one.
  */
 
 import { attentionBackwardProgram, attentionProgram } from "../../ir/attention.js";
@@ -28,6 +29,7 @@ import {
 } from "../../ir/program.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { reductionIdentity } from "../identities.js";
+import { bucketSums } from "./bucketSums.js";
 import { indicesFirst } from "./indicesFirst.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
@@ -40,6 +42,7 @@ import { Rewriter } from "./rewriter.js";
  * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32;
  * * integer matrix products are products and sums, attention is products and a softmax;
  * * sums of padded blocks that tile a tensor are concatenations;
+ * * small sums over the same devices are one;
  * * collectives move dense blocks, `allToAll` along dim 0;
  * * results without elements, or made of no elements, are constants;
  * * what nothing needs is dropped;
@@ -49,7 +52,8 @@ export function normalise(program: Program): Program {
   const rewritten = afterPass("normalise", new Rewriter(rewriteEqn).program(program), "lowered");
   const joined = afterPass("joinPads", joinPads(rewritten), "lowered");
   const used = afterPass("dropUnused", dropUnused(joined), "lowered");
-  return afterPass("indicesFirst", indicesFirst(used), "lowered");
+  const bucketed = afterPass("bucketSums", bucketSums(used), "lowered");
+  return afterPass("indicesFirst", indicesFirst(bucketed), "lowered");
 }
 
 /** Keeps the equations whose results are needed; collectives stay, since other devices wait for them, and calls of the host. */

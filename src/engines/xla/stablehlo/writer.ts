@@ -1,3 +1,4 @@
+import { joinPads } from "../../../compiler/normalise/joinPads.js";
 import type { DType } from "../../../ir/dtype.js";
 import { InternalError } from "../../../ir/errors.js";
 import type { MeshShape } from "../../../ir/mesh.js";
@@ -153,7 +154,8 @@ export class Writer {
       this.values.set(input.id, at(inputs, i));
     });
     const outer = this.current;
-    for (const eqn of program.eqns) {
+    // Gradients of slices come as sums of padded blocks, which XLA computes as they are written.
+    for (const eqn of joinPads(program).eqns) {
       this.current = origin ?? eqn;
       const results = this.rule(eqn, this);
       eqn.outs.forEach((out, i) => {

@@ -1,0 +1,115 @@
+/**
+ * Afterwards small sums over the same devices travel together, as one sum of their elements side by side: as many as
+ * come one after the other before anybody reads one of them, up to the size of a bucket.
+ *
+ * Unchanged are all values bit for bit, since devices are added up in one order for every element, and every other
+ * equation.
+ */
+
+import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "../../ir/program.js";
+import { at, bytesOf, sizeOf, tensorType } from "../../ir/shape.js";
+
+/** Sums up to this size cost waiting and not work, so that copying them side by side pays. */
+const SMALL_BYTES = 32 * 1024;
+
+/** What travels together at most. */
+const BUCKET_BYTES = 256 * 1024;
+
+type Sum = Eqn<"psum">;
+
+/** Sums of one data type over the same axes. */
+interface Bucket {
+  readonly members: Sum[];
+  bytes: number;
+}
+
+/** Lets small sums over the same devices, such as gradients of biases and scales, travel together. */
+export function bucketSums(program: Program): Program {
+  const buckets = findBuckets(program).filter(({ members }) => members.length > 1);
+  if (buckets.length === 0) return program;
+  const bucketOf = new Map<Eqn, Bucket>(
+    buckets.flatMap((bucket) => bucket.members.map((sum) => [sum, bucket] as const)),
+  );
+  const eqns = program.eqns.flatMap((eqn): readonly Eqn[] => {
+    const bucket = bucketOf.get(eqn);
+    if (!bucket) return [eqn];
+    // By then all of them are there, and nobody has read one yet.
+    return bucket.members.at(-1) === eqn ? together(bucket) : [];
+  });
+  return { ...program, eqns };
+}
+
+function findBuckets(program: Program): Bucket[] {
+  const found: Bucket[] = [];
+  const open = new Map<string, Bucket>();
+  const keyOf = new Map<number, string>();
+  for (const eqn of program.eqns) {
+    for (const atom of eqn.ins) open.delete((atom.kind === "var" && keyOf.get(atom.id)) || "");
+    if (eqn.op !== "psum") continue;
+    const { type } = at(eqn.ins, 0);
+    const bytes = bytesOf(type);
+    if (bytes === 0 || bytes > SMALL_BYTES) continue;
+    const key = `${type.dtype} ${eqn.params.axes.map(({ name }) => name).join()}`;
+    const bucket = open.get(key);
+    if (bucket && bucket.bytes + bytes <= BUCKET_BYTES) {
+      bucket.members.push(eqn);
+      bucket.bytes += bytes;
+    } else {
+      const fresh = { members: [eqn], bytes };
+      found.push(fresh);
+      open.set(key, fresh);
+    }
+    keyOf.set(at(eqn.outs, 0).id, key);
+  }
+  return found;
+}
+
+/** One sum in the place of all, the last one's. */
+function together({ members }: Bucket): Eqn[] {
+  const first = at(members, 0);
+  const { dtype } = at(first.ins, 0).type;
+  const { source } = first;
+  const flat = members.map(({ ins }) => flattened(at(ins, 0)));
+  const joined = newVar(tensorType(dtype, [flat.reduce((sum, { size }) => sum + size, 0)]));
+  const sums = newVar(joined.type);
+  let start = 0;
+  const parts = members.flatMap(({ outs: [out] }, i): Eqn[] => {
+    const { size } = at(flat, i);
+    const from = start;
+    start += size;
+    return out ? cut(sums, from, from + size, out) : [];
+  });
+  return [
+    ...flat.flatMap(({ eqns }) => eqns),
+    makeEqn(
+      "concatenate",
+      flat.map(({ atom }) => atom),
+      [joined],
+      { dim: 0 },
+      source,
+    ),
+    makeEqn("psum", [joined], [sums], first.params, source),
+    ...parts,
+  ];
+}
+
+function flattened(x: Atom): { readonly atom: Atom; readonly size: number; readonly eqns: readonly Eqn[] } {
+  const { dtype, shape } = x.type;
+  const size = sizeOf(shape);
+  if (shape.length === 1) return { atom: x, size, eqns: [] };
+  const flat = newVar(tensorType(dtype, [size]));
+  // A constant has no elements of its own that could be looked at in another shape.
+  const eqn =
+    x.kind === "literal"
+      ? makeEqn("broadcastInDim", [x], [flat], { shape: [size], dims: [] })
+      : makeEqn("reshape", [x], [flat], { shape: [size] });
+  return { atom: flat, size, eqns: [eqn] };
+}
+
+function cut(sums: Var, start: number, end: number, out: Var): Eqn[] {
+  const params = { starts: [start], limits: [end], strides: [1] };
+  const { dtype, shape } = out.type;
+  if (shape.length === 1) return [makeEqn("slice", [sums], [out], params)];
+  const part = newVar(tensorType(dtype, [end - start]));
+  return [makeEqn("slice", [sums], [part], params), makeEqn("reshape", [part], [out], { shape })];
+}
