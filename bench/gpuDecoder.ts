@@ -159,7 +159,8 @@ const entropy = remat((logits: Tensor, targets: Tensor): Tensor => {
   const wide = logits.astype("float32");
   const largest = lax.stopGradient(np.max(wide, -1, { keepdims: true }));
   const shifted = wide.sub(largest);
-  const picked = np.squeeze(np.takeAlongAxis(shifted, np.expandDims(targets, -1), -1, { mode: "clip" }), -1);
+  const isTarget = np.equal(np.expandDims(targets, -1), np.arange(logits.shape.at(-1) ?? 0));
+  const picked = np.sum(np.where(isTarget, shifted, 0), -1);
   return np.mean(np.log(np.sum(np.exp(shifted), -1)).sub(picked));
 });
 

@@ -1,3 +1,4 @@
+import { at } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -19,7 +20,9 @@ const partsOfNarrow = remat(partsOf, { staticArgnums: 2 });
 
 /**
  * The cross-entropy of the targets, and `zLoss` times the squared log of the softmax's normaliser, which keeps
- * logits small. Written so that a split vocabulary costs two small all-reduces and a masked look-up.
+ * logits small. Written so that a split vocabulary costs three small all-reduces, and that nothing as large as the
+ * logits is stored but their gradient: a comparison with the numbers of all words is a part of the kernels that go
+ * over the logits anyway, where a look-up would scatter its gradient into a tensor of its own.
  *
  * @param logits [batch, length, vocabulary], any float type; computed in float32
  * @param targets int32 [batch, length]
@@ -30,12 +33,17 @@ export function crossEntropy(logits: Tensor, targets: Tensor, zLoss = 0): LossPa
   return { loss, crossEntropy: entropy };
 }
 
+/** Where along the vocabulary the target of every token is. */
+function isTarget(targets: Tensor, vocabulary: number): Tensor {
+  return np.equal(np.expandDims(targets, -1), np.arange(vocabulary));
+}
+
 function partsOf(logits: Tensor, targets: Tensor, zLoss: number): [loss: Tensor, entropy: Tensor] {
   const wide = logits.astype("float32");
   const largest = ops.stopGradient(np.max(wide, -1, { keepdims: true }));
   const shifted = wide.sub(largest);
   const logSum = np.log(np.sum(np.exp(shifted), -1));
-  const picked = np.squeeze(np.takeAlongAxis(shifted, np.expandDims(targets, -1), -1, { mode: "clip" }), -1);
+  const picked = np.sum(np.where(isTarget(targets, at(logits.shape, 2)), shifted, 0), -1);
   const entropy = np.mean(logSum.sub(picked));
   if (zLoss === 0) return [entropy, entropy];
   const normalizer = logSum.add(np.squeeze(largest, -1));
