@@ -20,7 +20,9 @@ else if (isMainThread) modules.register(import.meta.url);
 export function resolve(specifier, context, next) {
   if (specifier === "shardwise") return next(new URL("index.ts", source).href, context);
   if (specifier.startsWith("shardwise/")) {
-    return next(new URL(`${specifier.slice("shardwise/".length)}/index.ts`, source).href, context);
+    const name = specifier.slice("shardwise/".length);
+    const entry = new URL(`entries/${name}.ts`, source);
+    return next(existsSync(entry) ? entry.href : new URL(`${name}/index.ts`, source).href, context);
   }
   if (specifier.startsWith(".") && specifier.endsWith(".js") && context.parentURL?.startsWith("file:")) {
     const candidate = new URL(specifier.replace(/\.js$/, ".ts"), context.parentURL);

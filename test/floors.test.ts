@@ -23,6 +23,7 @@ const floors: Readonly<Record<string, readonly string[]>> = {
   optim: [...upToRandom, "nn"],
   parallel: [...upToRandom, "nn"],
   train: upToTrain,
+  entries: upToTrain,
   cli: [...upToTrain, "index.ts"],
   "index.ts": [...upToTrain, "cli"],
 };

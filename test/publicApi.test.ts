@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { describe, expect, test } from "vitest";
@@ -97,7 +97,10 @@ describe("the package", () => {
   test("has the same entry points in its exports and in its reference", () => {
     const folders = Object.keys(entries);
     expect(Object.keys(manifest.exports)).toEqual([...folders, "./package.json"]);
-    for (const [entry, { source }] of Object.entries(entries)) {
+    for (const [entry, { source: listed }] of Object.entries(entries)) {
+      // Entry points of floors below what runs programs load that as well, so that each works alone.
+      const alone = `src/entries/${entry.slice(2)}.ts`;
+      const source = existsSync(at(`../${alone}`)) ? alone : listed;
       const built = source.replace(/^src/, "./dist").replace(/\.ts$/, "");
       expect(manifest.exports[entry]).toEqual({ types: `${built}.d.ts`, default: `${built}.js` });
     }

@@ -7,6 +7,8 @@ interface Kinds {
   readonly function: (...args: never[]) => unknown;
   readonly list: readonly unknown[];
   readonly text: string;
+  readonly path: string;
+  readonly flag: boolean;
   readonly object: object;
   readonly number: number;
   readonly whole: number;
@@ -15,6 +17,9 @@ interface Kinds {
   readonly numbers: ArrayLike<number>;
   readonly bytes: ArrayBufferView;
 }
+
+/** The name of a kind of argument. */
+export type ArgumentKind = keyof Kinds;
 
 const isWhole = (value: unknown) => Number.isSafeInteger(value);
 const isNumber = (value: unknown) => typeof value === "number";
@@ -27,6 +32,8 @@ const kinds: { readonly [K in keyof Kinds]: readonly [says: string, is: (value: 
   function: ["a function", (value) => typeof value === "function"],
   list: ["a list", Array.isArray],
   text: ["a text", (value) => typeof value === "string"],
+  path: ["a path", (value) => typeof value === "string" && !value.includes("\0")],
+  flag: ["true or false", (value) => typeof value === "boolean"],
   object: [
     "an object",
     (value) =>

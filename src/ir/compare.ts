@@ -58,7 +58,8 @@ function samePlain(a: unknown, b: unknown, skip: (value: unknown) => boolean): b
   if (Array.isArray(a)) {
     return Array.isArray(b) && a.length === b.length && a.every((item, i) => samePlain(item, b[i], skip));
   }
-  if (typeof a !== "object" || a === null || a instanceof HostFunction) return Object.is(a, b);
+  // Texts of programs and keys of ops do not tell −0 from 0 among parameters.
+  if (typeof a !== "object" || a === null || a instanceof HostFunction) return a === b || Object.is(a, b);
   if (typeof b !== "object" || b === null) return false;
   if (Object.getPrototypeOf(a) !== Object.prototype || Object.getPrototypeOf(b) !== Object.prototype)
     return false;

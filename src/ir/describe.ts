@@ -11,6 +11,15 @@ export function describe(value: unknown): string {
   return name === undefined ? "an object" : /^[AEIOU]/.test(name) ? `an ${name}` : `a ${name}`;
 }
 
+/** Plain data as its JSON text, anything else as {@link describe} says it. */
+export function show(value: unknown): string {
+  try {
+    return JSON.stringify(value)?.slice(0, 200) ?? describe(value);
+  } catch {
+    return describe(value);
+  }
+}
+
 /** The name of an object's class, unless it is a plain one or says nothing of use. */
 function describeClass(value: object): string | undefined {
   const prototype: unknown = Object.getPrototypeOf(value);

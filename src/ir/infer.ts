@@ -1,11 +1,13 @@
-import { byteSize, sumType } from "./dtype.js";
+import { describe } from "./describe.js";
+import { byteSize, isDType, sumType } from "./dtype.js";
 import {
   broken,
   checkDim,
   checkDims,
-  checkList,
   checkShape,
   checkStarts,
+  checkWhole,
+  checkWholes,
   commonDType,
   commonShape,
   count,
@@ -45,7 +47,11 @@ export function inferTypes<K extends OpName>(
 ): TensorType[] {
   const rule: TypeRule<K> = typeRules[op];
   try {
+    if (typeof params !== "object" || params === null)
+      throw broken.value(`its parameters must be an object, got ${describe(params)}`);
     const types = rule(ins, params, op);
+    // Sums and products of sizes may leave the whole numbers.
+    for (const { shape } of types) checkShape(shape);
     const varying = resultVarying(op, ins, params, types.length);
     return types.map((type, i) => varyingAlong(type, at(varying, i)));
   } catch (error) {
@@ -105,9 +111,7 @@ function gatherShape(
 ): number[] {
   checkDim(dim, x.shape.length);
   if (indices.dtype !== "int32") throw broken.dtype(`indices must be int32, not ${indices.dtype}`);
-  if (batchDims > dim || batchDims > indices.shape.length) {
-    throw broken.dim(`the ${batchDims} batch dims must come before dim ${dim} and exist in the indices`);
-  }
+  checkWhole(batchDims, "batchDims", 0, Math.min(dim, indices.shape.length));
   const batch = x.shape.slice(0, batchDims);
   if (!sameNumbers(batch, indices.shape.slice(0, batchDims))) {
     throw broken.shape(`the first ${batchDims} dims of x and indices must agree`);
@@ -195,6 +199,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   },
   convert: (ins, { dtype }) => {
     count(ins, 1);
+    if (!isDType(dtype)) throw broken.dtype(`${describe(dtype)} is no data type`);
     return [tensorType(dtype, typeOf(ins, 0).shape)];
   },
   bitcast: (ins, { dtype }) => {
@@ -260,7 +265,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     count(ins, 1);
     const x = typeOf(ins, 0);
     checkShape(shape);
-    checkList(dims, "dims");
+    checkWholes(dims, "dims");
     if (dims.length !== x.shape.length)
       throw broken.dim(`dims [${dims}] must name one result dim per operand dim`);
     dims.forEach((dim, i) => {
@@ -303,9 +308,9 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     count(ins, 1);
     const x = typeOf(ins, 0);
     const rank = x.shape.length;
-    if ([starts, limits, strides].some((list) => list.length !== rank)) {
-      throw broken.dim(`starts, limits and strides need one entry for each of the ${rank} dims`);
-    }
+    checkWholes(starts, "starts", rank);
+    checkWholes(limits, "limits", rank);
+    checkWholes(strides, "strides", rank);
     const shape = x.shape.map((n, d) => {
       const [start, limit, stride] = [at(starts, d), at(limits, d), at(strides, d)];
       if (!(start >= 0 && start <= limit && limit <= n && stride >= 1)) {
@@ -321,9 +326,9 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     commonDType(ins);
     if (typeOf(ins, 1).shape.length !== 0) throw broken.shape("the padding value must be a scalar");
     const rank = x.shape.length;
-    if ([low, high, interior].some((list) => list.length !== rank)) {
-      throw broken.dim(`low, high and interior need one entry for each of the ${rank} dims`);
-    }
+    checkWholes(low, "low", rank);
+    checkWholes(high, "high", rank);
+    checkWholes(interior, "interior", rank);
     const shape = x.shape.map((n, d) => {
       const between = at(interior, d);
       if (between < 0) throw broken.value(`interior padding ${between} of dim ${d} is negative`);
@@ -391,7 +396,9 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   reduceMin: reduce("any"),
   argmax: indexOfExtreme,
   argmin: indexOfExtreme,
-  cumsum: (ins, { dim }) => {
+  cumsum: (ins, { dim, reverse }) => {
+    if (typeof reverse !== "boolean")
+      throw broken.value(`reverse must be true or false, got ${describe(reverse)}`);
     checkDim(dim, typeOf(ins, 0).shape.length);
     require(typeOf(ins, 0).dtype, "number");
     return sameAsOperand(ins);
@@ -401,18 +408,17 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     checkDim(dim, shape.length);
     if (ins.some(({ type }) => !sameNumbers(type.shape, shape)))
       throw broken.shape("operands must have one shape");
-    if (!(numKeys >= 1 && numKeys <= ins.length))
-      throw broken.value(`numKeys ${numKeys} is not 1 … ${ins.length}`);
+    checkWhole(numKeys, "numKeys", 1, ins.length);
     return ins.map(({ type }) => type);
   },
   dotGeneral: (ins, { lhsContract, rhsContract, lhsBatch, rhsBatch, dtype, precision }) => {
     count(ins, 2);
     if (precision !== undefined && !precisions.includes(precision)) {
-      throw broken.value(`precision "${precision}" is not one of ${precisions.join(", ")}`);
+      throw broken.value(`precision ${describe(precision)} is not one of ${precisions.join(", ")}`);
     }
     const [x, y] = [typeOf(ins, 0), typeOf(ins, 1)];
     require(commonDType(ins), "number");
-    for (const dims of [lhsBatch, lhsContract, rhsBatch, rhsContract]) checkList(dims, "dims");
+    for (const dims of [lhsBatch, lhsContract, rhsBatch, rhsContract]) checkWholes(dims, "dims");
     checkDims([...lhsBatch, ...lhsContract], x.shape.length);
     checkDims([...rhsBatch, ...rhsContract], y.shape.length);
     const pair = (lhs: readonly number[], rhs: readonly number[], what: string) => {
@@ -474,6 +480,8 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   },
   ppermute: (ins, { axes, permutation }) => {
     const size = axesSize(axes);
+    if (!Array.isArray(permutation) || ![...permutation].every((pair) => Array.isArray(pair)))
+      throw broken.value(`the permutation must be a list of pairs, got ${describe(permutation)}`);
     for (const side of [0, 1] as const) {
       const ranks = permutation.map((pair) => pair[side]);
       if (
@@ -481,7 +489,9 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
         ranks.some((r) => !Number.isInteger(r) || r < 0 || r >= size)
       ) {
         const what = side === 0 ? "sources" : "targets";
-        throw broken.value(`${what} [${ranks}] must be different numbers from 0 to ${size - 1}`);
+        throw broken.value(
+          `${what} [${ranks.map(describe)}] must be different numbers from 0 to ${size - 1}`,
+        );
       }
     }
     return sameAsOperand(ins);

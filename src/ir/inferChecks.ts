@@ -87,23 +87,36 @@ export function checkDim(dim: number, rank: number): void {
   }
 }
 
-/** Checks that something is a list. */
-export function checkList(list: readonly number[], what: string): void {
+/** Checks that something is a list of whole numbers, as many as are wanted. */
+export function checkWholes(list: readonly number[], what: string, length?: number): void {
   if (!Array.isArray(list)) throw broken.value(`${what} must be a list of numbers, got ${describe(list)}`);
+  const items: readonly unknown[] = [...list];
+  if (!items.every(Number.isSafeInteger)) {
+    throw broken.value(`${what} [${items.map(describe).join(",")}] must be whole numbers`);
+  }
+  if (length !== undefined && list.length !== length) {
+    throw broken.dim(`${what} [${list}] need one entry for each of the ${length} dims`);
+  }
+}
+
+/** Checks that a number is a whole one within bounds. */
+export function checkWhole(n: number, what: string, min: number, max: number): void {
+  if (Number.isSafeInteger(n) && n >= min && n <= max) return;
+  throw broken.value(`${what} ${describe(n)} is not a whole number from ${min} to ${max}`);
 }
 
 /** Checks that a tensor has dims, each named once. */
 export function checkDims(dims: readonly number[], rank: number): void {
-  checkList(dims, "dims");
+  checkWholes(dims, "dims");
   for (const dim of dims) checkDim(dim, rank);
   if (new Set(dims).size !== dims.length) throw broken.dim(`dims [${dims}] name a dim twice`);
 }
 
 /** Checks that numbers can be a shape. */
 export function checkShape(shape: Shape): void {
-  checkList(shape, "the shape");
-  if ([...shape].some((n) => !Number.isInteger(n) || n < 0)) {
-    throw broken.shape(`shape [${shape.map(describe)}] must hold whole numbers that are not negative`);
+  if (!Array.isArray(shape)) throw broken.shape(`the shape must be a list of sizes, got ${describe(shape)}`);
+  if ([...shape].some((n) => !Number.isSafeInteger(n) || n < 0)) {
+    throw broken.shape(`shape [${[...shape].map(describe)}] must hold whole numbers from 0 to 2^53 - 1`);
   }
 }
 

@@ -36,10 +36,16 @@ export function sameSpec(a: Spec, b: Spec): boolean {
   return true;
 }
 
+/** What is an axis; anything else is refused. */
+function needAxis(axis: MeshAxis | undefined, caller: string): MeshAxis {
+  need("object", axis, "each of the axes", caller);
+  return axis;
+}
+
 /** The number of devices (or positions) that the axes span together. */
 export function axesSize(axes: readonly MeshAxis[]): number {
   need("list", axes, "the axes", "axesSize");
-  return axes.reduce((size, axis) => size * axis.size, 1);
+  return axes.reduce((size, axis) => size * needAxis(axis, "axesSize").size, 1);
 }
 
 /** The coordinates of a row-major position along each axis. */
@@ -49,7 +55,7 @@ export function axesCoordinates(axes: readonly MeshAxis[], position: number): nu
   const coordinates = new Array<number>(axes.length);
   let rest = position;
   for (let i = axes.length - 1; i >= 0; i--) {
-    const { size } = at(axes, i);
+    const { size } = needAxis(axes[i], "axesCoordinates");
     coordinates[i] = rest % size;
     rest = Math.floor(rest / size);
   }

@@ -1,9 +1,10 @@
+import { type ArgumentKind, needIfGiven } from "./arguments.js";
 import { describe } from "./describe.js";
 import { ValueError } from "./errors.js";
 import { nearest } from "./nearest.js";
 
-/** The names of all options of a type, each of which the compiler asks for. */
-export type OptionNames<O> = { readonly [K in keyof Required<O>]: true };
+/** The names of all options of a type, each of which the compiler asks for, and of some the kind that is checked. */
+export type OptionNames<O> = { readonly [K in keyof Required<O>]: true | ArgumentKind };
 
 const isObject = (value: unknown): value is object =>
   typeof value === "object" && value !== null && !Array.isArray(value);
@@ -13,9 +14,27 @@ const hasOnly = (options: object, names: object): boolean => {
   return true;
 };
 
-/** Throws unless all options have names that a function knows: a misspelt one would be left out without a word. */
+/** Throws where an option that is given is not of its kind. */
+function checkKinds(
+  options: object,
+  names: Readonly<Record<string, true | ArgumentKind>>,
+  caller: string,
+): void {
+  for (const [name, kind] of Object.entries(names)) {
+    if (kind !== true) needIfGiven(kind, Reflect.get(options, name), name, caller);
+  }
+}
+
+/**
+ * Throws unless all options have names that a function knows, for a misspelt one would be left out without a word, and
+ * are of their kinds.
+ */
 export function checkOptions<O>(options: unknown, names: OptionNames<O>, caller: string): void {
-  if (options === undefined || (isObject(options) && hasOnly(options, names))) return;
+  if (options === undefined) return;
+  if (isObject(options) && hasOnly(options, names)) {
+    checkKinds(options, names, caller);
+    return;
+  }
   const known = Object.keys(names);
   if (!isObject(options)) {
     throw new ValueError(

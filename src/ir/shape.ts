@@ -41,7 +41,8 @@ export function withShape(type: TensorType, shape: Shape): TensorType {
 
 /** The number of elements of a tensor of this shape. */
 export function sizeOf(shape: Shape): number {
-  if (!Array.isArray(shape)) throw new ShapeError(`a shape must be a list of sizes, got ${describe(shape)}`);
+  if (!Array.isArray(shape) || ![...shape].every((n) => typeof n === "number"))
+    throw new ShapeError(`a shape must be a list of sizes, got ${describe(shape)}`);
   return shape.reduce((size, n) => size * n, 1);
 }
 

@@ -41,8 +41,8 @@ export function convDimensionNumbers(
   rhsShape: Shape,
   layouts?: ConvLayouts,
 ): ConvDimensionNumbers {
-  need("list", lhsShape, "lhsShape", "lax.convDimensionNumbers");
-  need("list", rhsShape, "rhsShape", "lax.convDimensionNumbers");
+  need("wholes", lhsShape, "lhsShape", "lax.convDimensionNumbers");
+  need("wholes", rhsShape, "rhsShape", "lax.convDimensionNumbers");
   const caller = "lax.convDimensionNumbers";
   const rank = lhsShape.length;
   if (rhsShape.length !== rank || rank < 2) {

@@ -1,8 +1,9 @@
 /** Strict operands: numbers adapt to the tensor beside them, nothing else is converted or broadcast. */
 
+import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { isFloat, isUnsigned } from "../ir/dtype.js";
-import { DTypeError, ValueError } from "../ir/errors.js";
+import { DTypeError } from "../ir/errors.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -50,11 +51,8 @@ export function toStart(index: TensorLike, n: number, caller: string): Tensor {
     if (isUnsigned(index.dtype)) return start;
     return ops.select(ops.compare("lt", start, 0), ops.add(start, n), start);
   }
-  const position = Number(index);
-  if (!Number.isInteger(position)) {
-    throw new ValueError(`[lax.${caller}] the start ${position} must be a whole number`);
-  }
-  return Tensor.scalar(position < 0 ? position + n : position, "int32");
+  need("whole", index, "a start", `lax.${caller}`);
+  return Tensor.scalar(index < 0 ? index + n : index, "int32");
 }
 
 /** Repeats the scalars among tensors to the shape of the others. */

@@ -1,5 +1,7 @@
 /** What convolutions and reductions of windows share: how a window lies in a tensor and how it moves. */
+
 import { need } from "../ir/arguments.js";
+import { show } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -45,8 +47,8 @@ export function padtypeToPads(
   windowStrides: Shape,
   padding: PaddingRule,
 ): [low: number, high: number][] {
-  need("list", inShape, "inShape", "lax.padtypeToPads");
-  need("list", windowShape, "windowShape", "lax.padtypeToPads");
+  need("wholes", inShape, "inShape", "lax.padtypeToPads");
+  need("wholes", windowShape, "windowShape", "lax.padtypeToPads");
   need("list", windowStrides, "windowStrides", "lax.padtypeToPads");
   need("text", padding, "padding", "lax.padtypeToPads");
   return inShape.map((n, d) => {
@@ -80,7 +82,7 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
       : request.padding;
   if (padding.length !== space.length || padding.some((pair) => !pair.every(Number.isInteger))) {
     throw new ValueError(
-      `[${caller}] padding ${JSON.stringify(padding)} must be a pair of whole numbers for each of the ${space.length} dims of the window`,
+      `[${caller}] padding ${show(padding)} must be a pair of whole numbers for each of the ${space.length} dims of the window`,
     );
   }
   return { size, strides, dilation, baseDilation, padding };

@@ -1,3 +1,5 @@
+import { need } from "../ir/arguments.js";
+
 /**
  * Chooses collections or keys by name: all (`true`), none (`false`), one, several, or all but those of a
  * {@link DenyList}.
@@ -62,5 +64,7 @@ export function subtractFilters(a: CollectionFilter, b: CollectionFilter): Colle
 
 function namesOf(filter: boolean | string | readonly string[]): readonly string[] {
   if (typeof filter === "boolean") return [];
-  return typeof filter === "string" ? [filter] : filter;
+  if (typeof filter === "string") return [filter];
+  need("texts", filter, "a filter of collections", "nn");
+  return filter;
 }

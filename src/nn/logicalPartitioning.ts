@@ -1,4 +1,5 @@
 import { need, needIfGiven } from "../ir/arguments.js";
+import { show } from "../ir/describe.js";
 import type { DType } from "../ir/dtype.js";
 import { checkOptions } from "../ir/options.js";
 import type { Shape } from "../ir/shape.js";
@@ -51,7 +52,7 @@ function assign(names: DimNames, rules: LogicalRules): (SpecEntry | undefined)[]
   if (twice.length > 0) {
     throw new ModuleError(
       "partition-name",
-      `[logicalToMeshAxes] the names ${JSON.stringify(names)} use ${JSON.stringify(twice[0])} twice: every dim of a tensor needs a name of its own`,
+      `[logicalToMeshAxes] the names ${show(names)} use ${show(twice[0])} twice: every dim of a tensor needs a name of its own`,
     );
   }
   const assigned = names.map((name): SpecEntry | undefined => (typeof name === "string" ? undefined : name));
@@ -132,7 +133,7 @@ export function withLogicalConstraint(
   need("list", names, "names", "nn.withLogicalConstraint");
   checkOptions<LogicalConstraintOptions>(
     options,
-    { rules: true, mesh: true, fallback: true },
+    { rules: "list", mesh: true, fallback: true },
     "nn.withLogicalConstraint",
   );
   const { rules = current, mesh, fallback = "axisIsUnsharded" } = options;
@@ -143,7 +144,7 @@ export function withLogicalConstraint(
   if (missing.length > 0 && fallback === "raiseError") {
     throw new ModuleError(
       "partition-name",
-      `[withLogicalConstraint] no rule applies to ${JSON.stringify(missing)} of ${JSON.stringify(names)}: add rules, or choose another fallback`,
+      `[withLogicalConstraint] no rule applies to ${show(missing)} of ${show(names)}: add rules, or choose another fallback`,
     );
   }
   return constrain(x, new PartitionSpec(assigned.map((axes) => axes ?? null)), mesh);

@@ -1,4 +1,4 @@
-import { need, needIfGiven } from "../ir/arguments.js";
+import { type ArgumentKind, need, needIfGiven } from "../ir/arguments.js";
 import { checkOptions, type OptionNames } from "../ir/options.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -109,7 +109,7 @@ export interface Definition {
   /** The names that modules in fields of the configuration get, where they are not those of the fields. */
   readonly fieldNames?: Readonly<Record<string, string>>;
   /** The names of all options, where others are refused. */
-  readonly options?: Readonly<Record<string, true>> | undefined;
+  readonly options?: Readonly<Record<string, true | ArgumentKind>> | undefined;
 }
 
 /** The name of the main method, which is also that of its captured results. */

@@ -255,9 +255,11 @@ export function makeAttentionMask(
 ): Tensor {
   checkOptions<MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor }>(
     options,
-    { pairwise: true, extraBatchDims: true, dtype: true },
+    { pairwise: "function", extraBatchDims: "whole", dtype: true },
     "nn.makeAttentionMask",
   );
+  needTensor(queryInput, "queryInput", "nn.makeAttentionMask");
+  needTensor(keyInput, "keyInput", "nn.makeAttentionMask");
   const { pairwise = np.multiply, extraBatchDims = 0, dtype = "float32" } = options;
   const pairs = pairwise(np.expandDims(queryInput, -1), np.expandDims(keyInput, -2));
   const mask = np.expandDims(np.expandDims(pairs, -3), range(extraBatchDims));
@@ -267,7 +269,7 @@ export function makeAttentionMask(
 /** The mask [batch…, 1, length, length] with which a position of `x`, [batch…, length], sees no later ones. */
 export function makeCausalMask(x: Tensor, options: MaskOptions = {}): Tensor {
   needTensor(x, "x", "nn.makeCausalMask");
-  checkOptions<MaskOptions>(options, { dtype: true, extraBatchDims: true }, "nn.makeCausalMask");
+  checkOptions<MaskOptions>(options, { dtype: true, extraBatchDims: "whole" }, "nn.makeCausalMask");
   const positions = ops.iota("int32", x.shape, x.ndim - 1);
   return makeAttentionMask(positions, positions, { ...options, pairwise: np.greaterEqual });
 }

@@ -363,7 +363,7 @@ export const ConvLSTMCell: RNNCellClass<ConvLSTMCellConfig, LstmCarry> = rnnCell
       return [carryOf(config)(first, shape), carryOf(config)(second, shape)];
     },
     numFeatureAxes: ({ kernelSize }) => {
-      need("list", kernelSize, "kernelSize", "nn.ConvLSTMCell");
+      need("wholes", kernelSize, "kernelSize", "nn.ConvLSTMCell");
       return kernelSize.length + 1;
     },
   },

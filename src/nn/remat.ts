@@ -1,4 +1,5 @@
 import type { RematPolicy } from "../ir/ops.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import { remat as rematFunction } from "../transforms/remat.js";
 import type { CollectionFilter } from "./filter.js";
 import {
@@ -24,6 +25,14 @@ export interface ModuleRematOptions extends MethodsOption {
   readonly rngs?: CollectionFilter;
 }
 
+const rematNames: OptionNames<ModuleRematOptions> = {
+  policy: true,
+  staticArgnums: true,
+  variables: true,
+  rngs: true,
+  methods: true,
+};
+
 /**
  * A module whose intermediate values are computed again in the backward pass instead of being kept.
  *
@@ -43,6 +52,7 @@ export function remat<A extends readonly unknown[], R>(
   options?: ModuleRematOptions,
 ): (...args: A) => R;
 export function remat(target: unknown, options: ModuleRematOptions = {}): unknown {
+  checkOptions<ModuleRematOptions>(options, rematNames, "nn.remat");
   const { methods } = options;
   const call = rematCall(options);
   return liftTarget(target, {

@@ -75,14 +75,14 @@ export function vmap(target: unknown, options: LiftedVmapOptions): unknown {
   needOptions<LiftedVmapOptions>(
     options,
     {
-      variableAxes: true,
-      splitRngs: true,
+      variableAxes: "object",
+      splitRngs: "object",
       inAxes: true,
       outAxes: true,
       axisSize: true,
       axisName: true,
       spmdAxisName: true,
-      metadataParams: true,
+      metadataParams: "object",
       methods: true,
     },
     "nn.vmap",

@@ -1,5 +1,6 @@
 /** Sums of products: dot products, matrix products and their relatives. */
 
+import { need } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
 import type { Precision } from "../ir/ops.js";
@@ -30,6 +31,7 @@ function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor
 
 /** `dotGeneral` for any data type: a product of bools tells whether there is a pair of trues. */
 export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options: ProductOptions = {}): Tensor {
+  checkOptions<ProductOptions>(options, { precision: "text", preferredElementType: "text" }, "matmul");
   const { precision, preferredElementType: dtype = x.dtype } = options;
   const exact = precision === undefined ? dims : { ...dims, precision };
   if (x.dtype !== "bool") return ops.dotGeneral(x, y, exact, dtype);
@@ -229,6 +231,7 @@ export function tensordot(
       `[tensordot] cannot pair ${dims} dims of ${formatType(a.type)} and ${formatType(b.type)}: use 0 to ${Math.min(a.ndim, b.ndim)}`,
     );
   }
+  if (typeof dims !== "number") need("list", dims, "dims", "tensordot");
   const [lhsContract, rhsContract] =
     typeof dims === "number"
       ? [range(dims).map((d) => a.ndim - dims + d), range(dims)]

@@ -16,6 +16,7 @@ import {
   asTensor,
   broadcastShape,
   cast,
+  checkLevels,
   type DTypeOption,
   dtypeOf,
   expandTo,
@@ -116,7 +117,7 @@ const typedArrayTypes = new Map<unknown, DType>([
 ]);
 
 function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor {
-  if (holdsTensor(value)) return stack(value.map((item) => array(item as ArrayLike, { dtype })));
+  if (holdsTensor(value)) return stack([...value].map((item) => array(item as ArrayLike, { dtype })));
   const shape: number[] = [];
   for (let first: unknown = value; isList(first); first = first[0]) shape.push(first.length);
   const leaves: (number | boolean)[] = [];
@@ -152,8 +153,11 @@ interface List {
   readonly [index: number]: unknown;
 }
 
-function holdsTensor(value: readonly unknown[]): boolean {
-  return value.some((item) => item instanceof Tensor || (Array.isArray(item) && holdsTensor(item)));
+function holdsTensor(value: readonly unknown[], level = 1): boolean {
+  checkLevels(level, "array");
+  return value.some(
+    (item) => item instanceof Tensor || (Array.isArray(item) && holdsTensor(item, level + 1)),
+  );
 }
 
 /** A tensor filled with one value. */
@@ -315,7 +319,7 @@ export function identity(n: number, dtype?: DTypeOption): Tensor {
 /** For every element of a matrix its row + k and its column. */
 function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tensor] {
   const sizes = toShape(shape, caller);
-  if (!Number.isInteger(k)) throw new ValueError(`[${caller}] the diagonal k = ${k} must be a whole number`);
+  need("whole", k, "the diagonal k", caller);
   const rows = ops.iota("int32", sizes, 0);
   return [k === 0 ? rows : ops.add(rows, k), ops.iota("int32", sizes, 1)];
 }

@@ -57,7 +57,7 @@ export function einsum(subscripts: string, ...args: readonly (TensorLike | Produ
 }
 
 function isOptions(arg: TensorLike | ProductOptions | undefined): arg is ProductOptions {
-  return typeof arg === "object" && Object.getPrototypeOf(arg) === Object.prototype;
+  return typeof arg === "object" && arg !== null && Object.getPrototypeOf(arg) === Object.prototype;
 }
 
 /**

@@ -4,13 +4,14 @@
  */
 
 import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { type Complex, partsOf } from "./complex.js";
+import { type Complex, isComplex, partsOf } from "./complex.js";
 import { array } from "./creation.js";
 import { type Parts, transform } from "./dft.js";
 import { asTensor, type Dims, wideType } from "./operands.js";
@@ -41,7 +42,7 @@ const both = ([re, im]: Parts, fn: (x: Tensor) => Tensor): Parts => [fn(re), im 
 
 function scaleOf(norm: FftNorm, n: number, isForward: boolean, caller: string): number {
   if (norm !== "backward" && norm !== "ortho" && norm !== "forward") {
-    throw new ValueError(`[${caller}] norm "${String(norm)}": use "backward", "ortho" or "forward"`);
+    throw new ValueError(`[${caller}] norm ${describe(norm)}: use "backward", "ortho" or "forward"`);
   }
   if (norm === "ortho") return 1 / Math.sqrt(n);
   return (norm === "forward") === isForward ? 1 / n : 1;
@@ -80,7 +81,7 @@ function prepare(
   const { real, imag } = partsOf(value, caller);
   if (real.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
   if (n !== undefined && !(Number.isInteger(n) && n >= 1)) {
-    throw new ValueError(`[${caller}] ${n} elements: use a whole number from 1`);
+    throw new ValueError(`[${caller}] n is ${describe(n)}: use a whole number from 1`);
   }
   const wide = (x: Tensor) => ops.convert(x, wideType(x.dtype));
   return { parts: both([real, imag], wide), dim: normalizeDim(dim, real.ndim, caller), n };
@@ -157,6 +158,7 @@ function spreadAlong(x: Tensor, dim: number, values: readonly number[]): Tensor 
 
 /** The real transform of a signal whose conjugate is mirrored. */
 export function hfft(value: TensorLike | Complex, options: FftOptions = {}): Tensor {
+  checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, "fft.hfft");
   const { real, imag } = partsOf(value, "fft.hfft");
   return irfft(
     { real, imag: ops.neg(imag ?? ops.zeros(real.type)) },
@@ -177,11 +179,10 @@ function swapped(norm: FftNorm = "backward"): FftNorm {
 }
 
 /** The dims and sizes of a transform along several dims. */
-function several(
-  x: Tensor,
-  { s, dims }: FftnOptions,
-  caller: string,
-): { dim: number; n: number | undefined }[] {
+function several(x: Tensor, options: FftnOptions, caller: string): { dim: number; n: number | undefined }[] {
+  checkOptions<FftnOptions>(options, { s: true, dims: true, norm: true }, caller);
+  const { s, dims } = options;
+  needIfGiven("wholes", s, "s", caller);
   const chosen = dims ?? (s ? range(s.length).map((i) => i - s.length) : range(x.ndim));
   const list = normalizeDims(chosen, x.ndim, caller);
   if (s && s.length !== list.length) {
@@ -234,19 +235,24 @@ export function irfftn(value: TensorLike | Complex, options: FftnOptions = {}): 
   return irfft(result, { ...last, norm: options.norm });
 }
 
-const lastTwo = (options: FftnOptions): FftnOptions => ({ ...options, dims: options.dims ?? [-2, -1] });
+/** Options are looked at before they are spread: nothing is spread of what are none. */
+function lastTwo(options: FftnOptions, caller: string): FftnOptions {
+  checkOptions<FftnOptions>(options, { s: true, dims: true, norm: true }, caller);
+  return { ...options, dims: options.dims ?? [-2, -1] };
+}
 
 /** {@link fftn} along the last two dims. */
 export const fft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Complex =>
-  fftn(x, lastTwo(options));
+  fftn(x, lastTwo(options, "fft.fft2"));
 /** {@link ifftn} along the last two dims. */
 export const ifft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Complex =>
-  ifftn(x, lastTwo(options));
+  ifftn(x, lastTwo(options, "fft.ifft2"));
 /** {@link rfftn} along the last two dims. */
-export const rfft2 = (x: TensorLike, options: FftnOptions = {}): Complex => rfftn(x, lastTwo(options));
+export const rfft2 = (x: TensorLike, options: FftnOptions = {}): Complex =>
+  rfftn(x, lastTwo(options, "fft.rfft2"));
 /** {@link irfftn} along the last two dims. */
 export const irfft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Tensor =>
-  irfftn(x, lastTwo(options));
+  irfftn(x, lastTwo(options, "fft.irfft2"));
 
 /** The frequencies of the elements of {@link fft} of n samples. @param d the time between two samples */
 export function fftfreq(n: number, d = 1): Tensor {
@@ -283,7 +289,7 @@ function shifted(
       list,
     );
   };
-  if (typeof value === "object" && "real" in value && "imag" in value) {
+  if (isComplex(value)) {
     return { real: move(value.real), imag: move(value.imag) };
   }
   return move(asTensor(value, caller));

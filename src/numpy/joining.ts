@@ -5,7 +5,7 @@ import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { asTensor, toType } from "./operands.js";
+import { asTensor, checkLevels, toType } from "./operands.js";
 import { atLeastRank, atleast3d, expandDims, ravel, squeeze } from "./shaping.js";
 
 /** Tensors brought to one data type. */
@@ -172,22 +172,19 @@ export function block(blocks: Blocks): Tensor {
   return joinBlocks(blocks, depth, depth);
 }
 
-/** More levels than any tensor has dims: a list that holds itself, most likely. */
-const maxLevels = 64;
-
 function isList(blocks: Blocks): blocks is readonly Blocks[] {
   return Array.isArray(blocks);
 }
 
 function depthOf(blocks: Blocks, level = 0): number {
-  if (level > maxLevels)
-    throw new ValueError(`[block] the lists of blocks have more than ${maxLevels} levels`);
-  return isList(blocks) ? 1 + Math.max(0, ...blocks.map((inner) => depthOf(inner, level + 1))) : 0;
+  checkLevels(level, "block");
+  // A list with holes has nothing in them, which is refused where they are joined.
+  return isList(blocks) ? 1 + Math.max(0, ...[...blocks].map((inner) => depthOf(inner, level + 1))) : 0;
 }
 
 function joinBlocks(blocks: Blocks, depth: number, rank: number): Tensor {
   if (!isList(blocks)) return atLeastRank(asTensor(blocks, "block"), rank);
-  const parts = blocks.map((part) => joinBlocks(part, depth - 1, rank));
+  const parts = [...blocks].map((part) => joinBlocks(part, depth - 1, rank));
   const dims = Math.max(0, ...parts.map((part) => part.ndim));
   return concatenate(
     parts.map((part) => atLeastRank(part, dims)),

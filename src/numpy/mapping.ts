@@ -4,7 +4,7 @@ import { ShapeError, ValueError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import { sort as sortAll } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { needTensor, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { vmap } from "../transforms/vmap.js";
 import { whileLoop } from "../transforms/whileLoop.js";
@@ -16,12 +16,14 @@ import { argsort, sort } from "./sorting.js";
 
 /** Applies a function of vectors to every vector along a dim. */
 export function applyAlongAxis(fn: (vector: Tensor) => Tensor, dim: number, value: TensorLike): Tensor {
+  need("function", fn, "fn", "applyAlongAxis");
   const x = asTensor(value, "applyAlongAxis");
   const d = normalizeDim(dim, x.ndim, "applyAlongAxis");
   const last = moveaxis(x, d, -1);
   const outer = last.shape.slice(0, -1);
   const rows = reshape(last, [-1, at(last.shape, last.ndim - 1)]);
   const mapped = vmap(fn)(rows);
+  needTensor(mapped, "what fn returns", "applyAlongAxis");
   const inner = mapped.shape.slice(1);
   const result = reshape(mapped, [...outer, ...inner]);
   // What the function made of a vector stands where the vector stood.
@@ -97,7 +99,8 @@ export function argpartition(x: TensorLike, k: number, dim = -1): Tensor {
 
 function checkPlace(x: Tensor, k: number, dim: number, caller: string): void {
   const n = at(x.shape, normalizeDim(dim, x.ndim, caller));
-  if (Number.isInteger(k) && k >= -n && k < n) return;
+  need("whole", k, "k", caller);
+  if (k >= -n && k < n) return;
   throw new ValueError(`[${caller}] place ${k} is out of range for a dim of ${n} elements`);
 }
 

@@ -1,6 +1,6 @@
 /** Products of several matrices, powers and the exponential. */
 import { need } from "../ir/arguments.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { ShapeError } from "../ir/errors.js";
 import { at, formatType, range } from "../ir/shape.js";
 import { checkSquare } from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
@@ -17,9 +17,7 @@ import { inv, solve } from "./solving.js";
 export function matrixPower(value: TensorLike, n: number): Tensor {
   const given = asTensor(value, "linalg.matrixPower");
   requireRank(given, 2, "linalg.matrixPower");
-  if (!Number.isInteger(n)) {
-    throw new ValueError(`[linalg.matrixPower] the power ${n} must be a whole number`);
-  }
+  need("whole", n, "the power", "linalg.matrixPower");
   const x = n < 0 ? inv(given) : given;
   let result: Tensor | undefined;
   let square = x;

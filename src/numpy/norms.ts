@@ -1,5 +1,7 @@
 /** Norms of vectors and matrices. */
 
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { DimError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, normalizeDims, range, sizeOf } from "../ir/shape.js";
@@ -49,7 +51,7 @@ export function norm(
     return cast(normOfDims(x, order, [first, second], keepdims), operand.dtype);
   }
   throw new DimError(
-    `[linalg.norm] order ${order} is a norm of one dim or of two, not of ${dims.length}: name the dims`,
+    `[linalg.norm] order ${describe(order)} is a norm of one dim or of two, not of ${dims.length}: name the dims`,
   );
 }
 
@@ -70,6 +72,7 @@ function normAlong(x: Tensor, order: NormOrder, dim: number, keepdims: boolean |
     case "nuc":
       throw new ValueError(`[linalg.norm] "${order}" is a norm of matrices: name two dims`);
     default:
+      need("number", order, "the order", "linalg.norm");
       return ops.pow(sum(ops.pow(size, order), dim, { keepdims }), 1 / order);
   }
 }
@@ -116,7 +119,7 @@ function normOfDims(
       return ofSingularValues((values) => sum(values, -1));
     default:
       throw new ValueError(
-        `[linalg.norm] there is no norm of matrices of order ${order}: use "fro", "nuc", 1, −1, 2, −2, Infinity or −Infinity`,
+        `[linalg.norm] there is no norm of matrices of order ${describe(order)}: use "fro", "nuc", 1, −1, 2, −2, Infinity or −Infinity`,
       );
   }
 }

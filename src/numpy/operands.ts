@@ -29,7 +29,8 @@ export function dtypeOf(option: DTypeOption | undefined, caller: string): DType 
 
 /** Checks the sizes of a new tensor. */
 export function toShape(shape: ShapeLike, caller: string): number[] {
-  const list: readonly unknown[] = Array.isArray(shape) ? shape : [shape];
+  // A list with holes has nothing in them, which is refused.
+  const list: readonly unknown[] = Array.isArray(shape) ? [...shape] : [shape];
   return list.map((n) => {
     if (n instanceof Tensor) {
       throw new TracerError(
@@ -37,13 +38,25 @@ export function toShape(shape: ShapeLike, caller: string): number[] {
         `[${caller}] a shape holds ${n}, but sizes must be known when a function is traced: pass a JavaScript number, for example x.shape[0]`,
       );
     }
-    if (typeof n !== "number" || !Number.isInteger(n) || n < 0) {
+    if (typeof n !== "number" || !Number.isSafeInteger(n) || n < 0) {
       throw new ShapeError(
-        `[${caller}] shape [${list.map(describe).join(", ")}] holds ${describe(n)}: sizes are whole numbers from 0`,
+        `[${caller}] shape [${list.map(describe).join(", ")}] holds ${describe(n)}: sizes are whole numbers from 0 to 2^53 - 1`,
       );
     }
-    return n;
+    // The sum makes 0 of −0.
+    return n + 0;
   });
+}
+
+/** More levels than any tensor has dims. */
+const maxLevels = 64;
+
+/** Throws where lists in lists have more levels than a tensor may have dims: most likely one that holds itself. */
+export function checkLevels(level: number, caller: string): void {
+  if (level <= maxLevels) return;
+  throw new ValueError(
+    `[${caller}] the nested lists have more than ${maxLevels} levels: does one of them hold itself?`,
+  );
 }
 
 /** The data type that mathematical functions compute in: floats stay, everything else becomes float32. */
@@ -110,7 +123,7 @@ export function numberType(dtype: DType): DType {
 
 /** The shape that tensors are broadcast to: aligned at the last dim, sizes equal or 1. */
 export function broadcastShape(shapes: readonly Shape[], caller: string): readonly number[] {
-  for (const shape of shapes) need("list", shape, "a shape", caller);
+  for (const shape of shapes) need("wholes", shape, "a shape", caller);
   const [first] = shapes;
   if (first && shapes.every((shape) => sameNumbers(shape, first))) return first;
   const rank = Math.max(0, ...shapes.map((shape) => shape.length));

@@ -1,5 +1,6 @@
 /** Polynomials as vectors of coefficients, the highest power first. */
 import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { limits } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
@@ -72,7 +73,7 @@ const MOST_TIMES = 1_000;
 
 function checkTimes(m: number, caller: string): number {
   if (Number.isInteger(m) && m >= 0 && m <= MOST_TIMES) return m;
-  throw new ValueError(`[${caller}] m must be a whole number from 0 to ${MOST_TIMES}, got ${m}`);
+  throw new ValueError(`[${caller}] m must be a whole number from 0 to ${MOST_TIMES}, got ${describe(m)}`);
 }
 
 /** Options of {@link vander}. */

@@ -197,6 +197,7 @@ function count(x: Tensor, dims: readonly number[], mask: TensorLike | undefined,
 
 /** The mean; integers give float32, half-width floats are accumulated in float32. */
 export function mean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): Tensor {
+  checkOptions<MeanOptions>(options, { dtype: true, where: true, keepdims: true }, "mean");
   const operand = asTensor(value, "mean");
   const dtype = dtypeOf(options, "mean") ?? floatType(operand.dtype);
   const x = masked(cast(operand, wideType(dtype)), options.where, 0, "mean");
@@ -206,8 +207,16 @@ export function mean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): 
   return cast(restoreDims(result, x, dims, options.keepdims), dtype);
 }
 
+const varianceNames: OptionNames<VarianceOptions> = {
+  ddof: "number",
+  dtype: true,
+  where: true,
+  keepdims: true,
+};
+
 /** The mean squared distance from the mean. */
 export function variance(value: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
+  checkOptions<VarianceOptions>(options, varianceNames, "var");
   const operand = asTensor(value, "var");
   const dtype = dtypeOf(options, "var") ?? floatType(operand.dtype);
   const { where: mask, ddof = 0, keepdims } = options;
@@ -232,7 +241,7 @@ function divideOrNan(x: Tensor, divisor: Tensor): Tensor {
 
 /** The square root of the variance. */
 export function std(x: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
-  checkOptions<VarianceOptions>(options, { ddof: true, dtype: true, where: true, keepdims: true }, "std");
+  checkOptions<VarianceOptions>(options, varianceNames, "std");
   return ops.sqrt(variance(x, dim, options));
 }
 
@@ -265,6 +274,7 @@ export interface LogsumexpOptions extends MaskedOptions {
 
 /** log(Σ b·exp(x)) without overflow. */
 export function logsumexp(value: TensorLike, dim?: Dims, options: LogsumexpOptions = {}): Tensor {
+  checkOptions<LogsumexpOptions>(options, { where: true, keepdims: true, b: true }, "logsumexp");
   const x = masked(asFloat(value, "logsumexp"), options.where, Number.NEGATIVE_INFINITY, "logsumexp");
   const dims = normalizeDims(dim, x.ndim, "logsumexp");
   const initial = x.size === 0 ? Number.NEGATIVE_INFINITY : undefined;

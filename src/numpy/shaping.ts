@@ -197,6 +197,7 @@ export function rot90(value: TensorLike, k = 1, dims: readonly [number, number] 
   const x = asTensor(value, "rot90");
   const [a, b] = normalizeDims(dims, x.ndim, "rot90");
   if (a === undefined || b === undefined) throw new DimError("[rot90] needs two dims");
+  needIfGiven("whole", k, "k", "rot90");
   switch (((k % 4) + 4) % 4) {
     case 1:
       return swapaxes(flip(x, b), a, b);
@@ -218,14 +219,13 @@ export function roll(value: TensorLike, shift: TensorLike | readonly TensorLike[
   if (dim === undefined || dim === null) {
     return ops.reshape(roll(ops.reshape(x, [x.size]), shift, 0), x.shape);
   }
-  const places = typeof dim === "number" ? [dim] : dim;
+  const places = (Array.isArray(dim) ? dim : [dim]).map((d) => normalizeDim(d, x.ndim, "roll"));
   const shifts = isList(shift) ? shift : [shift];
   if (shifts.length !== places.length && shifts.length !== 1 && places.length !== 1) {
     throw new ValueError(`[roll] ${shifts.length} shifts for ${places.length} dims: pass one for each`);
   }
   return range(Math.max(shifts.length, places.length)).reduce((y, i) => {
-    const d = normalizeDim(places[i] ?? at(places, 0), x.ndim, "roll");
-    return rollDim(y, shifts[i] ?? at(shifts, 0), d);
+    return rollDim(y, shifts[i] ?? at(shifts, 0), places[i] ?? at(places, 0));
   }, x);
 }
 
@@ -246,9 +246,8 @@ function rollDim(x: Tensor, shift: TensorLike, dim: number): Tensor {
     const starts = x.shape.map((_, d) => (d === dim ? start : Tensor.scalar(0, "int32")));
     return ops.dynamicSlice(ops.concatenate([x, x], dim), starts, x.shape);
   }
-  const amount = Number(shift);
-  if (!Number.isInteger(amount)) throw new ValueError(`[roll] the shift ${amount} must be a whole number`);
-  const cut = ((-amount % n) + n) % n;
+  need("whole", shift, "a shift", "roll");
+  const cut = ((-shift % n) + n) % n;
   if (cut === 0) return x;
   return ops.concatenate([ops.sliceDim(x, dim, cut, n), ops.sliceDim(x, dim, 0, cut)], dim);
 }

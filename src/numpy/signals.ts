@@ -1,5 +1,6 @@
 /** Functions of neighbouring elements: filters, interpolation, slopes and areas. */
 
+import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
@@ -53,9 +54,9 @@ function slide(signal: Tensor, filter: Tensor, mode: ConvolveMode, caller: strin
     same: [Math.floor(m / 2), m - 1 - Math.floor(m / 2)],
     valid: [0, 0],
   };
-  const widths = around[mode];
+  const widths = typeof mode === "string" && Object.hasOwn(around, mode) ? around[mode] : undefined;
   if (!widths)
-    throw new ValueError(`[${caller}] unknown mode "${String(mode)}": use "full", "same" or "valid"`);
+    throw new ValueError(`[${caller}] there is no mode ${describe(mode)}: use "full", "same" or "valid"`);
   const padded = pad(signal, [[widths[0], widths[1]]]);
   const length = n + widths[0] + widths[1] - m + 1;
   const starts = ops.iota("int32", [length, m], 0);
@@ -241,6 +242,7 @@ export function histogramBinEdges(
   }
   const x = asFloat(value, "histogramBinEdges");
   const flat = ops.reshape(x, [x.size]);
+  if (bounds !== undefined) need("numbers", bounds, "range", "histogramBinEdges");
   const [low, high] = bounds ?? [ops.reduceMin(flat, [0]), ops.reduceMax(flat, [0])];
   const [from, to] = pair(low, high, "histogram");
   // Bins of no width would hold nothing.

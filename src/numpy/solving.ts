@@ -1,4 +1,5 @@
 /** Systems of linear equations, inverses and determinants. */
+import { needIfGiven } from "../ir/arguments.js";
 import { limits } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
@@ -231,6 +232,7 @@ export function tensorsolve(a: TensorLike, b: TensorLike): Tensor {
  * @param numDims how many dims of a are those of the result of `tensordot`
  */
 export function tensorinv(a: TensorLike, numDims = 2): Tensor {
+  needIfGiven("whole", numDims, "numDims", "linalg.tensorinv");
   const x = asFloat(a, "linalg.tensorinv");
   const [rows, columns]: [Shape, Shape] = [x.shape.slice(0, numDims), x.shape.slice(numDims)];
   checkSizes(sizeOf(columns), sizeOf(rows), x, "linalg.tensorinv");

@@ -194,7 +194,7 @@ export interface NanVarianceOptions extends KeepdimsOptions {
 
 /** The variance of the elements that are not NaN. */
 export function nanvar(value: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
-  checkOptions<NanVarianceOptions>(options, { ddof: true, keepdims: true }, "nanvar");
+  checkOptions<NanVarianceOptions>(options, { ddof: "number", keepdims: true }, "nanvar");
   const { ddof = 0, keepdims } = options;
   const x = asFloat(value, "nanvar");
   const there = ops.not(isnan(x));
@@ -241,6 +241,7 @@ export function nanquantile(value: TensorLike, q: number, dim?: Dims, options: K
 
 /** {@link nanquantile} with q in percent. */
 export function nanpercentile(x: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  need("number", q, "q", "nanpercentile");
   return nanquantile(x, q / 100, dim, options);
 }
 
@@ -269,7 +270,7 @@ export interface CovOptions {
 
 /** The covariances of variables, each with its observations along a row. */
 export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
-  checkOptions<CovOptions>(options, { rowvar: true, ddof: true }, "cov");
+  checkOptions<CovOptions>(options, { rowvar: true, ddof: "number" }, "cov");
   const { rowvar = true, ddof = 1 } = options;
   const x = asFloat(value, "cov");
   if (x.ndim > 2) throw new ShapeError(`[cov] takes a vector or a matrix, got ${formatType(x.type)}`);

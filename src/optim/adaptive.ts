@@ -289,7 +289,7 @@ export interface RadamOptions extends Pick<AdamOptions, "b1" | "b2" | "eps" | "e
 export function scaleByRadam(options: RadamOptions = {}): GradientTransformation<AdamState> {
   checkOptions<RadamOptions>(
     options,
-    { threshold: true, nesterov: true, b1: true, b2: true, eps: true, epsRoot: true },
+    { threshold: "number", nesterov: true, b1: "number", b2: "number", eps: "number", epsRoot: "number" },
     "scaleByRadam",
   );
   const { b1 = 0.9, b2 = 0.999, eps = 1e-8, epsRoot = 0, threshold = 5, nesterov = false } = options;

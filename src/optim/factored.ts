@@ -1,5 +1,5 @@
 /** Squared gradients of matrices kept as one row and one column: the memory of Adafactor. */
-import { checkOptions } from "../ir/options.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
 import type { Shape } from "../ir/shape.js";
 import { add, divide, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { zeros } from "../numpy/creation.js";
@@ -32,6 +32,14 @@ export interface FactoredState extends CountState {
   readonly v: unknown;
 }
 
+const factoredNames: OptionNames<FactoredRmsOptions> = {
+  factored: true,
+  decayRate: "number",
+  decayOffset: "number",
+  minDimSizeToFactor: "number",
+  eps: "number",
+};
+
 /** The two largest dims, the second largest first, of a parameter that is kept as a row and a column. */
 function factoredDims(shape: Shape, least: number): readonly [number, number] | undefined {
   const bySize = shape.map((_, dim) => dim).sort((a, b) => (shape[a] ?? 0) - (shape[b] ?? 0));
@@ -42,11 +50,7 @@ function factoredDims(shape: Shape, least: number): readonly [number, number] | 
 
 /** Divides gradients by the root of a running mean of their squares, of which only factors are kept. */
 export function scaleByFactoredRms(options: FactoredRmsOptions = {}): GradientTransformation<FactoredState> {
-  checkOptions<FactoredRmsOptions>(
-    options,
-    { factored: true, decayRate: true, decayOffset: true, minDimSizeToFactor: true, eps: true },
-    "scaleByFactoredRms",
-  );
+  checkOptions<FactoredRmsOptions>(options, factoredNames, "scaleByFactoredRms");
   const {
     factored = true,
     decayRate = 0.8,

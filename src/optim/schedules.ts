@@ -381,6 +381,7 @@ export function warmupExponential(options: WarmupExponentialOptions): Schedule {
 /** {@link warmupCosine} again and again: cosine waves with warm restarts. */
 export function sgdr(cycles: readonly WarmupCosineOptions[]): Schedule {
   need("list", cycles, "cycles", "sgdr");
+  for (const cycle of cycles) need("object", cycle, "each of cycles", "sgdr");
   const ends = cycles.map((_, i) => cycles.slice(0, i + 1).reduce((total, { steps }) => total + steps, 0));
   return join(cycles.map(warmupCosine), ends.slice(0, -1));
 }

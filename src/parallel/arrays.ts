@@ -9,6 +9,7 @@ import * as np from "../numpy/index.js";
 import { foldIn } from "../random/index.js";
 import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import { lookUpAxes } from "../trace/axes.js";
+import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { boxed, dimSplitBy, mapParams } from "./params.js";
 
@@ -23,6 +24,7 @@ export function foldRngOverAxis(key: Tensor, axisName: string | readonly string[
  * @param splitDim the dim that is split, in the order of the devices
  */
 export function splitArrayOverMesh(x: Tensor, axisName: string, splitDim: number): Tensor {
+  needTensor(x, "x", "splitArrayOverMesh");
   const axisSize = axesSize(lookUpAxes(axisName, "splitArrayOverMesh"));
   const dim = normalizeDim(splitDim, x.ndim, "splitArrayOverMesh");
   if (axisSize === 1) return x;

@@ -10,7 +10,7 @@ import {
   type ModuleInstance,
 } from "../nn/index.js";
 import { definitionOf, isModule } from "../nn/module.js";
-import type { Mesh } from "../spmd/mesh/mesh.js";
+import { type Mesh, needMesh } from "../spmd/mesh/mesh.js";
 import { axesOf } from "../spmd/mesh/partitionSpec.js";
 import type { Tensor } from "../trace/tensor.js";
 
@@ -96,6 +96,7 @@ export function readConfig(config: CircularPipelineConfig): PipelineSettings {
     needIfGiven("number", config[name], name, "CircularPipeline");
   }
   needIfGiven("number", config.numLayersPerStage, "numLayersPerStage", "CircularPipeline");
+  if (config.mesh !== undefined) needMesh(config.mesh, "CircularPipeline");
   const { mesh, stageAxisName = "stage", numLayers, numLayersPerStage = 1 } = config;
   const numStages = config.numStages ?? (mesh && axisSizeIn(mesh, stageAxisName)) ?? 1;
   const forwardingDelay = config.pipelineDelayActivationForwarding ? 2 : 1;

@@ -1,4 +1,5 @@
 import { need, needIfGiven } from "../ir/arguments.js";
+import { show } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import { axesSize } from "../ir/mesh.js";
 import type { OptionNames } from "../ir/options.js";
@@ -245,7 +246,7 @@ function readCommon(
   const size = axesSize(lookUpAxes(modelAxisName, caller));
   if (!tpModes.includes(tpMode)) {
     const known = tpModes.map((mode) => `"${mode}"`).join(", ");
-    throw new ValueError(`[${caller}] unknown tpMode ${JSON.stringify(tpMode)}: use one of ${known}`);
+    throw new ValueError(`[${caller}] unknown tpMode ${show(tpMode)}: use one of ${known}`);
   }
   return { kernelInit, useBias, mode: size > 1 ? tpMode : "none", size };
 }

@@ -1,3 +1,4 @@
+import { ValueError } from "../ir/errors.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { isProgramOp } from "../ir/program.js";
 import type { Tensor } from "./tensor.js";
@@ -12,7 +13,17 @@ export function opKey<K extends OpName>(
   params: OpParams[K],
 ): string | undefined {
   if (isProgramOp(op)) return undefined;
-  return `${op}${hasFields(params) ? JSON.stringify(params) : ""}${typesKey(ins)}`;
+  return `${op}${hasFields(params) ? paramsKey(op, params) : ""}${typesKey(ins)}`;
+}
+
+/** Parameters are plain data; what else callers pass who are not held to the types has no text. */
+function paramsKey(op: OpName, params: object): string {
+  try {
+    return JSON.stringify(params);
+  } catch {
+    const names = Object.keys(params).join(", ");
+    throw new ValueError(`[${op}] its parameters (${names}) must be numbers, texts and lists of them`);
+  }
 }
 
 function hasFields(params: object): boolean {

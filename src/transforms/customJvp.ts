@@ -1,7 +1,7 @@
 import { need } from "../ir/arguments.js";
 import { TreeError } from "../ir/errors.js";
 import * as ops from "../trace/ops.js";
-import type { Tensor } from "../trace/tensor.js";
+import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { customVjp } from "./customVjp.js";
 import { vjp } from "./grad.js";
@@ -39,7 +39,11 @@ export function customJvp<A extends readonly unknown[], R>(
   return customVjp(fn, {
     forward: (...args: A) => [fn(...args), args] as const,
     backward: (args: A, cotangent: R) => {
-      const zeros = tree.map((leaf: Tensor) => ops.zeros(leaf.type), args) as A;
+      // What is no tensor has no tangent and stays what it is.
+      const zeros = tree.map(
+        (leaf: unknown) => (leaf instanceof Tensor ? ops.zeros(leaf.type) : leaf),
+        args,
+      ) as A;
       const [, pullback] = vjp((...tangents: A) => tangentOf(args, tangents), zeros);
       return pullback(cotangent) as { readonly [I in keyof A]: A[I] };
     },

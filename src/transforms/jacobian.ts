@@ -71,6 +71,7 @@ export function jacrev<A extends readonly unknown[]>(
     const [f, x] = alone(fn, args, options, "jacrev");
     const value = f(x);
     const outs = tensorsOf(value, "jacrev");
+    tensorsOf(x, "jacrev");
     const rows = outs.map((out, place) => {
       const pull = (ct: Tensor) => vjp(f, [x])[1](onlyLeaf(value, outs, place, ct))[0];
       const stacked: unknown = vmap(pull)(unitVectors(out.type));

@@ -1,4 +1,6 @@
 import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
+import { ValueError } from "../ir/errors.js";
 import type { RematPolicy } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
 import { bind } from "../trace/builder.js";
@@ -31,6 +33,29 @@ export interface RematOptions {
   readonly staticArgnums?: Argnums;
 }
 
+const policyKinds: { readonly [K in RematPolicy["kind"]]: true } = {
+  nothing: true,
+  everything: true,
+  dots: true,
+  dotsWithNoBatchDims: true,
+  names: true,
+  exceptNames: true,
+  either: true,
+};
+
+/** Throws unless a value is a policy, with those that it is made of. */
+function checkPolicy(policy: RematPolicy, level = 0): void {
+  need("object", policy, "policy", "remat");
+  if (typeof policy.kind !== "string" || !Object.hasOwn(policyKinds, policy.kind) || level > 100) {
+    throw new ValueError(`[remat] ${describe(policy)} is no policy: use one of checkpointPolicies`);
+  }
+  if (policy.kind === "names" || policy.kind === "exceptNames")
+    need("texts", policy.names, "the names of a policy", "remat");
+  if (policy.kind !== "either") return;
+  need("list", policy.policies, "the policies of a policy", "remat");
+  for (const one of policy.policies) checkPolicy(one, level + 1);
+}
+
 /**
  * The same function, whose intermediate values are computed again in the backward pass instead of being kept:
  * less memory for more arithmetic.
@@ -41,6 +66,8 @@ export function remat<A extends readonly unknown[], R>(
 ): (...args: A) => R {
   checkOptions<RematOptions>(options, { policy: true, staticArgnums: true }, "remat");
   const { policy = checkpointPolicies.nothingSaveable, staticArgnums } = options;
+  need("function", fn, "fn", "remat");
+  checkPolicy(policy);
   return (...args) => {
     const { tensors, structure } = flattenCall(args, staticArgnums, "remat");
     const types = tensors.map(({ type }) => type);

@@ -152,6 +152,12 @@ const wrong: readonly ((random: Random, depth: number) => unknown)[] = [
   (random) => ({ dtype: pick(random, ["float32", 7]), shape: pick(random, [[2], 7]) }),
 ];
 
+/** A random argument as functions take it. */
+export const likelyArgument = (random: Random): unknown => pick(random, likely)(random, 2);
+
+/** A random argument as hardly a function takes it. */
+export const wrongArgument = (random: Random): unknown => pick(random, wrong)(random, 2);
+
 /** A random argument. */
 export function argument(random: Random, depth = 2): unknown {
   if (depth <= 0)

@@ -1,8 +1,8 @@
 /**
  * Afterwards the program speaks a smaller language: no `name`, `stopGradient`, `optimizationBarrier` or
  * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or
- * product in 16-bit floats or narrow integers, no matrix product of integers, no `allToAll` but along dim 0, and nothing that
- * neither an output nor another device needs, and that calls nobody.
+ * product in 16-bit floats or narrow integers, no sum of more than 2^22 float32, no matrix product of integers, no
+ * `allToAll` but along dim 0, and nothing that neither an output nor another device needs, and that calls nobody.
  *
  * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order, of which small
  * sums that stand together have become one.
@@ -26,6 +26,7 @@ import {
   newLiteral,
   newVar,
   type Program,
+  type Var,
 } from "../../ir/program.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
 import { reductionIdentity } from "../identities.js";
@@ -33,6 +34,7 @@ import { bucketSums } from "./bucketSums.js";
 import { indicesFirst } from "./indicesFirst.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
+import { sumInParts } from "./longSums.js";
 import { Rewriter } from "./rewriter.js";
 
 /**
@@ -40,6 +42,7 @@ import { Rewriter } from "./rewriter.js";
  *
  * * `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
  * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32;
+ * * sums of very many float32 are sums of sums, for one after the other would get lost;
  * * integer matrix products are products and sums, attention is products and a softmax;
  * * sums of padded blocks that tile a tensor are concatenations;
  * * small sums over the same devices are one;
@@ -202,11 +205,17 @@ function reduce(r: Rewriter, { op, ins, outs, params }: Eqn<ReduceOp>): void {
     else r.emit("reshape", [x], [out], { shape: out.type.shape });
   } else if (isNarrow(x)) {
     const wide = r.convert(x, workType(x));
-    const sum = r.make(op, [wide], tensorType(wide.type.dtype, out.type.shape), params);
+    const sum = newVar(tensorType(wide.type.dtype, out.type.shape));
+    combine(r, op, wide, params.dims, sum);
     r.emit("convert", [sum], [out], { dtype });
   } else {
-    r.emit(op, [x], [out], params);
+    combine(r, op, x, params.dims, out);
   }
+}
+
+function combine(r: Rewriter, op: ReduceOp, x: Atom, dims: readonly number[], out: Var): void {
+  if (op === "reduceSum") sumInParts(r, x, dims, out);
+  else r.emit(op, [x], [out], { dims });
 }
 
 function cumsum(r: Rewriter, eqn: Eqn<"cumsum">): void {

@@ -69,7 +69,7 @@ export function parseRecording(text: string, file: string): FlightRecording {
 
 /** Writes a recording, so that there is a whole file or none, and makes the folder of it. */
 export function writeRecording(path: string, recording: FlightRecording): void {
-  need("text", path, "path", "writeRecording");
+  need("path", path, "path", "writeRecording");
   checkRecording(recording, "writeRecording");
   mkdirSync(dirname(path), { recursive: true });
   const draft = join(dirname(path), `.${basename(path)}.${process.pid}`);
@@ -85,7 +85,7 @@ export function writeRecording(path: string, recording: FlightRecording): void {
 
 /** The recordings in a file, or in all `.json` files of a folder that are recordings. */
 export function readRecordings(path: string): FlightRecording[] {
-  need("text", path, "path", "readRecordings");
+  need("path", path, "path", "readRecordings");
   const read = (file: string): string => {
     const found = statSync(file);
     if (!found.isFile()) throw fileError(file, "it is no file");

@@ -29,7 +29,7 @@ export function hostTensor(
   shape: Shape,
   values: ArrayLike<number> | Iterable<number>,
 ): HostTensor {
-  need("list", shape, "shape", "hostTensor");
+  need("wholes", shape, "shape", "hostTensor");
   const type = tensorType(dtype, shape);
   const list = isIterator(values) ? [...values] : values;
   need("numbers", list, "the values", "hostTensor");

@@ -1,5 +1,6 @@
 /** Systems of equations whose matrix is a triangle. */
 import { ShapeError } from "../../ir/errors.js";
+import { checkOptions } from "../../ir/options.js";
 import { at, formatType, sameNumbers } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -7,6 +8,7 @@ import { customVjp } from "../../transforms/customVjp.js";
 import { scan } from "../../transforms/scan.js";
 import {
   blocksOf,
+  checkMatrices,
   checkSquare,
   diagonals,
   flatBatch,
@@ -33,8 +35,14 @@ export interface TriangularSolveOptions {
 /** Solves `x a = b`, or `a x = b` with `leftSide`, where of each matrix of `a` one triangle is read. */
 export function triangularSolve(a: Tensor, b: Tensor, options: TriangularSolveOptions = {}): Tensor {
   const caller = "lax.linalg.triangularSolve";
+  checkOptions<TriangularSolveOptions>(
+    options,
+    { leftSide: true, lower: true, transposeA: true, unitDiagonal: true },
+    caller,
+  );
   const { leftSide = false, transposeA = false, unitDiagonal = false } = options;
   checkSquare(a, caller);
+  checkMatrices(b, caller);
   const side = leftSide ? -2 : -1;
   if (b.ndim !== a.ndim || !sameNumbers(a.shape.slice(0, -2), b.shape.slice(0, -2))) {
     throw new ShapeError(

@@ -19,22 +19,27 @@ const maxSize = 2 ** 20;
 
 type Row = readonly PipelineAction[];
 
-/** Makes the rows of a schedule after a check of its sizes. */
+function checkSizes(sizes: ScheduleSizes, caller: string): void {
+  need("object", sizes, "sizes", caller);
+  const { numStages, numMicrobatches, numChunks = 1 } = sizes;
+  for (const [what, value] of Object.entries({ numStages, numMicrobatches, numChunks })) {
+    if (Number.isInteger(value) && value >= 1) continue;
+    throw new ValueError(`[${caller}] ${what} is ${describe(value)}: use a whole number of at least 1`);
+  }
+  if (numStages * numMicrobatches * numChunks > maxSize) {
+    throw new ValueError(
+      `[${caller}] ${numStages} stages x ${numMicrobatches} microbatches x ${numChunks} chunks are more than ${maxSize} actions: use smaller numbers`,
+    );
+  }
+}
+
+/** Makes the rows of a schedule of sizes that were checked. */
 function make(
   name: string,
   { numStages, numMicrobatches, numChunks = 1 }: ScheduleSizes,
   row: (stage: number) => Row,
   placement: PipelinePlacement = "loop",
 ): PipelineSchedule {
-  for (const [what, value] of Object.entries({ numStages, numMicrobatches, numChunks })) {
-    if (Number.isInteger(value) && value >= 1) continue;
-    throw new ValueError(`[${name}] ${what} is ${describe(value)}: use a whole number of at least 1`);
-  }
-  if (numStages * numMicrobatches * numChunks > maxSize) {
-    throw new ValueError(
-      `[${name}] ${numStages} stages x ${numMicrobatches} microbatches x ${numChunks} chunks are more than ${maxSize} actions: use smaller numbers`,
-    );
-  }
   return { name, numMicrobatches, numChunks, placement, stages: range(numStages).map(row) };
 }
 
@@ -54,13 +59,13 @@ function withChunks(name: string, sizes: ScheduleSizes, wanted: number): Schedul
  * them. (Huang et al. 2019.)
  */
 export function gpipe(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "gpipe");
+  checkSizes(sizes, "gpipe");
   return make("gpipe", withChunks("gpipe", sizes, 1), () => sweep(sizes, "last first"));
 }
 
 /** Every microbatch goes round the stages as often as they have chunks, then backward the same way. */
 export function circular(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "circular");
+  checkSizes(sizes, "circular");
   return make("circular", sizes, () => sweep(sizes, "last first"));
 }
 
@@ -69,7 +74,7 @@ export function circular(sizes: ScheduleSizes): PipelineSchedule {
  * chunk are needed once in each direction. (Lamy-Poirier 2022.)
  */
 export function breadthFirst(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "breadthFirst");
+  checkSizes(sizes, "breadthFirst");
   return make("breadth-first", sizes, () => sweep(sizes, "first first"));
 }
 
@@ -90,7 +95,7 @@ function sweep(
  * microbatches as there are stages behind it. (Narayanan et al. 2019.)
  */
 export function oneForwardOneBackward(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "oneForwardOneBackward");
+  checkSizes(sizes, "oneForwardOneBackward");
   const { numStages } = sizes;
   return make("1f1b", withChunks("1f1b", sizes, 1), (stage) =>
     alternate(sizes, numStages - 1 - stage, groupsOf(sizes)),
@@ -102,7 +107,7 @@ export function oneForwardOneBackward(sizes: ScheduleSizes): PipelineSchedule {
  * bubble shrinks with the number of chunks. (Narayanan et al. 2021.)
  */
 export function interleaved(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "interleaved");
+  checkSizes(sizes, "interleaved");
   const { numStages, numChunks = 1 } = sizes;
   const groups = groupsOf(sizes);
   const first = groups[0]?.length ?? 0;
@@ -214,7 +219,7 @@ function handcrafted(
  * bubble with no more memory. (Qi et al. 2023, ZB-H1.)
  */
 export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "zeroBubbleH1");
+  checkSizes(sizes, "zeroBubbleH1");
   const { numStages } = sizes;
   return make("zb-h1", withChunks("zb-h1", sizes, 1), (stage) =>
     handcrafted(sizes, numStages - stage, stage),
@@ -226,7 +231,7 @@ export function zeroBubbleH1(sizes: ScheduleSizes): PipelineSchedule {
  * has gaps where the three kinds of action take equally long, for twice the memory. (Qi et al. 2023, ZB-H2.)
  */
 export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "zeroBubbleH2");
+  checkSizes(sizes, "zeroBubbleH2");
   const { numStages } = sizes;
   return make("zb-h2", withChunks("zb-h2", sizes, 1), (stage) =>
     handcrafted(sizes, 2 * (numStages - stage) - 1, 2 * stage),
@@ -238,7 +243,7 @@ export function zeroBubbleH2(sizes: ScheduleSizes): PipelineSchedule {
  * action take equally long, with the memory of 1F1B. (Qi et al. 2023, ZB-V.)
  */
 export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "zeroBubbleV");
+  checkSizes(sizes, "zeroBubbleV");
   const { numStages, numMicrobatches } = sizes;
   // The phases need that many microbatches; of those beyond the real ones nothing is left in the row.
   const total = Math.max(numMicrobatches, 2 * numStages - 1);
@@ -267,7 +272,7 @@ export function zeroBubbleV(sizes: ScheduleSizes): PipelineSchedule {
  * ends. (DeepSeek-AI 2024, DualPipe cut in half.)
  */
 export function dualPipeV(sizes: ScheduleSizes): PipelineSchedule {
-  need("object", sizes, "sizes", "dualPipeV");
+  checkSizes(sizes, "dualPipeV");
   const { numStages, numMicrobatches } = sizes;
   const name = "dualpipev";
   const row = (stage: number) => {

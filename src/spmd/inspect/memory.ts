@@ -1,5 +1,5 @@
 import { range } from "../../ir/shape.js";
-import { defaultEngine, type Mesh } from "../mesh/mesh.js";
+import { defaultEngine, type Mesh, needMesh } from "../mesh/mesh.js";
 
 /** What the memory of one device holds, in bytes. */
 export interface DeviceMemoryStats {
@@ -18,6 +18,7 @@ export interface DeviceMemoryStats {
  * where tensors lie in JavaScript's own memory, as on the reference engine.
  */
 export function deviceMemoryStats(mesh?: Mesh): DeviceMemoryStats[] {
+  if (mesh !== undefined) needMesh(mesh, "deviceMemoryStats");
   const engine = mesh?.engine ?? defaultEngine(1);
   if (engine.memoryUsage === undefined) return [];
   const devices = mesh?.deviceIds ?? range(engine.numDevices);

@@ -1,4 +1,5 @@
 import { need, needIfGiven } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { isFloat } from "../../ir/dtype.js";
 import { ShapeError, ValueError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
@@ -99,7 +100,7 @@ export function pcast<T>(values: T, axes: AxisNames, options: PcastOptions): T {
   const { to } = options;
   if (to !== "varying") {
     throw new ValueError(
-      `[pcast] to must be "varying", got ${JSON.stringify(to)}: use lax.psum, pmean or pmax to make values equal`,
+      `[pcast] to must be "varying", got ${describe(to)}: use lax.psum, pmean or pmax to make values equal`,
     );
   }
   return pvary(values, axes);

@@ -3,7 +3,9 @@
  * each distance in the group, so that all groups work at the same time and every engine can do it; what arrives is put
  * into the order of the group first, so that all members compute the same bits.
  */
+
 import { need } from "../../ir/arguments.js";
+import { show } from "../../ir/describe.js";
 import { AxisError } from "../../ir/errors.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
@@ -29,14 +31,14 @@ export function checkGroups(groups: AxisIndexGroups, axes: readonly MeshAxis[], 
   const all = groups.flat().sort((a, b) => a - b);
   if (all.length !== count || all.some((position, i) => position !== i)) {
     throw new AxisError(
-      `[${caller}] axisIndexGroups ${JSON.stringify(groups)} must name each of the positions 0 to ${count - 1} once`,
+      `[${caller}] axisIndexGroups ${show(groups)} must name each of the positions 0 to ${count - 1} once`,
     );
   }
   const size = at(groups, 0).length;
   const other = groups.find(({ length }) => length !== size);
   if (other) {
     throw new AxisError(
-      `[${caller}] axisIndexGroups ${JSON.stringify(groups)} has groups of ${size} and of ${other.length}: use groups of one size`,
+      `[${caller}] axisIndexGroups ${show(groups)} has groups of ${size} and of ${other.length}: use groups of one size`,
     );
   }
   return { axes, groups, size };

@@ -1,14 +1,15 @@
 import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import type { DType } from "../../ir/dtype.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
-import { ValueError } from "../../ir/errors.js";
+import { ShardingError, ValueError } from "../../ir/errors.js";
 import { checkOptions } from "../../ir/options.js";
 import { formatType, type Shape } from "../../ir/shape.js";
 import { currentRuntime } from "../../trace/runtime.js";
 import { onDevice, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import { resolveSpec } from "./partitionSpec.js";
-import { type NamedSharding, placementOn } from "./sharding.js";
+import { NamedSharding, placementOn } from "./sharding.js";
 
 /** What stands behind a tensor without values: where it would lie, and no memory. */
 class NoStorage extends Storage {
@@ -42,9 +43,13 @@ export interface ShapeDtypeStructOptions {
  * ```
  */
 export function ShapeDtypeStruct(shape: Shape, dtype: DType, options: ShapeDtypeStructOptions = {}): Tensor {
-  need("list", shape, "shape", "ShapeDtypeStruct");
+  need("wholes", shape, "shape", "ShapeDtypeStruct");
   checkOptions<ShapeDtypeStructOptions>(options, { sharding: true }, "ShapeDtypeStruct");
   const { sharding } = options;
+  if (sharding !== undefined && !(sharding instanceof NamedSharding))
+    throw new ShardingError(
+      `[ShapeDtypeStruct] sharding must be a NamedSharding, got ${describe(sharding)}: make one with mesh and spec`,
+    );
   const type = { shape: [...shape], dtype };
   const placement = sharding
     ? placementOn(

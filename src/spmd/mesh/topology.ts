@@ -1,4 +1,5 @@
 /** Where the devices of a mesh are: which link the members of an axis reach each other by. */
+import { need } from "../../ir/arguments.js";
 import type { DevicePlace, Engine } from "../../ir/engine.js";
 import { AxisError } from "../../ir/errors.js";
 import { axesCoordinates, axesSize, deviceGroups, formatMesh, type MeshAxis } from "../../ir/mesh.js";
@@ -49,6 +50,7 @@ export function arrange(
   devices: readonly number[],
   layout: readonly string[],
 ): number[] {
+  need("texts", layout, "layout", "Mesh.create");
   const names = axes.map(({ name }) => name);
   const isOrder = layout.length === names.length && names.every((name) => layout.includes(name));
   if (!isOrder) {

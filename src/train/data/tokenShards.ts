@@ -30,7 +30,7 @@ export async function writeTokenShard(
   tokens: ArrayLike<number>,
   vocabSize: number,
 ): Promise<void> {
-  need("text", path, "path", "writeTokenShard");
+  need("path", path, "path", "writeTokenShard");
   need("numbers", tokens, "tokens", "writeTokenShard");
   if (!(Number.isInteger(vocabSize) && vocabSize >= 0 && vocabSize < 2 ** 32)) {
     throw new ValueError(
@@ -170,6 +170,7 @@ export class TokenShards implements TokenSource {
 /** Opens files written by {@link writeTokenShard}. */
 export async function openTokenShards(paths: readonly string[]): Promise<TokenShards> {
   need("list", paths, "paths", "openTokenShards");
+  for (const path of paths) need("path", path, "each of paths", "openTokenShards");
   const shards: Shard[] = [];
   try {
     let start = 0;
@@ -234,15 +235,9 @@ async function readBytes(
 }
 
 function checkRange(start: number, length: number, numTokens: number): void {
-  if (
-    Number.isInteger(start) &&
-    Number.isInteger(length) &&
-    start >= 0 &&
-    length >= 0 &&
-    start + length <= numTokens
-  ) {
-    return;
-  }
+  need("whole", start, "start", "read");
+  need("whole", length, "length", "read");
+  if (start >= 0 && length >= 0 && start + length <= numTokens) return;
   throw new ValueError(
     `[read] tokens ${start} to ${start + length} are not among the ${numTokens} there are`,
   );

@@ -21,7 +21,7 @@ const maxPattern = 10_000;
  * the marks of `post_processor`, `truncation` and `padding`.
  */
 export async function readTokenizer(path: string): Promise<BpeTokenizer> {
-  need("text", path, "path", "readTokenizer");
+  need("path", path, "path", "readTokenizer");
   try {
     const { size } = await stat(path);
     if (size > maxBytes)

@@ -173,7 +173,7 @@ export async function openCheckpoint(
   folder: string,
   files: FileSystem = nodeFileSystem,
 ): Promise<Checkpoint> {
-  need("text", folder, "folder", "openCheckpoint");
+  need("path", folder, "folder", "openCheckpoint");
   needIfGiven("object", files, "files", "openCheckpoint");
   need("function", files.size, "size of the file system", "openCheckpoint");
   const path = join(folder, manifestName);
@@ -182,7 +182,10 @@ export async function openCheckpoint(
   if (bytes > maxManifestBytes) {
     throw new FileError("checkpoint", path, 0, `the ${bytes} bytes are over the limit ${maxManifestBytes}`);
   }
-  const manifest = parseManifest(await readFile(path), path);
+  const text = await readFile(path).catch((cause: unknown) => {
+    throw new FileError("checkpoint", path, 0, `it cannot be read (${reasonOf(cause)})`, { cause });
+  });
+  const manifest = parseManifest(text, path);
   for (const file of manifest.files) {
     const name = join(folder, file.name);
     const size = await files.size(name);
@@ -234,7 +237,7 @@ export class Checkpoints {
 
   /** @internal */
   constructor(root: string, options: CheckpointsOptions) {
-    need("text", root, "the folder", "openCheckpoints");
+    need("path", root, "the folder", "openCheckpoints");
     need("object", options, "the options", "openCheckpoints");
     const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem, company = alone } = options;
     if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {

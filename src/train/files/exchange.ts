@@ -1,4 +1,5 @@
-import { need } from "../../ir/arguments.js";
+import { need, needIfGiven } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
 import { TreeError, ValueError } from "../../ir/errors.js";
 import { checkOptions } from "../../ir/options.js";
 import { range, type Shape, type TensorType } from "../../ir/shape.js";
@@ -35,7 +36,7 @@ export async function exportSafetensors(
   values: unknown,
   given: ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> } = {},
 ): Promise<void> {
-  need("text", path, "path", "exportSafetensors");
+  need("path", path, "path", "exportSafetensors");
   checkOptions<ExchangeOptions & { readonly metadata?: Readonly<Record<string, string>> }>(
     given,
     { separator: true, rename: true, transpose: true, metadata: true },
@@ -107,6 +108,9 @@ function heldBy({ type, shape }: StoredTensor, { permutation }: ExchangedLeaf): 
 
 function exchangedLeaves(values: unknown, options: ExchangeOptions, caller: string): ExchangedLeaf[] {
   const { separator, rename, transpose } = options;
+  needIfGiven("text", separator, "separator", caller);
+  needIfGiven("function", rename, "rename", caller);
+  needIfGiven("function", transpose, "transpose", caller);
   if (separator !== undefined && rename) {
     throw new ValueError(`[${caller}] separator and rename both say how names are made: give one of them`);
   }
@@ -115,7 +119,7 @@ function exchangedLeaves(values: unknown, options: ExchangeOptions, caller: stri
     const { path, type } = leaf;
     const name = rename ? rename(path) : path.replaceAll("/", separator ?? ".");
     if (typeof name !== "string" || name === "") {
-      throw new TreeError(`[${caller}] the leaf at "${path}" needs a name, got ${JSON.stringify(name)}`);
+      throw new TreeError(`[${caller}] the leaf at "${path}" needs a name, got ${describe(name)}`);
     }
     const other = paths.get(name);
     if (other !== undefined) {

@@ -18,7 +18,7 @@ export class FileError extends ShardwiseError {
 
 /** What work on a file gives; an error of the system becomes one that names the file. */
 export function onFile<T>(format: string, path: string, work: () => T): T {
-  need("text", path, "the path", format);
+  need("path", path, "the path", format);
   try {
     return work();
   } catch (error) {

@@ -1,4 +1,5 @@
 /** Whether the tensors of a file are those that a tree wants, and what to say when they are not. */
+import { show } from "../../ir/describe.js";
 import { TreeError } from "../../ir/errors.js";
 import { formatType, type Shape, sameNumbers } from "../../ir/shape.js";
 import { nearestNames } from "./nearestNames.js";
@@ -35,7 +36,7 @@ const maxShown = 20;
 export function checkFit(fit: Fit, missing: RestoreOptions["missing"] = "error"): void {
   const { caller, file, wanted, held, unplaced, partial } = fit;
   if (missing !== "error" && missing !== "keep") {
-    throw new TreeError(`[${caller}] missing must be "error" or "keep", got ${JSON.stringify(missing)}`);
+    throw new TreeError(`[${caller}] missing must be "error" or "keep", got ${show(missing)}`);
   }
   const absent = wanted.filter(({ path }) => !held.has(path));
   if (missing === "keep") for (const leaf of absent) requireTensor(leaf, caller, "keep");

@@ -92,7 +92,7 @@ export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): Safetens
 
 /** Reads and checks the header of a file, without the elements. */
 export async function readSafetensorsHeader(path: string): Promise<SafetensorsHeader> {
-  need("text", path, "path", "readSafetensorsHeader");
+  need("path", path, "path", "readSafetensorsHeader");
   const handle = await openFile(path);
   try {
     return await readHeader(handle, path);
@@ -107,7 +107,7 @@ export async function readSafetensorsHeader(path: string): Promise<SafetensorsHe
  * @param names the tensors to read; all of them if left out; those that are left out may have types such as I64, which no tensor here has
  */
 export async function readSafetensors(path: string, names?: Iterable<string>): Promise<SafetensorsContents> {
-  need("text", path, "path", "readSafetensors");
+  need("path", path, "path", "readSafetensors");
   const chosen = names === undefined ? undefined : namesOf(names);
   const handle = await openFile(path);
   try {
@@ -154,7 +154,7 @@ export async function writeSafetensors(
   tensors: Iterable<readonly [name: string, array: StoredArray]>,
   metadata: Iterable<readonly [string, string]> = [],
 ): Promise<void> {
-  need("text", path, "path", "writeSafetensors");
+  need("path", path, "path", "writeSafetensors");
   const { header, arrays } = layOutSafetensors(tensors, metadata);
   const draft = `${path}.${randomUUID()}.tmp`;
   try {

@@ -41,6 +41,8 @@ export async function generate(
 ): Promise<string> {
   need("function", logits, "logits", "generate");
   need("object", tokenizer, "tokenizer", "generate");
+  need("function", tokenizer.encode, "encode of the tokenizer", "generate");
+  need("function", tokenizer.decode, "decode of the tokenizer", "generate");
   need("number", window, "window", "generate");
   needOptions<GenerateOptions>(
     options,

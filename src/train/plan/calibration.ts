@@ -6,6 +6,7 @@ import { dirname, join } from "node:path";
 import type { GemmStep, StepInfo } from "../../compiler/steps.js";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { byteSize } from "../../ir/dtype.js";
+import { ValueError } from "../../ir/errors.js";
 import { opFacts } from "../../ir/opFacts.js";
 import { isObject } from "../files/json.js";
 import { ConfigError } from "./errors.js";
@@ -78,20 +79,25 @@ export function calibrationFile(
   environment: Readonly<Record<string, string | undefined>> = process.env,
 ): string {
   needIfGiven("object", environment, "environment", "calibrationFile");
-  const cache = environment.XDG_CACHE_HOME ?? join(homedir(), ".cache");
+  const { XDG_CACHE_HOME: named } = environment;
+  needIfGiven("path", named, "XDG_CACHE_HOME", "calibrationFile");
+  const cache = named ?? join(homedir(), ".cache");
   return join(cache, "shardwise", "calibration.json");
 }
 
 /** Writes a calibration. */
 export function writeCalibration(file: string, calibration: Calibration): void {
-  need("text", file, "file", "writeCalibration");
+  need("path", file, "file", "writeCalibration");
   need("object", calibration, "calibration", "writeCalibration");
+  const problem = calibrationProblem(calibration);
+  if (problem !== undefined) throw new ValueError(`[writeCalibration] the calibration ${problem}`);
   mkdirSync(dirname(file), { recursive: true });
   writeFileSync(file, `${JSON.stringify(calibration)}\n`);
 }
 
 /** Reads a calibration; nothing where there is no such file. */
 export function readCalibration(file: string): Calibration | undefined {
+  need("path", file, "file", "readCalibration");
   if (!existsSync(file)) return undefined;
   const again = "run shardwise plan --calibrate again";
   let json: unknown;

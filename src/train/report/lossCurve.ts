@@ -35,8 +35,13 @@ const dots = [
  */
 export function plotCurve(points: readonly CurvePoint[], options: PlotOptions = {}): string {
   need("list", points, "points", "plotCurve");
-  checkOptions<PlotOptions>(options, { width: true, height: true, unicode: true, title: true }, "plotCurve");
+  checkOptions<PlotOptions>(
+    options,
+    { width: "number", height: "number", unicode: true, title: true },
+    "plotCurve",
+  );
   const { width = 72, height = 12, unicode = true, title } = options;
+  for (const point of points) need("object", point, "each of points", "plotCurve");
   const finite = points.filter(({ step, value }) => Number.isFinite(step) && Number.isFinite(value));
   const heading = title === undefined ? [] : [title];
   if (finite.length === 0) return [...heading, "(no values to plot)"].join("\n");

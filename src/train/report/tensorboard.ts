@@ -25,7 +25,7 @@ export function openEventFile(
   folder: string,
   options: EventFileOptions = {},
 ): MetricsWriter & { readonly path: string } {
-  need("text", folder, "folder", "openEventFile");
+  need("path", folder, "folder", "openEventFile");
   checkOptions<EventFileOptions>(options, { suffix: true, resumeAt: true, now: true }, "openEventFile");
   const { suffix = "", resumeAt, now = () => Date.now() / 1000 } = options;
   onFile("tensorboard", folder, () => mkdirSync(folder, { recursive: true }));

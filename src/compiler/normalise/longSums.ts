@@ -1,0 +1,68 @@
+import { type Atom, newVar, type Var } from "../../ir/program.js";
+import { at, range, sizeOf, tensorType } from "../../ir/shape.js";
+import type { Rewriter } from "./rewriter.js";
+
+/**
+ * The most terms of float32 that are added in one sum. A kernel may add all of them one after the other, and beyond
+ * 2^24 equal terms such a sum grows no more: 33 million ones would be 16,777,216.
+ */
+const maxTerms = 2 ** 22;
+
+/** The sizes of parts into which a dim is cut that is too long alone. */
+const [minPart, maxPart] = [2 ** 8, 2 ** 16];
+
+/** A sum over some dims as one of sums over fewer elements, where there are too many for one. */
+export function sumInParts(r: Rewriter, x: Atom, dims: readonly number[], out: Var): void {
+  const { dtype, shape } = x.type;
+  const sizes = (list: readonly number[]) => list.map((d) => at(shape, d));
+  if (dtype !== "float32" || sizeOf(sizes(dims)) <= maxTerms) {
+    r.emit("reduceSum", [x], [out], { dims });
+    return;
+  }
+  const sorted = [...dims].sort((a, b) => a - b);
+  const first = sorted.findIndex((_, i) => sizeOf(sizes(sorted.slice(i))) <= maxTerms);
+  const inner = first < 0 ? [] : sorted.slice(first);
+  const next = at(sorted, sorted.length - inner.length - 1);
+  if (sizeOf(sizes(inner)) < minPart && at(shape, next) > maxPart) {
+    cutDim(r, x, sorted, next, out);
+    return;
+  }
+  const kept = range(shape.length).filter((d) => !inner.includes(d));
+  const sums = r.make("reduceSum", [x], tensorType(dtype, sizes(kept)), { dims: inner });
+  const rest = sorted.slice(0, first).map((d) => kept.indexOf(d));
+  sumInParts(r, sums, rest, out);
+}
+
+/** A sum over dims of which one is cut into parts that are summed first. */
+function cutDim(r: Rewriter, x: Atom, dims: readonly number[], dim: number, out: Var): void {
+  const { dtype, shape } = x.type;
+  const n = at(shape, dim);
+  const part = range(maxPart + 1).findLast((size) => size >= minPart && n % size === 0);
+  if (part !== undefined) {
+    const cut = shape.flatMap((size, d) => (d === dim ? [n / part, part] : [size]));
+    const places = dims.flatMap((d) => (d === dim ? [d, d + 1] : [d < dim ? d : d + 1]));
+    sumInParts(r, r.reshape(x, cut), places, out);
+    return;
+  }
+  // What is left after as many whole parts as there are is summed by itself.
+  const whole = n - (n % maxPart);
+  const [head, tail] = [
+    [0, whole],
+    [whole, n],
+  ].map(([start = 0, limit = n]) => {
+    const params = {
+      starts: shape.map((_, d) => (d === dim ? start : 0)),
+      limits: shape.map((size, d) => (d === dim ? limit : size)),
+      strides: shape.map(() => 1),
+    };
+    const type = tensorType(
+      dtype,
+      shape.map((size, d) => (d === dim ? limit - start : size)),
+    );
+    const piece = r.make("slice", [x], type, params);
+    const sum = newVar(out.type);
+    sumInParts(r, piece, dims, sum);
+    return sum;
+  });
+  if (head && tail) r.emit("add", [head, tail], [out], {});
+}

@@ -1,0 +1,4 @@
+/** `shardwise/parallel`, which works alone: it loads what runs programs as well. */
+import "../train/install.js";
+
+export * from "../parallel/index.js";
