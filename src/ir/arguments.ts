@@ -2,8 +2,23 @@
 import { describe } from "./describe.js";
 import { ValueError } from "./errors.js";
 
-/** The kinds of arguments, each with the type that the check gives its value. */
-interface Kinds {
+/** A kind of argument or option that can be checked; `wholes`, `numbers` and `texts` are lists. */
+export type ArgumentKind =
+  | "function"
+  | "list"
+  | "text"
+  | "path"
+  | "flag"
+  | "object"
+  | "number"
+  | "whole"
+  | "texts"
+  | "wholes"
+  | "numbers"
+  | "bytes";
+
+/** The type that the check of each kind gives its value. */
+interface Kinds extends Readonly<Record<ArgumentKind, unknown>> {
   readonly function: (...args: never[]) => unknown;
   readonly list: readonly unknown[];
   readonly text: string;
@@ -17,9 +32,6 @@ interface Kinds {
   readonly numbers: ArrayLike<number>;
   readonly bytes: ArrayBufferView;
 }
-
-/** The name of a kind of argument. */
-export type ArgumentKind = keyof Kinds;
 
 const isWhole = (value: unknown) => Number.isSafeInteger(value);
 const isNumber = (value: unknown) => typeof value === "number";
