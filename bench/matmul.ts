@@ -22,10 +22,42 @@ const LAYOUTS = [
 
 /** Runs the benchmark. */
 export async function matmul(): Promise<Report> {
+  const products = productRows();
   return {
-    "float32 products on one core, GFLOP/s": productRows(),
+    "float32 products on one core, GFLOP/s": products,
+    "how many times as fast our machine code is as others": comparisons(products),
     "products through jit (one device)": await jitRows(),
   };
+}
+
+const geometricMean = (values: readonly number[]): number =>
+  Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / values.length);
+
+/** The fastest of our instruction sets beside everyone else: the geometric mean over all sizes, and the least. */
+function comparisons(rows: readonly Row[]): Row[] {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))]
+    .filter((column) => column !== "n")
+    .map((column) => column.replace(/ \S+$/, ""));
+  const isOurs = (name: string) => INSTRUCTION_SETS.some((set) => set === name);
+  const ours = names.filter(isOurs);
+  if (ours.length === 0) return [];
+  const ratios = (name: string, layout: string) =>
+    rows.map((row) => {
+      const fastest = Math.max(...ours.map((set) => Number(row[`${set} ${layout}`])));
+      return fastest / Number(row[`${name} ${layout}`]);
+    });
+  return [...new Set(names)]
+    .filter((name) => !isOurs(name))
+    .map((beside) => {
+      const ofLayouts = LAYOUTS.map(({ name }) => [name, ratios(beside, name)] as const);
+      const all = ofLayouts.flatMap(([, values]) => values);
+      return {
+        beside,
+        ...Object.fromEntries(ofLayouts.map(([name, values]) => [name, geometricMean(values)])),
+        "geometric mean": geometricMean(all),
+        least: Math.min(...all),
+      };
+    });
 }
 
 type Layout = (typeof LAYOUTS)[number];

@@ -42,6 +42,9 @@ export class Frame {
   private readonly joins = new Map<number, View>();
   private readonly updates = new Map<Eqn, DynamicUpdate>();
   private readonly outputIds: ReadonlySet<number>;
+  /** Equations that are the only ones of their kernel. */
+  private readonly alone: ReadonlySet<Eqn>;
+  private readonly skipped = new Set<Eqn>();
 
   constructor(
     readonly compilation: Compilation,
@@ -51,6 +54,13 @@ export class Frame {
     this.fused = fuse(program);
     this.outputIds = new Set(program.outputs.flatMap((atom) => (atom.kind === "var" ? [atom.id] : [])));
     this.positions = new Map(program.eqns.map((eqn, i) => [eqn, i]));
+    this.alone = new Set(
+      this.fused.units.flatMap((unit) => {
+        if (unit.kind === "eqn") return [];
+        const { members, materialised } = unit.group;
+        return members.length === 1 && materialised.length === 0 ? members : [];
+      }),
+    );
     this.findEscaping();
   }
 
@@ -90,9 +100,30 @@ export class Frame {
   /** Lowers all units in order. */
   run(): void {
     for (const unit of this.fused.units) {
-      if (unit.kind === "group") lowerGroup(this, unit.group);
-      else lowerEqn(this, unit.eqn);
+      if (unit.kind === "eqn") lowerEqn(this, unit.eqn);
+      else if (!unit.group.members.some((eqn) => this.skipped.has(eqn))) lowerGroup(this, unit.group);
     }
+  }
+
+  /** The equation that reads a value, when there is one only and the value is no output. */
+  onlyReader(value: Var): Eqn | undefined {
+    const [reader, ...others] = this.readers.get(value.id) ?? [];
+    return others.length === 0 && !this.outputIds.has(value.id) ? reader : undefined;
+  }
+
+  /** Whether a kernel computes this equation and nothing else. */
+  isKernelOfItsOwn(eqn: Eqn): boolean {
+    return this.alone.has(eqn);
+  }
+
+  /** Whether steps so far have computed a value. */
+  isThere(value: Var): boolean {
+    return this.views.has(value.id);
+  }
+
+  /** Leaves a kernel of its own out, because something else has computed its equation. */
+  skip(eqn: Eqn): void {
+    this.skipped.add(eqn);
   }
 
   /**

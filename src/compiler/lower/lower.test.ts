@@ -9,6 +9,7 @@ import type { MeshShape } from "../../ir/mesh.js";
 import { makeEqn, newVar, type Program } from "../../ir/program.js";
 import { range, tensorType } from "../../ir/shape.js";
 import { compileProgram, lowerProgram } from "../compile.js";
+import { explainProgram } from "../explain.js";
 import type { Step } from "../steps.js";
 import { detectFeatures } from "../wasm/features.js";
 
@@ -277,5 +278,64 @@ describe("a kernel", () => {
       expect(findDifference(program, inputs, options)).toBeUndefined();
       expect([...(simulate(compileProgram(program, options), data, 1)[0]?.[0] ?? [])]).toEqual([expected]);
     }
+  });
+});
+
+describe("a product that is added to something", () => {
+  const compiled = (program: Program, donated: readonly boolean[] = []) =>
+    explainProgram(compileProgram(program, { mesh: alone, donated }))
+      .split("\n")
+      .filter((line) => /gemm|kernel k|copy|loop/.test(line))
+      .map((line) => line.trim().replace(/ {2}.*/, ""));
+  const [w, x] = [np.ones([4, 5]), np.ones([3, 4, 5])];
+
+  test("is added where that lies: a gradient that a loop collects takes neither a kernel nor a copy", () => {
+    const collect = (xs: Tensor) =>
+      lax.scan(
+        (sum: Tensor, rows: Tensor) => [sum.add(np.matmul(np.swapaxes(rows, 0, 1), rows)), null],
+        np.zeros([5, 5]),
+        xs,
+      )[0];
+    expect(compiled(programOf(collect as (...args: Tensor[]) => unknown, [x]))).toEqual([
+      "kernel k0(out0)",
+      "loop 3 times",
+      "gemm 5×5×4 TN slot4 · slot4 + slot2 → slot2",
+    ]);
+  });
+
+  test("and in the memory of a donated input", () => {
+    const program = programOf((sum, a, b) => sum.add(np.matmul(a, b)), [np.ones([4, 4]), w, np.ones([5, 4])]);
+    expect(compiled(program, [true, false, false])).toEqual(["gemm 4×4×5 NN in1 · in2 + in0 → in0"]);
+    expect(compiled(program)).toEqual(["copy in0 → out0", "gemm 4×4×5 NN in1 · in2 + out0 → out0"]);
+  });
+
+  test("has a kernel for the sum where somebody else reads a summand, or the kernel does more", () => {
+    const square = np.ones([4, 4]);
+    const both = programOf((sum, a) => [sum.add(np.matmul(a, a)), np.exp(sum)], [square, square]);
+    expect(compiled(both).filter((line) => line.includes("+"))).toEqual([]);
+    const more = programOf((sum, a) => np.tanh(sum.add(np.matmul(a, a))), [square, square]);
+    expect(compiled(more)).toEqual(["gemm 4×4×4 NN in1 · in1 → out0", "kernel k0(in0 out0 out0)"]);
+  });
+
+  test("does not wait for what other devices send, but is added to it afterwards", () => {
+    const [x, y] = [f32(4, 4), f32(4, 4)];
+    const [moved, product, sum] = [f32(4, 4), f32(4, 4), f32(4, 4)];
+    const dot = { lhsContract: [1], rhsContract: [0], lhsBatch: [], rhsBatch: [], dtype: "float32" } as const;
+    const eqns = [
+      makeEqn("psum", [x], [moved], { axes: ring.axes }),
+      makeEqn("dotGeneral", [y, y], [product], dot),
+      makeEqn("add", [moved, product], [sum], {}),
+    ];
+    const { steps } = compileProgram({ inputs: [x, y], eqns, outputs: [sum] }, { mesh: ring });
+    expect(steps.map(({ op }) => op)).toEqual(["start", "gemm", "done", "kernel"]);
+  });
+
+  test("adds two products in one place", () => {
+    const square = np.ones([4, 4]);
+    const program = programOf((a, b) => np.matmul(a, b).add(np.matmul(b, a)), [square, square]);
+    expect(compiled(program)).toEqual([
+      "gemm 4×4×4 NN in0 · in1 → out0",
+      "gemm 4×4×4 NN in1 · in0 + out0 → out0",
+    ]);
   });
 });

@@ -1,6 +1,8 @@
 import { byteSize } from "../../ir/dtype.js";
+import { isCollective } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, bytesOf, range, rowMajorStrides } from "../../ir/shape.js";
+import { isView } from "../lowering.js";
 import { isDense, refOf, type View } from "../plan/buffers.js";
 import type { GemmBatch } from "../steps.js";
 import type { Frame } from "./frame.js";
@@ -27,10 +29,14 @@ interface MatrixLayout {
   readonly leading: number;
 }
 
-/** Emits a matrix product; operands are taken as they lie wherever the GEMM can. */
+/**
+ * Emits a matrix product; operands are taken as they lie wherever the GEMM can. A product that is only added to
+ * something that nobody else needs, as the gradient of a weight is in a loop, is added where that lies.
+ */
 export function lowerDot(frame: Frame, eqn: Eqn<"dotGeneral">): void {
   const [x, y, out] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.outs, 0)];
-  const target = resultView(frame, eqn, out);
+  const sum = accumulation(frame, eqn, out);
+  const target = sum?.target ?? resultView(frame, eqn, out);
   const view = (atom: Atom): View => frame.view(atom);
   let a = view(x);
   let b = view(y);
@@ -47,9 +53,9 @@ export function lowerDot(frame: Frame, eqn: Eqn<"dotGeneral">): void {
   if (!plan) throw new Error("[lowerDot] a product of dense operands has no layout");
   const { m, n, k } = plan;
   const batchCount = plan.batch.reduce((count, dim) => count * dim.count, 1);
-  const flops = 2 * m * n * k * batchCount;
-  const bytes = bytesOf(x.type) + bytesOf(y.type) + bytesOf(out.type);
-  const info = frame.compilation.info([eqn.op], eqn.source, flops, bytes);
+  const flops = (2 * k + (sum ? 1 : 0)) * m * n * batchCount;
+  const bytes = bytesOf(x.type) + bytesOf(y.type) + (sum ? 2 : 1) * bytesOf(out.type);
+  const info = frame.compilation.info(sum ? [eqn.op, "add"] : [eqn.op], eqn.source, flops, bytes);
   const dtype = out.type.dtype === "float64" ? "float64" : "float32";
   const [left, right] = plan.isSwapped ? [b, a] : [a, b];
   frame.steps.push({
@@ -67,11 +73,48 @@ export function lowerDot(frame: Frame, eqn: Eqn<"dotGeneral">): void {
     ldb: plan.b.leading,
     ldc: plan.ldc,
     alpha: 1,
-    beta: 0,
+    beta: sum ? 1 : 0,
     batch: plan.batch.map((dim) => inBytes(dim, byteSize(dtype))),
     info,
   });
-  frame.define(out, target);
+  frame.define(sum?.result ?? out, target);
+}
+
+/** A sum that is made by adding a product to what is there already. */
+interface Accumulation {
+  readonly result: Var;
+  /** Where the other summand is, and the sum will be. */
+  readonly target: View;
+}
+
+/** The sum that a product can be added to, which then needs no kernel of its own. */
+function accumulation(frame: Frame, eqn: Eqn<"dotGeneral">, out: Var): Accumulation | undefined {
+  const reader = frame.onlyReader(out);
+  if (reader?.op !== "add" || !frame.isKernelOfItsOwn(reader)) return undefined;
+  const [other] = reader.ins.filter((atom) => atom.kind === "var" && atom.id !== out.id);
+  // What somebody needs afterwards would have to be copied, which takes as long as adding.
+  if (other?.kind !== "var" || !frame.isThere(other) || frame.onlyReader(other) !== reader) return undefined;
+  // What other devices send can travel while the product runs, as long as that does not need it.
+  if (arrives(frame, other)) return undefined;
+  const view = frame.view(other);
+  const { kind, bytes } = view.buffer;
+  if (!isDense(view) || (kind.kind !== "dynamic" && bytes !== bytesOf(out.type))) return undefined;
+  const result = at(reader.outs, 0);
+  const target = frame.target(result);
+  const [x, y] = [at(eqn.ins, 0), at(eqn.ins, 1)];
+  if (!planGemm(contraction(eqn, frame.view(x), frame.view(y), target))) return undefined;
+  // Where the summand dies the memory plan gives both one place, and nothing is copied.
+  frame.copy(view, target, "add", reader.source);
+  frame.skip(reader);
+  return { result, target };
+}
+
+/** Whether a value is what a collective gives, or a view of it. */
+function arrives(frame: Frame, value: Var): boolean {
+  const eqn = frame.fused.definitions.get(value.id);
+  const source = eqn && isView(eqn) ? at(eqn.ins, 0) : undefined;
+  if (source?.kind === "var") return arrives(frame, source);
+  return eqn !== undefined && isCollective(eqn.op);
 }
 
 function inBytes({ count, strideA, strideB, strideC }: GemmBatch, size: number): GemmBatch {
