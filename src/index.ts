@@ -1,7 +1,7 @@
 import "./train/install.js";
 
 export { engineInfo } from "./engines/default.js";
-export type { DType } from "./ir/dtype.js";
+export type { ComplexDType, DType, RealDType } from "./ir/dtype.js";
 export {
   AxisError,
   CheckError,
@@ -68,6 +68,8 @@ export {
   processIndex,
 } from "./spmd/run/processes.js";
 export { type ShardMapOptions, shardMap } from "./spmd/run/shardMap.js";
+export { Complex, complex } from "./trace/complexNumber.js";
+export type { ElementValue } from "./trace/format.js";
 export type { FromHost, HostArray, HostLike, OnHost } from "./trace/hostArray.js";
 export type { Prefix, Whole } from "./trace/prefix.js";
 export { namedScope } from "./trace/source.js";

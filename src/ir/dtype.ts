@@ -2,8 +2,8 @@ import { need } from "./arguments.js";
 import { describe } from "./describe.js";
 import { DTypeError, ValueError } from "./errors.js";
 
-/** The element types a tensor can have. */
-export type DType =
+/** The element types that programs hold. */
+export type RealDType =
   | "float32"
   | "bfloat16"
   | "float16"
@@ -15,6 +15,12 @@ export type DType =
   | "uint16"
   | "uint32"
   | "bool";
+
+/** Complex numbers, of two float32 or float64: tensors have them, programs only their two parts. */
+export type ComplexDType = "complex64" | "complex128";
+
+/** The element types a tensor can have. */
+export type DType = RealDType | ComplexDType;
 
 /** The array that holds a tensor's elements on the host; bfloat16 and float16 are kept as their bits. */
 export type HostData =
@@ -30,7 +36,7 @@ export type HostData =
 interface DTypeFacts {
   readonly short: string;
   readonly bytes: number;
-  readonly kind: "float" | "signed" | "unsigned" | "bool";
+  readonly kind: "float" | "signed" | "unsigned" | "bool" | "complex";
   readonly allocate: (source: number | ArrayBufferLike, start?: number, length?: number) => HostData;
 }
 
@@ -101,10 +107,29 @@ const facts: { readonly [D in DType]: DTypeFacts } = {
     kind: "bool",
     allocate: (s, start, n) => new Uint8Array(s as ArrayBuffer, start, n),
   },
+  complex64: {
+    short: "c64",
+    bytes: 8,
+    kind: "complex",
+    allocate: (s, start, n) => new Float32Array(twice(s) as ArrayBuffer, start, n && 2 * n),
+  },
+  complex128: {
+    short: "c128",
+    bytes: 16,
+    kind: "complex",
+    allocate: (s, start, n) => new Float64Array(twice(s) as ArrayBuffer, start, n && 2 * n),
+  },
 };
 
-/** Every data type, in the order of the catalogue. */
-export const dtypes = Object.keys(facts) as readonly DType[];
+/** Both parts of a complex number lie beside each other. */
+function twice(source: number | ArrayBufferLike): number | ArrayBufferLike {
+  return typeof source === "number" ? 2 * source : source;
+}
+
+/** Every data type that programs hold, in the order of the catalogue. */
+export const dtypes: readonly RealDType[] = (Object.keys(facts) as DType[]).filter(
+  (name) => name !== "complex64" && name !== "complex128",
+);
 
 /** Whether `name` is the name of a data type. */
 export function isDType(name: unknown): name is DType {
@@ -123,7 +148,9 @@ function factsOf(dtype: DType): DTypeFacts {
 export function needDType(dtype: unknown, caller: string): asserts dtype is DType {
   if (isDType(dtype)) return;
   throw new DTypeError(
-    `[${caller}] ${describe(dtype)} is no data type: use ${dtypes.map((name) => `"${name}"`).join(", ")}`,
+    `[${caller}] ${describe(dtype)} is no data type: use ${Object.keys(facts)
+      .map((name) => `"${name}"`)
+      .join(", ")}`,
   );
 }
 
@@ -140,6 +167,22 @@ export function byteSize(dtype: DType): number {
 /** Whether the type is one of the floating-point types. */
 export function isFloat(dtype: DType): boolean {
   return factsOf(dtype).kind === "float";
+}
+
+/** Whether the type is one of complex numbers. */
+export function isComplex(dtype: DType): dtype is ComplexDType {
+  return factsOf(dtype).kind === "complex";
+}
+
+/** The type of the parts of complex numbers; other types are their own. */
+export function partType(dtype: DType): RealDType {
+  if (dtype === "complex64") return "float32";
+  return dtype === "complex128" ? "float64" : dtype;
+}
+
+/** The complex numbers that hold every value of a type: complex128 for float64, else complex64. */
+export function complexType(dtype: DType): ComplexDType {
+  return dtype === "float64" || dtype === "complex128" ? "complex128" : "complex64";
 }
 
 /** The type in which many values of a type are added: sums of 16-bit floats are kept in float32. */
@@ -210,7 +253,7 @@ export function limits(dtype: DType): {
   readonly epsilon: number;
 } {
   factsOf(dtype);
-  switch (dtype) {
+  switch (partType(dtype)) {
     case "float32":
       return { min: -3.4028234663852886e38, max: 3.4028234663852886e38, epsilon: 2 ** -23 };
     case "bfloat16":
@@ -285,7 +328,7 @@ export function roundHalfEven(value: number): number {
 /** Rounds a JavaScript number to the nearest value of `dtype`; integers wrap around as in two's complement. */
 export function roundTo(dtype: DType, value: number): number {
   factsOf(dtype);
-  switch (dtype) {
+  switch (partType(dtype)) {
     case "float32":
       return Math.fround(value);
     case "bfloat16":
@@ -311,10 +354,10 @@ export function roundTo(dtype: DType, value: number): number {
   }
 }
 
-/** Numbers as a host array of the type, each rounded to it. */
+/** Numbers as a host array of the type, each rounded to it; complex numbers are given as their parts in turn. */
 export function encode(dtype: DType, values: ArrayLike<number>): HostData {
   need("numbers", values, "the values", "encode");
-  const data = allocateHost(dtype, values.length);
+  const data = allocateHost(partType(dtype), values.length);
   const toBits = dtype === "bfloat16" ? toBfloat16Bits : dtype === "float16" ? toFloat16Bits : undefined;
   for (let i = 0; i < values.length; i++) {
     const value = values[i] ?? 0;
@@ -323,7 +366,7 @@ export function encode(dtype: DType, values: ArrayLike<number>): HostData {
   return data;
 }
 
-/** The elements of a host array as numbers; bfloat16 and float16 are widened to float32. */
+/** The elements of a host array as numbers, complex ones as their parts in turn; bfloat16 and float16 are widened to float32. */
 export function decode(dtype: DType, data: HostData): HostData {
   need("bytes", data, "the elements", "decode");
   if (dtype !== "bfloat16" && dtype !== "float16") return data;

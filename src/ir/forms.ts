@@ -1,5 +1,5 @@
 import { HostFunction } from "./callbacks.js";
-import { type DType, dtypes, isDType, shortName } from "./dtype.js";
+import { type DType, dtypes, shortName } from "./dtype.js";
 import {
   type DimConstraint,
   formatMesh,
@@ -66,7 +66,8 @@ const dtype: Form<DType> = {
   parse(scanner) {
     const start = scanner.here;
     const name = scanner.word("a data type");
-    return isDType(name) ? name : scanner.failAt(start, `a data type (${dtypes.join(", ")})`);
+    const found = dtypes.find((dtype) => dtype === name);
+    return found ?? scanner.failAt(start, `a data type (${dtypes.join(", ")})`);
   },
 };
 

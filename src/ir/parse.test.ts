@@ -8,7 +8,7 @@ import { caseProgram, type OpCase, opCases } from "../../test/support/opCases.js
 import { around, bodyFunction, randomBody, randomLayers, shape } from "../../test/support/randomFunctions.js";
 import { grad, makeProgram, np, ShardwiseError, simplify } from "../index.js";
 import { findDifference } from "./compare.js";
-import { type DType, dtypes } from "./dtype.js";
+import { dtypes, type RealDType } from "./dtype.js";
 import { ParseError } from "./errors.js";
 import type { OpName, RematPolicy } from "./ops.js";
 import { parseProgram } from "./parse.js";
@@ -63,7 +63,7 @@ describe("a printed program is read back as it is", () => {
       const known = new Set(program.outputs.map(({ value }) => value));
       expect(known.size).toBe(dtype === "bool" ? 2 : known.size);
     }
-    const texts: { readonly [D in DType]: string } = {
+    const texts: { readonly [D in RealDType]: string } = {
       float32: "-0.0, 2.0, 0.10000000149011612",
       float64: "-0.0:float64, 2.0:float64, 0.1:float64",
       float16: "-0.0:float16, 2.0:float16, 0.0999755859375:float16",

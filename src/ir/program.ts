@@ -1,8 +1,8 @@
 import { describe } from "./describe.js";
-import { type DType, roundTo } from "./dtype.js";
-import { DTypeError, ValueError } from "./errors.js";
+import { type DType, isComplex, roundTo } from "./dtype.js";
+import { DTypeError, InternalError, ValueError } from "./errors.js";
 import type { OpName, OpParams, ProgramOp } from "./ops.js";
-import type { TensorType } from "./shape.js";
+import { formatType, type TensorType } from "./shape.js";
 
 /** A value inside a program, defined once: by the program's inputs or by one equation. */
 export interface Var {
@@ -59,6 +59,7 @@ let nextId = 0;
 
 /** A new value, different from all others. */
 export function newVar(type: TensorType): Var {
+  needReal(type);
   return { kind: "var", id: nextId++, type };
 }
 
@@ -67,7 +68,15 @@ export function newLiteral(value: number | boolean, dtype: DType): Literal {
   if (typeof value !== "number" && typeof value !== "boolean") {
     throw new DTypeError(`a scalar must be a number or a boolean, got ${describe(value)}`);
   }
-  return { kind: "literal", value: roundTo(dtype, Number(value)), type: { dtype, shape: [] } };
+  const type = { dtype, shape: [] };
+  needReal(type);
+  return { kind: "literal", value: roundTo(dtype, Number(value)), type };
+}
+
+/** Programs know complex numbers by their parts, so that nothing behind tracing has to know them. */
+function needReal(type: TensorType): void {
+  if (!isComplex(type.dtype)) return;
+  throw new InternalError(`a program holds ${formatType(type)}, but complex numbers only as their parts`);
 }
 
 /** Builds an equation, keeping op and parameters correlated. */

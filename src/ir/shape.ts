@@ -1,5 +1,5 @@
 import { describe } from "./describe.js";
-import { byteSize, type DType, shortName } from "./dtype.js";
+import { byteSize, type DType, type RealDType, shortName } from "./dtype.js";
 import { DimError, ShapeError } from "./errors.js";
 import type { MeshAxis } from "./mesh.js";
 
@@ -15,6 +15,11 @@ export interface TensorType {
    * Shard maps without the replication check keep no record of it.
    */
   readonly varying?: readonly MeshAxis[];
+}
+
+/** The type of a tensor whose elements are no complex numbers. */
+export interface RealType extends TensorType {
+  readonly dtype: RealDType;
 }
 
 /** A leaf of a tree that has a type: a tensor, or what `evalShape` returns. */

@@ -1,12 +1,12 @@
 /** Ops on each element: shapes and types must agree, and numbers adapt to the tensor beside them. */
 
-import type { DType } from "../ir/dtype.js";
-import { ValueError } from "../ir/errors.js";
+import { complexType, type DType } from "../ir/dtype.js";
+import { DTypeError, ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { needTensor } from "../trace/promote.js";
-import type { Tensor } from "../trace/tensor.js";
+import { type Parts, Tensor } from "../trace/tensor.js";
 import { expandScalars, operand, operandsOf } from "./operands.js";
 
 /** A function of one operand. */
@@ -110,6 +110,32 @@ export function clamp(low: TensorLike, x: TensorLike, high: TensorLike): Tensor 
   const [middle, bottom, top] = operandsOf([x, low, high] as const, "clamp");
   const [from, to] = expandScalars([bottom, top], [middle]);
   return ops.clamp(from ?? bottom, middle, to ?? top);
+}
+
+/** Complex numbers of their real and imaginary parts, of float32 or float64. */
+export function complex(real: TensorLike, imag: TensorLike): Tensor {
+  const parts = operandsOf([real, imag] as const, "complex");
+  const [re, im] = expandScalars(parts, parts);
+  const shape = (parts.find((x) => x.ndim > 0) ?? parts[0]).shape;
+  return Tensor.complex(
+    ops.broadcastInDim(re ?? parts[0], shape, []),
+    ops.broadcastInDim(im ?? parts[1], shape, []),
+  );
+}
+
+/** The real part of complex numbers. */
+export const real = unary((x) => partsOf(x, "real")[0]);
+/** The imaginary part of complex numbers. */
+export const imag = unary((x) => partsOf(x, "imag")[1]);
+/** The same numbers with the other sign of their imaginary part; real ones become complex. */
+export const conj = unary((x) => {
+  const [re, im] = ops.convert(x, complexType(x.dtype)).parts ?? [x, x];
+  return Tensor.complex(re, ops.neg(im));
+});
+
+function partsOf(x: Tensor, caller: string): Parts {
+  if (x.parts) return x.parts;
+  throw new DTypeError(`[lax.${caller}] takes complex numbers, got ${x}: use np.${caller}`);
 }
 
 /** The same values in another data type: floats are truncated toward zero and saturate in integers. */

@@ -1,6 +1,7 @@
 /** Functions of each element that are made of several ops. They take floats and compute in their type. */
 import { need } from "../ir/arguments.js";
 import { ValueError } from "../ir/errors.js";
+import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -13,26 +14,36 @@ export function exp2(x: Tensor): Tensor {
   return ops.pow(constant(x, 2), x);
 }
 
+/** i · z, or −i · z. */
+function turned(z: Tensor, sign: 1 | -1): Tensor {
+  return ops.mul(z, Tensor.scalar(new Complex(0, sign), z.dtype));
+}
+
 /** The tangent of an angle in radians. */
 export function tan(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.tan");
+  if (x.parts) return turned(ops.tanh(turned(x, 1)), -1);
   return ops.div(ops.sin(x), ops.cos(x));
 }
 
 /** The angle in −π/2 … π/2 whose sine is x. */
 export function asin(x: Tensor): Tensor {
   needTensor(x, "x", "lax.asin");
+  if (x.parts) return turned(asinh(turned(x, 1)), -1);
   return ops.mul(ops.atan2(x, ops.add(leg(x), 1)), 2);
 }
 
 /** The angle in 0 … π whose cosine is x. */
 export function acos(x: Tensor): Tensor {
   needTensor(x, "x", "lax.acos");
+  if (x.parts) return ops.sub(constant(x, Math.PI / 2), asin(x));
   return ops.atan2(leg(x), x);
 }
 
 /** The angle in −π/2 … π/2 whose tangent is x. */
 export function atan(x: Tensor): Tensor {
   needTensor(x, "x", "lax.atan");
+  if (x.parts) return turned(atanh(turned(x, 1)), -1);
   return ops.atan2(x, constant(x, 1));
 }
 
@@ -59,6 +70,8 @@ export function cosh(x: Tensor): Tensor {
 
 /** The inverse of sinh. */
 export function asinh(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.asinh");
+  if (x.parts) return complexAsinh(x);
   const size = ops.abs(x);
   const isSmall = ops.compare("lt", size, 1);
   const near = ops.select(isSmall, x, constant(x, 0));
@@ -72,9 +85,27 @@ export function asinh(x: Tensor): Tensor {
   return ops.select(isSmall, small, ops.mul(ops.sign(x), large));
 }
 
+/** log(z + √(z² + 1)), of −z where that would cancel. */
+function complexAsinh(z: Tensor): Tensor {
+  const isLeft = ops.compare("lt", z, 0);
+  const right = ops.select(isLeft, ops.neg(z), z);
+  // √(z² + 1) as the product of two roots, whose cuts are those of asinh.
+  const up = turned(right, 1);
+  const root = ops.mul(ops.sqrt(ops.sub(constant(z, 1), up)), ops.sqrt(ops.add(up, 1)));
+  const isSmall = ops.compare("lt", ops.abs(right), 1);
+  const near = ops.select(isSmall, right, constant(z, 0));
+  const small = ops.log1p(ops.add(near, ops.div(ops.mul(near, near), ops.add(root, 1))));
+  const value = ops.select(isSmall, small, ops.log(ops.add(right, root)));
+  return ops.select(isLeft, ops.neg(value), value);
+}
+
 /** The inverse of cosh; NaN below 1. */
 export function acosh(x: Tensor): Tensor {
   needTensor(x, "x", "lax.acosh");
+  if (x.parts) {
+    const roots = ops.mul(ops.sqrt(ops.add(x, 1)), ops.sqrt(ops.sub(x, 1)));
+    return ops.log(ops.add(x, roots));
+  }
   // log(x + √(x² − 1)) with x taken out, so that x² cannot overflow.
   const inverse = ops.div(constant(x, 1), x);
   const root = ops.sqrt(ops.mul(ops.sub(constant(x, 1), inverse), ops.add(inverse, 1)));

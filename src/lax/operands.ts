@@ -2,21 +2,22 @@
 
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { isFloat, isUnsigned } from "../ir/dtype.js";
+import { isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
+import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 
 /** An operand that must be a tensor or a number, which is float32. */
 export function operand(x: TensorLike, caller = "operand"): Tensor {
   if (x instanceof Tensor) return x;
   checkScalar(x, caller);
-  return Tensor.scalar(x, typeof x === "boolean" ? "bool" : "float32");
+  return Tensor.scalar(x, resultType(x));
 }
 
 function checkScalar(x: unknown, caller: string): void {
-  if (typeof x === "number" || typeof x === "boolean") return;
+  if (typeof x === "number" || typeof x === "boolean" || x instanceof Complex) return;
   throw new DTypeError(
     `[lax.${caller}] an operand must be a tensor or a number, got ${describe(x)}: make a tensor of it with np.array`,
   );
@@ -31,7 +32,8 @@ export function operandsOf<T extends readonly TensorLike[]>(
   const tensors = values.map((value) => {
     if (value instanceof Tensor || tensor === undefined) return operand(value, caller);
     checkScalar(value, caller);
-    if (typeof value === "number" && !isFloat(tensor.dtype) && !Number.isInteger(value)) {
+    const isExact = isFloat(tensor.dtype) || isComplex(tensor.dtype) || Number.isInteger(value);
+    if (typeof value === "number" && !isExact) {
       throw new DTypeError(
         `[lax.${caller}] ${value} is no ${tensor.dtype}: convert the tensor with convertElementType`,
       );
@@ -44,7 +46,7 @@ export function operandsOf<T extends readonly TensorLike[]>(
 /** An index into a dim of size n as int32 scalar; negative ones count from the end. */
 export function toStart(index: TensorLike, n: number, caller: string): Tensor {
   if (index instanceof Tensor) {
-    if (index.ndim !== 0 || isFloat(index.dtype) || index.dtype === "bool") {
+    if (index.ndim !== 0 || isFloat(index.dtype) || isComplex(index.dtype) || index.dtype === "bool") {
       throw new DTypeError(`[lax.${caller}] a start must be an integer scalar, got ${index}`);
     }
     const start = ops.convert(index, "int32");

@@ -6,7 +6,7 @@ import { ShapeError } from "../ir/errors.js";
 import { formatType, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
-import { needTensor, needTensors } from "../trace/promote.js";
+import { needTensor, needTensors, resultType } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { flatten, unflatten } from "../trace/tree.js";
 import { operandsOf } from "./operands.js";
@@ -28,7 +28,7 @@ export function broadcastedIota(dtype: DType, shape: Shape, dim: number): Tensor
 export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
   need("wholes", shape, "shape", "lax.full");
   if (!(value instanceof Tensor)) {
-    return ops.full(shape, value, dtype ?? (typeof value === "boolean" ? "bool" : "float32"));
+    return ops.broadcastInDim(Tensor.scalar(value, dtype ?? resultType(value)), shape, []);
   }
   return ops.broadcastInDim(ops.convert(value, dtype ?? value.dtype), shape, []);
 }

@@ -1,5 +1,5 @@
 /** Arithmetic of two operands, which are promoted and broadcast. */
-import { type DType, isFloat, isUnsigned } from "../ir/dtype.js";
+import { type DType, isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { integerPow } from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
@@ -11,9 +11,11 @@ import {
   asNumber,
   cast,
   floatType,
+  inexactType,
   like,
   numberType,
   pair,
+  refuseComplex,
   spelledOut,
   toType,
   wideType,
@@ -64,8 +66,8 @@ export const subtract = binary("subtract", (x, y) => {
 /** x · y; `and` for bool. */
 export const multiply = binary("multiply", (x, y) => (x.dtype === "bool" ? ops.and(x, y) : ops.mul(x, y)));
 
-/** x / y as a float, also for integers. */
-export const divide = binary("divide", ops.div, floatType);
+/** x / y as a float, also for integers; complex numbers stay complex. */
+export const divide = binary("divide", ops.div, inexactType);
 
 /** The whole number below x / y; integers stay integers. */
 export const floorDivide = binary(
@@ -131,7 +133,7 @@ const unrolledPower = 1024;
 export function power(x: TensorLike, y: TensorLike): Tensor {
   if (typeof y === "number" && Number.isInteger(y) && Math.abs(y) <= unrolledPower) {
     const base = asNumber(x, "power");
-    if (y < 0 && !isFloat(base.dtype)) {
+    if (y < 0 && !isFloat(base.dtype) && !isComplex(base.dtype)) {
       throw new DTypeError(
         `[power] ${base.dtype} cannot be raised to the negative power ${y}: convert with astype("float32")`,
       );
@@ -142,7 +144,7 @@ export function power(x: TensorLike, y: TensorLike): Tensor {
 }
 
 /** x to the power of y as a float. */
-export const floatPower = binary("floatPower", ops.pow, floatType);
+export const floatPower = binary("floatPower", ops.pow, inexactType);
 
 /** The larger of both; NaN if either is NaN. */
 export const maximum = binary("maximum", ops.max);
@@ -214,6 +216,7 @@ export const heaviside = spelled(
 export function clip(x: TensorLike, low?: TensorLike | null, high?: TensorLike | null): Tensor {
   const bounds = [low, high].filter((bound) => bound !== null && bound !== undefined);
   const dtype = resultType(x, ...bounds);
+  for (const operand of [x, ...bounds]) refuseComplex(operand, "clip");
   const bound = (limit: TensorLike | null | undefined, apply: typeof ops.max, value: Tensor) =>
     limit === null || limit === undefined
       ? value

@@ -1,5 +1,5 @@
 /** Functional updates of parts of tensors. */
-import { isFloat, limits } from "../ir/dtype.js";
+import { isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { at, range, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -111,9 +111,10 @@ export class IndexUpdate {
 /** Values as elements of a tensor; numbers that would not fit are refused instead of being cut. */
 function toElements(value: TensorLike, x: Tensor, caller: string): Tensor {
   const dtype = resultType(x, value);
-  if (!(value instanceof Tensor) && isFloat(dtype) && !isFloat(x.dtype)) {
+  const isWider = isComplex(dtype) ? !isComplex(x.dtype) : isFloat(dtype) && !isFloat(x.dtype);
+  if (!(value instanceof Tensor) && isWider) {
     throw new DTypeError(
-      `[${caller}] ${value} is no ${x.dtype}: convert the tensor with astype("float32"), or the number`,
+      `[${caller}] ${value} is no ${x.dtype}: convert the tensor with astype("${dtype}"), or the number`,
     );
   }
   return value instanceof Tensor ? cast(value, x.dtype) : toType(value, x.dtype, caller);

@@ -1,59 +1,68 @@
-/** Complex numbers, as a pair of tensors. */
-import { ShapeError } from "../ir/errors.js";
-import { formatType, sameType } from "../ir/shape.js";
+/** Complex numbers and their parts. */
+import { isComplex } from "../ir/dtype.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
-import { Tensor } from "../trace/tensor.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import { type Parts, Tensor } from "../trace/tensor.js";
 import { asFloat, asTensor } from "./operands.js";
 
-/** Complex numbers: their real and their imaginary parts. There is no complex data type; functions take trees. */
-export interface Complex {
-  readonly real: Tensor;
-  readonly imag: Tensor;
+/** Both parts of an operand as floats; real numbers have no imaginary part. */
+export function partsOf(value: TensorLike, caller: string): Parts | readonly [real: Tensor, imag: undefined] {
+  return asTensor(value, caller).parts ?? [asFloat(value, caller), undefined];
 }
 
-/** Whether an operand is a pair of real and imaginary parts. */
-export function isComplex(x: unknown): x is Complex {
-  return (
-    typeof x === "object" &&
-    x !== null &&
-    !(x instanceof Tensor) &&
-    "real" in x &&
-    "imag" in x &&
-    x.real instanceof Tensor &&
-    x.imag instanceof Tensor
-  );
+/** A function of floats applied to both parts of complex numbers. */
+export function onParts(x: Tensor, fn: (part: Tensor) => Tensor): Tensor {
+  return x.parts ? Tensor.complex(fn(x.parts[0]), fn(x.parts[1])) : fn(x);
 }
 
-/** Both parts of an operand, of one type. */
-export function partsOf(x: TensorLike | Complex, caller: string): { real: Tensor; imag: Tensor | undefined } {
-  if (!isComplex(x)) return { real: asFloat(x, caller), imag: undefined };
-  if (!sameType(x.real.type, x.imag.type)) {
-    throw new ShapeError(
-      `[${caller}] real and imaginary parts need one type, got ${formatType(x.real.type)} and ${formatType(x.imag.type)}`,
-    );
-  }
-  return { real: asFloat(x.real, caller), imag: asFloat(x.imag, caller) };
+/** The real part; real numbers are their own. */
+export function real(x: TensorLike): Tensor {
+  const tensor = asTensor(x, "real");
+  return tensor.parts?.[0] ?? tensor;
 }
 
-/** The real part; a tensor is its own. */
-export function real(x: TensorLike | Complex): Tensor {
-  return isComplex(x) ? x.real : asTensor(x, "real");
+/** The imaginary part; zeros for real numbers. */
+export function imag(x: TensorLike): Tensor {
+  const tensor = asTensor(x, "imag");
+  return tensor.parts?.[1] ?? ops.zeros(tensor.type);
 }
 
-/** The imaginary part; zeros for a tensor. */
-export function imag(x: TensorLike | Complex): Tensor {
-  return isComplex(x) ? x.imag : ops.zeros(asTensor(x, "imag").type);
+/** The number with the other sign of its imaginary part; real numbers stay what they are. */
+export function conj(x: TensorLike): Tensor {
+  const tensor = asTensor(x, "conj");
+  return tensor.parts ? Tensor.complex(tensor.parts[0], ops.neg(tensor.parts[1])) : tensor;
 }
 
-/** The number with the other sign of its imaginary part; a tensor stays what it is. */
-export function conj<T extends TensorLike | Complex>(x: T): T extends Complex ? Complex : Tensor;
-export function conj(x: TensorLike | Complex): Tensor | Complex {
-  return isComplex(x) ? { real: x.real, imag: ops.neg(x.imag) } : asTensor(x, "conj");
-}
-
-/** The angle of complex numbers in radians; 0 or π for a tensor. */
-export function angle(x: TensorLike | Complex): Tensor {
-  const { real: re, imag: im } = partsOf(x, "angle");
+/** The angle of complex numbers in radians; 0 or π for real ones. */
+export function angle(x: TensorLike): Tensor {
+  const [re, im] = partsOf(x, "angle");
   return ops.atan2(im ?? ops.zeros(re.type), re);
+}
+
+/** |x|², without the root in between. */
+export function squaredSize(x: Tensor): Tensor {
+  if (!x.parts) return ops.mul(x, x);
+  const [re, im] = x.parts;
+  return ops.add(ops.mul(re, re), ops.mul(im, im));
+}
+
+/** Where the imaginary part is not 0. */
+export function iscomplex(x: TensorLike): Tensor {
+  const tensor = asTensor(x, "iscomplex");
+  return tensor.parts ? ops.compare("ne", tensor.parts[1], 0) : ops.full(tensor.shape, false, "bool");
+}
+
+/** Where the imaginary part is 0. */
+export function isreal(x: TensorLike): Tensor {
+  return ops.not(iscomplex(x));
+}
+
+/** Whether a tensor or number is of a complex type, whatever its values are. */
+export function iscomplexobj(x: TensorLike): boolean {
+  return isComplex(resultType(x));
+}
+
+/** Whether a tensor or number is of a type that is not complex. */
+export function isrealobj(x: TensorLike): boolean {
+  return !iscomplexobj(x);
 }

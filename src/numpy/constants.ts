@@ -20,6 +20,8 @@ export const uint8 = "uint8";
 export const uint16 = "uint16";
 export const uint32 = "uint32";
 export const bool = "bool";
+export const complex64 = "complex64";
+export const complex128 = "complex128";
 
 /** The limits of a floating-point type: `min` and `max` are finite, `eps` is the spacing at 1. */
 export function finfo(dtype: DType): { readonly min: number; readonly max: number; readonly eps: number } {

@@ -10,6 +10,7 @@ import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { multiply } from "./arithmetic.js";
+import { conj } from "./complex.js";
 import { asTensor, broadcastShape, cast, requireRank, toType } from "./operands.js";
 
 /** Options of products. */
@@ -155,19 +156,19 @@ export function dot(x: TensorLike, y: TensorLike, options: ProductOptions = {}):
   return product(a, b, { lhsContract: [i], rhsContract: [j] }, options);
 }
 
-/** The inner product of two tensors as flat vectors. */
+/** The inner product of two tensors as flat vectors, the first of them conjugated. */
 export function vdot(x: TensorLike, y: TensorLike, options: ProductOptions = {}): Tensor {
   const [a, b] = operands(x, y, "vdot");
-  return dot(ops.reshape(a, [a.size]), ops.reshape(b, [b.size]), options);
+  return dot(conj(ops.reshape(a, [a.size])), ops.reshape(b, [b.size]), options);
 }
 
-/** The sum of products over one dim of both; the others broadcast. */
+/** The sum of products over one dim of both, the first conjugated; the others broadcast. */
 export function vecdot(x: TensorLike, y: TensorLike, dim = -1, options: ProductOptions = {}): Tensor {
   const [a, b] = operands(x, y, "vecdot");
   requireRank(a, 1, "vecdot");
   requireRank(b, 1, "vecdot");
   const last = (t: Tensor) => ops.moveDim(t, at(normalizeDims(dim, t.ndim, "vecdot"), 0), t.ndim - 1);
-  const [p, q] = [last(a), last(b)];
+  const [p, q] = [last(conj(a)), last(b)];
   refuse("vecdot", p, q, p.ndim - 1, q.ndim - 1);
   const row = ops.reshape(p, [...p.shape.slice(0, -1), 1, at(p.shape, p.ndim - 1)]);
   const column = ops.reshape(q, [...q.shape, 1]);

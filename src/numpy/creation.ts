@@ -2,10 +2,12 @@
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { type DType, encode, isFloat } from "../ir/dtype.js";
+import { type DType, encode, isComplex, isFloat, partType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
+import { Complex, partsOfNumber } from "../trace/complexNumber.js";
+import type { ElementValue } from "../trace/format.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -20,7 +22,7 @@ import {
   type DTypeOption,
   dtypeOf,
   expandTo,
-  floatType,
+  inexactType,
   numberType,
   type ShapeLike,
   toShape,
@@ -39,8 +41,14 @@ export type TypedArray =
   | Uint8Array
   | Uint8ClampedArray;
 
-/** What {@link array} makes a tensor of. */
-export type ArrayLike = TensorLike | TypedArray | readonly ArrayLike[];
+/** What {@link array} makes a tensor of; complex numbers may be any objects with `re` and `im`. */
+export type ArrayLike = TensorLike | ComplexLike | TypedArray | readonly ArrayLike[];
+
+/** Both parts of a complex number. */
+export interface ComplexLike {
+  readonly re: number;
+  readonly im: number;
+}
 
 /** Options of {@link array}. */
 export interface ArrayOptions {
@@ -50,8 +58,8 @@ export interface ArrayOptions {
 }
 
 /**
- * Makes a tensor of a number, nested arrays or a typed array. Numbers give float32, booleans bool; typed
- * arrays keep their type. Tensors inside of arrays are stacked.
+ * Makes a tensor of a number, nested arrays or a typed array. Numbers give float32, booleans bool, complex numbers
+ * complex64; typed arrays keep their type. Tensors inside of arrays are stacked.
  *
  * ```ts
  * np.array([[1, 2], [3, 4]])
@@ -75,10 +83,12 @@ export function array(value: ArrayLike, options: ArrayOptions | DType = {}): Ten
   if (typeof value === "number" || typeof value === "boolean") {
     return Tensor.scalar(value, dtype ?? resultType(value));
   }
+  const number = toComplex(value);
+  if (number) return Tensor.scalar(number, dtype ?? "complex64");
   if (ArrayBuffer.isView(value)) return fromTyped(value, dtype);
   if (!Array.isArray(value)) {
     throw new ValueError(
-      `[array] makes tensors of numbers, booleans, arrays and typed arrays, got ${describe(value)}`,
+      `[array] makes tensors of numbers, booleans, complex numbers, arrays and typed arrays, got ${describe(value)}`,
     );
   }
   return fromNested(value, dtype);
@@ -92,6 +102,7 @@ export function asarray(value: ArrayLike, options: ArrayOptions | DType = {}): T
 function fromTyped(value: TypedArray, dtype: DType | undefined): Tensor {
   const own = typedArrayType(value);
   const wanted = dtype ?? own;
+  if (isComplex(wanted)) return cast(fromTyped(value, partType(wanted)), wanted);
   const data = wanted === own && !(value instanceof Uint8ClampedArray) ? value : encode(wanted, value);
   return Tensor.fromHost({ dtype: wanted, shape: [value.length] }, data);
 }
@@ -120,8 +131,9 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
   if (holdsTensor(value)) return stack([...value].map((item) => array(item as ArrayLike, { dtype })));
   const shape: number[] = [];
   for (let first: unknown = value; isList(first); first = first[0]) shape.push(first.length);
-  const leaves: (number | boolean)[] = [];
-  const visit = (node: unknown, dim: number, path: string): void => {
+  const leaves: ElementValue[] = [];
+  const visit = (given: unknown, dim: number, path: string): void => {
+    const node = toComplex(given) ?? given;
     const wanted = shape[dim] === undefined ? "a number" : `${shape[dim]} elements`;
     if (isList(node)) {
       if (node.length !== shape[dim]) {
@@ -130,7 +142,7 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
         );
       }
       for (let i = 0; i < node.length; i++) visit(node[i], dim + 1, path === "" ? `${i}` : `${path}, ${i}`);
-    } else if (typeof node !== "number" && typeof node !== "boolean") {
+    } else if (typeof node !== "number" && typeof node !== "boolean" && !(node instanceof Complex)) {
       throw new ValueError(`[array] the element at [${path}] is ${describe(node)}, not a number`);
     } else if (dim !== shape.length) {
       throw new ShapeError(
@@ -140,8 +152,20 @@ function fromNested(value: readonly unknown[], dtype: DType | undefined): Tensor
   };
   visit(value, 0, "");
   const isBool = leaves.length > 0 && leaves.every((leaf) => typeof leaf === "boolean");
-  const type = { dtype: dtype ?? (isBool ? "bool" : "float32"), shape } as const;
+  const own = leaves.some((leaf) => leaf instanceof Complex) ? "complex64" : isBool ? "bool" : "float32";
+  const type = { dtype: dtype ?? own, shape };
+  if (isComplex(type.dtype)) return Tensor.fromHost(type, encode(type.dtype, leaves.flatMap(partsOfNumber)));
+  const number = leaves.find((leaf) => leaf instanceof Complex);
+  if (number) throw new DTypeError(`[array] the element ${number} is no ${type.dtype}: use "complex64"`);
   return Tensor.fromHost(type, encode(type.dtype, leaves.map(Number)));
+}
+
+/** What has the two parts of a complex number as one. */
+function toComplex(node: unknown): Complex | undefined {
+  if (node instanceof Complex) return node;
+  if (typeof node !== "object" || node === null || !("re" in node && "im" in node)) return undefined;
+  const { re, im } = node;
+  return typeof re === "number" && typeof im === "number" ? new Complex(re, im) : undefined;
 }
 
 function isList(node: unknown): node is List {
@@ -216,6 +240,7 @@ export function arange(a: number, b?: number | DTypeOption, step = 1, option?: D
     );
   }
   const n = Math.max(0, Math.ceil((stop - start) / step));
+  if (isComplex(dtype)) return cast(arange(start, stop, step, partType(dtype)), dtype);
   if (!whole || dtype === "bool") {
     return Tensor.fromHost(
       { dtype, shape: [n] },
@@ -248,7 +273,7 @@ export function linspace(
   checkOptions<LinspaceOptions>(options, { endpoint: true, dtype: true }, "linspace");
   const { endpoint = true, dtype } = options;
   const [n] = toShape([num], "linspace");
-  const compute = floatType(dtype ?? resultType(start, stop));
+  const compute = inexactType(dtype ?? resultType(start, stop));
   const [a, b] = [toType(start, compute, "linspace"), toType(stop, compute, "linspace")];
   const bounds = broadcastShape([a.shape, b.shape], "linspace");
   const steps = endpoint ? num - 1 : num;
@@ -261,7 +286,10 @@ export function linspace(
     endpoint && num > 1
       ? ops.concatenate([ops.sliceDim(inside, 0, 0, num - 1), expandTo(b, [1, ...bounds])], 0)
       : inside;
-  return cast(dtype !== undefined && !isFloat(dtype) ? ops.floor(result) : result, dtype ?? compute);
+  return cast(
+    dtype !== undefined && !isFloat(dtype) && !isComplex(dtype) ? ops.floor(result) : result,
+    dtype ?? compute,
+  );
 }
 
 /** `num` numbers whose logarithms are evenly spaced: base^start … base^stop. */

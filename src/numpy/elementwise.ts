@@ -1,14 +1,25 @@
 /** Functions of each element by itself. Integers and bool are computed in float32 unless it says otherwise. */
 
 import { describe } from "../ir/describe.js";
-import { type DType, isFloat, isInteger, isUnsigned, limits } from "../ir/dtype.js";
+import { type DType, isComplex, isFloat, isInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import * as lax from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { asFloat, asNumber, asTensor, cast, like, requireBits, widened } from "./operands.js";
+import { onParts } from "./complex.js";
+import {
+  asFloat,
+  asInexact,
+  asNumber,
+  asTensor,
+  cast,
+  like,
+  refuseComplex,
+  requireBits,
+  widened,
+} from "./operands.js";
 
 /** A function of one operand. */
 export type UnaryFunction = (x: TensorLike) => Tensor;
@@ -17,41 +28,47 @@ function float(name: string, fn: (x: Tensor) => Tensor): UnaryFunction {
   return (x) => fn(asFloat(x, name));
 }
 
+/** For functions of complex numbers too. */
+function inexact(name: string, fn: (x: Tensor) => Tensor): UnaryFunction {
+  return (x) => fn(asInexact(x, name));
+}
+
 /** For functions made of several ops, which lose precision in half-width floats. */
 function composed(name: string, fn: (x: Tensor) => Tensor): UnaryFunction {
-  return float(name, widened(fn));
+  return inexact(name, widened(fn));
 }
 
 /** For functions that leave integers and bool alone. */
 function rounding(name: string, fn: (x: Tensor) => Tensor): UnaryFunction {
   return (value) => {
     const x = asTensor(value, name);
+    refuseComplex(x, name);
     return isFloat(x.dtype) ? fn(x) : x;
   };
 }
 
 /** e to the power of x. */
-export const exp = float("exp", ops.exp);
+export const exp = inexact("exp", ops.exp);
 /** 2 to the power of x. */
-export const exp2 = float("exp2", lax.exp2);
+export const exp2 = inexact("exp2", lax.exp2);
 /** exp(x) − 1, precise near 0. */
-export const expm1 = float("expm1", ops.expm1);
+export const expm1 = inexact("expm1", ops.expm1);
 /** The natural logarithm. */
-export const log = float("log", ops.log);
+export const log = inexact("log", ops.log);
 /** The logarithm to base 2. */
 export const log2 = composed("log2", (x) => ops.div(ops.log(x), Math.LN2));
 /** The logarithm to base 10. */
 export const log10 = composed("log10", (x) => ops.div(ops.log(x), Math.LN10));
 /** log(1 + x), precise near 0. */
-export const log1p = float("log1p", ops.log1p);
+export const log1p = inexact("log1p", ops.log1p);
 /** The square root. */
-export const sqrt = float("sqrt", ops.sqrt);
+export const sqrt = inexact("sqrt", ops.sqrt);
 /** The cube root. */
 export const cbrt = float("cbrt", ops.cbrt);
 /** The sine of an angle in radians. */
-export const sin = float("sin", ops.sin);
+export const sin = inexact("sin", ops.sin);
 /** The cosine of an angle in radians. */
-export const cos = float("cos", ops.cos);
+export const cos = inexact("cos", ops.cos);
 /** The tangent of an angle in radians. */
 export const tan = composed("tan", lax.tan);
 /** The angle in −π/2 … π/2 whose sine is x. */
@@ -59,9 +76,9 @@ export const asin = composed("asin", lax.asin);
 /** The angle in 0 … π whose cosine is x. */
 export const acos = composed("acos", lax.acos);
 /** The angle in −π/2 … π/2 whose tangent is x. */
-export const atan = float("atan", lax.atan);
+export const atan = inexact("atan", lax.atan);
 /** The hyperbolic tangent. */
-export const tanh = float("tanh", ops.tanh);
+export const tanh = inexact("tanh", ops.tanh);
 
 /** The hyperbolic sine. */
 export const sinh = composed("sinh", lax.sinh);
@@ -82,7 +99,7 @@ export const sinc = composed("sinc", (x) => {
   return ops.select(isZero, parabola, ops.div(ops.sin(angle), angle));
 });
 /** 1 / x. */
-export const reciprocal = float("reciprocal", lax.reciprocal);
+export const reciprocal = inexact("reciprocal", lax.reciprocal);
 /** Degrees as radians. */
 export const deg2rad = float("deg2rad", (x) => ops.mul(x, Math.PI / 180));
 /** Radians as degrees. */
@@ -107,7 +124,7 @@ export function abs(x: TensorLike): Tensor {
 /** The absolute value as a float. */
 export const fabs = float("fabs", ops.abs);
 
-/** −1, 0 or 1; integers stay integers, −0 and NaN stay what they are. */
+/** −1, 0 or 1; integers stay integers, −0 and NaN stay what they are. Of complex numbers the direction, x / |x|. */
 export function sign(x: TensorLike): Tensor {
   return ops.sign(refuseBool(asTensor(x, "sign"), "sign"));
 }
@@ -124,7 +141,7 @@ export const ceil = rounding("ceil", ops.ceil);
 /** The whole part of x, toward zero; integers are left alone. */
 export const trunc = rounding("trunc", (x) => ops.select(ops.compare("lt", x, 0), ops.ceil(x), ops.floor(x)));
 /** The nearest whole number, ties to even. */
-export const rint = float("rint", ops.round);
+export const rint = inexact("rint", (x) => onParts(x, ops.round));
 
 /**
  * Rounds to so many digits after the point, ties to even; negative `decimals` round to tens, hundreds, …
@@ -132,6 +149,7 @@ export const rint = float("rint", ops.round);
  */
 export function round(value: TensorLike, decimals = 0): Tensor {
   const x = refuseBool(asTensor(value, "round"), "round");
+  if (x.parts) return onParts(x, (part) => round(part, decimals));
   if (!Number.isInteger(decimals) || (!isFloat(x.dtype) && decimals < 0)) {
     throw new DTypeError(
       `[round] cannot round ${x.dtype} to ${describe(decimals)} decimals: use a whole number, and floats for negative ones`,
@@ -163,11 +181,18 @@ export function isnan(x: TensorLike): Tensor {
 /** Where x is neither infinite nor NaN. */
 export function isfinite(x: TensorLike): Tensor {
   const tensor = asTensor(x, "isfinite");
-  return isFloat(tensor.dtype) ? ops.finite(tensor) : ops.compare("eq", tensor, tensor);
+  return isFloat(tensor.dtype) || isComplex(tensor.dtype)
+    ? ops.finite(tensor)
+    : ops.compare("eq", tensor, tensor);
 }
 
 /** Where x is ∞ or −∞. */
-export const isinf = infinity("isinf", (x) => ops.compare("eq", ops.abs(x), Number.POSITIVE_INFINITY));
+export function isinf(value: TensorLike): Tensor {
+  const x = asTensor(value, "isinf");
+  return isComplex(x.dtype) ? isInfinite(ops.abs(x)) : isInfinite(x);
+}
+
+const isInfinite = infinity("isinf", (x) => ops.compare("eq", ops.abs(x), Number.POSITIVE_INFINITY));
 /** Where x is ∞. */
 export const isposinf = infinity("isposinf", (x) => ops.compare("eq", x, Number.POSITIVE_INFINITY));
 /** Where x is −∞. */
@@ -176,6 +201,7 @@ export const isneginf = infinity("isneginf", (x) => ops.compare("eq", x, Number.
 function infinity(name: string, test: (x: Tensor) => Tensor): UnaryFunction {
   return (value) => {
     const x = asTensor(value, name);
+    refuseComplex(x, name);
     return isFloat(x.dtype) ? test(x) : ops.compare("ne", x, x);
   };
 }
@@ -183,6 +209,7 @@ function infinity(name: string, test: (x: Tensor) => Tensor): UnaryFunction {
 /** Where the sign bit is set, also for −0. */
 export function signbit(value: TensorLike): Tensor {
   const x = asTensor(value, "signbit");
+  refuseComplex(x, "signbit");
   if (!isFloat(x.dtype))
     return isInteger(x.dtype) && !isUnsigned(x.dtype) ? ops.compare("lt", x, 0) : ops.compare("ne", x, x);
   // 1 / −0 is −∞, so dividing tells the two zeros apart.
@@ -202,6 +229,7 @@ export function nanToNum(value: TensorLike, options: NanToNumOptions = {}): Tens
   checkOptions<NanToNumOptions>(options, { nan: true, posinf: true, neginf: true }, "nanToNum");
   const { nan = 0, posinf, neginf } = options;
   const x = asTensor(value, "nanToNum");
+  if (x.parts) return onParts(x, (part) => nanToNum(part, options));
   if (!isFloat(x.dtype)) return x;
   const { min, max } = limits(x.dtype);
   const replace = (where: Tensor, by: number, rest: Tensor) => ops.select(where, like(x, by), rest);

@@ -1,20 +1,21 @@
 /**
- * Fourier transforms; used as `np.fft`. Spectra are {@link Complex}: pairs `{ real, imag }` of tensors, which are trees
- * and so pass through `jit`, `grad` and `vmap`. Tables are computed in float64, transforms are matrix products.
+ * Fourier transforms; used as `np.fft`. Spectra are complex64, of float64 complex128. Tables are computed in float64,
+ * transforms are matrix products.
  */
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
+import { complexType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { type Complex, isComplex, partsOf } from "./complex.js";
+import { conj, partsOf } from "./complex.js";
 import { array } from "./creation.js";
 import { type Parts, transform } from "./dft.js";
-import { asTensor, type Dims, wideType } from "./operands.js";
+import { asFloat, asTensor, type Dims, wideType } from "./operands.js";
 import { roll } from "./shaping.js";
 
 /** Which direction is divided by the number of elements: the way back, the way forth, or both by its root. */
@@ -72,19 +73,19 @@ function along(parts: Parts, dim: number, isForward: boolean, norm: FftNorm, cal
 
 /** Both parts of an operand in a type to compute in, and the dim and size of a transform. */
 function prepare(
-  value: TensorLike | Complex,
+  value: TensorLike,
   options: FftOptions,
   caller: string,
 ): { parts: Parts; dim: number; n: number | undefined } {
   checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, caller);
   const { n, dim = -1 } = options;
-  const { real, imag } = partsOf(value, caller);
-  if (real.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
+  const [re, im] = partsOf(value, caller);
+  if (re.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
   if (n !== undefined && !(Number.isInteger(n) && n >= 1)) {
     throw new ValueError(`[${caller}] n is ${describe(n)}: use a whole number from 1`);
   }
   const wide = (x: Tensor) => ops.convert(x, wideType(x.dtype));
-  return { parts: both([real, imag], wide), dim: normalizeDim(dim, real.ndim, caller), n };
+  return { parts: both([re, im], wide), dim: normalizeDim(dim, re.ndim, caller), n };
 }
 
 function checkElements(x: Tensor, dim: number, caller: string): void {
@@ -92,14 +93,9 @@ function checkElements(x: Tensor, dim: number, caller: string): void {
     throw new ShapeError(`[${caller}] dim ${dim} is empty: there is nothing to transform`);
 }
 
-const complexOf = ([real, imag]: Parts): Complex => ({ real, imag: imag ?? ops.zeros(real.type) });
+const complexOf = ([re, im]: Parts): Tensor => Tensor.complex(re, im ?? ops.zeros(re.type));
 
-function oneDim(
-  value: TensorLike | Complex,
-  options: FftOptions,
-  isForward: boolean,
-  caller: string,
-): Complex {
+function oneDim(value: TensorLike, options: FftOptions, isForward: boolean, caller: string): Tensor {
   const { parts, dim, n } = prepare(value, options, caller);
   const sized = both(parts, (x) => resized(x, dim, n ?? at(x.shape, dim)));
   checkElements(sized[0], dim, caller);
@@ -107,25 +103,24 @@ function oneDim(
 }
 
 /** The discrete Fourier transform along a dim. */
-export function fft(x: TensorLike | Complex, options: FftOptions = {}): Complex {
+export function fft(x: TensorLike, options: FftOptions = {}): Tensor {
   return oneDim(x, options, true, "fft.fft");
 }
 
 /** The inverse of {@link fft}. */
-export function ifft(x: TensorLike | Complex, options: FftOptions = {}): Complex {
+export function ifft(x: TensorLike, options: FftOptions = {}): Tensor {
   return oneDim(x, options, false, "fft.ifft");
 }
 
 /** The half of {@link fft} of real numbers that says all of it: n / 2 + 1 elements. */
-export function rfft(x: TensorLike, options: FftOptions = {}): Complex {
-  const { real, imag } = fft(x, options);
-  const dim = normalizeDim(options.dim ?? -1, real.ndim, "fft.rfft");
-  const half = Math.floor(at(real.shape, dim) / 2) + 1;
-  return { real: ops.sliceDim(real, dim, 0, half), imag: ops.sliceDim(imag, dim, 0, half) };
+export function rfft(x: TensorLike, options: FftOptions = {}): Tensor {
+  const whole = fft(asFloat(x, "fft.rfft"), options);
+  const dim = normalizeDim(options.dim ?? -1, whole.ndim, "fft.rfft");
+  return ops.sliceDim(whole, dim, 0, Math.floor(at(whole.shape, dim) / 2) + 1);
 }
 
 /** The inverse of {@link rfft}. @param options `n` is the number of real elements; 2 (m − 1) unless it says otherwise */
-export function irfft(value: TensorLike | Complex, options: FftOptions = {}): Tensor {
+export function irfft(value: TensorLike, options: FftOptions = {}): Tensor {
   const caller = "fft.irfft";
   const { parts, dim, n: given } = prepare(value, options, caller);
   const n = given ?? 2 * (at(parts[0].shape, dim) - 1);
@@ -157,20 +152,15 @@ function spreadAlong(x: Tensor, dim: number, values: readonly number[]): Tensor 
 }
 
 /** The real transform of a signal whose conjugate is mirrored. */
-export function hfft(value: TensorLike | Complex, options: FftOptions = {}): Tensor {
+export function hfft(value: TensorLike, options: FftOptions = {}): Tensor {
   checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, "fft.hfft");
-  const { real, imag } = partsOf(value, "fft.hfft");
-  return irfft(
-    { real, imag: ops.neg(imag ?? ops.zeros(real.type)) },
-    { ...options, norm: swapped(options.norm) },
-  );
+  return irfft(conj(value), { ...options, norm: swapped(options.norm) });
 }
 
 /** The inverse of {@link hfft}. */
-export function ihfft(x: TensorLike, options: FftOptions = {}): Complex {
+export function ihfft(x: TensorLike, options: FftOptions = {}): Tensor {
   checkOptions<FftOptions>(options, { n: true, dim: true, norm: true }, "ihfft");
-  const { real, imag } = rfft(x, { ...options, norm: swapped(options.norm) });
-  return { real, imag: ops.neg(imag) };
+  return conj(rfft(x, { ...options, norm: swapped(options.norm) }));
 }
 
 function swapped(norm: FftNorm = "backward"): FftNorm {
@@ -191,32 +181,26 @@ function several(x: Tensor, options: FftnOptions, caller: string): { dim: number
   return list.map((dim, i) => ({ dim, n: s?.[i] }));
 }
 
-function manyDims(
-  value: TensorLike | Complex,
-  options: FftnOptions,
-  isForward: boolean,
-  caller: string,
-): Complex {
-  const { real, imag } = partsOf(value, caller);
-  let result: TensorLike | Complex = imag ? { real, imag } : real;
-  for (const { dim, n } of several(real, options, caller)) {
-    result = oneDim(result, { dim, n, norm: options.norm }, isForward, caller);
-  }
-  return complexOf([partsOf(result, caller).real, partsOf(result, caller).imag]);
+function manyDims(value: TensorLike, options: FftnOptions, isForward: boolean, caller: string): Tensor {
+  const x = asTensor(value, caller);
+  return several(x, options, caller).reduce(
+    (result, { dim, n }) => oneDim(result, { dim, n, norm: options.norm }, isForward, caller),
+    ops.convert(x, complexType(x.dtype)),
+  );
 }
 
 /** The discrete Fourier transform along several dims. */
-export function fftn(x: TensorLike | Complex, options: FftnOptions = {}): Complex {
+export function fftn(x: TensorLike, options: FftnOptions = {}): Tensor {
   return manyDims(x, options, true, "fft.fftn");
 }
 
 /** The inverse of {@link fftn}. */
-export function ifftn(x: TensorLike | Complex, options: FftnOptions = {}): Complex {
+export function ifftn(x: TensorLike, options: FftnOptions = {}): Tensor {
   return manyDims(x, options, false, "fft.ifftn");
 }
 
 /** {@link rfft} along the last of several dims, and {@link fft} along the others. */
-export function rfftn(value: TensorLike, options: FftnOptions = {}): Complex {
+export function rfftn(value: TensorLike, options: FftnOptions = {}): Tensor {
   const caller = "fft.rfftn";
   const list = several(asTensor(value, caller), options, caller);
   const last = at(list, list.length - 1);
@@ -226,9 +210,9 @@ export function rfftn(value: TensorLike, options: FftnOptions = {}): Complex {
 }
 
 /** The inverse of {@link rfftn}. */
-export function irfftn(value: TensorLike | Complex, options: FftnOptions = {}): Tensor {
+export function irfftn(value: TensorLike, options: FftnOptions = {}): Tensor {
   const caller = "fft.irfftn";
-  const list = several(partsOf(value, caller).real, options, caller);
+  const list = several(asTensor(value, caller), options, caller);
   const last = at(list, list.length - 1);
   let result = value;
   for (const { dim, n } of list.slice(0, -1)) result = ifft(result, { dim, n, norm: options.norm });
@@ -242,16 +226,16 @@ function lastTwo(options: FftnOptions, caller: string): FftnOptions {
 }
 
 /** {@link fftn} along the last two dims. */
-export const fft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Complex =>
+export const fft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   fftn(x, lastTwo(options, "fft.fft2"));
 /** {@link ifftn} along the last two dims. */
-export const ifft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Complex =>
+export const ifft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   ifftn(x, lastTwo(options, "fft.ifft2"));
 /** {@link rfftn} along the last two dims. */
-export const rfft2 = (x: TensorLike, options: FftnOptions = {}): Complex =>
+export const rfft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   rfftn(x, lastTwo(options, "fft.rfft2"));
 /** {@link irfftn} along the last two dims. */
-export const irfft2 = (x: TensorLike | Complex, options: FftnOptions = {}): Tensor =>
+export const irfft2 = (x: TensorLike, options: FftnOptions = {}): Tensor =>
   irfftn(x, lastTwo(options, "fft.irfft2"));
 
 /** The frequencies of the elements of {@link fft} of n samples. @param d the time between two samples */
@@ -276,39 +260,26 @@ export function rfftfreq(n: number, d = 1): Tensor {
 }
 
 function shifted(
-  value: TensorLike | Complex,
+  value: TensorLike,
   dims: Dims | undefined,
   by: (n: number) => number,
   caller: string,
-) {
-  const move = (x: Tensor) => {
-    const list = normalizeDims(dims, x.ndim, caller);
-    return roll(
-      x,
-      list.map((d) => by(at(x.shape, d))),
-      list,
-    );
-  };
-  if (isComplex(value)) {
-    return { real: move(value.real), imag: move(value.imag) };
-  }
-  return move(asTensor(value, caller));
+): Tensor {
+  const x = asTensor(value, caller);
+  const list = normalizeDims(dims, x.ndim, caller);
+  return roll(
+    x,
+    list.map((d) => by(at(x.shape, d))),
+    list,
+  );
 }
 
 /** Moves the frequency 0 into the middle of dims. */
-export function fftshift<T extends TensorLike | Complex>(
-  x: T,
-  dims?: Dims,
-): T extends Complex ? Complex : Tensor;
-export function fftshift(x: TensorLike | Complex, dims?: Dims): Tensor | Complex {
+export function fftshift(x: TensorLike, dims?: Dims): Tensor {
   return shifted(x, dims, (n) => Math.floor(n / 2), "fft.fftshift");
 }
 
 /** Undoes {@link fftshift}. */
-export function ifftshift<T extends TensorLike | Complex>(
-  x: T,
-  dims?: Dims,
-): T extends Complex ? Complex : Tensor;
-export function ifftshift(x: TensorLike | Complex, dims?: Dims): Tensor | Complex {
+export function ifftshift(x: TensorLike, dims?: Dims): Tensor {
   return shifted(x, dims, (n) => -Math.floor(n / 2), "fft.ifftshift");
 }

@@ -38,10 +38,22 @@ export {
   subtract,
 } from "./arithmetic.js";
 export { IndexUpdate } from "./at.js";
-export { angle, type Complex, conj, conj as conjugate, imag, real } from "./complex.js";
+export {
+  angle,
+  conj,
+  conj as conjugate,
+  imag,
+  iscomplex,
+  iscomplexobj,
+  isreal,
+  isrealobj,
+  real,
+} from "./complex.js";
 export {
   bfloat16,
   bool,
+  complex64,
+  complex128,
   e,
   finfo,
   float16,
@@ -77,6 +89,7 @@ export {
   arange,
   array,
   asarray,
+  type ComplexLike,
   eye,
   full,
   fullLike,

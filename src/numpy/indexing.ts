@@ -1,6 +1,6 @@
 /** Reading parts of tensors: static slices, dynamic positions and arrays of indices. */
 import { describe } from "../ir/describe.js";
-import { isFloat, isUnsigned } from "../ir/dtype.js";
+import { isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
 import { DimError, DTypeError, ValueError } from "../ir/errors.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -98,7 +98,7 @@ function toEntry(index: Index, n: number, dim: number, caller: string): Entry {
         `[${caller}] a mask selects a number of elements that only its values tell: use np.where(mask, …)`,
       );
     }
-    if (isFloat(index.dtype)) {
+    if (isFloat(index.dtype) || isComplex(index.dtype)) {
       throw new DTypeError(
         `[${caller}] ${formatType(index.type)} cannot be an index: convert it with astype("int32")`,
       );

@@ -1,7 +1,7 @@
 /** Comparison, logic, bits, and choosing between tensors. */
 
 import { need } from "../ir/arguments.js";
-import { isFloat, isUnsigned } from "../ir/dtype.js";
+import { isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
@@ -15,7 +15,7 @@ import {
   align,
   asTensor,
   cast,
-  floatType,
+  inexactType,
   numberType,
   pair,
   requireBits,
@@ -137,7 +137,7 @@ export interface ToleranceOptions {
 export function isclose(x: TensorLike, y: TensorLike, options: ToleranceOptions = {}): Tensor {
   checkOptions<ToleranceOptions>(options, { rtol: true, atol: true, equalNan: true }, "isclose");
   const { rtol = 1e-5, atol = 1e-8, equalNan = false } = options;
-  const [left, right] = pair(x, y, "isclose", floatType);
+  const [left, right] = pair(x, y, "isclose", inexactType);
   const [a, b] = [spelledOut(left, right), spelledOut(right, left)];
   const limit = ops.add(ops.mul(ops.abs(b), rtol), atol);
   const near = ops.compare("le", ops.abs(ops.sub(a, b)), limit);
@@ -163,7 +163,8 @@ export function arrayEqual(
   const [a, b] = [asTensor(x, "arrayEqual"), asTensor(y, "arrayEqual")];
   if (!sameNumbers(a.shape, b.shape)) return Tensor.scalar(false, "bool");
   const same = equal(a, b);
-  const nans = equalNan && isFloat(a.dtype) && isFloat(b.dtype);
+  const hasNan = ({ dtype }: Tensor) => isFloat(dtype) || isComplex(dtype);
+  const nans = equalNan && hasNan(a) && hasNan(b);
   return allTrue(nans ? logicalOr(same, logicalAnd(isnan(a), isnan(b))) : same);
 }
 

@@ -8,6 +8,7 @@ import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import * as arithmetic from "./arithmetic.js";
 import { IndexUpdate } from "./at.js";
+import * as complex from "./complex.js";
 import * as contraction from "./contraction.js";
 import * as diagonals from "./diagonals.js";
 import * as elementwise from "./elementwise.js";
@@ -131,6 +132,12 @@ declare module "../trace/tensor.js" {
     /** The indices that sort along a dim. */
     argsort(dim?: number | null, options?: sorting.SortOptions): Tensor;
 
+    /** The real part; real numbers are their own. */
+    readonly real: Tensor;
+    /** The imaginary part; zeros for real numbers. */
+    readonly imag: Tensor;
+    /** The number with the other sign of its imaginary part. */
+    conj(): Tensor;
     /** The dims in reverse order. */
     readonly T: Tensor;
     /** The last two dims swapped. */
@@ -266,6 +273,7 @@ const methods = {
   diagonal: method(diagonals.diagonal),
   trace: method(diagonals.trace),
   astype: method(elementwise.astype),
+  conj: method(complex.conj),
   get: method((x, ...indices: Index[]) => index(x, ...indices)),
   slice: method((x, start: number | null = null, stop: number | null = null, step: number | null = null) =>
     index(x, s(start, stop, step)),
@@ -278,6 +286,16 @@ Object.assign(Tensor.prototype, methods);
 for (const name of Object.keys(methods)) {
   Object.defineProperty(Tensor.prototype, name, { enumerable: false });
 }
+Object.defineProperty(Tensor.prototype, "real", {
+  get(this: Tensor) {
+    return complex.real(this);
+  },
+});
+Object.defineProperty(Tensor.prototype, "imag", {
+  get(this: Tensor) {
+    return complex.imag(this);
+  },
+});
 Object.defineProperty(Tensor.prototype, "T", {
   get(this: Tensor) {
     return shaping.transpose(this);

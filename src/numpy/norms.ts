@@ -2,6 +2,7 @@
 
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
+import { partType } from "../ir/dtype.js";
 import { DimError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, normalizeDims, range, sizeOf } from "../ir/shape.js";
@@ -9,7 +10,8 @@ import * as lax from "../lax/index.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { asFloat, cast, type Dims, requireRank, wideType } from "./operands.js";
+import { squaredSize } from "./complex.js";
+import { asFloat, asInexact, cast, type Dims, requireRank, wideType } from "./operands.js";
 import { type KeepdimsOptions, max, min, restoreDims, sum } from "./reductions.js";
 import { inv } from "./solving.js";
 
@@ -36,19 +38,19 @@ export function norm(
 ): Tensor {
   checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.norm");
   const { keepdims } = options;
-  const operand = asFloat(value, "linalg.norm");
+  const operand = asInexact(value, "linalg.norm");
+  const dtype = partType(operand.dtype);
   const x = cast(operand, wideType(operand.dtype));
   const wantsAll = dim === undefined || dim === null;
   if (order === undefined || order === null) {
     const dims = normalizeDims(dim, x.ndim, "linalg.norm");
-    return cast(ops.sqrt(sum(ops.mul(x, x), dims, { keepdims })), operand.dtype);
+    return cast(ops.sqrt(sum(squaredSize(x), dims, { keepdims })), dtype);
   }
   const dims = wantsAll ? range(x.ndim) : normalizeDims(dim, x.ndim, "linalg.norm");
   const [first, second] = dims;
-  if (first !== undefined && dims.length === 1)
-    return cast(normAlong(x, order, first, keepdims), operand.dtype);
+  if (first !== undefined && dims.length === 1) return cast(normAlong(x, order, first, keepdims), dtype);
   if (first !== undefined && second !== undefined && dims.length === 2) {
-    return cast(normOfDims(x, order, [first, second], keepdims), operand.dtype);
+    return cast(normOfDims(x, order, [first, second], keepdims), dtype);
   }
   throw new DimError(
     `[linalg.norm] order ${describe(order)} is a norm of one dim or of two, not of ${dims.length}: name the dims`,
@@ -63,11 +65,11 @@ function normAlong(x: Tensor, order: NormOrder, dim: number, keepdims: boolean |
     case Number.NEGATIVE_INFINITY:
       return min(size, dim, { keepdims });
     case 0:
-      return cast(sum(ops.compare("ne", x, 0), dim, { keepdims }), x.dtype);
+      return cast(sum(ops.compare("ne", x, 0), dim, { keepdims }), size.dtype);
     case 1:
       return sum(size, dim, { keepdims });
     case 2:
-      return ops.sqrt(sum(ops.mul(x, x), dim, { keepdims }));
+      return ops.sqrt(sum(squaredSize(x), dim, { keepdims }));
     case "fro":
     case "nuc":
       throw new ValueError(`[linalg.norm] "${order}" is a norm of matrices: name two dims`);
@@ -102,7 +104,7 @@ function normOfDims(
   };
   switch (order) {
     case "fro":
-      return ops.sqrt(sum(ops.mul(x, x), [rows, columns], { keepdims }));
+      return ops.sqrt(sum(squaredSize(x), [rows, columns], { keepdims }));
     case 1:
       return over(rows, columns, max);
     case -1:
@@ -128,7 +130,7 @@ function normOfDims(
 export function matrixNorm(x: TensorLike, order: NormOrder = "fro", options: KeepdimsOptions = {}): Tensor {
   checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.matrixNorm");
   const { keepdims } = options;
-  const matrices = asFloat(x, "linalg.matrixNorm");
+  const matrices = asInexact(x, "linalg.matrixNorm");
   requireRank(matrices, 2, "linalg.matrixNorm");
   return norm(matrices, order, [-2, -1], { keepdims });
 }
@@ -142,7 +144,7 @@ export function vectorNorm(
 ): Tensor {
   checkOptions<KeepdimsOptions>(options, { keepdims: true }, "linalg.vectorNorm");
   const { keepdims } = options;
-  const x = asFloat(value, "linalg.vectorNorm");
+  const x = asInexact(value, "linalg.vectorNorm");
   const dims = normalizeDims(dim, x.ndim, "linalg.vectorNorm");
   const kept = range(x.ndim).filter((d) => !dims.includes(d));
   const shape = kept.map((d) => at(x.shape, d));

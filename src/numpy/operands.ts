@@ -2,7 +2,7 @@
 
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { type DType, isDType, isFloat, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
+import { type DType, isComplex, isDType, isFloat, isNarrowInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { formatType, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -59,9 +59,17 @@ export function checkLevels(level: number, caller: string): void {
   );
 }
 
-/** The data type that mathematical functions compute in: floats stay, everything else becomes float32. */
+/** The data type that functions of real numbers compute in: floats stay, integers and bool become float32. */
 export function floatType(dtype: DType): DType {
+  if (isComplex(dtype)) {
+    throw new DTypeError(`${dtype} has no order and no real value: use x.real, x.imag or np.abs(x)`);
+  }
   return isFloat(dtype) ? dtype : "float32";
+}
+
+/** The data type that functions of complex numbers too compute in: integers and bool become float32. */
+export function inexactType(dtype: DType): DType {
+  return isComplex(dtype) ? dtype : floatType(dtype);
 }
 
 /** The data type that sums are accumulated in: float32 for the half-width floats. */
@@ -80,7 +88,7 @@ export function cast(x: Tensor, dtype: DType): Tensor {
   if (x.dtype === dtype || x.node.kind !== "literal") return ops.convert(x, dtype);
   const { value } = x.node.literal;
   if (dtype === "bool") return Tensor.scalar(value !== 0 || Number.isNaN(value), dtype);
-  if (isFloat(dtype)) return Tensor.scalar(value, dtype);
+  if (isFloat(dtype) || isComplex(dtype)) return Tensor.scalar(value, dtype);
   const { min, max } = limits(dtype);
   const whole = Number.isNaN(value) ? 0 : Math.trunc(value);
   // Integers wrap around, floats saturate.
@@ -89,7 +97,7 @@ export function cast(x: Tensor, dtype: DType): Tensor {
 
 /** An operand as a tensor of the given type. */
 export function toType(value: TensorLike, dtype: DType, caller: string): Tensor {
-  if (typeof value === "number" && !isFloat(dtype) && dtype !== "bool") {
+  if (typeof value === "number" && !isFloat(dtype) && !isComplex(dtype) && dtype !== "bool") {
     const { min, max } = limits(dtype);
     const low = isUnsigned(dtype) ? -max : min;
     if (!(value >= low && value <= max)) {
@@ -108,7 +116,21 @@ export function asTensor(value: TensorLike, caller: string): Tensor {
 
 /** An operand as a tensor of floats. */
 export function asFloat(value: TensorLike, caller: string): Tensor {
-  return toType(value, floatType(resultType(value)), caller);
+  return toType(value, floatType(refuseComplex(value, caller)), caller);
+}
+
+/** An operand as a tensor of floats or complex numbers. */
+export function asInexact(value: TensorLike, caller: string): Tensor {
+  return toType(value, inexactType(resultType(value)), caller);
+}
+
+/** The data type of an operand, which may not be complex. */
+export function refuseComplex(value: TensorLike, caller: string): DType {
+  const dtype = resultType(value);
+  if (!isComplex(dtype)) return dtype;
+  throw new DTypeError(
+    `[${caller}] computes with real numbers, got ${value}: use x.real, x.imag or np.abs(x)`,
+  );
 }
 
 /** An operand as a tensor of numbers: bool becomes int32. */
@@ -195,7 +217,7 @@ export function widened(fn: (x: Tensor) => Tensor): (x: Tensor) => Tensor {
 
 /** Throws unless the tensor holds integers or bool. */
 export function requireBits(x: Tensor, caller: string): void {
-  if (isFloat(x.dtype)) {
+  if (isFloat(x.dtype) || isComplex(x.dtype)) {
     throw new DTypeError(
       `[${caller}] works on integers and bool, not on ${formatType(x.type)}: convert with astype("int32")`,
     );

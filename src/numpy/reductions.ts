@@ -1,6 +1,6 @@
 /** Reductions over dims, which disappear from the result unless `keepdims` is set. */
 
-import type { DType } from "../ir/dtype.js";
+import { type DType, partType } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions, type OptionNames } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
@@ -9,6 +9,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { maximum, minimum } from "./arithmetic.js";
+import { squaredSize } from "./complex.js";
 import { where as choose, toBool } from "./logic.js";
 import {
   asFloat,
@@ -19,6 +20,7 @@ import {
   dtypeOf,
   expandTo,
   floatType,
+  inexactType,
   like,
   toType,
   totalType,
@@ -199,7 +201,7 @@ function count(x: Tensor, dims: readonly number[], mask: TensorLike | undefined,
 export function mean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): Tensor {
   checkOptions<MeanOptions>(options, { dtype: true, where: true, keepdims: true }, "mean");
   const operand = asTensor(value, "mean");
-  const dtype = dtypeOf(options, "mean") ?? floatType(operand.dtype);
+  const dtype = dtypeOf(options, "mean") ?? inexactType(operand.dtype);
   const x = masked(cast(operand, wideType(dtype)), options.where, 0, "mean");
   const dims = normalizeDims(dim, x.ndim, "mean");
   const divisor = toType(count(x, dims, options.where, "mean"), x.dtype, "mean");
@@ -214,23 +216,23 @@ const varianceNames: OptionNames<VarianceOptions> = {
   keepdims: true,
 };
 
-/** The mean squared distance from the mean. */
+/** The mean squared distance from the mean, which is real for complex numbers too. */
 export function variance(value: TensorLike, dim?: Dims, options: VarianceOptions = {}): Tensor {
   checkOptions<VarianceOptions>(options, varianceNames, "var");
   const operand = asTensor(value, "var");
-  const dtype = dtypeOf(options, "var") ?? floatType(operand.dtype);
+  const dtype = partType(dtypeOf(options, "var") ?? inexactType(operand.dtype));
   const { where: mask, ddof = 0, keepdims } = options;
-  const x = cast(operand, wideType(floatType(dtype)));
+  const x = cast(operand, wideType(operand.parts ? operand.dtype : floatType(dtype)));
   const dims = normalizeDims(dim, x.ndim, "var");
   const center = mean(x, dims, { keepdims: true, where: mask });
   const distance = ops.sub(x, expandTo(center, x.shape));
-  const squares = masked(ops.mul(distance, distance), mask, 0, "var");
+  const squares = masked(squaredSize(distance), mask, 0, "var");
   const total = ops.reduceSum(squares, dims);
   const n = count(x, dims, mask, "var");
   const result =
     typeof n === "number"
       ? ops.div(total, n > ddof ? n - ddof : Number.NaN)
-      : divideOrNan(total, ops.sub(toType(n, x.dtype, "var"), ddof));
+      : divideOrNan(total, ops.sub(toType(n, total.dtype, "var"), ddof));
   return cast(restoreDims(result, x, dims, keepdims), dtype);
 }
 

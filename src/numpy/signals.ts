@@ -9,6 +9,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, clip, divide, mod, multiply, subtract } from "./arithmetic.js";
+import { conj } from "./complex.js";
 import { matmul } from "./contraction.js";
 import { array } from "./creation.js";
 import { abs } from "./elementwise.js";
@@ -38,10 +39,10 @@ export function convolve(x: TensorLike, y: TensorLike, mode: ConvolveMode = "ful
   return slide(signal, flip(filter), mode, "convolve");
 }
 
-/** The cross-correlation of two vectors: the second slides along the first. */
+/** The cross-correlation of two vectors: the second, conjugated, slides along the first. */
 export function correlate(x: TensorLike, y: TensorLike, mode: ConvolveMode = "valid"): Tensor {
   const a = requireVector(asTensor(x, "correlate"), "correlate");
-  const b = requireVector(asTensor(y, "correlate"), "correlate");
+  const b = conj(requireVector(asTensor(y, "correlate"), "correlate"));
   // A longer second vector slides the other way round.
   return a.size >= b.size ? slide(a, b, mode, "correlate") : flip(slide(b, a, mode, "correlate"));
 }

@@ -15,13 +15,22 @@ import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
 import { diagonal } from "./diagonals.js";
 import { where } from "./logic.js";
-import { asFloat, asTensor, broadcastShape, cast, expandTo, floatType, requireRank } from "./operands.js";
+import {
+  asInexact,
+  asTensor,
+  broadcastShape,
+  cast,
+  expandTo,
+  inexactType,
+  refuseComplex,
+  requireRank,
+} from "./operands.js";
 import { prod, sum } from "./reductions.js";
 import { matrixTranspose } from "./shaping.js";
 
-/** Both operands as floats of one type. */
+/** Both operands as floats or complex numbers of one type. */
 function floats(a: TensorLike, b: TensorLike, caller: string): [Tensor, Tensor] {
-  const dtype = floatType(resultType(a, b));
+  const dtype = inexactType(resultType(a, b));
   return [cast(asTensor(a, caller), dtype), cast(asTensor(b, caller), dtype)];
 }
 
@@ -31,7 +40,7 @@ function rightSides(
   b: Tensor,
   caller: string,
 ): { a: Tensor; b: Tensor; restore: (x: Tensor) => Tensor } {
-  checkSquare(a, caller);
+  checkSquare(a, caller, "floats or complex numbers");
   requireRank(b, 1, caller);
   const isVector = b.ndim === 1;
   const right = isVector ? ops.reshape(b, [...b.shape, 1]) : b;
@@ -72,8 +81,8 @@ export function solve(a: TensorLike, b: TensorLike): Tensor {
 
 /** The inverse of square matrices. */
 export function inv(value: TensorLike): Tensor {
-  const x = asFloat(value, "linalg.inv");
-  checkSquare(x, "linalg.inv");
+  const x = asInexact(value, "linalg.inv");
+  checkSquare(x, "linalg.inv", "floats or complex numbers");
   const n = at(x.shape, x.ndim - 1);
   return solve(x, expandTo(eye(n, n, { dtype: x.dtype }), x.shape));
 }
@@ -104,14 +113,15 @@ export function solveTriangular(a: TensorLike, b: TensorLike, options: SolveTria
 
 /** Solves `a x = b` of the lower triangle that `cholesky` gives for a. */
 export function choSolve(l: TensorLike, b: TensorLike): Tensor {
+  refuseComplex(l, "linalg.choSolve");
   const half = solveTriangular(l, b, { lower: true });
   return solveTriangular(l, half, { lower: true, trans: true });
 }
 
-/** The sign of a determinant, and the logarithm of its size: together they neither overflow nor vanish. */
+/** The sign (of complex numbers the direction) of a determinant, and the logarithm of its size: together they neither overflow nor vanish. */
 export function slogdet(value: TensorLike): [sign: Tensor, logabsdet: Tensor] {
-  const x = asFloat(value, "linalg.slogdet");
-  checkSquare(x, "linalg.slogdet");
+  const x = asInexact(value, "linalg.slogdet");
+  checkSquare(x, "linalg.slogdet", "floats or complex numbers");
   const [both, pivots] = lax.linalg.lu(x);
   const entries = diagonal(both, { dim1: -2, dim2: -1 });
   const isSingular = ops.reduceMax(ops.compare("eq", entries, 0), [entries.ndim - 1]);
@@ -124,21 +134,29 @@ export function slogdet(value: TensorLike): [sign: Tensor, logabsdet: Tensor] {
   ];
 }
 
-/** Every exchange of rows and every negative entry of the diagonal turns the sign. */
+/** Every exchange of rows and every negative entry of the diagonal turns the sign, every complex one its direction. */
 function signOf(entries: Tensor, pivots: Tensor): Tensor {
   const last = pivots.ndim - 1;
-  const turns = ops.add(
-    ops.convert(ops.compare("ne", pivots, ops.iota("int32", pivots.shape, last)), "int32"),
-    ops.convert(ops.compare("lt", entries, 0), "int32"),
-  );
-  const odd = ops.and(ops.reduceSum(turns, [last]), ops.full(pivots.shape.slice(0, -1), 1, "int32"));
+  const exchanged = ops.convert(ops.compare("ne", pivots, ops.iota("int32", pivots.shape, last)), "int32");
+  if (entries.parts) {
+    const directions = ops.div(entries, ops.convert(ops.abs(entries), entries.dtype));
+    return ops.mul(parityOf(exchanged, entries), prod(directions, -1));
+  }
+  const negative = ops.convert(ops.compare("lt", entries, 0), "int32");
+  return parityOf(ops.add(exchanged, negative), entries);
+}
+
+/** 1 for an even sum along the last dim, −1 for an odd one. */
+function parityOf(turns: Tensor, entries: Tensor): Tensor {
+  const last = turns.ndim - 1;
+  const odd = ops.and(ops.reduceSum(turns, [last]), ops.full(turns.shape.slice(0, -1), 1, "int32"));
   return ops.convert(ops.sub(ops.full(odd.shape, 1, "int32"), ops.mul(odd, 2)), entries.dtype);
 }
 
 /** The determinant of square matrices. */
 export function det(value: TensorLike): Tensor {
-  const x = asFloat(value, "linalg.det");
-  checkSquare(x, "linalg.det");
+  const x = asInexact(value, "linalg.det");
+  checkSquare(x, "linalg.det", "floats or complex numbers");
   const n = at(x.shape, x.ndim - 1);
   if (n <= 3) return smallDet(x, n);
   return determinant(x);
@@ -159,6 +177,10 @@ const determinant = customVjp(productOfPivots, {
 function productOfPivots(x: Tensor): Tensor {
   const [both, pivots] = lax.linalg.lu(x);
   const entries = diagonal(both, { dim1: -2, dim2: -1 });
+  if (entries.parts) {
+    const exchanged = ops.compare("ne", pivots, ops.iota("int32", pivots.shape, pivots.ndim - 1));
+    return ops.mul(parityOf(ops.convert(exchanged, "int32"), entries), prod(entries, -1));
+  }
   const size = prod(ops.abs(entries), -1);
   return ops.mul(signOf(entries, pivots), size);
 }
@@ -233,7 +255,7 @@ export function tensorsolve(a: TensorLike, b: TensorLike): Tensor {
  */
 export function tensorinv(a: TensorLike, numDims = 2): Tensor {
   needIfGiven("whole", numDims, "numDims", "linalg.tensorinv");
-  const x = asFloat(a, "linalg.tensorinv");
+  const x = asInexact(a, "linalg.tensorinv");
   const [rows, columns]: [Shape, Shape] = [x.shape.slice(0, numDims), x.shape.slice(numDims)];
   checkSizes(sizeOf(columns), sizeOf(rows), x, "linalg.tensorinv");
   return ops.reshape(inv(ops.reshape(x, [sizeOf(rows), sizeOf(columns)])), [...columns, ...rows]);

@@ -1,6 +1,6 @@
 /** Sorting and searching. */
 import { need, needIfGiven } from "../ir/arguments.js";
-import { isFloat } from "../ir/dtype.js";
+import { isComplex, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions, needOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
@@ -86,7 +86,7 @@ export function searchsorted(sorted: TensorLike, values: TensorLike, options: Se
 /** x < y with NaN as the largest. */
 function isLess(x: Tensor, y: Tensor): Tensor {
   const less = ops.compare("lt", x, y);
-  return isFloat(x.dtype) ? ops.or(less, ops.and(isnan(y), ops.not(isnan(x)))) : less;
+  return isFloat(x.dtype) || isComplex(x.dtype) ? ops.or(less, ops.and(isnan(y), ops.not(isnan(x)))) : less;
 }
 
 /** The indices of the bins that values fall into, between sorted bounds; as NumPy's `digitize`. */

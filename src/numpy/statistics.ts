@@ -1,6 +1,6 @@
 /** Running reductions, weighted means, quantiles, and reductions that leave NaN out. */
 import { need, needIfGiven } from "../ir/arguments.js";
-import { type DType, isFloat } from "../ir/dtype.js";
+import { type DType, isComplex, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
@@ -9,11 +9,22 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, divide, maximum, minimum, multiply, subtract } from "./arithmetic.js";
+import { conj } from "./complex.js";
 import { matmul } from "./contraction.js";
 import { diagonal } from "./diagonals.js";
 import { floor, isnan, sqrt, square } from "./elementwise.js";
 import { lessEqual, notEqual, where } from "./logic.js";
-import { asFloat, asTensor, cast, type Dims, dtypeOf, expandTo, numberType } from "./operands.js";
+import {
+  asFloat,
+  asInexact,
+  asTensor,
+  cast,
+  type Dims,
+  dtypeOf,
+  expandTo,
+  numberType,
+  refuseComplex,
+} from "./operands.js";
 import {
   all,
   argmax,
@@ -151,7 +162,7 @@ export function nansum(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {})
 /** The mean of the elements that are not NaN. */
 export function nanmean(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
   const tensor = asTensor(x, "nanmean");
-  return isFloat(tensor.dtype)
+  return isFloat(tensor.dtype) || isComplex(tensor.dtype)
     ? divide(nansum(tensor, dim, options), sum(ops.not(isnan(tensor)), dim, options))
     : mean(tensor, dim, options);
 }
@@ -176,6 +187,7 @@ function withoutNan(
   caller: string,
 ): Tensor {
   const x = asTensor(value, caller);
+  refuseComplex(x, caller);
   if (!isFloat(x.dtype)) return reduce(x, dim, options);
   const nan = isnan(x);
   return where(all(nan, dim, options), Number.NaN, reduce(where(nan, filler, x), dim, options));
@@ -272,11 +284,11 @@ export interface CovOptions {
 export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
   checkOptions<CovOptions>(options, { rowvar: true, ddof: "number" }, "cov");
   const { rowvar = true, ddof = 1 } = options;
-  const x = asFloat(value, "cov");
+  const x = asInexact(value, "cov");
   if (x.ndim > 2) throw new ShapeError(`[cov] takes a vector or a matrix, got ${formatType(x.type)}`);
   const rows = x.ndim < 2 ? ops.reshape(x, [1, x.size]) : rowvar ? x : ops.transpose(x, [1, 0]);
   const centred = subtract(rows, mean(rows, 1, { keepdims: true }));
-  const product = matmul(centred, ops.transpose(centred, [1, 0]));
+  const product = matmul(centred, conj(ops.transpose(centred, [1, 0])));
   const result = divide(product, at(rows.shape, 1) - ddof);
   return x.ndim < 2 ? ops.reshape(result, []) : result;
 }
@@ -285,6 +297,7 @@ export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
 export function corrcoef(value: TensorLike, options: Pick<CovOptions, "rowvar"> = {}): Tensor {
   checkOptions<Pick<CovOptions, "rowvar">>(options, { rowvar: true }, "corrcoef");
   const { rowvar = true } = options;
+  refuseComplex(value, "corrcoef");
   const c = cov(value, { rowvar });
   if (c.ndim === 0) return divide(c, c);
   const deviations = sqrt(diagonal(c));

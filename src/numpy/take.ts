@@ -2,7 +2,7 @@
 
 import { needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { type DType, isFloat, limits } from "../ir/dtype.js";
+import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
@@ -41,7 +41,7 @@ function toIndices(indices: TensorLike | readonly number[], caller: string): Ten
   }
   const tensor =
     typeof indices === "number" ? Tensor.scalar(indices, "int32") : asTensor(indices as TensorLike, caller);
-  if (isFloat(tensor.dtype) || tensor.dtype === "bool") {
+  if (isFloat(tensor.dtype) || isComplex(tensor.dtype) || tensor.dtype === "bool") {
     throw new DTypeError(
       `[${caller}] ${formatType(tensor.type)} cannot be indices: convert them with astype("int32")`,
     );
@@ -50,7 +50,7 @@ function toIndices(indices: TensorLike | readonly number[], caller: string): Ten
 }
 
 function missing(dtype: DType): number {
-  if (isFloat(dtype)) return Number.NaN;
+  if (isFloat(dtype) || isComplex(dtype)) return Number.NaN;
   const { min, max } = limits(dtype);
   return min < 0 ? min : max;
 }

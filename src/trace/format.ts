@@ -1,5 +1,6 @@
 /** Elements of tensors as text, as NumPy prints them. */
 import { range, type Shape, sizeOf } from "../ir/shape.js";
+import { Complex, formatComplex } from "./complexNumber.js";
 
 /** Tensors of more elements are shortened: of every dim only the first and the last few are shown. */
 const mostElements = 1000;
@@ -7,11 +8,14 @@ const mostElements = 1000;
 /** How many at each end of a dim are shown then. */
 const edge = 3;
 
+/** An element of a tensor as JavaScript has it. */
+export type ElementValue = number | boolean | Complex;
+
 /** The values of a tensor as nested JavaScript arrays. */
-export type Nested = number | boolean | Nested[];
+export type Nested = ElementValue | Nested[];
 
 /** The elements of a tensor in row-major order as nested arrays. */
-export function nestElements(shape: Shape, element: (index: number) => number | boolean): Nested {
+export function nestElements(shape: Shape, element: (index: number) => ElementValue): Nested {
   const build = (dim: number, start: number): Nested => {
     const n = shape[dim];
     if (n === undefined) return element(start);
@@ -28,8 +32,8 @@ export function nestElements(shape: Shape, element: (index: number) => number | 
  */
 export function formatElements(
   shape: Shape,
-  element: (index: number) => number | boolean,
-  written: (value: number | boolean) => string = formatElement,
+  element: (index: number) => ElementValue,
+  written: (value: ElementValue) => string = formatElement,
 ): string {
   const short = sizeOf(shape) > mostElements;
   const shown = (n: number): (number | undefined)[] =>
@@ -57,8 +61,9 @@ export function formatElements(
   return build(0);
 }
 
-function formatElement(value: number | boolean): string {
+function formatElement(value: ElementValue): string {
   if (typeof value === "boolean") return String(value);
+  if (value instanceof Complex) return formatComplex(value, formatElement);
   if (Object.is(value, -0)) return "-0";
   return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6)));
 }

@@ -4,18 +4,23 @@
  * return their operand.
  */
 import { need } from "../ir/arguments.js";
-import { type DType, isFloat, needDType } from "../ir/dtype.js";
+import { type DType, isComplex, isFloat, needDType } from "../ir/dtype.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
 import type { CompareDirection, OpName, OpParams, Precision } from "../ir/ops.js";
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAxes } from "../ir/varying.js";
-import { bind, bind1 } from "./builder.js";
+import { bindParts as bind } from "./complexRules.js";
 import type { Place } from "./place.js";
 import { needTensor, needTensors } from "./promote.js";
 import { Tensor } from "./tensor.js";
 
 const none = {};
+
+/** {@link bind} for ops with one result. */
+function bind1<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K], place?: Place): Tensor {
+  return at(bind(op, ins, params, place), 0);
+}
 
 /** The operand, which has to be a tensor before its type can be looked at. */
 function given(x: Tensor, op: OpName): Tensor {
@@ -292,7 +297,8 @@ export function name(x: Tensor, label: string): Tensor {
 
 /** The same value, treated as a constant by differentiation. */
 export function stopGradient(x: Tensor): Tensor {
-  return isFloat(given(x, "stopGradient").dtype) ? bind1("stopGradient", [x], none) : x;
+  const { dtype } = given(x, "stopGradient");
+  return isFloat(dtype) || isComplex(dtype) ? bind1("stopGradient", [x], none) : x;
 }
 
 /** The same values, none of which is available before all are. */

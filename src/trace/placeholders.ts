@@ -1,6 +1,6 @@
 /** Texts with places for values, in the manner of Python's `str.format`: `"step {}: {loss:.3f}"`. */
 import { ValueError } from "../ir/errors.js";
-import { formatElements } from "./format.js";
+import { type ElementValue, formatElements } from "./format.js";
 import { HostArray } from "./hostArray.js";
 
 /** A piece of a text: as it is, or a value by its position or name. */
@@ -90,7 +90,7 @@ function formatTree(value: unknown, spec: Spec): string {
 
 function formatArray(array: HostArray, { width, digits, style }: Spec): string {
   if (digits === undefined && style === undefined) return array.toString().padStart(width);
-  const written = (value: number | boolean) => formatNumber(Number(value), digits, style).padStart(width);
+  const written = (value: ElementValue) => formatNumber(Number(value), digits, style).padStart(width);
   return formatElements(array.shape, array.element, written);
 }
 

@@ -1,16 +1,26 @@
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { byteSize, type DType, isFloat, isInteger, isUnsigned, needDType } from "../ir/dtype.js";
+import {
+  byteSize,
+  complexType,
+  type DType,
+  isComplex,
+  isFloat,
+  isInteger,
+  isUnsigned,
+  needDType,
+} from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
+import { Complex } from "./complexNumber.js";
 import { Tensor } from "./tensor.js";
 
-/** What the array API accepts as an operand: a tensor, or a JavaScript number or boolean. */
-export type TensorLike = Tensor | number | boolean;
+/** What the array API accepts as an operand: a tensor, or a JavaScript number, boolean or complex number. */
+export type TensorLike = Tensor | number | boolean | Complex;
 
 /**
- * The data type two tensors are brought to, as in JAX: bool gives way to integers, integers to floats, a narrower type
- * to a wider one. Integers with and without a sign meet in the narrowest signed one that holds both, and in int32 where
- * none does; bfloat16 with float16 meets in float32.
+ * The data type two tensors are brought to, as in JAX: bool gives way to integers, integers to floats, floats to complex
+ * numbers, a narrower type to a wider one. Integers with and without a sign meet in the narrowest signed one that holds
+ * both, and in int32 where none does; bfloat16 with float16 meets in float32.
  */
 export function promoteTypes(a: DType, b: DType): DType {
   needDType(a, "promoteTypes");
@@ -18,6 +28,7 @@ export function promoteTypes(a: DType, b: DType): DType {
   if (a === b) return a;
   const [low, high] = rank[a] <= rank[b] ? [a, b] : [b, a];
   if (low === "bfloat16" && high === "float16") return "float32";
+  if (isComplex(high)) return low === "float64" ? "complex128" : high;
   if (!isInteger(low) || !isInteger(high) || isUnsigned(low) === isUnsigned(high)) return high;
   const [signed, unsigned] = isUnsigned(low) ? [high, low] : [low, high];
   if (byteSize(signed) > byteSize(unsigned)) return signed;
@@ -36,6 +47,8 @@ const rank: { readonly [D in DType]: number } = {
   float16: 8,
   float32: 9,
   float64: 10,
+  complex64: 11,
+  complex128: 12,
 };
 
 /** The data type of a result whose operands may be JavaScript numbers, which adapt to the tensors beside them. */
@@ -45,19 +58,22 @@ export function resultType(...operands: readonly TensorLike[]): DType {
   const [first, ...rest] = tensors;
   const strong = first && rest.reduce((dtype, tensor) => promoteTypes(dtype, tensor.dtype), first.dtype);
   const dtype = numbers.reduce<DType | undefined>(adapt, strong);
+  if (operands.some((operand) => operand instanceof Complex)) return complexType(dtype ?? "float32");
   return dtype ?? (operands.some((operand) => typeof operand === "boolean") ? "bool" : "float32");
 }
 
 function adapt(dtype: DType | undefined, value: number): DType {
   if (dtype === undefined) return "float32";
-  if (isFloat(dtype)) return dtype;
+  if (isFloat(dtype) || isComplex(dtype)) return dtype;
   if (!Number.isInteger(value)) return "float32";
   return dtype === "bool" ? "int32" : dtype;
 }
 
 /** An operand as a tensor of the given type. */
 export function toTensor(value: TensorLike, dtype: DType, caller: string): Tensor {
-  if (typeof value === "number" || typeof value === "boolean") return Tensor.scalar(value, dtype);
+  if (typeof value === "number" || typeof value === "boolean" || value instanceof Complex) {
+    return Tensor.scalar(value, dtype);
+  }
   if (value instanceof Tensor) return value;
   throw new ValueError(
     `[${caller}] expects tensors or numbers, got ${describe(value)}: make a tensor of it with np.array(…)`,

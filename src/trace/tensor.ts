@@ -1,21 +1,40 @@
-import { type DType, decode, encode, type HostData } from "../ir/dtype.js";
-import { ShapeError, TracerError } from "../ir/errors.js";
+import { describe } from "../ir/describe.js";
+import {
+  allocateHost,
+  complexType,
+  type DType,
+  decode,
+  encode,
+  type HostData,
+  isComplex,
+  partType,
+} from "../ir/dtype.js";
+import { DTypeError, ShapeError, TracerError } from "../ir/errors.js";
 import { type Atom, type Literal, newLiteral } from "../ir/program.js";
-import { formatType, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
+import { formatType, range, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
+import { missingAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import type { Builder } from "./builder.js";
-import { formatElements, type Nested, nestElements } from "./format.js";
+import { Complex, partsOfNumber } from "./complexNumber.js";
+import { type ElementValue, formatElements, type Nested, nestElements } from "./format.js";
 import { currentRuntime } from "./runtime.js";
 import { onDevice, place, type Storage } from "./storage.js";
 
-/** What stands behind a tensor: a scalar constant, a value of a program being traced, or memory on devices. */
+/**
+ * What stands behind a tensor: a scalar constant, a value of a program being traced, memory on devices, or for complex
+ * numbers two tensors of floats.
+ */
 export type TensorNode =
   | { readonly kind: "literal"; readonly literal: Literal }
   | { readonly kind: "traced"; readonly builder: Builder; readonly atom: Atom }
-  | { readonly kind: "array"; readonly storage: Storage };
+  | { readonly kind: "array"; readonly storage: Storage }
+  | { readonly kind: "complex"; readonly parts: Parts };
+
+/** The real and the imaginary parts of complex numbers. */
+export type Parts = readonly [real: Tensor, imag: Tensor];
 
 export type { Nested } from "./format.js";
 
-/** The elements of a tensor as users see them: bfloat16 and float16 are widened. */
+/** The elements of a tensor as users see them: bfloat16 and float16 are widened, complex ones are pairs of numbers. */
 export type TensorData = ReturnType<typeof decode>;
 
 /**
@@ -45,7 +64,12 @@ export class Tensor {
   }
 
   /** @internal A scalar constant that is written into programs as a number. */
-  static scalar(value: number | boolean, dtype: DType): Tensor {
+  static scalar(value: number | boolean | Complex, dtype: DType): Tensor {
+    const [re, im] = partsOfNumber(value);
+    if (isComplex(dtype)) {
+      return Tensor.complex(Tensor.scalar(re, partType(dtype)), Tensor.scalar(im, partType(dtype)));
+    }
+    if (value instanceof Complex) throw new DTypeError(`${value} is no ${dtype}: use "complex64"`);
     return Tensor.literal(newLiteral(value, dtype));
   }
 
@@ -58,7 +82,36 @@ export class Tensor {
 
   /** @internal A tensor on the host engine. */
   static fromHost(type: TensorType, data: HostData): Tensor {
+    const { dtype, shape } = type;
+    if (isComplex(dtype)) {
+      const part = (k: number) =>
+        Tensor.fromHost({ dtype: partType(dtype), shape }, everySecond(data, partType(dtype), k));
+      return Tensor.complex(part(0), part(1));
+    }
     return Tensor.stored(place(onDevice(currentRuntime().hostEngine), type, data));
+  }
+
+  /** @internal Complex numbers of two tensors of float32 or float64. */
+  static complex(real: Tensor, imag: Tensor): Tensor {
+    if (!(real instanceof Tensor) || !(imag instanceof Tensor)) {
+      throw new DTypeError(
+        `complex numbers are made of two tensors, got ${describe(real)} and ${describe(imag)}`,
+      );
+    }
+    const { dtype } = real;
+    if (!sameType(real.type, imag.type) || partType(complexType(dtype)) !== dtype) {
+      throw new DTypeError(
+        `the parts of complex numbers need one type, float32 or float64, got ${formatType(real.type)} and ${formatType(imag.type)}`,
+      );
+    }
+    const axes = varyingAxes(real.type);
+    const type = varyingAlong(real.type, [...axes, ...missingAxes(axes, varyingAxes(imag.type))]);
+    return new Tensor({ ...type, dtype: complexType(dtype) }, { kind: "complex", parts: [real, imag] });
+  }
+
+  /** @internal The two parts of complex numbers; undefined for other tensors. */
+  get parts(): Parts | undefined {
+    return this.node.kind === "complex" ? this.node.parts : undefined;
   }
 
   /** The sizes of the dimensions. */
@@ -86,6 +139,9 @@ export class Tensor {
     const { node } = this;
     if (node.kind === "array") return node.storage;
     if (node.kind === "literal") return materialize(node.literal);
+    if (node.kind === "complex") {
+      throw new DTypeError(`[${caller}] takes no complex numbers, got ${this}: pass x.real and x.imag`);
+    }
     throw new TracerError(
       "traced-value",
       `[${caller}] ${this} is a placeholder while its function is being traced and has no values yet: ` +
@@ -93,19 +149,22 @@ export class Tensor {
     );
   }
 
-  /** The elements in row-major order, once they are computed. */
+  /** The elements in row-major order, once they are computed; of complex numbers both parts in turn. */
   async data(): Promise<TensorData> {
+    if (this.parts) {
+      const [real, imag] = await Promise.all(this.parts.map((part) => part.data()));
+      return interleaved(this.dtype, real ?? [], imag ?? []);
+    }
     const host = await this.storage("Tensor.data").download("Tensor.data");
     return decode(this.dtype, host);
   }
 
-  /** The elements as nested arrays of numbers (booleans for bool). */
+  /** The elements as nested arrays of numbers (booleans for bool, {@link Complex} for complex numbers). */
   async js(): Promise<Nested> {
-    const data = await this.data();
-    return nestElements(this.shape, (i) => (this.dtype === "bool" ? data[i] !== 0 : (data[i] ?? 0)));
+    return nestElements(this.shape, elementIn(this.dtype, await this.data()));
   }
 
-  /** The value of a tensor of one element as a number. */
+  /** The value of a tensor of one element as a number; complex ones are read with `js()`. */
   async item(): Promise<number> {
     const storage = this.storage("Tensor.item");
     if (this.size !== 1) {
@@ -117,12 +176,14 @@ export class Tensor {
 
   /** Waits until the values are computed; throws what went wrong while computing them. */
   async ready(): Promise<this> {
-    await this.storage("Tensor.ready").ready("Tensor.ready");
+    if (this.parts) await Promise.all(this.parts.map((part) => part.ready()));
+    else await this.storage("Tensor.ready").ready("Tensor.ready");
     return this;
   }
 
   /** Gives the memory back now instead of when the tensor is collected. */
   dispose(): void {
+    if (this.parts) for (const part of this.parts) part.dispose();
     if (this.node.kind !== "array") return;
     this.node.storage.release();
   }
@@ -133,7 +194,8 @@ export class Tensor {
 
   /** The type and kind, such as `Tensor f32[4,8]`; values are read with `await tensor.js()`. */
   toString(): string {
-    return `Tensor ${formatType(this.type)}${this.node.kind === "traced" ? " (traced)" : ""}`;
+    const isTraced = [this, ...(this.parts ?? [])].some(({ node }) => node.kind === "traced");
+    return `Tensor ${formatType(this.type)}${isTraced ? " (traced)" : ""}`;
   }
 
   [Symbol.toPrimitive](hint: string): string {
@@ -154,12 +216,48 @@ export class Tensor {
   private shownValues(): string | undefined {
     const { node } = this;
     if (node.kind === "literal") return String(node.literal.value);
+    const data = this.shownData();
+    if (data === undefined || typeof data === "string") return data;
+    return formatElements(this.shape, elementIn(this.dtype, data));
+  }
+
+  /** The elements if they are here, what to show while they are computed, or undefined where there are none. */
+  private shownData(): TensorData | string | undefined {
+    const { node } = this;
+    if (node.kind === "literal") return decode(this.dtype, encode(this.dtype, [node.literal.value]));
+    if (node.kind === "complex") {
+      const [real, imag] = node.parts.map((part) => part.shownData());
+      if (real === undefined || typeof real === "string") return real;
+      return imag === undefined || typeof imag === "string" ? imag : interleaved(this.dtype, real, imag);
+    }
     if (node.kind === "traced" || node.storage.released || !node.storage.hasValues) return undefined;
     const host = node.storage.peek("Tensor");
-    if (host === undefined) return "(being computed: await it.ready())";
-    const data = decode(this.dtype, host);
-    return formatElements(this.shape, (i) => (this.dtype === "bool" ? data[i] !== 0 : (data[i] ?? 0)));
+    return host === undefined ? "(being computed: await it.ready())" : decode(this.dtype, host);
   }
+}
+
+/** Every second element, from the first or the second on. */
+function everySecond(data: HostData, dtype: DType, first: number): HostData {
+  const part = allocateHost(dtype, data.length / 2);
+  for (let i = 0; i < part.length; i++) part[i] = data[2 * i + first] ?? 0;
+  return part;
+}
+
+/** Both parts of complex numbers in turn. */
+function interleaved(dtype: DType, real: ArrayLike<number>, imag: ArrayLike<number>): TensorData {
+  return decode(
+    dtype,
+    encode(
+      dtype,
+      range(2 * real.length).map((i) => (i % 2 === 0 ? real : imag)[Math.floor(i / 2)] ?? 0),
+    ),
+  );
+}
+
+/** How the element at a row-major index is shown. */
+export function elementIn(dtype: DType, data: ArrayLike<number>): (index: number) => ElementValue {
+  if (isComplex(dtype)) return (i) => new Complex(data[2 * i] ?? 0, data[2 * i + 1] ?? 0);
+  return (i) => (dtype === "bool" ? data[i] !== 0 : (data[i] ?? 0));
 }
 
 function materialize(literal: Literal): Storage {

@@ -1,10 +1,12 @@
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
+import { complexType } from "../ir/dtype.js";
 import { TreeError } from "../ir/errors.js";
-import { at, type TensorType } from "../ir/shape.js";
+import { at, isTyped, type TensorType } from "../ir/shape.js";
 import { type Traced, traceFlat } from "./builder.js";
+import { Complex } from "./complexNumber.js";
 import { Tensor } from "./tensor.js";
-import { flattenDynamic, type Structure, unflatten } from "./tree.js";
+import { flattenDynamic, type OpenedLeaf, type Structure, unflatten } from "./tree.js";
 
 /** Arguments of a function taken apart: every leaf a tensor. */
 export interface FlatArgs {
@@ -29,12 +31,47 @@ const isFlag = (leaf: unknown) => typeof leaf === "boolean" || typeof leaf === "
  * part of the structure, and a function that is traced sees them as they were given.
  */
 export function flattenArgs(args: unknown, caller: string): FlatArgs {
-  const { entries, structure } = flattenDynamic(args, isFlag);
+  const { entries, structure } = flattenDynamic(args, isFlag, openComplex);
   return {
     tensors: entries.map(({ path, leaf }) => leafTensor(leaf, caller, path)),
     paths: entries.map(({ path }) => path),
     structure,
   };
+}
+
+/** Complex numbers are traced as their parts, and made of what came of them. */
+function openComplex(leaf: unknown): OpenedLeaf | undefined {
+  const tensor = leaf instanceof Complex ? Tensor.scalar(leaf, "complex64") : leaf;
+  if (!(tensor instanceof Tensor) || !tensor.parts) return undefined;
+  return { name: complexNode, children: tensor.parts, rebuild: ([real, imag]) => rejoin(real, imag) };
+}
+
+const complexNode = "complex";
+
+/** Complex numbers, or their type; what is neither stays a pair. */
+function rejoin(real: unknown, imag: unknown): unknown {
+  if (real instanceof Tensor && imag instanceof Tensor) return Tensor.complex(real, imag);
+  if (isTyped(real) && isTyped(imag)) return { ...real, dtype: complexType(real.dtype) };
+  return { real, imag };
+}
+
+/** Whether a structure that {@link flattenArgs} made is a tensor of complex numbers. */
+export function isComplexNode(structure: Structure): boolean {
+  return structure.kind === "class" && structure.name === complexNode;
+}
+
+/** For every leaf of a structure that {@link flattenArgs} made whether it is the imaginary part of complex numbers. */
+export function imaginaryLeaves(structure: Structure): boolean[] {
+  switch (structure.kind) {
+    case "leaf":
+      return [false];
+    case "none":
+    case "static":
+      return [];
+    default:
+      if (isComplexNode(structure)) return [false, true];
+      return structure.children.flatMap(imaginaryLeaves);
+  }
 }
 
 /** Like {@link flattenArgs} for a list of arguments, of which some stay what they are. */

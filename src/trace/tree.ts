@@ -85,7 +85,15 @@ function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
   return type ? { kind: "class", type, children: type.children(node) } : { kind: "leaf" };
 }
 
+/** What a leaf is instead where it has parts: an inner node. */
+export interface OpenedLeaf {
+  readonly name: string;
+  readonly children: readonly unknown[];
+  readonly rebuild: (children: readonly unknown[]) => unknown;
+}
+
 interface Walk {
+  readonly opens?: ((leaf: unknown) => OpenedLeaf | undefined) | undefined;
   readonly isLeaf?: IsLeaf | undefined;
   readonly isStatic?: IsLeaf | undefined;
   readonly visit: (leaf: unknown, path: string) => void;
@@ -101,9 +109,12 @@ function walk(node: unknown, how: Walk, path: string, depth = 0): Structure {
   if (isStatic?.(node)) return { kind: "static", value: node };
   const opened = open(node, isLeaf);
   switch (opened.kind) {
-    case "leaf":
+    case "leaf": {
+      const inner = how.opens?.(node);
+      if (inner) return walkOpened(inner, how, path);
       visit(node, path);
       return leaf;
+    }
     case "none":
       return none;
     case "array":
@@ -135,6 +146,11 @@ function walk(node: unknown, how: Walk, path: string, depth = 0): Structure {
   }
 }
 
+function walkOpened({ name, children, rebuild }: OpenedLeaf, { visit }: Walk, path: string): Structure {
+  for (const child of children) visit(child, path);
+  return { kind: "class", name, aux: "", rebuild, children: children.map(() => leaf) };
+}
+
 function join(path: string, key: string): string {
   return path === "" ? key : `${path}/${key}`;
 }
@@ -155,15 +171,20 @@ export function flattenWithPath(tree: unknown, isLeaf?: IsLeaf): { path: string;
   return entries;
 }
 
-/** The leaves of a tree with their paths, and its structure, in which what `isStatic` says is no leaf but a part. */
+/**
+ * The leaves of a tree with their paths, and its structure, in which what `isStatic` says is no leaf but a part.
+ *
+ * @param opens what leaves with parts of their own are
+ */
 export function flattenDynamic(
   tree: unknown,
   isStatic: IsLeaf,
+  opens?: (leaf: unknown) => OpenedLeaf | undefined,
 ): { readonly entries: readonly { path: string; leaf: unknown }[]; readonly structure: Structure } {
   const entries: { path: string; leaf: unknown }[] = [];
   const visit = (leaf: unknown, path: string) => entries.push({ path, leaf });
   need("function", isStatic, "isStatic", "tree.flattenDynamic");
-  return { structure: walk(tree, { isStatic, visit }, ""), entries };
+  return { structure: walk(tree, { isStatic, opens, visit }, ""), entries };
 }
 
 /** The leaves of a tree from left to right. */

@@ -8,6 +8,7 @@ import type { Tensor } from "../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
 import { shareCaptures } from "./closure.js";
+import { conjugated } from "./conjugate.js";
 import { split, typesOf } from "./split.js";
 
 /**
@@ -67,7 +68,7 @@ export function customVjp<A extends readonly unknown[], R, S>(
       (leaves) => {
         const numResiduals = outTypes.length - numOuts;
         const kept = tree.unflatten<S>(residuals, leaves.slice(0, numResiduals));
-        const cotangent = tree.unflatten<R>(result, leaves.slice(numResiduals));
+        const cotangent = tree.unflatten<R>(result, conjugated(result, leaves.slice(numResiduals)));
         return floatCotangents(args, flat, rule.backward(kept, cotangent), "customVjp");
       },
       [...outTypes.slice(numOuts), ...outTypes.slice(0, numOuts)],
@@ -130,7 +131,7 @@ export function customGradient<A extends readonly unknown[], R>(
     const joint = traceFlat(
       (leaves) => {
         const [result, pullback] = call(leaves.slice(0, types.length));
-        const cotangent = tree.unflatten<R>(structure, leaves.slice(types.length));
+        const cotangent = tree.unflatten<R>(structure, conjugated(structure, leaves.slice(types.length)));
         const outs = flattenArgs(result, "customGradient").tensors;
         return [...outs, ...floatCotangents(args, flat, pullback(cotangent), "customGradient")];
       },
@@ -194,7 +195,7 @@ function floatCotangents(
     }
     return cts.map((ct, j) => checked(ct, at(types, j), i, caller));
   });
-  return leaves.filter((_, i) => isFloat(at(flat.tensors, i).dtype));
+  return conjugated(flat.structure, leaves).filter((_, i) => isFloat(at(flat.tensors, i).dtype));
 }
 
 function checked(ct: Tensor, type: TensorType, argument: number, caller: string): Tensor {

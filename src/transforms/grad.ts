@@ -1,4 +1,4 @@
-import { isFloat } from "../ir/dtype.js";
+import { complexType, isFloat } from "../ir/dtype.js";
 import { GradientError, TreeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import type { Program } from "../ir/program.js";
@@ -12,9 +12,12 @@ import {
   type FlatArgs,
   flattenArgs,
   flattenCall,
+  imaginaryLeaves,
+  isComplexNode,
   traceTree,
 } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
+import { conjugated } from "./conjugate.js";
 import { removeDeadCode } from "./deadCode.js";
 import { type Cotangent, type Linearized, linearize } from "./linearize.js";
 import { simplify } from "./simplify.js";
@@ -29,6 +32,8 @@ export interface GradOptions<N extends number | readonly number[] = number | rea
   readonly hasAux?: boolean;
   /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
   readonly staticArgnums?: Argnums;
+  /** Whether the function is holomorphic: arguments and result are complex, and so is the derivative. */
+  readonly holomorphic?: boolean;
 }
 
 /** The gradients by the chosen arguments: a tree like the argument, or a list of such trees. */
@@ -55,7 +60,8 @@ type FromEnd<
   : A[number];
 
 /**
- * The gradient of a function that returns a scalar.
+ * The gradient of a function that returns a scalar. By complex numbers x + iy that is ∂/∂x − i ∂/∂y, as in JAX: the
+ * function grows fastest in the direction of its conjugate.
  *
  * ```ts
  * const gradients = grad((params: Params, x: Tensor) => loss(params, x))(params, x);
@@ -85,17 +91,19 @@ function differentiate<A extends readonly unknown[]>(
   options: GradOptions,
   caller: string,
 ): { value: unknown; grads: unknown } {
-  checkOptions<GradOptions>(options, { argnums: true, hasAux: true, staticArgnums: true }, caller);
-  const { argnums = 0, hasAux = false, staticArgnums } = options;
+  const known = { argnums: true, hasAux: true, staticArgnums: true, holomorphic: true } as const;
+  checkOptions<GradOptions>(options, known, caller);
+  const { argnums = 0, hasAux = false, staticArgnums, holomorphic = false } = options;
   const chosen = argumentPositions(argnums, args.length, caller, "argnums");
   const flat = flattenCall(args, staticArgnums, caller);
   const counts = flat.structure.children.map(tree.numLeaves);
   const wanted = counts.flatMap((n, i) => Array.from({ length: n }, () => chosen.includes(i)));
   checkFloats(flat, wanted, caller);
   checkDifferentiable(flat.structure.children, chosen, caller);
+  if (holomorphic) checkComplex(flat.structure.children, chosen, caller);
   const types = flat.tensors.map(({ type }) => type);
   const traced = traceTree(fn, flat.structure, types, caller);
-  checkScalar(traced.program, traced.outStructure, hasAux, caller);
+  checkScalar(traced.program, traced.outStructure, { hasAux, holomorphic }, caller);
   const numCaptures = traced.captures.length;
   const active = [...traced.captures.map(() => false), ...wanted];
   const { program } = traceFlat(
@@ -104,7 +112,10 @@ function differentiate<A extends readonly unknown[]>(
       const loss = at(outs, 0);
       const cotangents = outs.map((_, i): Cotangent => (i === 0 ? Tensor.scalar(1, loss.dtype) : null));
       const pulled = pullback(cotangents).slice(numCaptures);
-      const grads = pulled.map((ct, i) => ct ?? ops.zeros(at(types, i)));
+      const grads = conjugated(
+        flat.structure,
+        pulled.map((ct, i) => ct ?? ops.zeros(at(types, i))),
+      );
       return [...outs, ...grads.filter((_, i) => wanted[i])];
     },
     traced.program.inputs.map(({ type }) => type),
@@ -159,7 +170,27 @@ function checkDifferentiable(
   );
 }
 
-function checkScalar(program: Program, structure: tree.Structure, hasAux: boolean, caller: string): void {
+/** Throws unless the arguments of a holomorphic function are complex. */
+function checkComplex(
+  structures: readonly tree.Structure[],
+  chosen: readonly number[],
+  caller: string,
+): void {
+  for (const n of chosen) {
+    const parts = imaginaryLeaves(at(structures, n));
+    if (parts.length > 0 && 2 * parts.filter(Boolean).length === parts.length) continue;
+    throw new GradientError(
+      `[${caller}] a holomorphic function takes complex numbers, argument ${n} has others: convert it with astype("complex64")`,
+    );
+  }
+}
+
+function checkScalar(
+  program: Program,
+  structure: tree.Structure,
+  { hasAux, holomorphic }: { readonly hasAux: boolean; readonly holomorphic: boolean },
+  caller: string,
+): void {
   if (hasAux && !(structure.kind === "array" && structure.children.length === 2)) {
     throw new TreeError(
       `[${caller}] with hasAux the function must return [loss, aux], it returned ${tree.formatStructure(structure)}`,
@@ -167,8 +198,17 @@ function checkScalar(program: Program, structure: tree.Structure, hasAux: boolea
   }
   const loss = hasAux && structure.kind === "array" ? at(structure.children, 0) : structure;
   const type = program.outputs[0]?.type;
-  if (loss.kind !== "leaf" || !type || type.shape.length !== 0 || !isFloat(type.dtype)) {
-    const got = loss.kind === "leaf" && type ? formatType(type) : tree.formatStructure(loss);
+  if (type && isComplexNode(loss) !== holomorphic) {
+    const got = formatType(isComplexNode(loss) ? { ...type, dtype: complexType(type.dtype) } : type);
+    throw new GradientError(
+      holomorphic
+        ? `[${caller}] a holomorphic function returns a complex number, it returned ${got}: leave holomorphic away`
+        : `[${caller}] the function must return one float scalar, it returned ${got}: take its real part or np.abs, say { holomorphic: true } if the function is, or use vjp`,
+    );
+  }
+  const isOne = loss.kind === "leaf" || holomorphic;
+  if (!isOne || !type || type.shape.length !== 0 || !isFloat(type.dtype)) {
+    const got = isOne && type ? formatType(type) : tree.formatStructure(loss);
     throw new GradientError(
       `[${caller}] the function must return one float scalar${hasAux ? " and aux" : ""}, it returned ${got}: reduce it with sum() or mean(), or use vjp`,
     );
@@ -240,11 +280,13 @@ export function vjp<A extends readonly unknown[]>(
         );
       }
     });
-    const cts = given.tensors.map((ct, i) => likeItsValue(ct, at(traced.program.outputs, i).type));
+    const cts = conjugated(structure, given.tensors).map((ct, i) =>
+      likeItsValue(ct, at(traced.program.outputs, i).type),
+    );
     const grads = pull(cts.filter((_, i) => activeOut[i]));
     let next = 0;
     const all = inputs.map((x, i) => (active[i] ? at(grads, next++) : ops.zeros(x.type)));
-    return tree.unflatten(flat.structure, all.slice(numCaptures));
+    return tree.unflatten(flat.structure, conjugated(flat.structure, all.slice(numCaptures)));
   };
   const value = tree.unflatten(structure, outs.slice(0, numOuts));
   if (!hasAux || traced.outStructure.kind !== "array") return [value, pullback];
@@ -253,15 +295,20 @@ export function vjp<A extends readonly unknown[]>(
 
 /** Cotangents with zeros where the tree has `null` in place of a leaf or a branch. */
 function withZeros(cotangents: unknown, structure: tree.Structure, program: Program): unknown {
-  const given = tree.structure(cotangents);
+  const given = flattenArgs(cotangents, "vjp").structure;
   if (tree.sameStructure(given, structure)) return cotangents;
   const spread = tree.broadcastPrefix(cotangents, structure, "vjp");
+  const isImaginary = imaginaryLeaves(structure);
   // A tensor stands for one leaf only.
   if (spread.filter((ct) => ct !== null && ct !== undefined).length !== tree.numLeaves(given))
     return cotangents;
   return tree.unflatten(
     structure,
-    spread.map((ct, i) => ct ?? ops.zeros(at(program.outputs, i).type)),
+    spread.map((ct, i) => {
+      const parts = ct instanceof Tensor ? ct.parts : undefined;
+      if (parts) return parts[isImaginary[i] ? 1 : 0];
+      return ct ?? ops.zeros(at(program.outputs, i).type);
+    }),
   );
 }
 

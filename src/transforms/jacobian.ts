@@ -1,8 +1,9 @@
 /** Whole matrices of derivatives. */
 import { need } from "../ir/arguments.js";
-import { TreeError } from "../ir/errors.js";
+import { isComplex } from "../ir/dtype.js";
+import { GradientError, TreeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
-import { range, type TensorType } from "../ir/shape.js";
+import { formatType, range, type TensorType } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { argumentPositions } from "../trace/trace.js";
@@ -15,6 +16,24 @@ import { vmap } from "./vmap.js";
 export interface JacobianOptions {
   /** The argument to differentiate by; the first by default. Negative numbers count from the end. */
   readonly argnums?: number;
+  /** Whether the function is holomorphic: argument and results are complex, and so are the derivatives. */
+  readonly holomorphic?: boolean;
+}
+
+/** Throws where complex numbers are differentiated of a function that is not said to be holomorphic, or the reverse. */
+function checkHolomorphic(
+  tensors: readonly Tensor[],
+  { holomorphic = false }: JacobianOptions,
+  what: "argument" | "results",
+  caller: string,
+): void {
+  const wrong = tensors.find(({ dtype }) => isComplex(dtype) !== holomorphic);
+  if (wrong === undefined) return;
+  throw new GradientError(
+    holomorphic
+      ? `[${caller}] a holomorphic function has complex ${what}, got ${formatType(wrong.type)}: leave holomorphic away`
+      : `[${caller}] the ${what} ${formatType(wrong.type)} can change in two directions: say { holomorphic: true } if the function is, or use vjp and jvp`,
+  );
 }
 
 /** The tensors of a tree, which must hold nothing else. */
@@ -66,12 +85,14 @@ export function jacrev<A extends readonly unknown[]>(
   options: JacobianOptions = {},
 ): (...args: A) => unknown {
   need("function", fn, "fn", "jacrev");
-  checkOptions<JacobianOptions>(options, { argnums: true }, "jacrev");
+  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacrev");
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacrev");
     const value = f(x);
     const outs = tensorsOf(value, "jacrev");
-    tensorsOf(x, "jacrev");
+    const ins = tensorsOf(x, "jacrev");
+    checkHolomorphic(outs, options, "results", "jacrev");
+    if (options.holomorphic) checkHolomorphic(ins, options, "argument", "jacrev");
     const rows = outs.map((out, place) => {
       const pull = (ct: Tensor) => vjp(f, [x])[1](onlyLeaf(value, outs, place, ct))[0];
       const stacked: unknown = vmap(pull)(unitVectors(out.type));
@@ -87,10 +108,11 @@ export function jacfwd<A extends readonly unknown[]>(
   options: JacobianOptions = {},
 ): (...args: A) => unknown {
   need("function", fn, "fn", "jacfwd");
-  checkOptions<JacobianOptions>(options, { argnums: true }, "jacfwd");
+  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacfwd");
   return (...args) => {
     const [f, x] = alone(fn, args, options, "jacfwd");
     const ins = tensorsOf(x, "jacfwd");
+    checkHolomorphic(ins, options, "argument", "jacfwd");
     const pushed = ins.map((input, place) => {
       const push = (tangent: Tensor) => jvp(f, [x], [onlyLeaf(x, ins, place, tangent)]);
       // The value is the same for all directions, and computed with them.
@@ -120,6 +142,6 @@ export function hessian<A extends readonly unknown[]>(
   options: JacobianOptions = {},
 ): (...args: A) => unknown {
   need("function", fn, "fn", "hessian");
-  checkOptions<JacobianOptions>(options, { argnums: true }, "hessian");
+  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "hessian");
   return jacfwd(jacrev(fn, options), options);
 }

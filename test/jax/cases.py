@@ -14,21 +14,35 @@ def ramp(*shape, scale=1.0, step=0.7, start=0.0):
     return jnp.asarray(np.sin(np.arange(count) * step + start).reshape(shape) * scale, jnp.float32)
 
 
+def complex_ramp(*shape, scale=1.0, start=0.0):
+    """Complex numbers without a pattern."""
+    return ramp(*shape, scale=scale, start=start) + 1j * ramp(*shape, scale=scale, step=1.9, start=start + 1)
+
+
+def is_complex(x):
+    return jnp.issubdtype(x.dtype, jnp.complexfloating)
+
+
 def leaf(x):
-    data = np.ravel(np.asarray(x, np.float64))
+    """The elements in order, of complex numbers both parts in turn."""
+    parts = np.stack([np.real(x), np.imag(x)], -1) if is_complex(x) else x
+    data = np.ravel(np.asarray(parts, np.float64))
     text = lambda e: None if np.isnan(e) else ("inf" if e > 0 else "-inf") if np.isinf(e) else float(str(np.float32(e)))
     return {"dtype": str(x.dtype), "shape": list(np.shape(x)), "data": [text(e) for e in data]}
 
 
 def is_float(x):
-    return jnp.issubdtype(x.dtype, jnp.floating)
+    return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def loss(fn, *args):
     """A sum of all results, each element weighed differently."""
     total = jnp.float32(0)
     for x in jax.tree.leaves(fn(*args)):
-        if is_float(x):
+        if is_complex(x):
+            turns = jnp.arange(x.size, dtype=jnp.float32).reshape(x.shape)
+            total += jnp.sum(jnp.real(x) * jnp.cos(turns) + jnp.imag(x) * jnp.sin(turns + 1))
+        elif is_float(x):
             total += jnp.sum(x.astype(jnp.float32) * jnp.cos(jnp.arange(x.size, dtype=jnp.float32)).reshape(x.shape))
     return total
 

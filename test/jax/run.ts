@@ -13,7 +13,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { evalShape, grad, jit, np, Tensor } from "shardwise";
-import { type DType, decode, encode, type HostData, isFloat, limits } from "../../src/ir/dtype.js";
+import { type DType, decode, encode, type HostData, isFloat, limits, partType } from "../../src/ir/dtype.js";
 import { sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { encodeSafetensors, parseSafetensors, type StoredArray } from "../../src/train/files/safetensors.js";
 import { type FunctionRecord, functionRecords, type OperandSpec, type Params } from "./functions.js";
@@ -187,7 +187,7 @@ async function runHere(programs: readonly JaxProgram[]): Promise<Evaluated> {
       const tensors = await evaluateAll(program, number, program.inputs.map(toTensor));
       for (const [name, tensor] of tensors) {
         const data = encode(tensor.dtype, await tensor.data());
-        results.set(`${number}/${name}`, { dtype: tensor.dtype, shape: tensor.shape, data });
+        results.set(`${number}/${name}`, { dtype: partType(tensor.dtype), shape: tensor.shape, data });
       }
     } catch (error) {
       errors.set(number, String(error));
@@ -216,13 +216,13 @@ function runJax(
   const arrays = new Map<string, StoredArray>();
   const json = programs.map((program, number) => {
     program.inputs.forEach(({ type, data }, i) => {
-      arrays.set(`${number}/in/${i}`, { ...type, data });
+      arrays.set(`${number}/in/${i}`, { ...type, dtype: partType(type.dtype), data });
     });
     const value = here.get(`${number}/value`);
     const hasGradient = value !== undefined && value.dtype !== "uint8" && isFloat(value.dtype);
     if (hasGradient) {
       const { type, data } = weightOf(number, { dtype: "float32", shape: value.shape });
-      arrays.set(`${number}/weight`, { ...type, data });
+      arrays.set(`${number}/weight`, { ...type, dtype: partType(type.dtype), data });
     }
     return {
       numInputs: program.inputs.length,

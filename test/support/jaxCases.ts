@@ -1,6 +1,6 @@
 /** Functions beside JAX's results and gradients for them, which the scripts in `test/jax` wrote. */
 import { readFileSync } from "node:fs";
-import { grad, jit, Mesh, NamedSharding, np, P, Tensor, tree, vmap } from "shardwise";
+import { grad, jit, lax, Mesh, NamedSharding, np, P, Tensor, tree, vmap } from "shardwise";
 import { describe, expect, test } from "vitest";
 import { isDType } from "../../src/ir/dtype.js";
 import { expectNear } from "./near.js";
@@ -41,19 +41,27 @@ const numbersOf = ({ data }: Leaf) =>
 
 function tensorOf(leaf: Leaf): Tensor {
   if (!isDType(leaf.dtype)) throw new Error(`no data type: ${leaf.dtype}`);
+  if (leaf.dtype === "complex64") {
+    const [real, imag] = [0, 1].map((k) => np.array(numbersOf(leaf).filter((_, i) => i % 2 === k)));
+    return real && imag ? lax.complex(real, imag).reshape([...leaf.shape]) : np.array([]);
+  }
   return np.array(numbersOf(leaf), leaf.dtype).reshape([...leaf.shape]);
 }
 
 const tensorsOf = (value: unknown) =>
   tree.leaves(value).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
 
-const isFloat = ({ dtype }: Tensor) => dtype.includes("float");
+const isFloat = ({ dtype }: Tensor) => dtype.includes("float") || dtype === "complex64";
 
 /** A sum of all results, each element weighed differently. */
 function weighed(value: unknown): Tensor {
   const parts = tensorsOf(value)
     .filter(isFloat)
-    .map((x) => np.sum(x.astype("float32").mul(np.cos(np.arange(x.size, "float32")).reshape([...x.shape]))));
+    .map((x) => {
+      const turns = np.arange(x.size, "float32").reshape([...x.shape]);
+      const real = np.sum(x.real.astype("float32").mul(np.cos(turns)));
+      return np.iscomplexobj(x) ? real.add(np.sum(x.imag.mul(np.sin(turns.add(1))))) : real;
+    });
   return parts.reduce((sum, part) => sum.add(part), np.array(0));
 }
 

@@ -13,7 +13,7 @@ import type { Vec, VecBuilder } from "../wasm/vectorProgram.js";
  */
 export type Lane = "float" | "double" | "signed" | "unsigned" | "mask";
 
-/** The lanes of every data type. */
+/** The lanes of every data type; complex numbers are there as their parts only. */
 export const lanes: { readonly [D in DType]: Lane } = {
   float32: "float",
   bfloat16: "float",
@@ -26,6 +26,8 @@ export const lanes: { readonly [D in DType]: Lane } = {
   uint16: "unsigned",
   uint32: "unsigned",
   bool: "mask",
+  complex64: "float",
+  complex128: "double",
 };
 
 /** The lanes on which an op of a domain must be able to work. */

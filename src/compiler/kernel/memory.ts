@@ -25,6 +25,8 @@ const storages: { readonly [D in DType]: VectorStorage | "double" } = {
   int8: "signedByte",
   bool: "flag",
   float64: "double",
+  complex64: "word",
+  complex128: "double",
 };
 
 /** The lane instruction and the first lane it names for element `k` of a register with 32-bit (or 64-bit) lanes. */

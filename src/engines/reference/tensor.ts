@@ -5,6 +5,7 @@ import {
   fromBfloat16Bits,
   fromFloat16Bits,
   type HostData,
+  partType,
   toBfloat16Bits,
   toFloat16Bits,
 } from "../../ir/dtype.js";
@@ -91,7 +92,7 @@ export function encode(type: TensorType, values: Float64Array): HostTensor {
 }
 
 function encodeData(dtype: DType, values: Float64Array): HostData {
-  switch (dtype) {
+  switch (partType(dtype)) {
     case "float64":
       return values;
     case "float32":

@@ -1,5 +1,5 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
-import { byteSize } from "../../ir/dtype.js";
+import { byteSize, partType } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
 import type { CollectiveHost, Link, Signal } from "./collectiveGroup.js";
 import type { CombineKernel } from "./moveKernels.js";
@@ -101,7 +101,7 @@ export function prepareCombine(
   members: readonly number[],
   host: CollectiveHost,
 ): CombineSources {
-  const { dtype } = spec;
+  const dtype = partType(spec.dtype);
   const { kernels, peers, scratch } = host;
   const size = members.length;
   const [borrowed0, borrowed1, wide0, wide1] = [

@@ -2,14 +2,14 @@ import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../../compiler/wasm/assembler.js";
 import type { FunctionBody, Local } from "../../compiler/wasm/functionBody.js";
 import type { LaneMemoryOp, MemoryOp, VectorOp } from "../../compiler/wasm/opcodes.js";
-import { byteSize, type DType } from "../../ir/dtype.js";
+import { byteSize, type RealDType } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 
 /** How the elements of several devices become one. */
 export type Combine = "sum" | "max" | "min";
 
 /** The element types that are combined as they are; the 16-bit floats go through float32. */
-type Direct = Exclude<DType, "bfloat16" | "float16">;
+type Direct = Exclude<RealDType, "bfloat16" | "float16">;
 
 const combineOps: { readonly [D in Direct]: { readonly [C in Combine]: VectorOp } } = {
   float32: { sum: "f32x4.add", max: "f32x4.max", min: "f32x4.min" },

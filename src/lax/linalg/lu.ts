@@ -28,7 +28,7 @@ export type LuFactors = readonly [lu: Tensor, pivots: Tensor, permutation: Tenso
  * and from the diagonal on U. In step i row i was exchanged with row `pivots[i]`.
  */
 export function lu(x: Tensor): LuFactors {
-  checkMatrices(x, "lax.linalg.lu");
+  checkMatrices(x, "lax.linalg.lu", "floats or complex numbers");
   const [both, pivots, order] = decompose(flatBatch(x));
   return [likeBatch(both, x), likeBatch(pivots, x), likeBatch(order, x)];
 }
@@ -120,11 +120,8 @@ function factorColumns(a: Tensor): { columns: Tensor; pivots: Tensor; order: Ten
     const place = ops.iota("int32", [batch, m], 1);
     const here = ops.broadcastInDim(index, place.shape, []);
     const column = ops.reshape(ops.dynamicSlice(matrix, [zero, zero, index], [batch, m, 1]), [batch, m]);
-    const size = ops.select(
-      ops.compare("ge", place, here),
-      ops.abs(column),
-      ops.full([batch, m], -1, a.dtype),
-    );
+    const sizes = ops.abs(column);
+    const size = ops.select(ops.compare("ge", place, here), sizes, ops.full([batch, m], -1, sizes.dtype));
     const pivot = ops.argmax(size, 1);
     const chosen = ops.broadcastInDim(pivot, place.shape, [0]);
     // Row `index` comes from `pivot` and the other way round.

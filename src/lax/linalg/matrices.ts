@@ -1,15 +1,19 @@
 /** What the decompositions share: batches of matrices, their triangles and products. */
 import { describe } from "../../ir/describe.js";
-import { isFloat } from "../../ir/dtype.js";
+import { isComplex, isFloat } from "../../ir/dtype.js";
 import { DTypeError, ShapeError } from "../../ir/errors.js";
 import { at, formatType, range, sizeOf } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 
+/** What the elements of matrices may be. */
+export type Elements = "floats" | "floats or complex numbers";
+
 /** Throws unless x is a batch of matrices of floats. */
-export function checkMatrices(x: Tensor, caller: string): void {
-  if (!(x instanceof Tensor) || !isFloat(x.dtype)) {
-    throw new DTypeError(`[${caller}] needs a tensor of floats, got ${describe(x)}: convert it with astype`);
+export function checkMatrices(x: Tensor, caller: string, of: Elements = "floats"): void {
+  const fits = x instanceof Tensor && (isFloat(x.dtype) || (of !== "floats" && isComplex(x.dtype)));
+  if (!fits) {
+    throw new DTypeError(`[${caller}] needs a tensor of ${of}, got ${describe(x)}: convert it with astype`);
   }
   if (x.ndim < 2) {
     throw new ShapeError(`[${caller}] needs matrices, got ${formatType(x.type)}: add dims with expandDims`);
@@ -17,8 +21,8 @@ export function checkMatrices(x: Tensor, caller: string): void {
 }
 
 /** Throws unless x is a batch of square matrices of floats. */
-export function checkSquare(x: Tensor, caller: string): void {
-  checkMatrices(x, caller);
+export function checkSquare(x: Tensor, caller: string, of: Elements = "floats"): void {
+  checkMatrices(x, caller, of);
   const [rows, columns] = x.shape.slice(-2);
   if (rows !== columns) {
     throw new ShapeError(
@@ -29,14 +33,15 @@ export function checkSquare(x: Tensor, caller: string): void {
 
 /** The same matrices under one batch dim, in float32 or wider. */
 export function flatBatch(x: Tensor): Tensor {
-  const wide = x.dtype === "float64" ? x : ops.convert(x, "float32");
+  const isWide = x.dtype === "float64" || isComplex(x.dtype);
+  const wide = isWide ? x : ops.convert(x, "float32");
   return ops.reshape(wide, [sizeOf(x.shape.slice(0, -2)), ...x.shape.slice(-2)]);
 }
 
 /** Undoes {@link flatBatch} for a result, which takes the batch dims and the type of an operand. */
 export function likeBatch(result: Tensor, operand: Tensor): Tensor {
   const shape = [...operand.shape.slice(0, -2), ...result.shape.slice(1)];
-  const own = isFloat(result.dtype) ? ops.convert(result, operand.dtype) : result;
+  const own = isFloat(result.dtype) && isFloat(operand.dtype) ? ops.convert(result, operand.dtype) : result;
   return ops.reshape(own, shape);
 }
 

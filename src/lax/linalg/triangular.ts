@@ -41,8 +41,8 @@ export function triangularSolve(a: Tensor, b: Tensor, options: TriangularSolveOp
     caller,
   );
   const { leftSide = false, transposeA = false, unitDiagonal = false } = options;
-  checkSquare(a, caller);
-  checkMatrices(b, caller);
+  checkSquare(a, caller, "floats or complex numbers");
+  checkMatrices(b, caller, "floats or complex numbers");
   const side = leftSide ? -2 : -1;
   if (b.ndim !== a.ndim || !sameNumbers(a.shape.slice(0, -2), b.shape.slice(0, -2))) {
     throw new ShapeError(

@@ -1,6 +1,6 @@
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
-import type { DType } from "../../ir/dtype.js";
+import { type DType, isComplex, partType } from "../../ir/dtype.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { ShardingError, ValueError } from "../../ir/errors.js";
 import { checkOptions } from "../../ir/options.js";
@@ -57,6 +57,10 @@ export function ShapeDtypeStruct(shape: Shape, dtype: DType, options: ShapeDtype
         resolveSpec(sharding.spec, sharding.mesh, shape, "ShapeDtypeStruct", "the sharding"),
       )
     : onDevice(currentRuntime().hostEngine);
+  if (isComplex(dtype)) {
+    const part = () => ShapeDtypeStruct(shape, partType(dtype), options);
+    return Tensor.complex(part(), part());
+  }
   return Tensor.stored(
     new NoStorage(
       placement,

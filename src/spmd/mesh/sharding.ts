@@ -60,9 +60,12 @@ export function samePlacement(a: Placement, b: Placement): boolean {
   return a === b || (samePlace(a, b) && sameSpec(a.spec, b.spec));
 }
 
+/** The part of a tensor that lies where all of it does: both parts of complex numbers lie in the same places. */
+const realPart = (tensor: Tensor): Tensor => tensor.parts?.[0] ?? tensor;
+
 /** The sharding of a concrete tensor, or `undefined` for one that lies on a single device. */
 export function shardingOf(tensor: Tensor): NamedSharding | undefined {
-  const { placement } = tensor.storage("Tensor.sharding");
+  const { placement } = realPart(tensor).storage("Tensor.sharding");
   const mesh = meshAt(placement);
   return mesh && new NamedSharding(mesh, toPartitionSpec(placement.spec));
 }
@@ -70,6 +73,13 @@ export function shardingOf(tensor: Tensor): NamedSharding | undefined {
 /** The blocks of a concrete tensor on the devices that this process holds, each as a copy on its device. */
 export function addressableShards(tensor: Tensor): Shard[] {
   needTensor(tensor, "tensor", "addressableShards");
+  if (tensor.parts) {
+    const [real, imag] = tensor.parts.map(addressableShards);
+    return (real ?? []).map((shard, i) => ({
+      ...shard,
+      data: Tensor.complex(shard.data, at(imag ?? [], i).data),
+    }));
+  }
   const storage = tensor.storage("Tensor.addressableShards");
   const { engine, mesh, devices, positions, spec } = storage.placement;
   return storage.read("Tensor.addressableShards").map((buffer, i): Shard => {
@@ -111,6 +121,10 @@ export async function devicePut<T>(values: T, sharding: Prefix<T, NamedSharding>
 }
 
 async function putTensor(tensor: Tensor, sharding: NamedSharding, path: string): Promise<Tensor> {
+  if (tensor.parts) {
+    const [real, imag] = tensor.parts;
+    return Tensor.complex(await putTensor(real, sharding, path), await putTensor(imag, sharding, path));
+  }
   const spec = resolveSpec(sharding.spec, sharding.mesh, tensor.shape, "devicePut", path || "the tensor");
   const placement = placementOn(sharding.mesh, spec);
   const storage = tensor.storage("devicePut");
@@ -129,7 +143,7 @@ async function putTensor(tensor: Tensor, sharding: NamedSharding, path: string):
  */
 export function visualizeSharding(tensor: Tensor): string {
   needTensor(tensor, "tensor", "visualizeSharding");
-  const { placement } = tensor.storage("visualizeSharding");
+  const { placement } = realPart(tensor).storage("visualizeSharding");
   const { mesh, devices, spec } = placement;
   const counts = spec.map((axes) => splitCount(mesh, axes));
   const rows = counts.length > 1 ? at(counts, 0) : 1;

@@ -1,7 +1,8 @@
 /** Functions of the host that programs call while they run. */
 import { need } from "../../ir/arguments.js";
 import { HostFunction } from "../../ir/callbacks.js";
-import { TreeError, ValueError } from "../../ir/errors.js";
+import { isComplex } from "../../ir/dtype.js";
+import { DTypeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { CallbackBatching, CallbackKind } from "../../ir/ops.js";
 import { checkOptions } from "../../ir/options.js";
 import { at, isTyped } from "../../ir/shape.js";
@@ -97,7 +98,12 @@ export function callFromProgram<R>(called: Called, results: R, args: readonly un
   const flat = flattenArgs(args, caller);
   const { leaves, structure } = tree.flatten(results, isTyped);
   const types = leaves.map((leaf) => {
-    if (isTyped(leaf)) return { dtype: leaf.dtype, shape: leaf.shape };
+    if (isTyped(leaf) && !isComplex(leaf.dtype)) return { dtype: leaf.dtype, shape: leaf.shape };
+    if (isTyped(leaf)) {
+      throw new DTypeError(
+        `[${caller}] a function of the host returns no ${leaf.dtype}: announce its two parts`,
+      );
+    }
     throw new TreeError(
       `[${caller}] results are announced as a tree of tensors or ShapeDtypeStruct(shape, dtype), got ${String(leaf)}`,
     );

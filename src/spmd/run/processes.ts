@@ -136,6 +136,7 @@ export async function processAllGather<T>(values: T): Promise<T> {
 }
 
 async function gatherOne(tensor: Tensor): Promise<Tensor> {
+  if (tensor.parts) return Tensor.complex(await gatherOne(tensor.parts[0]), await gatherOne(tensor.parts[1]));
   const { placement } = tensor.storage("processAllGather");
   const mesh = meshAt(placement);
   if (mesh !== undefined) return replicated(tensor, mesh);

@@ -1,5 +1,5 @@
 /** What a checkpoint says of itself. The text is hostile input: every field is checked before it is used. */
-import { type DType, isDType } from "../../ir/dtype.js";
+import { dtypes, type RealDType } from "../../ir/dtype.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { Shape } from "../../ir/shape.js";
 import { isTyped } from "../../ir/shape.js";
@@ -24,7 +24,7 @@ export interface ManifestFile {
 /** A tensor: whole, whatever mesh it was saved from. */
 export interface ManifestLeaf {
   readonly path: string;
-  readonly dtype: DType;
+  readonly dtype: RealDType;
   readonly shape: Shape;
   /** How it was split when it was saved; for information. */
   readonly spec: Spec;
@@ -193,9 +193,10 @@ class ManifestReader {
   }
 
   private readLeaf(value: unknown, where: string, numFiles: number): ManifestLeaf {
-    const { path, dtype, shape, spec, file } = this.fields(value, where);
+    const { path, dtype: name, shape, spec, file } = this.fields(value, where);
     if (typeof path !== "string") throw this.wrong(`${where}.path`, "must be a text", path);
-    if (!isDType(dtype)) throw this.wrong(`${where}.dtype`, "must be a data type", dtype);
+    const dtype = dtypes.find((known) => known === name);
+    if (!dtype) throw this.wrong(`${where}.dtype`, "must be a data type", name);
     const sizes = this.list(shape, `${where}.shape`).map((n, d) => this.count(n, `${where}.shape[${d}]`));
     if (sizes.length > maxDims)
       throw this.wrong(`${where}.shape`, `must have at most ${maxDims} dims`, sizes.length);

@@ -9,7 +9,7 @@ import { type FileHandle, open, rename, rm } from "node:fs/promises";
 import { endianness } from "node:os";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
-import { byteSize, type DType, type HostData, viewHost } from "../../ir/dtype.js";
+import { byteSize, type HostData, type RealDType, viewHost } from "../../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../../ir/errors.js";
 import { type Shape, sizeOf } from "../../ir/shape.js";
 import { reasonOf, systemCode } from "./fileError.js";
@@ -28,8 +28,8 @@ import {
 
 export { SafetensorsError, type SafetensorsHeader, type StoredTensor, type StoredType };
 
-/** The element types of stored arrays: those of tensors. */
-export type StoredDType = DType;
+/** The element types of stored arrays: those of programs. */
+export type StoredDType = RealDType;
 
 /** An array as it lies in a file: bfloat16 and float16 are kept as their bits. */
 export interface StoredArray {

@@ -1,7 +1,7 @@
 /** Between trees of tensors and the named arrays of files. */
-import type { HostData } from "../../ir/dtype.js";
-import { TreeError } from "../../ir/errors.js";
-import { isTyped, type TensorType } from "../../ir/shape.js";
+import { type HostData, isComplex } from "../../ir/dtype.js";
+import { DTypeError, TreeError } from "../../ir/errors.js";
+import { formatType, isTyped, type RealType, type TensorType } from "../../ir/shape.js";
 import { getSharding } from "../../nn/partitioned.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { resolveSpec } from "../../spmd/mesh/partitionSpec.js";
@@ -15,7 +15,7 @@ import * as tree from "../../trace/tree.js";
 /** A leaf with its place in the tree. */
 export interface NamedLeaf {
   readonly path: string;
-  readonly type: TensorType;
+  readonly type: RealType;
   readonly leaf: unknown;
 }
 
@@ -32,7 +32,13 @@ export function namedLeaves(values: unknown, caller: string): NamedLeaf[] {
         `[${caller}] the leaf at "${path}" is a ${typeof leaf}, not a tensor: make it one with np.array(…), or keep it in the configuration`,
       );
     }
-    return { path, type: { dtype: leaf.dtype, shape: leaf.shape }, leaf };
+    const { dtype, shape } = leaf;
+    if (isComplex(dtype)) {
+      throw new DTypeError(
+        `[${caller}] the leaf at "${path}" is ${formatType(leaf)}, and files hold no complex numbers: keep x.real and x.imag`,
+      );
+    }
+    return { path, type: { dtype, shape }, leaf };
   });
 }
 

@@ -176,4 +176,6 @@ export const elementTypes: { readonly [D in DType]: number } = {
   float32: 11,
   float64: 12,
   bfloat16: 13,
+  complex64: 14,
+  complex128: 15,
 };

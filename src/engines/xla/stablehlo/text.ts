@@ -13,6 +13,8 @@ const elements: { readonly [D in DType]: string } = {
   uint16: "ui16",
   uint32: "ui32",
   bool: "i1",
+  complex64: "complex<f32>",
+  complex128: "complex<f64>",
 };
 
 /** A data type as StableHLO writes it, such as `bf16`. */

@@ -195,6 +195,8 @@ const compareKinds: { readonly [D in DType]: string } = {
   uint16: "UNSIGNED",
   uint32: "UNSIGNED",
   bool: "UNSIGNED",
+  complex64: "FLOAT",
+  complex128: "FLOAT",
 };
 
 /** The names of values, with commas between. */

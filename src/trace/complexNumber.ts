@@ -1,0 +1,47 @@
+/** Complex numbers of the host. */
+import { need } from "../ir/arguments.js";
+
+/** A complex number, as {@link complex} makes it and `js()` returns it. */
+export class Complex {
+  readonly re: number;
+  readonly im: number;
+
+  constructor(re: number, im: number) {
+    need("number", re, "re", "complex");
+    need("number", im, "im", "complex");
+    this.re = re;
+    this.im = im;
+    Object.freeze(this);
+  }
+
+  /** The number as JAX prints it, such as `1-2j`. */
+  toString(): string {
+    return formatComplex(this, String);
+  }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return this.toString();
+  }
+}
+
+/**
+ * A complex number, which takes part in arithmetic as JavaScript numbers do.
+ *
+ * ```ts
+ * np.mul(z, complex(0, 1))
+ * ```
+ */
+export function complex(re: number, im = 0): Complex {
+  return new Complex(re, im);
+}
+
+/** A complex number as text, its parts written by `written`. */
+export function formatComplex({ re, im }: Complex, written: (part: number) => string): string {
+  const second = written(im);
+  return `${written(re)}${second.startsWith("-") ? "" : "+"}${second}j`;
+}
+
+/** Both parts of a number. */
+export function partsOfNumber(value: number | boolean | Complex): readonly [re: number, im: number] {
+  return value instanceof Complex ? [value.re, value.im] : [Number(value), 0];
+}
