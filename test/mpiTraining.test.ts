@@ -1,5 +1,5 @@
 /** Training in several processes gives the bits of worker threads on the same mesh, and checkpoints move between both. */
-import { cpSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
@@ -55,12 +55,17 @@ const runsOf = (prefix: string, fields: Readonly<Record<string, Fields>>): Train
     finish: name === "fsdp",
   }));
 
-async function inProcesses(launcher: Launcher, count: number, runs: readonly TrainedRun[]) {
+/** Trains in processes; what the shell does before in process 1 may differ from the others. */
+function trainIn(launcher: Launcher, count: number, runs: readonly TrainedRun[], first = "true") {
   const script = ["--import", path("../scripts/typescript.mjs"), path("fixtures/mpiTraining.ts")];
-  const job = launch(launcher, count, [...script, folder.path, JSON.stringify(runs)], {
-    SHARDWISE_FLIGHT: "",
-  });
-  const { code, out, err } = await ended(job, 590_000);
+  const shell = `if [ "\${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then ${first}; fi; exec "$@"`;
+  const args = [...script, folder.path, JSON.stringify(runs)];
+  const program = ["bash", "-c", shell, "bash", process.execPath];
+  return ended(launch(launcher, count, args, { SHARDWISE_FLIGHT: "" }, program), 590_000);
+}
+
+async function inProcesses(launcher: Launcher, count: number, runs: readonly TrainedRun[]) {
+  const { code, out, err } = await trainIn(launcher, count, runs);
   expect(err).toBe("");
   expect(code).toBe(0);
   return out
@@ -85,6 +90,14 @@ function threadRun(fields: Fields): Promise<TrainedOutcome> {
   const known = threadRuns.get(key) ?? onThreads({ name: `threads-${threadRuns.size}`, fields });
   threadRuns.set(key, known);
   return known;
+}
+
+/** Leaves the run of a folder after its second step. */
+function halve(name: string): void {
+  const checkpoints = join(folder.path, name, "checkpoints");
+  const last = readdirSync(checkpoints).filter((entry) => /4$/.test(entry));
+  expect(last).toHaveLength(1);
+  for (const entry of last) rmSync(join(checkpoints, entry), { recursive: true });
 }
 
 async function expectSame(here: TrainedOutcome, there: TrainedOutcome): Promise<void> {
@@ -152,13 +165,6 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     async () => {
       const fields = { ...common, ...pairs["fsdp-async"] };
       const whole = await threadRun(fields);
-      /** Leaves the run of a folder after its second step. */
-      const halve = (name: string) => {
-        const checkpoints = join(folder.path, name, "checkpoints");
-        const last = readdirSync(checkpoints).filter((entry) => /4$/.test(entry));
-        expect(last).toHaveLength(1);
-        for (const entry of last) rmSync(join(checkpoints, entry), { recursive: true });
-      };
       const mark = launcher.name.replace(" ", "");
       const copy = (name: string) => {
         cpSync(join(folder.path, whole.name), join(folder.path, name), { recursive: true });
@@ -178,12 +184,48 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
 
   test.runIf(everything)("is refused with other configurations", { timeout: 120_000 }, async () => {
     const runs = [{ name: `${launcher.name}-refused`, fields: { ...common, "mesh.data": 2 }, differs: true }];
-    const script = ["--import", path("../scripts/typescript.mjs"), path("fixtures/mpiTraining.ts")];
-    const job = launch(launcher, 2, [...script, folder.path, JSON.stringify(runs)], { SHARDWISE_FLIGHT: "" });
-    const { code, err } = await ended(job, 110_000);
+    const { code, err } = await trainIn(launcher, 2, runs);
     expect(code).toBeGreaterThan(0);
     const text =
       /the processes differ in the configuration: process 0 has "seed":0,.*, process 1 has "seed":1,.*: start all of them/g;
+    expect(err.match(text)).toHaveLength(2);
+  });
+
+  test.runIf(everything)(
+    "says in all processes that the disk of one is full, and goes on when it is not",
+    {
+      timeout: 300_000,
+    },
+    async () => {
+      const name = `${launcher.name.replace(" ", "")}-full`;
+      const fields = { ...common, "mesh.data": 2 };
+      await inProcesses(launcher, 2, [{ name, fields }]);
+      halve(name);
+      const saved = () => readdirSync(join(folder.path, name, "checkpoints"));
+      const before = saved();
+      const again = { name, fields, resume: true };
+      const { code, err } = await trainIn(launcher, 2, [{ ...again, full: true }]);
+      expect(code).toBeGreaterThan(0);
+      const failed = String.raw`the checkpoint of step 4 could not be written \(\w+\)`;
+      expect(err).toMatch(new RegExp(`${failed}: the disk is full, .*untouched`));
+      expect(err).toMatch(new RegExp(`${failed}: process 1 of 2: EFBIG.*untouched`));
+      expect(saved()).toEqual(before);
+      const [whole] = await inProcesses(launcher, 2, [again]);
+      if (whole) await expectSame(whole, await threadRun(fields));
+      expect(whole?.losses).toHaveLength(common.steps);
+    },
+  );
+
+  test.runIf(everything)("says that the folder of a run is not shared", { timeout: 120_000 }, async () => {
+    // The same name is another folder there.
+    const out = `${launcher.name.replace(" ", "")}-own`;
+    const elsewhere = mkdtempSync(join(folder.path, "elsewhere-"));
+    const runs = [{ name: out, fields: { ...common, "mesh.data": 2, out } }];
+    const { code, err } = await trainIn(launcher, 2, runs, `cd "${elsewhere}"`);
+    rmSync(out, { recursive: true, force: true });
+    expect(code).toBeGreaterThan(0);
+    const text =
+      /process 0 trains into this folder, but it is not here: runs of several hosts need a file system/g;
     expect(err.match(text)).toHaveLength(2);
   });
 });

@@ -85,9 +85,12 @@ describe("the command line", { timeout: 120_000 }, () => {
   });
 
   test("tells what a configuration would need before anything is run", async () => {
-    const { code, out } = await shardwise("inspect", file, "--mesh", "pipe=2", "--processes", "2");
+    const network = ["--network", "100Mbit", "--latency", "1ms", "--flops", "50GFLOP/s"];
+    const hosts = ["--processes", "2", "--hosts", "2", ...network];
+    const { code, out } = await shardwise("inspect", file, "--mesh", "pipe=2", ...hosts);
+    expect(out).toMatch(/links between 2 processes on 2 hosts.*\n {2}pipe +between hosts +[\d.]+ \w+\n/);
     expect(out).toMatch(
-      /links between 2 processes on 1 host.*\n {2}pipe +between processes of a host +[\d.]+ \w+\n/,
+      /\na step on this network: [\d.]+ ms, [\d.]+ ms of it for what crosses pipe.* \(50.0 GFLOP\/s/,
     );
     expect(code).toBe(0);
     expect(out).toContain('P("pipe")');

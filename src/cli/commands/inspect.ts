@@ -7,6 +7,9 @@ import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { evenPlaces, linkNames, linkOver } from "../../spmd/mesh/topology.js";
 import type { Checkpoint } from "../../train/files/checkpoint.js";
+import { calibrationFile, readCalibration } from "../../train/plan/calibration.js";
+import { hostPrices } from "../../train/plan/hosts.js";
+import { priceConfig } from "../../train/plan/plan.js";
 import type { RunConfig } from "../../train/run/config.js";
 import { memoryNeed, totalBytes } from "../../train/run/memoryNeed.js";
 import { formatPlaces, placesOf, stateMemory } from "../../train/run/places.js";
@@ -21,6 +24,7 @@ import { pipelineSchedule } from "../../train/run/writeReport.js";
 import { abstractTree } from "../../train/step/abstractTensor.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
+import { machineOptions, pricesOf, textOption } from "../machineArguments.js";
 import {
   argumentsOf,
   atMost,
@@ -42,12 +46,14 @@ export const inspect: Command = {
     engineOption,
     { name: "processes N", help: "show which axes cross over between N processes; 1 by default" },
     { name: "hosts N", help: "and between N hosts, over which the processes are spread; 1 by default" },
+    ...machineOptions.filter(({ name }) => name !== "node"),
   ],
   takesFields: true,
   examples: [
     "shardwise inspect --mesh data=2,model=2",
     "shardwise inspect my.json --model.width 1024 --mesh fsdp=8",
     "shardwise inspect --mesh data=4,model=2 --processes 4 --hosts 2",
+    "shardwise inspect --mesh data=4 --hosts 4 --network 10Gbit --latency 50us",
     "shardwise inspect --engine xla --model.width 1024",
     "shardwise inspect runs/default",
   ],
@@ -66,6 +72,7 @@ export const inspect: Command = {
     const isNamed = parsed.options.has("engine");
     const spread = spreadOf(parsed);
     process.stdout.write(describeConfig(config, isNamed ? engineInfo() : undefined, spread));
+    if (parsed.options.has("network")) process.stdout.write(await predictStep(parsed, config, spread));
     return exitCodes.ok;
   },
 };
@@ -114,14 +121,39 @@ function spreadOf(args: Arguments): Spread {
   return { processes: integerOption(args, "processes", hosts, hosts), hosts };
 }
 
+/** Memory inside of a host, where nobody says how fast it is. */
+const insideHost = { bandwidth: 10e9, latency: 3e-6 };
+
+/** How long a step takes on hosts that are joined by a network. */
+async function predictStep(args: Arguments, config: RunConfig, spread: Spread): Promise<string> {
+  const numDevices = Object.values(config.mesh).reduce((product, n) => product * n, 1);
+  checkSpread(numDevices, spread);
+  const calibration = readCalibration(textOption(args, "calibration") ?? calibrationFile());
+  const usual = { nodeSize: numDevices / spread.hosts, intra: insideHost };
+  const { prices, note, network } = await pricesOf(args, calibration, numDevices, usual);
+  if (network === undefined) return "";
+  const places = evenPlaces(numDevices, spread.processes, spread.hosts);
+  const collective = hostPrices(network, places, prices.collective);
+  const { seconds, parts } = priceConfig(config, { ...prices, collective, takesTurns: true });
+  const milliseconds = (time: number) => `${(1000 * time).toFixed(time < 0.1 ? 1 : 0)} ms`;
+  const sent = Object.entries(parts.communication).filter(([, time]) => time > 0);
+  const waits = sent.map(([axes, time]) => `, ${milliseconds(time)} of it for what crosses ${axes}`).join("");
+  return `\na step on this network: ${milliseconds(seconds)}${waits} (${note})\n`;
+}
+
+/** Throws unless all processes have the same number of devices, and all hosts of processes. */
+function checkSpread(numDevices: number, { processes, hosts }: Spread): void {
+  if (numDevices % processes === 0 && processes % hosts === 0) return;
+  throw new UsageError(
+    `${numDevices} devices over ${processes} processes on ${hosts} hosts is no equal share for all (${numDevices} / ${processes} = ${numDevices / processes}, ${processes} / ${hosts} = ${processes / hosts}): use other numbers`,
+  );
+}
+
 /** By which link the devices along every set of axes reach each other, and what each sends over it in a step. */
-function describeLinks(mesh: Mesh, { collectives }: CostReport, { processes, hosts }: Spread): string[] {
+function describeLinks(mesh: Mesh, { collectives }: CostReport, spread: Spread): string[] {
+  const { processes, hosts } = spread;
   if (processes === 1) return [];
-  if (mesh.size % processes !== 0 || processes % hosts !== 0) {
-    throw new UsageError(
-      `${mesh.size} devices over ${processes} processes on ${hosts} hosts is no equal share for all (${mesh.size} / ${processes} = ${mesh.size / processes}, ${processes} / ${hosts} = ${processes / hosts}): use other numbers`,
-    );
-  }
+  checkSpread(mesh.size, spread);
   const places = evenPlaces(mesh.size, processes, hosts);
   const bytes = new Map<string, number>();
   for (const { axes, bytes: sent } of collectives) {

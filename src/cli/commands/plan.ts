@@ -2,41 +2,28 @@ import { existsSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { availableMemory } from "../../engines/machineMemory.js";
 import { bytesAccepted } from "../../engines/settings.js";
-import { Mesh } from "../../spmd/mesh/mesh.js";
 import { isObject } from "../../train/files/json.js";
 import { calibrate } from "../../train/plan/calibrate.js";
 import {
   type Calibration,
-  calibratedPrices,
   calibrationFile,
   readCalibration,
   writeCalibration,
 } from "../../train/plan/calibration.js";
-import {
-  type DeviceSpeed,
-  type Links,
-  linkPrices,
-  machinePrices,
-  parseBandwidth,
-  parseFlops,
-  parseSeconds,
-  parseSize,
-  usualFigures,
-} from "../../train/plan/machine.js";
+import { parseSize } from "../../train/plan/machine.js";
 import { planTraining } from "../../train/plan/plan.js";
 import { chosenFields, formatPlan } from "../../train/plan/planText.js";
 import type { Prices } from "../../train/plan/prices.js";
 import type { RunConfig } from "../../train/run/config.js";
-import { measurePeak } from "../../train/run/peak.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
+import { machineOptions, parsedOption, pricesOf, textOption } from "../machineArguments.js";
 import {
   argumentsOf,
   atMost,
   configOf,
   integerOption,
   mergeConfigs,
-  numberOption,
   readConfigFile,
 } from "../runArguments.js";
 
@@ -48,22 +35,12 @@ export const plan: Command = {
   options: [
     { name: "devices", help: "how many devices; as many as this machine has cores by default" },
     { name: "memory", help: `the memory of each device: ${bytesAccepted}` },
-    { name: "network", help: "what a device sends to other nodes, such as 400Gbit or 50GB/s" },
-    { name: "intra", help: "what a device sends inside its node, such as 900GB/s; the network's by default" },
-    { name: "node", help: `how many devices a node has; ${usualFigures.nodeSize} by default` },
-    { name: "flops", help: "what a device computes, such as 989TFLOP/s; measured here by default" },
-    {
-      name: "efficiency",
-      help: `the share of --flops that products reach; ${usualFigures.efficiency} by default`,
-    },
-    { name: "memory-speed", help: "the speed of a device's memory, such as 3.35TB/s" },
-    { name: "latency", help: "how long a message between nodes takes at least, such as 8us" },
+    ...machineOptions,
     { name: "tries", help: "how many configurations are compiled and priced closely; 32 by default" },
     { name: "top", help: "how many are printed; 10 by default" },
     { name: "choose", help: "which of them is written; 1, the fastest, by default" },
     { name: "write", help: "the file for its configuration; the next free plan.json by default" },
     { name: "calibrate", help: "measures this machine and keeps the figures" },
-    { name: "calibration", help: "the file of these figures" },
   ],
   takesFields: true,
   examples: [
@@ -166,93 +143,10 @@ function describeModel({ model, data }: RunConfig): string {
   return `${model.kind} of ${model.numLayers} layers, width ${model.width}, ${data.batch} x ${data.sequence} tokens a step`;
 }
 
-/** Where prices come from, and a sentence about it. */
-async function pricesOf(
-  args: Arguments,
-  calibration: Calibration | undefined,
-  numDevices: number,
-): Promise<{ readonly prices: Prices; readonly note: string }> {
-  const links = linksOf(args);
-  const flops = parsedOption(args, "flops", parseFlops, "a rate such as 989TFLOP/s");
-  if (flops !== undefined) {
-    if (!links)
-      throw new UsageError(
-        "--flops describes another machine: give --network too, such as --network 400Gbit",
-      );
-    return {
-      prices: machinePrices(deviceOf(args, flops), links),
-      note: `${formatRate(flops)} each, as given`,
-    };
-  }
-  if (calibration) {
-    const prices = calibratedPrices(calibration, links ? 1 : numDevices);
-    const note = `${formatRate(prices.peakFlops)} each, as calibrated on ${calibration.day}`;
-    if (!links) return { prices, note };
-    const numCores = Number.POSITIVE_INFINITY;
-    return { prices: { ...prices, numCores, overlaps: true, collective: linkPrices(links) }, note };
-  }
-  if (!links) {
-    throw new UsageError(
-      "this machine is not calibrated: run shardwise plan --calibrate first, or describe another one with --flops, --network and --intra",
-    );
-  }
-  const peak = await measurePeak(Mesh.create({ device: 1 }));
-  if (peak === undefined) throw new UsageError("the engine does not tell how fast it is: give --flops");
-  return {
-    prices: machinePrices(deviceOf(args, peak), links),
-    note: `${formatRate(peak)} each, measured now`,
-  };
-}
-
-function deviceOf(args: Arguments, flops: number): DeviceSpeed {
-  const speed = parsedOption(args, "memory-speed", parseBandwidth, "a rate such as 3.35TB/s");
-  return {
-    flops,
-    efficiency: numberOption(args, "efficiency", usualFigures.efficiency, 0.01),
-    memoryBandwidth: speed ?? flops / usualFigures.flopsPerByte,
-    launch: usualFigures.launch,
-  };
-}
-
-function linksOf(args: Arguments): Links | undefined {
-  const accepted = "a rate such as 400Gbit or 900GB/s";
-  const network = parsedOption(args, "network", parseBandwidth, accepted);
-  const intra = parsedOption(args, "intra", parseBandwidth, accepted) ?? network;
-  const latency = parsedOption(args, "latency", parseSeconds, "a time such as 8us");
-  if (intra === undefined) return undefined;
-  return {
-    network: { bandwidth: network ?? intra, latency: latency ?? usualFigures.networkLatency },
-    intra: { bandwidth: intra, latency: usualFigures.intraLatency },
-    nodeSize: integerOption(args, "node", usualFigures.nodeSize, 1),
-  };
-}
-
 /** The memory of each device; that of this machine where nothing says that it is another. */
 function memoryOf(args: Arguments, numDevices: number): number | undefined {
   const given = parsedOption(args, "memory", parseSize, `${bytesAccepted} or 80GB`);
   if (given !== undefined) return given;
   if (!args.options.has("network") && !args.options.has("intra")) return availableMemory().bytes / numDevices;
   return undefined;
-}
-
-function textOption(args: Arguments, name: string): string | undefined {
-  const given = args.options.get(name);
-  return typeof given === "string" ? given : undefined;
-}
-
-function parsedOption(
-  args: Arguments,
-  name: string,
-  parse: (text: string) => number | undefined,
-  accepted: string,
-): number | undefined {
-  const text = textOption(args, name);
-  if (text === undefined) return undefined;
-  const value = parse(text);
-  if (value !== undefined) return value;
-  throw new UsageError(`--${name} is "${text}": use ${accepted}`);
-}
-
-function formatRate(flops: number): string {
-  return flops >= 1e12 ? `${(flops / 1e12).toFixed(0)} TFLOP/s` : `${(flops / 1e9).toFixed(1)} GFLOP/s`;
 }

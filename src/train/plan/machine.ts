@@ -171,6 +171,8 @@ export const usualFigures = {
   efficiency: 0.6,
   /** Floating-point operations that a device does in the time of one byte of its memory. */
   flopsPerByte: 250,
+  /** Bytes a second between a core and its memory. */
+  hostMemory: 10e9,
   /** Seconds that a kernel takes to start. */
   launch: 4e-6,
   networkLatency: 8e-6,

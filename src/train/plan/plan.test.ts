@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import "../../index.js";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
+import { collectiveSpec } from "../../../test/support/threadsPrograms.js";
 import type { CompiledProgram, Step } from "../../compiler/steps.js";
 import { hostEngine } from "../../engines/default.js";
 import { at, range } from "../../ir/shape.js";
@@ -96,6 +97,16 @@ function programOf(steps: readonly Step[]): CompiledProgram {
   };
 }
 
+/** A sum over two devices. */
+const twoOnX = {
+  kind: "allReduce",
+  dtype: "float32",
+  axes: ["x"],
+  outer: 1,
+  inner: 4,
+  permutation: [],
+} as const;
+
 const place = { slot: 0, offset: 0 };
 const product = (seconds: number): Step => ({
   op: "gemm",
@@ -142,6 +153,24 @@ describe("the time of a program", () => {
     expect(stepTime(program, inRows, { numDevices: 4 }).seconds).toBe(17);
     expect(stepTime(program, { ...inRows, numCores: 2 }, { numDevices: 4 }).seconds).toBe(34);
     expect(stepTime(program, { ...inRows, call: 1, gap: 0.5 }, { numDevices: 4 }).seconds).toBe(17 + 1 + 2.5);
+  });
+
+  test("messages that share one link take turns on it", () => {
+    const collective = { op: "start", collective: 0, info: 0 } as const;
+    const spec = collectiveSpec({ axes: [{ name: "x", size: 2 }] }, twoOnX, 0, 1);
+    const program = {
+      ...programOf([
+        collective,
+        { ...collective, collective: 1 },
+        product(4),
+        { ...collective, op: "done" },
+        { ...collective, op: "done", collective: 1 },
+      ]),
+      collectives: [spec, spec],
+    };
+    const prices: Prices = { ...inRows, overlaps: true, collective: () => 10 };
+    expect(stepTime(program, prices, { numDevices: 2 }).seconds).toBe(10);
+    expect(stepTime(program, { ...prices, takesTurns: true }, { numDevices: 2 }).seconds).toBe(20);
   });
 
   test("of a pipeline is what its stages do slot by slot, and the bubble the rest", () => {

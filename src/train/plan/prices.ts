@@ -19,6 +19,8 @@ export interface Prices {
   readonly numCores: number;
   /** Whether a device computes while its messages travel. */
   readonly overlaps: boolean;
+  /** Whether messages that travel at the same time share one link, so that they take turns on it. */
+  readonly takesTurns?: boolean;
   /**
    * Seconds of a step on every device at the same time.
    *

@@ -125,7 +125,8 @@ class Walk {
       }
       case "start": {
         const seconds = this.prices.collective(at(this.program.collectives, step.collective));
-        underway.set(step.collective, ledger.seconds + seconds);
+        const isFree = this.prices.takesTurns ? Math.max(...underway.values(), 0) : 0;
+        underway.set(step.collective, Math.max(ledger.seconds, isFree) + seconds);
         return;
       }
       case "done": {
@@ -133,7 +134,9 @@ class Walk {
         const whole = this.prices.collective(spec);
         const left = Math.max(0, (underway.get(step.collective) ?? 0) - ledger.seconds);
         const axes = spec.axes.map(({ name }) => name).join(", ");
-        ledger.communicate(axes, this.prices.overlaps ? Math.min(whole, left) : whole);
+        const { overlaps, takesTurns } = this.prices;
+        const most = takesTurns ? left : Math.min(whole, left);
+        ledger.communicate(axes, overlaps ? most : whole);
         return;
       }
       default:

@@ -1,0 +1,25 @@
+/** What collectives cost between hosts, by the messages that processes send each other. */
+import { hostTraffic } from "../../engines/mpi/traffic.js";
+import type { DevicePlace } from "../../ir/engine.js";
+import type { LinkSpeed } from "./machine.js";
+import type { Prices } from "./prices.js";
+
+/** The share of a frame of Ethernet that is not headers: 1448 of 1538 bytes, its gap included. */
+const FRAME_SHARE = 1448 / 1538;
+
+/**
+ * The price of collectives of processes on several hosts, of which each has one link that its devices share.
+ *
+ * @param places where the device at every position of the mesh is
+ * @param inside the price of those that leave no host
+ */
+export function hostPrices(
+  { bandwidth, latency }: LinkSpeed,
+  places: readonly DevicePlace[],
+  inside: Prices["collective"],
+): Prices["collective"] {
+  return (spec) => {
+    const { bytes, exchanges } = hostTraffic(spec, places);
+    return exchanges === 0 ? inside(spec) : exchanges * latency + bytes / (bandwidth * FRAME_SHARE);
+  };
+}
