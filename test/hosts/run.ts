@@ -68,7 +68,10 @@ function train(name: string, agent: string, resume = false): ChildProcess {
   const own = `exec "$@" > "${logs}/$OMPI_COMM_WORLD_RANK" 2>&1`;
   const subnet = `${at(network.addresses, 0).replace(/\d+$/, "0")}/24`;
   const tcp = { plm_rsh_agent: agent, plm_rsh_no_tree_spawn: "1", pml: "ob1", btl: "tcp,self" };
-  const parameters = { ...tcp, oob_tcp_if_include: subnet, btl_tcp_if_include: subnet };
+  // Two hosts that send long messages to each other at once would otherwise take turns; see docs/clusters.md.
+  const limits = ["eager_limit", "rndv_eager_limit", "max_send_size"];
+  const eager = Object.fromEntries(limits.map((name) => [`btl_tcp_${name}`, "8388608"]));
+  const parameters = { ...tcp, ...eager, oob_tcp_if_include: subnet, btl_tcp_if_include: subnet };
   const { SHARDWISE_ENGINE: _, ...inherited } = process.env;
   return spawn(
     "mpirun.openmpi",

@@ -36,7 +36,9 @@ export class Group {
     this.members = positions.map((p) => ({ process: at(seats.processes, p), device: at(seats.devices, p) }));
     const all = range(this.size);
     this.here = all.filter((i) => at(this.members, i).process === seats.process);
-    this.elsewhere = all.filter((i) => at(this.members, i).process !== seats.process);
+    // Beginning with the next one, so that they do not all send to the same one first.
+    const inTurn = [...all.slice(this.me + 1), ...all.slice(0, Math.max(0, this.me))];
+    this.elsewhere = inTurn.filter((i) => at(this.members, i).process !== seats.process);
     const others = [...new Set(this.elsewhere.map((i) => at(this.members, i).process))];
     this.processes = others.map((process) => all.filter((i) => at(this.members, i).process === process));
   }
@@ -64,9 +66,10 @@ export class Group {
     return at(members, sender % members.length);
   }
 
-  /** The members elsewhere from which one of this process receives for all of it. */
+  /** The members elsewhere from which one of this process receives for all of it, in an order that all of it know. */
   receivedBy(member: number): number[] {
-    return this.elsewhere.filter((sender) => this.receiver(sender, this.here) === member);
+    const senders = this.elsewhere.filter((sender) => this.receiver(sender, this.here) === member);
+    return senders.sort((a, b) => a - b);
   }
 }
 

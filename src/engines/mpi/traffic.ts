@@ -1,7 +1,7 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import type { DevicePlace } from "../../ir/engine.js";
-import { at, range } from "../../ir/shape.js";
+import { at } from "../../ir/shape.js";
 import type { Seats } from "../threads/messages.js";
 import { blockBytes, Group, partBounds, reductionOf } from "./group.js";
 
@@ -53,22 +53,30 @@ function sendAll(spec: CollectiveSpec, group: Group, send: Send): void {
   const toProcesses = (bytes: number) => {
     for (const members of processes) send(me, group.receiver(me, members), bytes);
   };
+  const toEach = (bytes: (member: number) => number) => {
+    for (const member of elsewhere) send(me, member, bytes(member));
+  };
   switch (spec.kind) {
     case "allReduce": {
-      if (reductionOf(whole) === "whole") return toProcesses(whole);
+      if (reductionOf(whole) === "whole") {
+        toProcesses(whole);
+        break;
+      }
       const bounds = partBounds(whole, group.size);
-      const parts = range(group.size).map((i) => at(bounds, i + 1) - at(bounds, i));
-      for (const member of elsewhere) send(me, member, at(parts, member));
-      return toProcesses(at(parts, me));
+      const partOf = (member: number) => at(bounds, member + 1) - at(bounds, member);
+      toEach(partOf);
+      toProcesses(partOf(me));
+      break;
     }
     case "allGather":
-      return toProcesses(block);
+      toProcesses(block);
+      break;
     case "reduceScatter":
-      for (const member of elsewhere) send(me, member, block);
-      return;
+      toEach(() => block);
+      break;
     case "allToAll":
-      for (const member of elsewhere) send(me, member, spec.inner * byteSize(spec.dtype));
-      return;
+      toEach(() => spec.inner * byteSize(spec.dtype));
+      break;
     case "permute":
       for (const [from, to] of spec.permutation) if (from === me) send(me, to, whole);
   }
