@@ -15,7 +15,7 @@ import type { MemoryLayout } from "./memoryLayout.js";
 import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
 import { instantiateMoveKernels, type MoveKernels } from "./moveKernels.js";
 import { bindKernels } from "./native/nativeKernels.js";
-import { connectPeers, type Peers } from "./peers.js";
+import { type CopyBetween, connectPeers, type Peers } from "./peers.js";
 import { SCRATCH } from "./scratch.js";
 import { Aborted, Signals } from "./signals.js";
 import { StepRunner } from "./stepRunner.js";
@@ -35,6 +35,8 @@ export interface LoopHost {
   /** The threads that share large steps of this device. */
   readonly crew: Crew | undefined;
   runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
+  /** The fastest way to copy between memories, where there is one besides JavaScript's. */
+  copyBetween(memories: readonly WebAssembly.Memory[]): CopyBetween | undefined;
   /** Reaches the devices of other processes. */
   connect(signals: Signals, memory: WebAssembly.Memory): Remote;
   now(): number;
@@ -95,7 +97,7 @@ class Device {
     this.signals = new Signals(setup.control, setup.device, setup.crowded);
     this.reader = new CommandReader(this.signals, setup.commands);
     this.kernels = instantiateMoveKernels(setup.moveModule, this.memory);
-    this.peers = connectPeers(setup.layout, setup.device, this.kernels);
+    this.peers = this.connectPeers();
     this.base = deviceBase(setup.device);
     this.remote = host.connect(this.signals, this.memory);
     this.recorder = new FlightRecorder(setup.flight, () => setup.timeOrigin + host.now());
@@ -164,6 +166,11 @@ class Device {
     }
   }
 
+  private connectPeers(): Peers {
+    const { layout, setup, kernels, host } = this;
+    return connectPeers(layout, setup.device, kernels, host.copyBetween(layout.memories));
+  }
+
   private move({ layout, scratch, bytes, moveModule }: MoveMessage): void {
     const { device } = this.setup;
     const from = at(this.layout.bases, device);
@@ -173,7 +180,7 @@ class Device {
     this.scratch = scratch;
     new Uint8Array(this.memory.buffer).set(old, at(layout.bases, device));
     this.kernels = instantiateMoveKernels(moveModule, this.memory);
-    this.peers = connectPeers(layout, device, this.kernels);
+    this.peers = this.connectPeers();
     this.programs.clear();
     this.remote.moveTo(this.memory);
     this.host.moveTo(this.memory, scratch);

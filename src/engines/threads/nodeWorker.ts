@@ -11,6 +11,7 @@ import { Forgotten } from "./forgotten.js";
 import { GemmPreparer } from "./gemm.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
 import type { WorkerFailure, WorkerMessage, WorkerSetup } from "./messages.js";
+import { nativeCopy } from "./nativeCopy.js";
 import { pinThread } from "./pinning.js";
 import { SCRATCH } from "./scratch.js";
 
@@ -88,6 +89,7 @@ function runWorker(setup: WorkerSetup, port: MessagePort, connect: LoopHost["con
     prepareGemm: (step, module) => gemms.prepare(step, module),
     crew,
     runHostStep: (step, table, memory) => runHostStep(step, table, memory.buffer),
+    copyBetween: nativeCopy,
     connect,
     now: () => performance.now() + clockOffset,
     wrap(program, index, action) {

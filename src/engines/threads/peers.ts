@@ -25,9 +25,26 @@ export interface Peers {
   borrow(peer: number, source: number, bytes: number, scratch: number): number;
 }
 
-/** The access of `device` to its peers in this layout. */
-export function connectPeers(layout: MemoryLayout, device: number, kernels: MoveKernels): Peers {
-  return layout.kind === "shared" ? sharedPeers(kernels) : separatePeers(layout, device, kernels);
+/** Copies bytes from the memory of one device to that of another. */
+export type CopyBetween = (to: number, target: number, from: number, source: number, bytes: number) => void;
+
+/** From this size on the call of a native function takes less than it saves. */
+const NATIVE_BYTES = 2048;
+
+/**
+ * The access of `device` to its peers in this layout.
+ *
+ * @param copyBetween the fastest way to copy between memories, where there is one besides JavaScript's
+ */
+export function connectPeers(
+  layout: MemoryLayout,
+  device: number,
+  kernels: MoveKernels,
+  copyBetween?: CopyBetween,
+): Peers {
+  return layout.kind === "shared"
+    ? sharedPeers(kernels)
+    : separatePeers(layout, device, kernels, copyBetween);
 }
 
 function sharedPeers(kernels: MoveKernels): Peers {
@@ -41,7 +58,12 @@ function sharedPeers(kernels: MoveKernels): Peers {
   };
 }
 
-function separatePeers(layout: MemoryLayout, device: number, kernels: MoveKernels): Peers {
+function separatePeers(
+  layout: MemoryLayout,
+  device: number,
+  kernels: MoveKernels,
+  copyBetween: CopyBetween | undefined,
+): Peers {
   const views = layout.memories.map((memory) => new Uint8Array(memory.buffer));
   const own = at(views, device);
   const view = (peer: number): Uint8Array => {
@@ -51,6 +73,7 @@ function separatePeers(layout: MemoryLayout, device: number, kernels: MoveKernel
   };
   const pull: Peers["pull"] = (target, peer, source, bytes) => {
     if (peer === device) kernels.copy(target, source, bytes);
+    else if (copyBetween && bytes >= NATIVE_BYTES) copyBetween(device, target, peer, source, bytes);
     else own.set(view(peer).subarray(source, source + bytes), target);
   };
   return {
@@ -64,6 +87,7 @@ function separatePeers(layout: MemoryLayout, device: number, kernels: MoveKernel
     },
     push(peer, target, source, bytes) {
       if (peer === device) kernels.copy(target, source, bytes);
+      else if (copyBetween && bytes >= NATIVE_BYTES) copyBetween(peer, target, device, source, bytes);
       else view(peer).set(own.subarray(source, source + bytes), target);
     },
     borrow(peer, source, bytes, scratch) {
