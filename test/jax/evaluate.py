@@ -19,12 +19,15 @@ from jax import lax
 
 NAMES = {
     "F32": np.float32,
+    "I8": np.int8,
+    "I16": np.int16,
     "I32": np.int32,
+    "U8": np.uint8,
+    "U16": np.uint16,
     "U32": np.uint32,
     "BF16": ml_dtypes.bfloat16,
     "F16": np.float16,
     "BOOL": np.bool_,
-    "U8": np.uint8,
 }
 
 

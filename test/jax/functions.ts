@@ -9,10 +9,12 @@ import type { Draw } from "./random.js";
 /** Parameters of a call: plain JSON. */
 export type Params = Readonly<Record<string, unknown>>;
 
+type NarrowInteger = "int8" | "uint8" | "int16" | "uint16";
+
 /** An operand: its shape, and where its values lie. */
 export interface OperandSpec {
   readonly shape: readonly number[];
-  readonly dtype?: "float32" | "int32" | "bool" | "bfloat16" | "float16" | "uint32";
+  readonly dtype?: "float32" | "int32" | "bool" | "bfloat16" | "float16" | "uint32" | NarrowInteger;
   readonly low?: number;
   readonly high?: number;
 }
@@ -733,7 +735,8 @@ const mixed: readonly [string, string, (a: Tensor, b: Tensor) => Tensor][] = [
   ["matmul", "jnp.matmul(a, b)", np.matmul],
   ["arctan2", "jnp.arctan2(a, b)", np.atan2],
 ];
-const dtypes = ["float32", "bfloat16", "float16", "int32", "uint32", "bool"] as const;
+const narrow = ["int8", "uint8", "int16", "uint16"] as const;
+const dtypes = ["float32", "bfloat16", "float16", "int32", "uint32", ...narrow, "bool"] as const;
 for (const [name, py, ts] of mixed) {
   for (const x of dtypes) {
     for (const y of dtypes) {
@@ -773,7 +776,7 @@ for (const [name, py, ts] of typed) {
   for (const dtype of dtypes) {
     if (dtype === "bool" && ["sort", "softmax"].includes(name)) continue;
     // JAX subtracts the maximum in the unsigned type, which wraps around.
-    if (dtype === "uint32" && name === "softmax") continue;
+    if (dtype.startsWith("uint") && name === "softmax") continue;
     records.push({
       name: `${name} of ${dtype}`,
       py,

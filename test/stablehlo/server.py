@@ -25,7 +25,11 @@ dtypes = {
     "float64": np.float64,
     "bfloat16": ml_dtypes.bfloat16,
     "float16": np.float16,
+    "int8": np.int8,
+    "int16": np.int16,
     "int32": np.int32,
+    "uint8": np.uint8,
+    "uint16": np.uint16,
     "uint32": np.uint32,
     "bool": np.bool_,
 }
