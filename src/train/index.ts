@@ -56,6 +56,7 @@ export {
   calibrationFile,
   type DeviceCalibration,
   type KernelSample,
+  type ProbeSample,
   type ProductSample,
   readCalibration,
   writeCalibration,

@@ -123,7 +123,7 @@ async function runCalibration(file: string): Promise<void> {
 }
 
 function describeCalibration({ measured, processor, numCores, gemm }: Calibration, file: string): string {
-  const rows = measured.map(({ numDevices, products, call, gap, collectives }) => {
+  const rows = measured.map(({ numDevices, products, call, collectives }) => {
     const best = Math.max(
       0,
       ...products.map(({ m, n, k, batch, seconds }) => (2 * m * n * k * batch) / seconds),
@@ -133,7 +133,7 @@ function describeCalibration({ measured, processor, numCores, gemm }: Calibratio
       `  ${`${numDevices} device${numDevices > 1 ? "s" : ""}`.padEnd(12)}`,
       best > 0 ? `products up to ${(best / 1e9).toFixed(1)} GFLOP/s each, ` : "",
       collectives.length > 0 ? `collectives from ${(1e6 * least).toFixed(0)} µs, ` : "",
-      `calls ${(1e6 * call).toFixed(0)} µs, ${(1e6 * gap).toFixed(1)} µs between steps`,
+      `calls ${(1e6 * call).toFixed(0)} µs`,
     ].join("");
   });
   return `${[`${processor}, ${numCores} cores, products by ${gemm}`, ...rows, `kept in ${file}`].join("\n")}\n`;

@@ -49,6 +49,14 @@ export function scheduleFor(
   });
 }
 
+/** The table that the stages of a run follow; nothing where they sweep forward and back, or where there are none. */
+export function scheduleOfRun(
+  { schedule, microbatches }: { readonly schedule: ScheduleName; readonly microbatches: number },
+  layout: LayerLayout | undefined,
+): PipelineSchedule | undefined {
+  return layout && isInterleaved(schedule) ? scheduleFor(schedule, layout, microbatches) : undefined;
+}
+
 /** What {@link scheduledGradients} needs. */
 export interface ScheduledOptions {
   readonly model: ModelConfig;

@@ -1,12 +1,14 @@
 /** Measures this machine: products by size, kernels, copies and collectives, and what starting them takes. */
 import { availableParallelism, cpus } from "node:os";
 import { compileProgram } from "../../compiler/compile.js";
+import type { CompiledProgram } from "../../compiler/steps.js";
 import { createThreadsEngine } from "../../engines/threads/engine.js";
 import { byteSize } from "../../ir/dtype.js";
 import type { Engine } from "../../ir/engine.js";
 import { at } from "../../ir/shape.js";
 import * as lax from "../../lax/index.js";
 import * as np from "../../numpy/index.js";
+import type { PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
 import { P } from "../../spmd/mesh/partitionSpec.js";
 import { devicePut, NamedSharding } from "../../spmd/mesh/sharding.js";
@@ -15,17 +17,21 @@ import { jit } from "../../spmd/run/jit.js";
 import { shardMap } from "../../spmd/run/shardMap.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { scheduleOfRun } from "../models/scheduled.js";
 import { type RunConfig, readRunConfig } from "../run/config.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "../run/setup.js";
-import type {
-  Calibration,
-  CollectiveSample,
-  CopySample,
-  DeviceCalibration,
-  KernelSample,
-  ProductSample,
+import {
+  type Calibration,
+  type CollectiveSample,
+  type CopySample,
+  type DeviceCalibration,
+  type KernelSample,
+  measuredPrices,
+  type ProbeSample,
+  type ProductSample,
 } from "./calibration.js";
 import { type Profile, profileProgram } from "./profile.js";
+import { stepTime } from "./stepCost.js";
 
 /** Options of {@link calibrate}. */
 export interface CalibrateOptions {
@@ -57,7 +63,7 @@ export async function calibrate(options: CalibrateOptions = {}): Promise<Calibra
     }
   }
   return {
-    version: 1,
+    version: 2,
     processor: cpus()[0]?.model.trim() ?? "unknown",
     numCores,
     gemm,
@@ -81,11 +87,18 @@ async function measureDevices(
   if (!computes) return { ...all.calibration(numDevices), call };
   say("products");
   await measureProducts(engine, numDevices, numRuns, all);
+  const steps: TrainingProbe[] = [];
   for (const [what, config] of probeConfigs(numDevices)) {
     say(what);
-    all.gaps.push(await measureTraining(engine, config, numRuns, call, all));
+    steps.push(await measureTraining(engine, config, numRuns, all));
   }
-  return { ...all.calibration(numDevices), call };
+  const parts = { ...all.calibration(numDevices), call };
+  const prices = measuredPrices(parts, parts, call, numDevices);
+  const probes = steps.map(({ compiled, schedule, seconds, meetings }): ProbeSample => {
+    const priced = stepTime(compiled, prices, { numDevices, schedule });
+    return { priced: priced.seconds - call, meetings, seconds: Math.max(0, seconds - call) };
+  });
+  return { ...parts, probes };
 }
 
 /** What was measured so far. */
@@ -94,10 +107,12 @@ class Samples {
   readonly kernels: KernelSample[] = [];
   readonly copies: CopySample[] = [];
   readonly collectives: CollectiveSample[] = [];
-  readonly gaps: number[] = [];
 
   /** Sorts the steps of a profile by what they are. */
-  add({ steps }: Profile, infos: readonly { ops: readonly string[]; flops: number; bytes: number }[]): void {
+  add(
+    steps: Profile["steps"],
+    infos: readonly { ops: readonly string[]; flops: number; bytes: number }[],
+  ): void {
     for (const { step, seconds } of steps) {
       if (step.op === "gemm") {
         const { m, n, k, transposeA, transposeB } = step;
@@ -112,7 +127,6 @@ class Samples {
 
   calibration(numDevices: number): Omit<DeviceCalibration, "call"> {
     const { products, kernels, copies, collectives } = this;
-    const gaps = [...this.gaps].sort((a, b) => a - b);
     return {
       numDevices,
       products: typical(products, ({ m, n, k, batch, transposeA, transposeB }) =>
@@ -121,7 +135,7 @@ class Samples {
       kernels: typical(kernels, ({ ops, bytes, flops }) => `${ops} ${bytes} ${flops}`),
       copies: typical(copies, ({ bytes }) => `${bytes}`),
       collectives: typical(collectives, ({ kind, size, bytes }) => `${kind} ${size} ${bytes}`),
-      gap: gaps[Math.floor(gaps.length / 2)] ?? 0,
+      probes: [],
     };
   }
 }
@@ -219,7 +233,7 @@ async function measureProducts(
     );
     const [a, b, aT, bT] = [at(args, 0), at(args, 1), at(args, 2), at(args, 3)];
     const { profile, compiled } = await profileFunction(mesh, mapped, [a, b, aT, bT], "products", numRuns);
-    all.add(profile, compiled.infos);
+    all.add(profile.steps, compiled.infos);
     for (const one of args) one.dispose();
   }
 }
@@ -302,21 +316,28 @@ function severalDevices(
   ];
 }
 
-/** Profiles the training step of a configuration; gives the seconds between two of its steps. */
+/** A training step that was measured. */
+interface TrainingProbe {
+  readonly compiled: CompiledProgram;
+  readonly schedule: PipelineSchedule | undefined;
+  readonly seconds: number;
+  readonly meetings: number;
+}
+
+/** Profiles the training step of a configuration. */
 async function measureTraining(
   engine: Engine,
   config: RunConfig,
   numRuns: number,
-  call: number,
   all: Samples,
-): Promise<number> {
+): Promise<TrainingProbe> {
   const mesh = runMesh(config, engine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
   const { batch, sequence } = config.data;
   const tokens = await devicePut(np.zeros([batch, sequence + 1], { dtype: "int32" }), training.batchSharding);
   let state = training.init(0);
   const { program: compiled } = training.compile(state, tokens);
-  const profile = await profileProgram(
+  const { steps, seconds } = await profileProgram(
     engine,
     compiled,
     async () => {
@@ -326,8 +347,9 @@ async function measureTraining(
     },
     numRuns,
   );
-  all.add(profile, compiled.infos);
+  all.add(steps, compiled.infos);
   await finish(state);
   tokens.dispose();
-  return Math.max(0, profile.seconds - call - profile.stepSeconds) / Math.max(1, profile.numExecuted);
+  const meetings = steps.reduce((sum, { step, count }) => sum + (step.op === "done" ? count : 0), 0);
+  return { compiled, schedule: scheduleOfRun(config.pipeline, training.layout), seconds, meetings };
 }

@@ -50,6 +50,15 @@ export interface CollectiveSample {
   readonly seconds: number;
 }
 
+/** How long a training step took besides its call, and what its parts suggest. */
+export interface ProbeSample {
+  /** The seconds that the prices of its parts add up to. */
+  readonly priced: number;
+  /** How often devices meet in a collective. */
+  readonly meetings: number;
+  readonly seconds: number;
+}
+
 /** What was measured with so many devices at work at the same time. */
 export interface DeviceCalibration {
   readonly numDevices: number;
@@ -57,15 +66,15 @@ export interface DeviceCalibration {
   readonly kernels: readonly KernelSample[];
   readonly copies: readonly CopySample[];
   readonly collectives: readonly CollectiveSample[];
-  /** Seconds between two steps. */
-  readonly gap: number;
+  /** Whole training steps. */
+  readonly probes: readonly ProbeSample[];
   /** Seconds that a call takes besides its steps. */
   readonly call: number;
 }
 
 /** What `shardwise plan --calibrate` measures. */
 export interface Calibration {
-  readonly version: 1;
+  readonly version: 2;
   readonly processor: string;
   readonly numCores: number;
   readonly gemm: string;
@@ -117,14 +126,15 @@ const samples = {
   kernels: ["flops", "bytes", "seconds"],
   copies: ["bytes", "seconds"],
   collectives: ["size", "bytes", "seconds"],
+  probes: ["priced", "meetings", "seconds"],
 } as const;
 
 function calibrationProblem(json: unknown): string | undefined {
-  if (!isObject(json) || json.version !== 1) return "is none of this version";
+  if (!isObject(json) || json.version !== 2) return "is none of this version";
   if (!isCount(json.numCores) || !Array.isArray(json.measured) || json.measured.length === 0)
     return "holds no measurements";
   for (const one of json.measured) {
-    if (!isObject(one) || !isCount(one.numDevices) || !isTime(one.gap) || !isTime(one.call))
+    if (!isObject(one) || !isCount(one.numDevices) || !isTime(one.call))
       return "holds a measurement of no devices";
     for (const [list, fields] of Object.entries(samples)) {
       const rows: unknown = one[list];
@@ -158,21 +168,41 @@ export function calibratedPrices(options: Calibration, numDevices: number): Pric
   const talking = nearest(measured.filter(({ collectives }) => collectives.length > 0));
   if (!computing)
     throw new ConfigError("the calibration holds no products: run shardwise plan --calibrate again");
+  return measuredPrices(computing, talking, (nearest(measured) ?? computing).call, numCores);
+}
+
+/**
+ * The prices of steps and collectives by themselves, stretched so that whole training steps take as long as they did:
+ * devices wait for the slowest of them wherever they meet.
+ */
+export function measuredPrices(
+  computing: DeviceCalibration,
+  talking: DeviceCalibration | undefined,
+  call: number,
+  numCores: number,
+): Prices {
   const product = productPrices(computing.products);
   const kernel = kernelPrices(computing.kernels);
   const copy = fitTimes(computing.copies.map(({ bytes, seconds }) => ({ features: [1, bytes], seconds })));
+  const collective = collectivePrices(talking?.collectives ?? []);
+  const { probes } = computing;
+  const whole = fitTimes(
+    probes.map(({ priced, meetings, seconds }) => ({ features: [priced, meetings], seconds })),
+  );
+  const stretch = probes.length > 0 ? whole([1, 0]) : 1;
+  const meeting = whole([0, 1]);
+  const price: Prices["step"] = (step, info) => {
+    if (step.op === "gemm") return product(step);
+    if (step.op === "copy") return copy([1, step.bytes]);
+    return step.op === "address" || step.op === "axisIndex" ? 0 : kernel(info);
+  };
   return {
     peakFlops: Math.max(...computing.products.map((sample) => productFlops(sample) / sample.seconds)),
-    call: (nearest(measured) ?? computing).call,
-    gap: computing.gap,
+    call,
     numCores,
     overlaps: false,
-    step: (step, info) => {
-      if (step.op === "gemm") return product(step);
-      if (step.op === "copy") return copy([1, step.bytes]);
-      return step.op === "address" || step.op === "axisIndex" ? 0 : kernel(info);
-    },
-    collective: collectivePrices(talking?.collectives ?? []),
+    step: (step, info) => stretch * price(step, info),
+    collective: (spec) => (spec.size < 2 ? 0 : stretch * collective(spec) + meeting),
   };
 }
 

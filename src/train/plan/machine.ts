@@ -94,7 +94,6 @@ export function devicePrices({
   return {
     peakFlops: flops,
     call: 0,
-    gap: 0,
     numCores: Number.POSITIVE_INFINITY,
     overlaps: true,
     step: (step, info) => {

@@ -4,7 +4,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import "../../index.js";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
 import { collectiveSpec } from "../../../test/support/threadsPrograms.js";
-import type { CompiledProgram, Step } from "../../compiler/steps.js";
+import type { CollectiveSpec, CompiledProgram, Step } from "../../compiler/steps.js";
 import { hostEngine } from "../../engines/default.js";
 import { at, range } from "../../ir/shape.js";
 import { makeSchedule } from "../../parallel/schedule/makers.js";
@@ -130,7 +130,6 @@ const product = (seconds: number): Step => ({
 const inRows: Prices = {
   peakFlops: 1,
   call: 0,
-  gap: 0,
   numCores: Number.POSITIVE_INFINITY,
   overlaps: true,
   step: (step) => (step.op === "gemm" ? step.m : 0),
@@ -152,7 +151,7 @@ describe("the time of a program", () => {
     const program = programOf([product(2), loop(3, [product(5)])]);
     expect(stepTime(program, inRows, { numDevices: 4 }).seconds).toBe(17);
     expect(stepTime(program, { ...inRows, numCores: 2 }, { numDevices: 4 }).seconds).toBe(34);
-    expect(stepTime(program, { ...inRows, call: 1, gap: 0.5 }, { numDevices: 4 }).seconds).toBe(17 + 1 + 2.5);
+    expect(stepTime(program, { ...inRows, call: 1 }, { numDevices: 4 }).seconds).toBe(17 + 1);
   });
 
   test("messages that share one link take turns on it", () => {
@@ -213,7 +212,7 @@ describe("the time of a program", () => {
 
 describe("a calibration", () => {
   const calibration: Calibration = {
-    version: 1,
+    version: 2,
     processor: "made",
     numCores: 2,
     gemm: "native",
@@ -238,7 +237,7 @@ describe("a calibration", () => {
           bytes,
           seconds: 1e-5 + bytes / 1e9,
         })),
-        gap: 0,
+        probes: [],
         call: 0,
       },
     ],
@@ -268,6 +267,23 @@ describe("a calibration", () => {
     const copy: Step = { op: "copy", source: place, target: place, bytes: 5e5, info: 0 };
     expect(prices.step(copy, info)).toBeCloseTo(1e-6 + 5e-5, 9);
     expect(prices.peakFlops).toBeCloseTo(1e10, -3);
+  });
+
+  test("stretches what parts take, and what meetings take, so that whole steps take as long as they did", () => {
+    const [measured] = calibration.measured;
+    if (!measured) throw new Error("nothing was measured");
+    const probes = [0.1, 0.2, 0.4].flatMap((priced) =>
+      [10, 100].map((meetings) => ({ priced, meetings, seconds: 1.25 * priced + 3e-5 * meetings })),
+    );
+    const [plain, stretched] = [[], probes].map((list) =>
+      calibratedPrices({ ...calibration, measured: [{ ...measured, probes: list }] }, 2),
+    );
+    if (!plain || !stretched) throw new Error("two prices");
+    const copy: Step = { op: "copy", source: place, target: place, bytes: 5e5, info: 0 };
+    const info = { ops: ["copy"], flops: 0, bytes: 5e5 };
+    expect(stretched.step(copy, info) / plain.step(copy, info)).toBeCloseTo(1.25, 3);
+    const spec = { kind: "allReduce", size: 2, elements: 1000, dtype: "float32" } as CollectiveSpec;
+    expect(stretched.collective(spec) - 1.25 * plain.collective(spec)).toBeCloseTo(3e-5, 7);
   });
 });
 

@@ -5,7 +5,7 @@ import { need } from "../../ir/arguments.js";
 import { needOptions } from "../../ir/options.js";
 import { formatBytes } from "../../ir/shape.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
-import { isInterleaved, scheduleFor } from "../models/scheduled.js";
+import { scheduleOfRun } from "../models/scheduled.js";
 import { needRunConfig, type RunConfig } from "../run/config.js";
 import { totalBytes } from "../run/memoryNeed.js";
 import { stepFlops } from "../run/peak.js";
@@ -72,10 +72,7 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   const tokens = ShapeDtypeStruct([data.batch, data.sequence + 1], "int32");
   const { program: compiled, memory } = training.compile(abstractTree(training.types), tokens);
   const { layout } = training;
-  const schedule =
-    layout && isInterleaved(pipeline.schedule)
-      ? scheduleFor(pipeline.schedule, layout, pipeline.microbatches)
-      : undefined;
+  const schedule = scheduleOfRun(pipeline, layout);
   const { seconds, parts } = stepTime(compiled, prices, { numDevices, schedule });
   const atWork = Math.min(numDevices, prices.numCores);
   return {

@@ -13,8 +13,6 @@ export interface Prices {
   readonly peakFlops: number;
   /** Seconds from the call of a program to its first step, and from its last to the caller. */
   readonly call: number;
-  /** Seconds between two steps. */
-  readonly gap: number;
   /** How many cores the devices share, where devices are threads; without limit where each is a chip of its own. */
   readonly numCores: number;
   /** Whether a device computes while its messages travel. */

@@ -21,8 +21,6 @@ export interface Profile {
   readonly steps: readonly ProfiledStep[];
   /** Seconds of the fastest run that nobody recorded. */
   readonly seconds: number;
-  /** How many steps a device executes in a run. */
-  readonly numExecuted: number;
   /** The seconds of all steps of a run. */
   readonly stepSeconds: number;
 }
@@ -66,7 +64,6 @@ export async function profileProgram(
   return {
     steps: profiled,
     seconds,
-    numExecuted: profiled.reduce((sum, { count }) => sum + count, 0),
     stepSeconds: profiled.reduce((sum, one) => sum + one.seconds * one.count, 0),
   };
 }

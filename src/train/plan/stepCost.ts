@@ -19,7 +19,7 @@ export interface TimeParts {
   readonly communication: Readonly<Record<string, number>>;
   /** Stages of a pipeline without work. */
   readonly bubble: number;
-  /** Starting steps and the program itself. */
+  /** Starting the program. */
   readonly overhead: number;
 }
 
@@ -98,10 +98,7 @@ class Walk {
     const ledger = new Ledger();
     // When collectives that are under way will have arrived, on the clock of this list.
     const underway = new Map<number, number>();
-    for (const step of steps) {
-      ledger.overhead += this.prices.gap * turns;
-      this.add(ledger, step, underway, turns);
-    }
+    for (const step of steps) this.add(ledger, step, underway, turns);
     return ledger;
   }
 

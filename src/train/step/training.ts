@@ -2,7 +2,7 @@ import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { need } from "../../ir/arguments.js";
 import { needOptions, type OptionNames } from "../../ir/options.js";
-import { at, type TensorType } from "../../ir/shape.js";
+import { bytesOf, type TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
 import { allFinite } from "../../optim/index.js";
@@ -14,7 +14,6 @@ import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
 import { type PartitionedCall, partitionCall } from "../../spmd/run/call.js";
 import { jit } from "../../spmd/run/jit.js";
-import { bytesPerDevice } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import { evalShape } from "../../transforms/makeProgram.js";
@@ -24,7 +23,7 @@ import { stepFunctions, type TrainingOptions } from "./stepFunctions.js";
 
 /** What a training step takes of each device's memory, in bytes. */
 export interface StepMemory {
-  /** The state and the batch, of which the state's memory becomes that of the next one; before the first step. */
+  /** The state and the batch, of which the state's memory becomes that of the next one. */
   readonly inputs: number;
   /** Results that need memory of their own. */
   readonly outputs: number;
@@ -39,10 +38,8 @@ export interface CompiledStep {
 }
 
 /** What a compiled step takes of each device's memory. */
-function stepMemory({ outputs, arenaBytes }: CompiledProgram, call: PartitionedCall): StepMemory {
-  const { whole, inSpecs, target } = call;
-  // From the second step on the optimiser's state may be split over devices that had all of it before.
-  const inputs = whole.inputs.map(({ type }, i) => bytesPerDevice(type, { ...target, spec: at(inSpecs, i) }));
+function stepMemory({ outputs, arenaBytes }: CompiledProgram, { program }: PartitionedCall): StepMemory {
+  const inputs = program.inputs.map(({ type }) => bytesOf(type));
   const fresh = outputs.flatMap(({ bytes, inputIndex }) => (inputIndex === undefined ? [bytes] : []));
   const total = (list: readonly number[]) => list.reduce((sum, bytes) => sum + bytes, 0);
   return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
