@@ -1,8 +1,11 @@
-import type { CollectiveSpec } from "../src/compiler/steps.js";
+import type { CollectiveSpec, CompiledProgram, Step } from "../src/compiler/steps.js";
 import { createThreadsEngine, type ThreadsEngine } from "../src/engines/threads/engine.js";
+import type { CompileOptions, Engine, Executable } from "../src/ir/engine.js";
+import type { MeshShape } from "../src/ir/mesh.js";
 import { at, range, tensorType } from "../src/ir/shape.js";
 import { collectiveSpec, handProgram } from "../test/support/threadsPrograms.js";
 import type { Report, Row } from "./measure.js";
+import { option } from "./options.js";
 
 /**
  * Collectives at several sizes, in µs each, on `DEVICES` devices (2): the time of a loop of them inside one run,
@@ -11,9 +14,11 @@ import type { Report, Row } from "./measure.js";
 const numDevices = Number(process.env.DEVICES ?? 2);
 const SECONDS = Number(process.env.SECONDS ?? 1);
 const mesh = { axes: [{ name: "x", size: numDevices }] };
-const sizes = [4 * 1024, 64 * 1024, 1024 * 1024, 16 * 1024 * 1024];
+/** The sizes that are measured, in bytes. */
+export const collectiveSizes = [4 * 1024, 64 * 1024, 1024 * 1024, 16 * 1024 * 1024];
 
-const kinds: readonly (readonly [name: string, kind: CollectiveSpec["kind"]])[] = [
+/** The collectives that are measured, by their usual names. */
+export const collectiveKinds: readonly (readonly [name: string, kind: CollectiveSpec["kind"]])[] = [
   ["all-reduce", "allReduce"],
   ["all-gather", "allGather"],
   ["reduce-scatter", "reduceScatter"],
@@ -21,65 +26,97 @@ const kinds: readonly (readonly [name: string, kind: CollectiveSpec["kind"]])[] 
   ["all-to-all", "allToAll"],
 ];
 
+/** An engine of worker threads, in one process or several. */
+interface LoopEngine
+  extends Pick<Engine, "numDevices" | "isAddressable" | "upload" | "download" | "release"> {
+  load(program: CompiledProgram, options: CompileOptions): Executable;
+}
+
+/** A loop of one collective inside one run. */
+interface CollectiveLoop {
+  /** How many collectives a run has. */
+  readonly rounds: number;
+  readonly run: () => Promise<void>;
+  readonly release: () => void;
+}
+
+/** Prepares a loop of a collective over all devices of an engine. */
+export function collectiveLoop(
+  engine: LoopEngine,
+  kind: CollectiveSpec["kind"],
+  bytes: number,
+): CollectiveLoop {
+  const { numDevices } = engine;
+  const mesh = { axes: [{ name: "x", size: numDevices }] };
+  // Runs of a few milliseconds.
+  const rounds = Math.max(2, Math.min(1000, Math.ceil(4e7 / (bytes + 40_000))));
+  const { load, steps } = loopSteps(mesh, numDevices, kind, bytes, rounds);
+  const type = tensorType("float32", [1]);
+  const run = engine.load(handProgram("loop", [type], [type], { ...load, steps }), {
+    mesh,
+    devices: range(numDevices),
+  });
+  const own = range(numDevices).filter((device) => engine.isAddressable(device));
+  const input = own.map((device) => engine.upload(type, new Float32Array(1), device));
+  return {
+    rounds,
+    run: async () => {
+      const [outputs = []] = run.execute([input]);
+      await Promise.all(outputs.map((buffer) => engine.download(buffer)));
+      for (const buffer of outputs) engine.release(buffer);
+    },
+    release: () => {
+      run.release();
+      for (const buffer of input) engine.release(buffer);
+    },
+  };
+}
+
+function loopSteps(
+  mesh: MeshShape,
+  numDevices: number,
+  kind: CollectiveSpec["kind"],
+  bytes: number,
+  rounds: number,
+) {
+  const isPart = kind === "allGather" || kind === "reduceScatter" || kind === "allToAll";
+  // The size is that of the whole: what an all-gather produces and a reduce-scatter takes.
+  const inner = isPart ? bytes / 4 / numDevices : bytes / 4;
+  const permutation = range(numDevices).map((i) => [i, (i + 1) % numDevices] as const);
+  const shape = { kind, dtype: "float32", axes: ["x"], outer: 1, inner, permutation } as const;
+  const use = { collective: 0, info: 0 } as const;
+  const body: readonly Step[] = [
+    { op: "start", ...use },
+    { op: "done", ...use },
+  ];
+  return {
+    load: {
+      arenaBytes: 2 * bytes,
+      slots: [
+        { kind: "arena", offset: 0 },
+        { kind: "arena", offset: bytes },
+      ] as const,
+      collectives: [collectiveSpec(mesh, shape, 2, 3)],
+    },
+    steps: [{ op: "loop", count: rounds, sets: [], body, advances: [], swaps: [], info: 0 }] as const,
+  };
+}
+
 async function timeCollective(
   engine: ThreadsEngine,
   kind: CollectiveSpec["kind"],
   bytes: number,
 ): Promise<number> {
-  const elements = bytes / 4;
-  // Runs of a few milliseconds, and the best of many: other processes may be busy.
-  const rounds = Math.max(2, Math.min(1000, Math.ceil(4e7 / (bytes + 40_000))));
-  const gathered = kind === "allGather";
-  const split = kind === "reduceScatter" || kind === "allToAll";
-  // The size is that of the whole: what an all-gather produces and a reduce-scatter takes.
-  const inner = gathered || split ? elements / numDevices : elements;
-  const spec = collectiveSpec(
-    mesh,
-    {
-      kind,
-      dtype: "float32",
-      axes: ["x"],
-      outer: 1,
-      inner,
-      permutation: range(numDevices).map((i) => [i, (i + 1) % numDevices] as const),
-    },
-    2,
-    3,
-  );
-  const type = tensorType("float32", [1]);
-  const program = handProgram("loop", [type], [type], {
-    arenaBytes: 2 * bytes,
-    slots: [
-      { kind: "arena", offset: 0 },
-      { kind: "arena", offset: bytes },
-    ],
-    collectives: [spec],
-    steps: [
-      {
-        op: "loop",
-        count: rounds,
-        sets: [],
-        body: [
-          { op: "start", collective: 0, info: 0 },
-          { op: "done", collective: 0, info: 0 },
-        ],
-        advances: [],
-        swaps: [],
-        info: 0,
-      },
-    ],
-  });
-  const run = engine.load(program, { mesh, devices: range(numDevices) });
-  const input = range(numDevices).map((device) => engine.upload(type, new Float32Array(1), device));
+  const { run, rounds, release } = collectiveLoop(engine, kind, bytes);
   let best = Number.POSITIVE_INFINITY;
   const end = performance.now() + SECONDS * 1000;
+  // The best of many: other processes may be busy.
   while (performance.now() < end) {
     const begin = performance.now();
-    const [outputs = []] = run.execute([input]);
-    await Promise.all(outputs.map((buffer) => engine.download(buffer)));
+    await run();
     best = Math.min(best, performance.now() - begin);
-    for (const buffer of outputs) engine.release(buffer);
   }
+  release();
   return (best * 1000) / rounds;
 }
 
@@ -110,15 +147,19 @@ async function timeDispatch(engine: ThreadsEngine, numArguments: number): Promis
   return [median(starts), median(trips)];
 }
 
-/** Runs the benchmark. */
+/** Runs the benchmark; with `--engine mpi` in several processes. */
 export async function collectives(): Promise<Report> {
+  if (option("engine") === "mpi") {
+    const { collectivesOverMpi } = await import("./mpi/report.js");
+    return collectivesOverMpi();
+  }
   const engine = createThreadsEngine({ numDevices });
   const rows: Row[] = [];
   // The workers' code is still being optimised while it first runs.
-  for (const [, kind] of kinds) await timeCollective(engine, kind, at(sizes, 0));
-  for (const [name, kind] of kinds) {
+  for (const [, kind] of collectiveKinds) await timeCollective(engine, kind, at(collectiveSizes, 0));
+  for (const [name, kind] of collectiveKinds) {
     const row: Record<string, string | number> = { collective: name };
-    for (const bytes of sizes) row[sizeName(bytes)] = await timeCollective(engine, kind, bytes);
+    for (const bytes of collectiveSizes) row[sizeName(bytes)] = await timeCollective(engine, kind, bytes);
     rows.push(row);
   }
   const [start, trip] = await timeDispatch(engine, 200);

@@ -1,12 +1,38 @@
 /** Runs the benchmarks' JAX programs on as many cores as their counterparts here. */
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
+import { range } from "../src/ir/shape.js";
+import { ended } from "../test/support/launchers.js";
 
 /** What a JAX program prints. */
 export interface JaxResult {
   readonly step_ms: number;
   readonly compile_ms: number;
+}
+
+const root = new URL("../", import.meta.url);
+const python = process.env.JAX_PYTHON ?? fileURLToPath(new URL(".venv/bin/python", root));
+
+/** A program of `bench/jax` on some cores: left alone, JAX gives all cores of the machine to its devices. */
+function commandOf(script: string, settings: object, cores: string): [string, ...string[]] {
+  const file = fileURLToPath(new URL(`bench/jax/${script}`, root));
+  const call: [string, ...string[]] = [python, file, JSON.stringify(settings)];
+  return process.platform === "linux" ? ["taskset", "-c", cores, ...call] : call;
+}
+
+const environmentOf = (devices: number) => ({
+  ...process.env,
+  JAX_PLATFORMS: "cpu",
+  XLA_FLAGS: `--xla_force_host_platform_device_count=${devices}`,
+});
+
+/** What a program printed, or `null` where it failed. */
+function readResult(status: number | null, stdout: string, stderr: string): JaxResult | null {
+  if (status === 0) return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
+  console.error(`JAX did not run: ${stderr.split("\n").slice(-3).join(" ")}`);
+  return null;
 }
 
 /** The result of a program of `bench/jax`, or `null` when no Python with JAX is found (`JAX_PYTHON`, `.venv/bin/python`). */
@@ -15,24 +41,28 @@ export function runJax(
   settings: object,
   { devices, cores }: { readonly devices: number; readonly cores: number },
 ): JaxResult | null {
-  const root = new URL("../", import.meta.url);
-  const python = process.env.JAX_PYTHON ?? fileURLToPath(new URL(".venv/bin/python", root));
   if (!existsSync(python)) return null;
-  // Left alone, JAX gives all cores of the machine to its devices.
-  const pinned = process.platform === "linux" ? ["taskset", "-c", `0-${cores - 1}`] : [];
-  const file = fileURLToPath(new URL(`bench/jax/${script}`, root));
-  const [command = python, ...args] = [...pinned, python, file, JSON.stringify(settings)];
+  const [command, ...args] = commandOf(script, settings, `0-${cores - 1}`);
   const { stdout, status, stderr } = spawnSync(command, args, {
     encoding: "utf8",
-    env: {
-      ...process.env,
-      JAX_PLATFORMS: "cpu",
-      XLA_FLAGS: `--xla_force_host_platform_device_count=${devices}`,
-    },
+    env: environmentOf(devices),
   });
-  if (status !== 0) {
-    console.error(`JAX did not run: ${stderr.split("\n").slice(-3).join(" ")}`);
-    return null;
-  }
-  return JSON.parse(stdout.trim().split("\n").at(-1) ?? "null");
+  return readResult(status, stdout, stderr);
+}
+
+/** Like {@link runJax}, in several processes of one device and one core each, which Gloo joins. */
+export async function runJaxProcesses(
+  script: string,
+  settings: object,
+  processes: number,
+): Promise<JaxResult | null> {
+  if (!existsSync(python)) return null;
+  const coordinator = `127.0.0.1:${20_000 + (process.pid % 10_000)}`;
+  const runs = range(processes).map((process) => {
+    const own = { ...settings, devices: processes, processes, process, coordinator };
+    const [command, ...args] = commandOf(script, own, String(process % availableParallelism()));
+    return ended(spawn(command, args, { env: environmentOf(1) }), 600_000);
+  });
+  const [first] = await Promise.all(runs);
+  return first ? readResult(first.code, first.out, first.err) : null;
 }

@@ -4,10 +4,11 @@
  *
  *     npm run bench -- lm --devices 1,2,8,16 --sizes d256,d512,d1024 --parallel data,fsdp,tensor,async,gpipe,circular
  *     npm run bench -- lm --devices 1 --threads 1,2,4,8,16
+ *     npm run bench -- lm --engine mpi --processes 2
  */
 import { performance } from "node:perf_hooks";
 import { devicePut, Mesh, NamedSharding, P } from "shardwise";
-import { createThreadsEngine, type ThreadsEngine } from "shardwise/engines";
+import { createThreadsEngine, type Engine } from "shardwise/engines";
 import {
   type DecoderSize,
   initDecoder,
@@ -28,6 +29,10 @@ const kinds = ["data", ...KINDS] as const;
 /** Runs the benchmark; on another engine than threads that of GPUs. */
 export async function lm(): Promise<Report> {
   const engine = option("engine") ?? "threads";
+  if (engine === "mpi") {
+    const { lmOverMpi } = await import("./mpi/report.js");
+    return lmOverMpi();
+  }
   if (engine !== "threads") return lmOnGpu(engine);
   const names = sizes.map(({ name }) => name);
   const chosen = listOption("sizes", ["d256", "d512"], names);
@@ -114,7 +119,7 @@ async function measure(
 }
 
 /** A data-parallel step on all devices of an engine. */
-export async function prepareData(size: DecoderSize, engine: ThreadsEngine): Promise<() => Promise<void>> {
+export async function prepareData(size: DecoderSize, engine: Engine): Promise<() => Promise<void>> {
   const mesh = Mesh.create({ data: engine.numDevices }, { engine });
   let state = await devicePut(initState(initDecoder(size)), new NamedSharding(mesh, P()));
   const tokens = await devicePut(makeTokens(size), new NamedSharding(mesh, P("data")));

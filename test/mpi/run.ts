@@ -4,7 +4,7 @@
  *   npm run test:mpi [-- --part goldens|parallel|faults] [--processes 2,4,8] [--mpi openmpi|mpich]
  *
  * `goldens` compares with the values of `test/goldens`; `parallel` runs the tests of `src/parallel` in every process;
- * `faults` is what `test/mpi.test.ts` and `test/mpiTraining.test.ts` hold. The last lines are a table of all of it.
+ * `faults` is what `test/mpi.test.ts`, `test/mpiTraining.test.ts` and `test/elastic.test.ts` hold. The last lines are a table of all of it.
  */
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -62,7 +62,7 @@ async function parallel(launcher: Launcher, count: number): Promise<Row> {
 
 async function faults(): Promise<Row> {
   const vitest = join(root, "node_modules/vitest/vitest.mjs");
-  const files = ["test/mpi.test.ts", "test/mpiTraining.test.ts", "src/engines/mpi"];
+  const files = ["test/mpi.test.ts", "test/mpiTraining.test.ts", "test/elastic.test.ts", "src/engines/mpi"];
   const job = spawn(process.execPath, [vitest, "run", ...files], {
     cwd: root,
     env: { ...process.env, SHARDWISE_ALL_MPI: "1", NO_COLOR: "1" },

@@ -7,7 +7,7 @@ import type { RunConfig } from "../../train/run/config.js";
 import { runHolder } from "../../train/run/lock.js";
 import { checkpointFolder } from "../../train/run/setup.js";
 import { type RunOptions, type RunOutcome, trainRun } from "../../train/run/trainer.js";
-import type { Arguments } from "../arguments.js";
+import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,
@@ -47,6 +47,11 @@ export const train: Command = {
     const resume = parsed.options.has("resume");
     const config = await resolveConfig(parsed, resume);
     const maxRestarts = integerOption(parsed, "max-restarts", 0, 0);
+    if (maxRestarts > 0 && processCount() > 1) {
+      throw new UsageError(
+        `--max-restarts ${maxRestarts} is for one process: a launcher ends all ${processCount()} when one is lost; examples/elastic.sh starts them again, with the hosts that are left`,
+      );
+    }
     const verifiesDeterminism = parsed.options.has("verify-determinism");
     const begin = performance.now();
     const outcome = await trainAgain({ config, resume, verifiesDeterminism }, maxRestarts);

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
+import type { CompiledProgram } from "../../compiler/steps.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, DevicePlace, Engine, Executable } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, Tracer } from "../../ir/engineReports.js";
@@ -11,6 +12,7 @@ import { at, range, type TensorType } from "../../ir/shape.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import { ThreadsEngine } from "../threads/engine.js";
 import type { GemmKind } from "../threads/gemmChoice.js";
+import type { Seats } from "../threads/messages.js";
 import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
 import { FlightFiles } from "./flightFiles.js";
@@ -157,10 +159,8 @@ export class MpiEngine implements Engine {
   }
 
   compile(program: Program, options: CompileOptions): Executable {
-    const processes = options.devices.map((device) => Math.floor(device / this.numLocal));
-    const devices = options.devices.map((device) => device % this.numLocal);
-    const process = this.process.index;
-    const seats = { devices, processes, process };
+    const seats = this.seatsOf(options);
+    const { processes, process } = seats;
     const channels = this.communicators?.for(program, options, seats);
     const executable = this.local.compileAt(program, options, channels ? { ...seats, channels } : seats);
     const together = [...new Set(processes)].sort((a, b) => a - b);
@@ -179,6 +179,11 @@ export class MpiEngine implements Engine {
         executable.release();
       },
     };
+  }
+
+  /** @internal Loads a step list that was compiled before, as all its processes do. */
+  load(compiled: CompiledProgram, options: CompileOptions): Executable {
+    return this.local.load(compiled, options, this.seatsOf(options));
   }
 
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
@@ -294,6 +299,15 @@ export class MpiEngine implements Engine {
       this.flights.write(difference instanceof Error ? difference.message : String(difference));
       throw difference;
     }
+  }
+
+  /** Which processes hold the devices of a program. */
+  private seatsOf({ devices }: CompileOptions): Seats {
+    return {
+      devices: devices.map((device) => device % this.numLocal),
+      processes: devices.map((device) => Math.floor(device / this.numLocal)),
+      process: this.process.index,
+    };
   }
 
   /** What tells this job from others. */
