@@ -68,7 +68,7 @@ export const libraries: readonly Library[] = [
       divide dot dstack einsum empty empty_like equal exp exp2 expand_dims expm1 eye fabs fill_diagonal
       finfo flatnonzero flip fliplr flipud float16 float32 float64 floor floor_divide fmax fmin fmod
       fromfunction full full_like gcd gradient greater greater_equal hamming hanning histogram
-      histogram_bin_edges hsplit hstack hypot identity iinfo imag indices inner insert int16 int32 int64
+      histogram_bin_edges hsplit hstack hypot i0 identity iinfo imag indices inner insert int16 int32 int64
       int8 interp intersect1d invert isclose iscomplex iscomplexobj isfinite
       isin isinf isnan isneginf isposinf isreal isrealobj ix_ kron lcm
       ldexp left_shift less less_equal lexsort linspace log log10 log1p log2 logaddexp logical_and
@@ -130,19 +130,20 @@ export const libraries: readonly Library[] = [
     ours: "lax",
     names: `
       abs acos acosh add all_gather all_to_all argmax argmin asin asinh associative_scan atan atan2
-      atanh axis_index axis_size batch_matmul bitcast_convert_type bitwise_and bitwise_not bitwise_or
+      atanh axis_index axis_size batch_matmul bessel_i0e bessel_i1e betainc
+      bitcast_convert_type bitwise_and bitwise_not bitwise_or
       bitwise_xor broadcast broadcast_in_dim broadcast_shapes broadcasted_iota cbrt ceil clamp collapse
       complex concatenate cond conj conv conv_general_dilated conv_transpose convert_element_type cos
       cosh cummax cummin cumprod cumsum digamma div dot dot_general dynamic_index_in_dim dynamic_slice
       dynamic_slice_in_dim dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim
-      eq erf erf_inv erfc exp exp2 expand_dims expm1 floor fori_loop full full_like gather ge gt imag
-      index_in_dim integer_pow iota is_finite le lgamma log log1p logistic lt map max min mul ne neg
-      optimization_barrier pad pcast pmax pmean pmin pow ppermute psum psum_scatter ragged_dot real
+      eq erf erf_inv erfc exp exp2 expand_dims expm1 floor fori_loop full full_like gather ge gt igamma
+      igammac imag index_in_dim integer_pow iota is_finite le lgamma log log1p logistic lt map max min mul ne neg
+      optimization_barrier pad pcast pmax pmean pmin polygamma pow ppermute psum psum_scatter ragged_dot real
       reciprocal reduce reduce_and reduce_max reduce_min reduce_or reduce_precision reduce_prod
       reduce_sum reduce_window rem reshape rev round rsqrt scan scatter scatter_add scatter_max
       scatter_min scatter_mul select select_n shift_left shift_right_arithmetic shift_right_logical
       sign sin sinh slice slice_in_dim sort sort_key_val split sqrt square squeeze stack stop_gradient
-      sub switch tan tanh tile top_k transpose unstack while_loop with_sharding_constraint
+      sub switch tan tanh tile top_k transpose unstack while_loop with_sharding_constraint zeta
     `,
     renamed: {
       broadcast_shapes: "np.broadcastShapes",

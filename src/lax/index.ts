@@ -43,6 +43,7 @@ export {
   scan,
 } from "../transforms/scan.js";
 export { foriLoop, whileLoop } from "../transforms/whileLoop.js";
+export { besselI0e, besselI1e } from "./bessel.js";
 export {
   argmax,
   argmin,
@@ -139,6 +140,7 @@ export {
   square,
   tan,
 } from "./functions.js";
+export { betainc, igamma, igammac } from "./incomplete.js";
 export * as linalg from "./linalg/index.js";
 export { raggedDot, reduce } from "./ragged.js";
 export { type ReduceWindowOptions, reduceWindow } from "./reduceWindow.js";
@@ -172,3 +174,4 @@ export {
 export { cummax, cummin, cumprod, cumsum, sort, sortKeyVal, topK } from "./sorting.js";
 export { digamma, lgamma, reducePrecision } from "./special.js";
 export { type PaddingRule, padtypeToPads, type WindowPadding } from "./windows.js";
+export { polygamma, zeta } from "./zeta.js";

@@ -144,6 +144,7 @@ export {
   expm1,
   fabs,
   floor,
+  i0,
   isfinite,
   isinf,
   isnan,

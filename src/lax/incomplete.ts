@@ -1,0 +1,278 @@
+/** The incomplete gamma and beta functions: series and continued fractions, each until it changes no digit. */
+
+import { isFloat, limits } from "../ir/dtype.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
+import { at, formatType, sameNumbers } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { customVjp } from "../transforms/customVjp.js";
+import { whileLoop } from "../transforms/whileLoop.js";
+import { operandsOf } from "./operands.js";
+import { digamma, lgamma } from "./special.js";
+
+const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
+
+/** No series or fraction goes on for longer; those of arguments that make sense end long before. */
+const mostTerms = 2000;
+
+/** Where convergents are made smaller, so that they never overflow. */
+const large = 2 ** 40;
+
+/** Floats of one type and shape; half-width ones are computed in float32. */
+export function withFloats<T extends readonly TensorLike[]>(
+  values: T,
+  name: string,
+  compute: (tensors: { [K in keyof T]: Tensor }) => Tensor,
+): Tensor {
+  const tensors: readonly Tensor[] = operandsOf(values, name);
+  const given = tensors.find((x) => x.node.kind !== "literal") ?? at(tensors, 0);
+  const { dtype, shape } = given;
+  const whole = tensors.map((x) => (x.node.kind === "literal" ? ops.broadcastInDim(x, shape, []) : x));
+  for (const x of whole) {
+    if (!isFloat(x.dtype)) throw new DTypeError(`[lax.${name}] needs floats, got ${formatType(x.type)}`);
+    if (x.dtype === dtype && sameNumbers(x.shape, shape)) continue;
+    const all = whole.map(({ type }) => formatType(type)).join(" and ");
+    throw new ShapeError(`[lax.${name}] ${all} must have one type and shape: convert and broadcast them`);
+  }
+  const wide = dtype === "float64" ? whole : whole.map((x) => ops.convert(x, "float32"));
+  return ops.convert(compute(wide as readonly Tensor[] as { [K in keyof T]: Tensor }), dtype);
+}
+
+/**
+ * Repeats a step for all elements until none of them goes on. Elements that are done keep what they have.
+ *
+ * @param step from the number of the term, counted from 1, and the values to the next ones, and which elements go on
+ */
+function repeat(
+  active: Tensor,
+  start: readonly Tensor[],
+  step: (n: Tensor, values: readonly Tensor[]) => readonly [values: readonly Tensor[], goesOn: Tensor],
+): readonly Tensor[] {
+  const [, , last] = whileLoop<[Tensor, Tensor, Tensor[]]>(
+    ([n, going]) =>
+      ops.and(
+        ops.compare("le", n, mostTerms),
+        ops.reduceMax(
+          going,
+          going.shape.map((_, d) => d),
+        ),
+      ),
+    ([n, going, values]) => {
+      const number = ops.broadcastInDim(ops.convert(n, at(start, 0).dtype), active.shape, []);
+      const [next, goesOn] = step(number, values);
+      const kept = next.map((x, i) => ops.select(going, x, at(values, i)));
+      return [ops.add(n, 1), ops.and(going, goesOn), kept];
+    },
+    [Tensor.scalar(1, "int32"), active, [...start]],
+  );
+  return last;
+}
+
+/** Whether a term still counts beside a sum. */
+function counts(term: Tensor, sum: Tensor): Tensor {
+  return ops.compare("gt", ops.abs(term), ops.mul(ops.abs(sum), limits(sum.dtype).epsilon / 2));
+}
+
+/** A value, and its derivative by the first parameter where it is asked for. */
+type Pair = readonly [value: Tensor, slope: Tensor];
+
+/** Σ xⁿ / ((a + 1) … (a + n)) from n = 0. */
+function gammaSeries(a: Tensor, x: Tensor, active: Tensor, sloped: boolean): Pair {
+  const [zero, one] = [like(a, 0), like(a, 1)];
+  const values = repeat(active, sloped ? [one, one, zero, zero] : [one, one], (n, old) => {
+    const divisor = ops.add(a, n);
+    const term = ops.div(ops.mul(at(old, 1), x), divisor);
+    const sum = ops.add(at(old, 0), term);
+    if (!sloped) return [[sum, term], counts(term, sum)];
+    const change = ops.div(ops.sub(ops.mul(at(old, 3), x), term), divisor);
+    const slope = ops.add(at(old, 2), change);
+    return [[sum, term, slope, change], ops.or(counts(term, sum), counts(change, slope))];
+  });
+  return [at(values, 0), values[2] ?? zero];
+}
+
+/** The continued fraction 1 / (b₀ + c₁ / (b₁ + c₂ / …)) with bₙ = x + 2n + 1 − a and cₙ = −n (n − a). */
+function gammaFraction(a: Tensor, x: Tensor, active: Tensor, sloped: boolean): Pair {
+  const [zero, one] = [like(a, 0), like(a, 1)];
+  const first = ops.sub(ops.add(x, 1), a);
+  // The last convergent, numerators and denominators of two, and then the derivatives of all these.
+  const start = [ops.div(one, first), zero, one, one, first];
+  const slopes = [zero, zero, zero, zero, like(a, -1)];
+  const values = repeat(active, sloped ? [...start, ...slopes] : start, (n, old) => {
+    const [last, p0, p1, q0, q1] = [at(old, 0), at(old, 1), at(old, 2), at(old, 3), at(old, 4)];
+    const b = ops.add(first, ops.mul(n, 2));
+    const c = ops.mul(n, ops.sub(a, n));
+    const sum = (u: Tensor, v: Tensor) => ops.add(ops.mul(b, u), ops.mul(c, v));
+    const [p2, q2] = [sum(p1, p0), sum(q1, q0)];
+    const value = ops.div(p2, q2);
+    const scale = ops.select(ops.compare("gt", ops.abs(q2), large), like(a, 1 / large), one);
+    const scaled = (list: readonly Tensor[]) => list.map((u) => ops.mul(u, scale));
+    const next = [value, ...scaled([p1, p2, q1, q2])];
+    const moves = counts(ops.sub(value, last), value);
+    if (!sloped) return [next, moves];
+    const [lastSlope, dp0, dp1, dq0, dq1] = [at(old, 5), at(old, 6), at(old, 7), at(old, 8), at(old, 9)];
+    // b falls and c grows with a, by 1 and by n.
+    const derived = (du: Tensor, dv: Tensor, u: Tensor, v: Tensor) =>
+      ops.add(sum(du, dv), ops.sub(ops.mul(n, v), u));
+    const [dp2, dq2] = [derived(dp1, dp0, p1, p0), derived(dq1, dq0, q1, q0)];
+    const slope = ops.div(ops.sub(dp2, ops.mul(value, dq2)), q2);
+    const turns = counts(ops.sub(slope, lastSlope), slope);
+    return [[...next, slope, ...scaled([dp1, dp2, dq1, dq2])], ops.or(moves, turns)];
+  });
+  return [at(values, 0), values[5] ?? zero];
+}
+
+/** The part of both incomplete gamma functions that is precise: the lower one up to a, the upper one beyond. */
+interface Parts {
+  readonly isInside: Tensor;
+  readonly isLow: Tensor;
+  readonly value: Tensor;
+  /** The derivative of the lower function by a. */
+  readonly slope: Tensor;
+}
+
+function gammaParts(a: Tensor, x: Tensor, sloped: boolean): Parts {
+  const one = like(a, 1);
+  const isInside = ops.and(
+    ops.and(ops.compare("gt", a, 0), ops.compare("gt", x, 0)),
+    ops.and(ops.finite(a), ops.finite(x)),
+  );
+  const [safeA, safeX] = [ops.select(isInside, a, one), ops.select(isInside, x, one)];
+  const isLow = ops.or(ops.compare("le", safeX, 1), ops.compare("le", safeX, safeA));
+  const series = gammaSeries(safeA, safeX, ops.and(isInside, isLow), sloped);
+  const fraction = gammaFraction(safeA, safeX, ops.and(isInside, ops.not(isLow)), sloped);
+  // xᵃ e⁻ˣ over Γ(a + 1) before the series, over Γ(a) before the fraction.
+  const order = ops.select(isLow, ops.add(safeA, 1), safeA);
+  const log = ops.log(safeX);
+  const factor = ops.exp(ops.sub(ops.sub(ops.mul(safeA, log), safeX), lgamma(order)));
+  const pick = (i: 0 | 1) => ops.select(isLow, series[i], fraction[i]);
+  const value = ops.mul(factor, pick(0));
+  if (!sloped) return { isInside, isLow, value, slope: value };
+  const slope = ops.mul(factor, ops.add(ops.mul(pick(0), ops.sub(log, digamma(order))), pick(1)));
+  return { isInside, isLow, value, slope: ops.select(isLow, slope, ops.neg(slope)) };
+}
+
+/** The value inside of the range, what it is at 0 and at infinity, and NaN where it is not defined. */
+function withEnds(
+  a: Tensor,
+  x: Tensor,
+  isInside: Tensor,
+  value: Tensor,
+  ends: readonly [number, number],
+): Tensor {
+  const isDefined = ops.and(ops.and(ops.compare("gt", a, 0), ops.finite(a)), ops.compare("ge", x, 0));
+  const end = ops.select(ops.compare("eq", x, 0), like(a, ends[0]), like(a, ends[1]));
+  return ops.select(isInside, value, ops.select(isDefined, end, like(a, Number.NaN)));
+}
+
+function lowerGamma(a: Tensor, x: Tensor): Tensor {
+  const { isInside, isLow, value } = gammaParts(a, x, false);
+  return withEnds(a, x, isInside, ops.select(isLow, value, ops.sub(like(a, 1), value)), [0, 1]);
+}
+
+function upperGamma(a: Tensor, x: Tensor): Tensor {
+  const { isInside, isLow, value } = gammaParts(a, x, false);
+  return withEnds(a, x, isInside, ops.select(isLow, ops.sub(like(a, 1), value), value), [1, 0]);
+}
+
+/** The derivative of the lower function by a. */
+function gammaSlope(a: Tensor, x: Tensor): Tensor {
+  const { isInside, slope } = gammaParts(a, x, true);
+  return withEnds(a, x, isInside, slope, [0, 0]);
+}
+
+/** xᵃ⁻¹ e⁻ˣ / Γ(a), the derivative of the lower incomplete gamma function. */
+function gammaDensity(a: Tensor, x: Tensor): Tensor {
+  return ops.exp(ops.sub(ops.sub(ops.mul(ops.sub(a, 1), ops.log(x)), x), lgamma(a)));
+}
+
+const lowerRule = customVjp(lowerGamma, {
+  forward: (a, x) => [lowerGamma(a, x), [a, x] as const],
+  backward: ([a, x], ct) => [ops.mul(ct, gammaSlope(a, x)), ops.mul(ct, gammaDensity(a, x))],
+});
+
+const upperRule = customVjp(upperGamma, {
+  forward: (a, x) => [upperGamma(a, x), [a, x] as const],
+  backward: ([a, x], ct) => [
+    ops.neg(ops.mul(ct, gammaSlope(a, x))),
+    ops.neg(ops.mul(ct, gammaDensity(a, x))),
+  ],
+});
+
+/** The regularised lower incomplete gamma function: the share of Γ(a) that the integral up to x has. */
+export function igamma(a: TensorLike, x: TensorLike): Tensor {
+  return withFloats([a, x] as const, "igamma", ([u, v]) => lowerRule(u, v));
+}
+
+/** 1 − {@link igamma}, precise also where that is tiny. */
+export function igammac(a: TensorLike, x: TensorLike): Tensor {
+  return withFloats([a, x] as const, "igammac", ([u, v]) => upperRule(u, v));
+}
+
+/** The continued fraction of the incomplete beta function, by the method of Lentz. */
+function betaFraction(a: Tensor, b: Tensor, x: Tensor, active: Tensor): Tensor {
+  const [one, tiny] = [like(a, 1), like(a, 2 ** -90)];
+  const sum = ops.add(a, b);
+  const notZero = (y: Tensor) => ops.select(ops.compare("lt", ops.abs(y), tiny), tiny, y);
+  const invert = (y: Tensor) => ops.div(one, notZero(y));
+  const d = invert(ops.sub(one, ops.div(ops.mul(sum, x), ops.add(a, 1))));
+  const values = repeat(active, [d, one, d], (n, old) => {
+    const [value, c, d] = [at(old, 0), at(old, 1), at(old, 2)];
+    const twice = ops.add(a, ops.mul(n, 2));
+    const even = ops.div(ops.mul(ops.mul(n, ops.sub(b, n)), x), ops.mul(ops.sub(twice, 1), twice));
+    const odd = ops.neg(
+      ops.div(ops.mul(ops.mul(ops.add(a, n), ops.add(sum, n)), x), ops.mul(twice, ops.add(twice, 1))),
+    );
+    const [d1, c1] = [invert(ops.add(ops.mul(even, d), 1)), notZero(ops.add(ops.div(even, c), 1))];
+    const [d2, c2] = [invert(ops.add(ops.mul(odd, d1), 1)), notZero(ops.add(ops.div(odd, c1), 1))];
+    const change = ops.mul(d2, c2);
+    const next = ops.mul(ops.mul(value, ops.mul(d1, c1)), change);
+    return [[next, c2, d2], counts(ops.sub(change, 1), one)];
+  });
+  return at(values, 0);
+}
+
+/** xᵃ (1 − x)ᵇ / B(a, b). */
+function betaPower(a: Tensor, b: Tensor, x: Tensor): Tensor {
+  const logBeta = ops.sub(ops.add(lgamma(a), lgamma(b)), lgamma(ops.add(a, b)));
+  const powers = ops.add(ops.mul(a, ops.log(x)), ops.mul(b, ops.log1p(ops.neg(x))));
+  return ops.exp(ops.sub(powers, logBeta));
+}
+
+function incompleteBeta(a: Tensor, b: Tensor, x: Tensor): Tensor {
+  const one = like(x, 1);
+  const arePositive = ops.and(ops.compare("gt", a, 0), ops.compare("gt", b, 0));
+  const isInside = ops.and(
+    ops.and(arePositive, ops.and(ops.finite(a), ops.finite(b))),
+    ops.and(ops.compare("gt", x, 0), ops.compare("lt", x, 1)),
+  );
+  const [u, v] = [ops.select(isInside, a, one), ops.select(isInside, b, one)];
+  const y = ops.select(isInside, x, like(x, 0.5));
+  // Beyond the middle the fraction of the other end converges faster.
+  const isMirrored = ops.compare("gt", y, ops.div(ops.add(u, 1), ops.add(ops.add(u, v), 2)));
+  const [p, q] = [ops.select(isMirrored, v, u), ops.select(isMirrored, u, v)];
+  const z = ops.select(isMirrored, ops.sub(one, y), y);
+  const part = ops.mul(ops.div(betaPower(p, q, z), p), betaFraction(p, q, z, isInside));
+  const value = ops.select(isMirrored, ops.sub(one, part), part);
+  const isEnd = ops.or(ops.compare("eq", x, 0), ops.compare("eq", x, 1));
+  return ops.select(isInside, value, ops.select(ops.and(arePositive, isEnd), x, like(x, Number.NaN)));
+}
+
+/**
+ * The regularised incomplete beta function: the share of B(a, b) that the integral up to x has. As in JAX it has a
+ * derivative by x alone.
+ */
+export function betainc(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
+  return withFloats([a, b, x] as const, "betainc", ([u, v, y]) => {
+    // What a rule closes over has no derivative, and says so.
+    const rule = customVjp((z: Tensor) => incompleteBeta(u, v, z), {
+      forward: (z) => [incompleteBeta(u, v, z), z],
+      backward: (z, ct) => {
+        const density = ops.div(betaPower(u, v, z), ops.mul(z, ops.sub(like(z, 1), z)));
+        return [ops.mul(ct, density)];
+      },
+    });
+    return rule(y);
+  });
+}
