@@ -106,10 +106,7 @@ export const libraries: readonly Library[] = [
       tensordot tensorinv tensorsolve trace vecdot vector_norm
     `,
     renamed: {},
-    leftOut: {
-      eig: "eigenvalues of matrices that are not symmetric are complex",
-      eigvals: "eigenvalues of matrices that are not symmetric are complex",
-    },
+    leftOut: {},
   },
   {
     title: "jax.numpy.fft",

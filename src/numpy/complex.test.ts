@@ -15,6 +15,7 @@ import {
   NamedSharding,
   np,
   P,
+  random,
   remat,
   ShardwiseError,
   shardMap,
@@ -24,6 +25,7 @@ import {
 } from "shardwise";
 import { describe, expect, test } from "vitest";
 import { type CaseFunction, describeJaxCases } from "../../test/support/jaxCases.js";
+import { expectNear } from "../../test/support/near.js";
 
 const one =
   (fn: (x: Tensor) => unknown): CaseFunction =>
@@ -48,6 +50,26 @@ const own = customVjp((x: Tensor) => x.mul(x), {
 });
 const row = (x: Tensor, i: number) => x.get(i);
 const column = (x: Tensor, i: number) => x.get(":", i);
+
+/** Sums of powers of eigenvalues, and of their sizes. */
+const together = (w: Tensor) => [
+  np.sum(w, -1),
+  np.sum(w.pow(2), -1),
+  np.sum(w.pow(3), -1),
+  np.sum(np.abs(w), -1),
+  np.sum(np.exp(w.neg()), -1),
+];
+
+/** What all eigenvectors are together, whatever their order and signs. */
+const pairs = (w: Tensor, v: Tensor) => {
+  const size = np.square(np.abs(v));
+  return [
+    np.matmul(size, w),
+    np.matmul(size, np.abs(w)),
+    np.einsum("ij,kj,j->ik", v, v.conj(), w),
+    np.dot(np.sum(size, 0), np.ones([w.size])),
+  ];
+};
 
 const cases: Readonly<Record<string, CaseFunction>> = {
   add: two((x, y) => [x.add(y), x.sub(y), x.neg(), x.add(2), x.mul(complex(1, -2))]),
@@ -152,6 +174,10 @@ const cases: Readonly<Record<string, CaseFunction>> = {
     np.linalg.det(a.get(np.s(0, 3), np.s(0, 3))),
   ]),
   slogdet: one(np.linalg.slogdet),
+  eigvals: one((a) => together(np.linalg.eigvals(a))),
+  "eigvals of reals": one((a) => together(np.linalg.eigvals(a))),
+  eig: one((a) => pairs(...np.linalg.eig(a))),
+  "eig of reals": one((a) => pairs(...np.linalg.eig(a))),
   "matrix power": one((a) => [np.linalg.matrixPower(a, 3), np.trace(a), np.diagonal(a)]),
   scan: one((x) =>
     lax.scan(
@@ -201,7 +227,42 @@ const cases: Readonly<Record<string, CaseFunction>> = {
 
 describeJaxCases("complex.json", cases, {
   tolerance: 1e-5,
+  // Inverses of eigenvectors that are nearly parallel lose digits.
+  tolerances: { "eigvals of reals": 1e-4, "eig of reals": 2e-4, eig: 5e-5, eigvals: 5e-5 },
   everyday: ["div", "pow", "reductions", "products", "scan", "own rule", "vjp"],
+  occasional: ["eigvals", "eigvals of reals", "eig"],
+});
+
+describe("eigenvalues", () => {
+  test("of matrices that defeat plain sweeps, that are triangles already, and that are nothing", async () => {
+    const circle = [
+      [0, 0, 1],
+      [1, 0, 0],
+      [0, 1, 0],
+    ];
+    const triangle = [
+      [2, 1, 0],
+      [0, 3, 1],
+      [0, 0, 5],
+    ];
+    const [values, vectors] = np.linalg.eig(np.array([circle, triangle, np.zeros([3, 3])]));
+    const turn = Math.sqrt(3) / 2;
+    const wanted = [-0.5, -turn, -0.5, turn, 1, 0, 2, 0, 3, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+    expectNear([...(await np.sort(np.round(values, 5)).data())], wanted, 1e-5);
+    expect(await np.abs(vectors.get(2)).js()).toEqual(await np.eye(3).js());
+    expect(np.linalg.eigvals(np.zeros([2, 0, 0])).shape).toEqual([2, 0]);
+  });
+
+  test("go with vectors of length 1 in batches, and are real where real matrices have real ones", async () => {
+    const a = random.normal(random.key(2), [2, 7, 7]);
+    const [w, v] = np.linalg.eig(a);
+    const rest = np.matmul(a.astype("complex64"), v).sub(v.mul(np.expandDims(w, -2)));
+    expect(await np.max(np.abs(rest)).item()).toBeLessThan(2e-6);
+    expectNear([...(await np.linalg.norm(v, 2, -2).data())], new Array(14).fill(1), 1e-6);
+    // Of seven eigenvalues one at least is real, and the others come in pairs.
+    const numReal = [...(await np.sum(np.isreal(w), -1).data())];
+    for (const count of numReal) expect(Number(count) % 2).toBe(1);
+  });
 });
 
 describe("complex numbers", () => {

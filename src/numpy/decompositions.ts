@@ -10,7 +10,7 @@ import type { Tensor } from "../trace/tensor.js";
 import { customVjp } from "../transforms/customVjp.js";
 import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
-import { asFloat, like } from "./operands.js";
+import { asFloat, asInexact, like } from "./operands.js";
 import { sum } from "./reductions.js";
 import { matrixTranspose } from "./shaping.js";
 
@@ -52,6 +52,20 @@ export function svd(value: TensorLike, options: SvdOptions = {}): [u: Tensor, s:
 /** The singular values, the largest first. */
 export function svdvals(value: TensorLike): Tensor {
   return lax.linalg.singularValues(asFloat(value, "linalg.svdvals"));
+}
+
+/**
+ * The eigenvalues of square matrices, in no order, and eigenvectors as columns, all complex. Derivatives are those of
+ * matrices whose eigenvalues differ; the vectors keep length 1 and a positive largest element.
+ */
+export function eig(value: TensorLike): [values: Tensor, vectors: Tensor] {
+  const [values, vectors] = lax.linalg.eig(asInexact(value, "linalg.eig"));
+  return [values, vectors];
+}
+
+/** The eigenvalues of square matrices, in no order, complex. */
+export function eigvals(value: TensorLike): Tensor {
+  return lax.linalg.eigenvalues(asInexact(value, "linalg.eigvals"));
 }
 
 /** Options of {@link eigh}. */

@@ -18,6 +18,8 @@ tall = complex_ramp(3, 4)
 wide = complex_ramp(4, 2, start=3)
 odd = jnp.asarray([0, 1, -1, 1j, -1j, -2 + 0j, 3 - 4j, 1e-20 + 1e-20j, 1e20 - 2e20j], jnp.complex64)
 square = complex_ramp(4, 4) + 2 * jnp.eye(4)
+# Matrices of waves of one length have few eigenvalues that are not 0.
+rough = lambda *shape: jnp.asarray(np.sin(np.arange(np.prod(shape)) ** 2 * 0.37).reshape(shape), jnp.float32)
 one = lambda fn: (fn, (z,))
 two = lambda fn: (fn, (z, w))
 
@@ -25,6 +27,17 @@ two = lambda fn: (fn, (z, w))
 def body(total, x):
     total = total * x + 1
     return total, jnp.abs(total)
+
+
+def together(w):
+    """Sums of powers of eigenvalues, and of their sizes."""
+    return jnp.sum(w, -1), jnp.sum(w**2, -1), jnp.sum(w**3, -1), jnp.sum(jnp.abs(w), -1), jnp.sum(jnp.exp(-w), -1)
+
+
+def pairs(w, v):
+    """What all eigenvectors are together, whatever their order and signs."""
+    size = jnp.abs(v) ** 2
+    return (size @ w, size @ jnp.abs(w), jnp.einsum("ij,kj,j->ik", v, v.conj(), w), jnp.sum(size, 0) @ jnp.ones(v.shape[-1]))
 
 
 def rule():
@@ -82,6 +95,11 @@ write({
     "inv": (lambda a: jnp.linalg.inv(a), (square,)),
     "det": (lambda a: (jnp.linalg.det(a), jnp.linalg.det(a[:2, :2]), jnp.linalg.det(a[:3, :3])), (square,)),
     "slogdet": (lambda a: jnp.linalg.slogdet(a), (square,)),
+    # Eigenvalues stand in no order: sums of functions of them, which do not know it, are compared.
+    "eigvals": (lambda a: together(jnp.linalg.eigvals(a)), (square,)),
+    "eigvals of reals": (lambda a: together(jnp.linalg.eigvals(a)), (rough(2, 5, 5),)),
+    "eig": (lambda a: pairs(*lax.linalg.eig(a, compute_left_eigenvectors=False, enable_eigvec_derivs=True)), (square,)),
+    "eig of reals": (lambda a: pairs(*lax.linalg.eig(a, compute_left_eigenvectors=False, enable_eigvec_derivs=True)), (rough(5, 5),)),
     "matrix power": (lambda a: (jnp.linalg.matrix_power(a, 3), jnp.trace(a), jnp.diagonal(a)), (square,)),
     "scan": (lambda x: lax.scan(body, jnp.complex64(1j), x), (complex_ramp(4),)),
     "cond": (lambda x: lax.cond(jnp.abs(x[0, 0]) > 0.1, lambda y: y * 1j, jnp.conj, x), (z,)),

@@ -1,0 +1,199 @@
+/** The decomposition `a = z t zᴴ` of complex matrices into a unitary matrix and an upper triangle. */
+import { limits } from "../../ir/dtype.js";
+import { at, range } from "../../ir/shape.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { scan } from "../../transforms/scan.js";
+import { whileLoop } from "../../transforms/whileLoop.js";
+import { diagonals, identities, part, positionsIn, times, transposed, upper } from "./matrices.js";
+
+/** The triangle and the unitary matrix. */
+export type Schur = readonly [triangle: Tensor, unitary: Tensor];
+
+/** After so many sweeps for each row the method stops in any case; it takes two or three. */
+const mostSweeps = 40;
+
+/** The numbers with the other sign of their imaginary parts. */
+export function conjugates(x: Tensor): Tensor {
+  return x.parts ? Tensor.complex(x.parts[0], ops.neg(x.parts[1])) : x;
+}
+
+/** The conjugates of [batch, m, n] with rows and columns swapped. */
+export function adjoint(x: Tensor): Tensor {
+  return conjugates(transposed(x));
+}
+
+/** The sums of squared sizes along the last dim. */
+export function squaredLengths(x: Tensor): Tensor {
+  const size = ops.abs(x);
+  return ops.reduceSum(ops.mul(size, size), [x.ndim - 1]);
+}
+
+const complexOf = (x: Tensor, like: Tensor) => ops.convert(x, like.dtype);
+const spread = (x: Tensor, like: Tensor) => ops.broadcastInDim(x, like.shape, range(x.ndim));
+
+/** x / size where that is not 0, else `otherwise`. */
+function overSize(x: Tensor, size: Tensor, otherwise: number): Tensor {
+  const isZero = ops.compare("eq", size, 0);
+  const safe = complexOf(ops.select(isZero, ops.ones(size.type), size), x);
+  return ops.select(isZero, ops.full(x.shape, otherwise, x.dtype), ops.div(x, safe));
+}
+
+/** Complex matrices [batch, n, n] to their triangles, by shifted QR sweeps on what reflections leave of them. */
+export function schur(a: Tensor): Schur {
+  const n = at(a.shape, 1);
+  const start = hessenberg(a);
+  if (n < 2) return start;
+  const zero = Tensor.scalar(0, "int32");
+  const first = windowOf(start[0]);
+  type State = readonly [
+    matrix: Tensor,
+    unitary: Tensor,
+    low: Tensor,
+    high: Tensor,
+    quiet: Tensor,
+    sweep: Tensor,
+  ];
+  const [triangle, unitary] = whileLoop<State>(
+    ([, , , high, , sweep]) =>
+      ops.and(ops.compare("gt", ops.reduceMax(high, [0]), 0), ops.compare("lt", sweep, mostSweeps * n)),
+    ([matrix, z, low, high, quiet, sweep]) => {
+      const shift = shiftFor(matrix, high, quiet);
+      const [turned, nextZ] = sweepThrough([matrix, z], low, high, shift);
+      const next = windowOf(upper(turned, -1));
+      const isSame = ops.compare("eq", next.high, high);
+      const waited = ops.select(isSame, ops.add(quiet, 1), ops.zeros(quiet.type));
+      return [next.matrix, nextZ, next.low, next.high, waited, ops.add(sweep, 1)];
+    },
+    [first.matrix, start[1], first.low, first.high, ops.zeros(first.high.type), zero],
+  );
+  return [upper(triangle), unitary];
+}
+
+/** Reflections that leave nothing below the first diagonal under the main one. */
+function hessenberg(a: Tensor): Schur {
+  const [batch = 0, n = 0] = a.shape;
+  const unitary = identities(a, n, n);
+  if (n < 3) return [a, unitary];
+  const zero = Tensor.scalar(0, "int32");
+  const reflect = ([h, z]: Schur, k: Tensor): [Schur, null] => {
+    const place = ops.iota("int32", [batch, n], 1);
+    const below = ops.add(k, 1);
+    const column = ops.reshape(ops.dynamicSlice(h, [zero, zero, k], [batch, n, 1]), [batch, n]);
+    const isBelow = ops.compare("ge", place, ops.broadcastInDim(below, place.shape, []));
+    const x = ops.select(isBelow, column, ops.zeros(column.type));
+    const pivot = ops.reshape(ops.dynamicSlice(x, [zero, below], [batch, 1]), [batch]);
+    const length = ops.sqrt(squaredLengths(x));
+    const kept = ops.mul(overSize(pivot, ops.abs(pivot), 1), complexOf(length, x));
+    const isPivot = ops.compare("eq", place, ops.broadcastInDim(below, place.shape, []));
+    const normal = ops.add(x, ops.select(isPivot, spread(kept, x), ops.zeros(x.type)));
+    const unit = overSize(normal, spread(ops.sqrt(squaredLengths(normal)), normal), 0);
+    const side = ops.reshape(unit, [batch, n, 1]);
+    const across = adjoint(side);
+    const left = ops.sub(h, ops.mul(times(side, times(across, h)), 2));
+    const right = (m: Tensor) => ops.sub(m, ops.mul(times(times(m, side), across), 2));
+    return [[right(left), right(z)], null];
+  };
+  const [[h, z]] = scan(reflect, [a, unitary] as const, ops.iota("int32", [n - 2], 0));
+  return [upper(h, -1), z];
+}
+
+interface Window {
+  /** The matrix, with zeros where elements under the diagonal count as nothing. */
+  readonly matrix: Tensor;
+  /** The first and the last row [batch] of the lowest part that is no triangle yet; both 0 when there is none. */
+  readonly low: Tensor;
+  readonly high: Tensor;
+}
+
+/** What is left to do of [batch, n, n]. */
+function windowOf(h: Tensor): Window {
+  const [batch = 0, n = 0] = h.shape;
+  const under = ops.abs(diagonals(part(h, 1, n, 0, n - 1)));
+  const size = ops.abs(diagonals(h));
+  const beside = ops.add(ops.sliceDim(size, 1, 0, n - 1), ops.sliceDim(size, 1, 1, n));
+  const whole = spread(ops.sqrt(ops.reduceSum(squaredLengths(h), [1])), beside);
+  const scale = ops.select(ops.compare("eq", beside, 0), whole, beside);
+  const isNothing = ops.compare("le", under, ops.mul(scale, limits(h.dtype).epsilon));
+  const row = ops.add(ops.iota("int32", under.shape, 1), 1);
+  const none = ops.zeros(row.type);
+  const high = ops.reduceMax(ops.select(isNothing, none, row), [1]);
+  const isAbove = ops.compare("le", row, spread(high, row));
+  const low = ops.reduceMax(ops.select(ops.and(isNothing, isAbove), row, none), [1]);
+  const ofRows = ops.concatenate([ops.full([batch, 1], false, "bool"), isNothing], 1);
+  const [rows, columns] = positionsIn(h);
+  const isCleared = ops.and(ops.compare("eq", rows, ops.add(columns, 1)), spread(ofRows, h));
+  return { matrix: ops.select(isCleared, ops.zeros(h.type), h), low, high };
+}
+
+/** The elements [batch] at a row and a column of each matrix; 0 outside. */
+function pick(h: Tensor, row: Tensor, column: Tensor): Tensor {
+  const [rows, columns] = positionsIn(h);
+  const isHere = ops.and(
+    ops.compare("eq", rows, spread(row, rows)),
+    ops.compare("eq", columns, spread(column, columns)),
+  );
+  return ops.reduceSum(ops.select(isHere, h, ops.zeros(h.type)), [1, 2]);
+}
+
+/** The eigenvalue of the last two rows that is nearer to the last element; now and then another, which ends circles. */
+function shiftFor(h: Tensor, high: Tensor, quiet: Tensor): Tensor {
+  const before = ops.sub(high, 1);
+  const [a, b] = [pick(h, before, before), pick(h, before, high)];
+  const [c, d] = [pick(h, high, before), pick(h, high, high)];
+  const half = ops.mul(ops.sub(a, d), 0.5);
+  const product = ops.mul(b, c);
+  const root = ops.sqrt(ops.add(ops.mul(half, half), product));
+  const [plus, minus] = [ops.add(half, root), ops.sub(half, root)];
+  const isLarger = ops.compare("ge", ops.abs(plus), ops.abs(minus));
+  const divisor = ops.select(isLarger, plus, minus);
+  const step = overZero(product, divisor);
+  const isStuck = ops.compare("eq", ops.rem(quiet, ops.full(quiet.shape, 10, "int32")), 9);
+  return ops.select(isStuck, ops.add(d, complexOf(ops.abs(c), d)), ops.sub(d, step));
+}
+
+/** x / y, and 0 by 0. */
+function overZero(x: Tensor, y: Tensor): Tensor {
+  const isZero = ops.compare("eq", y, 0);
+  const safe = ops.select(isZero, ops.ones(y.type), y);
+  return ops.select(isZero, ops.zeros(x.type), ops.div(x, safe));
+}
+
+/** Turns rows and columns in pairs, so that the part from `low` to `high` comes nearer to a triangle. */
+function sweepThrough(start: Schur, low: Tensor, high: Tensor, shift: Tensor): Schur {
+  const [batch = 0, n = 0] = start[0].shape;
+  const zero = Tensor.scalar(0, "int32");
+  const turn = ([h, z]: Schur, index: Tensor): [Schur, null] => {
+    const k = ops.broadcastInDim(index, [batch], []);
+    const pair = ops.dynamicSlice(h, [zero, index, zero], [batch, 2, n]);
+    const isFirst = ops.compare("eq", k, low);
+    const column = ops.select(isFirst, k, ops.sub(k, 1));
+    const isHere = ops.compare("eq", ops.iota("int32", pair.shape, 2), spread(column, pair));
+    const both = ops.reduceSum(ops.select(isHere, pair, ops.zeros(pair.type)), [2]);
+    const one = (i: number) => ops.reshape(ops.sliceDim(both, 1, i, i + 1), [batch]);
+    const x = ops.sub(one(0), ops.select(isFirst, shift, ops.zeros(shift.type)));
+    const y = one(1);
+    const length = ops.sqrt(squaredLengths(ops.concatenate([column1(x), column1(y)], 1)));
+    const isInside = ops.and(ops.compare("ge", k, low), ops.compare("lt", k, high));
+    const cosine = ops.select(isInside, overSize(x, length, 1), ops.ones(x.type));
+    const sine = ops.select(isInside, overSize(y, length, 0), ops.zeros(y.type));
+    const [c, s, cc, sc] = [cosine, sine, conjugates(cosine), conjugates(sine)];
+    const rows = times(matrix2(cc, sc, ops.neg(s), c), pair);
+    const across = ops.dynamicUpdateSlice(h, rows, [zero, index, zero]);
+    const back = matrix2(c, ops.neg(sc), s, cc);
+    const columns = (m: Tensor) => {
+      const two = ops.dynamicSlice(m, [zero, zero, index], [batch, n, 2]);
+      return ops.dynamicUpdateSlice(m, times(two, back), [zero, zero, index]);
+    };
+    return [[columns(across), columns(z)], null];
+  };
+  return scan(turn, start, ops.iota("int32", [n - 1], 0))[0];
+}
+
+const column1 = (x: Tensor) => ops.reshape(x, [...x.shape, 1]);
+
+/** The matrices [batch, 2, 2] of elements [batch]. */
+function matrix2(a: Tensor, b: Tensor, c: Tensor, d: Tensor): Tensor {
+  const flat = ops.concatenate([a, b, c, d].map(column1), 1);
+  return ops.reshape(flat, [at(a.shape, 0), 2, 2]);
+}
