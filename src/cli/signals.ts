@@ -10,9 +10,26 @@ const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
  * Whether the process was started by `nohup`, by the marks that it leaves: Node forgets which signals its parent told
- * it to ignore. What was a terminal is `/dev/null` opened for writing alone, or the file `nohup.out`.
+ * it to ignore. Shells name the command in `_`, scripts under `nohup` ignore the signal themselves, and what was a
+ * terminal is `/dev/null` opened for writing alone, or the file `nohup.out`.
  */
 export function isUnderNohup(): boolean {
+  return basename(process.env._ ?? "") === "nohup" || parentIgnoresHangup() || hasNohupFiles();
+}
+
+/** Whether the parent ignores hang-ups, which its children would inherit. */
+function parentIgnoresHangup(): boolean {
+  try {
+    const status = readFileSync(`/proc/${process.ppid}/status`, "utf8");
+    const ignored = /^SigIgn:\s*([0-9a-f]+)/m.exec(status)?.[1];
+    // The lowest bit is that of the first signal, SIGHUP.
+    return (Number.parseInt(ignored?.slice(-1) ?? "0", 16) & 1) === 1;
+  } catch {
+    return false;
+  }
+}
+
+function hasNohupFiles(): boolean {
   const target = (fd: number) => readlinkSync(`/proc/self/fd/${fd}`);
   try {
     if (basename(target(1)) === "nohup.out" || basename(target(2)) === "nohup.out") return true;
@@ -30,14 +47,14 @@ export function respectNohup(): void {
 
 /** Listens for what asks a run to end. */
 export interface Interrupts {
-  /** Does something that keeps the process from listening, so that signals end it at once meanwhile. */
-  whileDeaf<T>(work: () => T): T;
+  /** Begins to listen; until then signals end the process at once, also where it is busy and would not hear them. */
+  listen(): void;
   /** Ends listening, unless a second interrupt may still come while the process ends. */
   forget(): void;
 }
 
 /** Leaves signals to end the process as they do by themselves. */
-export const noInterrupts: Interrupts = { whileDeaf: (work) => work(), forget: () => {} };
+export const noInterrupts: Interrupts = { listen: () => {}, forget: () => {} };
 
 /** The first interrupt asks the run to end after its step, the second ends the process at once. */
 export function onInterrupt(stop: AbortController): Interrupts {
@@ -52,25 +69,13 @@ export function onInterrupt(stop: AbortController): Interrupts {
     process.stderr.write("\nstopping after this step and saving; press Ctrl-C again to stop at once\n");
     stop.abort();
   };
-  const listen = () => {
-    for (const signal of wanted) process.on(signal, listener);
-  };
-  const forget = () => {
-    for (const signal of wanted) process.off(signal, listener);
-  };
-  listen();
   return {
-    whileDeaf: (work) => {
-      if (stop.signal.aborted) return work();
-      forget();
-      try {
-        return work();
-      } finally {
-        listen();
-      }
+    listen: () => {
+      for (const signal of wanted) process.on(signal, listener);
     },
     forget: () => {
-      if (!stop.signal.aborted) forget();
+      if (stop.signal.aborted) return;
+      for (const signal of wanted) process.off(signal, listener);
     },
   };
 }

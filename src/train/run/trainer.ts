@@ -76,8 +76,8 @@ export interface RunControls {
 
 /** What surrounds a run. */
 export interface RunHost {
-  /** Does something that takes long and cannot be interrupted by `signal`. */
-  whileDeaf<T>(work: () => T): T;
+  /** Called once there is something to save and nothing left that takes long and cannot be stopped by `signal`. */
+  listen(): void;
 }
 
 /** How a run ended. */
@@ -258,13 +258,9 @@ class Run {
     };
     while (step < config.steps && next && !this.stopRequested) {
       const batch: Ready = await next;
-      const before = state;
-      const advance = () => {
-        if (!isCompiled) this.compileOthers(before, batch.tokens);
-        return training.step(before, batch.tokens, unread?.metrics);
-      };
-      // The first step is compiled, which may take long.
-      const [changed, metrics] = host && !isCompiled ? host.whileDeaf(advance) : advance();
+      if (!isCompiled) this.compileOthers(state, batch.tokens);
+      const [changed, metrics] = training.step(state, batch.tokens, unread?.metrics);
+      if (!isCompiled) host?.listen();
       isCompiled = true;
       state = changed;
       step++;

@@ -1,58 +1,12 @@
 /** Faults of the whole command, each in processes of its own. */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdirSync, openSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Tensor, tree } from "../../../src/index.js";
 import { openCheckpoints } from "../../../src/train/index.js";
-import {
-  type Ended,
-  ended,
-  nodeArguments,
-  startShardwise,
-  userEnvironment,
-} from "../../fixtures/cliProcess.js";
-import { writeText } from "../../support/runs.js";
-import type { FaultArea, FaultContext, FaultRow } from "../row.js";
-
-const settings = {
-  model: { width: 8, numLayers: 2, numHeads: 2, numKvHeads: 2, mlpWidth: 8 },
-  mesh: { data: 1 },
-  pipeline: { microbatches: 2 },
-  checkpointEvery: 3,
-  evalEvery: 1000,
-  sample: 0,
-};
-
-function prepare({ folder }: FaultContext): string[] {
-  writeText(folder);
-  writeFileSync(
-    join(folder, "c.json"),
-    JSON.stringify({ ...settings, data: { source: "text.txt", sequence: 8, batch: 4 } }),
-  );
-  return ["train", "c.json", "--out", "run"];
-}
-
-const describe = ({ code, signal, out, err }: Ended) => `exit ${code ?? signal}: ${err}${out}`;
-const shardwise = async (folder: string, ...args: string[]) =>
-  describe(await ended(startShardwise(folder, args)));
-const steps = (folder: string) => {
-  const file = join(folder, "run", "metrics.jsonl");
-  return existsSync(file) ? readFileSync(file, "utf8").split("\n").length - 1 : 0;
-};
-
-/** Waits until something holds, or the process is over. */
-async function until(child: ChildProcess, holds: () => boolean): Promise<void> {
-  while (child.exitCode === null && child.signalCode === null && !holds())
-    await new Promise((resolve) => setTimeout(resolve, 5));
-}
+import { ended, nodeArguments, startShardwise, userEnvironment } from "../../fixtures/cliProcess.js";
+import type { FaultArea, FaultRow } from "../row.js";
+import { damage, describe, manifest, prepare, shardwise, steps, tensors, trained, until } from "./command.js";
 
 /** Sends a signal to a run that goes on for ever, and tells how long it took to end. */
 const signalled = (
@@ -75,23 +29,6 @@ const signalled = (
   },
 });
 
-/** A run of six steps, with two checkpoints. */
-async function trained(context: FaultContext): Promise<string> {
-  const seen = await shardwise(context.folder, ...prepare(context), "--steps", "6");
-  if (!seen.startsWith("exit 0")) throw new Error(seen);
-  return join(context.folder, "run");
-}
-
-const newest = (run: string) =>
-  join(run, "checkpoints", readdirSync(join(run, "checkpoints")).sort().at(-1) ?? "");
-const tensors = (run: string) => join(newest(run), "tensors-00001-of-00001.safetensors");
-const damage = (path: string, at: number) => {
-  const bytes = readFileSync(path);
-  const place = at < 0 ? bytes.length + at : at;
-  bytes[place] = (bytes[place] ?? 0) ^ 1;
-  writeFileSync(path, bytes);
-};
-
 const withDamage = (
   fault: string,
   where: (run: string) => string,
@@ -107,8 +44,6 @@ const withDamage = (
     return shardwise(context.folder, ...args);
   },
 });
-const manifest = (run: string) => join(newest(run), "manifest.json");
-
 /** Signals, kills and what a run finds when it starts again. */
 export const runs: FaultArea = {
   title: "Runs",
