@@ -26,11 +26,21 @@ const known = new Map<string, number | undefined>();
 export function shareOfPeak(choice: GemmChoice, features: WasmFeatures): number | undefined {
   const key = JSON.stringify(choice);
   if (!known.has(key)) {
-    const peak = corePeak();
-    // Both are measured on a core that may do something else meanwhile.
-    known.set(key, peak && Math.min(1, productRate(choice, features) / peak));
+    known.set(key, measured(choice, features));
   }
   return known.get(key);
+}
+
+function measured(choice: GemmChoice, features: WasmFeatures): number | undefined {
+  try {
+    const peak = corePeak();
+    // Both are measured on a core that may do something else meanwhile.
+    return peak && Math.min(1, productRate(choice, features) / peak);
+  } catch (error) {
+    // Where there is no memory to measure with, what is needed for more than a figure tells so in its own words.
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
 }
 
 /** The floating-point operations a millisecond that a core can do. */
