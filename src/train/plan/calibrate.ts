@@ -94,9 +94,9 @@ async function measureDevices(
   }
   const parts = { ...all.calibration(numDevices), call };
   const prices = measuredPrices(parts, parts, call, numDevices);
-  const probes = steps.map(({ compiled, schedule, seconds, meetings }): ProbeSample => {
+  const probes = steps.map(({ compiled, schedule, seconds }): ProbeSample => {
     const priced = stepTime(compiled, prices, { numDevices, schedule });
-    return { priced: priced.seconds - call, meetings, seconds: Math.max(0, seconds - call) };
+    return { priced: priced.seconds - call, seconds: Math.max(0, seconds - call) };
   });
   return { ...parts, probes };
 }
@@ -321,7 +321,6 @@ interface TrainingProbe {
   readonly compiled: CompiledProgram;
   readonly schedule: PipelineSchedule | undefined;
   readonly seconds: number;
-  readonly meetings: number;
 }
 
 /** Profiles the training step of a configuration. */
@@ -350,6 +349,5 @@ async function measureTraining(
   all.add(steps, compiled.infos);
   await finish(state);
   tokens.dispose();
-  const meetings = steps.reduce((sum, { step, count }) => sum + (step.op === "done" ? count : 0), 0);
-  return { compiled, schedule: scheduleOfRun(config.pipeline, training.layout), seconds, meetings };
+  return { compiled, schedule: scheduleOfRun(config.pipeline, training.layout), seconds };
 }

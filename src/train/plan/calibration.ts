@@ -54,8 +54,6 @@ export interface CollectiveSample {
 export interface ProbeSample {
   /** The seconds that the prices of its parts add up to. */
   readonly priced: number;
-  /** How often devices meet in a collective. */
-  readonly meetings: number;
   readonly seconds: number;
 }
 
@@ -126,7 +124,7 @@ const samples = {
   kernels: ["flops", "bytes", "seconds"],
   copies: ["bytes", "seconds"],
   collectives: ["size", "bytes", "seconds"],
-  probes: ["priced", "meetings", "seconds"],
+  probes: ["priced", "seconds"],
 } as const;
 
 function calibrationProblem(json: unknown): string | undefined {
@@ -173,7 +171,7 @@ export function calibratedPrices(options: Calibration, numDevices: number): Pric
 
 /**
  * The prices of steps and collectives by themselves, stretched so that whole training steps take as long as they did:
- * devices wait for the slowest of them wherever they meet.
+ * devices wait for the slowest of them wherever they meet, and a call with a whole state takes longer than a small one.
  */
 export function measuredPrices(
   computing: DeviceCalibration,
@@ -186,11 +184,8 @@ export function measuredPrices(
   const copy = fitTimes(computing.copies.map(({ bytes, seconds }) => ({ features: [1, bytes], seconds })));
   const collective = collectivePrices(talking?.collectives ?? []);
   const { probes } = computing;
-  const whole = fitTimes(
-    probes.map(({ priced, meetings, seconds }) => ({ features: [priced, meetings], seconds })),
-  );
+  const whole = fitTimes(probes.map(({ priced, seconds }) => ({ features: [priced, 1], seconds })));
   const stretch = probes.length > 0 ? whole([1, 0]) : 1;
-  const meeting = whole([0, 1]);
   const price: Prices["step"] = (step, info) => {
     if (step.op === "gemm") return product(step);
     if (step.op === "copy") return copy([1, step.bytes]);
@@ -198,11 +193,11 @@ export function measuredPrices(
   };
   return {
     peakFlops: Math.max(...computing.products.map((sample) => productFlops(sample) / sample.seconds)),
-    call,
+    call: call + whole([0, 1]),
     numCores,
     overlaps: false,
     step: (step, info) => stretch * price(step, info),
-    collective: (spec) => (spec.size < 2 ? 0 : stretch * collective(spec) + meeting),
+    collective: (spec) => stretch * collective(spec),
   };
 }
 

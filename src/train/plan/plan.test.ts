@@ -4,7 +4,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import "../../index.js";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
 import { collectiveSpec } from "../../../test/support/threadsPrograms.js";
-import type { CollectiveSpec, CompiledProgram, Step } from "../../compiler/steps.js";
+import type { CompiledProgram, Step } from "../../compiler/steps.js";
 import { hostEngine } from "../../engines/default.js";
 import { at, range } from "../../ir/shape.js";
 import { makeSchedule } from "../../parallel/schedule/makers.js";
@@ -269,12 +269,10 @@ describe("a calibration", () => {
     expect(prices.peakFlops).toBeCloseTo(1e10, -3);
   });
 
-  test("stretches what parts take, and what meetings take, so that whole steps take as long as they did", () => {
+  test("stretches what parts take, and adds what a call takes, so that whole steps take as long as they did", () => {
     const [measured] = calibration.measured;
     if (!measured) throw new Error("nothing was measured");
-    const probes = [0.1, 0.2, 0.4].flatMap((priced) =>
-      [10, 100].map((meetings) => ({ priced, meetings, seconds: 1.25 * priced + 3e-5 * meetings })),
-    );
+    const probes = [0.1, 0.2, 0.4].map((priced) => ({ priced, seconds: 1.25 * priced + 0.03 }));
     const [plain, stretched] = [[], probes].map((list) =>
       calibratedPrices({ ...calibration, measured: [{ ...measured, probes: list }] }, 2),
     );
@@ -282,8 +280,9 @@ describe("a calibration", () => {
     const copy: Step = { op: "copy", source: place, target: place, bytes: 5e5, info: 0 };
     const info = { ops: ["copy"], flops: 0, bytes: 5e5 };
     expect(stretched.step(copy, info) / plain.step(copy, info)).toBeCloseTo(1.25, 3);
-    const spec = { kind: "allReduce", size: 2, elements: 1000, dtype: "float32" } as CollectiveSpec;
-    expect(stretched.collective(spec) - 1.25 * plain.collective(spec)).toBeCloseTo(3e-5, 7);
+    const spec = collectiveSpec({ axes: [{ name: "x", size: 2 }] }, twoOnX, 0, 1);
+    expect(stretched.collective(spec) / plain.collective(spec)).toBeCloseTo(1.25, 3);
+    expect(stretched.call - plain.call).toBeCloseTo(0.03, 4);
   });
 });
 
