@@ -13,7 +13,7 @@ import * as parallel from "../../src/parallel/index.js";
 import { surface } from "./functions.js";
 import { type Complaint, callOnce } from "./fuzz.js";
 
-const calls = Number(process.env.SURFACE_CALLS ?? 3);
+const calls = Number(process.env.SURFACE_CALLS ?? 5);
 /** The everyday part makes the same calls every time, so that it fails for who broke something. */
 const seed = Number(process.env.SEED ?? (process.env.SURFACE_CALLS ? Date.now() % 1e6 : 14));
 const only = new RegExp(process.env.SURFACE ?? "");
