@@ -35,6 +35,7 @@ describe("reductions", () => {
       [2, 4, 10, 12],
     ]);
     expect(reduce("reduceSum", hostTensor("float32", [], [7]), [])).toEqual([[], [7]]);
+    expect(reduce("reduceSum", hostTensor("float32", [1], [-0]), [])).toEqual([[1], [-0]]);
   });
 
   test("add in row-major order, however the dims are listed", () => {
