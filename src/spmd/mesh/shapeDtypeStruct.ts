@@ -17,7 +17,7 @@ class NoStorage extends Storage {
     return false;
   }
 
-  override read(caller: string): readonly DeviceBuffer[] {
+  override readHeld(caller: string): readonly DeviceBuffer[] {
     throw new ValueError(
       `[${caller}] this ${formatType(this.type)} is a ShapeDtypeStruct, which has a type and no values: pass it to evalShape, makeProgram, costAnalysis, explainSharding or jit(f).lower, and real tensors to functions that compute`,
     );
