@@ -1,5 +1,5 @@
 /** A run that goes on with the hosts that are left, by the loop around `mpirun` that is among the examples. */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -79,6 +79,11 @@ async function onThreads(name: string, step: number) {
   await engine.close();
   return losses(out);
 }
+
+test("the loop is one that every shell understands", () => {
+  const { status, stderr } = spawnSync("sh", ["-n", path("../examples/elastic.sh")], { encoding: "utf8" });
+  expect(status, stderr).toBe(0);
+});
 
 describe.each(launchers)("a job of $name that loses a host", (launcher) => {
   test("goes on from the last checkpoint with those that are left", { timeout: 300_000 }, async () => {
