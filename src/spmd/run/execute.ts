@@ -105,15 +105,19 @@ export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
 function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
   const placed = storages.map((storage, i) => {
     const used = moveTo(storage, at(compiled.inPlacements, i));
-    // At once, so that not all of them are there twice.
-    if (used !== storage && compiled.donated[i] && !storages.includes(storage, i + 1)) storage.release();
+    // At once, so that not all of them are there twice; what is given twice is needed until all are in place.
+    const isOnce = () => storages.indexOf(storage) === i && !storages.includes(storage, i + 1);
+    if (used !== storage && compiled.donated[i] && isOnce()) storage.release();
     return used;
   });
   const results = compiled.executable.execute(placed.map((storage) => storage.readHeld("jit")));
   if (compiled.effectsAt) noteEffects(compiled.effectsAt);
   placed.forEach((used, i) => {
-    if (compiled.donated[i]) used.surrender();
-    else if (used !== at(storages, i)) used.release();
+    const storage = at(storages, i);
+    if (compiled.donated[i]) {
+      used.surrender();
+      if (used !== storage) storage.release();
+    } else if (used !== storage) used.release();
   });
   return results.map((buffers, i) => {
     const placement = at(compiled.outPlacements, i);
