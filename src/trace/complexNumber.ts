@@ -1,5 +1,7 @@
 /** Complex numbers of the host. */
 import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
+import { DTypeError } from "../ir/errors.js";
 
 /** A complex number, as {@link complex} makes it and `js()` returns it. */
 export class Complex {
@@ -43,5 +45,7 @@ export function formatComplex({ re, im }: Complex, written: (part: number) => st
 
 /** Both parts of a number. */
 export function partsOfNumber(value: number | boolean | Complex): readonly [re: number, im: number] {
-  return value instanceof Complex ? [value.re, value.im] : [Number(value), 0];
+  if (value instanceof Complex) return [value.re, value.im];
+  if (typeof value === "number" || typeof value === "boolean") return [Number(value), 0];
+  throw new DTypeError(`a scalar must be a number, a boolean or complex(re, im), got ${describe(value)}`);
 }

@@ -65,8 +65,8 @@ export class Tensor {
 
   /** @internal A scalar constant that is written into programs as a number. */
   static scalar(value: number | boolean | Complex, dtype: DType): Tensor {
-    const [re, im] = partsOfNumber(value);
     if (isComplex(dtype)) {
+      const [re, im] = partsOfNumber(value);
       return Tensor.complex(Tensor.scalar(re, partType(dtype)), Tensor.scalar(im, partType(dtype)));
     }
     if (value instanceof Complex) throw new DTypeError(`${value} is no ${dtype}: use "complex64"`);
