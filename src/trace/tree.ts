@@ -184,6 +184,7 @@ export function flattenDynamic(
   const entries: { path: string; leaf: unknown }[] = [];
   const visit = (leaf: unknown, path: string) => entries.push({ path, leaf });
   need("function", isStatic, "isStatic", "tree.flattenDynamic");
+  needIfGiven("function", opens, "opens", "tree.flattenDynamic");
   return { structure: walk(tree, { isStatic, opens, visit }, ""), entries };
 }
 
