@@ -6,7 +6,11 @@ import type { SourceLocation } from "../ir/program.js";
 const plumbing = /^(ir|trace|transforms|spmd|lax|numpy|random|nn|optim|parallel)\//;
 
 /** How many callers are looked at. */
-const depth = 30;
+const deepest = 30;
+
+/** How many callers are looked at first: all take three times as long, and the user's is mostly where it was before. */
+let usual = 8;
+const reserve = 4;
 
 let currentModule: string | undefined;
 
@@ -57,33 +61,58 @@ export function captureSource(): SourceLocation {
   return { text: userFrame(), module: currentPath() };
 }
 
-/** A caller: the file it is in, and whether it only awaits. */
-interface Frame {
-  readonly file: string;
-  readonly awaits: boolean;
+/** Whose code a caller is; `nobody`'s is that of the runtime and what is in no file. */
+type Owner = "user" | "model" | "plumbing" | "nobody";
+
+/** A caller that was chosen. */
+interface Chosen<T> {
+  readonly caller: T | undefined;
+  /** Where it was found, when it is the user's own code that runs: no caller further away would be chosen instead. */
+  readonly foundAt?: number;
 }
 
 /** The caller that stands for the user: the library's own models and losses do where there is no other code. */
-function chooseFrame<F extends Frame>(frames: readonly F[]): F | undefined {
-  const places = frames.filter(({ file }) => file !== "" && !file.startsWith("node:"));
-  return (
-    places.find((frame) => !isLibrary(frame) && !frame.awaits) ??
-    places.find((frame) => isLibrary(frame) && !isPlumbing(frame)) ??
-    places.find((frame) => !isLibrary(frame))
-  );
+function chooseCaller<T>(
+  callers: readonly T[],
+  fileOf: (caller: T) => string,
+  awaits: (caller: T) => boolean,
+): Chosen<T> {
+  let model: T | undefined;
+  let awaiting: T | undefined;
+  for (const [foundAt, caller] of callers.entries()) {
+    const owner = ownerOf(fileOf(caller));
+    if (owner === "user" && !awaits(caller)) return { caller, foundAt };
+    if (owner === "user") awaiting ??= caller;
+    if (owner === "model") model ??= caller;
+  }
+  return { caller: model ?? awaiting };
 }
 
-function isLibrary({ file }: Frame): boolean {
-  return pathInLibrary(file) !== undefined;
-}
+const ownerOf = remembered((file: string): Owner => {
+  if (file === "" || file.startsWith("node:")) return "nobody";
+  const path = pathInLibrary(file);
+  if (path === undefined) return "user";
+  return plumbing.test(path) ? "plumbing" : "model";
+});
 
-function isPlumbing({ file }: Frame): boolean {
-  return plumbing.test(pathInLibrary(file) ?? "");
+/** So many files and lines are remembered; programs have fewer, unless they write themselves anew. */
+const mostRemembered = 8192;
+
+/** A function of texts that is asked for the same few again and again: every equation is recorded below them. */
+function remembered<T, Rest extends readonly unknown[]>(fn: (text: string, ...rest: Rest) => T) {
+  const known = new Map<string, T>();
+  return (text: string, ...rest: Rest): T => {
+    const before = known.get(text);
+    if (before !== undefined) return before;
+    if (known.size === mostRemembered) known.clear();
+    const value = fn(text, ...rest);
+    known.set(text, value);
+    return value;
+  };
 }
 
 function userFrame(): string {
   const limit = Error.stackTraceLimit;
-  Error.stackTraceLimit = depth;
   try {
     // Only the runtime itself maps all frames back to the sources they were compiled from.
     const line = process.sourceMapsEnabled ? frameOfText() : frameOfCallSites();
@@ -100,39 +129,64 @@ function userFrame(): string {
 
 /** The user's frame from the formatted stack. */
 function frameOfText(): string | undefined {
+  Error.stackTraceLimit = deepest;
   const lines = (new Error().stack ?? "").split("\n").slice(1);
-  const frames = lines.map((line) => ({
-    line,
-    file: /:\d+:\d+/.test(line) && !line.includes("node:") ? line : "",
-    awaits: /^\s*at async /.test(line),
-  }));
-  return chooseFrame(frames)?.line;
+  const isPlace = (line: string) => /:\d+:\d+/.test(line) && !line.includes("node:");
+  return chooseCaller(
+    lines,
+    (line) => (isPlace(line) ? line : ""),
+    (line) => /^\s*at async /.test(line),
+  ).caller;
+}
+
+/** The user's frame from the callers as objects, of which only one is made a text. */
+function frameOfCallSites(): string | undefined {
+  let found = frameAmong(usual);
+  if (found.foundAt === undefined && usual < deepest) found = frameAmong(deepest);
+  usual = Math.min(deepest, (found.foundAt ?? deepest) + reserve);
+  return found.caller;
 }
 
 /** Where callers are written down; an error, because hooks of tools (and Bun's own) refuse other objects. */
 const holder: { stack?: unknown } = new Error();
 
-/** The user's frame from the callers as objects, of which only one is made a text. */
-function frameOfCallSites(): string | undefined {
+function frameAmong(numCallers: number): Chosen<string> {
   const { prepareStackTrace } = Error;
+  let foundAt: number | undefined;
+  Error.stackTraceLimit = numCallers;
   Error.prepareStackTrace = (error, sites) => {
-    const frames = sites.map((site) => ({ site, file: fileOf(site), awaits: site.isAsync() }));
-    const frame = chooseFrame(frames);
-    if (frame === undefined) return undefined;
-    if (prepareStackTrace === undefined) return String(frame.site);
-    // Tools that compile sources as they are loaded tell lines of their own through this hook.
-    return String(prepareStackTrace(error, [frame.site]))
-      .split("\n")
-      .at(-1);
+    const chosen = chooseCaller(
+      sites,
+      (caller) => caller.getFileName() ?? "",
+      (caller) => caller.isAsync(),
+    );
+    const { caller: site } = chosen;
+    foundAt = chosen.foundAt;
+    if (site === undefined || (foundAt === undefined && numCallers < deepest)) return undefined;
+    return prepareStackTrace ? toldBy(prepareStackTrace)(String(site), error, site) : String(site);
   };
   try {
     Error.captureStackTrace(holder);
-    return typeof holder.stack === "string" ? holder.stack : undefined;
+    const caller = typeof holder.stack === "string" ? holder.stack : undefined;
+    return foundAt === undefined ? { caller } : { caller, foundAt };
   } finally {
     Error.prepareStackTrace = prepareStackTrace;
   }
 }
 
-function fileOf(site: NodeJS.CallSite): string {
-  return site.getFileName() ?? "";
+type Hook = NonNullable<typeof Error.prepareStackTrace>;
+type Telling = (text: string, error: Error, site: NodeJS.CallSite) => string;
+
+const tellings = new WeakMap<Hook, Telling>();
+
+/** Tools that compile sources as they are loaded tell lines of their own through a hook, and take their time. */
+function toldBy(hook: Hook): Telling {
+  const known = tellings.get(hook);
+  if (known) return known;
+  const telling: Telling = remembered((_, error, site: NodeJS.CallSite) => {
+    const lines = String(hook(error, [site])).split("\n");
+    return lines.at(-1) ?? "";
+  });
+  tellings.set(hook, telling);
+  return telling;
 }

@@ -212,9 +212,18 @@ export function partitionCall<A extends readonly unknown[]>(
   const name = nameOf(fn, options);
   const flat = callArgs(args, options, name);
   const traced = traceCall(fn, args, flat, name);
+  const inputs = [...traced.captures, ...flat.tensors];
+  return partitionTraced(traced, flat, inputs, placeCall(traced, inputs, flat.structure, options, name));
+}
+
+/** A call that was traced as every device runs it at a place. @param inputs the captured tensors and the arguments */
+export function partitionTraced(
+  traced: TracedCall,
+  flat: CallArgs,
+  inputs: readonly Tensor[],
+  placement: CallPlacement,
+): PartitionedCall {
   const { program, captures } = traced;
-  const inputs = [...captures, ...flat.tensors];
-  const placement = placeCall(traced, inputs, flat.structure, options, name);
   const { target } = placement;
   const mesh = meshAt(target);
   const paths = (structure: tree.Structure, what: string) =>

@@ -44,6 +44,8 @@ export interface CompileRequest extends PartitionRequest {
   readonly target: Place;
   readonly donated?: readonly boolean[];
   readonly name?: string;
+  /** The program per device, when it is known already. */
+  readonly parts?: RunnableProgram | undefined;
 }
 
 /** Partitions a program for its target and compiles it there; the garbage collector lets go of it. */
@@ -60,7 +62,7 @@ function compileFor(program: Program, request: CompileRequest): Compiled {
   const donated = request.donated ?? program.inputs.map(() => false);
   const extra = { donated, ...(name === undefined ? {} : { name }) };
   const { engine, mesh, devices } = target;
-  const parts = partitionFor(program, target, request);
+  const parts = request.parts ?? partitionFor(program, target, request);
   const executable = engine.compile(parts.program, { mesh, devices, ...extra });
   const placements = (specs: readonly Spec[]) => specs.map((spec) => ({ ...target, spec }));
   return {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../../test/support/goldens.js";
-import { grad, jit, np, type Tensor, vmap } from "../../index.js";
+import { grad, jit, np, ShapeDtypeStruct, type Tensor, vmap } from "../../index.js";
 
 describe("jit", () => {
   /** A function that counts how often it is traced. */
@@ -109,6 +109,19 @@ describe("jit", () => {
     expect(() => step(x, x)).toThrow(/given back/);
     const y = np.array([1, 2]);
     await expectClose(step(y, y), [2, 4]);
+  });
+
+  test("runs what was lowered before, without tracing it again", async () => {
+    const [calls, fn] = counted((x: Tensor) => x.mul(2));
+    const compiled = jit(fn, { donate: 0 });
+    const lowered = compiled.lower(ShapeDtypeStruct([2], "float32"));
+    expect([calls.count, lowered.donated]).toEqual([1, [true]]);
+    await expectClose(compiled(np.array([1, 2])), [2, 4]);
+    expect(`${compiled.lower(np.array([1, 2]))}`).toBe(`${lowered}`);
+    await expectClose(compiled(np.array([3, 4])), [6, 8]);
+    expect(calls.count).toBe(1);
+    compiled.lower(ShapeDtypeStruct([3], "float32"));
+    expect(calls.count).toBe(2);
   });
 
   test("forgets nothing when the function throws", async () => {

@@ -15,12 +15,13 @@ import { refuseChecks } from "../../transforms/checks.js";
 import type { Mesh } from "../mesh/mesh.js";
 import {
   type AnyJitOptions,
+  type CallArgs,
   callArgs,
   type JitOptions,
   jitNames,
   meshOfOptions,
   nameOf,
-  partitionCall,
+  partitionTraced,
   placeCall,
   resolveAll,
   type TracedCall,
@@ -28,12 +29,14 @@ import {
   withDynamic,
 } from "./call.js";
 import { currentMesh } from "./constraint.js";
-import { type Compiled, checkInputs, compile, placeKey, run } from "./execute.js";
+import { type Compiled, checkInputs, compile, placeKey, type RunnableProgram, run } from "./execute.js";
 
 export type { JitOptions } from "./call.js";
 
 interface Entry extends TracedCall {
   readonly compiled: Map<string, Compiled>;
+  /** What was split over devices to be looked at; whoever runs it next takes it. */
+  readonly lowered: Map<string, RunnableProgram>;
 }
 
 /** A call that was traced and split over devices, and not run. */
@@ -42,6 +45,8 @@ export interface Lowered {
   readonly program: Program;
   /** The mesh, or `undefined` for one device. */
   readonly mesh: Mesh | undefined;
+  /** For every input of the program whether its memory becomes that of results. */
+  readonly donated: readonly boolean[];
   /** The program as text. */
   toString(): string;
 }
@@ -92,26 +97,19 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
   const name = nameOf(fn, options);
   const entries = new Map<string, Entry>();
 
+  const traced = (args: A, flat: CallArgs): Entry => {
+    const key = keyOf(args, flat);
+    const known = entries.get(key);
+    if (known) return known;
+    const entry = { ...traceCall(fn, args, flat, name), compiled: new Map(), lowered: new Map() };
+    if (entry.captures.every((tensor) => tensor.node.kind !== "traced")) entries.set(key, entry);
+    return entry;
+  };
   const call = (...args: A): R => {
     const flat = callArgs(args, options, name);
     if (isDisabled)
       return fn(...withDynamic(args, flat.dynamic, tree.unflatten(flat.structure, flat.tensors)));
-    const mesh = currentMesh();
-    const key = [
-      tree.formatStructure(flat.structure),
-      flat.tensors
-        .map(({ type }) => formatType(type) + varyingAxes(type).map((axis) => `~${axis.name}`))
-        .join(),
-      boundAxes().map((axis) => `${axis.name}=${axis.size}${axis.checked ? "" : "?"}`),
-      // Constraints in the function are those of the surrounding mesh.
-      mesh ? targetKey(mesh.place) : "",
-      ...flat.statics.map((i) => staticKey(args[i])),
-    ].join(" | ");
-    let entry = entries.get(key);
-    if (!entry) {
-      entry = { ...traceCall(fn, args, flat, name), compiled: new Map() };
-      if (entry.captures.every((tensor) => tensor.node.kind !== "traced")) entries.set(key, entry);
-    }
+    const entry = traced(args, flat);
     const { program, captures, outStructure, place } = entry;
     if (isTracing()) {
       const ins = constrained(flat.tensors, options.inShardings, flat.structure, options, name);
@@ -121,25 +119,49 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
         constrained(outs, options.outShardings, outStructure, options, name),
       );
     }
-    const inputs = [...captures, ...flat.tensors];
-    const placement = placeCall(entry, inputs, flat.structure, options, name);
+    const { inputs, placement, where } = placed(entry, flat, options, name);
     checkInputs(placement.target, inputs, name);
-    const specs = placement.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
-    const where = `${targetKey(placement.target)} ${specs}`;
     let compiled = entry.compiled.get(where);
     if (!compiled) {
       refuseChecks(program, name);
       const donated = [...captures.map(() => false), ...flat.donated];
-      compiled = compile(program, { ...placement, donated, name });
+      compiled = compile(program, { ...placement, donated, name, parts: entry.lowered.get(where) });
+      entry.lowered.delete(where);
       entry.compiled.set(where, compiled);
     }
     return tree.unflatten<R>(outStructure, run(compiled, inputs));
   };
   const lower = (...args: A): Lowered => {
-    const { program, mesh } = partitionCall(fn, args, options);
-    return { program, mesh, toString: () => printProgram(program) };
+    const flat = callArgs(args, options, name);
+    const entry = traced(args, flat);
+    const { inputs, placement, where } = placed(entry, flat, options, name);
+    const { mesh, donated, ...parts } = partitionTraced(entry, flat, inputs, placement);
+    const { program, inSpecs, outSpecs, gathers, held } = parts;
+    if (!entry.compiled.has(where)) entry.lowered.set(where, { program, inSpecs, outSpecs, gathers, held });
+    return { program, mesh, donated, toString: () => printProgram(program) };
   };
   return Object.assign(call, { lower });
+}
+
+/** What a function is traced anew for. */
+function keyOf(args: readonly unknown[], { structure, tensors, statics }: CallArgs): string {
+  const mesh = currentMesh();
+  return [
+    tree.formatStructure(structure),
+    tensors.map(({ type }) => formatType(type) + varyingAxes(type).map((axis) => `~${axis.name}`)).join(),
+    boundAxes().map((axis) => `${axis.name}=${axis.size}${axis.checked ? "" : "?"}`),
+    // Constraints in the function are those of the surrounding mesh.
+    mesh ? targetKey(mesh.place) : "",
+    ...statics.map((i) => staticKey(args[i])),
+  ].join(" | ");
+}
+
+/** Where a call runs, and a text that tells such places apart. */
+function placed(entry: Entry, { tensors, structure }: CallArgs, options: AnyJitOptions, name: string) {
+  const inputs = [...entry.captures, ...tensors];
+  const placement = placeCall(entry, inputs, structure, options, name);
+  const specs = placement.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
+  return { inputs, placement, where: `${targetKey(placement.target)} ${specs}` };
 }
 
 /** Inside a surrounding trace the shardings of arguments and results become constraints. */

@@ -2,21 +2,22 @@ import { compileProgram } from "../../compiler/compile.js";
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { need } from "../../ir/arguments.js";
 import { needOptions, type OptionNames } from "../../ir/options.js";
-import { bytesOf, type TensorType } from "../../ir/shape.js";
+import type { Program } from "../../ir/program.js";
+import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
 import { logicalToMeshSharding } from "../../nn/logicalPartitioning.js";
 import { getPartitionSpec, type ShardingTree } from "../../nn/partitioned.js";
 import { allFinite } from "../../optim/index.js";
 import * as random from "../../random/index.js";
-import { type CostReport, costAnalysis } from "../../spmd/inspect/cost.js";
+import { CostReport } from "../../spmd/inspect/cost.js";
 import { findNonFinite, type NonFinite } from "../../spmd/inspect/nonFinite.js";
 import { needMesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
-import { type PartitionedCall, partitionCall } from "../../spmd/run/call.js";
 import { jit } from "../../spmd/run/jit.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import { evalShape } from "../../transforms/makeProgram.js";
+import { simplify } from "../../transforms/simplify.js";
 import type { LayerLayout } from "../models/canonical.js";
 import type { LanguageModelState, StepMetrics } from "./state.js";
 import { stepFunctions, type TrainingOptions } from "./stepFunctions.js";
@@ -38,8 +39,8 @@ export interface CompiledStep {
 }
 
 /** What a compiled step takes of each device's memory. */
-function stepMemory({ outputs, arenaBytes }: CompiledProgram, { program }: PartitionedCall): StepMemory {
-  const inputs = program.inputs.map(({ type }) => bytesOf(type));
+function stepMemory({ outputs, arenaBytes }: CompiledProgram, whole: Program): StepMemory {
+  const inputs = whole.inputs.map(({ type }) => bytesOf(type));
   const fresh = outputs.flatMap(({ bytes, inputIndex }) => (inputIndex === undefined ? [bytes] : []));
   const total = (list: readonly number[]) => list.reduce((sum, bytes) => sum + bytes, 0);
   return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
@@ -125,16 +126,27 @@ export function createTraining(options: TrainingOptions): Training {
   const init = jit(functions.create, { mesh, outShardings: shardings, name: "init" });
   const afterGoodStep = Tensor.scalar(true, "bool");
   const step = jit(functions.step, ofStep);
-  const stepCost = costAnalysis(functions.step, ofStep);
+  const lowerStep = (state: LanguageModelState, tokens: Tensor) => step.lower(state, tokens, afterGoodStep);
+  const costs = new Map<string, CostReport>();
+  const stepCost = (state: LanguageModelState, tokens: Tensor) => {
+    // Of a state only the types matter, and they are always the same.
+    const key = formatType(tokens.type);
+    const known = costs.get(key);
+    if (known) return known;
+    const { program, donated } = lowerStep(state, tokens);
+    const cost = new CostReport(simplify(program), donated);
+    costs.set(key, cost);
+    return cost;
+  };
   const compileStep = (state: LanguageModelState, tokens: Tensor) => {
-    const call = partitionCall(functions.step, [state, tokens, afterGoodStep], ofStep);
-    const program = compileProgram(call.program, { mesh, donated: call.donated, name: ofStep.name });
-    return { program, memory: stepMemory(program, call) };
+    const { program: whole, donated } = lowerStep(state, tokens);
+    const program = compileProgram(whole, { mesh, donated, name: ofStep.name });
+    return { program, memory: stepMemory(program, whole) };
   };
   return {
     init: (seed) => init(random.key(seed)),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
-    cost: (state, tokens) => stepCost(state, tokens, afterGoodStep),
+    cost: stepCost,
     compile: compileStep,
     memory: (state, tokens) => compileStep(state, tokens).memory,
     findNonFinite: findNonFinite(functions.gradients, { ...ofBatch, name: "trainStep" }),
