@@ -301,19 +301,18 @@ export function toFloat16Bits(value: number): number {
   if (Number.isNaN(magnitude)) return sign | 0x7e00;
   if (magnitude >= 65520) return sign | 0x7c00;
   if (magnitude < 2 ** -14) return sign | roundHalfEven(magnitude * 2 ** 24);
-  const exponent = ((bits >>> 23) & 0xff) - 127;
-  const mantissa = roundHalfEven((magnitude / 2 ** exponent - 1) * 1024);
-  return sign | (((exponent + 15) << 10) + mantissa);
+  // The exponent counts from 15 instead of 127; what rounding carries over the mantissa makes it one more.
+  const rebased = (bits & 0x7fffffff) - (112 << 23);
+  return sign | ((rebased + 0xfff + ((bits >>> 13) & 1)) >>> 13);
 }
 
 /** The value of a float16 given by its bits. */
 export function fromFloat16Bits(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >>> 10) & 0x1f;
-  const mantissa = bits & 0x3ff;
-  if (exponent === 0) return sign * mantissa * 2 ** -24;
-  if (exponent === 31) return mantissa ? Number.NaN : sign * Number.POSITIVE_INFINITY;
-  return sign * (1 + mantissa / 1024) * 2 ** (exponent - 15);
+  if ((bits & 0x7fff) > 0x7c00) return Number.NaN;
+  if ((bits & 0x7fff) === 0x7c00) return bits & 0x8000 ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+  // As a float32 of the same fields it is too small by the difference of what exponents count from, 15 and 127.
+  scratchBits[0] = ((bits & 0x8000) << 16) | ((bits & 0x7fff) << 13);
+  return (scratchFloat[0] ?? 0) * 2 ** 112;
 }
 
 /** Rounds to the nearest integer, ties to even, as IEEE 754 does. */
