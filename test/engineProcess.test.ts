@@ -1,9 +1,7 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
-
-const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
+import { nodeProgram } from "./support/built.js";
 
 interface Ending {
   readonly code: number | null;
@@ -13,11 +11,9 @@ interface Ending {
 
 /** Runs the fixture with a hard limit; `onRunning` is called when it has started a run. */
 function run(mode: string, onRunning?: (child: ChildProcessByStdio<null, Readable, Readable>) => void) {
-  const child = spawn(
-    process.execPath,
-    ["--import", path("../scripts/typescript.mjs"), path("fixtures/engineProcess.ts"), mode],
-    { stdio: ["ignore", "pipe", "pipe"] },
-  );
+  const child = spawn(process.execPath, [...nodeProgram("test/fixtures/engineProcess.ts"), mode], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   let output = "";
   const limit = setTimeout(() => child.kill("SIGKILL"), 60_000);
   child.stdout.on("data", (text) => {

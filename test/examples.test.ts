@@ -3,16 +3,24 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { userEnvironment } from "./fixtures/cliProcess.js";
+import { nodeProgram } from "./support/built.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
-/** What an example prints when it is run as the README says. */
-async function output(name: string, settings: Readonly<Record<string, string>> = {}): Promise<string> {
-  const command = ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name];
+/** What an example prints. */
+async function output(
+  name: string,
+  settings: Readonly<Record<string, string>> = {},
+  command = nodeProgram(`examples/${name}.ts`),
+): Promise<string> {
   const env = { ...userEnvironment, ...settings };
   const { stdout } = await promisify(execFile)(process.execPath, command, { cwd: root, env });
   return stdout;
 }
+
+/** What it prints when it is run as the README says. */
+const outputByName = (name: string) =>
+  output(name, {}, ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name]);
 
 /** The blocks that devices show below a title. */
 function blocksBelow(title: string, text: string): unknown[] {
@@ -24,7 +32,7 @@ function blocksBelow(title: string, text: string): unknown[] {
 
 describe("examples", () => {
   test("collectives shows what each collective does on four devices", { timeout: 120_000 }, async () => {
-    const text = await output("collectives");
+    const text = await outputByName("collectives");
     expect(blocksBelow("psum(x", text)[3]).toEqual([1111, 2222]);
     expect(blocksBelow('allGather(x, "i"):', text)[2]).toEqual([
       [1, 2],
@@ -58,6 +66,6 @@ describe("examples", () => {
   });
 
   test("a name that does not exist lists those that do", async () => {
-    await expect(output("nothing")).rejects.toThrow(/where NAME is one of: .*collectives/);
+    await expect(outputByName("nothing")).rejects.toThrow(/where NAME is one of: .*collectives/);
   });
 });

@@ -5,10 +5,11 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { findBlame, readRecordings } from "../src/engines/index.js";
+import { nodeProgram } from "./support/built.js";
 import { ended, findLaunchers, launch, noLauncher } from "./support/launchers.js";
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
-const typescript = ["--import", path("../scripts/typescript.mjs")];
+const program = (name: string) => nodeProgram(`test/fixtures/${name}.ts`);
 /** `npm run test:mpi` tries every launcher and every fault; the everyday suite one of each. */
 const everything = process.env.SHARDWISE_ALL_MPI === "1";
 const launchers = findLaunchers().slice(0, everything ? undefined : 1);
@@ -31,7 +32,7 @@ describe.each(launchers)("a process that leaves another one waiting, started by 
     },
     async (fault) => {
       const folder = join(scratch, `${launcher.name} ${fault}`);
-      const args = [...typescript, path("fixtures/mpiFault.ts"), fault];
+      const args = [...program("mpiFault"), fault];
       const job = launch(launcher, 2, args, { SHARDWISE_FLIGHT: folder });
       const { code, out, err } = await ended(job, 80_000);
       expect(out.match(/is ready/g)).toHaveLength(2);
@@ -43,7 +44,7 @@ describe.each(launchers)("a process that leaves another one waiting, started by 
         stop: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
         exit: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
         order:
-          /DesyncError: .*\n {2}device 0 .* allReduce sum float32.* at .*mpiFault.ts.*\n {2}device 1 .* allReduce max/,
+          /DesyncError: .*\n {2}device 0 .* allReduce sum float32.* at .*mpiFault.js.*\n {2}device 1 .* allReduce max/,
         shape: /DesyncError: .*\n {2}device 0 .* float32\[4\].*\n {2}device 1 .* float32\[8\]/,
       };
       expect(`${out}${err}`).toMatch(reason[fault]);
@@ -74,7 +75,7 @@ describe.each(everything ? launchers : [])(
   "a process that is busy with something else, started by $name",
   (launcher) => {
     test("is waited for until the deadline", { timeout: 90_000 }, async () => {
-      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), "slow"], {
+      const job = launch(launcher, 2, [...program("mpiFault"), "slow"], {
         SHARDWISE_FLIGHT: "",
       });
       const { code, out, err } = await ended(job, 80_000);
@@ -87,7 +88,7 @@ describe.each(everything ? launchers : [])(
 
 describe.each(launchers)("processes that run nothing on their devices, started by $name", (launcher) => {
   test("end by themselves", { timeout: 90_000 }, async () => {
-    const job = launch(launcher, 2, [...typescript, path("fixtures/mpiIdle.ts")]);
+    const job = launch(launcher, 2, program("mpiIdle"));
     const { code, out, err } = await ended(job, 80_000);
     const said = '["process 0","process 1"]\n';
     expect([code, out, err]).toEqual([0, said + said, ""]);
@@ -99,7 +100,7 @@ describe.each(launchers)("processes that were started differently, by $name", (l
     "refuse to go on, and both show both sides: %s",
     { timeout: 90_000 },
     async (difference) => {
-      const job = launch(launcher, 2, [...typescript, path("fixtures/mpiFault.ts"), difference], {
+      const job = launch(launcher, 2, [...program("mpiFault"), difference], {
         SHARDWISE_FLIGHT: "",
       });
       const { code, out, err } = await ended(job, 80_000);
@@ -129,7 +130,13 @@ describe.each(launchers)("processes that were started differently, by $name", (l
         join(folder, "package.json"),
         own.replace(`"version": "${version}"`, `"version": "9.9.9"`),
       );
-      const args = [...typescript, path("fixtures/mpiRelease.ts"), root, folder];
+      const args = [
+        "--import",
+        path("../scripts/typescript.mjs"),
+        path("fixtures/mpiRelease.ts"),
+        root,
+        folder,
+      ];
       const { code, err } = await ended(launch(launcher, 2, args), 80_000);
       expect(code).toBeGreaterThan(0);
       const text = `the processes differ in the release of shardwise: process 0 has ${version} and process 1 has 9.9.9: install`;
@@ -150,7 +157,7 @@ describe.each(everything ? launchers : [])(
         `sleep \${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; exec ${process.execPath} "$@"`,
         "sh",
       ];
-      const args = [...typescript, path("fixtures/mpiClocks.ts")];
+      const args = program("mpiClocks");
       const { code, out, err } = await ended(launch(launcher, 2, args, {}, later), 80_000);
       expect([code, err]).toEqual([0, ""]);
       const said = out
@@ -168,10 +175,7 @@ describe.each(launchers)("two processes of two devices, started by $name", (laun
   test("compute the bits that one process computes, hand tensors to each other and call JavaScript", {
     timeout: 120_000,
   }, async () => {
-    const { code, out, err } = await ended(
-      launch(launcher, 2, [...typescript, path("fixtures/mpiProgram.ts")]),
-      110_000,
-    );
+    const { code, out, err } = await ended(launch(launcher, 2, program("mpiProgram")), 110_000);
     expect(err).toBe("");
     const lines = out.trim().split("\n").sort();
     const wholes = {
@@ -194,7 +198,7 @@ describe.each(launchers)("sums over two processes of two devices, started by $na
   test("are formed in the order of the mesh, or by MPI after those inside where that is asked for", {
     timeout: 120_000,
   }, async () => {
-    const job = launch(launcher, 2, [...typescript, path("fixtures/mpiSums.ts")]);
+    const job = launch(launcher, 2, program("mpiSums"));
     const { code, out, err } = await ended(job, 110_000);
     expect([code, err]).toEqual([0, ""]);
     const lines = out.trim().split("\n");

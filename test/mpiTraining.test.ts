@@ -1,7 +1,6 @@
 /** Training in several processes gives the bits of worker threads on the same mesh, and checkpoints move between both. */
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import "../src/index.js";
 import { createThreadsEngine } from "../src/engines/index.js";
@@ -9,10 +8,10 @@ import { openCheckpoint } from "../src/train/files/checkpoint.js";
 import { readMetrics } from "../src/train/report/metrics.js";
 import { trainRun } from "../src/train/run/trainer.js";
 import type { TrainedOutcome, TrainedRun } from "./fixtures/mpiTraining.js";
+import { nodeProgram } from "./support/built.js";
 import { ended, findLaunchers, type Launcher, launch } from "./support/launchers.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
 
-const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 const everything = process.env.SHARDWISE_ALL_MPI === "1";
 const launchers = findLaunchers().slice(0, everything ? undefined : 1);
 
@@ -57,9 +56,8 @@ const runsOf = (prefix: string, fields: Readonly<Record<string, Fields>>): Train
 
 /** Trains in processes; what the shell does before in process 1 may differ from the others. */
 function trainIn(launcher: Launcher, count: number, runs: readonly TrainedRun[], first = "true") {
-  const script = ["--import", path("../scripts/typescript.mjs"), path("fixtures/mpiTraining.ts")];
   const shell = `if [ "\${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then ${first}; fi; exec "$@"`;
-  const args = [...script, folder.path, JSON.stringify(runs)];
+  const args = [...nodeProgram("test/fixtures/mpiTraining.ts"), folder.path, JSON.stringify(runs)];
   const program = ["bash", "-c", shell, "bash", process.execPath];
   return ended(launch(launcher, count, args, { SHARDWISE_FLIGHT: "" }, program), 590_000);
 }

@@ -3,13 +3,13 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { userEnvironment } from "./fixtures/cliProcess.js";
+import { nodeProgram } from "./support/built.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
 /** Runs an example; it fails when its loss stays above the target. */
 async function run(name: string, env: Readonly<Record<string, string>> = {}): Promise<string> {
-  const command = ["--import", "./scripts/typescript.mjs", "scripts/example.mjs", name];
-  const { stdout } = await promisify(execFile)(process.execPath, command, {
+  const { stdout } = await promisify(execFile)(process.execPath, nodeProgram(`examples/${name}.ts`), {
     cwd: root,
     env: { ...userEnvironment, ...env },
   });

@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
   type Ended,
@@ -9,6 +10,7 @@ import {
   startShardwise,
   userEnvironment,
 } from "../../test/fixtures/cliProcess.js";
+import { builtFile } from "../../test/support/built.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
 import { checkpointFolder } from "../train/run/setup.js";
@@ -156,7 +158,7 @@ describe("a run that is interrupted", { timeout: 120_000 }, () => {
 describe("a run that loses a device", { timeout: 120_000 }, () => {
   // The first engine of the process ends when the run is evaluated, after the checkpoint of step 3.
   const engine = join(folder.path, "failing.mjs");
-  const threads = new URL("../engines/threads/engine.ts", import.meta.url).href;
+  const threads = pathToFileURL(builtFile("src/engines/threads/engine.ts")).href;
   writeFileSync(
     engine,
     `import { ThreadsEngine } from ${JSON.stringify(threads)};

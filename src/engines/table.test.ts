@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { ended, startShardwise } from "../../test/fixtures/cliProcess.js";
+import { builtFile, nodeProgram } from "../../test/support/built.js";
 import { temporaryFolder } from "../../test/support/runs.js";
 import { chooseEngine, engineInfo, sharedEngine } from "./default.js";
 import { EngineLoadError } from "./errors.js";
@@ -139,10 +140,12 @@ describe("--engine", { timeout: 120_000 }, () => {
     const run = (...args: string[]) =>
       execFileSync(
         process.execPath,
-        ["--import", "./scripts/typescript.mjs", "test/conformance/goldens/main.ts", "test/goldens", ...args],
+        [...nodeProgram("test/conformance/goldens/main.ts"), "test/goldens", ...args],
         { cwd: root, encoding: "utf8", stdio: "pipe" },
       );
-    const lines = run("--engine", "./test/fixtures/turnsEngine.ts", "--area", "collectives").split("\n");
+    const lines = run("--engine", builtFile("test/fixtures/turnsEngine.ts"), "--area", "collectives").split(
+      "\n",
+    );
     expect(lines.at(-2)).toMatch(/^\d+ passed, 0 failed$/);
     expect(lines.at(-2)).not.toMatch(/^0 passed/);
     expect(() => run("--engine", "nothing")).toThrow(/there is no engine "nothing"/);

@@ -2,9 +2,9 @@ import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor, tree, valueAndGrad } from "shardwise";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { nodeProgram } from "../../../test/support/built.js";
 import { silent, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { createReferenceEngine, createThreadsEngine } from "../../engines/index.js";
 import { adamw, applyUpdates, chain, clipByGlobalNorm, warmupCosine } from "../../optim/index.js";
@@ -133,16 +133,10 @@ test("a run on worker threads goes on with the same bits, whatever is split", as
 }, 120_000);
 
 describe("a process that is killed while it saves", () => {
-  const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
-
   const killedAt = (change: number, folder: string) =>
     new Promise<string | null>((resolve) => {
-      const script = path("../../../test/fixtures/checkpointProcess.ts");
-      const child = spawn(
-        process.execPath,
-        ["--import", path("../../../scripts/typescript.mjs"), script, folder, String(change)],
-        { stdio: "ignore" },
-      );
+      const program = nodeProgram("test/fixtures/checkpointProcess.ts");
+      const child = spawn(process.execPath, [...program, folder, String(change)], { stdio: "ignore" });
       child.on("close", (_code, signal) => resolve(signal));
     });
 

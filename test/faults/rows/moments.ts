@@ -183,8 +183,7 @@ const surroundings: readonly FaultRow[] = [
     fault: "a working directory that is gone",
     sees: /^exit 1: shardwise: .*working directory/,
     act: async ({ folder }) => {
-      // The sources are loaded before, for Node 20 itself waits for ever when it starts its loaders in such a place.
-      const [, loader = "", main = ""] = nodeArguments;
+      const [main = ""] = nodeArguments;
       const program = `import { mkdirSync, rmdirSync } from "node:fs";
 mkdirSync("gone");
 process.chdir("gone");
@@ -193,7 +192,7 @@ process.argv.splice(1, 1, ${JSON.stringify(main)}, "train");
 await import(${JSON.stringify(main)});
 `;
       writeFileSync(join(folder, "gone.mjs"), program);
-      const child = spawn(process.execPath, ["--import", loader, join(folder, "gone.mjs")], {
+      const child = spawn(process.execPath, [join(folder, "gone.mjs")], {
         cwd: folder,
         env: userEnvironment,
       });
