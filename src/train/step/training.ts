@@ -10,10 +10,10 @@ import { allFinite } from "../../optim/index.js";
 import * as random from "../../random/index.js";
 import { CostReport } from "../../spmd/inspect/cost.js";
 import { findNonFinite, type NonFinite } from "../../spmd/inspect/nonFinite.js";
-import { needMesh } from "../../spmd/mesh/mesh.js";
+import { type Mesh, needMesh } from "../../spmd/mesh/mesh.js";
 import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { NamedSharding } from "../../spmd/mesh/sharding.js";
-import { jit } from "../../spmd/run/jit.js";
+import { jit, type Lowered } from "../../spmd/run/jit.js";
 import { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import { evalShape } from "../../transforms/makeProgram.js";
@@ -39,8 +39,8 @@ export interface CompiledStep {
 }
 
 /** What a compiled step takes of each device's memory. */
-function stepMemory({ outputs, arenaBytes }: CompiledProgram, whole: Program): StepMemory {
-  const inputs = whole.inputs.map(({ type }) => bytesOf(type));
+function stepMemory({ outputs, arenaBytes }: CompiledProgram, perDevice: Program): StepMemory {
+  const inputs = perDevice.inputs.map(({ type }) => bytesOf(type));
   const fresh = outputs.flatMap(({ bytes, inputIndex }) => (inputIndex === undefined ? [bytes] : []));
   const total = (list: readonly number[]) => list.reduce((sum, bytes) => sum + bytes, 0);
   return { inputs: total(inputs), outputs: total(fresh), intermediate: arenaBytes };
@@ -86,6 +86,32 @@ export interface Training {
   readonly batchSharding: NamedSharding;
 }
 
+/** What is told of a step without running it. */
+function lookAt(
+  lower: (state: LanguageModelState, tokens: Tensor) => Lowered,
+  mesh: Mesh,
+  name: string,
+): Pick<Training, "cost" | "compile"> {
+  const costs = new Map<string, CostReport>();
+  return {
+    cost: (state, tokens) => {
+      // Of a state only the types matter, and they are always the same.
+      const key = formatType(tokens.type);
+      const known = costs.get(key);
+      if (known) return known;
+      const { program, donated } = lower(state, tokens);
+      const cost = new CostReport(simplify(program), donated);
+      costs.set(key, cost);
+      return cost;
+    },
+    compile: (state, tokens) => {
+      const { program: perDevice, donated } = lower(state, tokens);
+      const program = compileProgram(perDevice, { mesh, donated, name });
+      return { program, memory: stepMemory(program, perDevice) };
+    },
+  };
+}
+
 const trainingNames: OptionNames<TrainingOptions> = {
   model: true,
   optimizer: true,
@@ -126,29 +152,14 @@ export function createTraining(options: TrainingOptions): Training {
   const init = jit(functions.create, { mesh, outShardings: shardings, name: "init" });
   const afterGoodStep = Tensor.scalar(true, "bool");
   const step = jit(functions.step, ofStep);
-  const lowerStep = (state: LanguageModelState, tokens: Tensor) => step.lower(state, tokens, afterGoodStep);
-  const costs = new Map<string, CostReport>();
-  const stepCost = (state: LanguageModelState, tokens: Tensor) => {
-    // Of a state only the types matter, and they are always the same.
-    const key = formatType(tokens.type);
-    const known = costs.get(key);
-    if (known) return known;
-    const { program, donated } = lowerStep(state, tokens);
-    const cost = new CostReport(simplify(program), donated);
-    costs.set(key, cost);
-    return cost;
-  };
-  const compileStep = (state: LanguageModelState, tokens: Tensor) => {
-    const { program: whole, donated } = lowerStep(state, tokens);
-    const program = compileProgram(whole, { mesh, donated, name: ofStep.name });
-    return { program, memory: stepMemory(program, whole) };
-  };
+  const lower = (state: LanguageModelState, tokens: Tensor) => step.lower(state, tokens, afterGoodStep);
+  const { cost, compile } = lookAt(lower, mesh, ofStep.name);
   return {
     init: (seed) => init(random.key(seed)),
     step: (state, tokens, before) => step(state, tokens, before?.isGood ?? afterGoodStep),
-    cost: stepCost,
-    compile: compileStep,
-    memory: (state, tokens) => compileStep(state, tokens).memory,
+    cost,
+    compile,
+    memory: (state, tokens) => compile(state, tokens).memory,
     findNonFinite: findNonFinite(functions.gradients, { ...ofBatch, name: "trainStep" }),
     isFinite: jit((state: LanguageModelState) => allFinite(state), {
       mesh,
