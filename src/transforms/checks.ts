@@ -57,3 +57,17 @@ export function refuseChecks(program: Program, name: string): void {
     `[${name}] a checkify.check${source && ` (${source})`} stands in a compiled function, where nobody can catch what it throws: compile jit(checkify.checkify(fn)), and look at the error that it returns`,
   );
 }
+
+/**
+ * Elements of a batch that go different ways all compute both, and keep what is theirs: a check would also look at
+ * what an element does not keep.
+ */
+export function refuseMaskedChecks(programs: readonly Program[], where: string): void {
+  for (const program of programs) {
+    const source = findCheck(program);
+    if (source === undefined) continue;
+    throw new CheckError(
+      `[vmap] a checkify.check${source && ` (${source})`} stands in ${where} of a batch: compute vmap(checkify.checkify(fn)), whose error tells of each element, instead of checkify.checkify(vmap(fn))`,
+    );
+  }
+}

@@ -5,6 +5,7 @@ import { joinAxes, varyingAxes } from "../ir/varying.js";
 import { bind, inline, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
+import { refuseMaskedChecks } from "./checks.js";
 import {
   type BatchContext,
   type Batched,
@@ -100,6 +101,7 @@ function whileAny(
   { condition, body }: OpParams["while"],
   context: BatchContext,
 ): Batched[] {
+  refuseMaskedChecks([condition, body], "a loop that ends at different times for the elements");
   const goesOn = (consts: readonly Batched[], values: readonly Tensor[]): Tensor =>
     materialize(at(context.evaluate(condition, [...consts, ...values.map(batched)], context), 0), context);
   const consts = [...conditionConsts, ...bodyConsts];
@@ -169,6 +171,7 @@ function cond(
   if (!index.batched) {
     return withFlags(bind("cond", [index.tensor, ...ins], { branches: programs }), wanted);
   }
+  refuseMaskedChecks(branches, "a branch that is chosen by some elements");
   const results = programs.map((program, b) =>
     inline(program, ownOperands(operands, isBranch(index.tensor, b, branches.length), context)),
   );
