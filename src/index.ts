@@ -89,6 +89,7 @@ export {
 } from "./transforms/grad.js";
 export {
   hessian,
+  type JacobianOf,
   type JacobianOptions,
   jacfwd,
   jacrev,

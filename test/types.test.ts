@@ -4,6 +4,9 @@ import {
   costAnalysis,
   devicePut,
   evalShape,
+  hessian,
+  jacfwd,
+  jacrev,
   jit,
   Mesh,
   NamedSharding,
@@ -164,5 +167,28 @@ describe("trees keep their form", () => {
     expectTypeOf(nn.logicalToMeshSharding(specs, mesh)[1]).toEqualTypeOf<NamedSharding>();
     const boxed = { kernel: new nn.Partitioned(Tensor.scalar(1, "float32"), []) };
     expectTypeOf(nn.getSharding(boxed, mesh).kernel).toEqualTypeOf<NamedSharding>();
+  });
+
+  test("when every tensor becomes its derivatives", () => {
+    const both = (x: Tensor, params: Params) => ({ y: x, loss: params.w });
+    expectTypeOf(jacrev((x: Tensor) => x)).returns.toEqualTypeOf<Tensor>();
+    expectTypeOf(jacfwd(both)).returns.toEqualTypeOf<{ y: Tensor; loss: Tensor }>();
+    expectTypeOf(jacrev(both, { argnums: -1 })).returns.toEqualTypeOf<{ y: Params; loss: Params }>();
+    expectTypeOf(hessian((x: Tensor) => x)).returns.toEqualTypeOf<Tensor>();
+    const second = hessian((params: Params) => params.w);
+    expectTypeOf<ReturnType<typeof second>["w"]>().toEqualTypeOf<Params>();
+    expectTypeOf<ReturnType<typeof second>["layers"][1]["bias"]["w"]>().toEqualTypeOf<Tensor>();
+  });
+
+  test("where a recurrent network is asked for its last carry", () => {
+    const rnn = nn.RNN({ cell: nn.GRUCell({ features: 2 }) });
+    const call = () => [rnn(np.ones([1, 2])), rnn(np.ones([1, 2]), { returnCarry: true })] as const;
+    expectTypeOf(call).returns.toEqualTypeOf<readonly [Tensor, [carry: Tensor, outputs: Tensor]]>();
+    const two = () => nn.Bidirectional({ forwardRnn: rnn, backwardRnn: rnn })(np.ones([1, 2]));
+    expectTypeOf(two).returns.toEqualTypeOf<Tensor>();
+    const both = nn.Bidirectional({ forwardRnn: rnn, backwardRnn: rnn });
+    // @ts-expect-error both directions are taken in any case
+    const turned = () => both(np.ones([1]), { reverse: true });
+    expectTypeOf(turned).toBeFunction();
   });
 });

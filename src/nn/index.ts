@@ -172,12 +172,14 @@ export {
   Bidirectional,
   type BidirectionalClass,
   type BidirectionalConfig,
+  type DirectionOptions,
   type RecurrentOptions,
   RNN,
   type RNNCallOptions,
   type RNNClass,
   type RNNConfig,
   type RNNFunction,
+  type RNNResult,
 } from "./recurrent.js";
 export {
   type CellConfig,

@@ -45,13 +45,32 @@ export interface RNNCallOptions<C> {
   readonly initKey?: Tensor | undefined;
   /** How many steps of each example count, int32 [batch]; what lies behind is padding. */
   readonly seqLengths?: Tensor | undefined;
+  /** Over what was configured: whether the last carry is returned too. */
+  readonly returnCarry?: boolean | undefined;
+  /** Over what was configured: whether time is the first dim of the inputs. */
+  readonly timeMajor?: boolean | undefined;
 }
 
-/** From inputs to outputs of every step, with the last carry on request. */
-export type RNNFunction<C, K extends boolean> = (
-  inputs: Tensor,
-  options?: RNNCallOptions<C>,
-) => K extends true ? [carry: C, outputs: Tensor] : Tensor;
+/** Options of a call of a network with one direction, over what was configured. */
+export interface DirectionOptions {
+  /** Whether to go from the last input to the first. */
+  readonly reverse?: boolean | undefined;
+  /** With `reverse`: whether the outputs are put in the order of the inputs. */
+  readonly keepOrder?: boolean | undefined;
+}
+
+/** What a recurrent network returns: outputs of every step, and with `K` the last carry. */
+export type RNNResult<C, K extends boolean> = K extends true ? [carry: C, outputs: Tensor] : Tensor;
+
+/** From inputs to outputs of every step, with the last carry where the configuration (`K`) or the call asks for it. */
+export interface RNNFunction<C, K extends boolean, More = DirectionOptions> {
+  (inputs: Tensor, options: RNNCallOptions<C> & More & { readonly returnCarry: true }): RNNResult<C, true>;
+  (inputs: Tensor, options: RNNCallOptions<C> & More & { readonly returnCarry: false }): RNNResult<C, false>;
+  (
+    inputs: Tensor,
+    options?: RNNCallOptions<C> & More & { readonly returnCarry?: undefined },
+  ): RNNResult<C, K>;
+}
 
 /** The class of {@link RNN}, which takes its types from the cell. */
 export interface RNNClass {
@@ -59,14 +78,6 @@ export interface RNNClass {
     config: RNNConfig<C, K> & ModuleOptions,
   ): ModuleInstance<RNNFunction<C, K>>;
   readonly moduleName: string;
-}
-
-/** What {@link Bidirectional} asks of its parts, over what they were configured with. */
-interface Directed {
-  readonly returnCarry?: boolean;
-  readonly timeMajor?: boolean;
-  readonly reverse?: boolean;
-  readonly keepOrder?: boolean;
 }
 
 const rnnNames: OptionNames<RNNConfig<unknown>> = {
@@ -94,7 +105,7 @@ export const RNN = moduleClass<RNNClass>({
   methods: {
     [mainMethod]:
       (config: RNNConfig<unknown>) =>
-      (inputs: Tensor, options: RNNCallOptions<unknown> & Directed = {}) =>
+      (inputs: Tensor, options: RNNCallOptions<unknown> & DirectionOptions = {}) =>
         runSteps(config, inputs, options),
   },
 });
@@ -102,18 +113,12 @@ export const RNN = moduleClass<RNNClass>({
 function runSteps(
   config: RNNConfig<unknown>,
   given: Tensor,
-  options: RNNCallOptions<unknown> & Directed,
+  options: RNNCallOptions<unknown> & DirectionOptions,
 ): unknown {
-  const {
-    cell,
-    timeMajor = false,
-    returnCarry = false,
-    reverse = false,
-    keepOrder = false,
-  } = {
-    ...config,
-    ...definedOf(options),
-  };
+  const { cell } = config;
+  const { timeMajor, returnCarry } = outputForm(config, options);
+  const reverse = options.reverse ?? config.reverse ?? false;
+  const keepOrder = options.keepOrder ?? config.keepOrder ?? false;
   const { initKey = newKey(0), seqLengths } = options;
   const time = timeMajor ? 0 : given.ndim - cell.numFeatureAxes - 1;
   if (time < 0 || given.ndim < cell.numFeatureAxes + 1) {
@@ -146,11 +151,15 @@ function runSteps(
   return [keepsCarries && seqLengths ? lastOf(carries, seqLengths) : last, outputs];
 }
 
-function definedOf(options: Directed): Directed {
-  const { returnCarry, timeMajor, reverse, keepOrder } = options;
-  return Object.fromEntries(
-    Object.entries({ returnCarry, timeMajor, reverse, keepOrder }).filter(([, value]) => value !== undefined),
-  );
+/** How inputs and results lie, by the call or by the configuration. */
+function outputForm(
+  config: RecurrentOptions & { readonly returnCarry?: boolean },
+  call: RNNCallOptions<unknown>,
+): { timeMajor: boolean; returnCarry: boolean } {
+  return {
+    timeMajor: call.timeMajor ?? config.timeMajor ?? false,
+    returnCarry: call.returnCarry ?? config.returnCarry ?? false,
+  };
 }
 
 /** The carry after the last step of each example, of carries [time, batch, …]. */
@@ -178,9 +187,9 @@ const range1 = (rank: number, dim: number, size: number): Shape =>
 /** Configuration of {@link Bidirectional}. */
 export interface BidirectionalConfig<F, B, K extends boolean = boolean> extends RecurrentOptions {
   /** What runs from the first input to the last. */
-  readonly forwardRnn: ModuleInstance<RNNFunction<F, false>> | ModuleInstance<RNNFunction<F, true>>;
+  readonly forwardRnn: ModuleInstance<RNNFunction<F, boolean>>;
   /** What runs from the last input to the first. */
-  readonly backwardRnn: ModuleInstance<RNNFunction<B, false>> | ModuleInstance<RNNFunction<B, true>>;
+  readonly backwardRnn: ModuleInstance<RNNFunction<B, boolean>>;
   /** How the outputs of both are joined; by default the features side by side. */
   readonly mergeFn?: (forward: Tensor, backward: Tensor) => Tensor;
   /** Whether the last carries are returned too; false by default. */
@@ -191,7 +200,7 @@ export interface BidirectionalConfig<F, B, K extends boolean = boolean> extends 
 export interface BidirectionalClass {
   <F, B, const K extends boolean = false>(
     config: BidirectionalConfig<F, B, K> & ModuleOptions,
-  ): ModuleInstance<RNNFunction<[forward: F, backward: B], K>>;
+  ): ModuleInstance<RNNFunction<[forward: F, backward: B], K, object>>;
   readonly moduleName: string;
 }
 
@@ -212,21 +221,20 @@ export const Bidirectional = moduleClass<BidirectionalClass>({
   fieldNames: { forwardRnn: "forward_rnn", backwardRnn: "backward_rnn" },
 });
 
-type DirectedCall<C> = (inputs: Tensor, options: RNNCallOptions<C> & Directed) => [C, Tensor];
-
 function bothWays<F, B>(config: BidirectionalConfig<F, B>) {
-  const { mergeFn = (a, b) => np.concatenate([a, b], -1), returnCarry = false, timeMajor = false } = config;
+  const { forwardRnn, backwardRnn, mergeFn = (a, b) => np.concatenate([a, b], -1) } = config;
   return (inputs: Tensor, options: RNNCallOptions<[F, B]> = {}): unknown => {
     const { initialCarry, initKey, seqLengths } = options;
+    const { timeMajor, returnCarry } = outputForm(config, options);
     const keys = initKey && split(initKey);
-    const common = { seqLengths, returnCarry: true, timeMajor };
-    const [forwardCarry, forward] = (config.forwardRnn as unknown as DirectedCall<F>)(inputs, {
+    const common = { seqLengths, returnCarry: true, timeMajor } as const;
+    const [forwardCarry, forward] = forwardRnn(inputs, {
       ...common,
       initialCarry: initialCarry?.[0],
       initKey: keys?.get(0),
       reverse: false,
     });
-    const [backwardCarry, backward] = (config.backwardRnn as unknown as DirectedCall<B>)(inputs, {
+    const [backwardCarry, backward] = backwardRnn(inputs, {
       ...common,
       initialCarry: initialCarry?.[1],
       initKey: keys?.get(1),

@@ -1,7 +1,7 @@
 export { cond, switchCase } from "./cond.js";
 export { customGradient, customVjp } from "./customVjp.js";
 export { grad, valueAndGrad, vjp, vjpProgram } from "./grad.js";
-export { hessian, type JacobianOptions, jacfwd, jacrev } from "./jacobian.js";
+export { hessian, type JacobianOf, type JacobianOptions, jacfwd, jacrev } from "./jacobian.js";
 export { jvp } from "./jvp.js";
 export { evalShape, makeProgram } from "./makeProgram.js";
 export { checkpointName, checkpointPolicies, remat } from "./remat.js";

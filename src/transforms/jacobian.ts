@@ -8,17 +8,24 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { argumentPositions } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { vjp } from "./grad.js";
+import { type GradsOf, vjp } from "./grad.js";
 import { jvp } from "./jvp.js";
 import { vmap } from "./vmap.js";
 
 /** Options of {@link jacrev}, {@link jacfwd} and {@link hessian}. */
-export interface JacobianOptions {
+export interface JacobianOptions<N extends number = number> {
   /** The argument to differentiate by; the first by default. Negative numbers count from the end. */
-  readonly argnums?: number;
+  readonly argnums?: N;
   /** Whether the function is holomorphic: argument and results are complex, and so are the derivatives. */
   readonly holomorphic?: boolean;
 }
+
+/** The derivatives of results `R` by one argument: in the place of every tensor a tree like the argument. */
+export type JacobianOf<R, A extends readonly unknown[], N extends number = 0> = tree.MapTree<
+  R,
+  Tensor,
+  GradsOf<A, N>
+>;
 
 /** Throws where complex numbers are differentiated of a function that is not said to be holomorphic, or the reverse. */
 function checkHolomorphic(
@@ -80,10 +87,10 @@ function alone<A extends readonly unknown[]>(
  * const jacobian = jacrev((x: Tensor) => np.sin(x))(x); // a diagonal matrix
  * ```
  */
-export function jacrev<A extends readonly unknown[]>(
-  fn: (...args: A) => unknown,
-  options: JacobianOptions = {},
-): (...args: A) => unknown {
+export function jacrev<A extends readonly unknown[], R, const N extends number = 0>(
+  fn: (...args: A) => R,
+  options: JacobianOptions<N> = {},
+): (...args: A) => JacobianOf<R, A, N> {
   need("function", fn, "fn", "jacrev");
   checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacrev");
   return (...args) => {
@@ -98,15 +105,15 @@ export function jacrev<A extends readonly unknown[]>(
       const stacked: unknown = vmap(pull)(unitVectors(out.type));
       return tree.map((leaf: Tensor) => ops.reshape(leaf, [...out.shape, ...leaf.shape.slice(1)]), stacked);
     });
-    return tree.unflatten(tree.structure(value), rows);
+    return tree.unflatten<JacobianOf<R, A, N>>(tree.structure(value), rows);
   };
 }
 
 /** Like {@link jacrev}, a column for each element of the argument: for functions of few elements. */
-export function jacfwd<A extends readonly unknown[]>(
-  fn: (...args: A) => unknown,
-  options: JacobianOptions = {},
-): (...args: A) => unknown {
+export function jacfwd<A extends readonly unknown[], R, const N extends number = 0>(
+  fn: (...args: A) => R,
+  options: JacobianOptions<N> = {},
+): (...args: A) => JacobianOf<R, A, N> {
   need("function", fn, "fn", "jacfwd");
   checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacfwd");
   return (...args) => {
@@ -132,15 +139,23 @@ export function jacfwd<A extends readonly unknown[]>(
         pushed.map(({ column }) => column[o]),
       ),
     );
-    return tree.unflatten(tree.structure(value), rows);
+    return tree.unflatten<JacobianOf<R, A, N>>(tree.structure(value), rows);
   };
 }
 
-/** The second derivatives of a function with a scalar result: {@link jacfwd} of {@link jacrev}. */
-export function hessian<A extends readonly unknown[]>(
-  fn: (...args: A) => unknown,
-  options: JacobianOptions = {},
-): (...args: A) => unknown {
+/**
+ * The second derivatives of a function with a scalar result: {@link jacfwd} of {@link jacrev}. Of a tensor that is a
+ * tensor of shape `[...x.shape, ...x.shape]`, of a tree a tree of such trees.
+ *
+ * ```ts
+ * const curvature = hessian((params: { w: Tensor; b: Tensor }) => loss(params))(params);
+ * curvature.w.b; // derivatives by w and then by b: [...w.shape, ...b.shape]
+ * ```
+ */
+export function hessian<A extends readonly unknown[], R, const N extends number = 0>(
+  fn: (...args: A) => R,
+  options: JacobianOptions<N> = {},
+): (...args: A) => JacobianOf<JacobianOf<R, A, N>, A, N> {
   need("function", fn, "fn", "hessian");
   checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "hessian");
   return jacfwd(jacrev(fn, options), options);

@@ -106,7 +106,7 @@ describe("forward mode", () => {
     expect(await np.allclose(slopes, np.array([0.25, 0.125, 0.1]), { atol: 1e-4 }).item()).toBe(1);
     const jacobian = jacfwd((x: Tensor) => np.stack([root(x.get(0)), root(x.get(1)).mul(x.get(0))]))(
       np.array([4, 9]),
-    ) as Tensor;
+    );
     const want = np.array([
       [0.25, 0],
       [3, 4 / 6],
@@ -128,10 +128,10 @@ describe("forward mode", () => {
       return chosen.add(np.sum(ys, 0));
     };
     const x = np.array([0.3, 0.7]);
-    expect(await np.allclose(jacfwd(f)(x) as Tensor, jacrev(f)(x) as Tensor, { atol: 1e-5 }).item()).toBe(1);
+    expect(await np.allclose(jacfwd(f)(x), jacrev(f)(x), { atol: 1e-5 }).item()).toBe(1);
     const sum = (v: Tensor) => np.sum(f(v));
-    const second = jacrev(jacrev(sum))(x) as Tensor;
-    expect(await np.allclose(hessian(sum)(x) as Tensor, second, { atol: 1e-4 }).item()).toBe(1);
+    const second = jacrev(jacrev(sum))(x);
+    expect(await np.allclose(hessian(sum)(x), second, { atol: 1e-4 }).item()).toBe(1);
   });
 
   test("goes through shard maps, whose sums are sums of changes", async () => {
