@@ -1,4 +1,4 @@
-"""GPipe in JAX on the layers of bench/pipeline.ts: loss and gradients, float32. Prints its times as JSON.
+"""GPipe in JAX on the layers of bench/schedules.ts: loss and gradients, float32. Prints its times as JSON.
 
     python bench/jax/pipeline.py '{"stages": 2, "microbatches": 4, …}'
 
@@ -18,23 +18,25 @@ STAGES, M, ROWS, T, D, L = (size[k] for k in ("stages", "microbatches", "rows", 
 mesh = Mesh(np.array(jax.devices()), ("pipe",))
 rng = np.random.default_rng(0)
 normal = lambda *shape: (rng.normal(size=shape) * 0.02).astype(np.float32)
-weights = dict(up=normal(STAGES, L // STAGES, D, 4 * D), down=normal(STAGES, L // STAGES, 4 * D, D))
+layers = dict(up=normal(STAGES, L // STAGES, D, 4 * D), down=normal(STAGES, L // STAGES, 4 * D, D))
+specs = dict(layers={name: P("pipe") for name in layers}, offset=P())
+weights = dict(layers=layers, offset=normal(D))
 x = rng.normal(size=(M, ROWS, T, D)).astype(np.float32)
 
 
 def stage(w, x):
     for i in range(L // STAGES):
-        x = x + jax.nn.gelu(x @ w["up"][i], approximate=True) @ w["down"][i]
+        x = x + x @ w["up"][i] @ w["down"][i]
     return x
 
 
 def local_loss(w, x):
-    w = jax.tree.map(lambda leaf: leaf[0], w)
+    offset, w = w["offset"], jax.tree.map(lambda leaf: leaf[0], w["layers"])
     place = jax.lax.axis_index("pipe")
 
     def iteration(carry, t):
         arrived, loss = carry
-        y = stage(w, jnp.where(place == 0, x[jnp.clip(t, 0, M - 1)], arrived))
+        y = stage(w, jnp.where(place == 0, x[jnp.clip(t, 0, M - 1)] + offset, arrived))
         ends = (place == STAGES - 1) & (t >= STAGES - 1)
         loss = loss + jnp.where(ends, jnp.mean(y * y) / M, 0.0)
         return (jax.lax.ppermute(y, "pipe", [(i, (i + 1) % STAGES) for i in range(STAGES)]), loss), None
@@ -44,7 +46,7 @@ def local_loss(w, x):
 
 
 def loss(w, x):
-    mapped = jax.shard_map(local_loss, mesh=mesh, in_specs=(P("pipe"), P()), out_specs=P(), check_vma=False)
+    mapped = jax.shard_map(local_loss, mesh=mesh, in_specs=(specs, P()), out_specs=P(), check_vma=False)
     return mapped(w, x)
 
 

@@ -260,6 +260,25 @@ function fields<K extends OpName>(
   };
 }
 
+const broadcastInDim: OpForm<"broadcastInDim"> = {
+  print: ({ shape, dims, unset }) => [
+    `shape: ${counts.print(shape)}`,
+    `dims: ${counts.print(dims)}`,
+    ...(unset ? ["unset: true"] : []),
+  ],
+  parse(scanner) {
+    field(scanner, "shape");
+    const shape = counts.parse(scanner);
+    scanner.expect(",");
+    field(scanner, "dims");
+    const dims = counts.parse(scanner);
+    if (!scanner.eat(",")) return { shape, dims };
+    if (!scanner.eat("unset: true")) scanner.fail('"unset: true"');
+    return { shape, dims, unset: true };
+  },
+  programs: {},
+};
+
 const precision = oneOf<Precision>({ default: true, high: true, highest: true });
 
 const dotGeneral: OpForm<"dotGeneral"> = {
@@ -400,7 +419,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   pvary: fields({ over: axes }, {}),
   optimizationBarrier: none,
   iota: fields({ dtype, shape: counts, dim: count }, {}),
-  broadcastInDim: fields({ shape: counts, dims: counts }, {}),
+  broadcastInDim,
   reshape: fields({ shape: counts }, {}),
   transpose: fields({ permutation: counts }, {}),
   reverse: fields({ dims: counts }, {}),

@@ -138,8 +138,11 @@ export interface OpParams {
 
   // making and moving
   iota: { readonly dtype: DType; readonly shape: Shape; readonly dim: number };
-  /** Operand dim `i` becomes result dim `dims[i]` (strictly increasing); size-1 operand dims are repeated. */
-  broadcastInDim: { readonly shape: Shape; readonly dims: readonly number[] };
+  /**
+   * Operand dim `i` becomes result dim `dims[i]` (strictly increasing); size-1 operand dims are repeated. Elements that
+   * are `unset` are promised to be written before anybody reads them, so an engine may leave there whatever lies there.
+   */
+  broadcastInDim: { readonly shape: Shape; readonly dims: readonly number[]; readonly unset?: true };
   reshape: { readonly shape: Shape };
   /** Result dim `i` is operand dim `permutation[i]`. */
   transpose: { readonly permutation: readonly number[] };

@@ -120,6 +120,11 @@ export function zeros(type: TensorType): Tensor {
   return pvary(full(type.shape, 0, type.dtype), varyingAxes(type));
 }
 
+/** A tensor whose elements are written before anybody reads them, so that nothing need be written here. */
+export function unset({ dtype, shape }: TensorType): Tensor {
+  return bind1("broadcastInDim", [Tensor.scalar(0, dtype)], { shape, dims: [], unset: true });
+}
+
 /** Ones of the given type. */
 export function ones(type: TensorType): Tensor {
   return pvary(full(type.shape, 1, type.dtype), varyingAxes(type));

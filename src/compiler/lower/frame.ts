@@ -45,6 +45,8 @@ export class Frame {
   /** Equations that are the only ones of their kernel. */
   private readonly alone: ReadonlySet<Eqn>;
   private readonly skipped = new Set<Eqn>();
+  /** Memory in which nothing lies that anybody will read. */
+  private readonly unset = new Set<Buffer>();
 
   constructor(
     readonly compilation: Compilation,
@@ -205,6 +207,19 @@ export class Frame {
     this.views.set(value.id, view);
   }
 
+  /** Whether the elements of a value are promised to be written before they are read. */
+  isUnset(value: Var): boolean {
+    const eqn = this.fused.definitions.get(value.id);
+    return eqn?.op === "broadcastInDim" && eqn.params.unset === true;
+  }
+
+  /** Gives a value memory and leaves it as it is. */
+  defineUnset(value: Var): void {
+    const view = this.temporary(value);
+    this.unset.add(view.buffer);
+    this.define(value, view);
+  }
+
   /** Where an atom lies; views that memory cannot show get a copy. */
   view(atom: Atom): View {
     if (atom.kind === "literal") return this.compilation.literal(atom);
@@ -241,7 +256,7 @@ export class Frame {
   /** Moves elements from one place to another of the same shape. */
   copy(source: View, target: View, op: string, location?: SourceLocation): void {
     const elements = sizeOf(source.shape);
-    if (elements === 0) return;
+    if (elements === 0 || this.unset.has(source.buffer)) return;
     const isThere =
       source.buffer === target.buffer &&
       source.offset === target.offset &&

@@ -7,7 +7,8 @@ import { enableRelaxedSimd } from "../../engines/threads/v8Flags.js";
 import { lax, makeProgram, np, simplify, type Tensor } from "../../index.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import { makeEqn, newVar, type Program } from "../../ir/program.js";
-import { range, tensorType } from "../../ir/shape.js";
+import { range, type TensorType, tensorType } from "../../ir/shape.js";
+import * as ops from "../../trace/ops.js";
 import { compileProgram, lowerProgram } from "../compile.js";
 import { explainProgram } from "../explain.js";
 import type { Step } from "../steps.js";
@@ -60,6 +61,22 @@ describe("what is noted of a step", () => {
 
   test("a kernel of no ops: a constant, which is written", () => {
     expect(costs(() => np.arange(6))).toEqual([["constant", 0, 24]]);
+  });
+
+  test("nothing for what is promised to be written before it is read", () => {
+    const rows = (start: (type: TensorType) => Tensor) =>
+      costs(
+        (x) => {
+          const put = (buffer: Tensor, i: Tensor): [Tensor, null] => [
+            lax.dynamicUpdateIndexInDim(buffer, x, i, 0),
+            null,
+          ];
+          return lax.scan(put, start({ dtype: "float32", shape: [4, 3] }), np.arange(4))[0];
+        },
+        np.ones([3]),
+      ).filter(([name]) => name === "constant");
+    expect(rows(ops.zeros)).toHaveLength(2);
+    expect(rows(ops.unset)).toHaveLength(1);
   });
 
   test("a scatter: one operation for every update, which is read and written", () => {

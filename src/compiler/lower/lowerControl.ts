@@ -77,7 +77,10 @@ function canUpdate(steps: readonly PlannedStep[], current: Buffer, next: Buffer)
 function chooseInPlace(carries: readonly Carry[], body: readonly PlannedStep[]): void {
   body.forEach((step, i) => {
     if (step.op !== "cond") return;
-    for (const { result, operand } of step.handedOn) {
+    for (const handed of step.handedOn) {
+      const { result } = handed;
+      // The result of an earlier choice may have taken the place of the carried value already.
+      const operand = handed.operand.root();
       const carry = carries.find(({ current, next }) => next && current.buffer === operand);
       const isFree = !body.slice(i + 1).some((later) => touches(later, operand, "reads"));
       const isOwn = result.root() === result && result.bytes === carry?.first.buffer.bytes;

@@ -48,6 +48,10 @@ class GroupLowering {
     const { frame, group } = this;
     const members = [...group.members].sort((a, b) => frame.positionOf(a) - frame.positionOf(b));
     for (const value of group.materialised) {
+      if (frame.isUnset(value)) {
+        frame.defineUnset(value);
+        continue;
+      }
       const map = this.mapOf(value);
       const node = this.expanded(value, map);
       this.members.set(value.id, node);

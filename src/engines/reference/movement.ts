@@ -1,4 +1,4 @@
-import { allocateHost } from "../../ir/dtype.js";
+import { allocateHost, isFloat } from "../../ir/dtype.js";
 import type { MovementOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import { at, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../../ir/shape.js";
@@ -23,7 +23,11 @@ function iota({ shape, dim }: OpParams["iota"], type: TensorType): HostTensor {
   );
 }
 
-function broadcastInDim(x: HostTensor, { shape, dims }: OpParams["broadcastInDim"]): HostTensor {
+function broadcastInDim(x: HostTensor, { shape, dims, unset }: OpParams["broadcastInDim"]): HostTensor {
+  // Whoever breaks the promise to write these elements before reading them should notice.
+  if (unset && isFloat(x.type.dtype)) {
+    return encode({ ...x.type, shape }, new Float64Array(sizeOf(shape)).fill(Number.NaN));
+  }
   const strides = shape.map(() => 0);
   rowMajorStrides(x.type.shape).forEach((stride, i) => {
     strides[at(dims, i)] = x.type.shape[i] === 1 ? 0 : stride;

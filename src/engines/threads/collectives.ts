@@ -6,6 +6,8 @@ import { prepareWork, type Work } from "./collectiveWork.js";
 
 /** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
 const STAGED_BYTES = { ownCore: 1024, sharedCore: 16 * 1024 } as const;
+/** Messages along a line up to this size are staged, so that who sends them need not wait for who reads them. */
+const STAGED_LINE_BYTES = 1024 * 1024;
 /** What a program may spend on staging. */
 const MAX_STAGING_BYTES = 4 * 1024 * 1024;
 
@@ -21,12 +23,18 @@ export function planStaging(collectives: readonly CollectiveSpec[], crowded: boo
   let bytes = 0;
   const offsets = collectives.map((spec) => {
     const size = Math.ceil((spec.elements * byteSize(spec.dtype)) / 64) * 64;
-    if (spec.size === 1 || size * spec.size > limit || bytes + 2 * size > MAX_STAGING_BYTES) return undefined;
+    const isSmall = size * spec.size <= limit || (isLine(spec) && size <= STAGED_LINE_BYTES);
+    if (spec.size === 1 || !isSmall || bytes + 2 * size > MAX_STAGING_BYTES) return undefined;
     const offset = bytes;
     bytes += 2 * size;
     return offset;
   });
   return { bytes, offsets };
+}
+
+/** Whether somebody only sends or only reads: unlike around a ring, not all wait for somebody anyway. */
+function isLine({ kind, permutation, size }: CollectiveSpec): boolean {
+  return kind === "permute" && permutation.length < size;
 }
 
 /**

@@ -7,11 +7,20 @@ import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { switchCase } from "../../transforms/cond.js";
+import { cond, switchCase } from "../../transforms/cond.js";
 import { scan } from "../../transforms/scan.js";
 import { type Given, type Kept, type Lifetime, mapLifetimes, PartPrograms } from "./parts.js";
 import type { PipelineSchedule } from "./schedule.js";
-import { type Branch, cellColumns, cellNumbers, mapParts, type PartName, type SlotTable } from "./slots.js";
+import {
+  type Branch,
+  cellColumns,
+  cellNumbers,
+  type Direction,
+  directions,
+  mapParts,
+  type PartName,
+  type SlotTable,
+} from "./slots.js";
 
 /** What a step is, besides its functions. */
 export interface LocalStep {
@@ -47,6 +56,9 @@ interface State {
   /** The losses, and what `last` returns besides, added up. */
   readonly sums: readonly Tensor[];
 }
+
+/** By direction, whether any stage has a message from there. */
+type Exchanges = { readonly [D in Direction]: Tensor };
 
 interface Weights {
   readonly first: unknown;
@@ -152,18 +164,24 @@ class StageRunner {
       table.slots.map((row) => row.map(cellNumbers)),
       "int32",
     );
+    const { fromSelf, fromLeft, fromRight } = table.exchanges;
+    const exchanges: Exchanges = {
+      fromSelf: np.array(fromSelf),
+      fromLeft: np.array(fromLeft),
+      fromRight: np.array(fromRight),
+    };
     const branches = [(state: State) => state, ...table.branches.map((branch) => this.action(branch))];
     const stage = lax.axisIndex(axisName);
     const [end] = scan(
-      (state: State, slot: Tensor): [State, null] => {
+      (state: State, [slot, isUnderWay]: readonly [Tensor, Exchanges]): [State, null] => {
         const numbers = lax.dynamicIndexInDim(slot, stage, 0, false);
         const row = new Map(cellColumns.map((name, i) => [name, lax.indexInDim(numbers, i, 0, false)]));
         const cell = (name: string) => row.get(name) ?? Tensor.scalar(0, "int32");
         const after = switchCase(cell("branch"), branches, state, Object.fromEntries(row));
-        return [this.exchange(state, after, cell), null];
+        return [{ ...after, arrived: this.exchange(isUnderWay, state, after, cell) }, null];
       },
       this.start(),
-      cells,
+      [cells, exchanges],
     );
     return end;
   }
@@ -173,7 +191,7 @@ class StageRunner {
     const buffer =
       (count: number) =>
       ({ dtype, shape }: TensorType) =>
-        ops.zeros({ dtype, shape: [count, ...shape] });
+        ops.unset({ dtype, shape: [count, ...shape] });
     const sums = (values: readonly Tensor[]) => values.map(({ type }) => ops.zeros(sumType(type)));
     return {
       outbox: this.streamTypes.map(ops.zeros),
@@ -190,20 +208,33 @@ class StageRunner {
     };
   }
 
-  /** Sends results to both neighbours and stores what is for this stage. */
-  private exchange(before: State, after: State, cell: (name: string) => Tensor): State {
-    const { axisName, overlapSends, table, schedule } = this.settings;
-    const isUsed = (name: "fromLeft" | "fromRight" | "fromSelf") =>
-      table.slots.some((row) => row.some((one) => one[name] < table.numArrived));
+  /**
+   * Sends results to the neighbours that read them and stores what is for this stage. Devices meet only after slots that
+   * have a message, and only who reads along its way waits.
+   *
+   * @param isUnderWay by direction, whether the slot has a message from there
+   */
+  private exchange(
+    isUnderWay: Exchanges,
+    before: State,
+    after: State,
+    cell: (name: string) => Tensor,
+  ): readonly Tensor[] {
+    const { overlapSends, table } = this.settings;
+    const used = directions.filter((way) => table.exchanges[way].some(Boolean));
     // What was computed in the slot before is on its way while this one is computed.
     const sent = overlapSends ? before.outbox : after.outbox;
-    let { arrived } = after;
-    if (isUsed("fromSelf")) arrived = putRow(arrived, after.outbox, cell("fromSelf"));
-    if (schedule.stages.length > 1) {
-      if (isUsed("fromLeft")) arrived = putRow(arrived, lax.pshift(sent, axisName, 1), cell("fromLeft"));
-      if (isUsed("fromRight")) arrived = putRow(arrived, lax.pshift(sent, axisName, -1), cell("fromRight"));
-    }
-    return { ...after, arrived };
+    return used.reduce((arrived, way) => {
+      const store = (rows: readonly Tensor[]) =>
+        putRow(rows, way === "fromSelf" ? after.outbox : this.passedOn(way, sent), cell(way));
+      return overlapSends ? store(arrived) : cond(isUnderWay[way], store, (rows) => rows, arrived);
+    }, after.arrived);
+  }
+
+  /** What comes from a neighbour. */
+  private passedOn(way: keyof SlotTable["pairs"], sent: readonly Tensor[]): readonly Tensor[] {
+    const { axisName, table } = this.settings;
+    return lax.ppermute(sent, axisName, table.pairs[way]);
   }
 
   private action(branch: Branch): (state: State, cell: Readonly<Record<string, Tensor>>) => State {

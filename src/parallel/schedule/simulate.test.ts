@@ -15,6 +15,7 @@ import {
 } from "./makers.js";
 import type { PipelineSchedule } from "./schedule.js";
 import { type SimulationOptions, simulateSchedule } from "./simulate.js";
+import { actionsInSlots } from "./slots.js";
 
 const peak = (schedule: PipelineSchedule, options: SimulationOptions) =>
   most(simulateSchedule(schedule, options).stages.map(({ peakBytes }) => peakBytes));
@@ -47,12 +48,29 @@ describe("a step on paper", () => {
     expect(at(timeline.stages, 1).slice(0, 2)).toMatchObject([{ begin: 4 }, { begin: 7 }]);
   });
 
-  test("goes slot by slot where stages wait for each other after every action", () => {
+  test("goes slot by slot where stages wait for each other after slots with messages", () => {
     const slots = simulateSchedule(two, { times, inSlots: true });
     // F F F, then I and W of every backward pass: the slots in which nobody has a W are as short as an I.
     expect(slots.seconds).toBe(3 * 1 + 3 * (1 + 2));
     const link = { bytes: 1, bandwidth: 2, overlapped: false };
-    expect(simulateSchedule(two, { times, link, inSlots: true }).seconds).toBe(12 + 9 * 0.5);
+    // Only four slots have messages, of which one forward and one backward lie on the way of the last microbatch.
+    expect(simulateSchedule(two, { times, link, inSlots: true }).seconds).toBe(12 + 2 * 0.5);
+    // Messages that travel beside the next slot keep everybody in step.
+    const beside = { bytes: 1, bandwidth: 0.25 };
+    const all = simulateSchedule(two, { times, link: beside, inSlots: true });
+    expect(all.seconds).toBe(4 * actionsInSlots(two, true).length);
+  });
+
+  test("lets stages run on in slots without messages", () => {
+    // Stage 1 has its weight gradients at the end, when nobody waits for it any more.
+    const schedule = zeroBubbleH1({ numStages: 2, numMicrobatches: 2 });
+    const slow = (stage: number) => (stage === 1 ? 5 : 1);
+    const { timeline } = simulateSchedule(schedule, {
+      times: ({ kind }, stage) => (kind === "W" ? slow(stage) : 1),
+      inSlots: true,
+    });
+    const [first, second] = timeline.stages.map((actions) => at(actions, actions.length - 1).end);
+    expect([first, second]).toEqual([7, 1 + 4 + 2 * 5]);
   });
 
   test("is never faster in slots than without, and never slower than one stage alone", () => {
@@ -63,6 +81,24 @@ describe("a step on paper", () => {
       expect(slots.seconds, name).toBeGreaterThanOrEqual(free.seconds);
       expect(free.seconds, name).toBeGreaterThanOrEqual(8 * schedule.numChunks * 4);
       expect(slots.seconds, name).toBeLessThan(4 * 8 * schedule.numChunks * 4);
+    }
+  });
+
+  test("waits by ZB-H1 for at most a third of the time that it waits by 1F1B, in slots, too", () => {
+    const equal = { F: 1, I: 1, W: 1 };
+    for (const numStages of [2, 4, 8]) {
+      for (const numMicrobatches of [1, 2, 4].map((i) => i * numStages)) {
+        for (const inSlots of [false, true]) {
+          const waited = (make: typeof zeroBubbleH1) => {
+            const schedule = make({ numStages, numMicrobatches });
+            const { bubble, seconds } = simulateSchedule(schedule, { times: equal, inSlots });
+            return bubble * seconds;
+          };
+          const name = `${numStages} stages, ${numMicrobatches} microbatches`;
+          expect(waited(oneForwardOneBackward), name).toBeCloseTo(3 * (numStages - 1), 9);
+          expect(waited(zeroBubbleH1), name).toBeCloseTo(numStages - 1, 9);
+        }
+      }
     }
   });
 

@@ -5,7 +5,7 @@ import { at } from "../../ir/shape.js";
 import { activationsOf, bubbleOf, checkActions, most } from "./check.js";
 import type { PipelineAction, PipelineSchedule } from "./schedule.js";
 import { needSchedule } from "./schedule.js";
-import { actionsInSlots } from "./slots.js";
+import { actionsInSlots, meetingsInSlots } from "./slots.js";
 import { type CostOf, type PairCostOf, runActions, type TimedAction, type Timeline } from "./timeline.js";
 
 /** How long the actions of a stage take in seconds; without `B`, a whole backward pass takes as long as its halves. */
@@ -51,8 +51,8 @@ export interface SimulationOptions {
   /** The bytes that every stage has besides, such as weights and optimiser; 0 by default. */
   readonly fixedBytes?: number;
   /**
-   * Whether all stages do one action at a time and then exchange messages, as `pipelineTrainStep` does, so that an
-   * action is as long as the longest at the same time; false by default: stages wait only for what they read.
+   * Whether all stages do one action in a slot and then exchange messages, as `pipelineTrainStep` does: after a slot with
+   * messages, whoever reads along their way waits for its neighbour; false by default: stages wait only for what they read.
    */
   readonly inSlots?: boolean;
   /** With `inSlots`, how many cores the stages share; more of them at work than cores take turns. No limit by default. */
@@ -163,26 +163,39 @@ function arrivals({ bytes, bandwidth, latency = 0 }: PipelineLink) {
   };
 }
 
-/** All stages do an action, exchange messages, and go on together. */
+/**
+ * Stages do an action in every slot and exchange messages behind it: those that read one wait until it is there, and
+ * where messages travel while the next slot is computed, or stages take turns on fewer cores, all go on together.
+ */
 function runInSlots(
   schedule: PipelineSchedule,
   costOf: CostOf,
   { link, numCores = Number.POSITIVE_INFINITY }: SimulationOptions,
 ): Timeline {
-  const overlap = link?.overlapped ?? true;
-  const slots = actionsInSlots(schedule, link !== undefined && overlap);
+  const overlap = link !== undefined && (link.overlapped ?? true);
+  const slots = actionsInSlots(schedule, overlap);
   const send = link ? messageSeconds(link) : 0;
   const stages: TimedAction[][] = schedule.stages.map(() => []);
-  let now = 0;
-  for (const slot of slots) {
+  const meetings = meetingsInSlots(schedule);
+  const isInStep = overlap || numCores < schedule.stages.length;
+  let clocks = schedule.stages.map(() => 0);
+  slots.forEach((slot, i) => {
     const lengths = slot.map((action, stage) => (action ? costOf(action, stage) : 0));
+    const ends = lengths.map((length, stage) => at(clocks, stage) + length);
     slot.forEach((action, stage) => {
-      if (action) at(stages, stage).push({ ...action, begin: now, end: now + at(lengths, stage) });
+      if (action) at(stages, stage).push({ ...action, begin: at(clocks, stage), end: at(ends, stage) });
     });
-    const longest = Math.max(lengths.reduce((sum, length) => sum + length, 0) / numCores, ...lengths);
-    now += overlap ? Math.max(longest, send) : longest + send;
-  }
-  return { stages, length: now };
+    const pairs = meetings[i] ?? [];
+    if (isInStep) {
+      const longest = Math.max(lengths.reduce((sum, length) => sum + length, 0) / numCores, ...lengths);
+      const sent = overlap ? Math.max(longest, send) : longest + (pairs.length > 0 ? send : 0);
+      clocks = clocks.map((clock) => clock + sent);
+      return;
+    }
+    clocks = [...ends];
+    for (const [from, to] of pairs) clocks[to] = Math.max(at(clocks, to), at(ends, from) + send);
+  });
+  return { stages, length: Math.max(...clocks) };
 }
 
 function busySeconds(actions: readonly TimedAction[]): number {

@@ -32,6 +32,15 @@ export const partNames: readonly PartName[] = ["first", "stage", "last"];
 /** A number for every function and lifetime. */
 export type KeptRows = { readonly [P in PartName]: { readonly [L in Lifetime]: number } };
 
+/** From where a message comes: the stage before, the one behind, or the stage itself. */
+export type Direction = "fromLeft" | "fromRight" | "fromSelf";
+
+/** The directions of messages, in the order in which they are stored. */
+export const directions: readonly Direction[] = ["fromSelf", "fromLeft", "fromRight"];
+
+/** A stage that sends, and the one that reads. */
+export type Pair = readonly [from: number, to: number];
+
 /** What a stage does in a slot, in numbers: `branch` 0 is nothing, others are one more than their place in the list. */
 export interface SlotCell {
   readonly branch: number;
@@ -55,6 +64,10 @@ export interface SlotTable {
   readonly rows: KeptRows;
   /** How many messages wait at one time on some stage. */
   readonly numArrived: number;
+  /** By slot, whether any message comes from a direction when it ends. */
+  readonly exchanges: { readonly [D in Direction]: readonly boolean[] };
+  /** The stages that ever send a message to a neighbour, and that neighbour. */
+  readonly pairs: { readonly [D in Exclude<Direction, "fromSelf">]: readonly Pair[] };
 }
 
 /** From the slot in which something is written to the slot in which it is read for the last time. */
@@ -171,7 +184,7 @@ function keptRows(
 /** A message: which action of which stage reads it, and from where it comes. */
 interface Message extends Span {
   readonly reader: string;
-  readonly direction: "fromLeft" | "fromRight" | "fromSelf";
+  readonly direction: Direction;
 }
 
 /** The messages of a schedule; they are stored at the end of their first slot. */
@@ -184,8 +197,9 @@ function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: num
     const to = placeOf(layout, partOf(layout, stage, chunk) + (kind === "F" ? 1 : -1));
     const reader = `${kind} ${key({ ...to, microbatch })}`;
     const numStages = layout.numStages;
-    const direction =
-      to.stage === stage ? "fromSelf" : (stage + 1) % numStages === to.stage ? "fromLeft" : "fromRight";
+    // Of two stages, each is both neighbours of the other, and which way a message goes tells who sends it.
+    const isNext = to.stage === stage + 1 || (numStages > 2 && to.stage === (stage + 1) % numStages);
+    const direction = to.stage === stage ? "fromSelf" : isNext ? "fromLeft" : "fromRight";
     // What stays on a stage need not wait for the next round of messages.
     const from = sent + (direction === "fromSelf" ? 0 : delay);
     return [{ stage: to.stage, from, to: readers.get(reader)?.slot ?? from, reader, direction }];
@@ -247,7 +261,44 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
     slots,
     rows: mapParts((part) => mapLifetimes((lifetime) => kept[part][lifetime].numRows)),
     numArrived: arrived.numRows,
+    ...exchangesOf(messages, numSlots, schedule.stages.length),
   };
+}
+
+/** By slot, from where messages come, and who ever sends to whom. */
+function exchangesOf(
+  messages: readonly Message[],
+  numSlots: number,
+  numStages: number,
+): Pick<SlotTable, "exchanges" | "pairs"> {
+  const ofDirection = (way: Direction) => messages.filter(({ direction }) => direction === way);
+  const slotsOf = (way: Direction) => {
+    const slots = new Set(ofDirection(way).map(({ from }) => from));
+    return range(numSlots).map((slot) => slots.has(slot));
+  };
+  const pairs = (way: Direction, shift: number) =>
+    [...new Set(ofDirection(way).map(({ stage }) => stage))].map(
+      (to): Pair => [(to - shift + numStages) % numStages, to],
+    );
+  return {
+    exchanges: {
+      fromSelf: slotsOf("fromSelf"),
+      fromLeft: slotsOf("fromLeft"),
+      fromRight: slotsOf("fromRight"),
+    },
+    pairs: { fromLeft: pairs("fromLeft", 1), fromRight: pairs("fromRight", -1) },
+  };
+}
+
+/** By slot, the pairs of stages of which the second waits for the first when the slot ends. */
+export function meetingsInSlots(schedule: PipelineSchedule): readonly (readonly Pair[])[] {
+  const acts = actsOf(schedule, 0);
+  const messages = messagesOf(schedule, acts, 0);
+  const numSlots = numSlotsOf(acts);
+  const { exchanges, pairs } = exchangesOf(messages, numSlots, schedule.stages.length);
+  return range(numSlots).map((slot) =>
+    (["fromLeft", "fromRight"] as const).flatMap((way) => (exchanges[way][slot] ? pairs[way] : [])),
+  );
 }
 
 /** A record with an entry for every function of a pipeline. */

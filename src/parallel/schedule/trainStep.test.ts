@@ -7,6 +7,7 @@ import { agreement, expectTreeClose } from "../../../test/support/goldens.js";
 import { normal } from "../../../test/support/parallelChecks.js";
 import { randomNumbers, randomSchedule } from "../../../test/support/randomSchedule.js";
 import { compileProgram } from "../../compiler/compile.js";
+import { forEachStep } from "../../compiler/stepTree.js";
 import { createThreadsEngine, simulateDevices, type ThreadsEngine } from "../../engines/index.js";
 import {
   jit,
@@ -17,6 +18,7 @@ import {
   np,
   P,
   remat,
+  shardMap,
   type Tensor,
   valueAndGrad,
   withShardingConstraint,
@@ -27,7 +29,7 @@ import { partitionCall } from "../../spmd/run/call.js";
 import { checkSchedule, most } from "./check.js";
 import { makeSchedule, type ScheduleName, scheduleNames } from "./makers.js";
 import type { PipelineSchedule } from "./schedule.js";
-import { slotTable } from "./slots.js";
+import { directions, slotTable } from "./slots.js";
 import { type PipelineTrainStepOptions, partsInOrder, pipelineTrainStep, placeParts } from "./trainStep.js";
 
 const [width, hidden, rows] = [4, 6, 2];
@@ -176,6 +178,66 @@ describe("on worker threads", () => {
     const schedule = makeSchedule(name, { numStages: 2, numMicrobatches: 5 });
     await expectSameGradients(schedule, Mesh.create({ pipe: 2 }, { engine }));
   });
+
+  test("what goes along a line arrives as it was sent, though who sends runs ahead", async () => {
+    const mesh = Mesh.create({ pipe: 2 }, { engine: engine ?? simulateDevices(2) });
+    const [numMessages, size] = [7, 300];
+    const body = (x: Tensor) => {
+      const slow = (y: Tensor) => np.tanh(np.matmul(y, y)).mul(0);
+      const send = (sum: Tensor, i: Tensor): [Tensor, Tensor] => {
+        const own = x.add(i.astype("float32"));
+        const there = lax.ppermute(own, "pipe", [[0, 1]]);
+        // Only who reads has something to do, so that messages wait for it.
+        const busy = lax.cond(lax.axisIndex("pipe").eq(1), slow, np.zerosLike, there);
+        return [sum.add(there).add(busy), np.max(there)];
+      };
+      return lax.scan(send, np.zerosLike(x), np.arange(numMessages))[1];
+    };
+    const mapped = shardMap(body, { mesh, inSpecs: P(), outSpecs: P("pipe"), checkReplication: false });
+    const got = await jit(mapped, { mesh })(np.ones([size, size])).data();
+    const zeros = range(numMessages).map(() => 0);
+    expect([...got]).toEqual([...zeros, ...range(numMessages).map((i) => i + 1)]);
+  });
+});
+
+describe("messages", () => {
+  const numbers = randomNumbers(7);
+  const schedules = [
+    ...cases,
+    ...[3, 4].flatMap((numStages) =>
+      scheduleNames.map((name) =>
+        makeSchedule(name, { numStages, numMicrobatches: 2 * numStages, ...chunksOf(name, 2) }),
+      ),
+    ),
+    randomSchedule({ numStages: 3, numChunks: 2, placement: "v" }, 4, numbers),
+    randomSchedule({ numStages: 3, numChunks: 3, placement: "loop" }, 4, numbers),
+  ];
+
+  test("travel only after slots that have some, and only between stages that ever send any", () => {
+    for (const schedule of schedules) {
+      const { slots, exchanges, pairs, numArrived } = slotTable(schedule, false);
+      const readers = {
+        fromLeft: new Set<number>(),
+        fromRight: new Set<number>(),
+        fromSelf: new Set<number>(),
+      };
+      slots.forEach((row, slot) => {
+        for (const way of directions) {
+          const there = range(row.length).filter((stage) => row[stage]?.[way] !== numArrived);
+          for (const stage of there) readers[way].add(stage);
+          expect(exchanges[way][slot], `${schedule.name}, slot ${slot} ${way}`).toBe(there.length > 0);
+        }
+      });
+      for (const way of ["fromLeft", "fromRight"] as const) {
+        expect(new Set(pairs[way].map(([, to]) => to))).toEqual(readers[way]);
+      }
+    }
+  });
+
+  test("go one way along two stages, so that who sends need not wait for who reads", () => {
+    const { pairs } = slotTable(makeSchedule("zb-h1", { numStages: 2, numMicrobatches: 4 }), false);
+    expect(pairs).toEqual({ fromLeft: [[0, 1]], fromRight: [[1, 0]] });
+  });
 });
 
 /** By shape without its first dim, how many rows the buffers have that a step carries from slot to slot. */
@@ -199,15 +261,20 @@ function carriedRows(schedule: PipelineSchedule): Map<string, number> {
   return found;
 }
 
-/** The bytes that a device needs for the intermediate values of a step, as the compiler plans them. */
-function plannedBytes(name: ScheduleName, numMicrobatches: number): number {
+/** What the compiler makes of a step on two stages. */
+function compiled(name: ScheduleName, numMicrobatches: number) {
   const schedule = makeSchedule(name, { numStages: 2, numMicrobatches });
   const mesh = meshOf(2);
   const batch = numMicrobatches * rows;
   const [x, y] = [np.zeros([batch, 3]), np.zeros([batch, 2])];
-  const { program } = partitionCall(stepOf(schedule, mesh), [weightsOf(2), x, y], { mesh });
-  return compileProgram(program, { mesh }).arenaBytes;
+  const weights = weightsOf(2 * schedule.numChunks);
+  const { program } = partitionCall(stepOf(schedule, mesh), [weights, x, y], { mesh });
+  return compileProgram(program, { mesh });
 }
+
+/** The bytes that a device needs for the intermediate values of a step, as the compiler plans them. */
+const plannedBytes = (name: ScheduleName, numMicrobatches: number) =>
+  compiled(name, numMicrobatches).arenaBytes;
 
 describe("memory", () => {
   const sized = all
@@ -239,6 +306,21 @@ describe("memory", () => {
       });
       expect(used, `${schedule.name} with ${schedule.numMicrobatches} microbatches`).toEqual(activations);
     }
+  });
+
+  test("is never copied as a whole", () => {
+    const name = "zb-v";
+    const { numArrived } = slotTable(makeSchedule(name, { numStages: 2, numMicrobatches: 6 }), false);
+    const stream = rows * width * 4;
+    const largest = Math.max(stream, 2 * rows * hidden * 4);
+    expect((numArrived + 1) * stream, "larger than a row of anything").toBeGreaterThan(largest);
+    const { steps } = compiled(name, 6);
+    forEachStep(steps, (outer) => {
+      if (outer.op !== "loop" || !outer.body.some(({ op }) => op === "cond")) return;
+      forEachStep(outer.body, (step) => {
+        if (step.op === "copy") expect(step.bytes).toBeLessThanOrEqual(largest);
+      });
+    });
   });
 
   test("does not grow with the number of microbatches by 1F1B, as it does by GPipe", () => {

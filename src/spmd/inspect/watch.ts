@@ -133,7 +133,7 @@ class Level {
   apply(eqn: Eqn, values: Environment): void {
     const outs = isControlEqn(eqn) ? this.control(eqn, values.read(eqn.ins)) : undefined;
     if (outs) values.define(eqn.outs, outs);
-    else rebind(eqn, values);
+    else rebind(filled(eqn), values);
     eqn.outs.forEach((out, i) => {
       const like = sameStatus(eqn, i);
       if (like) this.slots.set(out.id, { like });
@@ -253,6 +253,13 @@ function watchBranch(branch: Program, index: number, size: number): Watched {
       ];
     },
   );
+}
+
+/** Whoever looks at all elements also looks at those that nobody has written yet. */
+function filled(eqn: Eqn): Eqn {
+  if (eqn.op !== "broadcastInDim") return eqn;
+  const { shape, dims } = eqn.params;
+  return { ...eqn, params: { shape, dims } };
 }
 
 /** The operand whose elements are those of a result, so that both are finite or neither is. */

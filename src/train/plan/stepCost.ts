@@ -4,7 +4,7 @@ import { at } from "../../ir/shape.js";
 import { endsOf } from "../../parallel/schedule/check.js";
 import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { simulateSchedule } from "../../parallel/schedule/simulate.js";
-import { type Branch, slotTable } from "../../parallel/schedule/slots.js";
+import { type Branch, directions, slotTable } from "../../parallel/schedule/slots.js";
 import { type PartName, type Prices, partOfStep } from "./prices.js";
 
 /** Where the time of a step goes, in seconds. */
@@ -143,8 +143,10 @@ class Walk {
 
   /** A loop over slots: what all stages do in every slot, and what each does as the longest of them takes. */
   private addPipeline(ledger: Ledger, loop: LoopStep, choice: CondStep, schedule: PipelineSchedule): void {
-    const around = loop.body.filter((step) => step !== choice);
+    const exchanges = exchangeChoices(loop, choice, schedule);
+    const around = loop.body.filter((step) => step !== choice && !exchanges.some((one) => one.step === step));
     ledger.add(this.list(around), loop.count);
+    for (const { step, count } of exchanges) ledger.add(this.list(step.branches[1] ?? []), count);
     const branches = choice.branches.map((branch) => this.list(branch, 1));
     const number = branchNumber(schedule);
     const times = (action: PipelineAction, stage: number) => at(branches, number(action, stage)).seconds;
@@ -169,6 +171,20 @@ function actionChoice(loop: LoopStep, schedule: PipelineSchedule): CondStep | un
   return loop.body.find(
     (step): step is CondStep => step.op === "cond" && step.branches.length === branches.length + 1,
   );
+}
+
+/** The choices behind that of the action whether messages travel in a direction, and after how many slots they do. */
+function exchangeChoices(
+  { body }: LoopStep,
+  action: CondStep,
+  schedule: PipelineSchedule,
+): { readonly step: CondStep; readonly count: number }[] {
+  const { exchanges } = slotTable(schedule, false);
+  const counts = directions.map((way) => exchanges[way].filter(Boolean).length).filter((count) => count > 0);
+  const choices = body
+    .slice(body.indexOf(action) + 1)
+    .filter((step): step is CondStep => step.op === "cond" && step.branches.length === 2);
+  return choices.length === counts.length ? choices.map((step, i) => ({ step, count: at(counts, i) })) : [];
 }
 
 /** Which branch of a step an action of a stage is. */

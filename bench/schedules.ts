@@ -1,0 +1,199 @@
+/**
+ * Pipeline schedules on two devices: their bubble, measured and by the formula, their memory, and their time beside
+ * that of GPipe, and of GPipe in JAX where a Python with JAX is found. Layers are products alone, so that the forward
+ * pass and both halves of the backward pass take about equally long, as the formulas have it.
+ */
+import { costAnalysis, devicePut, jit, Mesh, NamedSharding, np, P, random, Tensor, tree } from "shardwise";
+import type { ThreadsEngine, TraceEvent } from "shardwise/engines";
+import {
+  checkSchedule,
+  makeSchedule,
+  type PipelineAction,
+  type PipelineSchedule,
+  pipelineTrainStep,
+  placeParts,
+  type ScheduleName,
+  simulateSchedule,
+} from "shardwise/parallel";
+import { at } from "../src/ir/shape.js";
+import { actionsInSlots } from "../src/parallel/schedule/slots.js";
+import { runJax } from "./jax.js";
+import { bestInTurns, type Report, type Row } from "./measure.js";
+
+const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 8, 4];
+
+const names: readonly ScheduleName[] = [
+  "gpipe",
+  "1f1b",
+  "zb-h1",
+  "zb-h2",
+  "circular",
+  "interleaved",
+  "zb-v",
+  "dualpipev",
+];
+
+interface LayerWeights {
+  readonly up: Tensor;
+  readonly down: Tensor;
+}
+
+/** The layers as a step by a schedule, with weights and a batch. */
+function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number) {
+  const chunks = name === "interleaved" || name === "circular" ? { numChunks: 2 } : {};
+  const schedule = makeSchedule(name, { numStages: stages, numMicrobatches: microbatches, ...chunks });
+  const numParts = stages * schedule.numChunks;
+  const step = pipelineTrainStep(
+    schedule,
+    {
+      // With a weight before the first stage, that stage has a gradient to hand on as all others do.
+      first: ({ offset }: { offset: Tensor }, x: Tensor) => x.add(offset),
+      stage: (layers: readonly LayerWeights[], x: Tensor) =>
+        layers.reduce((y, { up, down }) => y.add(np.matmul(np.matmul(y, up), down)), x),
+      last: (_: object, y: Tensor, zero: Tensor) => np.mean(np.square(y.sub(zero))),
+    },
+    { mesh },
+  );
+  const normal = (i: number, shape: number[]) => random.normal(random.key(i), shape).mul(0.02);
+  const layers = Array.from({ length: numLayers / numParts }, (_, i) => ({
+    up: normal(2 * i + 2, [numParts, width, 4 * width]),
+    down: normal(2 * i + 3, [numParts, 4 * width, width]),
+  }));
+  const weights = { first: { offset: normal(0, [width]) }, stages: placeParts(schedule, layers), last: {} };
+  const x = random.normal(random.key(1), [microbatches * microbatchSize, length, width]);
+  return { step, schedule, weights, x };
+}
+
+/** A step by a schedule, ready to run, and what is known of it before. */
+interface ReadyStep {
+  readonly name: ScheduleName;
+  readonly schedule: PipelineSchedule;
+  readonly peakBytes: number;
+  readonly run: () => Promise<void>;
+}
+
+function leaves(values: unknown): Tensor[] {
+  return tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
+}
+
+async function prepare(mesh: Mesh, name: ScheduleName, microbatches: number): Promise<ReadyStep> {
+  const { step, schedule, weights, x } = buildStep(mesh, name, microbatches);
+  const everywhere = new NamedSharding(mesh, P());
+  const zeros = np.zerosLike(x);
+  const { peakBytes } = costAnalysis(step, { mesh })(weights, x, zeros);
+  const [first, placed, zero] = await Promise.all([
+    devicePut(weights.first, everywhere),
+    devicePut(x, everywhere),
+    devicePut(zeros, everywhere),
+  ]);
+  const kernels = await devicePut(weights.stages, new NamedSharding(mesh, P(null, "pipe")));
+  const compiled = jit(step, { mesh });
+  const run = async () => {
+    const results = compiled({ ...weights, first, stages: kernels }, placed, zero);
+    await Promise.all(leaves(results).map((leaf) => leaf.ready()));
+    for (const leaf of leaves(results)) leaf.dispose();
+  };
+  return { name, schedule, peakBytes, run };
+}
+
+/** Milliseconds of the slots of one recorded step. */
+interface SlotTimes {
+  /** From the first slot's beginning to the last one's end. */
+  readonly span: number;
+  /** By stage and slot, without waiting. */
+  readonly busy: readonly (readonly number[])[];
+}
+
+/** What devices did in the loop over slots. */
+function slotTimes(events: readonly TraceEvent[]): SlotTimes {
+  const loops = events.filter(({ kind }) => kind === "loop");
+  const busy = Array.from({ length: stages }, (_, device) => {
+    const own = events.filter((event) => event.device === device);
+    const waits = own.flatMap((event) => event.waits);
+    return own.flatMap(({ kind, begin, end }) => {
+      if (kind !== "iteration") return [];
+      const waited = waits.filter((wait) => wait.begin >= begin && wait.end <= end);
+      return [end - begin - waited.reduce((sum, wait) => sum + wait.end - wait.begin, 0)];
+    });
+  });
+  const span = Math.max(...loops.map(({ end }) => end)) - Math.min(...loops.map(({ begin }) => begin));
+  return { span, busy };
+}
+
+/** Of several recorded steps the fastest: whatever else the machine does looks like waiting. */
+async function record(engine: ThreadsEngine, run: () => Promise<void>, seconds = 4): Promise<SlotTimes> {
+  let fastest: SlotTimes | undefined;
+  const end = performance.now() + seconds * 1000;
+  while (!fastest || performance.now() < end) {
+    engine.tracer.start();
+    await run();
+    const recorded = slotTimes(await engine.tracer.stop());
+    if (!fastest || recorded.span < fastest.span) fastest = recorded;
+  }
+  return fastest;
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
+/** How long actions of a kind took on a stage, on average. */
+function actionTimes(schedule: PipelineSchedule, { busy }: SlotTimes) {
+  const slots = actionsInSlots(schedule, false);
+  return ({ kind }: Pick<PipelineAction, "kind">, stage: number): number => {
+    const own = at(busy, stage).filter((_, slot) => slots[slot]?.[stage]?.kind === kind);
+    return own.length === 0 ? 0 : sum(own) / own.length;
+  };
+}
+
+/** The columns about a recorded step. */
+function bubbleColumns(schedule: PipelineSchedule, recorded: SlotTimes): Row {
+  const times = actionTimes(schedule, recorded);
+  const ofStages = (kind: "F" | "I" | "W") =>
+    schedule.stages.map((_, stage) => times({ kind }, stage).toFixed(2)).join(" ");
+  const bubble = recorded.span - sum(recorded.busy.flat()) / stages;
+  return {
+    "bubble ms": bubble,
+    "bubble measured %": (100 * bubble) / recorded.span,
+    "bubble formula %": 100 * checkSchedule(schedule).bubble,
+    "formula of these F I W %": 100 * simulateSchedule(schedule, { times, inSlots: true }).bubble,
+    "F ms": ofStages("F"),
+    "I ms": ofStages("I"),
+    "W ms": ofStages("W"),
+  };
+}
+
+/** The milliseconds of GPipe on the same layers in JAX, where it is installed. */
+function jaxGPipe(microbatches: number): number | null {
+  const sizes = { stages, microbatches, rows: microbatchSize, length, width, layers: numLayers };
+  return runJax("pipeline.py", sizes, { devices: stages, cores: stages })?.step_ms ?? null;
+}
+
+/** Every schedule on the same mathematics. */
+export async function compareSchedules(engine: ThreadsEngine): Promise<Report> {
+  const mesh = Mesh.create({ pipe: stages }, { engine });
+  const [steps, bubbles]: [Row[], Row[]] = [[], []];
+  for (const microbatches of [2, 4, 8]) {
+    const ready: ReadyStep[] = [];
+    for (const name of names) ready.push(await prepare(mesh, name, microbatches));
+    const times = await bestInTurns(
+      ready.map(({ run }) => run),
+      { seconds: 12 },
+    );
+    for (const [i, { name, schedule, peakBytes, run }] of ready.entries()) {
+      steps.push({
+        schedule: name,
+        microbatches,
+        ms: at(times, i),
+        "x GPipe": at(times, i) / at(times, 0),
+        "peak MiB a device": peakBytes / 2 ** 20,
+        "JAX GPipe ms": name === "gpipe" ? jaxGPipe(microbatches) : null,
+      });
+      bubbles.push({ schedule: name, microbatches, ...bubbleColumns(schedule, await record(engine, run)) });
+    }
+  }
+  return {
+    "schedules, 2 stages, forward and backward": steps,
+    "bubble of schedules: the share of the time that devices wait": bubbles,
+  };
+}
