@@ -185,10 +185,19 @@ describe.each(launchers)("two processes of two devices, started by $name", (laun
         [10, 11, 12],
       ],
     };
-    const common = { of: 2, same: 120, different: [], ...wholes };
+    const common = { of: 2, same: 236, different: [], ...wholes };
+    // Momentum stays split over the devices of both, and only together they read it.
+    const kept = (devices: readonly number[]) => ({
+      parts: devices.map((device) => [
+        [32 * device, 32 * (device + 1)],
+        [0, 128],
+      ]),
+      read: true,
+      same: true,
+    });
     expect(lines.map((line) => JSON.parse(line) as unknown)).toEqual([
-      { process: 0, ...common, devices: [0, 1], told: [1, 11, 104] },
-      { process: 1, ...common, devices: [2, 3], told: [21, 31] },
+      { process: 0, ...common, devices: [0, 1], kept: kept([0, 1]), told: [1, 11, 104] },
+      { process: 1, ...common, devices: [2, 3], kept: kept([2, 3]), told: [21, 31] },
     ]);
     expect(code).toBe(0);
   });

@@ -35,8 +35,11 @@ const pairs: Readonly<Record<string, Fields>> = {
   "circular-async": { "mesh.pipe": 2, "pipeline.repeats": 2, "mesh.model": 2, tensor: "async" },
 };
 
-/** The everyday suite takes what sends most. */
-const everyday: Readonly<Record<string, Fields>> = { fsdp: kinds.fsdp ?? {} };
+/** Gradients that are clipped, and large enough for devices to share the optimiser's update. */
+const clipped: Fields = { "mesh.data": 2, "model.width": 64, "optimizer.clip": 0.01 };
+
+/** The everyday suite takes what sends most, and what adds up most. */
+const everyday: Readonly<Record<string, Fields>> = { fsdp: kinds.fsdp ?? {}, clipped };
 
 const folder = temporaryFolder();
 writeText(folder.path);
@@ -126,7 +129,7 @@ function expectTimeline(run: string): void {
 
 const shapes: readonly (readonly [count: number, fields: Readonly<Record<string, Fields>>])[] = everything
   ? [
-      [2, kinds],
+      [2, { ...kinds, clipped }],
       [2, pairs],
       [4, pairs],
     ]

@@ -8,7 +8,10 @@ export interface Measured {
   readonly name: string;
   readonly bytes: number;
   readonly microseconds: number;
-  readonly straight: number;
+  /** The library's own collective. */
+  readonly own: number;
+  /** The same messages, straight. */
+  readonly messages: number;
 }
 
 /** Every process runs as many rounds; other programs may be busy, so the best of them counts. */
@@ -44,7 +47,9 @@ async function measureAll(engine: MpiEngine, sizes: readonly number[]): Promise<
     for (const bytes of sizes) {
       const loop = collectiveLoop(engine, kind, bytes);
       const microseconds = await timeEngine(loop.run, loop.rounds);
-      found.push({ name, bytes, microseconds, straight: timeStraight(straight(kind, bytes), loop.rounds) });
+      const own = timeStraight(straight.own(kind, bytes), loop.rounds);
+      const messages = timeStraight(straight.messages(kind, bytes), loop.rounds);
+      found.push({ name, bytes, microseconds, own, messages });
       loop.release();
     }
   }

@@ -210,15 +210,16 @@ function distinctBlocks(
 
 function notAddressable(
   caller: string,
-  { type, placement }: Storage,
+  { type, placement, held }: Storage,
   numHeld: number,
   missing: readonly number[],
 ): NotAddressableError {
-  const { engine, mesh, spec, devices } = placement;
+  const { engine, mesh, spec, devices } = held;
   const { index, count } = engine.process;
+  const kept = held === placement ? "" : ", as an update that devices share leaves its state";
   const where = missing.map((position) => at(devices, position)).join(", ");
   return new NotAddressableError(
-    `[${caller}] ${formatType(type)} split as ${formatSpec(spec)} over ${formatMesh(mesh)}: ${numHeld} of its ` +
+    `[${caller}] ${formatType(type)} split as ${formatSpec(spec)} over ${formatMesh(mesh)}${kept}: ${numHeld} of its ` +
       `${numHeld + missing.length} blocks are in this process (${index} of ${count}), the others on devices ${where} ` +
       "of other processes: read tensor.addressableShards, or gather it in every process with " +
       "await processAllGather(tensor)",

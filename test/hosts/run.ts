@@ -53,8 +53,6 @@ const fields: Readonly<Record<string, string>> = {
   "data.source": writeText(folder.path),
   "data.sequence": "16",
   "data.batch": String(NUM_HOSTS),
-  // One process adds up the norm of gradients in parts, where several add it up whole.
-  "optimizer.clip": "0",
   "engine.deadline": String(DEADLINE_S),
   steps: String(STEPS),
   checkpointEvery: "4",

@@ -1,7 +1,7 @@
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, positionAlong, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
-import { samePlace } from "../../trace/place.js";
+import { isFullyAddressable, samePlace } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { needTensor } from "../../trace/promote.js";
 import {
@@ -80,9 +80,13 @@ export function addressableShards(tensor: Tensor): Shard[] {
       data: Tensor.complex(shard.data, at(imag ?? [], i).data),
     }));
   }
-  const storage = tensor.storage("Tensor.addressableShards");
-  const { engine, mesh, devices, positions, spec } = storage.placement;
-  return storage.read("Tensor.addressableShards").map((buffer, i): Shard => {
+  const caller = "Tensor.addressableShards";
+  const storage = tensor.storage(caller);
+  // What is kept split is gathered where that is done, which one of several processes cannot do alone.
+  const isHere = isFullyAddressable(storage.placement);
+  const { engine, mesh, devices, positions, spec } = isHere ? storage.placement : storage.held;
+  const buffers = isHere ? storage.read(caller) : storage.readHeld(caller);
+  return buffers.map((buffer, i): Shard => {
     const position = at(positions, i);
     const id = at(devices, position);
     const offsets = blockOffsets(tensor.shape, spec, mesh, position);

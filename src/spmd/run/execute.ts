@@ -85,8 +85,6 @@ export interface RunnableProgram extends PartitionedProgram {
 /** The program that every device of a place runs. */
 export function partitionFor(program: Program, target: Place, request: PartitionRequest): RunnableProgram {
   const parts = meshAt(target) ? partition(program, target.mesh, request) : unsplit(program);
-  // What is left split is gathered when somebody asks for it, which one of several processes cannot do alone.
-  if (!isFullyAddressable(target)) return { ...parts, held: parts };
   const held = splitUpdates(parts);
   return { ...parts, program: held.program, held };
 }
@@ -151,8 +149,8 @@ function moveTo(storage: Storage, placement: Placement): Storage {
   return inPlace ? reshardInPlace(storage, placement) : copyBlocks(storage, placement);
 }
 
-/** Changes the spec on one mesh with collectives. */
-function reshardInPlace(storage: Storage, to: Placement): Storage {
+/** The same values under another spec of their mesh, moved by collectives: all processes that hold them do it together. */
+export function reshardInPlace(storage: Storage, to: Placement): Storage {
   return new Storage(to, storage.type, gathered(storage, to));
 }
 

@@ -8,9 +8,9 @@ import { type Placement, place } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { type Device, defaultEngine, defaultProcess, Mesh, meshAt } from "../mesh/mesh.js";
-import { axesOf, P, resolveSpec } from "../mesh/partitionSpec.js";
+import { axesOf, P, replicatedSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding, placementOn } from "../mesh/sharding.js";
-import { jit } from "./jit.js";
+import { reshardInPlace } from "./execute.js";
 
 /** Which of the processes that run this program together this one is: 0 unless a launcher started several. */
 export function processIndex(): number {
@@ -137,9 +137,7 @@ export async function processAllGather<T>(values: T): Promise<T> {
 
 async function gatherOne(tensor: Tensor): Promise<Tensor> {
   if (tensor.parts) return Tensor.complex(await gatherOne(tensor.parts[0]), await gatherOne(tensor.parts[1]));
-  const { placement } = tensor.storage("processAllGather");
-  const mesh = meshAt(placement);
-  if (mesh !== undefined) return replicated(tensor, mesh);
+  if (meshAt(tensor.storage("processAllGather").placement) !== undefined) return replicated(tensor);
   const { index, count } = defaultProcess();
   if (count === 1) return tensor.reshape([1, ...tensor.shape]);
   const engine = defaultEngine(1);
@@ -148,11 +146,14 @@ async function gatherOne(tensor: Tensor): Promise<Tensor> {
   if (!engine.isAddressable(index * perProcess)) throw new InternalError("[processAllGather] no device here");
   const own = tensor.reshape([1, ...tensor.shape]);
   const all = await makeArrayFromProcessLocalData(new NamedSharding(ranks, P("process")), own);
-  return replicated(all, ranks);
+  return replicated(all);
 }
 
-async function replicated(tensor: Tensor, mesh: Mesh): Promise<Tensor> {
-  const whole = jit((x: Tensor) => x, { mesh, outShardings: P() })(tensor);
+/** A copy of a tensor that lies whole on every device of its mesh. */
+async function replicated(tensor: Tensor): Promise<Tensor> {
+  const storage = tensor.storage("processAllGather");
+  const to = { ...storage.placement, spec: replicatedSpec(tensor.shape.length) };
+  const whole = Tensor.stored(reshardInPlace(storage, to));
   await whole.ready();
   return whole;
 }
