@@ -185,7 +185,7 @@ describe.each(launchers)("two processes of two devices, started by $name", (laun
         [10, 11, 12],
       ],
     };
-    const common = { of: 2, same: 236, different: [], ...wholes };
+    const common = { of: 2, same: 180, different: [], ...wholes };
     // Momentum stays split over the devices of both, and only together they read it.
     const kept = (devices: readonly number[]) => ({
       parts: devices.map((device) => [

@@ -36,7 +36,13 @@ const pairs: Readonly<Record<string, Fields>> = {
 };
 
 /** Gradients that are clipped, and large enough for devices to share the optimiser's update. */
-const clipped: Fields = { "mesh.data": 2, "model.width": 64, "optimizer.clip": 0.01 };
+const clipped: Fields = {
+  "mesh.data": 2,
+  "model.width": 128,
+  "model.mlpWidth": 256,
+  "model.numLayers": 2,
+  "optimizer.clip": 0.01,
+};
 
 /** The everyday suite takes what sends most, and what adds up most. */
 const everyday: Readonly<Record<string, Fields>> = { fsdp: kinds.fsdp ?? {}, clipped };

@@ -55,7 +55,8 @@ function bindLibrary() {
     copy,
     /** Memory that does not move, and its address. */
     allocate: (bytes: number) => {
-      const buffer = new Uint8Array(new SharedArrayBuffer(bytes));
+      // Pages that nobody has written are all the same one, which is always in the cache.
+      const buffer = new Uint8Array(new SharedArrayBuffer(bytes)).fill(1);
       return { buffer, address: Number(koffi.address(buffer)) };
     },
   };
@@ -112,7 +113,9 @@ function ownMessages(bound: Bound, rank: number, size: number, kind: Kind, bytes
   const part = bytes / size;
   /** Sums of what all have for a block of this process, which is `own` here. */
   const reduce = (own: number, to: number, n: number, sent: (other: number) => number) => {
-    others.forEach((other, i) => receive(i === 0 ? to : staging + i * n, n, other));
+    others.forEach((other, i) => {
+      receive(i === 0 ? to : staging + i * n, n, other);
+    });
     for (const other of others) send(sent(other), n, other);
     finish();
     bound.add(own, to, n / 4, types.float32, sum);

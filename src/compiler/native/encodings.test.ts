@@ -9,6 +9,7 @@ import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { A64, d, q, sp, x } from "./a64.js";
 import { a64Gemm } from "./a64Gemm.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemmTarget.js";
+import { a64Loop, x64Loop } from "./lookLoop.js";
 import { X64 } from "./x64.js";
 import { x64Gemm } from "./x64Gemm.js";
 import { writeKernel } from "./x64Kernel.js";
@@ -121,6 +122,10 @@ const probe: Piece = {
   name: "feature probe",
   write: (listing) => writeFeatureProbe(new X64(listing)).finish(),
 };
+const lookLoops = {
+  x64: { name: "look loop", write: (listing: string[]) => x64Loop(new X64(listing)) },
+  a64: { name: "look loop", write: (listing: string[]) => a64Loop(new A64(listing)) },
+};
 /** Random kernels, which reach the instructions on vectors in all kinds of registers. */
 const kernels: readonly Piece[] = Array.from({ length: 40 }, (_, seed): Piece[] => {
   const { spec } = randomKernel(randomSource(seed));
@@ -139,12 +144,16 @@ const a64Prefix = process.arch === "arm64" ? "" : "aarch64-linux-gnu-";
 // Where binutils for a target are missing the comparison is skipped; the bytes below are checked everywhere.
 describe("machine code", () => {
   it.skipIf(!hasAssembler(x64Prefix))("for x86-64 is what GNU as makes of its listing", () => {
-    const count = compare(x64Prefix, ".intel_syntax noprefix", piecesOf(x64Targets, [probe, ...kernels]));
+    const count = compare(
+      x64Prefix,
+      ".intel_syntax noprefix",
+      piecesOf(x64Targets, [probe, lookLoops.x64, ...kernels]),
+    );
     expect(count).toBeGreaterThan(1000);
   });
 
   it.skipIf(!hasAssembler(a64Prefix))("for AArch64 is what GNU as makes of its listing", () => {
-    expect(compare(a64Prefix, "", piecesOf([a64Gemm(4), a64Gemm(8)], []))).toBeGreaterThan(200);
+    expect(compare(a64Prefix, "", piecesOf([a64Gemm(4), a64Gemm(8)], [lookLoops.a64]))).toBeGreaterThan(200);
   });
 });
 

@@ -1,5 +1,6 @@
 import { EngineLoadError } from "../errors.js";
 import { type Koffi, loadKoffi } from "../threads/koffi.js";
+import { bindCode } from "../threads/native/codeMemory.js";
 import {
   type Constants,
   type Family,
@@ -13,6 +14,15 @@ import type { Launch } from "./launcher.js";
 
 /** A native function; addresses, handles and results are numbers. */
 type Native = (...args: number[]) => number;
+
+/** Looks some times whether requests are complete; what the last look gave is stored two words behind `flag`. */
+export type LookLoop = (
+  count: number,
+  requests: number,
+  flag: number,
+  statuses: number,
+  times: number,
+) => void;
 
 const MPI_THREAD_MULTIPLE = 3;
 const MAX_TEXT = 8192;
@@ -254,6 +264,13 @@ export class Mpi {
   /** Looks whether requests are complete; where they are, `flag` is not 0 and the statuses are written. */
   testall(count: number, requests: number, flag: number, statuses: number): number {
     return this.testallNative(count, requests, flag, statuses);
+  }
+
+  /** A function that looks several times in one call; see {@link writeLookLoop}. @param code where its code is */
+  lookLoop(code: number): LookLoop {
+    const run = bindCode(this.koffi, code, 6);
+    const testall = Number(this.koffi.address(this.library.symbol("MPI_Testall")));
+    return (count, requests, flag, statuses, times) => run(count, requests, flag, statuses, testall, times);
   }
 
   /** The error in a status, given where its words begin. */

@@ -1,10 +1,13 @@
 import { byteSize } from "../../ir/dtype.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { SummedType } from "./families.js";
-import type { Mpi } from "./library.js";
+import type { LookLoop, Mpi } from "./library.js";
 
 /** What is longer is sent in pieces, because MPI counts bytes in 31 bits. */
 export const PIECE_BYTES = 2 ** 30;
+
+/** How often messages are looked for in one call of native code. */
+const LOOKS = 8;
 
 /** Messages of a collective: first sources, then parts of results. */
 export const PHASE = { sources: 0, results: 1 } as const;
@@ -33,11 +36,15 @@ export class Batch {
   private readonly ranks: number[] = [];
   private count = 0;
 
-  /** @param capacity how many requests there are at most */
+  /**
+   * @param capacity how many requests there are at most
+   * @param lookLoop looks several times in one call, where there is such a function
+   */
   constructor(
     private readonly mpi: Mpi,
     private readonly comm: number,
     capacity: number,
+    private readonly lookLoop?: LookLoop,
   ) {
     const requestsAt = 16;
     const statusesAt = requestsAt + 8 * capacity;
@@ -85,7 +92,17 @@ export class Batch {
   /** Whether all messages have arrived or left; looking also moves them on. */
   isDone(): boolean {
     if (this.count === 0) return true;
-    const code = this.mpi.testall(this.count, this.requests, this.flag, this.statuses);
+    return this.accept(this.mpi.testall(this.count, this.requests, this.flag, this.statuses));
+  }
+
+  /** Like {@link isDone}, but looks again for about a microsecond. */
+  isDoneSoon(): boolean {
+    if (this.lookLoop === undefined || this.count === 0) return this.isDone();
+    this.lookLoop(this.count, this.requests, this.flag, this.statuses, LOOKS);
+    return this.accept(this.words[2] ?? 0);
+  }
+
+  private accept(code: number): boolean {
     if (code !== 0) throw this.failure(code);
     if (this.words[0] === 0) return false;
     this.checkLengths();

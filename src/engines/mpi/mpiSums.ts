@@ -37,7 +37,7 @@ function sumInParts(exchange: Exchange, { comm, dtype }: MpiSum): Collective {
   const numElements = (spec.elements * (end - begin)) / bytes;
   const combine = prepareCombine(spec, link.members, host);
   const batch = links.batch(numPieces(end - begin), comm);
-  const isDone = () => batch.isDone();
+  const isDone = () => batch.isDoneSoon();
   return {
     start: (source, target) => exchange.begin(source, target, 0),
     work() {

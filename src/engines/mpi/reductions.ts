@@ -9,11 +9,27 @@ import { blockBytes, partBounds } from "./group.js";
 import type { Underway } from "./links.js";
 import { type Batch, PHASE } from "./messages.js";
 
+/** A range of the device's memory. */
+interface Range {
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/**
+ * Whether a contribution may be received where the result goes, so that less memory is touched: it is the only one,
+ * and neither the sources that are sent nor those that neighbours read lie there.
+ */
+function canReceiveIn({ group, neighbours }: Exchange, target: Range, source: Range): boolean {
+  const isApart = target.at + target.bytes <= source.at || source.at + source.bytes <= target.at;
+  return isApart && group.elsewhere.length === 1 && neighbours.length === 0;
+}
+
 /** Every member combines one part from all sources and sends it to all processes. */
 export class PartsReduction implements Collective, Underway {
   private readonly bounds: readonly number[];
-  /** Where the others' contributions to the own part arrive. */
+  /** Where the others' contributions to the own part arrive, unless it is where the result goes. */
   private readonly slots: readonly (readonly [member: number, address: number])[];
+  private isReceivedInPlace = false;
   private readonly senders: readonly number[];
   private readonly receivers: readonly number[];
   private readonly first: Batch;
@@ -40,9 +56,11 @@ export class PartsReduction implements Collective, Underway {
     const { exchange, first } = this;
     this.isCombined = false;
     exchange.begin(source, target, 0);
-    const part = this.partOf(exchange.me);
+    const [begin, part] = [at(this.bounds, exchange.me), this.partOf(exchange.me)];
+    const own = { at: target + begin, bytes: part };
+    this.isReceivedInPlace = canReceiveIn(exchange, own, { at: source, bytes: exchange.bytes });
     for (const [member, address] of this.slots) {
-      exchange.receive(first, member, PHASE.sources, address, part);
+      exchange.receive(first, member, PHASE.sources, this.isReceivedInPlace ? own.at : address, part);
     }
     for (const member of exchange.group.elsewhere) {
       exchange.send(first, member, PHASE.sources, source + at(this.bounds, member), this.partOf(member));
@@ -75,8 +93,8 @@ export class PartsReduction implements Collective, Underway {
     this.exchange.finish();
   }
 
-  private readonly areSourcesHere = () => this.first.isDone();
-  private readonly areResultsHere = () => this.second.isDone();
+  private readonly areSourcesHere = () => this.first.isDoneSoon();
+  private readonly areResultsHere = () => this.second.isDoneSoon();
 
   private partOf(member: number): number {
     return at(this.bounds, member + 1) - at(this.bounds, member);
@@ -90,8 +108,10 @@ export class PartsReduction implements Collective, Underway {
     for (const member of exchange.group.here) {
       addresses[member] = (exchange.sources[exchange.placeOf(member)] ?? 0) + begin;
     }
-    for (const [member, address] of this.slots) addresses[member] = address;
     const { target } = exchange;
+    for (const [member, address] of this.slots) {
+      addresses[member] = this.isReceivedInPlace ? target + begin : address;
+    }
     this.combine(target + begin, addresses, 0, part);
     for (const sender of this.senders) {
       exchange.receive(second, sender, PHASE.results, target + at(bounds, sender), this.partOf(sender));
@@ -125,11 +145,18 @@ export function reduceScatter(exchange: Exchange): Collective {
   const row = group.size * inner;
   const [bases, strides, addresses]: [number[], number[], number[]] = [[], [], []];
   const messages = links.follow(batch);
+  let slots = staging;
   return {
     start(source, target) {
       exchange.begin(source, target, 0);
+      const isFree = canReceiveIn(
+        exchange,
+        { at: target, bytes: block },
+        { at: source, bytes: spec.outer * row },
+      );
+      slots = isFree ? target : staging;
       group.elsewhere.forEach((member, i) => {
-        exchange.receive(batch, member, PHASE.sources, staging + i * stride, block);
+        exchange.receive(batch, member, PHASE.sources, slots + i * stride, block);
       });
       group.elsewhere.forEach((member, i) => {
         let from = source + member * inner;
@@ -149,7 +176,7 @@ export function reduceScatter(exchange: Exchange): Collective {
         strides[member] = row;
       }
       group.elsewhere.forEach((member, i) => {
-        bases[member] = staging + i * stride;
+        bases[member] = slots + i * stride;
         strides[member] = inner;
       });
       for (let o = 0; o < spec.outer; o++) {

@@ -1,7 +1,9 @@
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
+import { writeLookLoop } from "../../compiler/native/lookLoop.js";
 import { at, range } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
+import { CodeMemory } from "../threads/native/codeMemory.js";
 import { Calls, sharedBytes } from "./calls.js";
 import { Clocks } from "./clocks.js";
 import { detectLaunch, parseCpuList } from "./launcher.js";
@@ -16,6 +18,22 @@ const OPEN_MS = 120_000;
 const LEAVE_MS = 1500;
 
 const TAGS = { length: 1, text: 2, subset: 4 } as const;
+
+let lookLoop: { readonly code: number | undefined } | undefined;
+
+/** Where the code of {@link writeLookLoop} is in this process, for good; undefined where none can be loaded. */
+function lookLoopHere(): number | undefined {
+  if (lookLoop !== undefined) return lookLoop.code;
+  const bytes = writeLookLoop(process.arch);
+  const memory = bytes && CodeMemory.open();
+  try {
+    lookLoop = { code: bytes && memory instanceof CodeMemory ? memory.load([bytes])[0] : undefined };
+  } catch {
+    // The system allows no code of one's own: each look is a call.
+    lookLoop = { code: undefined };
+  }
+  return lookLoop.code;
+}
 
 /** All processes of the job, as one of them sees them. */
 export class World {
@@ -67,7 +85,8 @@ export class World {
   /** What the devices of an engine need to reach each other, with a communicator of its own. */
   newLinks(): LinksSetup {
     const { mpi } = this;
-    return { mpi: mpi.choice, comm: mpi.duplicate(mpi.world), largestTag: mpi.largestTag };
+    const comm = mpi.duplicate(mpi.world);
+    return { mpi: mpi.choice, comm, largestTag: mpi.largestTag, lookLoop: lookLoopHere() };
   }
 
   /**

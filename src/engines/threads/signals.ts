@@ -22,8 +22,8 @@ export interface WaitListener {
 /** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
 const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
 
-/** How many looks at a word of memory take as long as one at messages. */
-const LOOK_COST = 10;
+/** How many looks at a word of memory take about as long as a call that looks for messages. */
+const LOOK_COST = 40;
 
 /** For how long a worker that polls gives up its core again and again before it sleeps between looks. */
 const YIELD_MS = 3;

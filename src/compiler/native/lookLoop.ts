@@ -1,0 +1,65 @@
+/** A loop that looks whether something has happened, for where each call from JavaScript would cost more than a look. */
+import { A64, sp, x } from "./a64.js";
+import { X64 } from "./x64.js";
+import { mem, r8, r9, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64Operands.js";
+
+/**
+ * The code of `(count, requests, flag, statuses, look, times)`: calls `look(count, requests, flag, statuses)` at most so
+ * many times, until it gives something else than 0 or the number at `flag` is something else than 0. The 32 bits after
+ * the flag are 0, and what `look` gave last is stored in the 32 bits after those.
+ *
+ * @param arch the processor's architecture as Node names it
+ * @returns undefined where there is no assembler for it
+ */
+export function writeLookLoop(arch: string): Uint8Array<ArrayBuffer> | undefined {
+  if (arch === "x64") return x64Loop(new X64());
+  return arch === "arm64" ? a64Loop(new A64()) : undefined;
+}
+
+/** How far behind the flag the result of the last look is stored. */
+const RESULT = 8;
+
+/** The loop for x86-64, written with an assembler. */
+export function x64Loop(code: X64): Uint8Array<ArrayBuffer> {
+  // An odd number of words, with which calls find the stack where they expect it.
+  const kept = [rbx, rbp, r12, r13, r14, r15];
+  for (const register of kept) code.push(register);
+  code.sub(rsp, 8);
+  code.mov(rbx, rdi).mov(rbp, rsi).mov(r12, rdx).mov(r13, rcx).mov(r14, r8).mov(r15, r9);
+  const [loop, end] = [code.here(), code.label()];
+  code.mov(rdi, rbx).mov(rsi, rbp).mov(rdx, r12).mov(rcx, r13).call(r14);
+  code.mov(mem(r12, RESULT), rax).movsxd(rax, mem(r12, RESULT)).test(rax, rax).j("ne", end);
+  code.movsxd(rax, mem(r12)).test(rax, rax).j("ne", end);
+  code.dec(r15).j("ne", loop);
+  code.place(end).add(rsp, 8);
+  for (const register of kept.toReversed()) code.pop(register);
+  return code.ret().finish();
+}
+
+/** The loop for AArch64, written with an assembler. */
+export function a64Loop(code: A64): Uint8Array<ArrayBuffer> {
+  const pairs = [19, 21, 23, 29].map((id) => [x(id), x(id + 1)] as const);
+  const [frame, flag, look, times, seen] = [16 * pairs.length, x(21), x(23), x(24), x(9)];
+  code.sub(sp, sp, frame);
+  pairs.forEach(([first, second], i) => {
+    code.stp(first, second, sp, 16 * i);
+  });
+  for (let id = 0; id < 6; id++) code.mov(x(19 + id), x(id));
+  const [loop, end, again] = [code.here(), code.label(), code.label()];
+  for (let id = 0; id < 4; id++) code.mov(x(id), x(19 + id));
+  code.blr(look).str(x(0), flag, RESULT);
+  // Only 32 bits are what it gave: they are read again together with the 0 below them.
+  code
+    .add(seen, flag, RESULT - 4)
+    .ldr(seen, seen)
+    .cbz(seen, again)
+    .b(end);
+  const next = code.label();
+  code.place(again).ldr(seen, flag).cbz(seen, next).b(end);
+  code.place(next).subs(times, times, 1).bCond("ne", loop);
+  code.place(end);
+  pairs.forEach(([first, second], i) => {
+    code.ldp(first, second, sp, 16 * i);
+  });
+  return code.add(sp, sp, frame).ret().finish();
+}
