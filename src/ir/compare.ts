@@ -33,6 +33,26 @@ export function findDifference(a: Program, b: Program): string | undefined {
   return reads(a.outputs, b.outputs) ? undefined : "the outputs differ";
 }
 
+/**
+ * Whether two equations without programs inside are the same but for the values that they read and define: op, types,
+ * constants and parameters.
+ */
+export function sameKind(a: Eqn, b: Eqn): boolean {
+  const likeTypes = (left: readonly Atom[], right: readonly Atom[]) =>
+    left.length === right.length &&
+    left.every(({ type }, i) => {
+      const other = right[i]?.type;
+      return other && sameType(type, other) && samePlain(varyingAxes(type), varyingAxes(other), () => false);
+    });
+  const likeConstants = a.ins.every((atom, i) => {
+    const other = b.ins[i];
+    if (atom.kind === "var") return other?.kind === "var";
+    return other?.kind === "literal" && Object.is(atom.value, other.value);
+  });
+  const isLike = a.op === b.op && likeTypes(a.ins, b.ins) && likeTypes(a.outs, b.outs) && likeConstants;
+  return isLike && samePlain(a.params, b.params, () => false);
+}
+
 function sameAtom(a: Atom, b: Atom | undefined, twins: ReadonlyMap<number, number>): boolean {
   if (!b || !sameType(a.type, b.type)) return false;
   if (a.kind === "literal") return b.kind === "literal" && Object.is(a.value, b.value);
@@ -63,7 +83,10 @@ function samePlain(a: unknown, b: unknown, skip: (value: unknown) => boolean): b
   if (typeof b !== "object" || b === null) return false;
   if (Object.getPrototypeOf(a) !== Object.prototype || Object.getPrototypeOf(b) !== Object.prototype)
     return false;
-  const [left, right] = [new Map(Object.entries(a)), new Map(Object.entries(b))];
-  if (left.size !== right.size) return false;
-  return [...left].every(([key, value]) => right.has(key) && samePlain(value, right.get(key), skip));
+  const right = new Map(Object.entries(b));
+  const left = Object.entries(a);
+  return (
+    left.length === right.size &&
+    left.every(([key, value]) => right.has(key) && samePlain(value, right.get(key), skip))
+  );
 }

@@ -3,6 +3,7 @@ import { buildProgram } from "../../test/support/interpreting.js";
 import { InternalError } from "./errors.js";
 import type { OpName, OpParams } from "./ops.js";
 import { afterPass, checkPass } from "./passes.js";
+import { printProgram } from "./print.js";
 import { makeEqn, newVar, type Program, type Var } from "./program.js";
 import { at } from "./shape.js";
 import { type Stage, verify } from "./verify.js";
@@ -81,6 +82,17 @@ describe("with passes checked, as under the tests", () => {
     for (const program of [more, loop(more)]) {
       expect(() => checkPass("more", program, "traced")).toThrow("it is read back differently");
     }
+  });
+
+  test("what only reads like something that was read back before is not taken for it", () => {
+    const honest = buildProgram([type], (emit, x) =>
+      emit("shardingConstraint", [x], { mesh: { axes: [] }, spec: [[]] }),
+    );
+    checkPass("honest", honest, "traced");
+    const eqn = smuggling(at(honest.inputs, 0));
+    const program = { inputs: honest.inputs, eqns: [eqn], outputs: eqn.outs };
+    expect(printProgram(program)).toBe(printProgram(honest));
+    expect(() => checkPass("smuggles", program, "traced")).toThrow("it is read back differently");
   });
 
   test("a right program goes through as it is", () => {

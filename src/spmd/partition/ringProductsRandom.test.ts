@@ -16,7 +16,7 @@ import { scan } from "../../transforms/scan.js";
 
 /** Another seed tries other products: `SEED=7 RUNS=1000 npx vitest run src/spmd/ringProductsRandom.test.ts`. */
 const seed = Number(process.env.SEED ?? 1);
-const numRuns = Number(process.env.RUNS ?? 40);
+const numRuns = Number(process.env.RUNS ?? 20);
 
 type Random = () => number;
 const pick = <T>(list: readonly T[], random: Random): T => at(list, Math.floor(random() * list.length));

@@ -6,6 +6,7 @@ import { tree } from "../../index.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { openCheckpoint } from "../files/checkpoint.js";
 import { toCanonical } from "../models/canonical.js";
+import type { Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
 import { runMesh, runTrainingFunctions } from "./setup.js";
 import { onHost, restoreRun } from "./state.js";
@@ -52,10 +53,18 @@ function checkpointFrom(name: string): Promise<string> {
   return known;
 }
 
+const trainings = new Map<string, Training>();
+/** The functions of a mesh, compiled once. */
+function trainingOn(name: string): Training {
+  const config = configOf(name, 2);
+  const known = trainings.get(name) ?? runTrainingFunctions(config, 257, runMesh(config));
+  trainings.set(name, known);
+  return known;
+}
+
 /** The loss of one more step, which depends on parameters alone. */
 async function nextLoss(name: string, folderOf: string): Promise<{ loss: number; state: unknown }> {
-  const config = configOf(name, 2);
-  const training = runTrainingFunctions(config, 257, runMesh(config));
+  const training = trainingOn(name);
   const state = await restoreRun(await openCheckpoint(folderOf), training);
   const whole = toCanonical(await onHost(state), training.layout);
   const { devicePut, np } = await import("../../index.js");
