@@ -125,13 +125,19 @@ describe("a circular pipeline equals its layers one after the other", () => {
         [1, 2, 3]
           .map((perStage) => perStage * numStages)
           .filter((micro) => numPipelineRepeats === 1 || micro >= numStages * (delay ? 2 : 1))
-          .filter((micro) => everything || micro * numPipelineRepeats <= 16)
+          .filter((micro) => everything || micro * numPipelineRepeats <= 32)
           .map((micro) => ({ numStages, numPipelineRepeats, delay, micro })),
       ),
     ),
   );
 
-  test.each(combinations)(
+  /** Every other one, so that all stages still meet all repeats, and both of them each number of microbatches. */
+  const tried = combinations.filter(
+    ({ numStages, numPipelineRepeats, micro, delay }) =>
+      everything || (numPipelineRepeats + micro / numStages + Number(delay)) % 2 === 0,
+  );
+
+  test.each(tried)(
     "$numStages stages, $numPipelineRepeats repeats, $micro microbatches, delay $delay, in a scan with remat",
     async ({ numStages, numPipelineRepeats, delay, micro }) => {
       const pipeline = pipelineWith({
