@@ -6,7 +6,8 @@ const words = process.argv.slice(2);
 const known = {
   json: "a file that gets the tables as JSON",
   devices: "how many devices, such as 1,2,8,16 (lm, profile)",
-  engine: "what computes: threads, mpi for several processes (lm, collectives), or xla for GPUs (lm)",
+  engine:
+    "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), or xla for GPUs (lm, dispatch)",
   processes: "how many processes of one device each; 2 by default (lm and collectives with --engine mpi)",
   sizes: "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",

@@ -5,6 +5,7 @@
  */
 import { collectives } from "./collectives.js";
 import { communication } from "./communication.js";
+import { dispatch } from "./dispatch.js";
 import { eager } from "./eager.js";
 import { kernels } from "./kernels.js";
 import { lm } from "./lm.js";
@@ -18,6 +19,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   matmul,
   kernels,
   eager,
+  dispatch,
   collectives,
   communication,
   pipeline,

@@ -1,8 +1,8 @@
 /** What the engine's collectives are measured by: MPI called straight through koffi by the main thread. */
 import type { CollectiveSpec } from "../../src/compiler/steps.js";
+import { detectLaunch } from "../../src/engines/launch.js";
 import { mpich, openMpi } from "../../src/engines/mpi/families.js";
 import { reductionOf } from "../../src/engines/mpi/group.js";
-import { detectLaunch } from "../../src/engines/mpi/launcher.js";
 import { Mpi } from "../../src/engines/mpi/library.js";
 import { loadKoffi } from "../../src/engines/threads/koffi.js";
 import { range } from "../../src/ir/shape.js";

@@ -3,10 +3,11 @@ import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
 import { ShardwiseError } from "../ir/errors.js";
 import { createInlineEngine } from "./inline/engine.js";
-import { detectLaunch, isOneOfSeveral } from "./mpi/launcher.js";
+import { detectLaunch, isOneOfSeveral } from "./launch.js";
 import { createReferenceEngine } from "./reference/engine.js";
 import { type EngineSettings, environmentSettings } from "./settings.js";
 import { importEngine, openEngine } from "./table.js";
+import { findProcesses } from "./xla/processes.js";
 
 /**
  * The engine that computes at once, on the calling thread: by kernels what is worth compiling. Where
@@ -84,6 +85,8 @@ export function givenDevices(): number | undefined {
 export function sharedProcess(): Engine["process"] {
   const name = sharedName();
   if (shared?.name === name) return shared.engine.process;
+  const together = name === "xla" ? findProcesses(undefined) : undefined;
+  if (together) return { index: together.index, count: together.count };
   const { rank: index, size: count } = (name === "mpi" ? detectLaunch() : undefined) ?? { rank: 0, size: 1 };
   return { index, count };
 }

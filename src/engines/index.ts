@@ -96,3 +96,4 @@ export type { XlaEngineInfo } from "./xla/engine.js";
 export { XlaError, XlaPluginError } from "./xla/errors.js";
 export { createXlaEngine, type XlaEngineOptions } from "./xla/open.js";
 export type { XlaFlag } from "./xla/pjrt/compileOptions.js";
+export type { XlaProcesses } from "./xla/processes.js";

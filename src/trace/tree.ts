@@ -2,6 +2,9 @@ import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { TreeError } from "../ir/errors.js";
 import type { Whole } from "./prefix.js";
+import { type Registered, registered } from "./treeClasses.js";
+
+export { registerClass, type TreeClass } from "./treeClasses.js";
 
 /** The shape of a tree without its leaves. Objects list their keys sorted, as JAX does, so that orders agree. */
 export type Structure =
@@ -18,42 +21,6 @@ export type Structure =
       readonly aux: string;
       readonly children: readonly Structure[];
     };
-
-/** How a class takes part in trees. */
-export interface TreeClass<T, C extends readonly unknown[]> {
-  /** The parts that are trees themselves. */
-  readonly children: (node: T) => C;
-  /** Makes a new instance like `node` with other parts. */
-  readonly rebuild: (node: T, children: C) => T;
-  /** Everything else about the instance as text; two nodes fit together only when it is equal. */
-  readonly describe: (node: T) => string;
-}
-
-interface Registered {
-  readonly name: string;
-  readonly children: (node: unknown) => readonly unknown[];
-  readonly rebuild: (node: unknown, children: readonly unknown[]) => unknown;
-  readonly describe: (node: unknown) => string;
-}
-
-const registered = new Map<object, Registered>();
-
-/** Makes instances of a class inner nodes of trees; a class can be registered once. */
-export function registerClass<T extends object, C extends readonly unknown[]>(
-  type: abstract new (...args: never[]) => T,
-  how: TreeClass<T, C>,
-): void {
-  need("function", type, "the class", "registerClass");
-  need("object", how, "how it takes part in trees", "registerClass");
-  if (registered.has(type.prototype))
-    throw new TreeError(`[registerClass] ${type.name} is registered already`);
-  registered.set(type.prototype, {
-    name: type.name,
-    children: (node) => how.children(node as T),
-    rebuild: (node, children) => how.rebuild(node as T, children as C),
-    describe: (node) => how.describe(node as T),
-  });
-}
 
 /** Decides what counts as a leaf besides everything that is no array, plain object or registered class. */
 export type IsLeaf = (node: unknown) => boolean;
@@ -81,7 +48,7 @@ function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
     const keys = Object.keys(node).sort();
     return { kind: "object", keys, children: keys.map((key) => (node as Record<string, unknown>)[key]) };
   }
-  const type = registered.get(prototype);
+  const type = registered(prototype);
   return type ? { kind: "class", type, children: type.children(node) } : { kind: "leaf" };
 }
 

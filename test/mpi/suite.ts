@@ -7,7 +7,7 @@
 import { pathToFileURL } from "node:url";
 import { type File, startTests, type Task, type VitestRunner } from "@vitest/runner";
 import { importEngine } from "../../src/engines/index.js";
-import { detectLaunch } from "../../src/engines/mpi/launcher.js";
+import { detectLaunch } from "../../src/engines/launch.js";
 
 const files = process.argv.slice(2);
 const rank = detectLaunch()?.rank ?? 0;

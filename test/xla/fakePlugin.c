@@ -13,6 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* How long a run takes, in microseconds; without any it is over when its start is. */
+#ifndef DELAY
+#define DELAY 2000
+#endif
 #ifndef CAPABILITY
 #define CAPABILITY "9.0"
 #endif
@@ -111,7 +115,7 @@ static Error *event_is_ready(word *w) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   long waited = (now.tv_sec - e->made.tv_sec) * 1000000000L + now.tv_nsec - e->made.tv_nsec;
-  *(char *)(w + 3) = waited > 2000000;
+  *(char *)(w + 3) = waited >= DELAY * 1000L;
   return 0;
 }
 static Error *event_error(word *w) {
@@ -128,7 +132,7 @@ typedef struct {
 } Wait;
 static void *happen(void *p) {
   Wait *wait = p;
-  usleep(2000);
+  usleep(DELAY);
   wait->callback(wait->event->fails ? out_of_memory() : 0,
                  wait->user);
   free(wait);
@@ -137,6 +141,10 @@ static void *happen(void *p) {
 static Error *event_on_ready(word *w) {
   NEEDS(40);
   ALIVE((Event *)w[2], EVENT);
+  if (DELAY == 0) {
+    ((Callback)w[3])(((Event *)w[2])->fails ? out_of_memory() : 0, (void *)w[4]);
+    return 0;
+  }
   Wait *wait = malloc(sizeof *wait);
   wait->event = (Event *)w[2];
   wait->callback = (Callback)w[3];
@@ -148,15 +156,107 @@ static Error *event_on_ready(word *w) {
 }
 
 static int nodes; /* 0: all devices are of this process */
+static int own;   /* which of the nodes this process is */
+
+/* The store that the host gives: functions that stand still until they have the answer, called from any thread. */
+typedef Error *(*StoreCall)(word *);
+static StoreCall store_get, store_put, store_try_get;
+static word store_arguments[3];
+static Error *make_error(int code, const char *text, size_t size) {
+  char copy[256] = {0};
+  memcpy(copy, text, size < 255 ? size : 255);
+  return fail(code, copy);
+}
+static Error *(*error_maker)(int, const char *, size_t) = make_error;
+
+static Error *put_key(const char *key, const char *value, size_t size) {
+  word w[8] = {7, 7, (word)key, strlen(key), (word)value, size, (word)&error_maker, store_arguments[1]};
+  return store_put(w);
+}
+static Error *take_value(word *value, char *copy, size_t most) {
+  size_t size = value[1] < most - 1 ? value[1] : most - 1;
+  memcpy(copy, (char *)value[0], size);
+  copy[size] = 0;
+  ((void (*)(char *))value[2])((char *)value[0]);
+  return 0;
+}
+static Error *get_key(const char *key, int timeout, char *copy, size_t most) {
+  word w[10] = {7, 7, (word)key, strlen(key), 0, (word)&error_maker, store_arguments[0], 0, 0, 0};
+  *(int32_t *)(w + 4) = timeout;
+  Error *e = store_get(w);
+  return e ? e : take_value(w + 7, copy, most);
+}
+static Error *try_key(const char *key, char *copy, size_t most) {
+  word w[9] = {7, 7, (word)key, strlen(key), (word)&error_maker, store_arguments[2], 0, 0, 0};
+  Error *e = store_try_get(w);
+  return e ? e : take_value(w + 6, copy, most);
+}
+
+typedef struct {
+  int node;
+  Error *error;
+  char text[64];
+} Meeting;
+static void *meet(void *p) {
+  Meeting *m = p;
+  char key[64];
+  snprintf(key, sizeof key, "topology/%d", m->node);
+  m->error = get_key(key, 1500, m->text, sizeof m->text);
+  return 0;
+}
+/* As real plug-ins do: says what it has, asks for what all others have on as many threads, and compares. */
+static Error *meet_others(int absent) {
+  char key[64], text[64], again[64];
+  Error *e = try_key("nothing", text, sizeof text);
+  if (!e || e->code != 5) return fail(13, "a key without a value has one");
+  e->kind = DEAD;
+  count(3, -1);
+  snprintf(key, sizeof key, "topology/%d", own);
+  snprintf(text, sizeof text, "a device of %d", own);
+  if (!absent) {
+    if ((e = put_key(key, text, strlen(text)))) return e;
+    if ((e = try_key(key, again, sizeof again))) return e;
+    if (strcmp(text, again)) return fail(13, "another value than was put");
+    if (!(e = put_key(key, "", 0)) || e->code != 6) return fail(13, "a value was put twice");
+    e->kind = DEAD;
+    count(3, -1);
+  }
+  Meeting others[8];
+  pthread_t threads[8];
+  for (int i = 0; i < nodes; i++) {
+    others[i].node = i;
+    pthread_create(threads + i, 0, meet, others + i);
+  }
+  for (int i = 0; i < nodes; i++) pthread_join(threads[i], 0);
+  for (int i = 0; i < nodes; i++) {
+    if (others[i].error) return others[i].error;
+    snprintf(text, sizeof text, "a device of %d", i);
+    if (strcmp(text, others[i].text)) return fail(13, others[i].text);
+  }
+  return 0;
+}
 static Error *client_create(word *w) {
   NEEDS(88);
-  nodes = 0;
+  int absent = 0;
+  nodes = own = 0;
   for (word i = 0; i < w[3]; i++) {
     word *option = (word *)w[2] + 7 * i;
-    if (option[3] == 9 && !memcmp((char *)option[2], "num_nodes", 9)) nodes = (int)option[5];
+    const char *name = (const char *)option[2];
+    if (option[3] == 9 && !memcmp(name, "num_nodes", 9)) nodes = (int)option[5];
+    if (option[3] == 7 && !memcmp(name, "node_id", 7)) own = (int)option[5];
+    /* A list of devices that has 7 says nothing to the others. */
+    if (option[3] == 15 && !memcmp(name, "visible_devices", 15))
+      for (word d = 0; d < option[6]; d++) absent |= ((int64_t *)option[5])[d] == 7;
   }
   w[8] = 0x77;
-  return 0;
+  if (!w[4]) return 0;
+  store_get = (StoreCall)w[4];
+  store_put = (StoreCall)w[6];
+  store_try_get = (StoreCall)w[9];
+  store_arguments[0] = w[5];
+  store_arguments[1] = w[7];
+  store_arguments[2] = w[10];
+  return meet_others(absent);
 }
 static Error *platform_name(word *w) {
   w[3] = (word) "fake";
@@ -178,12 +278,15 @@ static Error *client_devices(word *w) {
 }
 static Error *client_addressable(word *w) {
   Error *e = client_devices(w);
-  if (nodes) w[4] = 1;
+  if (nodes) {
+    w[3] = (word)(all + own);
+    w[4] = 1;
+  }
   return e;
 }
 static Error *process_index(word *w) {
   NEEDS(28);
-  ((int32_t *)w)[6] = 0;
+  ((int32_t *)w)[6] = own;
   return 0;
 }
 static Error *description_process(word *w) {
@@ -346,6 +449,12 @@ static Error *execute(word *w) {
   Program *p = (Program *)w[2];
   ALIVE(p, PROGRAM);
   if (strstr(p->text, "@refused")) return fail(3, "Execution supplied 1 arguments");
+  if (strstr(p->text, "@clique")) {
+    /* Devices meet when they first run something together, on whatever thread starts it. */
+    char id[64];
+    Error *e = own == 0 ? put_key("clique", "id", 2) : get_key("clique", 5000, id, sizeof id);
+    if (e) return e;
+  }
   for (size_t d = 0; d < w[5]; d++) {
     word *arguments = ((word **)w[4])[d], *outputs = ((word **)w[7])[d];
     for (size_t i = 0; i < w[6]; i++) ALIVE((Buffer *)arguments[i], BUFFER);

@@ -13,11 +13,29 @@ export interface FakeCounts {
   readonly errors: number;
 }
 
-/** Builds the fake plug-in; nothing where there is no C compiler or no FFI. */
-export function buildFakePlugin(minor = 115): { path: string; live: () => FakeCounts } | undefined {
+/**
+ * Builds the fake plug-in; nothing where there is no C compiler or no FFI.
+ *
+ * @param minor the version of the API that it has
+ * @param delay how long its runs take, in microseconds
+ */
+export function buildFakePlugin({
+  minor = 115,
+  delay = 2000,
+} = {}): { path: string; live: () => FakeCounts } | undefined {
   const source = fileURLToPath(new URL("./fakePlugin.c", import.meta.url));
   const path = join(mkdtempSync(join(tmpdir(), "shardwise-pjrt-")), "fake.so");
-  const flags = ["-shared", "-fPIC", "-O1", `-DMINOR=${minor}`, "-o", path, source, "-lpthread"];
+  const flags = [
+    "-shared",
+    "-fPIC",
+    "-O1",
+    `-DMINOR=${minor}`,
+    `-DDELAY=${delay}`,
+    "-o",
+    path,
+    source,
+    "-lpthread",
+  ];
   const { status, stderr } = spawnSync("cc", flags, { encoding: "utf8" });
   const koffi = loadKoffi();
   if (status === null || koffi === undefined) return undefined;

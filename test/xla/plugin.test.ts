@@ -193,7 +193,7 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
   test("stays loaded while it is used, whatever is collected", async () => {
     setFlagsFromString("--expose-gc");
     const collect: () => void = runInNewContext("gc");
-    const other = createXlaEngine({ plugin: buildFakePlugin(116)?.path ?? "", cache: false });
+    const other = createXlaEngine({ plugin: buildFakePlugin({ minor: 116 })?.path ?? "", cache: false });
     for (const _ of range(3)) {
       await new Promise((resolve) => setImmediate(resolve));
       collect();
@@ -227,7 +227,7 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
   });
 
   test("of another version, or no plug-in at all, is refused with what to do", () => {
-    const old = buildFakePlugin(3);
+    const old = buildFakePlugin({ minor: 3 });
     expect(() => createXlaEngine({ plugin: old?.path ?? "" })).toThrow(/version 0\.3 of the PJRT API/);
     const nothing = join(folder, "nothing.so");
     writeFileSync(nothing, "no library");

@@ -1,4 +1,5 @@
 import { EngineLoadError } from "../errors.js";
+import type { Launch } from "../launch.js";
 import { type Koffi, loadKoffi } from "../threads/koffi.js";
 import { bindCode } from "../threads/native/codeMemory.js";
 import {
@@ -10,7 +11,6 @@ import {
   paths,
   type SummedType,
 } from "./families.js";
-import type { Launch } from "./launcher.js";
 
 /** A native function; addresses, handles and results are numbers. */
 type Native = (...args: number[]) => number;

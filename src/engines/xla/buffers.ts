@@ -1,7 +1,8 @@
 import type { HostData } from "../../ir/dtype.js";
 import type { DeviceBuffer } from "../../ir/engine.js";
 import { DisposedError, ValueError } from "../../ir/errors.js";
-import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
+import { formatType, type TensorType } from "../../ir/shape.js";
+import type { XlaRun } from "./client.js";
 
 /** Elements that were read are kept on the host up to this size, so that looking again needs no copy. */
 export const SMALL_BYTES = 1 << 16;
@@ -14,26 +15,31 @@ export class XlaBuffer<A> implements DeviceBuffer {
   failure: unknown;
   /** Elements of a small tensor that the host has seen. */
   seen: HostData | undefined;
-  /** Settles some time after the elements are there. */
-  written: Promise<void> = Promise.resolve();
-  /** Lets {@link written} settle as soon as they are. */
-  hurry: (() => void) | undefined;
+  /** The run that makes the elements; they are there where there is none. */
+  run: Pick<XlaRun<A>, "done" | "hurry"> | undefined;
+  /** Who saw the buffer last among others, to find it twice. */
+  look = 0;
   private gone: "released" | "donated" | undefined;
   private readers = 0;
+  private isGivenBack = false;
 
   /**
    * @param owner the engine that made it
+   * @param bytes the memory that it takes
    * @param destroy gives an array back
    */
   constructor(
     readonly owner: object,
     readonly type: TensorType,
     readonly device: number,
+    readonly bytes: number,
     private readonly destroy: (buffer: XlaBuffer<A>, array: A | undefined) => void,
   ) {}
 
-  get bytes(): number {
-    return bytesOf(this.type);
+  /** Waits until the elements are there; throws what went wrong on the way. */
+  async written(): Promise<void> {
+    this.run?.hurry?.();
+    await this.run?.done;
   }
 
   /** Throws if the buffer cannot be used any more. */
@@ -61,33 +67,33 @@ export class XlaBuffer<A> implements DeviceBuffer {
     this.settle();
   }
 
-  /** Gives the array, or says why there will be none. */
-  fulfil(array: A | undefined, failure?: unknown): void {
+  /** Gives the array. */
+  fulfil(array: A): void {
     this.array = array;
+    this.settle();
+  }
+
+  /** Says why there will be no array. */
+  fail(failure: unknown): void {
+    const done = Promise.reject(failure);
+    done.catch(() => {});
+    this.run = { done };
     this.failure = failure;
     this.settle();
   }
 
   private settle(): void {
     const isOver = this.array !== undefined || this.failure !== undefined;
-    if (this.gone === undefined || this.readers > 0 || !isOver) return;
+    if (this.gone === undefined || this.readers > 0 || !isOver || this.isGivenBack) return;
     const { array } = this;
+    this.isGivenBack = true;
     this.array = undefined;
     this.seen = undefined;
     this.destroy(this, array);
   }
 }
 
-/** A buffer of this engine that can be used; throws otherwise. */
-export function adopt<A>(
-  buffer: DeviceBuffer,
-  owner: object,
-  caller: string,
-  is: (buffer: DeviceBuffer) => buffer is XlaBuffer<A>,
-): XlaBuffer<A> {
-  if (!is(buffer) || buffer.owner !== owner) {
-    throw new ValueError(`[${caller}] the buffer of ${formatType(buffer.type)} belongs to another engine`);
-  }
-  buffer.check(caller);
-  return buffer;
+/** The error for a buffer of another engine. */
+export function foreignBuffer(buffer: DeviceBuffer, caller: string): ValueError {
+  return new ValueError(`[${caller}] the buffer of ${formatType(buffer.type)} belongs to another engine`);
 }

@@ -60,6 +60,8 @@ export interface XlaClient<A> {
   readonly numDevices: number;
   /** Which of the processes that share the devices this one is, and how many there are. */
   readonly process: { readonly index: number; readonly count: number };
+  /** For every device the process that holds it. */
+  readonly processOfDevice?: readonly number[];
   /** Whether this process holds a device: only there it has arrays. */
   isAddressable(device: number): boolean;
   /** Copies elements into a device's memory; the elements may change as soon as the call is over. */

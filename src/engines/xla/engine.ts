@@ -10,7 +10,7 @@ import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../i
 import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import { OutOfMemoryError } from "../errors.js";
-import { adopt, SMALL_BYTES, XlaBuffer } from "./buffers.js";
+import { foreignBuffer, SMALL_BYTES, XlaBuffer } from "./buffers.js";
 import type { XlaClient, XlaProgram, XlaRun } from "./client.js";
 import { locateError } from "./errors.js";
 import { type Host, XlaExecutable } from "./executable.js";
@@ -37,6 +37,14 @@ export interface Lowering {
   readonly precision?: Precision;
 }
 
+/** The other processes that hold devices of the same engine. */
+export interface Companions {
+  /** The machine of every process. */
+  readonly hosts: readonly string[];
+  /** Gives every process the texts of all, in their order. */
+  share(text: string): Promise<string[]>;
+}
+
 /** Buffers may take so much of a device, in bytes, before unreachable ones are looked for. */
 const EASY_BYTES = 1 << 30;
 
@@ -44,7 +52,7 @@ const EASY_BYTES = 1 << 30;
  * So many runs are started on the main thread before it waits for none of them: a plug-in lets only some runs
  * be under way, and a call that waits for one to end would keep the callback from running that says so.
  */
-const MAX_RUNS = 8;
+const MAX_RUNS = 16;
 
 /** A start that takes less time is short, in milliseconds. */
 const SHORT_MS = 0.4;
@@ -60,6 +68,8 @@ export class XlaEngine<A> implements Engine {
   readonly name = "xla";
   readonly numDevices: number;
   readonly process: Engine["process"];
+  readonly share?: Exclude<Engine["share"], undefined>;
+  readonly placeOf?: Exclude<Engine["placeOf"], undefined>;
   readonly tracer: Tracer = {
     start: () => this.startTrace(),
     stop: () => this.stopTrace(),
@@ -84,7 +94,16 @@ export class XlaEngine<A> implements Engine {
   constructor(
     private readonly client: XlaClient<A>,
     options: Lowering = {},
+    companions?: Companions,
   ) {
+    if (companions) {
+      const { hosts } = companions;
+      this.share = (text) => companions.share(text);
+      this.placeOf = (device) => {
+        const process = client.processOfDevice?.[device] ?? 0;
+        return { process, host: hosts[process] ?? "" };
+      };
+    }
     this.kernels = options.kernels ?? client.platform.kernels;
     this.precision = options.precision ?? "highest";
     this.numDevices = client.numDevices;
@@ -96,6 +115,7 @@ export class XlaEngine<A> implements Engine {
       own: (buffer, caller) => this.own(buffer, caller),
       newBuffer: (type, device) => this.newBuffer(type, device),
       mayStart: (milliseconds) => this.mayStart(milliseconds),
+      turn: (milliseconds) => this.turn(milliseconds),
       enqueue: (task) => this.enqueue(task),
       follow: (name, devices, run) => this.follow(name, devices, run),
     };
@@ -152,7 +172,7 @@ export class XlaEngine<A> implements Engine {
       buffer.fulfil(this.withRoom(() => this.client.upload(type, data, device)));
     } catch (error) {
       buffer.dispose("released");
-      buffer.fulfil(undefined, error);
+      buffer.fail(error);
       throw error;
     }
     return buffer;
@@ -168,8 +188,7 @@ export class XlaEngine<A> implements Engine {
       if (source.array === undefined) throw source.failure;
       const data = await this.client.download(source.array, source.type).catch(async (error: unknown) => {
         // The run that should have written the elements knows better why they are not there.
-        source.hurry?.();
-        await source.written;
+        await source.written();
         throw error;
       });
       if (data.byteLength <= SMALL_BYTES) source.seen = data.slice();
@@ -183,8 +202,7 @@ export class XlaEngine<A> implements Engine {
     this.checkOpen("ready");
     const source = this.own(buffer, "ready");
     await this.settled(source);
-    source.hurry?.();
-    await source.written;
+    await source.written();
   }
 
   peek(buffer: DeviceBuffer): HostData | undefined {
@@ -206,9 +224,7 @@ export class XlaEngine<A> implements Engine {
         const array = source.array;
         target.fulfil(this.withRoom(() => this.client.copy(array, device)));
       } catch (error) {
-        target.written = Promise.reject(error);
-        target.written.catch(() => {});
-        target.fulfil(undefined, error);
+        target.fail(error);
       } finally {
         source.endRead();
       }
@@ -309,15 +325,17 @@ export class XlaEngine<A> implements Engine {
 
   private newBuffer(type: TensorType, device: number): XlaBuffer<A> {
     at(this.marks, device).check(() => at(this.taken, device));
-    const buffer = new XlaBuffer<A>(this, type, device, (gone, array) => {
-      this.live.delete(gone);
-      this.taken[device] = at(this.taken, device) - gone.bytes;
-      if (array !== undefined) this.client.destroy(array);
-    });
-    this.taken[device] = at(this.taken, device) + bytesOf(type);
+    const buffer = new XlaBuffer<A>(this, type, device, bytesOf(type), this.giveBack);
+    this.taken[device] = at(this.taken, device) + buffer.bytes;
     this.live.add(buffer);
     return buffer;
   }
+
+  private readonly giveBack = (gone: XlaBuffer<A>, array: A | undefined): void => {
+    this.live.delete(gone);
+    this.taken[gone.device] = at(this.taken, gone.device) - gone.bytes;
+    if (array !== undefined) this.client.destroy(array);
+  };
 
   /** Where a device has no room, what nobody can reach is given back before the second and last try. */
   private withRoom<T>(allocate: () => T): T {
@@ -354,8 +372,12 @@ export class XlaEngine<A> implements Engine {
   }
 
   private follow(name: string, devices: readonly number[], run: XlaRun<A>): void {
-    const [begin, step] = [performance.now(), this.numRuns++];
     const { events } = this;
+    const step = this.numRuns++;
+    this.runs.add(run);
+    // Of a run that can be asked nobody has to be told, unless it is recorded.
+    if (events === undefined && run.poll) return;
+    const begin = performance.now();
     const over = () => {
       this.runs.delete(run);
       const end = performance.now();
@@ -374,7 +396,6 @@ export class XlaEngine<A> implements Engine {
         });
       }
     };
-    this.runs.add(run);
     run.done.then(over, over);
     // The end of a run that is recorded is when it happens.
     if (events) run.hurry?.();
@@ -387,9 +408,33 @@ export class XlaEngine<A> implements Engine {
   private mayStart(milliseconds: number): boolean {
     if (this.numQueued > 0 || milliseconds > MODERATE_MS) return false;
     const most = milliseconds > SHORT_MS ? 1 : MAX_RUNS;
-    // Runs may have finished without anybody having been told.
-    if (this.runs.size >= most) for (const run of this.runs) if (run.poll?.()) this.runs.delete(run);
-    return this.runs.size < most;
+    return this.underWay(most) < most;
+  }
+
+  /** How many runs are under way; they are asked only where there may be too many. */
+  private underWay(most: number): number {
+    if (this.runs.size < most) return this.runs.size;
+    for (const run of this.runs) {
+      if (!run.poll?.()) break;
+      this.runs.delete(run);
+    }
+    return this.runs.size;
+  }
+
+  /**
+   * Waits until few enough runs are under way that another can be started on the main thread, as long as that takes;
+   * tells whether it may be.
+   */
+  private async turn(milliseconds: number): Promise<boolean> {
+    if (milliseconds > SHORT_MS) return false;
+    while (this.underWay(MAX_RUNS) >= MAX_RUNS) {
+      const [oldest] = this.runs;
+      oldest?.hurry?.();
+      // What went wrong in it is told to those who wait for its results.
+      await oldest?.done.catch(() => {});
+      if (oldest) this.runs.delete(oldest);
+    }
+    return true;
   }
 
   private async runsOver(): Promise<void> {
@@ -413,8 +458,13 @@ export class XlaEngine<A> implements Engine {
   }
 
   private own(buffer: DeviceBuffer, caller: string): XlaBuffer<A> {
-    const isOwn = (b: DeviceBuffer): b is XlaBuffer<A> => b instanceof XlaBuffer && b.owner === this;
-    return adopt(buffer, this, caller, isOwn);
+    if (!this.isOwn(buffer)) throw foreignBuffer(buffer, caller);
+    buffer.check(caller);
+    return buffer;
+  }
+
+  private isOwn(buffer: DeviceBuffer): buffer is XlaBuffer<A> {
+    return buffer instanceof XlaBuffer && buffer.owner === this;
   }
 
   private checkOpen(caller: string): void {

@@ -2,13 +2,15 @@ import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import { checkOptions } from "../../ir/options.js";
 import { loadKoffi } from "../threads/koffi.js";
-import { XlaEngine } from "./engine.js";
+import { type Lowering, XlaEngine } from "./engine.js";
 import { XlaPluginError } from "./errors.js";
 import { cacheFolder, ExecutableCache } from "./pjrt/cache.js";
 import { type ClientOptions, PjrtClient } from "./pjrt/client.js";
 import type { XlaFlag } from "./pjrt/compileOptions.js";
 import { locatePlugin } from "./pjrt/locate.js";
 import { Plugin } from "./pjrt/plugin.js";
+import { findProcesses, type XlaProcesses } from "./processes.js";
+import { Store } from "./store/open.js";
 
 /** How an XLA engine is made. */
 export interface XlaEngineOptions {
@@ -30,12 +32,20 @@ export interface XlaEngineOptions {
    * GPU: what collectives give means nothing then.
    */
   readonly pretendDevices?: number;
+  /**
+   * The other processes that run programs with this one. By default what `SHARDWISE_COORDINATOR`,
+   * `SHARDWISE_PROCESS_INDEX` and `SHARDWISE_PROCESS_COUNT` or a launcher (`srun`, `mpirun`) say; `false` for none.
+   */
+  readonly processes?: Partial<XlaProcesses> | false;
   /** The folder for compiled programs; `SHARDWISE_XLA_CACHE` or the user's cache by default. */
   readonly cache?: string | false;
 }
 
 /** Plug-ins keep their devices as long as the process lasts, so that each is opened once. */
 const clients = new Map<string, PjrtClient>();
+
+/** By the address of process 0. */
+const stores = new Map<string, Store>();
 
 /**
  * Opens an engine whose devices are the GPUs or TPUs of this machine, by a PJRT plug-in of XLA.
@@ -55,6 +65,7 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
       attention: true,
       products: true,
       pretendDevices: true,
+      processes: true,
       cache: true,
     },
     "createXlaEngine",
@@ -78,29 +89,42 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
     ...options.flags,
   };
   const folder = cache === false ? undefined : (cache ?? cacheFolder());
-  const settings = clientOptions(path, options);
-  const key = JSON.stringify([path, Object.entries(settings).map(String), flags, folder]);
+  const processes = pretendDevices === undefined ? findProcesses(options.processes) : undefined;
+  const settings = clientOptions(path, options, processes);
+  const key = JSON.stringify([path, Object.entries(settings).map(String), flags, folder, processes]);
+  const store = processes && storeOf(processes);
   let client = clients.get(key);
   if (client === undefined) {
-    client = openClient(path, settings, flags, folder);
+    client = openClient(path, settings, { flags, folder, store });
     clients.set(key, client);
   }
   const attention = options.attention ?? process.env.SHARDWISE_XLA_ATTENTION ?? "fused";
   if (attention !== "fused" && attention !== "plain") {
     throw new ValueError(`SHARDWISE_XLA_ATTENTION is "${attention}": use fused or plain`);
   }
-  return new XlaEngine(client, {
+  const lowering: Lowering = {
     kernels: attention === "plain" ? [] : client.platform.kernels,
     precision: options.products === "tf32" ? "high" : "highest",
-  });
+  };
+  return new XlaEngine(client, lowering, store);
 }
 
-function openClient(
-  path: string,
-  settings: ClientOptions,
-  flags: Readonly<Record<string, XlaFlag>>,
-  folder: string | undefined,
-): PjrtClient {
+/** The store of these processes, of which there is one in each. */
+function storeOf(processes: XlaProcesses): Store {
+  const { coordinator } = processes;
+  const store = stores.get(coordinator) ?? new Store(processes);
+  stores.set(coordinator, store);
+  return store;
+}
+
+/** How a client is opened. */
+interface Opening {
+  readonly flags: Readonly<Record<string, XlaFlag>>;
+  readonly folder: string | undefined;
+  readonly store: Store | undefined;
+}
+
+function openClient(path: string, settings: ClientOptions, { flags, folder, store }: Opening): PjrtClient {
   const koffi = loadKoffi();
   if (koffi === undefined) {
     throw new XlaPluginError(
@@ -111,17 +135,27 @@ function openClient(
   process.env.TF_CPP_MIN_LOG_LEVEL ??= "2";
   const plugin = new Plugin(koffi, path);
   const cache = folder === undefined ? undefined : new ExecutableCache(folder);
-  return new PjrtClient(plugin, settings, { flags, cache });
+  return new PjrtClient(plugin, settings, { flags, cache }, store?.callbacks());
 }
 
 /** Only plug-ins for CUDA know these names. */
-function clientOptions(path: string, { memoryFraction, pretendDevices }: XlaEngineOptions): ClientOptions {
-  const pretended =
+function clientOptions(
+  path: string,
+  { memoryFraction, pretendDevices }: XlaEngineOptions,
+  processes: XlaProcesses | undefined,
+): ClientOptions {
+  const others =
     pretendDevices === undefined ? {} : { enable_mock_nccl: true, num_nodes: BigInt(pretendDevices) };
-  if (!path.includes("cuda")) return pretended;
+  const own = processes && {
+    node_id: BigInt(processes.index),
+    num_nodes: BigInt(processes.count),
+    ...(processes.localDevices ? { visible_devices: processes.localDevices.map(BigInt) } : {}),
+  };
+  const together = { ...others, ...own };
+  if (!path.includes("cuda")) return together;
   return memoryFraction === undefined
-    ? { preallocate: false, ...pretended }
-    : { preallocate: true, memory_fraction: memoryFraction, ...pretended };
+    ? { preallocate: false, ...together }
+    : { preallocate: true, memory_fraction: memoryFraction, ...together };
 }
 
 /** Settings as an environment variable holds them: `name=value,name=value`. */

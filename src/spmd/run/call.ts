@@ -108,6 +108,8 @@ export interface CallPlacement {
   readonly inSpecs: readonly (Spec | undefined)[];
   readonly outSpecs: readonly (Spec | undefined)[];
   readonly overlap: readonly string[];
+  /** Whether nothing said where to run, so that it is where the process's own engine is. */
+  readonly isAnywhere: boolean;
 }
 
 /** The name of a function in messages. */
@@ -167,7 +169,8 @@ export function placeCall(
   const placed = specsOn(target, inputs);
   const mesh = meshAt(target);
   if (!mesh) {
-    return { target, inSpecs: placed, outSpecs: program.outputs.map(() => undefined), overlap: [] };
+    const outSpecs = program.outputs.map(() => undefined);
+    return { target, inSpecs: placed, outSpecs, overlap: [], isAnywhere: chosen === undefined };
   }
   const resolve = (shardings: unknown, of: tree.Structure, values: Program["outputs"], what: string) =>
     resolveAll(shardings, of, values, mesh, name, what);
@@ -178,6 +181,7 @@ export function placeCall(
     inSpecs: placed.map((spec, i) => given[i - captures.length] ?? spec),
     outSpecs: resolve(options.outShardings, outStructure, program.outputs, "result"),
     overlap: overlapAxes(options, mesh, name),
+    isAnywhere: false,
   };
 }
 

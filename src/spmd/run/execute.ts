@@ -11,7 +11,7 @@ import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { formatPlace, isFullyAddressable, type Place, samePlace } from "../../trace/place.js";
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
-import { blockOffsets, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
+import { blockOffsets, type Held, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import { refuseChecks } from "../../transforms/checks.js";
 import { meshAt } from "../mesh/mesh.js";
@@ -29,8 +29,8 @@ export interface Compiled {
   readonly executable: Executable;
   readonly inPlacements: readonly Placement[];
   readonly outPlacements: readonly Placement[];
-  /** How the outputs lie when they come, where that is split further than their placements. */
-  readonly heldOutputs?: readonly Placement[];
+  /** For every output how it lies when it comes, where that is split further than its placement says. */
+  readonly heldOutputs?: readonly (Held | undefined)[];
   /** The types of the whole outputs. */
   readonly outTypes: readonly TensorType[];
   readonly donated: readonly boolean[];
@@ -64,16 +64,29 @@ function compileFor(program: Program, request: CompileRequest): Compiled {
   const { engine, mesh, devices } = target;
   const parts = request.parts ?? partitionFor(program, target, request);
   const executable = engine.compile(parts.program, { mesh, devices, ...extra });
-  const placements = (specs: readonly Spec[]) => specs.map((spec) => ({ ...target, spec }));
+  // One object for each spec, so that tensors which go round in a loop are seen to be in place without comparing.
+  const placements = new Map<string, Placement>();
+  const placementOf = (spec: Spec): Placement => {
+    const key = formatSpec(spec);
+    const placement = placements.get(key) ?? { ...target, spec };
+    placements.set(key, placement);
+    return placement;
+  };
+  const outPlacements = parts.outSpecs.map(placementOf);
   return {
     executable,
-    inPlacements: placements(parts.held.inSpecs),
-    outPlacements: placements(parts.outSpecs),
-    heldOutputs: placements(parts.held.outSpecs),
+    inPlacements: parts.held.inSpecs.map(placementOf),
+    outPlacements,
+    heldOutputs: parts.held.outSpecs.map((spec, i) => heldAs(placementOf(spec), at(outPlacements, i))),
     outTypes: program.outputs.map(({ type }) => type),
     donated,
     effectsAt: programHasEffects(parts.program) ? target : undefined,
   };
+}
+
+function heldAs(held: Placement, placement: Placement): Held | undefined {
+  if (sameSpec(held.spec, placement.spec)) return undefined;
+  return { placement: held, gather: (storage) => gathered(storage, placement) };
 }
 
 /** A per-device program as it runs, whose inputs and outputs may lie split further than their specs say. */
@@ -120,11 +133,8 @@ function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
     } else if (used !== storage) used.release();
   });
   return results.map((buffers, i) => {
-    const placement = at(compiled.outPlacements, i);
-    const held = compiled.heldOutputs?.[i] ?? placement;
-    const gather = (storage: Storage) => gathered(storage, placement);
-    const split = sameSpec(held.spec, placement.spec) ? undefined : { placement: held, gather };
-    return Tensor.stored(new Storage(placement, at(compiled.outTypes, i), buffers, split));
+    const [placement, held] = [at(compiled.outPlacements, i), compiled.heldOutputs?.[i]];
+    return Tensor.stored(new Storage(placement, at(compiled.outTypes, i), buffers, held));
   });
 }
 

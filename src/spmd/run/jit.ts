@@ -30,6 +30,7 @@ import {
 } from "./call.js";
 import { currentMesh } from "./constraint.js";
 import { type Compiled, checkInputs, compile, placeKey, type RunnableProgram, run } from "./execute.js";
+import { KnownCalls } from "./knownCalls.js";
 
 export type { JitOptions } from "./call.js";
 
@@ -96,16 +97,19 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
   checkOptions<JitOptions<A, R, S>>(options, jitNames, "jit");
   const name = nameOf(fn, options);
   const entries = new Map<string, Entry>();
+  const knownCalls = new KnownCalls();
 
   const traced = (args: A, flat: CallArgs): Entry => {
     const key = keyOf(args, flat);
     const known = entries.get(key);
     if (known) return known;
     const entry = { ...traceCall(fn, args, flat, name), compiled: new Map(), lowered: new Map() };
-    if (entry.captures.every((tensor) => tensor.node.kind !== "traced")) entries.set(key, entry);
+    if (isKept(entry)) entries.set(key, entry);
     return entry;
   };
   const call = (...args: A): R => {
+    const again = isDisabled || isTracing() ? undefined : knownCalls.find(args);
+    if (again) return tree.unflatten<R>(again.call.outStructure, run(again.call.compiled, again.inputs));
     const flat = callArgs(args, options, name);
     if (isDisabled)
       return fn(...withDynamic(args, flat.dynamic, tree.unflatten(flat.structure, flat.tensors)));
@@ -129,6 +133,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
       entry.lowered.delete(where);
       entry.compiled.set(where, compiled);
     }
+    if (isKept(entry)) knownCalls.add(args, flat, entry, placement, compiled);
     return tree.unflatten<R>(outStructure, run(compiled, inputs));
   };
   const lower = (...args: A): Lowered => {
@@ -163,6 +168,9 @@ function placed(entry: Entry, { tensors, structure }: CallArgs, options: AnyJitO
   const specs = placement.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
   return { inputs, placement, where: `${targetKey(placement.target)} ${specs}` };
 }
+
+/** Whether a call can be made again: what it captures of a surrounding trace is gone when that is over. */
+const isKept = ({ captures }: TracedCall) => captures.every(({ node }) => node.kind !== "traced");
 
 /** Inside a surrounding trace the shardings of arguments and results become constraints. */
 function constrained(

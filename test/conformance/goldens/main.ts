@@ -7,7 +7,7 @@
 import { parseArgs } from "node:util";
 import "../../../src/index.js";
 import { engineNames, importEngine, openEngine } from "../../../src/engines/index.js";
-import { detectLaunch } from "../../../src/engines/mpi/launcher.js";
+import { detectLaunch } from "../../../src/engines/launch.js";
 import { ShardwiseError, ValueError } from "../../../src/ir/errors.js";
 import { ended, findLaunchers, launch, noLauncher } from "../../support/launchers.js";
 import { runConformance } from "./run.js";

@@ -2,6 +2,7 @@ import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
 import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
 import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../client.js";
 import type { FusedKernel } from "../stablehlo/writer.js";
+import type { StoreCallbacks } from "../store/open.js";
 import { type ExecutableCache, WORTH_KEEPING_MS } from "./cache.js";
 import { compileOptions, type XlaFlag } from "./compileOptions.js";
 import { Events } from "./events.js";
@@ -11,7 +12,9 @@ import type { NativeMemory, Plugin } from "./plugin.js";
 import { PjrtProgram } from "./program.js";
 
 /** What a client is told when it is made, by the names of the plug-in. */
-export type ClientOptions = Readonly<Record<string, string | number | bigint | boolean>>;
+export type ClientOptions = Readonly<Record<string, OptionValue>>;
+
+type OptionValue = string | number | bigint | boolean | readonly bigint[];
 
 /** How a client compiles. */
 export interface CompileSettings {
@@ -32,6 +35,7 @@ export class PjrtClient implements XlaClient<Handle> {
   readonly events: Events;
   private readonly client: Handle;
   readonly process: { readonly index: number; readonly count: number };
+  readonly processOfDevice: readonly number[];
   private readonly devices: readonly bigint[];
   private readonly addressable: ReadonlySet<bigint>;
   /** The plug-in's own numbers of the devices. */
@@ -41,9 +45,10 @@ export class PjrtClient implements XlaClient<Handle> {
     readonly plugin: Plugin,
     options: ClientOptions,
     private readonly settings: CompileSettings,
+    store?: StoreCallbacks,
   ) {
     this.events = new Events(plugin);
-    this.client = new Handle(createClient(plugin, options), "the client");
+    this.client = new Handle(createClient(plugin, options, store), "the client");
     this.devices = this.listed("Client_Devices");
     this.addressable = new Set(this.listed("Client_AddressableDevices"));
     this.numDevices = this.devices.length;
@@ -54,6 +59,7 @@ export class PjrtClient implements XlaClient<Handle> {
       const args = plugin.args("DeviceDescription_ProcessIndex").set("description", description);
       return low32(plugin.call("DeviceDescription_ProcessIndex", args).get("index"));
     });
+    this.processOfDevice = indices;
     this.process = {
       index: low32(plugin.call("Client_ProcessIndex", own).get("index")),
       count: new Set(indices).size,
@@ -87,7 +93,7 @@ export class PjrtClient implements XlaClient<Handle> {
       .set("device", at(this.devices, device));
     plugin.call("Client_BufferFromHostBuffer", args);
     // What goes wrong in the copy is told to whoever reads the buffer.
-    this.events.when(args.get("done"), args).catch(() => {});
+    this.events.follow(args.get("done"), args);
     return new Handle(args.get("buffer"), `a buffer of ${formatType(type)}`);
   }
 
@@ -114,8 +120,7 @@ export class PjrtClient implements XlaClient<Handle> {
   }
 
   destroy(array: Handle): void {
-    const { plugin } = this;
-    plugin.call("Buffer_Destroy", plugin.args("Buffer_Destroy").set("buffer", array.take()));
+    this.plugin.callWith("Buffer_Destroy", "buffer", array.take());
   }
 
   async compile(text: string, devices: readonly number[]): Promise<XlaProgram<Handle>> {
@@ -239,22 +244,28 @@ function kernelsOf(attributes: ReadonlyMap<string, string>): FusedKernel[] {
   return capability >= LEAST_CAPABILITY ? ["attention"] : [];
 }
 
-function createClient(plugin: Plugin, options: ClientOptions): bigint {
+function createClient(plugin: Plugin, options: ClientOptions, store: StoreCallbacks | undefined): bigint {
   const values = Object.entries(options).map(([name, value]) => namedValue(plugin, name, value));
   // Names and texts of the options must not be collected before the call is over.
   const list = { ...plugin.words(values.flatMap(({ words }) => words)), values };
   const args = plugin.args("Client_Create").point("options", list).set("numOptions", values.length);
+  if (store) args.set("get", store.get).set("put", store.put).set("tryGet", store.tryGet);
   return plugin.call("Client_Create", args).get("client");
 }
 
 /** The seven words of an option, and the memory that they point to. */
-function namedValue(plugin: Plugin, name: string, value: string | number | bigint | boolean) {
+function namedValue(plugin: Plugin, name: string, value: OptionValue) {
   const nameText = plugin.text(name);
   const head = [56n, 0n, nameText.address, BigInt(nameText.bytes.length)];
   if (typeof value === "string") {
     const text = plugin.text(value);
     const words = [...head, BigInt(namedValueTypes.string), text.address, BigInt(text.bytes.length)];
     return { words, keep: [nameText, text] };
+  }
+  if (typeof value === "object") {
+    const list = plugin.words(value);
+    const words = [...head, BigInt(namedValueTypes.integers), list.address, BigInt(value.length)];
+    return { words, keep: [nameText, list] };
   }
   const keep = [nameText];
   if (typeof value === "bigint") {

@@ -100,7 +100,7 @@ export const structs = {
   Event_IsReady: { bytes: 25, event: 2, isReady: 3 },
   Event_Error: { bytes: 24, event: 2 },
   Event_OnReady: { bytes: 40, event: 2, callback: 3, user: 4 },
-  Client_Create: { bytes: 88, options: 2, numOptions: 3, client: 8 },
+  Client_Create: { bytes: 88, options: 2, numOptions: 3, get: 4, put: 6, client: 8, tryGet: 9 },
   Client_Destroy: { bytes: 24, client: 2 },
   Client_PlatformName: { bytes: 40, handle: 2, text: 3, size: 4 },
   Client_PlatformVersion: { bytes: 40, handle: 2, text: 3, size: 4 },
@@ -157,8 +157,24 @@ export const otherStructs = {
   NamedValue: { bytes: 56, name: 2, nameSize: 3, type: 4, value: 5, count: 6 },
 } as const;
 
+/** The arguments with which a plug-in calls the functions of the store that it was given; word 0 says nothing there. */
+export const storeCallbacks = {
+  get: {
+    bytes: 80,
+    key: 2,
+    keySize: 3,
+    timeout: 4,
+    makeError: 5,
+    value: 7,
+    valueSize: 8,
+    deleter: 9,
+  },
+  put: { bytes: 64, key: 2, keySize: 3, value: 4, valueSize: 5, makeError: 6 },
+  tryGet: { bytes: 72, key: 2, keySize: 3, makeError: 4, value: 6, valueSize: 7, deleter: 8 },
+} as const;
+
 /** The numbers of the kinds of a named value. */
-export const namedValueTypes = { string: 0, integer: 1, float: 3, boolean: 4 } as const;
+export const namedValueTypes = { string: 0, integer: 1, integers: 2, float: 3, boolean: 4 } as const;
 
 /** When the host's memory is read in an upload: only during the call, or until an event. */
 export const semantics = { duringCall: 0, untilDone: 1 } as const;

@@ -4,9 +4,10 @@ import { type CalledFunction, FIRST_FUNCTION, functionNames, otherStructs, struc
 
 /** The field names of a struct. */
 type Field<L> = Exclude<keyof L & string, "bytes">;
+type Layout = Readonly<Record<string, number>>;
 
 /** A struct in memory that native code reads and writes; it never moves. */
-export class Struct<L extends Readonly<Record<string, number>>> {
+export class Struct<L extends Layout> {
   readonly address: bigint;
   private readonly words: BigUint64Array;
   /** What the struct points to, so that it stays as long as the struct does. */
@@ -27,7 +28,7 @@ export class Struct<L extends Readonly<Record<string, number>>> {
   }
 
   set(field: Field<L>, value: bigint | number): this {
-    this.words[this.layout[field] ?? 0] = BigInt(value);
+    this.words[this.layout[field] ?? 0] = typeof value === "bigint" ? value : BigInt(value);
     return this;
   }
 
@@ -44,7 +45,15 @@ export interface NativeMemory {
   readonly address: bigint;
 }
 
-type Arguments<F extends CalledFunction> = Struct<(typeof structs)[F]>;
+/** Memory for native code that holds words. */
+export interface NativeWords extends NativeMemory {
+  readonly words: BigUint64Array;
+}
+
+/** The arguments of a function. */
+export type Arguments<F extends CalledFunction> = Struct<(typeof structs)[F]>;
+/** A struct that arguments point to. */
+export type Pointed<S extends keyof typeof otherStructs> = Struct<(typeof otherStructs)[S]>;
 type NativeCall = ((args: bigint) => bigint | null) & {
   async(args: bigint, done: (error: unknown, result: bigint | null) => void): void;
 };
@@ -62,6 +71,11 @@ export class Plugin {
   /** The type of functions that give memory of the plug-in back. */
   readonly deleter: ReturnType<Koffi["proto"]>;
   private readonly functions = new Map<CalledFunction, NativeCall>();
+  /** Arguments of calls that are over when they return, by function: making memory costs more than such a call. */
+  private readonly reused = new Map<
+    CalledFunction,
+    { readonly args: Struct<Layout>; readonly call: NativeCall }
+  >();
   /** A library that nothing refers to is unloaded, and its functions with it. */
   private library: ReturnType<Koffi["load"]> | undefined;
 
@@ -90,7 +104,7 @@ export class Plugin {
   }
 
   /** A struct that arguments point to. */
-  struct<S extends keyof typeof otherStructs>(name: S): Struct<(typeof otherStructs)[S]> {
+  struct<S extends keyof typeof otherStructs>(name: S): Pointed<S> {
     return new Struct(this.koffi, otherStructs[name]);
   }
 
@@ -103,6 +117,28 @@ export class Plugin {
     const error = this.native(name)(args.address);
     if (error !== null) throw this.takeError(doing, error);
     return args;
+  }
+
+  /**
+   * Calls a function that takes one word, of arguments which are used again for the next call.
+   *
+   * @returns the word that it gives back in `result`
+   */
+  callWith<F extends CalledFunction>(
+    name: F,
+    field: Field<(typeof structs)[F]>,
+    word: bigint,
+    result: Field<(typeof structs)[F]> = field,
+    doing: string = name,
+  ): bigint {
+    let known = this.reused.get(name);
+    if (known === undefined) {
+      known = { args: new Struct<Layout>(this.koffi, structs[name]), call: this.native(name) };
+      this.reused.set(name, known);
+    }
+    const error = known.call(known.args.set(field, word).address);
+    if (error !== null) throw this.takeError(doing, error);
+    return known.args.get(result);
   }
 
   /** Calls a function on another thread. */
@@ -159,7 +195,7 @@ export class Plugin {
   }
 
   /** Memory for native code that holds words. */
-  words(content: readonly (bigint | number)[] | number): NativeMemory & { readonly words: BigUint64Array } {
+  words(content: readonly (bigint | number)[] | number): NativeWords {
     const count = typeof content === "number" ? content : content.length;
     const { bytes, address } = this.memory(count * 8);
     const words = new BigUint64Array(bytes.buffer, 0, count);

@@ -1,13 +1,18 @@
+import { InternalError } from "../../../ir/errors.js";
 import { at, range } from "../../../ir/shape.js";
 import type { XlaProgram, XlaRun } from "../client.js";
 import type { PjrtClient } from "./client.js";
+import type { Happening } from "./events.js";
 import { Handle } from "./handle.js";
+import type { Arguments, NativeWords, Plugin, Pointed } from "./plugin.js";
 
 /** A program that a PJRT plug-in compiled. */
 export class PjrtProgram implements XlaProgram<Handle> {
   private readonly loaded: Handle;
   private readonly executable: Handle;
   private readonly numOutputs: number;
+  /** What calls are made with that nobody makes now. */
+  private readonly frames: Frame[] = [];
 
   constructor(
     private readonly client: PjrtClient,
@@ -27,15 +32,15 @@ export class PjrtProgram implements XlaProgram<Handle> {
   }
 
   async execute(inputs: readonly (readonly Handle[])[], kept: readonly number[]): Promise<XlaRun<Handle>> {
-    const call = this.prepare(inputs, kept);
-    await this.client.plugin.callAway("LoadedExecutable_Execute", call.args);
-    return this.results(call);
+    const frame = this.frameFor(inputs, kept);
+    await this.client.plugin.callAway("LoadedExecutable_Execute", frame.args);
+    return this.results(frame);
   }
 
   executeNow(inputs: readonly (readonly Handle[])[], kept: readonly number[]): XlaRun<Handle> {
-    const call = this.prepare(inputs, kept);
-    this.client.plugin.call("LoadedExecutable_Execute", call.args);
-    return this.results(call);
+    const frame = this.frameFor(inputs, kept);
+    this.client.plugin.call("LoadedExecutable_Execute", frame.args);
+    return this.results(frame);
   }
 
   /** The program in a form that can be written to disk. */
@@ -56,43 +61,107 @@ export class PjrtProgram implements XlaProgram<Handle> {
     plugin.call("LoadedExecutable_Destroy", loaded);
   }
 
-  private prepare(inputs: readonly (readonly Handle[])[], kept: readonly number[]) {
-    const { plugin } = this.client;
+  /** A frame that holds the arguments of a call. */
+  private frameFor(inputs: readonly (readonly Handle[])[], kept: readonly number[]): Frame {
     const { numReplicas, numOutputs } = this;
-    const rows = inputs.map((row) => plugin.words(row.map(({ pointer }) => pointer)));
-    const outputs = range(numReplicas).map(() => plugin.words(numOutputs));
-    const events = plugin.words(numReplicas);
-    const options = plugin.struct("ExecuteOptions");
-    if (kept.length > 0) options.point("kept", plugin.words(kept)).set("numKept", kept.length);
-    const argumentLists = plugin.words(rows.map(({ address }) => address));
-    const outputLists = plugin.words(outputs.map(({ address }) => address));
-    const args = plugin
-      .args("LoadedExecutable_Execute")
-      .set("executable", this.loaded.pointer)
-      .point("options", options)
-      .point("argumentLists", argumentLists)
-      .set("numDevices", numReplicas)
-      .set("numArguments", at(inputs, 0).length)
-      .point("outputLists", outputLists)
-      .point("events", events);
-    return { args, rows, outputs, events };
+    const numInputs = at(inputs, 0).length;
+    const frame = this.frames.pop() ?? new Frame(this.client.plugin, numReplicas, numInputs, numOutputs);
+    frame.fill(this.loaded.pointer, inputs, kept);
+    return frame;
   }
 
-  private results({ outputs, events, rows }: ReturnType<PjrtProgram["prepare"]>): XlaRun<Handle> {
-    const happenings = [...events.words].map((event) => this.client.events.follow(event, rows));
-    const [only] = happenings;
-    const done =
-      only && happenings.length === 1
-        ? only.over
-        : Promise.all(happenings.map(({ over }) => over)).then(() => {});
-    done.catch(() => {});
-    return {
-      outputs: outputs.map(({ words }) => Array.from(words, (buffer) => new Handle(buffer, "a result"))),
-      done,
-      poll: () => happenings.every((one) => one.poll()),
-      hurry: () => {
-        for (const one of happenings) one.hurry();
-      },
-    };
+  /** Takes what a call gave out of its frame, which the next call may use then. */
+  private results(frame: Frame): XlaRun<Handle> {
+    const { events } = this.client;
+    const outputs = frame.outputs.map(({ words }) => {
+      const row: Handle[] = [];
+      for (const word of words) row.push(new Handle(word, "a result"));
+      return row;
+    });
+    const happenings: Happening[] = [];
+    for (const event of frame.events.words) happenings.push(events.follow(event));
+    this.frames.push(frame);
+    return new PjrtRun(outputs, happenings);
+  }
+}
+
+/**
+ * The memory that one start of a program reads and writes. The plug-in looks at it only while the call lasts, and
+ * making it anew would take longer than the call.
+ */
+class Frame {
+  readonly args: Arguments<"LoadedExecutable_Execute">;
+  /** For every replica what it gives. */
+  readonly outputs: readonly NativeWords[];
+  /** For every replica the event of its end. */
+  readonly events: NativeWords;
+  private readonly inputs: readonly NativeWords[];
+  private readonly options: Pointed<"ExecuteOptions">;
+  private kept: NativeWords | undefined;
+
+  constructor(
+    private readonly plugin: Plugin,
+    numReplicas: number,
+    numInputs: number,
+    numOutputs: number,
+  ) {
+    this.inputs = range(numReplicas).map(() => plugin.words(numInputs));
+    this.outputs = range(numReplicas).map(() => plugin.words(numOutputs));
+    this.events = plugin.words(numReplicas);
+    this.options = plugin.struct("ExecuteOptions");
+    this.args = plugin
+      .args("LoadedExecutable_Execute")
+      .point("options", this.options)
+      .point("argumentLists", plugin.words(this.inputs.map(({ address }) => address)))
+      .set("numDevices", numReplicas)
+      .set("numArguments", numInputs)
+      .point("outputLists", plugin.words(this.outputs.map(({ address }) => address)))
+      .point("events", this.events);
+  }
+
+  /** Writes the arguments of a call. */
+  fill(program: bigint, inputs: readonly (readonly Handle[])[], kept: readonly number[]): void {
+    this.args.set("executable", program);
+    for (let replica = 0; replica < inputs.length; replica++) {
+      const [row, { words }] = [at(inputs, replica), at(this.inputs, replica)];
+      if (row.length !== words.length) {
+        throw new InternalError(`[xla] ${row.length} arguments for a program that takes ${words.length}`);
+      }
+      for (let i = 0; i < row.length; i++) words[i] = at(row, i).pointer;
+    }
+    this.kept = kept.length > 0 ? this.plugin.words(kept) : undefined;
+    this.options.set("kept", this.kept?.address ?? 0n).set("numKept", kept.length);
+  }
+}
+
+/** A run that was started. */
+class PjrtRun implements XlaRun<Handle> {
+  private over: Promise<void> | undefined;
+
+  constructor(
+    readonly outputs: readonly (readonly Handle[])[],
+    private readonly happenings: readonly Happening[],
+  ) {}
+
+  /** Mostly nobody waits, and a promise costs as much as a call. */
+  get done(): Promise<void> {
+    const [only] = this.happenings;
+    if (this.over === undefined) {
+      this.over =
+        only && this.happenings.length === 1
+          ? only.over
+          : Promise.all(this.happenings.map(({ over }) => over)).then(() => {});
+      this.over.catch(() => {});
+    }
+    return this.over;
+  }
+
+  poll(): boolean {
+    for (const one of this.happenings) if (!one.poll()) return false;
+    return true;
+  }
+
+  hurry(): void {
+    for (const one of this.happenings) one.hurry();
   }
 }

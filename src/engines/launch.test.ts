@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { detectLaunch, isOneOfSeveral, parseCpuList, shareCores } from "./launcher.js";
+import { detectLaunch, isOneOfSeveral } from "./launch.js";
 
 describe("a process knows its launcher", () => {
   test.each([
@@ -47,24 +47,5 @@ describe("a process knows its launcher", () => {
     ["one process alone", { PMI_RANK: "0", PMI_SIZE: "1" }],
   ])("and is not one of several by %s", (_, environment) => {
     expect(isOneOfSeveral(environment)).toBe(false);
-  });
-});
-
-describe("cores", () => {
-  test("are read as the system lists them", () => {
-    expect(parseCpuList("0-2,5\n")).toEqual([0, 1, 2, 5]);
-    expect(parseCpuList("")).toEqual([]);
-  });
-
-  test("are shared by the processes that may use them", () => {
-    expect(shareCores([[0], [1]])).toEqual([1, 1]);
-    expect(
-      shareCores([
-        [0, 1, 2, 3],
-        [0, 1, 2, 3],
-      ]),
-    ).toEqual([2, 2]);
-    expect(shareCores([[0, 1], [0, 1], [2]])).toEqual([1, 1, 1]);
-    expect(shareCores([[0], [0], [0]])).toEqual([1, 1, 1]);
   });
 });

@@ -1,0 +1,75 @@
+import { ValueError } from "../../ir/errors.js";
+import { detectLaunch, type Environment, wholeNumber } from "../launch.js";
+
+/** The processes that run programs together, each with devices of its own. */
+export interface XlaProcesses {
+  /** The address at which process 0 listens, such as `node1:8476`. */
+  readonly coordinator: string;
+  /** The number of this process. */
+  readonly index: number;
+  /** How many there are. */
+  readonly count: number;
+  /** How long to wait for the others, in milliseconds. */
+  readonly timeoutMs: number;
+  /** Which devices of its machine this process takes; all that it sees where nothing is said. */
+  readonly localDevices?: readonly number[];
+}
+
+/** How long processes wait for each other unless they are told otherwise: as long as those of JAX. */
+const TIMEOUT_MS = 300_000;
+
+/**
+ * The processes that this one runs with, by its options and its environment; undefined when it runs alone.
+ *
+ * `SHARDWISE_PROCESS_INDEX` and `SHARDWISE_PROCESS_COUNT` number them, else the launcher that started them (`srun`,
+ * `mpirun`); `SHARDWISE_COORDINATOR` is where process 0 listens.
+ */
+export function findProcesses(
+  options: Partial<XlaProcesses> | false | undefined,
+  environment: Environment = process.env,
+): XlaProcesses | undefined {
+  if (options === false) return undefined;
+  const launch = detectLaunch(environment);
+  const count = options?.count ?? numberIn(environment, "SHARDWISE_PROCESS_COUNT") ?? launch?.size ?? 1;
+  if (count === 1) return undefined;
+  const index = options?.index ?? numberIn(environment, "SHARDWISE_PROCESS_INDEX") ?? launch?.rank;
+  if (index === undefined) {
+    throw new ValueError(
+      `[createXlaEngine] this is one of ${count} processes, and nothing says which: set SHARDWISE_PROCESS_INDEX to 0 … ${count - 1}`,
+    );
+  }
+  checkIndex(index, count);
+  const coordinator = options?.coordinator ?? environment.SHARDWISE_COORDINATOR;
+  if (coordinator === undefined || coordinator === "") {
+    throw new ValueError(
+      `[createXlaEngine] this is process ${index} of ${count}, and nothing says where process 0 listens: set SHARDWISE_COORDINATOR=host:port in all of them, or SHARDWISE_PROCESS_COUNT=1 to let each run alone`,
+    );
+  }
+  const own = options?.localDevices ?? (launch && localDevicesOf(launch.localRank, environment));
+  const timeoutMs = options?.timeoutMs ?? TIMEOUT_MS;
+  return { coordinator, index, count, timeoutMs, ...(own === undefined ? {} : { localDevices: own }) };
+}
+
+function checkIndex(index: number, count: number): void {
+  if (!(Number.isInteger(count) && count > 0)) {
+    throw new ValueError(`[createXlaEngine] ${count} is no number of processes: use a whole number from 1`);
+  }
+  if (!(Number.isInteger(index) && index >= 0 && index < count)) {
+    throw new ValueError(`[createXlaEngine] process ${index} is none of ${count}: they are 0 … ${count - 1}`);
+  }
+}
+
+/** Processes of one machine take a device each, unless somebody has shared them out already. */
+function localDevicesOf(localRank: number, environment: Environment): readonly number[] | undefined {
+  const visible = environment.CUDA_VISIBLE_DEVICES?.split(",").filter((device) => device.trim() !== "");
+  if (visible !== undefined && visible.length <= localRank) return undefined;
+  return visible?.length === 1 ? undefined : [localRank];
+}
+
+function numberIn(environment: Environment, name: string): number | undefined {
+  const text = environment[name];
+  if (text === undefined || text === "") return undefined;
+  const number = wholeNumber(text);
+  if (number !== undefined) return number;
+  throw new ValueError(`${name} is "${text}": use a whole number`);
+}

@@ -1,0 +1,102 @@
+import { connect, type Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import {
+  encodeFrame,
+  FrameReader,
+  readAnswer,
+  type StoreAnswer,
+  type StoreRequest,
+  statuses,
+} from "./frames.js";
+
+/** An answer of the store with its value. */
+export interface Answered {
+  readonly head: StoreAnswer;
+  readonly value: Uint8Array;
+}
+
+/** Time between two tries to reach the store, in milliseconds. */
+const RETRY_MS = 100;
+
+/** A connection to the store of process 0. */
+export class StoreConnection {
+  private readonly waiting = new Map<number, (answer: Answered) => void>();
+  private next = 0;
+  private end: string | undefined;
+
+  private constructor(
+    private readonly socket: Socket,
+    private readonly at: string,
+  ) {
+    const reader = new FrameReader(readAnswer);
+    socket.setNoDelay(true);
+    socket.on("data", (chunk: Buffer) => {
+      try {
+        for (const { id, head, value } of reader.read(chunk)) this.settle(id, { head, value });
+      } catch (error) {
+        socket.destroy(error instanceof Error ? error : undefined);
+      }
+    });
+    socket.on("error", (error) => this.lose(error.message));
+    socket.on("close", () => this.lose("the connection has ended"));
+  }
+
+  /** Connects, again and again while nobody listens: process 0 may start later. */
+  static async open(host: string, port: number, timeoutMs: number): Promise<StoreConnection> {
+    const end = performance.now() + timeoutMs;
+    for (;;) {
+      try {
+        return new StoreConnection(await connected(host, port), `${host}:${port}`);
+      } catch (error) {
+        if (performance.now() + RETRY_MS > end) {
+          const reason = error instanceof Error ? error.message : String(error);
+          throw new Error(
+            `process 0 does not answer at ${host}:${port} within ${timeoutMs / 1000} s: ${reason}`,
+          );
+        }
+        await sleep(RETRY_MS);
+      }
+    }
+  }
+
+  /** Asks and waits for the answer; one that cannot come is a failure too. */
+  ask(head: StoreRequest, value: Uint8Array = new Uint8Array()): Promise<Answered> {
+    const id = this.next++;
+    return new Promise((resolve) => {
+      this.waiting.set(id, resolve);
+      if (this.end === undefined) this.socket.write(encodeFrame({ id, head, value }));
+      else this.settle(id, this.lost(this.end));
+    });
+  }
+
+  /** Leaves; what was asked is not answered any more. */
+  close(): void {
+    this.socket.destroy();
+  }
+
+  private settle(id: number, answer: Answered): void {
+    this.waiting.get(id)?.(answer);
+    this.waiting.delete(id);
+  }
+
+  private lose(reason: string): void {
+    this.end ??= reason;
+    for (const id of [...this.waiting.keys()]) this.settle(id, this.lost(this.end));
+  }
+
+  private lost(reason: string): Answered {
+    const text = `process 0 at ${this.at} is gone: ${reason}`;
+    return { head: { ok: false, status: statuses.unavailable, reason: text }, value: new Uint8Array() };
+  }
+}
+
+function connected(host: string, port: number): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host, port });
+    socket.once("error", reject);
+    socket.once("connect", () => {
+      socket.off("error", reject);
+      resolve(socket);
+    });
+  });
+}

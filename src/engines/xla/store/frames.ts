@@ -1,0 +1,133 @@
+import { ValueError } from "../../../ir/errors.js";
+
+/** What a process asks of the store. */
+export type StoreRequest =
+  /** The first of every connection: who asks, of how many, on which machine. */
+  | { readonly kind: "join"; readonly process: number; readonly count: number; readonly host: string }
+  /** Waits until all processes have joined; the answer names their machines. */
+  | { readonly kind: "members"; readonly timeoutMs: number }
+  | { readonly kind: "put"; readonly key: string }
+  /** Waits until a key has a value, or until it is known that there will be none: the process that puts it has ended. */
+  | { readonly kind: "get"; readonly key: string; readonly timeoutMs: number; readonly from?: number }
+  | { readonly kind: "tryGet"; readonly key: string }
+  | { readonly kind: "remove"; readonly key: string };
+
+/** What the store answers; a value travels beside it. */
+export type StoreAnswer =
+  | { readonly ok: true; readonly hosts?: readonly string[] }
+  | { readonly ok: false; readonly status: number; readonly reason: string };
+
+/** The numbers that PJRT has for what goes wrong. */
+export const statuses = {
+  cancelled: 1,
+  invalidArgument: 3,
+  deadlineExceeded: 4,
+  notFound: 5,
+  alreadyExists: 6,
+  unavailable: 14,
+} as const;
+
+/** One message between a process and the store: a head as JSON with the number of the request, and bytes. */
+export interface Frame<H> {
+  readonly id: number;
+  readonly head: H;
+  readonly value: Uint8Array;
+}
+
+/** No key or value is longer, in bytes; what says it is comes from somebody else. */
+const MOST_BYTES = 1 << 28;
+
+/** A message as it travels: both lengths, the head, the value. */
+export function encodeFrame<H>({ id, head, value }: Frame<H>): Buffer {
+  const text = Buffer.from(JSON.stringify({ id, head }));
+  const lengths = Buffer.alloc(8);
+  lengths.writeUInt32LE(text.length, 0);
+  lengths.writeUInt32LE(value.length, 4);
+  return Buffer.concat([lengths, text, value]);
+}
+
+/** Takes messages out of the bytes of a connection as they come. */
+export class FrameReader<H> {
+  private bytes = Buffer.alloc(0);
+
+  /** @param check throws unless a head is one */
+  constructor(private readonly check: (head: unknown) => H) {}
+
+  /** The messages that are whole now; throws at what is none. */
+  read(chunk: Uint8Array): Frame<H>[] {
+    this.bytes = Buffer.concat([this.bytes, chunk]);
+    const frames: Frame<H>[] = [];
+    for (;;) {
+      if (this.bytes.length < 8) return frames;
+      const [head, value] = [this.bytes.readUInt32LE(0), this.bytes.readUInt32LE(4)];
+      if (head > MOST_BYTES || value > MOST_BYTES) {
+        throw new ValueError(`[xla] ${head} and ${value} bytes are no message of the store`);
+      }
+      const end = 8 + head + value;
+      if (this.bytes.length < end) return frames;
+      const read: unknown = JSON.parse(this.bytes.toString("utf8", 8, 8 + head));
+      if (typeof read !== "object" || read === null || !("id" in read) || !("head" in read)) {
+        throw new ValueError("[xla] a message of the store has no number");
+      }
+      frames.push({
+        id: Number(read.id),
+        head: this.check(read.head),
+        value: Uint8Array.from(this.bytes.subarray(8 + head, end)),
+      });
+      this.bytes = this.bytes.subarray(end);
+    }
+  }
+}
+
+/** A request as it came; throws at anything else. */
+export function readRequest(head: unknown): StoreRequest {
+  if (typeof head === "object" && head !== null && "kind" in head) {
+    const [text, number] = [(name: string) => textIn(head, name), (name: string) => numberIn(head, name)];
+    switch (head.kind) {
+      case "join":
+        return { kind: "join", process: number("process"), count: number("count"), host: text("host") };
+      case "members":
+        return { kind: "members", timeoutMs: number("timeoutMs") };
+      case "get":
+        return {
+          kind: "get",
+          key: text("key"),
+          timeoutMs: number("timeoutMs"),
+          ...("from" in head ? { from: number("from") } : {}),
+        };
+      case "put":
+      case "tryGet":
+      case "remove":
+        return { kind: head.kind, key: text("key") };
+    }
+  }
+  throw new ValueError("[xla] what came is no request of the store");
+}
+
+/** An answer as it came; throws at anything else. */
+export function readAnswer(head: unknown): StoreAnswer {
+  if (typeof head !== "object" || head === null || !("ok" in head)) {
+    throw new ValueError("[xla] what came is no answer of the store");
+  }
+  if (head.ok !== true)
+    return { ok: false, status: numberIn(head, "status"), reason: textIn(head, "reason") };
+  return "hosts" in head && Array.isArray(head.hosts)
+    ? { ok: true, hosts: head.hosts.map(String) }
+    : { ok: true };
+}
+
+function fieldOf(object: object, name: string): unknown {
+  return Object.entries(object).find(([key]) => key === name)?.[1];
+}
+
+function textIn(object: object, name: string): string {
+  const value = fieldOf(object, name);
+  if (typeof value === "string") return value;
+  throw new ValueError(`[xla] a message of the store has no ${name}`);
+}
+
+function numberIn(object: object, name: string): number {
+  const value = fieldOf(object, name);
+  if (typeof value === "number") return value;
+  throw new ValueError(`[xla] a message of the store has no ${name}`);
+}

@@ -1,0 +1,147 @@
+import { hostname } from "node:os";
+import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
+import { at, range } from "../../../ir/shape.js";
+import { workerEntry } from "../../threads/workerEntry.js";
+import { XlaPluginError } from "../errors.js";
+import type { XlaProcesses } from "../processes.js";
+import type { CallbackAddresses, CallbackName, CallbackWorkerData } from "./callbackWorker.js";
+import type { Answered } from "./connection.js";
+import type { StoreRequest } from "./frames.js";
+import { newPorts, type PortEnd, waitForMessage } from "./ports.js";
+import type { PortAnswer, PortRequest, StoreOpened, StoreWorkerData } from "./worker.js";
+
+/** A thread of our own that says nothing for so long will not, in milliseconds. */
+const START_MS = 60_000;
+
+/** Threads of this process that serve one plug-in: gets wait for other processes, and must not keep puts waiting. */
+const threads: readonly (readonly CallbackName[])[] = [["get"], ["put", "tryGet"]];
+
+/** The functions through which a plug-in reaches the store. */
+export type StoreCallbacks = Readonly<Record<CallbackName, bigint>>;
+
+/**
+ * The store through which the processes of a run find each other. The first of them holds it; every one waits until
+ * all are there.
+ */
+export class Store {
+  /** The machine of every process. */
+  readonly hosts: readonly string[];
+  private readonly free: MessagePort;
+  private readonly ends: PortEnd[];
+  private readonly waiting = new Map<number, (answer: Answered) => void>();
+  private nextId = 0;
+  private numClients = 0;
+  private numShared = 0;
+
+  constructor(private readonly processes: XlaProcesses) {
+    const { coordinator, index, count, timeoutMs } = processes;
+    const { host, port } = addressOf(coordinator);
+    // Two threads for every client of a process, of which there is hardly more than one.
+    const pairs = range(threads.length * MOST_CLIENTS).map(() => newPorts());
+    const { port1, port2 } = new MessageChannel();
+    const data: StoreWorkerData = {
+      host,
+      port,
+      process: index,
+      count,
+      hostName: hostname(),
+      timeoutMs,
+      ends: pairs.map(({ answering }) => answering),
+      free: port2,
+    };
+    start("worker", data, [...data.ends.map((end) => end.port), port2]);
+    this.ends = pairs.map(({ waiting }) => waiting);
+    const opened = waitForMessage(at(this.ends, 0), 2 * timeoutMs + START_MS) as StoreOpened | undefined;
+    if (opened === undefined || opened.reason !== undefined) {
+      const reason = opened?.reason ?? "its thread does not start";
+      throw new XlaPluginError(
+        `process ${index} of ${count} did not find the others at ${coordinator}: ${reason}; SHARDWISE_COORDINATOR must be an address of process 0 that all can reach, and every process needs its own number`,
+      );
+    }
+    this.hosts = opened.hosts;
+    this.free = port1;
+    this.free.on("message", ({ id, ...answered }: PortAnswer) => {
+      this.waiting.get(id)?.(answered);
+      this.waiting.delete(id);
+      if (this.waiting.size === 0) this.free.unref();
+    });
+    this.free.unref();
+  }
+
+  /** The functions for one more client; all processes make the same clients in the same order. */
+  callbacks(): StoreCallbacks {
+    const number = this.numClients++;
+    const addresses = threads.map((names) => this.startCallbacks(names, `client ${number}: `));
+    const all: CallbackAddresses = Object.assign({}, ...addresses);
+    const address = (name: CallbackName): bigint => {
+      const found = all[name];
+      if (found === undefined)
+        throw new XlaPluginError(`the thread for "${name}" of the store did not start`);
+      return found;
+    };
+    return { get: address("get"), put: address("put"), tryGet: address("tryGet") };
+  }
+
+  /** Gives every process the texts of all, in their order. */
+  async share(text: string): Promise<string[]> {
+    const { index, count, timeoutMs } = this.processes;
+    const round = this.numShared++;
+    const key = (process: number, number: number) => `share ${number} of process ${process}`;
+    await this.ask({ kind: "put", key: key(index, round) }, Buffer.from(text, "utf8"));
+    const texts: string[] = [];
+    for (const process of range(count)) {
+      const { value } = await this.ask({ kind: "get", key: key(process, round), timeoutMs, from: process });
+      texts.push(Buffer.from(value).toString("utf8"));
+    }
+    // Who has put something of this round has read all of the one before.
+    if (round > 0) await this.ask({ kind: "remove", key: key(index, round - 1) });
+    return texts;
+  }
+
+  private async ask(head: StoreRequest, value?: Uint8Array): Promise<Answered> {
+    const id = this.nextId++;
+    const request: PortRequest = { id, head, ...(value === undefined ? {} : { value }) };
+    const answered = await new Promise<Answered>((resolve) => {
+      this.waiting.set(id, resolve);
+      this.free.ref();
+      this.free.postMessage(request);
+    });
+    const { index, count } = this.processes;
+    if (!answered.head.ok) {
+      throw new XlaPluginError(`process ${index} of ${count} waited for the others: ${answered.head.reason}`);
+    }
+    return answered;
+  }
+
+  private startCallbacks(names: readonly CallbackName[], prefix: string): CallbackAddresses {
+    const store = this.ends.shift();
+    if (store === undefined) {
+      throw new XlaPluginError(`one process makes at most ${MOST_CLIENTS} clients of plug-ins with others`);
+    }
+    const { waiting, answering } = newPorts();
+    const data: CallbackWorkerData = { names, store, parent: answering, prefix };
+    start("callbackWorker", data, [store.port, answering.port]);
+    return (waitForMessage(waiting, START_MS) ?? {}) as CallbackAddresses;
+  }
+}
+
+/** So many clients of plug-ins that run with other processes can be made in one process. */
+const MOST_CLIENTS = 4;
+
+function start(name: "worker" | "callbackWorker", data: unknown, transferList: MessagePort[]): void {
+  const entry = workerEntry(new URL(`./${name}.js`, import.meta.url));
+  const worker = new Worker(entry, { workerData: data, transferList });
+  // It is there for the plug-in and ends with the process.
+  worker.unref();
+}
+
+/** Host and port of an address such as `node1:8476` or `[::1]:8476`. */
+function addressOf(coordinator: string): { readonly host: string; readonly port: number } {
+  const parts = /^(?:\[([^\]]+)\]|([^:]+)):(\d+)$/.exec(coordinator);
+  const port = Number(parts?.[3]);
+  const host = parts?.[1] ?? parts?.[2];
+  if (host !== undefined && port > 0 && port < 2 ** 16) return { host, port };
+  throw new XlaPluginError(
+    `"${coordinator}" is no address of process 0: write host:port, such as node1:8476`,
+  );
+}

@@ -1,0 +1,83 @@
+/**
+ * The entry point of the thread that holds the connection to the store, and in process 0 the store itself. It never
+ * waits, so that threads which stand still until a value comes are answered whatever else the process does.
+ */
+import type { MessagePort } from "node:worker_threads";
+import { workerData } from "node:worker_threads";
+import { type Answered, StoreConnection } from "./connection.js";
+import type { StoreRequest } from "./frames.js";
+import { answer, type PortEnd } from "./ports.js";
+import { StoreServer } from "./server.js";
+
+/** What this thread is told. */
+export interface StoreWorkerData {
+  readonly host: string;
+  readonly port: number;
+  readonly process: number;
+  readonly count: number;
+  /** The name of this machine. */
+  readonly hostName: string;
+  readonly timeoutMs: number;
+  /** Those who stand still while they wait. */
+  readonly ends: readonly PortEnd[];
+  /** One who does not. */
+  readonly free: MessagePort;
+}
+
+/** What others ask of this thread. */
+export interface PortRequest {
+  readonly id: number;
+  readonly head: StoreRequest;
+  readonly value?: Uint8Array;
+}
+
+/** What it answers. */
+export interface PortAnswer extends Answered {
+  readonly id: number;
+}
+
+/** The first message to the first end: why there is no store, or nothing, and the machines of all processes. */
+export interface StoreOpened {
+  readonly reason?: string;
+  readonly hosts: readonly string[];
+}
+
+async function open(data: StoreWorkerData): Promise<StoreConnection> {
+  const { host, port, process, count, hostName, timeoutMs } = data;
+  if (process === 0) {
+    // Others come from other machines, unless the address itself is only for this one.
+    const isLocal = host === "localhost" || host === "::1" || host.startsWith("127.");
+    await new StoreServer(count).listen(port, isLocal ? host : undefined);
+  }
+  const connection = await StoreConnection.open(host, port, timeoutMs);
+  const { head } = await connection.ask({ kind: "join", process, count, host: hostName });
+  if (!head.ok) throw new Error(head.reason);
+  return connection;
+}
+
+async function run(data: StoreWorkerData): Promise<void> {
+  const [first] = data.ends;
+  let connection: StoreConnection;
+  let hosts: readonly string[] = [];
+  try {
+    connection = await open(data);
+    const { head } = await connection.ask({ kind: "members", timeoutMs: data.timeoutMs });
+    if (!head.ok) throw new Error(head.reason);
+    hosts = head.hosts ?? [];
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    if (first) answer(first, { reason, hosts: [] } satisfies StoreOpened);
+    return;
+  }
+  for (const end of data.ends) {
+    end.port.on("message", async ({ id, head, value }: PortRequest) => {
+      answer(end, { id, ...(await connection.ask(head, value)) } satisfies PortAnswer);
+    });
+  }
+  data.free.on("message", async ({ id, head, value }: PortRequest) => {
+    data.free.postMessage({ id, ...(await connection.ask(head, value)) } satisfies PortAnswer);
+  });
+  if (first) answer(first, { hosts } satisfies StoreOpened);
+}
+
+void run(workerData);

@@ -1,0 +1,133 @@
+import type { Engine } from "../../ir/engine.js";
+import { sameSpec } from "../../ir/mesh.js";
+import { at, sameNumbers, type TensorType } from "../../ir/shape.js";
+import { boundAxes } from "../../trace/axes.js";
+import { currentRuntime } from "../../trace/runtime.js";
+import type { Placement } from "../../trace/storage.js";
+import { Tensor } from "../../trace/tensor.js";
+import { leafTensor } from "../../trace/trace.js";
+import type { Structure } from "../../trace/tree.js";
+import { everyLeafLike, outlineOf } from "../../trace/treeLike.js";
+import { defaultEngine, type Mesh } from "../mesh/mesh.js";
+import type { CallArgs, CallPlacement, TracedCall } from "./call.js";
+import { currentMesh } from "./constraint.js";
+import type { Compiled } from "./execute.js";
+
+/** A call that was compiled, with everything by which it is told from others. */
+export interface KnownCall {
+  readonly compiled: Compiled;
+  readonly captures: readonly Tensor[];
+  readonly outStructure: Structure;
+  /** For every argument its structure; a static one is a part of it. */
+  readonly args: readonly Structure[];
+  readonly leaves: readonly KnownLeaf[];
+  readonly mesh: Mesh | undefined;
+  readonly hostEngine: Engine;
+  /** The engine that it runs on where that is the process's own. */
+  readonly ownEngine: Engine | undefined;
+}
+
+interface KnownLeaf {
+  readonly type: TensorType;
+  /** Where the tensor lies; a number lies nowhere. */
+  readonly placement: Placement | undefined;
+}
+
+/** So many calls of one function are known: loops mostly make one or two in turn. */
+const MOST_CALLS = 4;
+
+/**
+ * Calls that were made before, recognised by looking at the arguments. The keys by which all calls are kept are texts,
+ * and to write one takes as long as to start a program.
+ */
+export class KnownCalls {
+  private readonly calls: KnownCall[] = [];
+
+  /** The call that these arguments make again, and its inputs: captured tensors, then arguments. */
+  find(args: readonly unknown[]): { readonly call: KnownCall; readonly inputs: Tensor[] } | undefined {
+    // Inside of shard maps calls are told apart by their axes too.
+    if (boundAxes().length > 0) return undefined;
+    for (const call of this.calls) {
+      const inputs = inputsOf(call, args);
+      if (inputs) return { call, inputs };
+    }
+    return undefined;
+  }
+
+  /** Remembers a call instead of the one that was remembered first. */
+  add(
+    args: readonly unknown[],
+    flat: CallArgs,
+    traced: TracedCall,
+    { isAnywhere, target }: CallPlacement,
+    compiled: Compiled,
+  ): void {
+    const { structure, dynamic, tensors } = flat;
+    const children = structure.kind === "array" ? structure.children : [];
+    const known: KnownCall = {
+      compiled,
+      captures: traced.captures,
+      outStructure: traced.outStructure,
+      args: args.map((value, i): Structure => {
+        const place = dynamic.indexOf(i);
+        return place < 0 ? { kind: "static", value } : outlineOf(at(children, place));
+      }),
+      leaves: tensors.map((tensor) => ({ type: tensor.type, placement: placementOf(tensor) })),
+      mesh: currentMesh(),
+      hostEngine: currentRuntime().hostEngine,
+      ownEngine: isAnywhere ? target.engine : undefined,
+    };
+    this.calls.unshift(known);
+    if (this.calls.length > MOST_CALLS) this.calls.pop();
+  }
+}
+
+function placementOf({ node }: Tensor): Placement | undefined {
+  return node.kind === "array" ? node.storage.placement : undefined;
+}
+
+function inputsOf(call: KnownCall, args: readonly unknown[]): Tensor[] | undefined {
+  const { leaves, captures } = call;
+  if (args.length !== call.args.length || call.mesh !== currentMesh()) return undefined;
+  if (call.hostEngine !== currentRuntime().hostEngine) return undefined;
+  const inputs = [...captures];
+  const visit = (leaf: unknown): boolean => {
+    const known = leaves[inputs.length - captures.length];
+    if (known === undefined) return false;
+    if (leaf instanceof Tensor) {
+      if (!isLike(leaf, known)) return false;
+      inputs.push(leaf);
+      return true;
+    }
+    if (typeof leaf !== "number" || known.placement || known.type.dtype !== "float32") return false;
+    inputs.push(leafTensor(leaf, "jit", ""));
+    return true;
+  };
+  for (let i = 0; i < args.length; i++) {
+    if (!everyLeafLike(args[i], at(call.args, i), visit)) return undefined;
+  }
+  if (call.ownEngine !== undefined && defaultEngine(1) !== call.ownEngine) return undefined;
+  return inputs;
+}
+
+function isLike(tensor: Tensor, { type, placement }: KnownLeaf): boolean {
+  const { node } = tensor;
+  if (node.kind === "literal") return placement === undefined && isSameType(tensor.type, type);
+  if (node.kind !== "array" || placement === undefined) return false;
+  return isSameType(tensor.type, type) && isSamePlacement(node.storage.placement, placement);
+}
+
+function isSameType(a: TensorType, b: TensorType): boolean {
+  return a === b || (a.dtype === b.dtype && a.varying === b.varying && sameNumbers(a.shape, b.shape));
+}
+
+/** Stricter than it must be: a mesh that is another object may still be the same. */
+function isSamePlacement(a: Placement, b: Placement): boolean {
+  if (a === b) return true;
+  return (
+    a.engine === b.engine &&
+    a.mesh === b.mesh &&
+    (a.devices === b.devices || sameNumbers(a.devices, b.devices)) &&
+    (a.spec === b.spec || sameSpec(a.spec, b.spec))
+  );
+}

@@ -1,0 +1,202 @@
+import { execFile } from "node:child_process";
+import { connect, createServer } from "node:net";
+import { hostname } from "node:os";
+import { fileURLToPath } from "node:url";
+import { describe, expect, test } from "vitest";
+import { findProcesses } from "../../src/engines/xla/processes.js";
+import { StoreConnection } from "../../src/engines/xla/store/connection.js";
+import { statuses } from "../../src/engines/xla/store/frames.js";
+import { Store } from "../../src/engines/xla/store/open.js";
+import { StoreServer } from "../../src/engines/xla/store/server.js";
+import { range } from "../../src/ir/shape.js";
+import { buildFakePlugin } from "./fakePlugin.js";
+
+const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+/** Runs processes together and gives what each of them printed. */
+async function together(count: number, plugin: string, ...mode: string[]): Promise<unknown[]> {
+  const coordinator = `127.0.0.1:${await freePort()}`;
+  const args = ["--import", path("../../scripts/typescript.mjs"), path("../fixtures/xlaProcess.ts"), plugin];
+  const run = (index: number) =>
+    new Promise<unknown>((resolve) => {
+      const env = {
+        ...process.env,
+        SHARDWISE_COORDINATOR: coordinator,
+        SHARDWISE_PROCESS_INDEX: String(index),
+        SHARDWISE_PROCESS_COUNT: String(count),
+      };
+      execFile(process.execPath, [...args, ...mode], { env, timeout: 60_000 }, (error, stdout, stderr) => {
+        const line = stdout.trim();
+        resolve(line === "" ? { error: stderr, code: error?.code ?? 0 } : JSON.parse(line));
+      });
+    });
+  return Promise.all(range(count).map(run));
+}
+
+const fake = buildFakePlugin();
+
+describe.skipIf(!fake)("processes with a plug-in each", { timeout: 90_000 }, () => {
+  if (!fake) return;
+
+  test("find each other through the store, see all devices and run programs on their own", async () => {
+    const seen = await together(2, fake.path);
+    expect(seen).toEqual(
+      range(2).map((index) => ({
+        process: { index, count: 2 },
+        addressable: [index],
+        places: [0, 1],
+        host: hostname(),
+        shared: [
+          ["first of 0", "first of 1"],
+          ["second of 0", "second of 1"],
+        ],
+        result: [index, 7],
+      })),
+    );
+  });
+
+  test("are told which key nobody put, and which process has ended", async () => {
+    const [silent, left] = await Promise.all([
+      together(2, fake.path, "silent"),
+      together(2, fake.path, "leave"),
+    ]);
+    // The other one may find that process 0 has ended before it.
+    expect(silent[0]).toEqual({
+      error: expect.stringMatching(/nobody has put "client 0: topology\/\d" within 1\.5 s: all 2 processes/),
+    });
+    expect(left).toEqual([
+      { error: expect.stringMatching(/process 1 on .* has ended/) },
+      { error: "", code: 0 },
+    ]);
+  });
+});
+
+describe("the store", () => {
+  const join = (process: number, count = 2) =>
+    ({ kind: "join", process, count, host: `host${process}` }) as const;
+
+  async function withServer(use: (open: () => Promise<StoreConnection>, port: number) => Promise<void>) {
+    const server = new StoreServer(2);
+    await server.listen(0, "127.0.0.1");
+    const connections: StoreConnection[] = [];
+    try {
+      await use(async () => {
+        const connection = await StoreConnection.open("127.0.0.1", server.port, 1000);
+        connections.push(connection);
+        return connection;
+      }, server.port);
+    } finally {
+      for (const connection of connections) connection.close();
+      server.close();
+    }
+  }
+
+  test("keeps values that are written once, lets readers wait, and forgets what is removed", async () => {
+    await withServer(async (open) => {
+      const [a, b] = [await open(), await open()];
+      expect((await b.ask({ kind: "tryGet", key: "k" })).head).toMatchObject({
+        ok: false,
+        reason: "join first",
+      });
+      await a.ask(join(0));
+      const members = a.ask({ kind: "members", timeoutMs: 5000 });
+      await b.ask(join(1));
+      expect((await members).head).toEqual({ ok: true, hosts: ["host0", "host1"] });
+      const waiting = a.ask({ kind: "get", key: "k", timeoutMs: 5000 });
+      const value = Uint8Array.from(range(300_000).map((i) => i % 251));
+      await b.ask({ kind: "put", key: "k" }, value);
+      expect(Buffer.compare((await waiting).value, value)).toBe(0);
+      expect((await a.ask({ kind: "put", key: "k" })).head).toMatchObject({ status: statuses.alreadyExists });
+      await a.ask({ kind: "remove", key: "k" });
+      expect((await a.ask({ kind: "tryGet", key: "k" })).head).toMatchObject({ status: statuses.notFound });
+    });
+  });
+
+  test("says who never joined and who has ended", async () => {
+    await withServer(async (open) => {
+      const a = await open();
+      await a.ask(join(0));
+      expect((await a.ask({ kind: "get", key: "k", timeoutMs: 20 })).head).toEqual({
+        ok: false,
+        status: statuses.deadlineExceeded,
+        reason: 'nobody has put "k" within 0.02 s: process 1 of 2 never joined',
+      });
+      const b = await open();
+      await b.ask(join(1));
+      b.close();
+      await expect
+        .poll(async () => (await a.ask({ kind: "get", key: "k", timeoutMs: 20 })).head)
+        .toMatchObject({ reason: expect.stringContaining("process 1 on host1 has ended") });
+    });
+  });
+
+  test("refuses those who do not belong, and survives what is no message", async () => {
+    await withServer(async (open, port) => {
+      const [a, b] = [await open(), await open()];
+      await a.ask(join(0));
+      const reason = async (request: ReturnType<typeof join>) => (await b.ask(request)).head;
+      expect(await reason(join(0))).toMatchObject({ reason: expect.stringContaining("two processes say") });
+      expect(await reason(join(1, 3))).toMatchObject({
+        reason: expect.stringContaining("there are 3 processes"),
+      });
+      expect(await reason(join(2))).toMatchObject({ reason: expect.stringContaining("they are 0 to 1") });
+      const stranger = connect({ host: "127.0.0.1", port });
+      stranger.on("error", () => {});
+      const closed = new Promise((resolve) => stranger.on("close", resolve));
+      stranger.write("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n");
+      await closed;
+      expect((await b.ask(join(1))).head).toEqual({ ok: true });
+    });
+  });
+
+  test("is opened only when all processes are there", async () => {
+    const coordinator = `127.0.0.1:${await freePort()}`;
+    const open = (index: number) => () => new Store({ coordinator, index, count: 3, timeoutMs: 400 });
+    expect(open(1)).toThrow(
+      /process 1 of 3 did not find the others .* process 0 does not answer at 127\.0\.0\.1/,
+    );
+    expect(open(0)).toThrow(/within 0\.4 s: processes 1, 2 of 3 never joined/);
+    expect(() => new Store({ coordinator: "nowhere", index: 0, count: 2, timeoutMs: 1 })).toThrow(
+      /host:port/,
+    );
+  });
+});
+
+describe("the processes of a run", () => {
+  const coordinator = "node1:8476";
+  const slurm = { SLURM_PROCID: "3", SLURM_STEP_NUM_TASKS: "4", SLURM_LOCALID: "1" };
+
+  test("come from options, from variables or from a launcher", () => {
+    expect(findProcesses(undefined, {})).toBeUndefined();
+    expect(findProcesses(undefined, { SHARDWISE_COORDINATOR: coordinator, ...slurm })).toEqual({
+      coordinator,
+      index: 3,
+      count: 4,
+      timeoutMs: 300_000,
+      localDevices: [1],
+    });
+    const shared = { SHARDWISE_COORDINATOR: coordinator, CUDA_VISIBLE_DEVICES: "5", ...slurm };
+    expect(findProcesses(undefined, shared)?.localDevices).toBeUndefined();
+    const own = { SHARDWISE_PROCESS_INDEX: "1", SHARDWISE_PROCESS_COUNT: "2" };
+    expect(findProcesses({ coordinator }, own)).toMatchObject({ index: 1, count: 2 });
+    expect(findProcesses(false, { ...own, ...slurm })).toBeUndefined();
+    expect(findProcesses(undefined, { ...slurm, SHARDWISE_PROCESS_COUNT: "1" })).toBeUndefined();
+  });
+
+  test("are refused with what to do where something is missing", () => {
+    expect(() => findProcesses(undefined, slurm)).toThrow(
+      /process 3 of 4, and nothing says where process 0 listens/,
+    );
+    expect(() => findProcesses({ count: 2 }, {})).toThrow(/SHARDWISE_PROCESS_INDEX to 0 … 1/);
+    expect(() => findProcesses({ count: 2, index: 2 }, {})).toThrow(/process 2 is none of 2/);
+    expect(() => findProcesses(undefined, { SHARDWISE_PROCESS_COUNT: "two" })).toThrow(/use a whole number/);
+  });
+});
