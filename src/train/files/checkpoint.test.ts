@@ -1,7 +1,19 @@
 import { cp, mkdtemp, readdir, readFile, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { devicePut, evalShape, jit, Mesh, NamedSharding, np, P, type Tensor, tree } from "shardwise";
+import {
+  complex,
+  devicePut,
+  evalShape,
+  jit,
+  lax,
+  Mesh,
+  NamedSharding,
+  np,
+  P,
+  type Tensor,
+  tree,
+} from "shardwise";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { getSharding, Partitioned } from "../../nn/partitioned.js";
 import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
@@ -57,6 +69,23 @@ describe("a checkpoint", () => {
       tree.formatStructure(tree.structure(stateAt(3))),
     );
     expect(await bitsOf(restored)).toEqual(await bitsOf(stateAt(3)));
+  });
+
+  test("holds complex numbers, and puts both parts where they belong", async () => {
+    const checkpoints = openCheckpoints(root);
+    const mesh = Mesh.create({ model: 2 });
+    const z = lax.complex(np.arange(4, "float32"), np.ones([4]).neg());
+    const placed = await devicePut(z, new NamedSharding(mesh, P("model")));
+    await (await checkpoints.save(1, { z: placed })).committed;
+    const checkpoint = await checkpoints.load(1);
+    expect(checkpoint.manifest.leaves).toMatchObject([{ path: "z", dtype: "complex64", spec: [["model"]] }]);
+    expect(await (await checkpoint.restoreTree<{ z: Tensor }>()).z.js()).toEqual(await z.js());
+    const { z: restored } = await checkpoint.restore({ z: placed });
+    expect(restored.parts?.map((part) => part.storage("test").placement.mesh)).toEqual([mesh, mesh]);
+    expect(await restored.mul(complex(0, 1)).js()).toEqual(await z.mul(complex(0, 1)).js());
+    await expect(checkpoints.save(2, { z: z.astype("complex128") })).rejects.toThrow(
+      /files hold complex64 alone/,
+    );
   });
 
   test("splits into files of limited size", async () => {

@@ -37,7 +37,7 @@ import { type FileSystem, nodeFileSystem } from "./files.js";
 import { checkFit } from "./fit.js";
 import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
 import { firstDifference, PieceHasher } from "./seal.js";
-import { download, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
+import { download, namedLeaves, ownPlacement, type RestoreOptions, rebuild } from "./treeFiles.js";
 
 /** What is saved besides the tensors; all of it must be JSON. */
 export interface CheckpointExtras {
@@ -333,9 +333,9 @@ async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtr
   // All copies are asked for before the first wait, so that what the caller does next cannot change them.
   const copies = named.map((leaf) => download(leaf, "save"));
   let mesh: readonly MeshAxis[] | null = null;
-  const specs = named.map(({ leaf }) => {
-    if (!(leaf instanceof Tensor) || leaf.node.kind !== "array") return [];
-    const { placement } = leaf.node.storage;
+  const specs = named.map((leaf) => {
+    const placement = ownPlacement(leaf);
+    if (!placement) return [];
     if (placement.mesh.axes.length > 0)
       mesh ??= placement.mesh.axes.map(({ name, size }) => ({ name, size }));
     return placement.spec;

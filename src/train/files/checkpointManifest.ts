@@ -1,5 +1,4 @@
 /** What a checkpoint says of itself. The text is hostile input: every field is checked before it is used. */
-import { dtypes, type RealDType } from "../../ir/dtype.js";
 import type { MeshAxis, Spec } from "../../ir/mesh.js";
 import type { Shape } from "../../ir/shape.js";
 import { isTyped } from "../../ir/shape.js";
@@ -7,6 +6,7 @@ import { type DimNames, Partitioned } from "../../nn/partitioned.js";
 import * as tree from "../../trace/tree.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { isObject, type JsonObject } from "./json.js";
+import { isStoredDType, type StoredDType } from "./safetensors.js";
 import { checkSeal, seal } from "./seal.js";
 
 /** What can be written as JSON. */
@@ -24,7 +24,7 @@ export interface ManifestFile {
 /** A tensor: whole, whatever mesh it was saved from. */
 export interface ManifestLeaf {
   readonly path: string;
-  readonly dtype: RealDType;
+  readonly dtype: StoredDType;
   readonly shape: Shape;
   /** How it was split when it was saved; for information. */
   readonly spec: Spec;
@@ -195,15 +195,16 @@ class ManifestReader {
   private readLeaf(value: unknown, where: string, numFiles: number): ManifestLeaf {
     const { path, dtype: name, shape, spec, file } = this.fields(value, where);
     if (typeof path !== "string") throw this.wrong(`${where}.path`, "must be a text", path);
-    const dtype = dtypes.find((known) => known === name);
-    if (!dtype) throw this.wrong(`${where}.dtype`, "must be a data type", name);
+    if (typeof name !== "string" || !isStoredDType(name)) {
+      throw this.wrong(`${where}.dtype`, "must be a data type", name);
+    }
     const sizes = this.list(shape, `${where}.shape`).map((n, d) => this.count(n, `${where}.shape[${d}]`));
     if (sizes.length > maxDims)
       throw this.wrong(`${where}.shape`, `must have at most ${maxDims} dims`, sizes.length);
     const axes = this.list(spec, `${where}.spec`).map((dim, d) => this.names(dim, `${where}.spec[${d}]`));
     const index = this.count(file, `${where}.file`);
     if (index >= numFiles) throw this.wrong(`${where}.file`, `must be below ${numFiles}`, index);
-    return { path, dtype, shape: sizes, spec: axes, file: index };
+    return { path, dtype: name, shape: sizes, spec: axes, file: index };
   }
 
   private readMesh(value: unknown): MeshAxis[] | null {

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { Mesh, np, type Tensor, tree } from "shardwise";
+import { complex, lax, Mesh, np, type Tensor, tree } from "shardwise";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import type { DType } from "../../ir/dtype.js";
 import { TreeError } from "../../ir/errors.js";
@@ -59,6 +59,32 @@ describe("plain safetensors files", () => {
     );
     await expect(readSafetensors(path)).rejects.toThrow(
       'byte 127: tensor "positions" is I64, which no tensor here can hold',
+    );
+  });
+
+  test("hold complex64 as C64, whole and on a mesh, and no wider complex numbers", async () => {
+    const path = join(root, "complex.safetensors");
+    const z = lax.complex(np.arange(8, "float32").reshape(4, 2), np.array(-0.5));
+    const params = { z: new Partitioned(z, ["model", null]), one: np.array(complex(1, -2)) };
+    await exportSafetensors(path, params, { transpose: (name) => name === "z" });
+    const { tensors } = await readSafetensors(path);
+    expect(tensors.get("one")).toEqual({ dtype: "complex64", shape: [], data: Float32Array.of(1, -2) });
+    expect(tensors.get("z")?.shape).toEqual([2, 4]);
+    expect([...(tensors.get("z")?.data.slice(0, 4) ?? [])]).toEqual([0, -0.5, 2, -0.5]);
+    for (const options of [{}, { mesh: Mesh.create({ model: 2 }) }]) {
+      const got = await importSafetensors(path, params, { ...options, transpose: (name) => name === "z" });
+      expect(got.z.value.dtype).toBe("complex64");
+      expect(await got.z.value.js()).toEqual(await z.js());
+      expect(await got.one.js()).toEqual(complex(1, -2));
+      const [real] = got.z.value.parts ?? [];
+      expect(real?.storage("test").placement.mesh.axes.length).toBe("mesh" in options ? 1 : 0);
+    }
+    const wide = { z: np.array(complex(1, -2), "complex128") };
+    await expect(exportSafetensors(path, wide)).rejects.toThrow(
+      /the leaf at "z" is c128\[\], and files hold complex64 alone: convert it with astype/,
+    );
+    await expect(importSafetensors(path, { one: np.ones([], "float32") })).rejects.toThrow(
+      '"one" is complex64[] in the file but must be float32[]',
     );
   });
 

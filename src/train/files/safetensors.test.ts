@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { byteSize } from "../../ir/dtype.js";
 import {
   encodeSafetensors,
   parseSafetensors,
@@ -33,6 +34,7 @@ const everyType: readonly (readonly [string, StoredArray])[] = [
   ["half", { dtype: "float16", shape: [], data: Uint16Array.of(0x3c00) }],
   ["brain", { dtype: "bfloat16", shape: [2], data: Uint16Array.of(0x3f80, 0xc000) }],
   ["single", { dtype: "float32", shape: [2, 1], data: Float32Array.of(1.5, -0) }],
+  ["complex", { dtype: "complex64", shape: [1, 2], data: Float32Array.of(1.5, -0, Number.NaN, 2) }],
   ["double", { dtype: "float64", shape: [1], data: Float64Array.of(Math.PI) }],
   ["signed", { dtype: "int32", shape: [2], data: Int32Array.of(-1, 2 ** 31 - 1) }],
   ["unsigned", { dtype: "uint32", shape: [1], data: Uint32Array.of(2 ** 32 - 1) }],
@@ -336,8 +338,8 @@ describe("a file is refused with its name and the place when it", () => {
         const damaged = file.slice(0, cut ?? file.length);
         for (const [position, byte] of changes) if (position < damaged.length) damaged[position] = byte;
         try {
-          for (const { shape, data } of parseSafetensors(damaged).tensors.values()) {
-            expect(data.length).toBe(shape.reduce((n, m) => n * m, 1));
+          for (const { dtype, shape, data } of parseSafetensors(damaged).tensors.values()) {
+            expect(data.byteLength).toBe(shape.reduce((n, m) => n * m, byteSize(dtype)));
           }
         } catch (error) {
           expect(error).toBeInstanceOf(SafetensorsError);

@@ -9,7 +9,7 @@ import { type FileHandle, open, rename, rm } from "node:fs/promises";
 import { endianness } from "node:os";
 import { need, needIfGiven } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
-import { byteSize, type HostData, type RealDType, viewHost } from "../../ir/dtype.js";
+import { byteSize, type HostData, partType, type RealDType, viewHost } from "../../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../../ir/errors.js";
 import { type Shape, sizeOf } from "../../ir/shape.js";
 import { reasonOf, systemCode } from "./fileError.js";
@@ -28,10 +28,10 @@ import {
 
 export { SafetensorsError, type SafetensorsHeader, type StoredTensor, type StoredType };
 
-/** The element types of stored arrays: those of programs. */
-export type StoredDType = RealDType;
+/** The element types of stored arrays: those of programs, and the complex numbers that the format has. */
+export type StoredDType = RealDType | "complex64";
 
-/** An array as it lies in a file: bfloat16 and float16 are kept as their bits. */
+/** An array as it lies in a file: bfloat16 and float16 are kept as their bits, complex numbers as both parts in turn. */
 export interface StoredArray {
   readonly dtype: StoredDType;
   readonly shape: Shape;
@@ -46,6 +46,7 @@ export interface SafetensorsContents {
 
 /** The format's name of each element type. */
 export const storedTypes: { readonly [D in StoredDType]: StoredType } = {
+  complex64: "C64",
   float64: "F64",
   float32: "F32",
   int32: "I32",
@@ -59,7 +60,13 @@ export const storedTypes: { readonly [D in StoredDType]: StoredType } = {
   bool: "BOOL",
 };
 
+/** Whether files hold elements of a type. */
+export function isStoredDType(dtype: string): dtype is StoredDType {
+  return Object.hasOwn(storedTypes, dtype);
+}
+
 const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
+  C64: "complex64",
   F64: "float64",
   F32: "float32",
   I32: "int32",
@@ -224,15 +231,18 @@ function checkArray(name: string, array: StoredArray): void {
   need("bytes", data, `the data of ${name}`, "safetensors");
   const label = JSON.stringify(name);
   if (/\p{Surrogate}/u.test(name)) throw new ValueError(`[safetensors] the name ${label} is not valid text`);
-  const bytes = byteSize(dtype);
-  if (data.BYTES_PER_ELEMENT !== bytes) {
+  const numParts = byteSize(dtype) / byteSize(partType(dtype));
+  if (!isStoredDType(dtype)) {
+    throw new DTypeError(`[safetensors] ${label} is ${dtype}, which the format does not have`);
+  }
+  if (data.BYTES_PER_ELEMENT !== byteSize(partType(dtype))) {
     throw new DTypeError(
       `[safetensors] ${label} is ${dtype} but its elements have ${data.BYTES_PER_ELEMENT} bytes`,
     );
   }
-  if (data.length !== sizeOf(shape)) {
+  if (data.length !== numParts * sizeOf(shape)) {
     throw new ShapeError(
-      `[safetensors] ${label} has ${data.length} elements for the shape [${shape}] (${sizeOf(shape)})`,
+      `[safetensors] ${label} has ${data.length / numParts} elements for the shape [${shape}] (${sizeOf(shape)})`,
     );
   }
 }

@@ -10,6 +10,7 @@ export class SafetensorsError extends FileError {
 
 /** The element types that can be read and written, as the format names them, with their size in bytes. */
 export const storedSizes = {
+  C64: 8,
   F64: 8,
   F32: 4,
   I32: 4,
@@ -25,7 +26,6 @@ export const storedSizes = {
 
 /** The format's other types of whole bytes: tensors of them may lie in a file beside those that are read. */
 const foreignSizes = {
-  C64: 8,
   I64: 8,
   U64: 8,
   F8_E4M3: 1,

@@ -1,7 +1,7 @@
 /** Between trees of tensors and the named arrays of files. */
-import { type HostData, isComplex } from "../../ir/dtype.js";
+import { type HostData, viewHost } from "../../ir/dtype.js";
 import { DTypeError, TreeError } from "../../ir/errors.js";
-import { formatType, isTyped, type RealType, type TensorType } from "../../ir/shape.js";
+import { formatType, isTyped, type TensorType } from "../../ir/shape.js";
 import { getSharding } from "../../nn/partitioned.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { resolveSpec } from "../../spmd/mesh/partitionSpec.js";
@@ -11,11 +11,17 @@ import type { Prefix } from "../../trace/prefix.js";
 import { type Placement, place } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { isStoredDType, type StoredDType } from "./safetensors.js";
+
+/** The type of a tensor that files can hold. */
+export interface StoredLeafType extends TensorType {
+  readonly dtype: StoredDType;
+}
 
 /** A leaf with its place in the tree. */
 export interface NamedLeaf {
   readonly path: string;
-  readonly type: RealType;
+  readonly type: StoredLeafType;
   readonly leaf: unknown;
 }
 
@@ -33,9 +39,9 @@ export function namedLeaves(values: unknown, caller: string): NamedLeaf[] {
       );
     }
     const { dtype, shape } = leaf;
-    if (isComplex(dtype)) {
+    if (!isStoredDType(dtype)) {
       throw new DTypeError(
-        `[${caller}] the leaf at "${path}" is ${formatType(leaf)}, and files hold no complex numbers: keep x.real and x.imag`,
+        `[${caller}] the leaf at "${path}" is ${formatType(leaf)}, and files hold complex64 alone: convert it with astype("complex64"), or keep x.real and x.imag`,
       );
     }
     return { path, type: { dtype, shape }, leaf };
@@ -55,6 +61,10 @@ export async function download(leaf: NamedLeaf, caller: string): Promise<HostDat
 
 /** The elements of a whole tensor; where it is spread over processes, they all ask for the same ones in one order. */
 export async function wholeOf(tensor: Tensor, caller: string): Promise<HostData> {
+  if (tensor.parts) {
+    const [real, imag] = tensor.parts.map((part) => wholeOf(part, caller));
+    return inTurn(await real, await imag);
+  }
   const isHere = shardingOf(tensor)?.isFullyAddressable ?? true;
   if (isHere) return tensor.storage(caller).download(caller);
   const whole = await processAllGather(tensor);
@@ -99,10 +109,7 @@ export async function rebuild<T, L extends NamedLeaf>(
       continue;
     }
     const data = await (stored ?? download(leaf, caller));
-    const placement = asked ?? ownPlacement(leaf);
-    tensors.push(
-      placement ? Tensor.stored(place(placement, leaf.type, data)) : Tensor.fromHost(leaf.type, data),
-    );
+    tensors.push(tensorOf(leaf.type, data, asked ?? ownPlacement(leaf)));
   }
   return tree.unflatten(structure, tensors);
 }
@@ -111,6 +118,33 @@ function placed({ spec, mesh }: NamedSharding, { path, type }: NamedLeaf, caller
   return placementOn(mesh, resolveSpec(spec, mesh, type.shape, caller, path));
 }
 
-function ownPlacement({ leaf }: NamedLeaf): Placement | undefined {
-  return leaf instanceof Tensor && leaf.node.kind === "array" ? leaf.node.storage.placement : undefined;
+/** Where the tensor of a leaf lies; both parts of complex numbers lie in the same way. */
+export function ownPlacement({ leaf }: NamedLeaf): Placement | undefined {
+  if (!(leaf instanceof Tensor)) return undefined;
+  const { node } = leaf.parts?.[0] ?? leaf;
+  return node.kind === "array" ? node.storage.placement : undefined;
+}
+
+function tensorOf(type: StoredLeafType, data: HostData, placement: Placement | undefined): Tensor {
+  if (!placement) return Tensor.fromHost(type, data);
+  if (type.dtype !== "complex64") return Tensor.stored(place(placement, type, data));
+  const part = (k: 0 | 1) => tensorOf({ ...type, dtype: "float32" }, partOf(data, k), placement);
+  return Tensor.complex(part(0), part(1));
+}
+
+// Bits are moved, not floats, which may lose those of a NaN.
+const wordsOf = ({ buffer, byteOffset, byteLength }: HostData) =>
+  new Uint32Array(buffer, byteOffset, byteLength / 4);
+
+/** Complex numbers of float32 as files have them. */
+function inTurn(real: HostData = new Float32Array(), imag: HostData = new Float32Array()): HostData {
+  const parts = [wordsOf(real), wordsOf(imag)] as const;
+  const both = new Uint32Array(2 * real.length);
+  for (let i = 0; i < both.length; i++) both[i] = parts[i % 2 === 0 ? 0 : 1][i >> 1] ?? 0;
+  return viewHost("float32", both.buffer);
+}
+
+function partOf(data: HostData, first: 0 | 1): HostData {
+  const words = wordsOf(data).filter((_, i) => i % 2 === first);
+  return viewHost("float32", words.buffer);
 }

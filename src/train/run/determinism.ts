@@ -3,7 +3,7 @@ import { ShardwiseError } from "../../ir/errors.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { bytesOf } from "../files/safetensors.js";
-import { namedLeaves } from "../files/treeFiles.js";
+import { download, namedLeaves } from "../files/treeFiles.js";
 import type { Training } from "../step/training.js";
 import { onHost } from "./state.js";
 
@@ -25,9 +25,9 @@ export async function verifyDeterminism(
     const host = namedLeaves(await onHost(state), "verifyDeterminism");
     tree.dispose([state, metrics]);
     return Promise.all(
-      host.map(async ({ path, leaf }) => ({
-        path,
-        bytes: bytesOf(await (leaf as Tensor).storage("verifyDeterminism").download("verifyDeterminism")),
+      host.map(async (leaf) => ({
+        path: leaf.path,
+        bytes: bytesOf(await download(leaf, "verifyDeterminism")),
       })),
     );
   };
