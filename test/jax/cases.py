@@ -54,6 +54,41 @@ def record(fn, args, differentiable=True):
     return {"args": [leaf(a) for a in args], "results": [leaf(r) for r in results], "gradients": [leaf(g) for g in grads]}
 
 
-def write(cases):
-    """cases: name -> (fn, args) or (fn, args, False) where there is no gradient."""
-    json.dump({name: record(*case) for name, case in cases.items()}, sys.stdout, separators=(",", ":"))
+def record_wide(narrow, fn, args, differentiable=True):
+    """The numbers of a record computed in float64, under the types that they have there."""
+    with jax.enable_x64(True):
+        widths = {jnp.dtype(jnp.float32): jnp.float64, jnp.dtype(jnp.complex64): jnp.complex128}
+        wide = record(fn, [a.astype(widths.get(a.dtype, a.dtype)) for a in args], differentiable)
+    named = lambda one, other: [{**w, "dtype": n["dtype"]} for n, w in zip(one, other, strict=True)]
+    return {"args": narrow["args"], **{part: named(narrow[part], wide[part]) for part in ("results", "gradients")}}
+
+
+def distance(one, other):
+    """How far two records are apart, relative to the larger of 1 and an element."""
+    largest = 0.0
+    for part in ("results", "gradients"):
+        for x, y in zip(one[part], other[part], strict=True):
+            for a, b in zip(x["data"], y["data"], strict=True):
+                if isinstance(a, float) and isinstance(b, float):
+                    largest = max(largest, abs(a - b) / max(1.0, abs(b)))
+                elif a != b:
+                    return float("inf")
+    return largest
+
+
+def write(cases, within=None, wide=(), by_precision=()):
+    """cases: name -> (fn, args) or (fn, args, False) where there is no gradient.
+
+    within: how far JAX's float32 may be from its float64, which tells cases that lose digits by themselves.
+    wide: the cases that do, which are written in float64.
+    by_precision: cases whose meaning depends on the precision of their type.
+    """
+    records = {name: record(*case) for name, case in cases.items()}
+    if within is not None:
+        exact = {name: record_wide(records[name], *case) for name, case in cases.items() if name not in by_precision}
+        far = {name for name in exact if distance(records[name], exact[name]) > within}
+        if far != set(wide):
+            apart = {name: distance(records[name], exact[name]) for name in far ^ set(wide)}
+            raise SystemExit(f"float32 and float64 are apart by {apart}: only these belong into wide that are further than {within}")
+        records |= {name: exact[name] for name in wide}
+    json.dump(records, sys.stdout, separators=(",", ":"))

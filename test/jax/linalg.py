@@ -12,7 +12,6 @@ from jax.lax import linalg as laxlinalg
 from cases import ramp, write
 
 
-
 def mixed(*shape):
     """Values of full rank: those of `ramp` make matrices of rank 2."""
     count = int(np.prod(shape))
@@ -95,4 +94,7 @@ write({
     "expm large": (scipy.expm, (odd * 3,)),
     "tensorsolve": (linalg.tensorsolve, (mixed(2, 3, 6), ramp(2, 3))),
     "tensorinv": (lambda x: linalg.tensorinv(x, 2), (mixed(2, 3, 6),)),
-})
+}, within=1e-4, wide={
+    # Of its eigenvalues two are 0.02 apart: float32 keeps three digits of the derivative there.
+    "eigh batch",
+}, by_precision={"matrixRank", "pinv low rank"})
