@@ -63,7 +63,7 @@ function exponentialUnit(x: Tensor, alpha: number): Tensor {
 /**
  * x · Φ(x) with Φ the normal distribution function.
  *
- * @param approximate whether to use the tanh form (the default, as in JAX) or the error function
+ * @param options `approximate` says whether to use the tanh form (the default, as in JAX) or the error function
  */
 export function gelu(x: TensorLike, options: { readonly approximate?: boolean | undefined } = {}): Tensor {
   checkOptions(options, { approximate: true }, "nn.gelu");

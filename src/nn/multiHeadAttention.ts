@@ -246,7 +246,7 @@ export interface MaskOptions {
 /**
  * A mask [batch…, 1, query length, key length] from a value for every position of query and key.
  *
- * @param pairwise the function of both values, which is their product by default
+ * @param options `pairwise` is the function of both values, which is their product by default
  */
 export function makeAttentionMask(
   queryInput: Tensor,
