@@ -1,4 +1,3 @@
-import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
 import { DisposedError, type ShardwiseError } from "../../ir/errors.js";
 import type { FlightDevice, FlightState } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
@@ -8,7 +7,8 @@ import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
 import { abortAll, deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "./control.js";
 import { type CrewMemory, dismissHelpers, newCrewMemory } from "./crew.js";
 import type { HelperMessage, HelperSetup } from "./helper.js";
-import type { WorkerFailure, WorkerMessage, WorkerSetup } from "./messages.js";
+import type { WorkerMessage, WorkerSetup } from "./messages.js";
+import { describeError, startThread, type Thread } from "./thread.js";
 import { Watchdog } from "./watchdog.js";
 
 /** How long closing waits for a thread that does not end, because it is stuck in native code. */
@@ -81,24 +81,13 @@ interface Sequel {
   readonly action: () => void;
 }
 
-/** A thread that helps a device. */
-interface Helper {
-  readonly worker: Worker;
-  readonly port: MessagePort;
-  /** Ends when the thread has ended. */
-  readonly exited: Promise<void>;
-}
-
 /** One device as the main thread sees it. */
 interface Member {
-  readonly worker: Worker;
-  readonly port: MessagePort;
+  readonly thread: Thread;
   readonly writer: CommandWriter;
-  readonly exited: Promise<void>;
-  hasExited: boolean;
   /** What the device shares with its helpers, which start when there is something to help with. */
   readonly crew: CrewMemory | undefined;
-  helpers: readonly Helper[];
+  helpers: readonly Thread[];
   /** The ring of its flight recorder. */
   readonly flight: Float64Array;
   /** Numbers of commands count from 1. */
@@ -158,7 +147,7 @@ export class WorkerPool {
    */
   post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[] = []): number {
     if (this.ended) throw this.ended;
-    at(this.members, device).port.postMessage(message, given);
+    at(this.members, device).thread.port.postMessage(message, given);
     return this.send(device, [COMMAND.message]);
   }
 
@@ -250,7 +239,7 @@ export class WorkerPool {
     const patience = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
     });
-    await Promise.race([Promise.all(this.members.map(({ exited }) => exited)), patience]);
+    await Promise.race([Promise.all(this.members.map(({ thread }) => thread.exited)), patience]);
     clearTimeout(timer);
   }
 
@@ -261,7 +250,7 @@ export class WorkerPool {
     const isAwaited = (member: Member, device: number) => {
       const state = this.stateOf(device);
       const patience = state === STATE.starting ? START_GRACE_MS : GRACE_MS;
-      return !member.hasExited && state !== STATE.gone && performance.now() - begin < patience;
+      return !member.thread.hasExited() && state !== STATE.gone && performance.now() - begin < patience;
     };
     while (this.members.some(isAwaited)) {
       Atomics.wait(this.control, EVENTS, Atomics.load(this.control, EVENTS), 1);
@@ -271,15 +260,14 @@ export class WorkerPool {
   /** Ends when no thread of a closed pool can run anything any more. */
   get allExited(): Promise<unknown> {
     return Promise.all(
-      this.members.flatMap(({ exited, helpers }) => [exited, ...helpers.map((helper) => helper.exited)]),
+      this.members.flatMap(({ thread, helpers }) => [thread, ...helpers].map(({ exited }) => exited)),
     );
   }
 
   private start(device: number): Member {
     const commands = newCommandRing();
     const flight = newFlightRing();
-    const { port1, port2 } = new MessageChannel();
-    const { setup: shared, scratch } = this.options;
+    const { entry, extra, setup: shared, scratch } = this.options;
     const crew = shared.threads > 1 ? newCrewMemory(shared.crowded) : undefined;
     const setup: WorkerSetup = {
       ...shared,
@@ -290,34 +278,14 @@ export class WorkerPool {
       scratch: at(scratch, device),
       flight,
     };
-    const worker = new Worker(this.options.entry, {
-      workerData: { role: "device", setup, port: port2, extra: this.options.extra },
-      transferList: [port2],
-      execArgv: [],
-      name: `shardwise device ${device}`,
-    });
-    this.whenItThrows(worker, device, "its worker");
-    worker.on("messageerror", (cause) =>
-      this.fail(device, `a message was lost: ${describeError(cause)}`, cause),
-    );
-    const exited = new Promise<void>((resolve) => {
-      worker.on("exit", (code) => {
-        member.hasExited = true;
-        this.fail(device, `its worker exited with code ${code}`);
-        port1.close();
-        resolve();
-      });
-    });
-    // An idle engine does not keep the process alive; whoever listens to a worker's messages does, until told not to.
-    worker.unref();
-    port1.unref();
-    const writer = new CommandWriter(this.control, commands, device);
-    const member: Member = {
-      worker,
-      port: port1,
-      writer,
-      exited,
-      hasExited: false,
+    return {
+      thread: startThread({
+        entry,
+        name: `shardwise device ${device}`,
+        data: { role: "device", setup, extra },
+        failed: (reason, cause) => this.fail(device, `its worker ${reason}`, cause),
+      }),
+      writer: new CommandWriter(this.control, commands, device),
       crew,
       flight,
       helpers: [],
@@ -326,43 +294,21 @@ export class WorkerPool {
       waiters: [],
       answered: 0,
     };
-    return member;
   }
 
-  private startHelper(device: number, index: number, setup: HelperSetup): Helper {
-    const { port1, port2 } = new MessageChannel();
-    const worker = new Worker(this.options.entry, {
-      workerData: { role: "helper", setup, port: port2 },
-      transferList: [port2],
-      execArgv: [],
+  private startHelper(device: number, index: number, setup: HelperSetup): Thread {
+    return startThread({
+      entry: this.options.entry,
       name: `shardwise device ${device}, helper ${index}`,
+      data: { role: "helper", setup },
+      failed: (reason, cause) => this.fail(device, `a thread that helps it ${reason}`, cause),
     });
-    this.whenItThrows(worker, device, "a thread that helps it");
-    const exited = new Promise<void>((resolve) => {
-      worker.on("exit", (code) => {
-        this.fail(device, `a thread that helps it exited with code ${code}`);
-        port1.close();
-        resolve();
-      });
-    });
-    worker.unref();
-    port1.unref();
-    return { worker, port: port1, exited };
-  }
-
-  /** Threads tell what they throw; what is thrown before they run or by Node itself comes as an event. */
-  private whenItThrows(worker: Worker, device: number, who: string): void {
-    const fail = (cause: unknown) => this.fail(device, `${who} threw ${describeError(cause)}`, cause);
-    worker.on("error", fail);
-    worker.on("message", ({ name, message, stack }: WorkerFailure) =>
-      fail(Object.assign(new Error(message), { name, stack })),
-    );
   }
 
   private becomeBusy(): void {
     if (this.busy) return;
     this.busy = true;
-    for (const { worker } of this.members) worker.ref();
+    for (const { thread } of this.members) thread.worker.ref();
     this.watchdog.start(this.members);
     // After the current task, so that a burst of commands goes out first.
     queueMicrotask(this.pump);
@@ -370,7 +316,7 @@ export class WorkerPool {
 
   private becomeIdle(): void {
     this.busy = false;
-    for (const { worker } of this.members) worker.unref();
+    for (const { thread } of this.members) thread.worker.unref();
     this.watchdog.stop();
   }
 
@@ -516,19 +462,14 @@ export class WorkerPool {
   }
 
   private terminate(): void {
-    for (const { worker, helpers } of this.members) {
-      for (const helper of helpers) void helper.worker.terminate();
-      void worker.terminate();
+    for (const { thread, helpers } of this.members) {
+      for (const { worker } of [...helpers, thread]) void worker.terminate();
     }
   }
 }
 
 /** The states of {@link STATE} as recordings name them. */
 const stateNames: readonly FlightState[] = ["starting", "idle", "running", "waiting", "gone"];
-
-function describeError(cause: unknown): string {
-  return cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
-}
 
 type AsyncWait = { readonly async: false } | { readonly async: true; readonly value: Promise<string> };
 

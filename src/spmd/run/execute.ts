@@ -6,7 +6,7 @@ import { afterPass } from "../../ir/passes.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
 import { watch } from "../../ir/reclaim.js";
-import { at, formatType, sameNumbers, type TensorType } from "../../ir/shape.js";
+import { at, formatType, sameNumbers, sizeOf, type TensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { formatPlace, isFullyAddressable, type Place, samePlace } from "../../trace/place.js";
@@ -138,6 +138,9 @@ function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
   });
 }
 
+/** From so many elements on, devices cut and join their own blocks sooner than the calling thread copies them. */
+const worthAProgram = 2 ** 17;
+
 /** The same values in another place; the same storage when it is there already. */
 function moveTo(storage: Storage, placement: Placement): Storage {
   if (samePlacement(storage.held, placement)) return storage;
@@ -148,7 +151,8 @@ function moveTo(storage: Storage, placement: Placement): Storage {
   const { engine } = storage.placement;
   const inPlace = samePlace(storage.placement, placement);
   // All processes have to go the same way, and what can be read without waiting differs between them.
-  if (inPlace && !isFullyAddressable(placement)) return reshardInPlace(storage, placement);
+  const stays = !isFullyAddressable(placement) || sizeOf(storage.type.shape) >= worthAProgram;
+  if (inPlace && stays) return reshardInPlace(storage, placement);
   const data = storage.peek("jit");
   if (data) return place(placement, storage.type, data);
   if (engine !== placement.engine) {
