@@ -10,10 +10,17 @@ export class Dim {
 
   constructor(readonly size: number) {}
 
-  /** The loops this one consists of today, outermost first. */
-  expand(): Dim[] {
-    if (this.same) return this.same.expand();
-    return this.parts ? this.parts.flatMap((part) => part.expand()) : [this];
+  /** The loop that this one turned out to be. */
+  private current(): Dim {
+    if (this.same?.same) this.same = this.same.current();
+    return this.same ?? this;
+  }
+
+  /** Adds the loops that this one consists of today, outermost first. */
+  addTo(loops: Dim[]): void {
+    const { parts } = this.current();
+    if (parts) for (const part of parts) part.addTo(loops);
+    else loops.push(this.current());
   }
 
   /** Splits an unsplit loop into an outer one and an inner one of the given size. */
@@ -36,7 +43,9 @@ export type IndexMap = readonly (DimList | undefined)[];
 
 /** The loops of a list as they are today. */
 export function expand(list: DimList): Dim[] {
-  return list.flatMap((dim) => dim.expand());
+  const loops: Dim[] = [];
+  for (const dim of list) dim.addTo(loops);
+  return loops;
 }
 
 /** Fresh loops for a tensor of this shape. */

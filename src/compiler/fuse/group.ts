@@ -69,10 +69,10 @@ export class Group {
         else if (!(align(known, given) && sameLoops(known, given))) return undefined;
       }
     }
-    const used = new Set(result.flatMap((list) => (list ? expand(list) : [])));
-    const open = expand(this.dims).filter((dim) => !used.has(dim));
     const missing = range(shape.length).filter((d) => result[d] === undefined);
     if (missing.length === 0) return complete(result);
+    const used = new Set(result.flatMap((list) => (list ? expand(list) : [])));
+    const open = expand(this.dims).filter((dim) => !used.has(dim));
     const sizes = missing.map((d) => at(shape, d));
     const lists = distribute(open, sizes);
     if (!lists) return undefined;
