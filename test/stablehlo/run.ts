@@ -2,7 +2,7 @@
  * Runs the StableHLO that the XLA engine prints on simulated devices of jaxlib, and compares with the interpreter
  * and with reference values:
  *
- *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|goldens|attention|pretend|faults] [--only NAME] [--engine xla]
+ *   SHARDWISE_PYTHON=.venv/bin/python npm run test:stablehlo [-- ops|programs|goldens|attention|pretend|faults] [--only NAME] [--engine xla]
  *
  * With `--engine` the same runs on the devices of another engine. `attention` compares kernels of this machine's GPU
  * with what they stand for; `pretend` compiles there what 4 and 8 devices would run;
@@ -22,6 +22,7 @@ import { runFaults } from "./faults.js";
 import { createEngine } from "./jaxEngine.js";
 import { runPretended } from "./pretend.js";
 import { withoutTiny, withTinyResults } from "./tiny.js";
+import { runWholePrograms } from "./wholePrograms.js";
 
 interface Count {
   passed: number;
@@ -57,11 +58,16 @@ const { values, positionals } = parseArgs({
 });
 const { engine: name } = values;
 const open = name === undefined ? createEngine : () => openEngine(name, { numDevices: 1 });
-const parts = positionals.length === 0 ? ["ops", "goldens"] : positionals;
+const parts = positionals.length === 0 ? ["ops", "programs", "goldens"] : positionals;
 const total: Count = { passed: 0, failed: 0 };
 if (parts.includes("ops")) {
   const { passed, failed } = await runCases(open(), values.only, name === undefined);
   console.log(`ops and programs: ${passed} passed, ${failed} failed`);
+  total.passed += passed;
+  total.failed += failed;
+}
+if (parts.includes("programs") && name === undefined && values.only === undefined) {
+  const { passed, failed } = await runWholePrograms(open(), (line) => console.log(line));
   total.passed += passed;
   total.failed += failed;
 }

@@ -26,7 +26,6 @@ import {
 } from "../../src/spmd/partition/partition.js";
 import { bind, traceFlat } from "../../src/trace/builder.js";
 import * as ops from "../../src/trace/ops.js";
-import { blockOffsets } from "../../src/trace/storage.js";
 import { Tensor } from "../../src/trace/tensor.js";
 import { cond } from "../../src/transforms/cond.js";
 import { remat } from "../../src/transforms/remat.js";
@@ -35,29 +34,8 @@ import { simplify } from "../../src/transforms/simplify.js";
 import { vmap } from "../../src/transforms/vmap.js";
 import { foriLoop } from "../../src/transforms/whileLoop.js";
 import { findDifference, oracleFor } from "./agreement.js";
+import { blockOf } from "./blockOf.js";
 import { randomNumbers } from "./vmapChecks.js";
-
-/** The block of a tensor that the device at a position of the mesh holds. */
-export function blockOf(tensor: HostTensor, spec: Spec, mesh: MeshShape, position: number): HostTensor {
-  const { dtype, shape } = tensor.type;
-  const block = blockShape(shape, spec, mesh);
-  const offsets = blockOffsets(shape, spec, mesh, position);
-  const values = numbersOf(tensor);
-  const own = range(sizeOf(block)).map((index) => {
-    let rest = index;
-    const indices = block.map((_, d) => {
-      const size = sizeOf(block.slice(d + 1));
-      const i = Math.floor(rest / size);
-      rest %= size;
-      return i + at(offsets, d);
-    });
-    return at(
-      values,
-      indices.reduce((flat, i, d) => flat * at(shape, d) + i, 0),
-    );
-  });
-  return hostTensor(dtype, block, own);
-}
 
 /** Random values for the inputs of a program: floats around zero, small whole numbers. */
 export function randomInputs(types: readonly TensorType[], seed: number): HostTensor[] {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { blockOf } from "../../../test/support/blockOf.js";
 import { text } from "../../../test/support/compilerText.js";
 import { buildProgram, type Emit } from "../../../test/support/interpreting.js";
-import { blockOf } from "../../../test/support/shardedPrograms.js";
 import { interpretSpmd } from "../../engines/reference/interpret.js";
 import { type HostTensor, hostTensor, numbersOf } from "../../engines/reference/tensor.js";
 import {

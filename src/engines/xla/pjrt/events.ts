@@ -188,8 +188,11 @@ export class Events {
   private watchNewest(): void {
     for (const earlier of this.quiet) if (!this.poll(earlier)) break;
     if (this.sentinel !== undefined || this.quiet.size === 0) return;
-    this.sentinel = at([...this.quiet], this.quiet.size - 1);
-    this.callBack(this.sentinel);
+    const newest = at([...this.quiet], this.quiet.size - 1);
+    this.sentinel = newest;
+    this.callBack(newest);
+    // One that could not be asked for will not ring.
+    if (newest.isOver && this.sentinel === newest) this.sentinel = undefined;
   }
 
   /** A callback came; while its event is asked for it must not be given back. */
