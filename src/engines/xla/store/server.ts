@@ -49,6 +49,8 @@ export class StoreServer {
       this.server.once("error", reject);
       this.server.listen({ port, ...(host === undefined ? {} : { host }) }, () => {
         this.server.off("error", reject);
+        // One connection that cannot be accepted is tried again by who wants it.
+        this.server.on("error", () => {});
         resolve();
       });
     });
