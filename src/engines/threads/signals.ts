@@ -23,7 +23,7 @@ export interface WaitListener {
 const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
 
 /** How many looks at a word of memory take about as long as a call that looks for messages. */
-const LOOK_COST = 40;
+const LOOK_COST = 125;
 
 /** For how long a worker that polls gives up its core again and again before it sleeps between looks. */
 const YIELD_MS = 3;
