@@ -36,10 +36,10 @@ const choosing =
         "src/engines/**",
         "src/ir/**",
         "src/parallel/schedule/{schedule,simulate}.test.ts",
-        "src/spmd/partition/bytes.test.ts",
+        "src/spmd/partition/{bytes,partitionRandom,ringProductsRandom}.test.ts",
         "src/train/{data,files,plan,report}/**",
         "src/train/{run/memoryNeed,run/resume,step/health,step/meshCurves}.test.ts",
-        "test/{addAnOp,architecture,examples,floors,goldensReference,goldensThreads,memory,mpi}.test.ts",
+        "test/{addAnOp,architecture,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",
         "test/{parallelExamples,processes,publicApi,publicTypes,reportInBrowser,runtimes,types}.test.ts",
         "test/{compiler,conformance,docs,faults,mutants,native,surface,xla}/**",
       ]

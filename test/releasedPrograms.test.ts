@@ -29,7 +29,7 @@ test("a program that nobody can reach any more is released, and one that is in u
         collector.collect();
         return released.length;
       },
-      { timeout: 20_000 },
+      { timeout: 120_000 },
     )
     .toBeGreaterThan(0);
   expect(new Set(released)).toEqual(new Set(["dropped"]));

@@ -53,7 +53,7 @@ describe("reclaiming", () => {
       collector.letGo();
       collector.collect();
       expect(released).toBe(round - 1);
-      await expect.poll(() => released, { timeout: 10_000 }).toBe(round);
+      await expect.poll(() => released, { timeout: 60_000 }).toBe(round);
     }
   });
 

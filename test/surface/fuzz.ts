@@ -15,7 +15,7 @@ export interface Complaint {
 
 /** How long a call may compute, and how long a promise may take on a machine with other work, in milliseconds. */
 const PATIENCE = 5000;
-const PATIENCE_OF_PROMISES = 20_000;
+const PATIENCE_OF_PROMISES = 60_000;
 
 function hash(text: string): number {
   let state = 2166136261;
