@@ -147,7 +147,7 @@ const cases: Omit<CollectiveCase, "axes">[] = [
 describe.each(["shared", "separate"] as const)("collectives in %s memory", (layout) => {
   let engine: ThreadsEngine;
   beforeAll(() => {
-    engine = new ThreadsEngine({ numDevices: 4, memoryBytes: 64 * 2 ** 20, deadlineMs: 5000 }, { layout });
+    engine = new ThreadsEngine({ numDevices: 4, memoryBytes: 64 * 2 ** 20, deadlineMs: 60_000 }, { layout });
   });
   afterAll(() => engine.close());
 

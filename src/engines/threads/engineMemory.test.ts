@@ -14,7 +14,7 @@ afterEach(async () => {
 });
 
 function open(choices: readonly LayoutChoice[]): ThreadsEngine {
-  const engine = new ThreadsEngine({ numDevices: 2, deadlineMs: 10_000 }, { choices });
+  const engine = new ThreadsEngine({ numDevices: 2, deadlineMs: 60_000 }, { choices });
   engines.push(engine);
   return engine;
 }

@@ -38,7 +38,7 @@ describe("the threads engine under load", () => {
   });
 
   test("keeps eight devices in step through thousands of collectives", async () => {
-    const engine = open({ numDevices: 8, deadlineMs: 20_000 });
+    const engine = open({ numDevices: 8, deadlineMs: 120_000 });
     const mesh = {
       axes: [
         { name: "a", size: 2 },

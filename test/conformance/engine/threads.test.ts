@@ -3,5 +3,5 @@ import { runEngineSuite } from "./suite.js";
 
 runEngineSuite({
   name: "threads",
-  newEngine: (numDevices) => createThreadsEngine({ numDevices, deadlineMs: 10_000 }),
+  newEngine: (numDevices) => createThreadsEngine({ numDevices, deadlineMs: 60_000 }),
 });

@@ -9,7 +9,7 @@ const memoryBytes = 5 * 2 ** 30;
 if (hasWideMemories()) {
   runEngineSuite({
     name: "threads with 64-bit memories",
-    newEngine: (numDevices) => createThreadsEngine({ numDevices, memoryBytes, deadlineMs: 10_000 }),
+    newEngine: (numDevices) => createThreadsEngine({ numDevices, memoryBytes, deadlineMs: 60_000 }),
   });
 } else {
   describe("the threads engine without 64-bit memories", () => {
