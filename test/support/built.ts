@@ -79,12 +79,12 @@ function build(files: readonly string[], target: string): void {
   }
 }
 
-/** Every change of a source leaves a folder behind; those of other days are of no use. */
+/** Every change of a source leaves a folder behind, which is of no use when the tests that run from it are over. */
 function removeOld(): void {
-  const yesterday = Date.now() - 24 * 60 * 60 * 1000;
+  const before = Date.now() - 3 * 60 * 60 * 1000;
   for (const name of readdirSync(builds)) {
     const path = join(builds, name);
-    if ((statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? yesterday) < yesterday)
+    if ((statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? before) < before)
       rmSync(path, { recursive: true, force: true });
   }
 }
