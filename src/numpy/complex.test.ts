@@ -71,6 +71,16 @@ const pairs = (w: Tensor, v: Tensor) => {
   ];
 };
 
+/** What does not depend on the directions of vectors. */
+const eigh = (a: Tensor) => {
+  const [w, v] = np.linalg.eigh(a);
+  return [w, np.abs(v), np.einsum("ij,kj,j->ik", v, v.conj(), np.sin(w).astype(v.dtype))];
+};
+const svd = (a: Tensor) => {
+  const [u, s, v] = np.linalg.svd(a, { fullMatrices: false });
+  return [s, np.abs(u), np.abs(v), np.matmul(u.mul(np.sin(s)), v)];
+};
+
 const cases: Readonly<Record<string, CaseFunction>> = {
   add: two((x, y) => [x.add(y), x.sub(y), x.neg(), x.add(2), x.mul(complex(1, -2))]),
   mul: two((x, y) => x.mul(y)),
@@ -178,6 +188,31 @@ const cases: Readonly<Record<string, CaseFunction>> = {
   "eigvals of reals": one((a) => together(np.linalg.eigvals(a))),
   eig: one((a) => pairs(...np.linalg.eig(a))),
   "eig of reals": one((a) => pairs(...np.linalg.eig(a))),
+  cholesky: one((a) => [np.linalg.cholesky(a), np.linalg.cholesky(a, { upper: true })]),
+  "cholesky one triangle": one((a) => lax.linalg.cholesky(a, { symmetrizeInput: false })),
+  choSolve: two((a, b) => np.linalg.choSolve(np.linalg.cholesky(a), b)),
+  qr: one((a) => np.linalg.qr(a)),
+  "qr square": one((a) => np.linalg.qr(a)),
+  "qr wide": one((a) => np.linalg.qr(a)),
+  "qr complete": one((a) => np.linalg.qr(a, { mode: "complete" })[1]),
+  eigh: one(eigh),
+  "eigh odd": one(eigh),
+  "eigh upper": one((a) => np.linalg.eigh(a, { uplo: "U", symmetrizeInput: false })[0]),
+  eigvalsh: one((a) => np.linalg.eigvalsh(a)),
+  svd: one(svd),
+  "svd tall": one(svd),
+  "svd wide": one(svd),
+  "svd low rank": one(np.linalg.svdvals),
+  pinv: one((a) => np.linalg.pinv(a)),
+  lstsq: two((a, b) => np.linalg.lstsq(a, b).slice(0, 2)),
+  "lstsq vector": two((a, b) => np.linalg.lstsq(a, b)[0]),
+  expm: one(np.linalg.expm),
+  "of singular values": one((a) => [
+    np.linalg.matrixRank(a),
+    np.linalg.cond(a),
+    np.linalg.norm(a, 2, [0, 1]),
+    np.linalg.norm(a, "nuc", [0, 1]),
+  ]),
   "matrix power": one((a) => [np.linalg.matrixPower(a, 3), np.trace(a), np.diagonal(a)]),
   scan: one((x) =>
     lax.scan(
@@ -230,7 +265,27 @@ describeJaxCases("complex.json", cases, {
   // Inverses of eigenvectors that are nearly parallel lose digits.
   tolerances: { "eigvals of reals": 1e-4, "eig of reals": 2e-4, eig: 5e-5, eigvals: 5e-5 },
   everyday: ["div", "pow", "reductions", "products", "scan", "own rule", "vjp"],
-  occasional: ["eigvals", "eigvals of reals", "eig"],
+  occasional: [
+    "eigvals",
+    "eigvals of reals",
+    "eig",
+    "cholesky one triangle",
+    "choSolve",
+    "qr",
+    "qr wide",
+    "qr complete",
+    "eigh",
+    "eigh upper",
+    "eigvalsh",
+    "svd",
+    "svd wide",
+    "svd low rank",
+    "pinv",
+    "lstsq",
+    "lstsq vector",
+    "expm",
+    "of singular values",
+  ],
 });
 
 describe("eigenvalues", () => {
@@ -336,8 +391,6 @@ describe("complex numbers", () => {
     ["logaddexp", () => np.logaddexp(z(), z()), /complex64 has no order/],
     ["bits", () => np.bitwiseAnd(z(), z()), /works on integers and bool/],
     ["mixed operands", () => lax.add(z(), np.ones([2])), /takes complex numbers only together/],
-    ["cholesky", () => np.linalg.cholesky(np.ones([2, 2], "complex64")), /computes with real numbers/],
-    ["svd", () => lax.linalg.svd(np.ones([2, 2], "complex64")), /needs a tensor of floats/],
     ["integers", () => np.array([complex(1, 1)], "int32"), /1\+1j is no int32/],
     ["set", () => np.ones([2]).at(0).set(complex(0, 1)), /0\+1j is no float32/],
   ])("refuse %s with a typed error", (_, call, message) => {

@@ -4,28 +4,30 @@ import { limits } from "../ir/dtype.js";
 import { checkOptions } from "../ir/options.js";
 import { at } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
+import { adjoint } from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { customVjp } from "../transforms/customVjp.js";
+import { vjp } from "../transforms/grad.js";
 import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
-import { asFloat, asInexact, like } from "./operands.js";
+import { asInexact, like } from "./operands.js";
 import { sum } from "./reductions.js";
 import { matrixTranspose } from "./shaping.js";
 
 /** Options of {@link cholesky}. */
 export interface CholeskyOptions extends lax.linalg.CholeskyOptions {
-  /** Whether the result is the upper triangle U with `Uᵀ U = x`. */
+  /** Whether the result is the upper triangle U with `Uᴴ U = x`. */
   readonly upper?: boolean | undefined;
 }
 
-/** The lower triangles L with `L Lᵀ = x`; NaN for a matrix that is not positive definite. */
+/** The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite. */
 export function cholesky(value: TensorLike, given: CholeskyOptions = {}): Tensor {
   checkOptions<CholeskyOptions>(given, { upper: true, symmetrizeInput: true }, "linalg.cholesky");
   const { upper = false, ...options } = given;
-  const l = lax.linalg.cholesky(asFloat(value, "linalg.cholesky"), options);
-  return upper ? matrixTranspose(l) : l;
+  const l = lax.linalg.cholesky(asInexact(value, "linalg.cholesky"), options);
+  return upper ? adjoint(l) : l;
 }
 
 /** Options of {@link qr}. */
@@ -38,20 +40,20 @@ export interface QrOptions {
 export function qr(value: TensorLike, options: QrOptions = {}): [q: Tensor, r: Tensor] {
   checkOptions<QrOptions>(options, { mode: true }, "linalg.qr");
   const { mode = "reduced" } = options;
-  return lax.linalg.qr(asFloat(value, "linalg.qr"), { fullMatrices: mode === "complete" });
+  return lax.linalg.qr(asInexact(value, "linalg.qr"), { fullMatrices: mode === "complete" });
 }
 
 /** Options of {@link svd}. */
 export type SvdOptions = lax.linalg.SvdOptions;
 
-/** The decomposition `x = U diag(s) Vᵀ`, the largest singular value first: U, s and Vᵀ. */
+/** The decomposition `x = U diag(s) Vᴴ`, the largest singular value first: U, s and Vᴴ. */
 export function svd(value: TensorLike, options: SvdOptions = {}): [u: Tensor, s: Tensor, vh: Tensor] {
-  return lax.linalg.svd(asFloat(value, "linalg.svd"), options);
+  return lax.linalg.svd(asInexact(value, "linalg.svd"), options);
 }
 
 /** The singular values, the largest first. */
 export function svdvals(value: TensorLike): Tensor {
-  return lax.linalg.singularValues(asFloat(value, "linalg.svdvals"));
+  return lax.linalg.singularValues(asInexact(value, "linalg.svdvals"));
 }
 
 /**
@@ -76,16 +78,16 @@ export interface EighOptions {
   readonly symmetrizeInput?: boolean | undefined;
 }
 
-/** The eigenvalues of symmetric matrices, the smallest first, and the eigenvectors as columns. */
+/** The eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first, and the eigenvectors as columns. */
 export function eigh(value: TensorLike, options: EighOptions = {}): [values: Tensor, vectors: Tensor] {
   checkOptions<EighOptions>(options, { uplo: true, symmetrizeInput: true }, "linalg.eigh");
   const { uplo = "L", symmetrizeInput } = options;
-  const x = asFloat(value, "linalg.eigh");
+  const x = asInexact(value, "linalg.eigh");
   const [vectors, values] = lax.linalg.eigh(x, { lower: uplo === "L", symmetrizeInput });
   return [values, vectors];
 }
 
-/** The eigenvalues of symmetric matrices, the smallest first. */
+/** The eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first. */
 export function eigvalsh(value: TensorLike, options: EighOptions = {}): Tensor {
   return eigh(value, options)[0];
 }
@@ -96,7 +98,7 @@ export function eigvalsh(value: TensorLike, options: EighOptions = {}): Tensor {
  * @param tolerance by default the largest one, times the larger size, times the precision of the type
  */
 export function matrixRank(value: TensorLike, tolerance?: number): Tensor {
-  const x = asFloat(value, "linalg.matrixRank");
+  const x = asInexact(value, "linalg.matrixRank");
   if (x.ndim < 2)
     return ops.convert(ops.reduceMax(ops.compare("ne", x, 0), x.ndim === 0 ? [] : [0]), "int32");
   const values = lax.linalg.singularValues(x);
@@ -105,7 +107,7 @@ export function matrixRank(value: TensorLike, tolerance?: number): Tensor {
   const bound =
     tolerance === undefined
       ? ops.mul(ops.sliceDim(values, last, 0, 1), size)
-      : ops.full([...values.shape.slice(0, -1), 1], tolerance, x.dtype);
+      : ops.full([...values.shape.slice(0, -1), 1], tolerance, values.dtype);
   const wide = ops.broadcastInDim(
     bound,
     values.shape,
@@ -120,9 +122,10 @@ export function matrixRank(value: TensorLike, tolerance?: number): Tensor {
  * @param rtol singular values up to this share of the largest count as zero
  */
 export function pinv(value: TensorLike, rtol?: number): Tensor {
-  const x = asFloat(value, "linalg.pinv");
+  const x = asInexact(value, "linalg.pinv");
   const share = rtol ?? 10 * Math.max(...x.shape.slice(-2)) * limits(x.dtype).epsilon;
   const inverse = (a: Tensor) => pseudoinverse(a, share);
+  if (x.parts) return complexInverse(x, inverse);
   const withRule = customVjp(inverse, {
     forward: (a) => {
       const p = inverse(a);
@@ -143,19 +146,42 @@ export function pinv(value: TensorLike, rtol?: number): Tensor {
   return withRule(x);
 }
 
+function complexInverse(x: Tensor, inverse: (a: Tensor) => Tensor): Tensor {
+  const withRule = customVjp(inverse, {
+    forward: (a) => {
+      const p = inverse(a);
+      return [p, [a, p] as const];
+    },
+    backward: ([a, p], ct) => {
+      const ph = adjoint(p);
+      const complement = (product: Tensor) => ops.sub(identityLike(product), product);
+      const change = (t: Tensor) => {
+        const beside = matmul(matmul(matmul(p, ph), adjoint(t)), complement(matmul(a, p)));
+        const below = matmul(complement(matmul(p, a)), matmul(adjoint(t), matmul(ph, p)));
+        return ops.sub(ops.add(beside, below), matmul(matmul(p, t), p));
+      };
+      return vjp(change, [ops.zeros(a.type)])[1](ct);
+    },
+  });
+  return withRule(x);
+}
+
 function identityLike(x: Tensor): Tensor {
   const n = at(x.shape, x.ndim - 1);
   return ops.broadcastInDim(eye(n, n, { dtype: x.dtype }), x.shape, [x.ndim - 2, x.ndim - 1]);
 }
 
 function pseudoinverse(x: Tensor, share: number): Tensor {
-  const [u, s, vt] = lax.linalg.svd(x, { fullMatrices: false });
+  const [u, s, vh] = lax.linalg.svd(x, { fullMatrices: false });
   const last = s.ndim - 1;
   const dims = s.shape.map((_, d) => d);
   const bound = ops.broadcastInDim(ops.mul(ops.sliceDim(s, last, 0, 1), share), s.shape, dims);
   const isLarge = ops.compare("gt", s, bound);
   const inverse = ops.select(isLarge, ops.div(ops.ones(s.type), s), like(s, 0));
-  const v = matrixTranspose(vt);
-  const scaled = ops.mul(v, ops.broadcastInDim(inverse, v.shape, [...dims.slice(0, -1), last + 1]));
-  return matmul(scaled, matrixTranspose(u));
+  const v = adjoint(vh);
+  const factors = ops.broadcastInDim(ops.convert(inverse, v.dtype), v.shape, [
+    ...dims.slice(0, -1),
+    last + 1,
+  ]);
+  return matmul(ops.mul(v, factors), adjoint(u));
 }

@@ -1,5 +1,6 @@
 /** Products of several matrices, powers and the exponential. */
 import { need } from "../ir/arguments.js";
+import { complexType, partType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, range } from "../ir/shape.js";
 import { checkSquare } from "../lax/linalg/matrices.js";
@@ -9,7 +10,7 @@ import type { Tensor } from "../trace/tensor.js";
 import { scan } from "../transforms/scan.js";
 import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
-import { asFloat, asTensor, expandTo, requireRank } from "./operands.js";
+import { asInexact, asTensor, expandTo, requireRank } from "./operands.js";
 import { max, sum } from "./reductions.js";
 import { inv, solve } from "./solving.js";
 
@@ -89,17 +90,18 @@ const approximations = {
 
 /** The exponential of square matrices, 1 + x + x² / 2 + …; NaN for a norm beyond 2¹⁶. */
 export function expm(value: TensorLike): Tensor {
-  const given = asFloat(value, "linalg.expm");
-  checkSquare(given, "linalg.expm");
-  const dtype = given.dtype === "float64" ? "float64" : "float32";
+  const given = asInexact(value, "linalg.expm");
+  checkSquare(given, "linalg.expm", "floats or complex numbers");
+  const part = partType(given.dtype) === "float64" ? "float64" : "float32";
+  const dtype = given.parts ? complexType(part) : part;
   const x = ops.convert(given, dtype);
-  const { reach, terms } = approximations[dtype];
+  const { reach, terms } = approximations[part];
   const size = max(sum(ops.abs(x), -2), -1);
   const needed = ops.ceil(ops.mul(ops.log(ops.mul(size, 1 / reach)), 1 / Math.LN2));
   const squarings = ops.stopGradient(ops.max(needed, ops.zeros(needed.type)));
   const dims = range(x.ndim - 2);
   const spread = (t: Tensor) => ops.broadcastInDim(t, x.shape, dims);
-  const small = ops.mul(x, spread(ops.exp(ops.mul(squarings, -Math.LN2))));
+  const small = ops.mul(x, ops.convert(spread(ops.exp(ops.mul(squarings, -Math.LN2))), dtype));
   const start = rational(small, terms);
   const [whole] = scan<Tensor, Tensor, null>(
     (power, step) => {
@@ -107,7 +109,7 @@ export function expm(value: TensorLike): Tensor {
       return [ops.select(spread(isOpen), matmul(power, power), power), null];
     },
     start,
-    ops.iota(dtype, [mostSquarings], 0),
+    ops.iota(part, [mostSquarings], 0),
   );
   const isBeyond = spread(ops.compare("gt", squarings, mostSquarings));
   return ops.convert(ops.select(isBeyond, ops.full(x.shape, Number.NaN, dtype), whole), given.dtype);

@@ -11,7 +11,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { squaredSize } from "./complex.js";
-import { asFloat, asInexact, cast, type Dims, requireRank, wideType } from "./operands.js";
+import { asInexact, cast, type Dims, requireRank, wideType } from "./operands.js";
 import { type KeepdimsOptions, max, min, restoreDims, sum } from "./reductions.js";
 import { inv } from "./solving.js";
 
@@ -155,7 +155,7 @@ export function vectorNorm(
 
 /** How much errors of a matrix grow when it is inverted: the norm of the matrix times that of its inverse. */
 export function cond(value: TensorLike, order: NormOrder = 2): Tensor {
-  const x = asFloat(value, "linalg.cond");
+  const x = asInexact(value, "linalg.cond");
   requireRank(x, 2, "linalg.cond");
   if (order === 2 || order === -2) {
     const values = lax.linalg.singularValues(x);

@@ -5,7 +5,15 @@ import { ShapeError } from "../ir/errors.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import { decompose, solveWith } from "../lax/linalg/lu.js";
-import { checkSquare, flatBatch, likeBatch, times, transposed } from "../lax/linalg/matrices.js";
+import {
+  adjoint,
+  checkSquare,
+  flatBatch,
+  likeBatch,
+  squaredSizes,
+  times,
+  transposed,
+} from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { resultType } from "../trace/promote.js";
@@ -15,16 +23,7 @@ import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
 import { diagonal } from "./diagonals.js";
 import { where } from "./logic.js";
-import {
-  asInexact,
-  asTensor,
-  broadcastShape,
-  cast,
-  expandTo,
-  inexactType,
-  refuseComplex,
-  requireRank,
-} from "./operands.js";
+import { asInexact, asTensor, broadcastShape, cast, expandTo, inexactType, requireRank } from "./operands.js";
 import { prod, sum } from "./reductions.js";
 import { matrixTranspose } from "./shaping.js";
 
@@ -113,9 +112,9 @@ export function solveTriangular(a: TensorLike, b: TensorLike, options: SolveTria
 
 /** Solves `a x = b` of the lower triangle that `cholesky` gives for a. */
 export function choSolve(l: TensorLike, b: TensorLike): Tensor {
-  refuseComplex(l, "linalg.choSolve");
-  const half = solveTriangular(l, b, { lower: true });
-  return solveTriangular(l, half, { lower: true, trans: true });
+  const triangle = asInexact(l, "linalg.choSolve");
+  const half = solveTriangular(triangle, b, { lower: true });
+  return solveTriangular(adjoint(triangle), half);
 }
 
 /** The sign (of complex numbers the direction) of a determinant, and the logarithm of its size: together they neither overflow nor vanish. */
@@ -224,19 +223,19 @@ export function lstsq(a: TensorLike, b: TensorLike, rcond?: number): LeastSquare
   }
   const right = y.ndim === 1 ? ops.reshape(y, [...y.shape, 1]) : y;
   const share = rcond ?? limits(x.dtype).epsilon * Math.max(...x.shape);
-  const [u, s, vt] = lax.linalg.svd(x, { fullMatrices: false });
+  const [u, s, vh] = lax.linalg.svd(x, { fullMatrices: false });
   const bound = expandTo(
     ops.mul(ops.sliceDim(s, 0, 0, 1), share < 0 ? limits(x.dtype).epsilon : share),
     s.shape,
   );
   const counts = ops.and(ops.compare("gt", s, 0), ops.compare("ge", s, bound));
   const inverse = where(counts, ops.div(ops.ones(s.type), where(counts, s, 1)), 0);
-  const inner = matmul(matrixTranspose(u), right);
-  const scaled = ops.mul(inner, ops.broadcastInDim(inverse, inner.shape, [0]));
-  const solution = matmul(matrixTranspose(vt), scaled);
+  const inner = matmul(adjoint(u), right);
+  const scaled = ops.mul(inner, ops.broadcastInDim(ops.convert(inverse, inner.dtype), inner.shape, [0]));
+  const solution = matmul(adjoint(vh), scaled);
   const rest = ops.sub(right, matmul(x, solution));
   const own = y.ndim === 1 ? ops.reshape(solution, [solution.size]) : solution;
-  return [own, sum(ops.mul(rest, rest), 0), sum(counts), s];
+  return [own, sum(squaredSizes(rest), 0), sum(counts), s];
 }
 
 /** Solves `tensordot(a, x, x.ndim) = b`. */

@@ -20,6 +20,8 @@ odd = jnp.asarray([0, 1, -1, 1j, -1j, -2 + 0j, 3 - 4j, 1e-20 + 1e-20j, 1e20 - 2e
 square = complex_ramp(4, 4) + 2 * jnp.eye(4)
 # Matrices of waves of one length have few eigenvalues that are not 0.
 rough = lambda *shape: jnp.asarray(np.sin(np.arange(np.prod(shape)) ** 2 * 0.37).reshape(shape), jnp.float32)
+rough_complex = lambda *shape: rough(*shape) + 1j * rough(shape[0] + 1, *shape[1:])[1:]
+definite = square @ square.conj().T + jnp.diag(jnp.arange(4.0))
 one = lambda fn: (fn, (z,))
 two = lambda fn: (fn, (z, w))
 
@@ -38,6 +40,17 @@ def pairs(w, v):
     """What all eigenvectors are together, whatever their order and signs."""
     size = jnp.abs(v) ** 2
     return (size @ w, size @ jnp.abs(w), jnp.einsum("ij,kj,j->ik", v, v.conj(), w), jnp.sum(size, 0) @ jnp.ones(v.shape[-1]))
+
+
+def eigh(a):
+    """What does not depend on the directions of vectors."""
+    w, v = jnp.linalg.eigh(a)
+    return w, jnp.abs(v), jnp.einsum("ij,kj,j->ik", v, v.conj(), jnp.sin(w))
+
+
+def svd(a):
+    u, s, v = jnp.linalg.svd(a, full_matrices=False)
+    return s, jnp.abs(u), jnp.abs(v), jnp.einsum("ij,j,jk->ik", u, jnp.sin(s), v)
 
 
 def rule():
@@ -100,6 +113,26 @@ write({
     "eigvals of reals": (lambda a: together(jnp.linalg.eigvals(a)), (rough(2, 5, 5),)),
     "eig": (lambda a: pairs(*lax.linalg.eig(a, compute_left_eigenvectors=False, enable_eigvec_derivs=True)), (square,)),
     "eig of reals": (lambda a: pairs(*lax.linalg.eig(a, compute_left_eigenvectors=False, enable_eigvec_derivs=True)), (rough(5, 5),)),
+    "cholesky": (lambda a: (jnp.linalg.cholesky(a), jnp.linalg.cholesky(a, upper=True)), (definite,)),
+    "cholesky one triangle": (lambda a: lax.linalg.cholesky(a, symmetrize_input=False), (jnp.tril(definite),), False),
+    "choSolve": (lambda a, b: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(a), True), b), (definite, wide)),
+    "qr": (lambda a: jnp.linalg.qr(a), (rough_complex(5, 3),)),
+    "qr square": (lambda a: jnp.linalg.qr(a), (jnp.stack([square, rough_complex(4, 4) + 3 * jnp.eye(4)]),)),
+    "qr wide": (lambda a: jnp.linalg.qr(a), (rough_complex(3, 5),), False),
+    "qr complete": (lambda a: jnp.linalg.qr(a, mode="complete")[1], (rough_complex(5, 3),), False),
+    "eigh": (eigh, (square,)),
+    "eigh odd": (eigh, (rough_complex(5, 5),)),
+    "eigh upper": (lambda a: jnp.linalg.eigh(a, UPLO="U", symmetrize_input=False)[0], (jnp.triu(square),), False),
+    "eigvalsh": (jnp.linalg.eigvalsh, (jnp.stack([square, definite]),)),
+    "svd": (svd, (rough_complex(4, 4),)),
+    "svd tall": (svd, (rough_complex(5, 3),)),
+    "svd wide": (svd, (rough_complex(3, 5),)),
+    "svd low rank": (jnp.linalg.svdvals, (complex_ramp(4, 1) @ complex_ramp(1, 5),), False),
+    "pinv": (jnp.linalg.pinv, (rough_complex(5, 3),)),
+    "lstsq": (lambda a, b: jnp.linalg.lstsq(a, b)[:2], (rough_complex(5, 3), complex_ramp(5, 2)), False),
+    "lstsq vector": (lambda a, b: jnp.linalg.lstsq(a, b)[0], (rough_complex(5, 3), complex_ramp(5))),
+    "expm": (jax.scipy.linalg.expm, (jnp.stack([0.5 * square, -0.5 * square]),)),
+    "of singular values": (lambda a: (jnp.linalg.matrix_rank(a), jnp.linalg.cond(a), jnp.linalg.norm(a, 2), jnp.linalg.norm(a, "nuc")), (square,)),
     "matrix power": (lambda a: (jnp.linalg.matrix_power(a, 3), jnp.trace(a), jnp.diagonal(a)), (square,)),
     "scan": (lambda x: lax.scan(body, jnp.complex64(1j), x), (complex_ramp(4),)),
     "cond": (lambda x: lax.cond(jnp.abs(x[0, 0]) > 0.1, lambda y: y * 1j, jnp.conj, x), (z,)),

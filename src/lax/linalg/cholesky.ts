@@ -7,6 +7,7 @@ import { Tensor } from "../../trace/tensor.js";
 import { customVjp } from "../../transforms/customVjp.js";
 import { scan } from "../../transforms/scan.js";
 import {
+  adjoint,
   blocksOf,
   checkSquare,
   diagonals,
@@ -14,8 +15,10 @@ import {
   join,
   likeBatch,
   lower,
+  mirroredLower,
   part,
   putColumn,
+  realParts,
   times,
   transposed,
 } from "./matrices.js";
@@ -27,16 +30,14 @@ export interface CholeskyOptions {
   readonly symmetrizeInput?: boolean | undefined;
 }
 
-/** The lower triangles L with `L Lᵀ = x`; NaN for a matrix that is not positive definite. */
+/** The lower triangles L with `L Lᴴ = x`; NaN for a matrix that is not positive definite. */
 export function cholesky(x: Tensor, options: CholeskyOptions = {}): Tensor {
   needTensor(x, "x", "lax.linalg.cholesky");
   checkOptions<CholeskyOptions>(options, { symmetrizeInput: true }, "lax.linalg.cholesky");
   const { symmetrizeInput = true } = options;
-  checkSquare(x, "lax.linalg.cholesky");
+  checkSquare(x, "lax.linalg.cholesky", "floats or complex numbers");
   const flat = flatBatch(x);
-  const symmetric = symmetrizeInput
-    ? ops.mul(ops.add(flat, transposed(flat)), 0.5)
-    : ops.add(lower(flat), transposed(lower(flat, -1)));
+  const symmetric = symmetrizeInput ? ops.mul(ops.add(flat, adjoint(flat)), 0.5) : mirroredLower(flat);
   return likeBatch(decompose(symmetric), x);
 }
 
@@ -49,8 +50,8 @@ const decompose = customVjp(factor, {
     const inner = lower(times(transposed(l), ct));
     const halved = ops.mul(ops.add(inner, lower(inner, -1)), 0.5);
     const left = solveTriangle(transposed(l), halved, false);
-    const both = transposed(solveTriangle(transposed(l), transposed(left), false));
-    return [ops.mul(ops.add(both, transposed(both)), 0.5)];
+    const both = transposed(solveTriangle(adjoint(l), transposed(left), false));
+    return [ops.mul(ops.add(both, adjoint(both)), 0.5)];
   },
 });
 
@@ -61,18 +62,18 @@ function factor(a: Tensor): Tensor {
   for (const [start, stop] of blocksOf(n)) {
     const own = part(a, start, n, start, stop);
     const left = columns.length === 0 ? undefined : ops.sliceDim(ops.concatenate(columns, 2), 1, start, n);
-    const rest = left ? ops.sub(own, times(left, transposed(ops.sliceDim(left, 1, 0, stop - start)))) : own;
+    const rest = left ? ops.sub(own, times(left, adjoint(ops.sliceDim(left, 1, 0, stop - start)))) : own;
     const triangle = factorColumns(ops.sliceDim(rest, 1, 0, stop - start));
     const below = ops.sliceDim(rest, 1, stop - start, n - start);
     const parts = [
       ops.zeros({ ...a.type, shape: [batch, start, stop - start] }),
       triangle,
-      stop < n ? transposed(solveTriangle(triangle, transposed(below), true)) : below,
+      stop < n ? adjoint(solveTriangle(triangle, adjoint(below), true)) : below,
     ];
     columns.push(join(parts, 1));
   }
   const whole = columns.length === 0 ? a : ops.concatenate(columns, 2);
-  const isSound = ops.reduceMin(ops.compare("gt", diagonals(whole), 0), [1]);
+  const isSound = ops.reduceMin(ops.compare("gt", realParts(diagonals(whole)), 0), [1]);
   const spread = ops.broadcastInDim(isSound, whole.shape, [0]);
   return ops.select(spread, whole, lower(ops.full(whole.shape, Number.NaN, whole.dtype)));
 }
@@ -82,10 +83,11 @@ function factorColumns(a: Tensor): Tensor {
   const zero = Tensor.scalar(0, "int32");
   const addColumn = (l: Tensor, [column, index]: readonly [Tensor, Tensor]): [Tensor, null] => {
     const row = ops.dynamicSlice(l, [zero, index, zero], [at(a.shape, 0), 1, n]);
-    const known = ops.reshape(times(l, transposed(row)), column.shape);
+    const known = ops.reshape(times(l, adjoint(row)), column.shape);
     const rest = ops.sub(column, known);
     const at0 = ops.dynamicSlice(rest, [zero, index], [at(a.shape, 0), 1]);
-    const scaled = ops.div(rest, ops.broadcastInDim(ops.sqrt(at0), rest.shape, [0, 1]));
+    const root = ops.convert(ops.sqrt(realParts(at0)), rest.dtype);
+    const scaled = ops.div(rest, ops.broadcastInDim(root, rest.shape, [0, 1]));
     const isBelow = ops.compare(
       "ge",
       ops.iota("int32", rest.shape, 1),

@@ -9,6 +9,7 @@ import { scan } from "../../transforms/scan.js";
 import { decompose, solveWith } from "./lu.js";
 import {
   checkSquare,
+  conjugates,
   diagonals,
   flatBatch,
   identities,
@@ -16,11 +17,12 @@ import {
   positionsIn,
   putRow,
   scaleColumns,
+  squaredLengths,
   times,
   transposed,
   upper,
 } from "./matrices.js";
-import { conjugates, type Schur, schur, squaredLengths } from "./schur.js";
+import { type Schur, schur } from "./schur.js";
 
 /** Eigenvalues [batch, n], and eigenvectors as columns. */
 export type Eigenpairs = readonly [values: Tensor, vectors: Tensor];

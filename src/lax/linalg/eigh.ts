@@ -1,4 +1,4 @@
-/** Eigenvalues and eigenvectors of symmetric matrices. */
+/** Eigenvalues and eigenvectors of symmetric matrices, of complex ones those that are their own adjoints. */
 
 import { limits } from "../../ir/dtype.js";
 import { checkOptions } from "../../ir/options.js";
@@ -7,20 +7,33 @@ import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { customVjp } from "../../transforms/customVjp.js";
-import { goRound, madeEven, orthonormalized, sweepUntilDone, turnRows, turnsFor } from "./jacobi.js";
+import { vjp } from "../../transforms/grad.js";
 import {
+  alignRows,
+  directions,
+  goRound,
+  madeEven,
+  orthonormalized,
+  sweepUntilDone,
+  turnRows,
+  turnsFor,
+} from "./jacobi.js";
+import {
+  adjoint,
   checkSquare,
+  conjugates,
   diagonalMatrices,
   diagonals,
   flatBatch,
   identities,
   likeBatch,
-  lower,
+  mirroredLower,
   positionsIn,
+  realParts,
+  squaredSizes,
   takeRows,
   times,
   transposed,
-  upper,
 } from "./matrices.js";
 
 /** Options of {@link eigh}. */
@@ -32,22 +45,49 @@ export interface EighOptions {
 }
 
 /**
- * The eigenvectors, as columns, and eigenvalues of symmetric matrices, the smallest first. The sign of an eigenvector
- * is not determined.
+ * The eigenvectors, as columns, and eigenvalues of symmetric (of complex ones Hermitian) matrices, the smallest first.
+ * The sign (the direction) of an eigenvector is not determined.
  */
 export function eigh(x: Tensor, options: EighOptions = {}): [vectors: Tensor, values: Tensor] {
   needTensor(x, "x", "lax.linalg.eigh");
   checkOptions<EighOptions>(options, { lower: true, symmetrizeInput: true }, "lax.linalg.eigh");
-  checkSquare(x, "lax.linalg.eigh");
+  checkSquare(x, "lax.linalg.eigh", "floats or complex numbers");
   const { symmetrizeInput = true } = options;
   const flat = flatBatch(x);
-  const half = options.lower === false ? transposed(upper(flat)) : lower(flat);
   const symmetric = symmetrizeInput
-    ? ops.mul(ops.add(flat, transposed(flat)), 0.5)
-    : ops.add(half, transposed(lower(half, -1)));
-  const [vectors, values] = decompose(symmetric);
+    ? ops.mul(ops.add(flat, adjoint(flat)), 0.5)
+    : mirroredLower(options.lower === false ? adjoint(flat) : flat);
+  const [vectors, values] = (symmetric.parts ? decomposeComplex : decompose)(symmetric);
   return [likeBatch(vectors, x), likeBatch(values, x)];
 }
+
+type Eigenpairs = readonly [vectors: Tensor, values: Tensor];
+
+/** The eigenvalue of each column without that of each row, 1 on the diagonal; and where that is. */
+function gapsOf(values: Tensor): { gaps: Tensor; isDiagonal: Tensor } {
+  const shape = [...values.shape, at(values.shape, 1)];
+  const all = ops.sub(ops.broadcastInDim(values, shape, [0, 2]), ops.broadcastInDim(values, shape, [0, 1]));
+  const [rows, columns] = positionsIn(all);
+  const isDiagonal = ops.compare("eq", rows, columns);
+  return { gaps: ops.select(isDiagonal, ops.ones(all.type), all), isDiagonal };
+}
+
+const decomposeComplex = customVjp(rotate, {
+  forward: (a) => {
+    const found = rotate(a);
+    return [found, found];
+  },
+  backward: ([vectors, values], ct) => {
+    const { gaps, isDiagonal } = gapsOf(values);
+    const change = (tangent: Tensor): Eigenpairs => {
+      const inner = times(times(adjoint(vectors), tangent), vectors);
+      const turned = ops.div(inner, ops.convert(gaps, inner.dtype));
+      const moved = times(vectors, ops.select(isDiagonal, ops.zeros(inner.type), turned));
+      return [moved, realParts(diagonals(inner))];
+    };
+    return vjp(change, [ops.zeros(vectors.type)])[1](ct);
+  },
+});
 
 const decompose = customVjp(rotate, {
   forward: (a) => {
@@ -55,18 +95,8 @@ const decompose = customVjp(rotate, {
     return [[vectors, values] as const, [vectors, values] as const];
   },
   backward: ([vectors, values], [ctVectors, ctValues]) => {
-    const n = at(values.shape, 1);
-    const shape = [...values.shape, n];
-    const gaps = ops.sub(
-      ops.broadcastInDim(values, shape, [0, 2]),
-      ops.broadcastInDim(values, shape, [0, 1]),
-    );
-    const [rows, columns] = positionsIn(gaps);
-    const isDiagonal = ops.compare("eq", rows, columns);
-    const turned = ops.div(
-      times(transposed(vectors), ctVectors),
-      ops.select(isDiagonal, ops.ones(gaps.type), gaps),
-    );
+    const { gaps, isDiagonal } = gapsOf(values);
+    const turned = ops.div(times(transposed(vectors), ctVectors), gaps);
     const inner = ops.select(isDiagonal, diagonalMatrices(ctValues), turned);
     const whole = times(times(vectors, inner), transposed(vectors));
     return [ops.mul(ops.add(whole, transposed(whole)), 0.5)];
@@ -74,32 +104,36 @@ const decompose = customVjp(rotate, {
 });
 
 /** Turns rows and columns of [batch, n, n] until only the diagonal is left. */
-function rotate(a: Tensor): readonly [vectors: Tensor, values: Tensor] {
+function rotate(a: Tensor): Eigenpairs {
   const n = at(a.shape, 1);
-  if (n < 2) return [identities(a, n, n), diagonals(a)];
+  if (n < 2) return [identities(a, n, n), realParts(diagonals(a))];
   const even = madeEven(a, [1, 2]);
   const size = at(even.shape, 1);
   const half = size / 2;
   const { epsilon } = limits(a.dtype);
-  const nothing = ops.mul(ops.sqrt(ops.reduceSum(ops.mul(a, a), [1, 2])), epsilon);
+  const nothing = ops.mul(ops.sqrt(ops.reduceSum(squaredSizes(a), [1, 2])), epsilon);
   // Turned vectors are kept as rows.
   type State = readonly [matrix: Tensor, vectors: Tensor];
   const round = ([matrix, vectors]: State): readonly [State, Tensor] => {
-    const diagonal = diagonals(matrix);
+    const diagonal = realParts(diagonals(matrix));
     const between = diagonals(ops.sliceDim(ops.sliceDim(matrix, 1, 0, half), 2, half, size));
+    const sizes = ops.abs(between);
     const turns = turnsFor(
       ops.sliceDim(diagonal, 1, 0, half),
       ops.sliceDim(diagonal, 1, half, size),
-      between,
+      between.parts ? sizes : between,
     );
-    const turned = transposed(turnRows(transposed(turnRows(matrix, turns)), turns));
-    const next = [goRound(goRound(turned, 1), 2), goRound(turnRows(vectors, turns), 1)] as const;
-    return [next, ops.div(ops.reduceMax(ops.abs(between), [1]), nothing)];
+    const along = directions(between);
+    const turn = (rows: Tensor) => turnRows(alignRows(rows, along), turns);
+    const turned = adjoint(turn(adjoint(turn(matrix))));
+    const next = [goRound(goRound(turned, 1), 2), goRound(turn(vectors), 1)] as const;
+    return [next, ops.div(ops.reduceMax(sizes, [1]), nothing)];
   };
   const [, turned] = sweepUntilDone<State>(size, [even, identities(even, size, size)], round);
   const vectors = orthonormalized(ops.sliceDim(ops.sliceDim(turned, 1, 0, n), 2, 0, n));
   // Of the matrix itself, not of the turned one, which has gathered the roundings of all rounds.
-  const values = ops.reduceSum(ops.mul(times(vectors, a), vectors), [2]);
+  const products = ops.mul(times(vectors, a), conjugates(vectors));
+  const values = ops.reduceSum(realParts(products), [2]);
   const [sorted = values, order = values] = ops.sort([values, ops.iota("int32", values.shape, 1)], 1);
-  return [transposed(takeRows(vectors, order)), sorted];
+  return [adjoint(takeRows(vectors, order)), sorted];
 }

@@ -5,7 +5,7 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/scan.js";
 import { whileLoop } from "../../transforms/whileLoop.js";
-import { times, transposed } from "./matrices.js";
+import { adjoint, scaleRows, times } from "./matrices.js";
 
 /** The angles of turns [batch, pairs]. */
 export interface Turns {
@@ -39,11 +39,28 @@ export function turnsFor(first: Tensor, second: Tensor, between: Tensor): Turns 
   return { sine, halfTangent: ops.div(sine, ops.add(cosine, 1)) };
 }
 
+/** The directions [batch, pairs] of complex numbers, 1 for 0; undefined where there are none but signs. */
+export function directions(x: Tensor): Tensor | undefined {
+  if (!x.parts) return undefined;
+  const size = ops.abs(x);
+  const isZero = ops.compare("eq", size, 0);
+  const safe = ops.convert(ops.select(isZero, ops.ones(size.type), size), x.dtype);
+  return ops.select(isZero, ops.ones(x.type), ops.div(x, safe));
+}
+
+/** Multiplies the second row of each pair of [batch, n, k] by a number, after which real turns do for complex rows. */
+export function alignRows(x: Tensor, factors: Tensor | undefined): Tensor {
+  if (!factors) return x;
+  const half = at(x.shape, 1) / 2;
+  const second = scaleRows(ops.sliceDim(x, 1, half, 2 * half), factors);
+  return ops.concatenate([ops.sliceDim(x, 1, 0, half), second], 1);
+}
+
 /** Turns the rows of [batch, n, k] in pairs: row i with row n / 2 + i. */
 export function turnRows(x: Tensor, { sine, halfTangent }: Turns): Tensor {
   const half = at(x.shape, 1) / 2;
   const [p, q] = [ops.sliceDim(x, 1, 0, half), ops.sliceDim(x, 1, half, 2 * half)];
-  const spread = (t: Tensor) => ops.broadcastInDim(t, p.shape, [0, 1]);
+  const spread = (t: Tensor) => ops.broadcastInDim(ops.convert(t, x.dtype), p.shape, [0, 1]);
   const [s, tangent] = [spread(sine), spread(halfTangent)];
   const low = ops.sub(p, ops.mul(s, ops.add(q, ops.mul(tangent, p))));
   const high = ops.add(q, ops.mul(s, ops.sub(p, ops.mul(tangent, q))));
@@ -91,7 +108,7 @@ export function sweepUntilDone<S extends readonly Tensor[]>(
 
 /** Makes rows [batch, n, n] that are nearly orthonormal so to the last digits. */
 export function orthonormalized(rows: Tensor): Tensor {
-  const overlaps = times(rows, transposed(rows));
+  const overlaps = times(rows, adjoint(rows));
   return ops.sub(ops.mul(rows, 1.5), ops.mul(times(overlaps, rows), 0.5));
 }
 

@@ -50,6 +50,34 @@ export function transposed(x: Tensor): Tensor {
   return ops.transpose(x, [...range(x.ndim - 2), x.ndim - 1, x.ndim - 2]);
 }
 
+/** The numbers with the other sign of their imaginary parts. */
+export function conjugates(x: Tensor): Tensor {
+  return x.parts ? Tensor.complex(x.parts[0], ops.neg(x.parts[1])) : x;
+}
+
+/** The conjugates of [batch, m, n] with rows and columns swapped. */
+export function adjoint(x: Tensor): Tensor {
+  return conjugates(transposed(x));
+}
+
+/** The real parts of complex numbers; other numbers are their own. */
+export function realParts(x: Tensor): Tensor {
+  return x.parts?.[0] ?? x;
+}
+
+/** The squares of the sizes of all elements. */
+export function squaredSizes(x: Tensor): Tensor {
+  const [real, imag] = x.parts ?? [x];
+  const square = ops.mul(real, real);
+  return imag ? ops.add(square, ops.mul(imag, imag)) : square;
+}
+
+/** The sums of squared sizes along the last dim. */
+export function squaredLengths(x: Tensor): Tensor {
+  const size = ops.abs(x);
+  return ops.reduceSum(ops.mul(size, size), [x.ndim - 1]);
+}
+
 /** The matrix products of two batches [batch, …]. */
 export function times(x: Tensor, y: Tensor): Tensor {
   return ops.dotGeneral(x, y, { lhsBatch: [0], rhsBatch: [0], lhsContract: [2], rhsContract: [1] });
@@ -68,6 +96,13 @@ export function upper(x: Tensor, offset = 0): Tensor {
 function isLower(x: Tensor, offset: number): Tensor {
   const [rows, columns] = positionsIn(x);
   return ops.compare("ge", ops.add(rows, offset), columns);
+}
+
+/** The symmetric (of complex numbers Hermitian) matrices whose lower triangles are given. */
+export function mirroredLower(x: Tensor): Tensor {
+  // The diagonals of Hermitian matrices are real, whatever the triangle says.
+  const own = x.parts ? Tensor.complex(x.parts[0], lower(x.parts[1], -1)) : x;
+  return ops.add(lower(own), adjoint(lower(own, -1)));
 }
 
 /** The row and the column of every element. */
@@ -101,12 +136,12 @@ export function identities(x: Tensor, rows: number, columns: number): Tensor {
 
 /** Scales the rows of [batch, m, n] by [batch, m]. */
 export function scaleRows(x: Tensor, factors: Tensor): Tensor {
-  return ops.mul(x, ops.broadcastInDim(factors, x.shape, [0, 1]));
+  return ops.mul(x, ops.broadcastInDim(ops.convert(factors, x.dtype), x.shape, [0, 1]));
 }
 
 /** Scales the columns of [batch, m, n] by [batch, n]. */
 export function scaleColumns(x: Tensor, factors: Tensor): Tensor {
-  return ops.mul(x, ops.broadcastInDim(factors, x.shape, [0, 2]));
+  return ops.mul(x, ops.broadcastInDim(ops.convert(factors, x.dtype), x.shape, [0, 2]));
 }
 
 /** The rows `start` … `stop` − 1 of the columns `left` … `right` − 1. */

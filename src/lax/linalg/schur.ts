@@ -5,29 +5,23 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { scan } from "../../transforms/scan.js";
 import { whileLoop } from "../../transforms/whileLoop.js";
-import { diagonals, identities, part, positionsIn, times, transposed, upper } from "./matrices.js";
+import {
+  adjoint,
+  conjugates,
+  diagonals,
+  identities,
+  part,
+  positionsIn,
+  squaredLengths,
+  times,
+  upper,
+} from "./matrices.js";
 
 /** The triangle and the unitary matrix. */
 export type Schur = readonly [triangle: Tensor, unitary: Tensor];
 
 /** After so many sweeps for each row the method stops in any case; it takes two or three. */
 const mostSweeps = 40;
-
-/** The numbers with the other sign of their imaginary parts. */
-export function conjugates(x: Tensor): Tensor {
-  return x.parts ? Tensor.complex(x.parts[0], ops.neg(x.parts[1])) : x;
-}
-
-/** The conjugates of [batch, m, n] with rows and columns swapped. */
-export function adjoint(x: Tensor): Tensor {
-  return conjugates(transposed(x));
-}
-
-/** The sums of squared sizes along the last dim. */
-export function squaredLengths(x: Tensor): Tensor {
-  const size = ops.abs(x);
-  return ops.reduceSum(ops.mul(size, size), [x.ndim - 1]);
-}
 
 const complexOf = (x: Tensor, like: Tensor) => ops.convert(x, like.dtype);
 const spread = (x: Tensor, like: Tensor) => ops.broadcastInDim(x, like.shape, range(x.ndim));
