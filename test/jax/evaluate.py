@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 NAMES = {
+    "C64": np.complex64,
     "F32": np.float32,
     "I8": np.int8,
     "I16": np.int16,

@@ -2,7 +2,7 @@
  * What the differential test compares: every record is one function said twice, with shardwise and as a Python
  * expression over the operands `a`, `b`, `c` and the parameters `p`.
  */
-import { lax, np, type Tensor, vmap } from "shardwise";
+import { complex, lax, np, type Tensor, vmap } from "shardwise";
 import * as nn from "shardwise/nn";
 import type { Draw } from "./random.js";
 
@@ -14,7 +14,15 @@ type NarrowInteger = "int8" | "uint8" | "int16" | "uint16";
 /** An operand: its shape, and where its values lie. */
 export interface OperandSpec {
   readonly shape: readonly number[];
-  readonly dtype?: "float32" | "int32" | "bool" | "bfloat16" | "float16" | "uint32" | NarrowInteger;
+  readonly dtype?:
+    | "float32"
+    | "int32"
+    | "bool"
+    | "bfloat16"
+    | "float16"
+    | "uint32"
+    | "complex64"
+    | NarrowInteger;
   readonly low?: number;
   readonly high?: number;
 }
@@ -736,11 +744,14 @@ const mixed: readonly [string, string, (a: Tensor, b: Tensor) => Tensor][] = [
   ["arctan2", "jnp.arctan2(a, b)", np.atan2],
 ];
 const narrow = ["int8", "uint8", "int16", "uint16"] as const;
-const dtypes = ["float32", "bfloat16", "float16", "int32", "uint32", ...narrow, "bool"] as const;
+const dtypes = ["float32", "bfloat16", "float16", "int32", "uint32", ...narrow, "bool", "complex64"] as const;
+/** What is refused of complex numbers, or orders them, which the goldens of complex numbers have. */
+const ofRealsAlone = ["maximum", "less", "where", "floorDivide", "mod", "arctan2", "argmax", "softmax"];
 for (const [name, py, ts] of mixed) {
   for (const x of dtypes) {
     for (const y of dtypes) {
       if (["power", "floorDivide", "mod"].includes(name) && (x === "bool" || y === "bool")) continue;
+      if (ofRealsAlone.includes(name) && (x === "complex64" || y === "complex64")) continue;
       const spec = (dtype: (typeof dtypes)[number]): OperandSpec => ({
         shape: [4],
         dtype,
@@ -775,6 +786,7 @@ const typed: readonly [string, string, (a: Tensor) => Tensor][] = [
 for (const [name, py, ts] of typed) {
   for (const dtype of dtypes) {
     if (dtype === "bool" && ["sort", "softmax"].includes(name)) continue;
+    if (dtype === "complex64" && ofRealsAlone.includes(name)) continue;
     // JAX subtracts the maximum in the unsigned type, which wraps around.
     if (dtype.startsWith("uint") && name === "softmax") continue;
     records.push({
@@ -784,6 +796,83 @@ for (const [name, py, ts] of typed) {
       call: () => ({ operands: [{ shape: [5], dtype, low: 1, high: dtype === "bool" ? 2 : 4 }] }),
     });
   }
+}
+
+/** Functions of complex numbers z, w = a + bi, b − ai; both parts of what they give, so that they are differentiated. */
+function ofComplex(
+  name: string,
+  py: string,
+  ts: (z: Tensor, w: Tensor) => Tensor,
+  { shape = (draw: Draw): number[] => draw.shape(), low = -2, high = 2 } = {},
+): void {
+  records.push({
+    name: `${name} of complex numbers`,
+    py: `(lambda y: jnp.stack([jnp.real(y), jnp.imag(y)]))((lambda z, w: ${py})(lax.complex(a, b), lax.complex(b, -a)))`,
+    ts: (args) => {
+      const [a, b] = [first(args), second(args)];
+      const y = ts(lax.complex(a, b), lax.complex(b, a.neg()));
+      return np.stack([np.real(y), np.imag(y)]);
+    },
+    call: (draw) => {
+      const own = shape(draw);
+      return { operands: [0, 1].map(() => ({ shape: own, low, high })) };
+    },
+  });
+}
+
+const matrix = () => ({ shape: (draw: Draw) => [draw.int(2, 5), draw.int(2, 5)] });
+const squareMatrix = () => ({ shape: (draw: Draw) => [draw.int(2, 5)].flatMap((n) => [n, n]) });
+ofComplex("abs", "jnp.abs(z)", (z) => np.abs(z));
+ofComplex("angle", "jnp.angle(z)", (z) => np.angle(z));
+ofComplex("conj", "jnp.conj(z) * w", (z, w) => z.conj().mul(w));
+ofComplex("divide", "z / (w + 3)", (z, w) => z.div(w.add(3)));
+ofComplex("exp", "jnp.exp(z)", (z) => np.exp(z));
+ofComplex("log", "jnp.log(z)", (z) => np.log(z), { low: 0.5 });
+ofComplex("sqrt", "jnp.sqrt(z)", (z) => np.sqrt(z), { low: 0.5 });
+ofComplex("sin", "jnp.sin(z) + jnp.cos(w)", (z, w) => np.sin(z).add(np.cos(w)));
+ofComplex("tanh", "jnp.tanh(z)", (z) => np.tanh(z), { low: -0.7, high: 0.7 });
+ofComplex("power", "z ** w", (z, w) => z.pow(w), { low: 0.5, high: 1.5 });
+ofComplex("sum", "jnp.sum(z * z, 0)", (z) => np.sum(z.mul(z), 0));
+ofComplex("prod", "jnp.prod(z, -1)", (z) => np.prod(z, -1));
+ofComplex("cumsum", "jnp.cumsum(z * w, -1)", (z, w) => np.cumsum(z.mul(w), -1));
+ofComplex("var", "jnp.var(z)", (z) => np.var(z));
+ofComplex("where", "jnp.where(jnp.abs(z) > 1, z, w * 2j)", (z, w) =>
+  np.where(np.abs(z).gt(1), z, w.mul(complex(0, 2))),
+);
+ofComplex("matmul", "z @ jnp.swapaxes(w, -1, -2)", (z, w) => np.matmul(z, np.matrixTranspose(w)), matrix());
+ofComplex("fft", "jnp.fft.fft(z) * w", (z, w) => np.fft.fft(z).mul(w));
+ofComplex(
+  "inv",
+  "jnp.linalg.inv(z + 9 * jnp.eye(z.shape[-1]))",
+  (z) => np.linalg.inv(shifted(z, 9)),
+  squareMatrix(),
+);
+ofComplex("det", "jnp.linalg.det(z)", (z) => np.linalg.det(z), squareMatrix());
+ofComplex(
+  "cholesky",
+  "jnp.linalg.cholesky(z @ z.conj().T + 9 * jnp.eye(z.shape[-1]))",
+  (z) => np.linalg.cholesky(shifted(np.matmul(z, z.conj().T), 9)),
+  squareMatrix(),
+);
+ofComplex(
+  "qr",
+  "jnp.linalg.qr(z + 9 * jnp.eye(z.shape[-1]))[0]",
+  (z) => np.linalg.qr(shifted(z, 9))[0],
+  squareMatrix(),
+);
+ofComplex(
+  "scan",
+  "lax.scan(lambda c, x: (c * x + 1j, jnp.conj(c)), z[0], w)[1]",
+  (z, w) =>
+    lax.scan(
+      (c: Tensor, x: Tensor): [Tensor, Tensor] => [c.mul(x).add(complex(0, 1)), c.conj()],
+      z.get(0),
+      w,
+    )[1],
+);
+
+function shifted(z: Tensor, by: number): Tensor {
+  return z.add(np.eye(z.shape.at(-1) ?? 0).mul(by));
 }
 
 /** All functions that are compared. */
