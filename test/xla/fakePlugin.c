@@ -50,6 +50,10 @@ static const int devices[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 int FakeLive(int what) { return live[what]; }
 
+/* How many calls there were of those that runs make, from one thread at a time where somebody counts. */
+static int calls;
+int FakeCalls(void) { return calls; }
+
 static void count(int what, int by) {
   pthread_mutex_lock(&lock);
   live[what] += by;
@@ -67,6 +71,7 @@ static Error *fail(int code, const char *text) {
 
 /* A struct that is smaller than the plug-in's own is refused, as real plug-ins do. */
 #define NEEDS(bytes) \
+  calls++; \
   if (w[0] < (bytes)) return fail(3, "struct is too small: " #bytes)
 #define ALIVE(pointer, expected) \
   if ((pointer)->kind != (expected)) return fail(13, "used after it was given back")

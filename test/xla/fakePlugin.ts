@@ -13,16 +13,21 @@ export interface FakeCounts {
   readonly errors: number;
 }
 
+/** A fake plug-in that was built. */
+export interface FakePlugin {
+  readonly path: string;
+  live(): FakeCounts;
+  /** How many calls there were of functions whose arguments are checked: those of runs, buffers and events. */
+  calls(): number;
+}
+
 /**
  * Builds the fake plug-in; nothing where there is no C compiler or no FFI.
  *
  * @param minor the version of the API that it has
  * @param delay how long its runs take, in microseconds
  */
-export function buildFakePlugin({
-  minor = 115,
-  delay = 2000,
-} = {}): { path: string; live: () => FakeCounts } | undefined {
+export function buildFakePlugin({ minor = 115, delay = 2000 } = {}): FakePlugin | undefined {
   const source = fileURLToPath(new URL("./fakePlugin.c", import.meta.url));
   const path = join(mkdtempSync(join(tmpdir(), "shardwise-pjrt-")), "fake.so");
   const flags = [
@@ -40,9 +45,11 @@ export function buildFakePlugin({
   const koffi = loadKoffi();
   if (status === null || koffi === undefined) return undefined;
   if (status !== 0) throw new Error(`the fake plug-in does not build: ${stderr}`);
-  const live: (what: number) => number = koffi.load(path).func("int FakeLive(int what)");
+  const library = koffi.load(path);
+  const live: (what: number) => number = library.func("int FakeLive(int what)");
   return {
     path,
     live: () => ({ buffers: live(0), events: live(1), programs: live(2), errors: live(3) }),
+    calls: library.func("int FakeCalls()"),
   };
 }

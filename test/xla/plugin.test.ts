@@ -90,6 +90,27 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
     executable.release();
   });
 
+  test("is called a few times for each run, however many nobody waits for", async () => {
+    const quick = buildFakePlugin({ delay: 0 });
+    if (!quick) return;
+    const own = createXlaEngine({ plugin: quick.path, cache: false });
+    const options = { mesh: single, devices: [0], name: "chain", donated: [true, true] };
+    const executable = own.compile(both, options);
+    const step = (row: readonly DeviceBuffer[]) => executable.execute(row.map((buffer) => [buffer])).flat();
+    let row = step([1, 2].map((n) => own.upload(type, values(n, n, n), 0)));
+    await own.ready(at(row, 0));
+    const [before, rounds] = [quick.calls(), 200];
+    for (const _ of range(rounds)) row = step(row);
+    await own.ready(at(row, 0));
+    // Starts, gives two inputs back, asks whether it is over and how, gives its event back; a callback where a start
+    // had to wait, and what was under way before.
+    expect(quick.calls() - before).toBeLessThanOrEqual(7 * rounds + 64);
+    for (const buffer of row) own.release(buffer);
+    executable.release();
+    await own.close();
+    expect(quick.live()).toEqual({ buffers: 0, events: 0, programs: 0, errors: 0 });
+  });
+
   test("copies between devices and on one", async () => {
     const x = upload([1, 2, 3]);
     const copies = [0, 1].map((device) => engine.transfer(x, device));
