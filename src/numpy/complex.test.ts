@@ -275,6 +275,7 @@ describeJaxCases("complex.json", cases, {
     "qr wide",
     "qr complete",
     "eigh",
+    "eigh odd",
     "eigh upper",
     "eigvalsh",
     "svd",
