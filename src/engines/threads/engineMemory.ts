@@ -3,7 +3,6 @@ import { at, formatBytes, range } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import { availableMemory } from "../machineMemory.js";
 import { DeviceMemory, MemoryBudget, type MemoryOwner } from "./deviceMemory.js";
-import { discardPages } from "./discardPages.js";
 import {
   createMemories,
   describeReach,
@@ -13,6 +12,7 @@ import {
   layoutChoices,
   type MemoryLayout,
 } from "./memoryLayout.js";
+import { discardPages } from "./pages.js";
 import { SCRATCH_BYTES } from "./scratch.js";
 
 /** The share of the free memory that devices may take; JavaScript and the system need some, too. */

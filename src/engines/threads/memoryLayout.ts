@@ -2,6 +2,7 @@ import { type AddressType, MAX_PAGES } from "../../compiler/wasm/addresses.js";
 import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import { addressSpace } from "../machineMemory.js";
+import { wantHugePages } from "./pages.js";
 
 /**
  * Where the devices' tensors lie. One `WebAssembly.Memory` for all devices is fastest, because a kernel can read
@@ -108,6 +109,7 @@ function reserve(
 ): MemoryLayout {
   if (kind === "shared") {
     const memory = newMemory(addressType, bytes * numDevices + TAIL);
+    wantHugePages(memory);
     return {
       kind,
       addressType,
@@ -117,6 +119,7 @@ function reserve(
     };
   }
   const memories = Array.from({ length: numDevices }, () => newMemory(addressType, bytes + TAIL));
+  for (const memory of memories) wantHugePages(memory);
   return { kind, addressType, memories, bases: memories.map(() => 0), bytes };
 }
 
