@@ -142,7 +142,8 @@ export function describeJaxCases(
     test(
       "mapped over a batch, with gradients",
       async () => {
-        const batch = inputsOf(transformed).map((args) => args.map((x) => np.stack([np.roll(x, 1, 0), x])));
+        const other = (x: Tensor) => (x.shape.length > 0 ? np.roll(x, 1, 0) : x);
+        const batch = inputsOf(transformed).map((args) => args.map((x) => np.stack([other(x), x])));
         const all = jit((args: readonly (readonly Tensor[])[]) =>
           transformed.map((name, i) => {
             const fn = cases[name] ?? (() => null);
