@@ -10,7 +10,9 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { ended, nodeArguments, userEnvironment } from "../../fixtures/cliProcess.js";
+import { builtFile } from "../../support/built.js";
 import type { FaultArea, FaultContext, FaultRow } from "../row.js";
 import { describe, prepare, shardwise, steps, tensors, until } from "./command.js";
 
@@ -118,7 +120,7 @@ const phases: readonly FaultRow[] = [
 /** An engine that loses its first device when the run is evaluated, as often as `FAILING` says. */
 function failingEngine(folder: string): string {
   const path = join(folder, "failing.mjs");
-  const threads = new URL("../../../src/engines/threads/engine.ts", import.meta.url).href;
+  const threads = pathToFileURL(builtFile("src/engines/threads/engine.ts")).href;
   writeFileSync(
     path,
     `import { ThreadsEngine } from ${JSON.stringify(threads)};
