@@ -236,6 +236,12 @@ function field(scanner: Scanner, name: string): void {
 
 type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]: Form<Values<K>[P]> };
 
+/** A last parameter that is there only where it is true. */
+const onlyTrue: Form<true | undefined> = {
+  print: () => "true",
+  parse: (scanner) => scanner.eat("true") || scanner.fail("true"),
+};
+
 /** The form of an op whose parameters stand by their names, in the order given here. */
 function fields<K extends OpName>(
   forms: ValueForms<K>,
@@ -245,13 +251,15 @@ function fields<K extends OpName>(
   return {
     print(params) {
       const values = new Map<string, unknown>(Object.entries(params));
-      return entries.map(([name, form]) => `${name}: ${form.print(values.get(name))}`);
+      const given = entries.filter(([name, form]) => form !== onlyTrue || values.get(name));
+      return given.map(([name, form]) => `${name}: ${form.print(values.get(name))}`);
     },
     parse(scanner) {
-      const values = entries.map(([name, form], i) => {
-        if (i > 0) scanner.expect(",");
+      const values = entries.flatMap(([name, form], i) => {
+        if (form === onlyTrue && !scanner.eat(",")) return [];
+        if (form !== onlyTrue && i > 0) scanner.expect(",");
         field(scanner, name);
-        return [name, form.parse(scanner)];
+        return [[name, form.parse(scanner)]];
       });
       // The table's type has a form for every parameter.
       return Object.fromEntries(values) as Values<K>;
@@ -259,25 +267,6 @@ function fields<K extends OpName>(
     programs,
   };
 }
-
-const broadcastInDim: OpForm<"broadcastInDim"> = {
-  print: ({ shape, dims, unset }) => [
-    `shape: ${counts.print(shape)}`,
-    `dims: ${counts.print(dims)}`,
-    ...(unset ? ["unset: true"] : []),
-  ],
-  parse(scanner) {
-    field(scanner, "shape");
-    const shape = counts.parse(scanner);
-    scanner.expect(",");
-    field(scanner, "dims");
-    const dims = counts.parse(scanner);
-    if (!scanner.eat(",")) return { shape, dims };
-    if (!scanner.eat("unset: true")) scanner.fail('"unset: true"');
-    return { shape, dims, unset: true };
-  },
-  programs: {},
-};
 
 const precision = oneOf<Precision>({ default: true, high: true, highest: true });
 
@@ -419,7 +408,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   pvary: fields({ over: axes }, {}),
   optimizationBarrier: none,
   iota: fields({ dtype, shape: counts, dim: count }, {}),
-  broadcastInDim,
+  broadcastInDim: fields({ shape: counts, dims: counts, unset: onlyTrue }, {}),
   reshape: fields({ shape: counts }, {}),
   transpose: fields({ permutation: counts }, {}),
   reverse: fields({ dims: counts }, {}),

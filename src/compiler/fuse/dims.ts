@@ -18,9 +18,9 @@ export class Dim {
 
   /** Adds the loops that this one consists of today, outermost first. */
   addTo(loops: Dim[]): void {
-    const { parts } = this.current();
-    if (parts) for (const part of parts) part.addTo(loops);
-    else loops.push(this.current());
+    const dim = this.current();
+    if (dim.parts) for (const part of dim.parts) part.addTo(loops);
+    else loops.push(dim);
   }
 
   /** Splits an unsplit loop into an outer one and an inner one of the given size. */
