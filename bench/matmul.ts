@@ -9,7 +9,7 @@ import { detectFeatures } from "../src/compiler/wasm/features.js";
 import { findAllBlas, nativeAddress, releaseNativeAddress } from "../src/engines/threads/blas.js";
 import { nativeGemmHere } from "../src/engines/threads/native/available.js";
 import { CodeMemory } from "../src/engines/threads/native/codeMemory.js";
-import { INSTRUCTION_SETS, NativeGemm } from "../src/engines/threads/native/nativeGemm.js";
+import { INSTRUCTION_SETS, NativeGemm, targetsOf } from "../src/engines/threads/native/nativeGemm.js";
 import { compileWasmModule, enableRelaxedSimd } from "../src/engines/threads/v8Flags.js";
 import { best, type Report, type Row } from "./measure.js";
 
@@ -109,10 +109,10 @@ function nativeMultipliers(memory: WebAssembly.Memory): Record<string, Preparer>
   const sets = INSTRUCTION_SETS.filter((set) => "set" in nativeGemmHere(set));
   return Object.fromEntries(
     sets.map((set) => {
-      const gemm = new NativeGemm(code, set);
+      const gemm = new NativeGemm(code, targetsOf({ set }));
       const prepare: Preparer = ({ transposeA, transposeB }, n, data) => {
         const shape = { transposeA, transposeB, m: n, n, k: n, lda: n, ldb: n, ldc: n };
-        const product = gemm.prepare(4, { ...shape, alpha: 1, beta: 0 });
+        const product = gemm.prepare("float32", { ...shape, alpha: 1, beta: 0 });
         const [a, b, c] = [base + data, base + data + n * n * 4, base + data + 2 * n * n * 4];
         return () => product(a, b, c);
       };

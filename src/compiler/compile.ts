@@ -28,6 +28,8 @@ export interface CompileProgramOptions {
   readonly threads?: number | undefined;
   /** The type of the addresses of the memory that it runs in; i32 by default. */
   readonly addressType?: AddressType | undefined;
+  /** Whether who multiplies takes bfloat16 as they are; without it they are products of float32. */
+  readonly bfloat16Products?: boolean | undefined;
   /** The widest vectors of machine code for kernels (AVX2: 256, AVX-512: 512); without it all are WebAssembly. */
   readonly vectorBits?: KernelTarget["bits"] | undefined;
 }
@@ -51,7 +53,7 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.addressType,
     options.vectorBits,
   );
-  const frame = new Frame(compilation, normalise(program), 0);
+  const frame = new Frame(compilation, normalise(program, options), 0);
   const inputs = program.inputs.map((input, index) => {
     const buffer = compilation.buffer(bytesOf(input.type), { kind: "input", index }, 0);
     frame.define(input, denseView(buffer, input.type));

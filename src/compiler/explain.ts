@@ -62,7 +62,7 @@ function describe(program: CompiledProgram, step: Step): string {
     case "gemm": {
       const batch = step.batch.map((b) => `${b.count}×`).join("");
       const flags = `${step.transposeA ? "T" : "N"}${step.transposeB ? "T" : "N"}`;
-      return `gemm ${batch}${step.m}×${step.n}×${step.k} ${flags} ${place(step.a)} · ${place(step.b)}${step.beta === 0 ? "" : ` + ${place(step.c)}`} → ${place(step.c)}`;
+      return `gemm ${step.dtype === "bfloat16" ? "bfloat16 " : ""}${batch}${step.m}×${step.n}×${step.k} ${flags} ${place(step.a)} · ${place(step.b)}${step.beta === 0 ? "" : ` + ${place(step.c)}`} → ${place(step.c)}`;
     }
     case "copy":
       return `copy ${place(step.source)} → ${place(step.target)}`;

@@ -142,7 +142,8 @@ export interface KernelStep {
  */
 export interface GemmStep {
   readonly op: "gemm";
-  readonly dtype: "float32" | "float64";
+  /** The type of A and B, and of C; for bfloat16 C is float32. */
+  readonly dtype: "float32" | "float64" | "bfloat16";
   readonly a: Place;
   readonly b: Place;
   readonly c: Place;

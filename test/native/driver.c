@@ -31,11 +31,23 @@ static char *guarded(int64_t bytes) {
 }
 
 static double get(const char *at, int size, int64_t index) {
+  if (size == 2) {
+    uint32_t bits = (uint32_t)((const uint16_t *)at)[index] << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+  }
   return size == 4 ? ((const float *)at)[index] : ((const double *)at)[index];
 }
 
 static void set(char *at, int size, int64_t index, double value) {
-  if (size == 4) ((float *)at)[index] = value;
+  if (size == 2) {
+    // The lower bits are cut off: any bfloat16 will do.
+    float single = value;
+    uint32_t bits;
+    memcpy(&bits, &single, 4);
+    ((uint16_t *)at)[index] = bits >> 16;
+  } else if (size == 4) ((float *)at)[index] = value;
   else ((double *)at)[index] = value;
 }
 
@@ -55,15 +67,16 @@ int main(int argc, char **argv) {
   Runner run = (Runner)(code + runnerAt);
   int wrong = 0;
   for (int64_t p = 0; p < numProducts; p++) {
-    int size = next(file), tA = next(file), tB = next(file);
+    int size = next(file), factorSize = next(file), tA = next(file), tB = next(file);
     int64_t m = next(file), n = next(file), k = next(file), lda = next(file), ldb = next(file), ldc = next(file);
     double alpha = nextReal(file), beta = nextReal(file);
     int64_t roomA = next(file), roomB = next(file), numTasks = next(file);
     int64_t lengths[3] = {((tA ? k : m) - 1) * lda + (tA ? m : k), ((tB ? n : k) - 1) * ldb + (tB ? k : n), (m - 1) * ldc + n};
     char *at[3], *packed[2] = {guarded(roomA), guarded(roomB)};
     for (int i = 0; i < 3; i++) {
-      at[i] = guarded(lengths[i] * size);
-      for (int64_t e = 0; e < lengths[i]; e++) set(at[i], size, e, sample());
+      int each = i < 2 ? factorSize : size;
+      at[i] = guarded(lengths[i] * each);
+      for (int64_t e = 0; e < lengths[i]; e++) set(at[i], each, e, sample());
     }
     char *old = malloc(lengths[2] * size);
     memcpy(old, at[2], lengths[2] * size);
@@ -84,7 +97,7 @@ int main(int argc, char **argv) {
         double got = get(at[2], size, i * ldc + j), before = get(old, size, i * ldc + j);
         double sum = 0, magnitude = 0;
         for (int64_t l = 0; j < n && l < k; l++) {
-          double term = get(at[0], size, tA ? l * lda + i : i * lda + l) * get(at[1], size, tB ? j * ldb + l : l * ldb + j);
+          double term = get(at[0], factorSize, tA ? l * lda + i : i * lda + l) * get(at[1], factorSize, tB ? j * ldb + l : l * ldb + j);
           sum += term;
           magnitude += fabs(term);
         }

@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 import { a64Gemm } from "../../src/compiler/native/a64Gemm.js";
 import { packingBytes, planProduct } from "../../src/compiler/native/gemmPlan.js";
-import type { GemmTarget, GemmTask } from "../../src/compiler/native/gemmTarget.js";
+import { factorBytes, type GemmTarget, type GemmTask } from "../../src/compiler/native/gemmTarget.js";
 
 const compiler = "aarch64-linux-gnu-gcc";
 const emulator = "qemu-aarch64";
@@ -65,7 +65,7 @@ function productsFile(targets: readonly GemmTarget[]): Buffer {
     return at;
   };
   const real = (value: number) => new BigInt64Array(Float64Array.of(value).buffer)[0] ?? 0n;
-  const runnerAt = append((targets[0] ?? a64Gemm(4)).runner());
+  const runnerAt = append((targets[0] ?? a64Gemm("float32")).runner());
   let numProducts = 0;
   for (const target of targets) {
     const known = new Map<string, number>();
@@ -84,7 +84,9 @@ function productsFile(targets: readonly GemmTarget[]): Buffer {
         const product = { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta };
         const tasks = planProduct(target, product, SPACE);
         const room = packingBytes(target);
-        words.push(...[target.size, +transposeA, +transposeB, m, n, k, lda, ldb, ldc].map(BigInt));
+        words.push(
+          ...[target.size, factorBytes(target), +transposeA, +transposeB, m, n, k, lda, ldb, ldc].map(BigInt),
+        );
         words.push(real(alpha), real(beta), BigInt(room.a), BigInt(room.b), BigInt(tasks.length));
         for (const task of tasks) {
           words.push(BigInt(place(task)));
@@ -102,12 +104,13 @@ function productsFile(targets: readonly GemmTarget[]): Buffer {
 it.skipIf(!hasTools())("NEON products are right on an emulated processor", { timeout: 120_000 }, () => {
   const folder = mkdtempSync(join(tmpdir(), "emulated-"));
   try {
-    writeFileSync(join(folder, "products"), productsFile([a64Gemm(4), a64Gemm(8)]));
+    const targets = (["float32", "float64", "bfloat16"] as const).map(a64Gemm);
+    writeFileSync(join(folder, "products"), productsFile(targets));
     execFileSync(compiler, ["-O2", "-static", "-o", join(folder, "driver"), driver, "-lm"]);
-    const output = execFileSync(emulator, [join(folder, "driver"), join(folder, "products")], {
+    const output = execFileSync(emulator, ["-cpu", "max", join(folder, "driver"), join(folder, "products")], {
       encoding: "utf8",
     });
-    expect(output).toBe("112 products, 0 wrong elements\n");
+    expect(output).toBe("168 products, 0 wrong elements\n");
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -1,10 +1,11 @@
-import { byteSize } from "../../ir/dtype.js";
+import { byteSize, type DType } from "../../ir/dtype.js";
+import { InternalError } from "../../ir/errors.js";
 import { isCollective } from "../../ir/opFacts.js";
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, bytesOf, range, rowMajorStrides } from "../../ir/shape.js";
 import { isView } from "../lowering.js";
 import { isDense, refOf, type View } from "../plan/buffers.js";
-import type { GemmBatch } from "../steps.js";
+import type { GemmBatch, GemmStep } from "../steps.js";
 import type { Frame } from "./frame.js";
 
 /** One dim of a contraction with its distances in the two operands and the result; 0 where it does not occur. */
@@ -56,7 +57,7 @@ export function lowerDot(frame: Frame, eqn: Eqn<"dotGeneral">): void {
   const flops = (2 * k + (sum ? 1 : 0)) * m * n * batchCount;
   const bytes = bytesOf(x.type) + bytesOf(y.type) + (sum ? 2 : 1) * bytesOf(out.type);
   const info = frame.compilation.info(sum ? [eqn.op, "add"] : [eqn.op], eqn.source, flops, bytes);
-  const dtype = out.type.dtype === "float64" ? "float64" : "float32";
+  const dtype = productType(x.type.dtype);
   const [left, right] = plan.isSwapped ? [b, a] : [a, b];
   frame.steps.push({
     op: "gemm",
@@ -74,7 +75,7 @@ export function lowerDot(frame: Frame, eqn: Eqn<"dotGeneral">): void {
     ldc: plan.ldc,
     alpha: 1,
     beta: sum ? 1 : 0,
-    batch: plan.batch.map((dim) => inBytes(dim, byteSize(dtype))),
+    batch: plan.batch.map((dim) => inBytes(dim, byteSize(dtype), byteSize(out.type.dtype))),
     info,
   });
   frame.define(sum?.result ?? out, target);
@@ -117,8 +118,13 @@ function arrives(frame: Frame, value: Var): boolean {
   return eqn !== undefined && isCollective(eqn.op);
 }
 
-function inBytes({ count, strideA, strideB, strideC }: GemmBatch, size: number): GemmBatch {
-  return { count, strideA: strideA * size, strideB: strideB * size, strideC: strideC * size };
+function inBytes({ count, strideA, strideB, strideC }: GemmBatch, size: number, sizeC: number): GemmBatch {
+  return { count, strideA: strideA * size, strideB: strideB * size, strideC: strideC * sizeC };
+}
+
+function productType(dtype: DType): GemmStep["dtype"] {
+  if (dtype === "float32" || dtype === "float64" || dtype === "bfloat16") return dtype;
+  throw new InternalError(`[lowerDot] there are no products of ${dtype}`);
 }
 
 /** Where the result lies: transposed at once when the only one to read it is a transpose that allows it. */

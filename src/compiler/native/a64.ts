@@ -1,9 +1,9 @@
 import { InternalError } from "../../ir/errors.js";
 import { CodeWriter, type Label, labelName, littleEndian32 } from "./code.js";
 
-/** A register: general (`x`, or the stack pointer), or a vector register as 128 (`q`), 64 (`d`) or 32 bits (`s`). */
+/** A register: general (`x`, or the stack pointer), or 128 (`q`), 64 (`d`), 32 (`s`) or 16 bits (`h`) of a vector. */
 export interface Register {
-  readonly kind: "x" | "q" | "d" | "s";
+  readonly kind: "x" | "q" | "d" | "s" | "h";
   readonly id: number;
 }
 
@@ -15,11 +15,16 @@ export const q = (id: number): Register => ({ kind: "q", id });
 export const d = (id: number): Register => ({ kind: "d", id });
 /** The lowest 32 bits of a vector register. */
 export const s = (id: number): Register => ({ kind: "s", id });
+/** The lowest 16 bits of a vector register. */
+export const h = (id: number): Register => ({ kind: "h", id });
 /** The stack pointer, which shares its number with the register that is always zero. */
 export const sp = x(31);
 
 /** How 128 bits are cut into numbers: four of 32 bits or two of 64. */
 export type Lanes = "4s" | "2d";
+
+/** The opcodes that join the lower halves of two registers lane by lane. */
+const ZIP1 = { "4s": 0x4e803800, "2d": 0x4ec03800, "8h": 0x4e403800 } as const;
 
 /** The opcodes of loads and stores for each kind of register, with the bytes that offsets count in. */
 const TRANSFER: {
@@ -34,6 +39,7 @@ const TRANSFER: {
   q: { bytes: 16, ldr: 0x3dc00000, str: 0x3d800000, ldrPost: 0x3cc00400 },
   d: { bytes: 8, ldr: 0xfd400000, str: 0xfd000000, ldrPost: 0xfc400400 },
   s: { bytes: 4, ldr: 0xbd400000, str: 0xbd000000, ldrPost: 0xbc400400 },
+  h: { bytes: 2, ldr: 0x7d400000, str: 0x7d000000, ldrPost: 0x7c400400 },
 };
 
 const CONDITIONS = { eq: 0, ne: 1, ge: 10, lt: 11 } as const;
@@ -68,9 +74,10 @@ export class A64 extends CodeWriter {
     return this.pair("stp", first.kind === "x" ? 0xa9000000 : 0x6d000000, first, second, base, offset);
   }
 
-  /** Loads the third of four lanes. */
-  ld1Lane2(to: Register, base: Register): this {
-    return this.word(() => `ld1 {v${to.id}.s}[2], [${name(base)}]`, 0x4d408000 | (base.id << 5) | to.id);
+  /** Loads the third lane of 32 or 16 bits. */
+  ld1Lane2(to: Register, base: Register, lane: "s" | "h" = "s"): this {
+    const opcode = lane === "s" ? 0x4d408000 : 0x0d405000;
+    return this.word(() => `ld1 {v${to.id}.${lane}}[2], [${name(base)}]`, opcode | (base.id << 5) | to.id);
   }
 
   /** Stores the third of four lanes. */
@@ -93,6 +100,13 @@ export class A64 extends CodeWriter {
     return this.word(text, base | (b.id << 16) | (a.id << 5) | to.id);
   }
 
+  /** to += the products of the pairs of bfloat16 in each lane of a with a pair of b. */
+  bfdotLane(to: Register, a: Register, b: Register, lane: number): this {
+    const text = () => `bfdot v${to.id}.4s, v${a.id}.8h, v${b.id}.2h[${lane}]`;
+    const element = ((lane & 1) << 21) | ((lane >> 1) << 11);
+    return this.word(text, 0x4f40f000 | element | (b.id << 16) | (a.id << 5) | to.id);
+  }
+
   /** to += a · b. */
   fmla(lanes: Lanes, to: Register, a: Register, b: Register): this {
     return this.vector("fmla", lanes, lanes === "4s" ? 0x4e20cc00 : 0x4e60cc00, to, a, b);
@@ -106,8 +120,8 @@ export class A64 extends CodeWriter {
     return this.vector("fmul", lanes, lanes === "4s" ? 0x6e20dc00 : 0x6e60dc00, to, a, b);
   }
 
-  zip1(lanes: Lanes, to: Register, a: Register, b: Register): this {
-    return this.vector("zip1", lanes, lanes === "4s" ? 0x4e803800 : 0x4ec03800, to, a, b);
+  zip1(lanes: keyof typeof ZIP1, to: Register, a: Register, b: Register): this {
+    return this.vector("zip1", lanes, ZIP1[lanes], to, a, b);
   }
 
   zip2(lanes: Lanes, to: Register, a: Register, b: Register): this {
@@ -212,7 +226,7 @@ export class A64 extends CodeWriter {
     return this.word(() => `${op} ${name(first)}, ${name(second)}, [${name(base)}, #${offset}]`, word);
   }
 
-  private vector(op: string, lanes: Lanes, opcode: number, to: Register, a: Register, b: Register): this {
+  private vector(op: string, lanes: string, opcode: number, to: Register, a: Register, b: Register): this {
     const operands = () => [to, a, b].map(({ id }) => `v${id}.${lanes}`).join(", ");
     return this.word(() => `${op} ${operands()}`, opcode | (b.id << 16) | (a.id << 5) | to.id);
   }

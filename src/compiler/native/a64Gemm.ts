@@ -2,43 +2,50 @@ import { InternalError } from "../../ir/errors.js";
 import { A64, d, sp, x } from "./a64.js";
 import { writeMultiply } from "./a64Multiply.js";
 import { MATRIX, VECTOR, writePackColumns, writePackRows } from "./a64Packing.js";
-import { type GemmKernel, type GemmTarget, RECORD_BYTES } from "./gemmTarget.js";
+import {
+  elementsOf,
+  type GemmKernel,
+  type GemmTarget,
+  type ProductType,
+  RECORD_BYTES,
+} from "./gemmTarget.js";
 
-/** The kernels for AArch64 with NEON. */
-export function a64Gemm(size: 4 | 8): GemmTarget {
+/** The kernels for AArch64 with NEON, and with BF16 for bfloat16. */
+export function a64Gemm(type: ProductType): GemmTarget {
+  const { size, perLane } = elementsOf(type);
   const lanes = VECTOR / size;
   return {
-    name: "NEON",
-    size,
+    name: perLane === 2 ? "NEON-BF16" : "NEON",
+    ...elementsOf(type),
     lanes,
     // 24 sums, three vectors of B, and A in whole vectors whose lanes are multiplied one by one.
     rows: 8,
     columns: 3 * lanes,
-    block: { rows: 2048, columns: 480, depth: 1024 / size },
+    block: { rows: 2048, columns: 480, depth: (1024 / size) * perLane },
     // Multiplying by lanes wants a step of A in neighbouring elements, so everything is packed.
     direct: { a: 0, transposedA: 0, b: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const code = new A64(listing);
-      writeKernel(code, size, kernel);
+      writeKernel(code, type, kernel);
       return code.finish();
     },
     runner: (listing?: string[]) => writeRunner(new A64(listing)).finish(),
   };
 }
 
-function writeKernel(code: A64, size: 4 | 8, kernel: GemmKernel): void {
+function writeKernel(code: A64, type: ProductType, kernel: GemmKernel): void {
   switch (kernel.kind) {
     case "packRows":
-      writePackRows(code, size, kernel);
+      writePackRows(code, elementsOf(type), kernel);
       break;
     case "packColumns":
-      writePackColumns(code, size, kernel);
+      writePackColumns(code, elementsOf(type), kernel);
       break;
     case "multiply":
       if (kernel.a !== "packed" || kernel.b !== "packed") {
         throw new InternalError("[a64Gemm] kernels for NEON take packed factors");
       }
-      writeMultiply(code, size, kernel);
+      writeMultiply(code, elementsOf(type), kernel);
       break;
   }
 }

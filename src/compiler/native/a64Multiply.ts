@@ -1,7 +1,7 @@
 import { type A64, type Lanes, q, type Register, x } from "./a64.js";
 import { loadPart, MATRIX, storePart, VECTOR } from "./a64Packing.js";
 import type { Label } from "./code.js";
-import type { MultiplyKernel } from "./gemmTarget.js";
+import type { Elements, MultiplyKernel } from "./gemmTarget.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [x(0), x(1), x(2), x(3), x(4), x(5), x(6)];
 /** Where the running step and tile are, what is left to do, and two registers for addresses. */
@@ -17,9 +17,9 @@ const UNROLL = 4;
 const FIRST_SUM = 8;
 
 /** Writes the code of `multiply` for packed factors: a strip of A stays near while all panels of B pass. */
-export function writeMultiply(code: A64, size: 4 | 8, kernel: MultiplyKernel): void {
+export function writeMultiply(code: A64, { size, perLane }: Elements, kernel: MultiplyKernel): void {
   const { height, width } = kernel;
-  const tile = new Tile(size, height, width);
+  const tile = new Tile(size, perLane, height, width);
   const labels = { alpha: code.label(), beta: code.label() };
   code.add(C, C, MATRIX.c);
   const strip = code.here();
@@ -50,6 +50,7 @@ class Tile {
 
   constructor(
     readonly size: 4 | 8,
+    private readonly perLane: 1 | 2,
     readonly height: number,
     width: number,
   ) {
@@ -69,6 +70,14 @@ class Tile {
 
   sum(row: number, vector: number): Register {
     return q(FIRST_SUM + row * this.vectorsB + vector);
+  }
+
+  /** Adds the products of a vector of B with one lane of A, over the neighbours that share a lane. */
+  sumProducts(code: A64, row: number, vector: number): void {
+    const [sum, b] = [this.sum(row, vector), this.b(vector)];
+    const [element, lane] = [this.a(Math.floor(row / this.numLanes)), row % this.numLanes];
+    if (this.perLane === 2) code.bfdotLane(sum, b, element, lane);
+    else code.fmlaLane(this.lanes, sum, b, element, lane);
   }
 }
 
@@ -100,14 +109,10 @@ function sumSteps(code: A64, tile: Tile): void {
 
 /** One step along k: every element of A times the vectors of B. */
 function sumStep(code: A64, tile: Tile, aByte: number, bByte: number): void {
-  const { numLanes } = tile;
   for (let i = 0; i < tile.vectorsA; i++) code.ldr(tile.a(i), A_AT, aByte + i * VECTOR);
   for (let j = 0; j < tile.vectorsB; j++) code.ldr(tile.b(j), B_AT, bByte + j * VECTOR);
   for (let j = 0; j < tile.vectorsB; j++) {
-    for (let i = 0; i < tile.height; i++) {
-      const element = tile.a(Math.floor(i / numLanes));
-      code.fmlaLane(tile.lanes, tile.sum(i, j), tile.b(j), element, i % numLanes);
-    }
+    for (let i = 0; i < tile.height; i++) tile.sumProducts(code, i, j);
   }
 }
 

@@ -1,6 +1,6 @@
 import { at } from "../../ir/shape.js";
-import { type A64, d, q, type Register, s, x } from "./a64.js";
-import type { PackColumnsKernel, PackRowsKernel } from "./gemmTarget.js";
+import { type A64, d, h, q, type Register, s, x } from "./a64.js";
+import type { Elements, PackColumnsKernel, PackRowsKernel } from "./gemmTarget.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [x(0), x(1), x(2), x(3), x(4)];
 
@@ -11,31 +11,57 @@ export const MATRIX: { readonly [K in "a" | "b" | "c"]: Register } = { a: x(20),
 export const VECTOR = 16;
 
 /** Writes the code of `packRows`; rows are the outer loop, so that they are read from end to end. */
-export function writePackRows(code: A64, size: 4 | 8, { from: factor, width }: PackRowsKernel): void {
-  const [from, to, left, panelBytes, behind] = [x(5), x(6), x(7), x(8), x(9)];
-  const lanes = VECTOR / size;
-  const rest = width % lanes;
-  const whole = (width - rest) / lanes;
-  const vectors = whole + (rest > 0 ? 1 : 0);
+export function writePackRows(code: A64, elements: Elements, kernel: PackRowsKernel): void {
+  const { from: factor, width, isOdd } = kernel;
+  const pitch = Math.ceil(width / (VECTOR / elements.size)) * VECTOR;
   code.add(SOURCE, SOURCE, MATRIX[factor]);
-  code.movz(panelBytes, vectors * VECTOR).mul(panelBytes, panelBytes, K);
+  code.movz(PANEL_BYTES, pitch).mul(PANEL_BYTES, PANEL_BYTES, K);
+  const last = code.label();
+  if (isOdd) code.add(PANEL_BYTES, PANEL_BYTES, pitch).cbz(K, last);
   const row = code.here();
-  code.mov(from, SOURCE).mov(to, TARGET).mov(left, COUNT);
-  const panel = code.here();
-  for (let j = 0; j < whole; j++) code.ldr(q(j), from, j * VECTOR);
-  loadPart(code, size, rest, whole, from, whole * VECTOR, behind);
-  for (let j = 0; j < vectors; j++) code.str(q(j), to, j * VECTOR);
-  code
-    .add(from, from, width * size)
-    .add(to, to, panelBytes)
-    .subs(left, left, 1)
-    .bCond("ne", panel);
-  code
-    .add(SOURCE, SOURCE, STRIDE)
-    .add(TARGET, TARGET, vectors * VECTOR)
-    .subs(K, K, 1)
-    .bCond("ne", row);
+  packRow(code, elements, width, elements.perLane);
+  for (let i = 0; i < elements.perLane; i++) code.add(SOURCE, SOURCE, STRIDE);
+  code.add(TARGET, TARGET, pitch).subs(K, K, 1).bCond("ne", row);
+  code.place(last);
+  if (isOdd) packRow(code, elements, width, 1);
   code.ret();
+}
+
+const [FROM, TO, LEFT, PANEL_BYTES, BEHIND, PARTNER] = [x(5), x(6), x(7), x(8), x(9), x(10)];
+
+/** One row of every panel, of one row of the source or of two whose elements become pairs. */
+function packRow(code: A64, { size, perLane }: Elements, width: number, numRows: number): void {
+  const lanes = VECTOR / size;
+  const bytes = size / perLane;
+  const vectors = Math.ceil(width / lanes);
+  code.mov(FROM, SOURCE).mov(TO, TARGET).mov(LEFT, COUNT);
+  if (numRows === 2) code.add(PARTNER, SOURCE, STRIDE);
+  const panel = code.here();
+  for (let j = 0; j < vectors; j++) {
+    const [count, place] = [Math.min(lanes, width - j * lanes), j * lanes * bytes];
+    if (perLane === 2) loadPairs(code, j, place, count, numRows);
+    else if (count === lanes) code.ldr(q(j), FROM, place);
+    else loadPart(code, size, count, j, FROM, place, BEHIND);
+  }
+  for (let j = 0; j < vectors; j++) code.str(q(j), TO, j * VECTOR);
+  code.add(FROM, FROM, width * bytes);
+  if (numRows === 2) code.add(PARTNER, PARTNER, width * bytes);
+  code.add(TO, TO, PANEL_BYTES).subs(LEFT, LEFT, 1).bCond("ne", panel);
+}
+
+/** Up to four elements of 16 bits in the lower halves of lanes, and those of the next row in the upper ones. */
+function loadPairs(code: A64, to: number, place: number, count: number, numRows: number): void {
+  const [lower, upper] = [q(16), q(17)];
+  loadHalves(code, lower, FROM, place, count);
+  if (numRows === 2) loadHalves(code, upper, PARTNER, place, count);
+  else code.movi0(upper);
+  code.zip1("8h", q(to), lower, upper);
+}
+
+/** Loads one to four elements of 16 bits, none behind them. */
+function loadHalves(code: A64, { id }: Register, base: Register, offset: number, count: number): void {
+  code.ldr(count === 4 ? d(id) : count === 1 ? h(id) : s(id), base, offset);
+  if (count === 3) code.add(BEHIND, base, offset + 4).ld1Lane2(q(id), BEHIND, "h");
 }
 
 /** Loads the first `rest` elements of a vector, none behind them. */
@@ -68,7 +94,8 @@ export function storePart(
 }
 
 /** Writes the code of `packColumns`, which works on as many rows at a time as a vector has lanes. */
-export function writePackColumns(code: A64, size: 4 | 8, { from: factor, height }: PackColumnsKernel): void {
+export function writePackColumns(code: A64, { size }: Elements, kernel: PackColumnsKernel): void {
+  const { from: factor, height, isOdd } = kernel;
   const lanes = VECTOR / size;
   const groups = Math.ceil(height / lanes);
   const pitch = groups * VECTOR;
@@ -98,8 +125,16 @@ export function writePackColumns(code: A64, size: 4 | 8, { from: factor, height 
     });
     code.add(to, to, pitch).subs(left, left, 1).bCond("ne", step);
     code.place(done);
+    if (isOdd) {
+      // What is left over shares its lane with the zero that a load of 16 bits leaves behind it.
+      rows.forEach((row, i) => {
+        code.ldr(h(0), row).str(s(0), to, i * size);
+      });
+    }
   }
-  code.movz(scratch, pitch).madd(TARGET, K, scratch, TARGET).subs(COUNT, COUNT, 1).bCond("ne", strip);
+  code.movz(scratch, pitch).madd(TARGET, K, scratch, TARGET);
+  if (isOdd) code.add(TARGET, TARGET, pitch);
+  code.subs(COUNT, COUNT, 1).bCond("ne", strip);
   code.ret();
 }
 

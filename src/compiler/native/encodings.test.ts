@@ -19,6 +19,7 @@ import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64Operands.js"
 function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
   const { rows, columns, size, lanes } = target;
   const widths = [1, 2, 3, lanes, lanes + 1, columns - 1, columns].filter((w) => w <= columns);
+  const odds = target.perLane === 2 ? [false, true] : [false];
   const layouts: readonly (readonly [FactorLayout, FactorLayout])[] = [
     ["packed", "packed"],
     ...(target.direct.a > 0
@@ -37,8 +38,12 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
     { alpha: 1, beta: 3 },
   ];
   return [
-    ...widths.map((width) => ({ kind: "packRows", from: "a", width }) as const),
-    ...widths.map((height) => ({ kind: "packColumns", from: "b", height }) as const),
+    ...odds.flatMap((isOdd) =>
+      widths.flatMap((extent) => [
+        { kind: "packRows", from: "a", width: extent, isOdd } as const,
+        { kind: "packColumns", from: "b", height: extent, isOdd } as const,
+      ]),
+    ),
     ...[1, rows - 1, rows].flatMap((height) =>
       widths.flatMap((width) =>
         layouts.flatMap(([a, b]) =>
@@ -117,7 +122,11 @@ function hex(bytes: Uint8Array, from: number): string {
   return Buffer.from(bytes.subarray(from, from + 16)).toString("hex");
 }
 
-const x64Targets = ([256, 512] as const).flatMap((bits) => [x64Gemm(bits, 4), x64Gemm(bits, 8)]);
+const x64Targets = [
+  ...([256, 512] as const).flatMap((bits) => [x64Gemm(bits, "float32"), x64Gemm(bits, "float64")]),
+  x64Gemm(512, "bfloat16"),
+];
+const a64Targets = (["float32", "float64", "bfloat16"] as const).map(a64Gemm);
 const probe: Piece = {
   name: "feature probe",
   write: (listing) => writeFeatureProbe(new X64(listing)).finish(),
@@ -153,7 +162,8 @@ describe("machine code", () => {
   });
 
   it.skipIf(!hasAssembler(a64Prefix))("for AArch64 is what GNU as makes of its listing", () => {
-    expect(compare(a64Prefix, "", piecesOf([a64Gemm(4), a64Gemm(8)], [lookLoops.a64]))).toBeGreaterThan(200);
+    const count = compare(a64Prefix, ".arch armv8.2-a+bf16", piecesOf(a64Targets, [lookLoops.a64]));
+    expect(count).toBeGreaterThan(200);
   });
 });
 

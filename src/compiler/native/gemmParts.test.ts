@@ -4,7 +4,7 @@ import { divideProduct } from "./gemmParts.js";
 import type { Product } from "./gemmPlan.js";
 import { x64Gemm } from "./x64Gemm.js";
 
-const target = x64Gemm(512, 4);
+const target = x64Gemm(512, "float32");
 
 function product(m: number, n: number, k: number, transposed = false): Product {
   const [lda, ldb] = transposed ? [m + 3, k + 1] : [k + 3, n + 1];

@@ -1,6 +1,6 @@
 import type { GemmBatch } from "../steps.js";
 import type { Product } from "./gemmPlan.js";
-import type { GemmTarget } from "./gemmTarget.js";
+import { factorBytes, type GemmTarget } from "./gemmTarget.js";
 
 /** A part of a batch of products that can run beside the others: it writes elements of C that are its own. */
 export interface ProductPart {
@@ -50,7 +50,7 @@ export function divideProduct(
 }
 
 function part(
-  { size }: GemmTarget,
+  target: GemmTarget,
   product: Product,
   batch: GemmBatch,
   products: Cut,
@@ -58,12 +58,13 @@ function part(
   columns: Cut,
 ): ProductPart {
   const { transposeA, transposeB, lda, ldb, ldc } = product;
+  const bytes = factorBytes(target);
   return {
     product: { ...product, m: rows.length, n: columns.length },
     batch: { ...batch, count: products.length },
-    a: products.from * batch.strideA + rows.from * (transposeA ? 1 : lda) * size,
-    b: products.from * batch.strideB + columns.from * (transposeB ? ldb : 1) * size,
-    c: products.from * batch.strideC + (rows.from * ldc + columns.from) * size,
+    a: products.from * batch.strideA + rows.from * (transposeA ? 1 : lda) * bytes,
+    b: products.from * batch.strideB + columns.from * (transposeB ? ldb : 1) * bytes,
+    c: products.from * batch.strideC + (rows.from * ldc + columns.from) * target.size,
   };
 }
 

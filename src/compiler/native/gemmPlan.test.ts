@@ -5,7 +5,11 @@ import type { GemmTask } from "./gemmTarget.js";
 import { x64Gemm } from "./x64Gemm.js";
 
 const SPACE = { a: 2 ** 36, b: 2 ** 37 };
-const TARGETS = [x64Gemm(512, 4), x64Gemm(512, 8), x64Gemm(256, 4), x64Gemm(256, 8), a64Gemm(4), a64Gemm(8)];
+const TARGETS = (["float32", "float64", "bfloat16"] as const).flatMap((type) => [
+  x64Gemm(512, type),
+  ...(type === "bfloat16" ? [] : [x64Gemm(256, type)]),
+  a64Gemm(type),
+]);
 
 function product(m: number, n: number, k: number, transposeA = false, transposeB = false) {
   const shape = { m, n, k, lda: transposeA ? m : k, ldb: transposeB ? k : n, ldc: n };
@@ -43,15 +47,16 @@ describe("the plan of a product", () => {
         const area = strips * task.kernel.height * panels * task.kernel.width;
         written.set(task.kernel.beta, (written.get(task.kernel.beta) ?? 0) + area * depth);
       }
+      const { perLane } = target;
       // The first block overwrites, the others add.
       const total = [...written.values()].reduce((sum, area) => sum + area, 0);
-      expect(total).toBe(m * n * k);
+      expect(total * perLane).toBe(m * n * k);
       expect([...written.keys()].sort()).toEqual([0, 1]);
     }
   });
 
   it("multiplies small factors where they lie, and packs what it must", () => {
-    const target = x64Gemm(512, 4);
+    const target = x64Gemm(512, "float32");
     expect(kinds(planProduct(target, product(28, 64, 64), SPACE))).toEqual(["multiply"]);
     expect(kinds(planProduct(target, product(28, 64, 64, false, true), SPACE))).toEqual([
       "packColumns",
@@ -64,9 +69,30 @@ describe("the plan of a product", () => {
     ]);
   });
 
+  it("takes pairs of bfloat16 where they lie only along rows of even length", () => {
+    const target = x64Gemm(512, "bfloat16");
+    const packed = (one: ReturnType<typeof product>) =>
+      planProduct(target, one, SPACE).flatMap(({ kernel, args }) =>
+        kernel.kind === "multiply"
+          ? [`${kernel.kind} ${args[4]}`]
+          : [`${kernel.kind} ${kernel.from} ${args[3]}${kernel.isOdd ? " and one" : ""}`],
+      );
+    expect(packed(product(28, 64, 64))).toEqual(["packRows b 32", "multiply 32"]);
+    expect(packed(product(28, 64, 63))).toEqual([
+      "packColumns a 31 and one",
+      "packRows b 31 and one",
+      "multiply 32",
+    ]);
+    expect(packed(product(28, 64, 64, true, true))).toEqual([
+      "packRows a 32",
+      "packColumns b 32",
+      "multiply 32",
+    ]);
+  });
+
   it("has strips of nearly equal height", () => {
-    const heights = planProduct(x64Gemm(512, 4), product(128, 32, 64), SPACE).map(({ kernel, args }) =>
-      kernel.kind === "multiply" ? [kernel.height, args[5]] : [],
+    const heights = planProduct(x64Gemm(512, "float32"), product(128, 32, 64), SPACE).map(
+      ({ kernel, args }) => (kernel.kind === "multiply" ? [kernel.height, args[5]] : []),
     );
     expect(heights).toEqual([
       [13, 8],
@@ -77,7 +103,7 @@ describe("the plan of a product", () => {
 
 describe("the check of bounds", () => {
   it("names the task and the bytes that it would touch", () => {
-    const target = x64Gemm(512, 4);
+    const target = x64Gemm(512, "float32");
     const [tasks, smaller] = [planProduct(target, product(28, 64, 64), SPACE), product(27, 64, 64)];
     expect(() => assertInBounds(target, smaller, SPACE, tasks)).toThrow(
       /multiply of 27×64×64 touches bytes 0 to 7168 of a, which has 0 to 6912/,

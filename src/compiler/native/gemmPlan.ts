@@ -2,6 +2,7 @@ import { InternalError } from "../../ir/errors.js";
 import {
   type Factor,
   type FactorLayout,
+  factorBytes,
   type GemmTarget,
   type GemmTask,
   type PackColumnsKernel,
@@ -54,7 +55,7 @@ export function planProduct(target: GemmTarget, product: Product, space: Packing
   const { block, rows: tileRows, columns: tileColumns } = target;
   const planner = new Planner(target, product, space);
   for (const rows of pieces(m, block.rows, tileRows)) {
-    for (const depth of pieces(k, block.depth, target.lanes)) {
+    for (const depth of pieces(k, block.depth, target.lanes * target.perLane)) {
       planner.packA({ rows, depth });
       for (const columns of pieces(n, block.columns, tileColumns)) {
         planner.packB({ columns, depth });
@@ -68,10 +69,16 @@ export function planProduct(target: GemmTarget, product: Product, space: Packing
 /** The most bytes that the packed blocks of a product take. */
 export function packingBytes(target: GemmTarget): { readonly [F in Factor]: number } {
   const { rows, columns, block } = target;
+  const steps = stepsOf(target, block.depth);
   return {
-    a: Math.ceil(block.rows / rows) * pitchBytes(target, rows) * block.depth,
-    b: Math.ceil(block.columns / columns) * pitchBytes(target, columns) * block.depth,
+    a: Math.ceil(block.rows / rows) * pitchBytes(target, rows) * steps,
+    b: Math.ceil(block.columns / columns) * pitchBytes(target, columns) * steps,
   };
+}
+
+/** The steps that multiply so many elements along k. */
+function stepsOf({ perLane }: GemmTarget, depth: number): number {
+  return Math.ceil(depth / perLane);
 }
 
 /** The bytes from the first element of a matrix to behind its last. */
@@ -89,12 +96,15 @@ class Planner {
     private readonly product: Product,
     private readonly space: PackingSpace,
   ) {
-    const { size, direct } = target;
+    const { size, direct, perLane } = target;
     const { transposeA, transposeB, lda, ldb, ldc, k } = product;
-    this.stride = { a: lda * size, b: ldb * size, c: ldc * size };
+    const bytes = factorBytes(target);
+    this.stride = { a: lda * bytes, b: ldb * bytes, c: ldc * size };
+    // Only packing gives what is left over in the end a zero to share its lane with.
+    const isWhole = k % perLane === 0;
     this.isDirect = {
-      a: this.stride.a <= (transposeA ? direct.transposedA : direct.a),
-      b: !transposeB && this.stride.b <= direct.b && k * size <= direct.b,
+      a: isWhole && this.stride.a <= (transposeA ? direct.transposedA : direct.a),
+      b: isWhole && !transposeB && this.stride.b <= direct.b && k * bytes <= direct.b,
     };
   }
 
@@ -117,6 +127,7 @@ class Planner {
   multiply({ rows, columns, depth }: Block): void {
     const { alpha, transposeA } = this.product;
     const { size } = this.target;
+    const steps = stepsOf(this.target, depth.size);
     // Later steps along k add to what the first ones wrote.
     const beta = depth.at === 0 ? this.product.beta : 1;
     const whereA: FactorLayout = transposeA
@@ -132,17 +143,19 @@ class Planner {
         this.tasks.push({
           kind: "multiply",
           kernel: { kind: "multiply", height: strip.extent, width: panel.extent, a, b, alpha, beta },
-          args: [aAt, bAt, cAt, this.stride.c, depth.size, strip.count, panel.count],
+          args: [aAt, bAt, cAt, this.stride.c, steps, strip.count, panel.count],
         });
       }
     }
   }
 
-  private pack(from: Factor, transposed: boolean, group: Group, source: number, k: number): void {
+  private pack(from: Factor, transposed: boolean, group: Group, source: number, depth: number): void {
     const { extent, count, packed } = group;
+    const k = Math.floor(depth / this.target.perLane);
+    const isOdd = depth % this.target.perLane > 0;
     const kernel: PackRowsKernel | PackColumnsKernel = transposed
-      ? { kind: "packColumns", from, height: extent }
-      : { kind: "packRows", from, width: extent };
+      ? { kind: "packColumns", from, height: extent, isOdd }
+      : { kind: "packRows", from, width: extent, isOdd };
     this.tasks.push({ kind: "pack", kernel, args: [source, this.stride[from], packed, k, count] });
   }
 
@@ -152,15 +165,15 @@ class Planner {
   }
 
   private placeInA(row: number, step: number): number {
-    const { size } = this.target;
-    return this.product.transposeA ? step * this.stride.a + row * size : row * this.stride.a + step * size;
+    const bytes = factorBytes(this.target);
+    return this.product.transposeA ? step * this.stride.a + row * bytes : row * this.stride.a + step * bytes;
   }
 
   private placeInB(column: number, step: number): number {
-    const { size } = this.target;
+    const bytes = factorBytes(this.target);
     return this.product.transposeB
-      ? column * this.stride.b + step * size
-      : step * this.stride.b + column * size;
+      ? column * this.stride.b + step * bytes
+      : step * this.stride.b + column * bytes;
   }
 
   /** As few strips as there can be, of two heights that differ by one, so that none is left with a row or two. */
@@ -190,7 +203,7 @@ class Planner {
       if (extent === 0 || count === 0) continue;
       groups.push({ extent, count, first, packed });
       first += extent * count;
-      packed += count * depth.size * pitchBytes(this.target, extent);
+      packed += count * stepsOf(this.target, depth.size) * pitchBytes(this.target, extent);
     }
     return groups;
   }
@@ -215,18 +228,26 @@ export interface Touched {
 /** What a task reads and writes. */
 export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[] {
   const { size } = target;
-  const packed = (what: "packedA" | "packedB", from: number, extent: number, k: number, count: number) => ({
+  const packed = (
+    what: "packedA" | "packedB",
+    from: number,
+    extent: number,
+    steps: number,
+    count: number,
+  ) => ({
     ...{ what, from },
-    to: from + count * k * pitchBytes(target, extent),
+    to: from + count * steps * pitchBytes(target, extent),
   });
   if (task.kind === "pack") {
     const { kernel } = task;
     const [source, stride, to, k, count] = task.args;
+    const left = kernel.isOdd ? 1 : 0;
+    const depth = k * target.perLane + left;
     const extent = kernel.kind === "packRows" ? kernel.width : kernel.height;
-    const [rows, columns] = kernel.kind === "packRows" ? [k, extent * count] : [extent * count, k];
-    const end = source + (rows - 1) * stride + columns * size;
+    const [rows, columns] = kernel.kind === "packRows" ? [depth, extent * count] : [extent * count, depth];
+    const end = source + (rows - 1) * stride + columns * factorBytes(target);
     const place = kernel.from === "a" ? "packedA" : "packedB";
-    return [{ what: kernel.from, from: source, to: end }, packed(place, to, extent, k, count)];
+    return [{ what: kernel.from, from: source, to: end }, packed(place, to, extent, k + left, count)];
   }
   const { kernel } = task;
   const [a, b, c, cStride, k, strips, panels] = task.args;
@@ -251,12 +272,12 @@ export function assertInBounds(
   tasks: readonly GemmTask[],
 ): void {
   const { m, n, k, transposeA, transposeB, lda, ldb, ldc } = product;
-  const { size } = target;
+  const bytes = factorBytes(target);
   const room = packingBytes(target);
   const bounds: { readonly [W in Touched["what"]]: readonly [from: number, to: number] } = {
-    a: [0, transposeA ? extentBytes(size, k, m, lda) : extentBytes(size, m, k, lda)],
-    b: [0, transposeB ? extentBytes(size, n, k, ldb) : extentBytes(size, k, n, ldb)],
-    c: [0, extentBytes(size, m, n, ldc)],
+    a: [0, transposeA ? extentBytes(bytes, k, m, lda) : extentBytes(bytes, m, k, lda)],
+    b: [0, transposeB ? extentBytes(bytes, n, k, ldb) : extentBytes(bytes, k, n, ldb)],
+    c: [0, extentBytes(target.size, m, n, ldc)],
     packedA: [space.a, space.a + room.a],
     packedB: [space.b, space.b + room.b],
   };

@@ -1,3 +1,8 @@
+import type { GemmStep } from "../steps.js";
+
+/** The type of the factors of a product; the result has the same one, but products of bfloat16 are float32. */
+export type ProductType = GemmStep["dtype"];
+
 /** One of the factors of a product. */
 export type Factor = "a" | "b";
 
@@ -7,11 +12,16 @@ export type Factor = "a" | "b";
  */
 export type FactorLayout = "packed" | { readonly row: number; readonly step: number };
 
-/** Copies panels that lie side by side: `target[k][pitch(width)] = source[k][width]` for each. */
+/**
+ * Copies panels that lie side by side: `target[k][pitch(width)] = source[k][width]` for each. Where a lane holds
+ * several neighbours along k they come from as many rows of the source.
+ */
 export interface PackRowsKernel {
   readonly kind: "packRows";
   readonly from: Factor;
   readonly width: number;
+  /** Whether one neighbour is left over in the end, and shares its lane with a zero. */
+  readonly isOdd: boolean;
 }
 
 /** Transposes strips that lie below each other: `target[k][pitch(height)] = source[height][k]` for each. */
@@ -19,6 +29,8 @@ export interface PackColumnsKernel {
   readonly kind: "packColumns";
   readonly from: Factor;
   readonly height: number;
+  /** Whether one neighbour is left over in the end, and shares its lane with a zero. */
+  readonly isOdd: boolean;
 }
 
 /** Multiplies strips of A, `height` rows each, with panels of B, `width` columns each: `C = alpha · A · B + beta · C`. */
@@ -35,7 +47,7 @@ export interface MultiplyKernel {
 /** A function of machine code. */
 export type GemmKernel = PackRowsKernel | PackColumnsKernel | MultiplyKernel;
 
-/** A call of a kernel that packs; the source is an offset into its factor, the target an address. */
+/** A call of a kernel that packs `k` full steps; the source is an offset into its factor, the target an address. */
 export interface PackTask {
   readonly kind: "pack";
   readonly kernel: PackRowsKernel | PackColumnsKernel;
@@ -62,9 +74,12 @@ export const RECORD_BYTES = 64;
 export interface GemmTarget {
   /** The instruction set as users know it, for example `AVX-512`. */
   readonly name: string;
-  /** Bytes of an element: float32 or float64. */
+  readonly type: ProductType;
+  /** Bytes of an element of C, and of a lane of what is packed. */
   readonly size: 4 | 8;
-  /** Elements of a vector; packed rows are padded to whole vectors. */
+  /** Neighbours along k that share a lane of what is packed, and that one step multiplies: two of bfloat16. */
+  readonly perLane: 1 | 2;
+  /** Lanes of a vector; packed rows are padded to whole vectors. */
   readonly lanes: number;
   /** Rows and columns of C that stay in registers. */
   readonly rows: number;
@@ -82,6 +97,19 @@ export interface GemmTarget {
    * then the records of one product, then a record of zeros.
    */
   runner(listing?: string[]): Uint8Array<ArrayBuffer>;
+}
+
+/** Bytes of an element of C and of a lane, and the neighbours along k that share a lane. */
+export type Elements = Pick<GemmTarget, "type" | "size" | "perLane">;
+
+/** How the factors and the result of a product lie. */
+export function elementsOf(type: ProductType): Elements {
+  return { type, size: type === "float64" ? 8 : 4, perLane: type === "bfloat16" ? 2 : 1 };
+}
+
+/** Bytes of an element of A and B as they lie. */
+export function factorBytes({ size, perLane }: Elements): number {
+  return size / perLane;
 }
 
 /** Bytes of a packed row of `extent` elements. */

@@ -1,6 +1,11 @@
-import type { GemmKernel, GemmTarget } from "./gemmTarget.js";
-import { RECORD_BYTES } from "./gemmTarget.js";
-import { X64 } from "./x64.js";
+import { InternalError } from "../../ir/errors.js";
+import {
+  elementsOf,
+  type GemmKernel,
+  type GemmTarget,
+  type ProductType,
+  RECORD_BYTES,
+} from "./gemmTarget.js";
 import { writeMultiply } from "./x64Multiply.js";
 import {
   mem,
@@ -21,26 +26,33 @@ import {
   rsp,
 } from "./x64Operands.js";
 import { writePackColumns, writePackRows } from "./x64Packing.js";
+import { X64Simd as X64 } from "./x64Simd.js";
 import { Vectors } from "./x64Vectors.js";
 
-/** The kernels for x86-64 with vectors of 256 bits (AVX2 and FMA) or of 512 bits (AVX-512F). */
-export function x64Gemm(bits: 256 | 512, size: 4 | 8): GemmTarget {
-  const v = new Vectors(bits, size);
+/**
+ * The kernels for x86-64 with vectors of 256 bits (AVX2 and FMA) or of 512 bits (AVX-512F, with AVX512-BF16 for
+ * bfloat16).
+ */
+export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): GemmTarget {
+  const v = new Vectors(bits, type);
   const isWide = bits === 512;
+  const isPaired = v.perLane === 2;
+  if (isPaired && !isWide) throw new InternalError("[x64Gemm] AVX2 multiplies no bfloat16");
   return {
-    name: isWide ? "AVX-512" : "AVX2",
-    size,
+    name: isPaired ? "AVX-512-BF16" : isWide ? "AVX-512" : "AVX2",
+    ...elementsOf(type),
     lanes: v.lanes,
     // Of 32 or 16 registers four are left for two vectors of B and two elements of A.
     rows: isWide ? 14 : 6,
     columns: 2 * v.lanes,
     block: isWide
-      ? { rows: 2044, columns: 480, depth: 1536 / size }
-      : { rows: 2046, columns: 192, depth: 1280 / size },
+      ? { rows: 2044, columns: 480, depth: (1536 / v.size) * v.perLane }
+      : { rows: 2046, columns: 192, depth: 1280 / v.size },
     // Rows that are 1 KiB or more apart share so few lines of the L1 cache that a column of A does not fit.
-    direct: { a: 1024, transposedA: 512, b: 1024 },
+    // Pairs are neighbours along k, which only rows of A are as they lie.
+    direct: isPaired ? { a: 1024, transposedA: 0, b: 0 } : { a: 1024, transposedA: 512, b: 1024 },
     kernel(kernel: GemmKernel, listing?: string[]) {
-      const x = new X64(listing);
+      const x = new Assembler(listing);
       writeKernel(x, v, kernel);
       return x.finish();
     },

@@ -1,6 +1,5 @@
 import type { Label } from "./code.js";
 import type { FactorLayout, MultiplyKernel } from "./gemmTarget.js";
-import type { X64 } from "./x64.js";
 import {
   type Mem,
   mem,
@@ -21,6 +20,7 @@ import {
   rsi,
   type Vector,
 } from "./x64Operands.js";
+import type { X64Simd as X64 } from "./x64Simd.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
@@ -134,7 +134,7 @@ function sumStep(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, aByte: 
     // Two registers in turn, so that the next element can arrive while this one is used.
     const element = tile.free(vectors + (i % 2));
     v.broadcast(x, element, mem(A_AT, aByte + i * rowBytes));
-    for (let j = 0; j < vectors; j++) v.multiplyAdd(x, tile.sum(i, j), element, tile.free(j));
+    for (let j = 0; j < vectors; j++) v.sumProducts(x, tile.sum(i, j), element, tile.free(j));
   }
 }
 

@@ -1,6 +1,5 @@
 import { at } from "../../ir/shape.js";
 import type { PackColumnsKernel, PackRowsKernel } from "./gemmTarget.js";
-import type { X64 } from "./x64.js";
 import {
   type Gpr,
   low32,
@@ -19,43 +18,74 @@ import {
   rdi,
   rdx,
   rsi,
+  type Vector,
   vec,
 } from "./x64Operands.js";
+import type { X64Simd as X64 } from "./x64Simd.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 
 /** Writes the code of `packRows`; rows are the outer loop, so that they are read from end to end. */
-export function writePackRows(x: X64, v: Vectors, { from: factor, width }: PackRowsKernel): void {
-  const [from, to, left, panelBytes] = [r9, r10, r11, rbx];
+export function writePackRows(x: X64, v: Vectors, { from: factor, width, isOdd }: PackRowsKernel): void {
   const rest = width % v.lanes;
-  const whole = (width - rest) / v.lanes;
-  const vectors = whole + (rest > 0 ? 1 : 0);
-  const mask = v.vec(15);
+  const pitch = Math.ceil(width / v.lanes) * v.bytes;
   const maskData = x.label();
   v.prepareMask(x, rest);
-  v.loadMask(x, rest, mask, maskData);
-  x.add(SOURCE, MATRIX[factor]).imul(panelBytes, K, vectors * v.bytes);
+  v.loadMask(x, rest, MASK, maskData);
+  x.add(SOURCE, MATRIX[factor]).imul(PANEL_BYTES, K, pitch);
+  const last = x.label();
+  if (isOdd) x.add(PANEL_BYTES, pitch).test(K, K).j("e", last);
   const row = x.here();
-  x.mov(from, SOURCE).mov(to, TARGET).mov(left, COUNT);
-  const panel = x.here();
-  for (let j = 0; j < whole; j++) v.move(x, v.vec(j), mem(from, j * v.bytes));
-  if (rest > 0) v.loadPart(x, v.vec(whole), mem(from, whole * v.bytes), mask);
-  for (let j = 0; j < vectors; j++) v.move(x, mem(to, j * v.bytes), v.vec(j));
-  x.add(from, width * v.size)
-    .add(to, panelBytes)
-    .dec(left)
-    .j("ne", panel);
-  x.add(SOURCE, STRIDE)
-    .add(TARGET, vectors * v.bytes)
-    .dec(K)
-    .j("ne", row);
+  packRow(x, v, width, v.perLane);
+  for (let i = 0; i < v.perLane; i++) x.add(SOURCE, STRIDE);
+  x.add(TARGET, pitch).dec(K).j("ne", row);
+  x.place(last);
+  if (isOdd) packRow(x, v, width, 1);
   x.ret();
   v.placeMask(x, rest, maskData);
 }
 
+const [FROM, TO, LEFT, PANEL_BYTES, PARTNER] = [r9, r10, r11, rbx, r12];
+const MASK = vec(256, 15);
+
+/** One row of every panel, of one row of the source or of two whose elements become pairs. */
+function packRow(x: X64, v: Vectors, width: number, numRows: number): void {
+  const rest = width % v.lanes;
+  const vectors = Math.ceil(width / v.lanes);
+  const bytes = v.size / v.perLane;
+  x.mov(FROM, SOURCE).mov(TO, TARGET).mov(LEFT, COUNT);
+  if (numRows === 2) x.lea(PARTNER, mem(SOURCE, 0, STRIDE));
+  const panel = x.here();
+  for (let j = 0; j < vectors; j++) {
+    const isPart = rest > 0 && j === vectors - 1;
+    const [to, place] = [v.vec(j), j * v.lanes * bytes];
+    if (v.perLane === 2) loadPairs(x, v, to, place, numRows, isPart);
+    else if (isPart) v.loadPart(x, to, mem(FROM, place), MASK);
+    else v.move(x, to, mem(FROM, place));
+  }
+  for (let j = 0; j < vectors; j++) v.move(x, mem(TO, j * v.bytes), v.vec(j));
+  x.add(FROM, width * bytes);
+  if (numRows === 2) x.add(PARTNER, width * bytes);
+  x.add(TO, PANEL_BYTES).dec(LEFT).j("ne", panel);
+}
+
+/** Elements of 16 bits in the lower halves of lanes, and those of the next row in the upper ones. */
+function loadPairs(x: X64, v: Vectors, to: Vector, place: number, numRows: number, isPart: boolean): void {
+  const masking = isPart ? { mask: 1, zero: true } : undefined;
+  x.unary("vpmovzxwd", to, mem(FROM, place), masking);
+  if (numRows === 1) return;
+  const upper = v.vec(16);
+  x.unary("vpmovzxwd", upper, mem(PARTNER, place), masking).shift("vpslld", upper, upper, 16);
+  x.binary("vpor", to, to, upper);
+}
+
 /** Writes the code of `packColumns`, which works on as many rows at a time as a vector has lanes. */
-export function writePackColumns(x: X64, v: Vectors, { from: factor, height }: PackColumnsKernel): void {
+export function writePackColumns(
+  x: X64,
+  v: Vectors,
+  { from: factor, height, isOdd }: PackColumnsKernel,
+): void {
   const groups = Math.ceil(height / v.lanes);
   const pitch = groups * v.bytes;
   const [to, left] = [r9, r10];
@@ -72,9 +102,13 @@ export function writePackColumns(x: X64, v: Vectors, { from: factor, height }: P
     if (v.bits === 512) repeat(x, left, v.lanes, done, () => transposeLines(x, v, rows, to, pitch));
     repeat(x, left, 16 / v.size, done, () => transposeBlock(x, v, rows, to, pitch));
     repeat(x, left, 1, done, () => transposeStep(x, v, rows, to, pitch));
-    x.place(done).mov(rax, STRIDE).imul(rax, rax, rows).add(SOURCE, rax);
+    x.place(done);
+    if (isOdd) transposeLast(x, v, rows, to);
+    x.mov(rax, STRIDE).imul(rax, rax, rows).add(SOURCE, rax);
   }
-  x.imul(rax, K, pitch).add(TARGET, rax).dec(COUNT).j("ne", strip);
+  x.imul(rax, K, pitch).add(TARGET, rax);
+  if (isOdd) x.add(TARGET, pitch);
+  x.dec(COUNT).j("ne", strip);
   x.ret();
 }
 
@@ -165,6 +199,14 @@ function transposeStep(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number)
   const element = v.size === 4 ? low32(rax) : rax;
   for (let row = 0; row < rows; row++) x.mov(element, rowAt(row)).mov(mem(to, row * v.size), element);
   advance(x, rows, v.size, to, pitch);
+}
+
+/** The element of every row that is left over, each beside a zero. */
+function transposeLast(x: X64, v: Vectors, rows: number, to: Gpr): void {
+  const element = low32(rax);
+  for (let row = 0; row < rows; row++) {
+    x.movzx(element, rowAt(row), 16).mov(mem(to, row * v.size), element);
+  }
 }
 
 /** Transposes the vectors from `first` on within each quarter, in place. */

@@ -1,6 +1,6 @@
 import { X64 } from "./x64.js";
 import type { VectorEncoding } from "./x64Encoder.js";
-import { type Gpr, type Mem, memText, type Vector, vec, vectorText } from "./x64Operands.js";
+import { type Gpr, type Masking, type Mem, memText, type Vector, vec, vectorText } from "./x64Operands.js";
 
 /** An encoding, and the name that the EVEX form has when it is another one. */
 interface Simd extends VectorEncoding {
@@ -80,12 +80,18 @@ export class X64Simd extends X64 {
     return this.vector(nameFor(name, encoding, to), encoding, to, a, b);
   }
 
-  unary(name: UnaryName, to: Vector, from: Vector | Mem): this {
+  unary(name: UnaryName, to: Vector, from: Vector | Mem, masking?: Masking): this {
     const encoding: Simd = UNARY[name];
     // What is widened takes less memory than the result.
     const part = name === "vpmovzxbd" ? 4 : name === "vpmovzxwd" ? 2 : undefined;
     const unit = part === undefined ? encoding.unit : to.bits / 8 / part;
-    return this.vector(name, unit === undefined ? encoding : { ...encoding, unit }, to, undefined, from);
+    const whole = unit === undefined ? encoding : { ...encoding, unit };
+    return this.vector(name, whole, to, undefined, from, masking);
+  }
+
+  /** to += the products of both pairs of bfloat16 in each lane, which count as zero where they are denormal. */
+  vdpbf16ps(to: Vector, a: Vector, b: Vector): this {
+    return this.vector("vdpbf16ps", { map: 2, pp: 2, opcode: 0x52, w: [0, 0] }, to, a, b);
   }
 
   shift(name: ShiftName, to: Vector, from: Vector, amount: number): this {

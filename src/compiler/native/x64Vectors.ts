@@ -1,6 +1,7 @@
 import type { Label } from "./code.js";
-import type { X64 } from "./x64.js";
+import { elementsOf, type ProductType } from "./gemmTarget.js";
 import { low32, type Mem, mem, rax, ripTo, rsp, type Vector, vec } from "./x64Operands.js";
+import type { X64Simd as X64 } from "./x64Simd.js";
 
 /** Where kernels find the addresses of A, B and C: in the runner's frame, above the return address. */
 export const MATRIX: { readonly [K in "a" | "b" | "c"]: Mem } = {
@@ -9,19 +10,25 @@ export const MATRIX: { readonly [K in "a" | "b" | "c"]: Mem } = {
   c: mem(rsp, 24),
 };
 
-/** Vectors of float32 or float64 in 256 or 512 bits: the instructions that go by another name for each. */
+/** Vectors of one type of factors in 256 or 512 bits: the instructions that go by another name for each. */
 export class Vectors {
+  /** Bytes of a lane. */
+  readonly size: 4 | 8;
+  /** Neighbours along k that share a lane of a factor. */
+  readonly perLane: 1 | 2;
   /** Bytes of a vector. */
   readonly bytes: number;
-  /** Elements of a vector. */
   readonly lanes: number;
   /** How mnemonics end. */
   private readonly type: "s" | "d";
 
   constructor(
     readonly bits: 256 | 512,
-    readonly size: 4 | 8,
+    type: ProductType,
   ) {
+    const { size, perLane } = elementsOf(type);
+    this.size = size;
+    this.perLane = perLane;
     this.bytes = bits / 8;
     this.lanes = this.bytes / size;
     this.type = size === 4 ? "s" : "d";
@@ -40,6 +47,12 @@ export class Vectors {
   /** Repeats one element in all lanes. */
   broadcast(x: X64, to: Vector, from: Mem): void {
     x[`vbroadcasts${this.type}` as const](to, from);
+  }
+
+  /** sum += a · b for lanes of factors, over the neighbours that share one. */
+  sumProducts(x: X64, sum: Vector, a: Vector, b: Vector): void {
+    if (this.perLane === 2) x.vdpbf16ps(sum, a, b);
+    else this.multiplyAdd(x, sum, a, b);
   }
 
   /** sum += a · b. */

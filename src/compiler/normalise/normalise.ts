@@ -1,7 +1,7 @@
 /**
  * Afterwards the program speaks a smaller language: no `name`, `stopGradient`, `optimizationBarrier` or
  * `clamp`, no attention in one piece, no conversion, reshape or transpose that changes nothing, no sum or
- * product in 16-bit floats or narrow integers, no sum of more than 2^22 float32, no matrix product of integers, no
+ * product that is a 16-bit float or narrow integer, no sum of more than 2^22 float32, no matrix product of integers, no
  * `allToAll` but along dim 0, and nothing that neither an output nor another device needs, and that calls nobody.
  *
  * Unchanged are the inputs, the types and values of the outputs, and the collectives in their order, of which small
@@ -35,13 +35,14 @@ import { indicesFirst } from "./indicesFirst.js";
 import { integerDot } from "./integerDot.js";
 import { joinPads } from "./joinPads.js";
 import { sumInParts } from "./longSums.js";
-import { Rewriter } from "./rewriter.js";
+import { type RewriteOptions, Rewriter } from "./rewriter.js";
 
 /**
  * Brings a per-device program into the small language that the later passes understand:
  *
  * * `name`, `stopGradient`, `optimizationBarrier` and shape-preserving movements are gone;
- * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32;
+ * * 16-bit floats are reduced, scanned and multiplied in float32, narrow integers in int32; only where who multiplies
+ *   takes bfloat16 do products keep such operands, and are float32 themselves;
  * * sums of very many float32 are sums of sums, for one after the other would get lost;
  * * integer matrix products are products and sums, attention is products and a softmax;
  * * sums of padded blocks that tile a tensor are concatenations;
@@ -51,8 +52,8 @@ import { Rewriter } from "./rewriter.js";
  * * what nothing needs is dropped;
  * * indices are computed first.
  */
-export function normalise(program: Program): Program {
-  const rewritten = afterPass("normalise", new Rewriter(rewriteEqn).program(program), "lowered");
+export function normalise(program: Program, options: RewriteOptions = {}): Program {
+  const rewritten = afterPass("normalise", new Rewriter(rewriteEqn, options).program(program), "lowered");
   const joined = afterPass("joinPads", joinPads(rewritten), "lowered");
   const used = afterPass("dropUnused", dropUnused(joined), "lowered");
   const bucketed = afterPass("bucketSums", bucketSums(used), "lowered");
@@ -82,7 +83,8 @@ const passOn: Rewrite<OpName> = (r, { ins, outs }) => {
   });
 };
 
-const normaliseBodies: Rewrite<OpName> = (r, eqn) => r.keep(mapInnerPrograms(eqn, normalise));
+const normaliseBodies: Rewrite<OpName> = (r, eqn) =>
+  r.keep(mapInnerPrograms(eqn, (program) => normalise(program, r.options)));
 
 const unlessSameType: Rewrite<"convert" | "bitcast"> = (r, eqn) => {
   const [x, out] = [at(eqn.ins, 0), at(eqn.outs, 0)];
@@ -254,7 +256,8 @@ function dot(r: Rewriter, { ins, outs, params }: Eqn<"dotGeneral">): void {
   // The product is formed in a type that holds it: 16-bit floats in float32, narrow integers in int32.
   const work = workType(x);
   const wide = isFloat(work) && dtype === "float64" ? "float64" : work;
-  const widened = (v: Atom) => (v.type.dtype === wide ? v : r.convert(v, wide));
+  const isTaken = x.type.dtype === "bfloat16" && wide === "float32" && r.options.bfloat16Products === true;
+  const widened = (v: Atom) => (isTaken || v.type.dtype === wide ? v : r.convert(v, wide));
   const [a, b] = [widened(x), widened(y)];
   const target = wide === dtype ? out : newVar(tensorType(wide, out.type.shape));
   if (isFloat(wide)) r.emit("dotGeneral", [a, b], [target], { ...params, dtype: wide });

@@ -13,6 +13,12 @@ import {
 } from "../../ir/program.js";
 import { at, type Shape, type TensorType, tensorType } from "../../ir/shape.js";
 
+/** What the language that a program is rewritten into may hold. */
+export interface RewriteOptions {
+  /** Whether matrix products take bfloat16 as they are. */
+  readonly bfloat16Products?: boolean | undefined;
+}
+
 /** Writes a program anew: every equation is handed to a rule, which emits others or replaces its results. */
 export class Rewriter {
   private readonly eqns: Eqn[] = [];
@@ -20,7 +26,10 @@ export class Rewriter {
   private source: SourceLocation | undefined;
 
   /** @param rule what becomes of an equation whose operands are rewritten already */
-  constructor(private readonly rule: (rewriter: Rewriter, eqn: Eqn) => void) {}
+  constructor(
+    private readonly rule: (rewriter: Rewriter, eqn: Eqn) => void,
+    readonly options: RewriteOptions = {},
+  ) {}
 
   /** The program with its equations rewritten. */
   program(program: Program): Program {

@@ -5,13 +5,13 @@ import type { GemmStep } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
-import type { Program } from "../../ir/program.js";
+import { innerPrograms, type Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
 import { interpretSpmd } from "../reference/interpret.js";
 import type { HostTensor } from "../reference/tensor.js";
 import { GemmPreparer, type PreparedGemm } from "../threads/gemm.js";
-import { chooseGemm, type GemmChoice } from "../threads/gemmChoice.js";
+import { chooseGemm, type GemmChoice, takesBfloat16 } from "../threads/gemmChoice.js";
 import { chooseKernels, type KernelChoice } from "../threads/kernelChoice.js";
 import { openKernelCode } from "../threads/native/loadKernels.js";
 import { compileWasmModule, enableRelaxedSimd } from "../threads/v8Flags.js";
@@ -150,7 +150,11 @@ class Kernels implements Evaluator {
     if (this.machine === "none") return undefined;
     const { features } = this.machine;
     const vectorBits = elements > NATIVE_ELEMENTS ? this.machine.vectorBits : undefined;
-    return InlineProgram.load(compileProgram(program, { mesh, name, features, vectorBits }), this.machine);
+    const bfloat16Products = multipliesBfloat16(program) && takesBfloat16(this.gemm());
+    return InlineProgram.load(
+      compileProgram(program, { mesh, name, features, vectorBits, bfloat16Products }),
+      this.machine,
+    );
   }
 
   private start(): Machine | "none" {
@@ -168,11 +172,26 @@ class Kernels implements Evaluator {
     };
   }
 
-  private prepareGemm(step: GemmStep, memory: InlineMemory, features: WasmFeatures): PreparedGemm {
+  /** Who multiplies, found when the first product comes. */
+  private gemm(): GemmChoice {
     this.gemmChoice ??= chooseGemm(undefined);
-    this.gemms ??= new GemmPreparer(memory.memory, this.gemmChoice, memory.gemmScratch);
-    const isNative = this.gemmChoice.kind === "native" && step.k > 0;
+    return this.gemmChoice;
+  }
+
+  private prepareGemm(step: GemmStep, memory: InlineMemory, features: WasmFeatures): PreparedGemm {
+    const choice = this.gemm();
+    this.gemms ??= new GemmPreparer(memory.memory, choice, memory.gemmScratch);
+    const isNative = choice.kind === "native" && step.k > 0;
     if (!isNative) this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
     return this.gemms.prepare(step, this.gemmModule);
   }
+}
+
+/** Whether a program has products of bfloat16: only then is it asked who multiplies, which takes milliseconds. */
+function multipliesBfloat16({ eqns }: Program): boolean {
+  return eqns.some((eqn) =>
+    eqn.op === "dotGeneral"
+      ? at(eqn.ins, 0).type.dtype === "bfloat16"
+      : innerPrograms(eqn).some(([, program]) => multipliesBfloat16(program)),
+  );
 }

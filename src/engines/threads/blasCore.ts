@@ -10,8 +10,11 @@ const CORES_BEFORE_AVX2: ReadonlySet<string> = new Set(
   ),
 );
 
+/** The vectors that its kernels differ by. */
+type Vectors = Pick<X64Features, "avx2" | "avx512">;
+
 /** The kernels OpenBLAS should use when it chose some that know less than the processor; else undefined. */
-export function betterCore(chosen: string, { avx2, avx512 }: X64Features): string | undefined {
+export function betterCore(chosen: string, { avx2, avx512 }: Vectors): string | undefined {
   if (!CORES_BEFORE_AVX2.has(chosen) || !avx2) return undefined;
   return avx512 ? "SkylakeX" : "Haswell";
 }
@@ -43,7 +46,7 @@ function chosenCore(library: LibraryHandle): string {
   }
 }
 
-function processorFeatures(): X64Features {
+function processorFeatures(): Vectors {
   const memory = CodeMemory.open();
   if (typeof memory === "string") return { avx2: false, avx512: false };
   try {

@@ -23,7 +23,7 @@ import type { DeviceMemory } from "./deviceMemory.js";
 import { EngineMemory } from "./engineMemory.js";
 import { ThreadsExecutable } from "./executable.js";
 import type { Fault } from "./faults.js";
-import { chooseGemm, type GemmChoice, type GemmKind } from "./gemmChoice.js";
+import { chooseGemm, type GemmChoice, type GemmKind, takesBfloat16 } from "./gemmChoice.js";
 import { answerCall } from "./hostCalls.js";
 import { chooseKernels, type KernelChoice } from "./kernelChoice.js";
 import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
@@ -261,8 +261,9 @@ export class ThreadsEngine implements Engine {
     checkSizes(program);
     const { features, threads, memory } = this;
     const vectorBits = this.kernels?.bits;
+    const bfloat16Products = takesBfloat16(this.gemm);
     const compile = (addressType: AddressType) =>
-      compileProgram(program, { ...options, features, threads, addressType, vectorBits });
+      compileProgram(program, { ...options, features, threads, addressType, vectorBits, bfloat16Products });
     return this.load(compile(memory.layout.addressType), options, seats, compile);
   }
 
@@ -529,7 +530,9 @@ function allHere(devices: readonly number[]): Seats {
 }
 
 function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
-  if (choice.kind === "native") return `native ${choice.set}`;
+  if (choice.kind === "native") {
+    return `native ${choice.set}${choice.bfloat16 === undefined ? "" : `, bfloat16 by ${choice.bfloat16}`}`;
+  }
   if (choice.kind === "blas") return `${choice.name} (${choice.path})`;
   return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
 }

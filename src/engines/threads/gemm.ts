@@ -1,13 +1,14 @@
 import { tileFor } from "../../compiler/gemm/tile.js";
 import { createWasmGemm, type Gemm, type WasmGemm } from "../../compiler/gemm/wasmGemm.js";
 import { extentBytes } from "../../compiler/native/gemmPlan.js";
+import { elementsOf, factorBytes } from "../../compiler/native/gemmTarget.js";
 import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import { BLAS_CROSSOVER, type Blas, findBlas, nativeAddress, releaseNativeAddress } from "./blas.js";
 import { type Crew, FIELD, JOB, PART_FIELDS } from "./crew.js";
 import type { GemmChoice } from "./gemmChoice.js";
 import { CodeMemory } from "./native/codeMemory.js";
-import { NativeGemm, type NativePart, type NativeProduct } from "./native/nativeGemm.js";
+import { NativeGemm, type NativePart, type NativeProduct, targetsOf } from "./native/nativeGemm.js";
 
 /** A matrix product of a program, ready to be called with the addresses of A, B and C. */
 export type PreparedGemm = (a: number, b: number, c: number) => void;
@@ -64,11 +65,10 @@ export class GemmPreparer {
 
   private prepareProduct(gemm: NativeGemm, step: GemmStep, batch: GemmBatch | undefined): NativeProduct {
     const { dtype, transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = step;
-    const size = dtype === "float32" ? 4 : 8;
     const product = { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta };
-    if (this.crew === undefined) return gemm.prepare(size, product, batch);
-    const parts = gemm.prepareParts(size, product, batch, this.crew.size);
-    return parts.length === 1 ? gemm.prepare(size, product, batch) : shareProduct(this.crew, gemm, parts);
+    if (this.crew === undefined) return gemm.prepare(dtype, product, batch);
+    const parts = gemm.prepareParts(dtype, product, batch, this.crew.size);
+    return parts.length === 1 ? gemm.prepare(dtype, product, batch) : shareProduct(this.crew, gemm, parts);
   }
 
   /** Machine code would crash or write over something else, so addresses are compared with the memory's end. */
@@ -93,13 +93,14 @@ export class GemmPreparer {
         `[threads] machine code worked on the main thread but not here: ${String(code)}`,
       );
     }
-    return { gemm: new NativeGemm(code, this.choice.set), code, base: nativeAddress(this.memory) };
+    return { gemm: new NativeGemm(code, targetsOf(this.choice)), code, base: nativeAddress(this.memory) };
   }
 
   private choose(
     { m, n, k, dtype }: GemmStep,
     module: WebAssembly.Module | undefined,
   ): readonly [gemm: Gemm, base: number] {
+    if (dtype === "bfloat16") throw new InternalError("[threads] only machine code multiplies bfloat16");
     const kind = dtype === "float32" ? "sgemm" : "dgemm";
     if (this.choice.kind === "blas" && m * n * k > BLAS_CROSSOVER) {
       this.blas ??= openBlas(this.choice.path, this.memory);
@@ -171,14 +172,15 @@ export function joinBatches(batch: readonly GemmBatch[]): GemmBatch[] {
 /** The bytes from the first element of each matrix to behind the last of the whole batch. */
 function stepExtents(step: GemmStep): { readonly a: number; readonly b: number; readonly c: number } {
   const { m, n, k, transposeA, transposeB, lda, ldb, ldc, batch, dtype } = step;
-  const size = dtype === "float32" ? 4 : 8;
+  const elements = elementsOf(dtype);
+  const bytes = factorBytes(elements);
   const walked = (stride: (one: GemmBatch) => number) =>
     batch.reduce((sum, one) => sum + (one.count - 1) * stride(one), 0);
   const [rowsA, columnsA] = transposeA ? [k, m] : [m, k];
   const [rowsB, columnsB] = transposeB ? [n, k] : [k, n];
   return {
-    a: extentBytes(size, rowsA, columnsA, lda) + walked(({ strideA }) => strideA),
-    b: extentBytes(size, rowsB, columnsB, ldb) + walked(({ strideB }) => strideB),
-    c: extentBytes(size, m, n, ldc) + walked(({ strideC }) => strideC),
+    a: extentBytes(bytes, rowsA, columnsA, lda) + walked(({ strideA }) => strideA),
+    b: extentBytes(bytes, rowsB, columnsB, ldb) + walked(({ strideB }) => strideB),
+    c: extentBytes(elements.size, m, n, ldc) + walked(({ strideC }) => strideC),
   };
 }

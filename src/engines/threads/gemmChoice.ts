@@ -1,7 +1,7 @@
 import { ShardwiseError } from "../../ir/errors.js";
 import { findBlas } from "./blas.js";
 import { nativeGemmHere } from "./native/available.js";
-import type { InstructionSet } from "./native/nativeGemm.js";
+import type { InstructionSet, ProductSets } from "./native/nativeGemm.js";
 import { settingOf } from "./setting.js";
 
 /** Who can multiply matrices: machine code of our own, a BLAS library of the system, or WebAssembly. */
@@ -9,7 +9,7 @@ export type GemmKind = "native" | "blas" | "wasm";
 
 /** Who multiplies the matrices of an engine. */
 export type GemmChoice =
-  | { readonly kind: "native"; readonly set: InstructionSet }
+  | ({ readonly kind: "native" } & ProductSets)
   | { readonly kind: "blas"; readonly name: string; readonly path: string }
   | { readonly kind: "wasm" };
 
@@ -34,8 +34,13 @@ export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
   const { SHARDWISE_BLAS } = process.env;
   if (SHARDWISE_BLAS && SHARDWISE_BLAS !== "none") return blasGemm() ?? { kind: "wasm" };
   const native = nativeGemmHere();
-  if ("set" in native) return { kind: "native", set: native.set };
+  if ("set" in native) return { kind: "native", ...native };
   return blasGemm() ?? { kind: "wasm" };
+}
+
+/** Whether products take bfloat16 as they are, instead of float32 made of them. */
+export function takesBfloat16(choice: GemmChoice): boolean {
+  return choice.kind === "native" && choice.bfloat16 !== undefined;
 }
 
 function askedGemm(setting: string): GemmChoice {
@@ -50,7 +55,7 @@ function askedGemm(setting: string): GemmChoice {
     );
   }
   const native = nativeGemmHere(wanted.set);
-  if ("set" in native) return { kind: "native", set: native.set };
+  if ("set" in native) return { kind: "native", ...native };
   throw new ShardwiseError(
     "config",
     `[createThreadsEngine] matrix products by "${setting}": ${native.unavailable}; use "blas" or "wasm", or leave the choice out`,

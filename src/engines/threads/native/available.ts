@@ -1,22 +1,28 @@
 import { CodeMemory } from "./codeMemory.js";
-import { detectX64Features } from "./cpu.js";
+import { detectX64Features, hasArmBfloat16 } from "./cpu.js";
 import { computesRight, type KernelChoice } from "./kernelTest.js";
-import type { InstructionSet } from "./nativeGemm.js";
+import type { Bfloat16Set, InstructionSet, ProductSets } from "./nativeGemm.js";
 import { multipliesRight } from "./selfTest.js";
 
 /** What machine code can do here, or why there is none. */
 type Found<C> = C | { readonly unavailable: string };
 
 /** Who multiplies in machine code here, or why nobody does. */
-export type NativeChoice = Found<{ readonly set: InstructionSet }>;
+export type NativeChoice = Found<ProductSets>;
 
 /**
- * The best instruction set of this machine whose products pass a test against plain sums, or the one asked for.
- * The answer is found once for the process.
+ * The best instruction set of this machine whose products pass a test against plain sums, or the one asked for; with
+ * it the best instructions for bfloat16 that pass. The answer is found once for the process.
  */
-export const nativeGemmHere = finder<{ readonly set: InstructionSet }>(
-  [{ set: "AVX-512" }, { set: "AVX2" }, { set: "NEON" }],
-  (memory, { set }) => multipliesRight(memory, set),
+export const nativeGemmHere = finder<ProductSets>(
+  [
+    { set: "AVX-512", bfloat16: "AVX-512-BF16" },
+    { set: "AVX-512" },
+    { set: "AVX2" },
+    { set: "NEON", bfloat16: "NEON-BF16" },
+    { set: "NEON" },
+  ],
+  multipliesRight,
   "AVX2 or NEON",
 );
 
@@ -34,7 +40,7 @@ export const nativeKernelsHere = finder<KernelChoice>(
 );
 
 /** Finds the first of some candidates that the processor has and that passes its test, or the one asked for. */
-function finder<C extends { readonly set: InstructionSet }>(
+function finder<C extends ProductSets>(
   candidates: readonly C[],
   isRight: (memory: CodeMemory, candidate: C) => boolean,
   least: string,
@@ -45,7 +51,10 @@ function finder<C extends { readonly set: InstructionSet }>(
     if (typeof memory === "string") return { unavailable: memory };
     try {
       const sets = instructionSets(memory);
-      const able = candidates.filter(({ set }) => sets.includes(set) && (asked ?? set) === set);
+      const able = candidates.filter(
+        ({ set, bfloat16 }) =>
+          sets.includes(set) && (asked ?? set) === set && (bfloat16 === undefined || sets.includes(bfloat16)),
+      );
       const found = able.find((candidate) => isRight(memory, candidate));
       if (found !== undefined) return found;
       if (able.length > 0)
@@ -67,9 +76,13 @@ function finder<C extends { readonly set: InstructionSet }>(
 }
 
 /** What the processor has, best first. */
-function instructionSets(memory: CodeMemory): readonly InstructionSet[] {
-  if (process.arch === "arm64") return ["NEON"];
+function instructionSets(memory: CodeMemory): readonly (InstructionSet | Bfloat16Set)[] {
+  if (process.arch === "arm64") return hasArmBfloat16() ? ["NEON-BF16", "NEON"] : ["NEON"];
   if (process.arch !== "x64") return [];
-  const { avx2, avx512 } = detectX64Features(memory);
-  return [...(avx512 ? (["AVX-512"] as const) : []), ...(avx2 ? (["AVX2"] as const) : [])];
+  const { avx2, avx512, avx512Bfloat16 } = detectX64Features(memory);
+  return [
+    ...(avx512Bfloat16 ? (["AVX-512-BF16"] as const) : []),
+    ...(avx512 ? (["AVX-512"] as const) : []),
+    ...(avx2 ? (["AVX2"] as const) : []),
+  ];
 }

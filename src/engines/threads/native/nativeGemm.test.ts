@@ -1,12 +1,31 @@
 import { afterAll, describe, expect, it } from "vitest";
+import { EmulatedPairs } from "../../../../test/support/emulatedPairs.js";
 import { type GuardedMemory, mapGuarded } from "../../../../test/support/guardedMemory.js";
 import type { Product } from "../../../compiler/native/gemmPlan.js";
+import { elementsOf, factorBytes, type ProductType } from "../../../compiler/native/gemmTarget.js";
+import { x64Gemm } from "../../../compiler/native/x64Gemm.js";
+import { fromBfloat16Bits, toBfloat16Bits } from "../../../ir/dtype.js";
 import { nativeGemmHere } from "./available.js";
 import { CodeMemory } from "./codeMemory.js";
-import { INSTRUCTION_SETS, NativeGemm } from "./nativeGemm.js";
+import { INSTRUCTION_SETS, NativeGemm, type ProductTargets, targetsOf } from "./nativeGemm.js";
 
 const memory = CodeMemory.open();
-const sets = INSTRUCTION_SETS.filter((set) => "set" in nativeGemmHere(set));
+const TYPES: readonly ProductType[] = ["float32", "float64", "bfloat16"];
+
+/** The kernels that run here, and those for bfloat16 in instructions that the processor has. */
+const cases = INSTRUCTION_SETS.flatMap((set): [string, ProductTargets][] => {
+  const here = nativeGemmHere(set);
+  if ("unavailable" in here) return [];
+  const targets = targetsOf(here);
+  const name = here.bfloat16 === undefined ? set : `${set} and ${here.bfloat16}`;
+  const emulated = { ...targets, bfloat16: x64Gemm(512, "bfloat16", EmulatedPairs) };
+  return set === "AVX-512" && here.bfloat16 !== "AVX-512-BF16"
+    ? [
+        [name, targets],
+        ["emulated AVX-512-BF16", emulated],
+      ]
+    : [[name, targets]];
+});
 const numProducts = Number(process.env.FUZZ_PRODUCTS ?? 40);
 const seed = Number(process.env.SEED ?? 1);
 
@@ -21,26 +40,46 @@ function randomSource(start: number): () => number {
   };
 }
 
-type Elements = Float32Array | Float64Array;
+type Elements = Float32Array | Float64Array | Uint16Array;
+
+/** What elements mean: bfloat16 are kept as their bits. */
+function valuesOf(elements: Elements): Elements | readonly number[] {
+  return elements instanceof Uint16Array ? Array.from(elements, fromBfloat16Bits) : elements;
+}
 
 /** A matrix against one of the guards of a memory: its elements, padding of rows included, and its address. */
-function place(guarded: GuardedMemory, size: 4 | 8, length: number, atEnd: boolean): [Elements, number] {
+function place(guarded: GuardedMemory, size: number, length: number, atEnd: boolean): [Elements, number] {
   const offset = atEnd ? guarded.bytes.byteLength - length * size : 0;
-  const ArrayType = size === 4 ? Float32Array : Float64Array;
+  const ArrayType = size === 2 ? Uint16Array : size === 4 ? Float32Array : Float64Array;
   return [new ArrayType(guarded.bytes, offset, length), guarded.start + offset];
+}
+
+function fill(elements: Elements, random: () => number): void {
+  const bits = elements instanceof Uint16Array;
+  for (let e = 0; e < elements.length; e++) {
+    const value = 2 * random() - 1;
+    elements[e] = bits ? toBfloat16Bits(value) : value;
+  }
+}
+
+/** Puts a value somewhere. */
+function plant(elements: Elements, random: () => number, value: number): void {
+  const index = Math.floor(random() * elements.length);
+  elements[index] = elements instanceof Uint16Array ? toBfloat16Bits(value) : value;
 }
 
 /** Says what is wrong with a product, judged by what the roundings of its sums explain. */
 function faultsOf(
-  size: 4 | 8,
+  type: ProductType,
   product: Product,
-  a: Elements,
-  b: Elements,
+  factorA: Elements,
+  factorB: Elements,
   old: Elements,
   c: Elements,
 ): string {
+  const [a, b] = [valuesOf(factorA), valuesOf(factorB)];
   const { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = product;
-  const epsilon = size === 4 ? 2 ** -24 : 2 ** -53;
+  const epsilon = elementsOf(type).size === 4 ? 2 ** -24 : 2 ** -53;
   for (let i = 0; i < m; i++) {
     for (let j = 0; j < ldc && i * ldc + j < c.length; j++) {
       const [got, before] = [c[i * ldc + j] ?? 0, old[i * ldc + j] ?? 0];
@@ -90,16 +129,19 @@ describe.skipIf(typeof memory === "string")("code memory", () => {
   });
 });
 
-describe.skipIf(typeof memory === "string").each(sets)("products with %s", (set) => {
+describe.skipIf(typeof memory === "string").each(cases)("products with %s", (set, targets) => {
   if (typeof memory === "string") return;
-  const gemm = new NativeGemm(memory, set);
+  const gemm = new NativeGemm(memory, targets);
   const guarded = [0, 1, 2].map(() => mapGuarded(300 * 700 * 8));
   afterAll(() => {
     for (const one of guarded) one.release();
   });
 
-  it.each([4, 8] as const)("of %s bytes are right and stay inside their matrices", (size) => {
-    const random = randomSource(seed * 1000 + size);
+  const types = TYPES.filter((type) => targets[type] !== undefined);
+
+  it.each(types)("of %s are right and stay inside their matrices", (type) => {
+    const random = randomSource(seed * 1000 + TYPES.indexOf(type));
+    const sizes = [factorBytes(elementsOf(type)), factorBytes(elementsOf(type)), elementsOf(type).size];
     for (let i = 0; i < numProducts; i++) {
       const product = randomProduct(random);
       const { transposeA, transposeB, m, n, k, lda, ldb, ldc, beta } = product;
@@ -112,18 +154,16 @@ describe.skipIf(typeof memory === "string").each(sets)("products with %s", (set)
       const [a, b, c] = lengths.map((length, j) => {
         const guard = guarded[j];
         if (guard === undefined) throw new Error("three matrices");
-        return place(guard, size, length, atEnd);
+        return place(guard, sizes[j] ?? 0, length, atEnd);
       });
       if (a === undefined || b === undefined || c === undefined) throw new Error("three matrices");
-      for (const [elements] of [a, b, c]) {
-        for (let e = 0; e < elements.length; e++) elements[e] = 2 * random() - 1;
-      }
-      if (random() < 0.3) a[0][Math.floor(random() * a[0].length)] = random() < 0.5 ? Number.NaN : -Infinity;
-      if (random() < 0.3) b[0][Math.floor(random() * b[0].length)] = Infinity;
+      for (const [elements] of [a, b, c]) fill(elements, random);
+      if (random() < 0.3) plant(a[0], random, random() < 0.5 ? Number.NaN : -Infinity);
+      if (random() < 0.3) plant(b[0], random, Infinity);
       if (beta === 0) c[0].fill(Number.NaN);
       const old = c[0].slice();
-      gemm.prepare(size, product)(a[1], b[1], c[1]);
-      const faults = faultsOf(size, product, a[0], b[0], old, c[0]);
+      gemm.prepare(type, product)(a[1], b[1], c[1]);
+      const faults = faultsOf(type, product, a[0], b[0], old, c[0]);
       if (faults !== "")
         expect.fail(`${faults} (${set}, product ${i} of seed ${seed}: ${JSON.stringify(product)})`);
     }
@@ -135,7 +175,7 @@ describe.skipIf(typeof memory === "string").each(sets)("products with %s", (set)
     const at = memory.addressOf(floats.buffer as SharedArrayBuffer);
     const shape = { transposeA: false, transposeB: false, m: 2, n: 2, k: 2, lda: 2, ldb: 2, ldc: 2 };
     const batch = { count: 2, strideA: 16, strideB: 0, strideC: 32 };
-    gemm.prepare(4, { ...shape, alpha: 2, beta: 0 }, batch)(at, at + 32, at + 64);
+    gemm.prepare("float32", { ...shape, alpha: 2, beta: 0 }, batch)(at, at + 32, at + 64);
     expect([...floats.slice(16, 28)]).toEqual([2, 4, 6, 8, 0, 0, 0, 0, 10, 12, 14, 16]);
   });
 
@@ -151,11 +191,11 @@ describe.skipIf(typeof memory === "string").each(sets)("products with %s", (set)
       const shape = { transposeA: false, transposeB, m, n, k, lda: 512, ldb: transposeB ? 512 : 256, ldc: n };
       const product = { ...shape, alpha: 0.5, beta: 1 };
       const old = floats.slice(c, c + m * n);
-      gemm.prepare(4, product)(at, at + 4 * b, at + 4 * c);
+      gemm.prepare("float32", product)(at, at + 4 * b, at + 4 * c);
       const whole = floats.slice(c, c + m * n);
       for (const count of [2, 3, 16]) {
         floats.set(old, c);
-        const parts = gemm.prepareParts(4, product, undefined, count);
+        const parts = gemm.prepareParts("float32", product, undefined, count);
         expect(parts.length).toBeGreaterThan(1);
         for (const part of parts) {
           gemm.run(part.program, at + part.a, at + 4 * b + part.b, at + 4 * c + part.c);
@@ -167,7 +207,7 @@ describe.skipIf(typeof memory === "string").each(sets)("products with %s", (set)
 
   it("of no elements are refused", () => {
     const shape = { transposeA: false, transposeB: false, m: 1, n: 1, k: 0, lda: 1, ldb: 1, ldc: 1 };
-    expect(() => gemm.prepare(4, { ...shape, alpha: 1, beta: 0 })).toThrow(/1×1×0/);
+    expect(() => gemm.prepare("float32", { ...shape, alpha: 1, beta: 0 })).toThrow(/1×1×0/);
   });
 });
 

@@ -7,7 +7,12 @@ import {
   packingBytes,
   planProduct,
 } from "../../../compiler/native/gemmPlan.js";
-import { type GemmKernel, type GemmTarget, RECORD_BYTES } from "../../../compiler/native/gemmTarget.js";
+import {
+  type GemmKernel,
+  type GemmTarget,
+  type ProductType,
+  RECORD_BYTES,
+} from "../../../compiler/native/gemmTarget.js";
 import { x64Gemm } from "../../../compiler/native/x64Gemm.js";
 import type { GemmBatch } from "../../../compiler/steps.js";
 import { InternalError } from "../../../ir/errors.js";
@@ -19,17 +24,33 @@ export const INSTRUCTION_SETS = ["AVX-512", "AVX2", "NEON"] as const;
 /** An instruction set there are kernels for. */
 export type InstructionSet = (typeof INSTRUCTION_SETS)[number];
 
-/** The kernels of an instruction set for elements of 4 or 8 bytes. */
-export function targetFor(set: InstructionSet, size: 4 | 8): GemmTarget {
-  switch (set) {
-    case "AVX-512":
-      return x64Gemm(512, size);
-    case "AVX2":
-      return x64Gemm(256, size);
-    case "NEON":
-      return a64Gemm(size);
-  }
+/** The instructions that multiply bfloat16, which some processors have beside those of an instruction set. */
+export const BFLOAT16_SETS = ["AVX-512-BF16", "NEON-BF16"] as const;
+
+/** Instructions that multiply bfloat16. */
+export type Bfloat16Set = (typeof BFLOAT16_SETS)[number];
+
+/** Which instructions multiply: floats, and bfloat16 where the processor can. */
+export interface ProductSets {
+  readonly set: InstructionSet;
+  readonly bfloat16?: Bfloat16Set | undefined;
 }
+
+/** The kernels for each type of factors, as far as there are any. */
+export type ProductTargets = { readonly [T in ProductType]: GemmTarget | undefined };
+
+/** The kernels of some instructions. */
+export function targetsOf({ set, bfloat16 }: ProductSets): ProductTargets {
+  const target = { "AVX-512": wide, AVX2: narrow, NEON: a64Gemm }[set];
+  return {
+    float32: target("float32"),
+    float64: target("float64"),
+    bfloat16: bfloat16 && { "AVX-512-BF16": wide, "NEON-BF16": a64Gemm }[bfloat16]("bfloat16"),
+  };
+}
+
+const wide = (type: ProductType): GemmTarget => x64Gemm(512, type);
+const narrow = (type: ProductType): GemmTarget => x64Gemm(256, type);
 
 /** A product on native addresses. */
 export type NativeProduct = (a: number, b: number, c: number) => void;
@@ -48,7 +69,7 @@ export interface NativePart {
  * parts with the same number.
  */
 export class NativeGemm {
-  private readonly families = new Map<4 | 8, KernelFamily>();
+  private readonly families = new Map<ProductType, KernelFamily>();
   private readonly spaces: PackingSpace[] = [];
   private readonly divided = new Map<string, readonly NativePart[]>();
   /** Runs a product or a part of one: takes a program and the addresses of A, B and C. */
@@ -58,9 +79,9 @@ export class NativeGemm {
 
   constructor(
     private readonly memory: CodeMemory,
-    private readonly set: InstructionSet,
+    private readonly targets: ProductTargets,
   ) {
-    const [at = 0] = memory.load([targetFor(set, 4).runner()]);
+    const [at = 0] = memory.load([this.target("float32").runner()]);
     this.run = memory.bind(at, 4);
     this.runner = at;
   }
@@ -70,8 +91,8 @@ export class NativeGemm {
    *
    * @returns a function of the native addresses of A, B and C; whoever calls it answers for what lies there
    */
-  prepare(size: 4 | 8, product: Product, batch: GemmBatch = SINGLE): NativeProduct {
-    const records = this.records(size, product, batch, this.space(0));
+  prepare(type: ProductType, product: Product, batch: GemmBatch = SINGLE): NativeProduct {
+    const records = this.records(type, product, batch, this.space(0));
     const { run } = this;
     const program = this.memory.addressOf(records.buffer);
     // The address keeps nothing alive, so the function holds the records themselves.
@@ -83,16 +104,16 @@ export class NativeGemm {
    * where it is until the code memory is given back, because other threads do not end when this one does.
    */
   prepareParts(
-    size: 4 | 8,
+    type: ProductType,
     product: Product,
     batch: GemmBatch = SINGLE,
     count: number,
   ): readonly NativePart[] {
-    const key = JSON.stringify([size, product, batch, count]);
+    const key = JSON.stringify([type, product, batch, count]);
     let parts = this.divided.get(key);
     if (parts === undefined) {
-      parts = divideProduct(this.family(size).target, product, batch, count).map((part, i) => {
-        const records = this.records(size, part.product, part.batch, this.space(i));
+      parts = divideProduct(this.target(type), product, batch, count).map((part, i) => {
+        const records = this.records(type, part.product, part.batch, this.space(i));
         return {
           program: this.memory.store(new Uint8Array(records.buffer)),
           a: part.a,
@@ -107,7 +128,7 @@ export class NativeGemm {
 
   /** The task records of a product that packs into some space. */
   private records(
-    size: 4 | 8,
+    type: ProductType,
     product: Product,
     batch: GemmBatch,
     space: PackingSpace,
@@ -118,7 +139,7 @@ export class NativeGemm {
         `[NativeGemm] ${batch.count} products of ${m}×${n}×${k}: all must be at least 1`,
       );
     }
-    const family = this.family(size);
+    const family = this.family(type);
     const tasks = planProduct(family.target, product, space);
     assertInBounds(family.target, product, space, tasks);
     const functions = family.addresses(tasks.map(({ kernel }) => kernel));
@@ -134,11 +155,17 @@ export class NativeGemm {
     return records;
   }
 
-  private family(size: 4 | 8): KernelFamily {
-    let family = this.families.get(size);
+  private target(type: ProductType): GemmTarget {
+    const target = this.targets[type];
+    if (target === undefined) throw new InternalError(`[NativeGemm] there are no kernels for ${type} here`);
+    return target;
+  }
+
+  private family(type: ProductType): KernelFamily {
+    let family = this.families.get(type);
     if (family === undefined) {
-      family = new KernelFamily(this.memory, targetFor(this.set, size));
-      this.families.set(size, family);
+      family = new KernelFamily(this.memory, this.target(type));
+      this.families.set(type, family);
     }
     return family;
   }
@@ -147,9 +174,9 @@ export class NativeGemm {
   private space(part: number): PackingSpace {
     let space = this.spaces[part];
     if (space === undefined) {
-      const [single, double] = [packingBytes(targetFor(this.set, 4)), packingBytes(targetFor(this.set, 8))];
-      const a = Math.ceil(Math.max(single.a, double.a) / 4096) * 4096;
-      const at = this.memory.scratch(a + Math.max(single.b, double.b));
+      const rooms = Object.values(this.targets).flatMap((target) => (target ? [packingBytes(target)] : []));
+      const a = Math.ceil(Math.max(...rooms.map((room) => room.a)) / 4096) * 4096;
+      const at = this.memory.scratch(a + Math.max(...rooms.map((room) => room.b)));
       space = { a: at, b: at + a };
       this.spaces[part] = space;
     }
