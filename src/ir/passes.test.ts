@@ -109,8 +109,10 @@ describe("a stage", () => {
   ) => buildProgram([{ dtype, shape: [2] }], (emit, x) => emit(op, op === "clamp" ? [x, x, x] : [x], params));
   const halves = { body: double, forward: double, backward: double, numCaptures: 0, numResiduals: 0 };
   const product = { lhsContract: [0], rhsContract: [0], lhsBatch: [], rhsBatch: [] };
-  const dot = (dtype: "float32" | "bfloat16" | "int32") =>
-    buildProgram([{ dtype, shape: [2] }], (emit, x) => emit("dotGeneral", [x, x], { ...product, dtype }));
+  const dot = (from: "float32" | "bfloat16" | "int32", dtype: typeof from = from) =>
+    buildProgram([{ dtype: from, shape: [2] }], (emit, x) =>
+      emit("dotGeneral", [x, x], { ...product, dtype }),
+    );
   const inLoop = (body: Program) =>
     buildProgram([type], (emit, x) =>
       emit("scan", [x], { body, length: 2, reverse: false, numConsts: 0, numCarry: 1 }),
@@ -147,6 +149,11 @@ describe("a stage", () => {
       ["traced", "partitioned"],
     ],
     ["a product of bfloat16", dot("bfloat16"), ["traced", "partitioned"]],
+    [
+      "a product of bfloat16 that is float32",
+      dot("bfloat16", "float32"),
+      ["traced", "partitioned", "lowered"],
+    ],
     ["a product of int32", dot("int32"), ["traced", "partitioned"]],
     ["a product of float32", dot("float32"), ["traced", "partitioned", "lowered"]],
   ];

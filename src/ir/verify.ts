@@ -16,8 +16,9 @@ import { missingAxes, operandVarying, varyingAxes } from "./varying.js";
  *   calls, whose work is done with the last transform, stand as their bodies: no `shardMap`, `shardingConstraint`,
  *   `remat`, `customVjp`, `pvary`.
  * - `lowered`: the small language of the compiler's later passes. Besides, no identities (`name`, `stopGradient`,
- *   `optimizationBarrier`), no `clamp` and no `attention` in one piece; 16-bit floats are summed and multiplied in a wider type, integers are
- *   not multiplied as matrices, and `allToAll` works along dim 0.
+ *   `optimizationBarrier`), no `clamp` and no `attention` in one piece; 16-bit floats are summed and multiplied in a
+ *   wider type, or give float32 as products of bfloat16, integers are not multiplied as matrices, and `allToAll` works
+ *   along dim 0.
  */
 export type Stage = "traced" | "partitioned" | "lowered";
 
@@ -92,7 +93,8 @@ function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): v
     case "cumsum": {
       const { dtype } = at(eqn.ins, 0).type;
       const isExactProduct = eqn.op === "dotGeneral" && !isFloat(dtype);
-      if (sumType(dtype) !== dtype || isExactProduct) {
+      const isWideProduct = eqn.op === "dotGeneral" && dtype === "bfloat16" && eqn.params.dtype === "float32";
+      if ((sumType(dtype) !== dtype && !isWideProduct) || isExactProduct) {
         fail(`${eqn.op} of ${dtype} must be gone from a lowered program`);
       }
       return;

@@ -292,14 +292,17 @@ class Runner {
   private product(step: GemmStep, a: number, b: number, c: number): void {
     const { m, n, k, lda, ldb, ldc, transposeA, transposeB, alpha, beta } = step;
     const data = step.dtype === "float64" ? new Float64Array(this.memory) : new Float32Array(this.memory);
+    const halves = new Uint16Array(this.memory);
+    const factor = (at: number) =>
+      step.dtype === "bfloat16" ? fromBfloat16Bits(halves[at] ?? 0) : (data[at] ?? 0);
     const size = byteSize(step.dtype);
-    const [a0, b0, c0] = [a / size, b / size, c / size];
+    const [a0, b0, c0] = [a / size, b / size, c / data.BYTES_PER_ELEMENT];
     for (let i = 0; i < m; i++) {
       for (let j = 0; j < n; j++) {
         let sum = 0;
         for (let l = 0; l < k; l++) {
-          const x = data[a0 + (transposeA ? l * lda + i : i * lda + l)] ?? 0;
-          sum += x * (data[b0 + (transposeB ? j * ldb + l : l * ldb + j)] ?? 0);
+          const x = factor(a0 + (transposeA ? l * lda + i : i * lda + l));
+          sum += x * factor(b0 + (transposeB ? j * ldb + l : l * ldb + j));
         }
         const at = c0 + i * ldc + j;
         data[at] = alpha * sum + (beta === 0 ? 0 : beta * (data[at] ?? 0));

@@ -98,6 +98,22 @@ describe("matrix products", () => {
       { op: "gemm", m: 3, n: 4, k: 5, transposeA: true, transposeB: true },
     ]);
   });
+
+  test("bfloat16 are multiplied as they lie where somebody takes them, else as float32", () => {
+    const [left, right] = [np.zeros([7, 3, 5], "bfloat16"), np.zeros([7, 5, 4], "bfloat16")];
+    const program = simplify(makeProgram((x: Tensor, y: Tensor) => np.matmul(x, y))(left, right));
+    const steps = (bfloat16Products: boolean) => {
+      const options = { mesh, bfloat16Products };
+      expect(findDifference(program, randomInputs(program, mesh, 1), options)).toBeUndefined();
+      return compileProgram(program, options).steps;
+    };
+    expect(steps(true)).toMatchObject([
+      { op: "gemm", dtype: "bfloat16", batch: [{ count: 7, strideA: 30, strideB: 40, strideC: 48 }] },
+      { op: "kernel" },
+    ]);
+    expect(kinds(steps(false)).filter((op) => op === "kernel").length).toBeGreaterThan(1);
+    expect(steps(false)).toContainEqual(expect.objectContaining({ op: "gemm", dtype: "float32" }));
+  });
 });
 
 describe("loops", () => {

@@ -17,7 +17,7 @@ describe("who multiplies", () => {
   it.runIf(isNative)("is machine code where it can be loaded", () => {
     vi.stubEnv("SHARDWISE_GEMM", undefined);
     vi.stubEnv("SHARDWISE_BLAS", undefined);
-    expect(chooseGemm(undefined)).toEqual({ kind: "native", set: isNative && native.set });
+    expect(chooseGemm(undefined)).toEqual({ kind: "native", ...native });
   });
 
   it("is whom the engine's options or the environment name", () => {
