@@ -40,16 +40,17 @@ interface CollectiveLoop {
   readonly release: () => void;
 }
 
-/** Prepares a loop of a collective over all devices of an engine. */
+/** Prepares a loop of a collective over all devices of an engine. @param longer how much longer than usual it is */
 export function collectiveLoop(
   engine: LoopEngine,
   kind: CollectiveSpec["kind"],
   bytes: number,
+  longer = 1,
 ): CollectiveLoop {
   const { numDevices } = engine;
   const mesh = { axes: [{ name: "x", size: numDevices }] };
   // Runs of a few milliseconds.
-  const rounds = Math.max(2, Math.min(1000, Math.ceil(4e7 / (bytes + 40_000))));
+  const rounds = longer * Math.max(2, Math.min(1000, Math.ceil(4e7 / (bytes + 40_000))));
   const { load, steps } = loopSteps(mesh, numDevices, kind, bytes, rounds);
   const type = tensorType("float32", [1]);
   const run = engine.load(handProgram("loop", [type], [type], { ...load, steps }), {

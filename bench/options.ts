@@ -9,7 +9,8 @@ const known = {
   engine:
     "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), or xla for GPUs (lm, dispatch)",
   processes: "how many processes of one device each; 2 by default (lm and collectives with --engine mpi)",
-  sizes: "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile)",
+  sizes:
+    "which models, such as d256,d512,d1024, or 103M,350M on GPUs (lm, profile); KiB of tensors, such as 64,1024 (collectives with --engine mpi)",
   parallel: "which kinds of parallelism, such as data,fsdp,tensor,async,gpipe,circular (lm)",
   remat: "what the way back does not compute again: full, dots or none (lm on GPUs)",
   threads: "how many threads share the steps of a device, such as 1,16 (lm)",

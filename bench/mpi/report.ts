@@ -1,24 +1,31 @@
 /** Benchmarks of several processes, beside worker threads, MPI itself and JAX on the same cores. */
 import { createThreadsEngine } from "shardwise/engines";
+import { collectiveSizes } from "../collectives.js";
 import { type DecoderSize, sizes } from "../decoder.js";
 import { runJaxProcesses } from "../jax.js";
 import { prepareData } from "../lm.js";
 import { best, type Report, type Row } from "../measure.js";
 import { countsOption, listOption } from "../options.js";
-import type { Measured } from "./collectivesJob.js";
+import type { Measured, Wanted } from "./collectivesJob.js";
 import { runJob } from "./job.js";
 import type { StepTimes } from "./stepJob.js";
 
 /** Collectives of the engine, and MPI's own through koffi in the same processes. */
 export async function collectivesOverMpi(): Promise<Report> {
   const [processes = 2] = countsOption("processes", [2]);
-  const measured = (await runJob<readonly Measured[]>("collectivesJob.ts", {}, processes)) ?? [];
-  const rows = measured.map(({ name, bytes, microseconds, own, messages }) => ({
+  const kibibytes = countsOption(
+    "sizes",
+    collectiveSizes.map((bytes) => bytes / 1024),
+  );
+  const wanted: Wanted = { sizes: kibibytes.map((size) => 1024 * size) };
+  const measured = (await runJob<readonly Measured[]>("collectivesJob.ts", wanted, processes)) ?? [];
+  const rows = measured.map(({ name, bytes, microseconds, own, messages, more, uncertainty }) => ({
     collective: name,
     KiB: bytes / 1024,
     µs: microseconds,
     "same messages straight µs": messages,
-    "% more": 100 * (microseconds / messages - 1),
+    "% more": more,
+    "±": uncertainty,
     "MPI's own µs": own,
     "% more than MPI's own": 100 * (microseconds / own - 1),
   }));

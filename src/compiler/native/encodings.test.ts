@@ -8,6 +8,7 @@ import { writeFeatureProbe } from "../../engines/threads/native/cpu.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { A64, d, q, sp, x } from "./a64.js";
 import { a64Gemm } from "./a64Gemm.js";
+import { a64Calls, x64Calls } from "./callList.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemmTarget.js";
 import { a64Loop, x64Loop } from "./lookLoop.js";
 import { X64 } from "./x64.js";
@@ -131,9 +132,16 @@ const probe: Piece = {
   name: "feature probe",
   write: (listing) => writeFeatureProbe(new X64(listing)).finish(),
 };
-const lookLoops = {
-  x64: { name: "look loop", write: (listing: string[]) => x64Loop(new X64(listing)) },
-  a64: { name: "look loop", write: (listing: string[]) => a64Loop(new A64(listing)) },
+/** What looks after messages. */
+const messages = {
+  x64: [
+    { name: "look loop", write: (listing: string[]) => x64Loop(new X64(listing)) },
+    { name: "call list", write: (listing: string[]) => x64Calls(new X64(listing)) },
+  ],
+  a64: [
+    { name: "look loop", write: (listing: string[]) => a64Loop(new A64(listing)) },
+    { name: "call list", write: (listing: string[]) => a64Calls(new A64(listing)) },
+  ],
 };
 /** Random kernels, which reach the instructions on vectors in all kinds of registers. */
 const kernels: readonly Piece[] = Array.from({ length: 40 }, (_, seed): Piece[] => {
@@ -156,13 +164,13 @@ describe("machine code", () => {
     const count = compare(
       x64Prefix,
       ".intel_syntax noprefix",
-      piecesOf(x64Targets, [probe, lookLoops.x64, ...kernels]),
+      piecesOf(x64Targets, [probe, ...messages.x64, ...kernels]),
     );
     expect(count).toBeGreaterThan(1000);
   });
 
   it.skipIf(!hasAssembler(a64Prefix))("for AArch64 is what GNU as makes of its listing", () => {
-    const count = compare(a64Prefix, ".arch armv8.2-a+bf16", piecesOf(a64Targets, [lookLoops.a64]));
+    const count = compare(a64Prefix, ".arch armv8.2-a+bf16", piecesOf(a64Targets, messages.a64));
     expect(count).toBeGreaterThan(200);
   });
 });

@@ -16,8 +16,8 @@ export function writeLookLoop(arch: string): Uint8Array<ArrayBuffer> | undefined
   return arch === "arm64" ? a64Loop(new A64()) : undefined;
 }
 
-/** How far behind the flag the result of the last look is stored. */
-const RESULT = 8;
+/** How far behind the flag the result of the last call is stored, in bytes. */
+export const RESULT = 8;
 
 /** The loop for x86-64, written with an assembler. */
 export function x64Loop(code: X64): Uint8Array<ArrayBuffer> {

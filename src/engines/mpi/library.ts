@@ -15,14 +15,24 @@ import {
 /** A native function; addresses, handles and results are numbers. */
 type Native = (...args: number[]) => number;
 
-/** Looks some times whether requests are complete; what the last look gave is stored two words behind `flag`. */
-export type LookLoop = (
-  count: number,
-  requests: number,
-  flag: number,
-  statuses: number,
-  times: number,
-) => void;
+/** Where code is that a process has written for itself. */
+export interface CodePlaces {
+  /** See {@link writeLookLoop}. */
+  readonly look: number;
+  /** See {@link writeCallList}. */
+  readonly callAll: number;
+}
+
+/** What begins messages and looks for them in one call each. */
+export interface BatchCode {
+  /** Makes calls that are described from an address on; the result of the last one is stored behind `flag`. */
+  readonly callAll: (calls: number, count: number, flag: number) => void;
+  /** Looks some times whether requests are complete; what the last look gave is stored two words behind `flag`. */
+  readonly look: (count: number, requests: number, flag: number, statuses: number, times: number) => void;
+  /** The addresses of the functions that begin messages. */
+  readonly isend: number;
+  readonly irecv: number;
+}
 
 const MPI_THREAD_MULTIPLE = 3;
 const MAX_TEXT = 8192;
@@ -234,6 +244,11 @@ export class Mpi {
     if (code !== 0) this.check(code, "MPI_Iallreduce");
   }
 
+  /** The handle of the type of bytes. */
+  get byteType(): number {
+    return this.constants.byte;
+  }
+
   /** Begins to send bytes; the request is written to an address. */
   isend(address: number, bytes: number, rank: number, tag: number, comm: number, request: number): void {
     const code = this.isendNative(address, bytes, this.constants.byte, rank, tag, comm, request);
@@ -266,11 +281,17 @@ export class Mpi {
     return this.testallNative(count, requests, flag, statuses);
   }
 
-  /** A function that looks several times in one call; see {@link writeLookLoop}. @param code where its code is */
-  lookLoop(code: number): LookLoop {
-    const run = bindCode(this.koffi, code, 6);
-    const testall = Number(this.koffi.address(this.library.symbol("MPI_Testall")));
-    return (count, requests, flag, statuses, times) => run(count, requests, flag, statuses, testall, times);
+  /** Binds code that this process has written for itself. */
+  batchCode(places: CodePlaces): BatchCode {
+    const address = (name: string) => Number(this.koffi.address(this.library.symbol(name)));
+    const testall = address("MPI_Testall");
+    const look = bindCode(this.koffi, places.look, 6);
+    return {
+      callAll: bindCode(this.koffi, places.callAll, 3),
+      look: (count, requests, flag, statuses, times) => look(count, requests, flag, statuses, testall, times),
+      isend: address("MPI_Isend"),
+      irecv: address("MPI_Irecv"),
+    };
   }
 
   /** The error in a status, given where its words begin. */

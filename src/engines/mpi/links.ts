@@ -5,7 +5,7 @@ import { loadKoffi } from "../threads/koffi.js";
 import { SEVERAL, type Signals } from "../threads/signals.js";
 import { prepareExchange } from "./collectives.js";
 import type { Member } from "./group.js";
-import { type LookLoop, Mpi, type MpiChoice } from "./library.js";
+import { type BatchCode, type CodePlaces, Mpi, type MpiChoice } from "./library.js";
 import { Batch } from "./messages.js";
 
 /** What the worker of a device needs to reach those of other processes. */
@@ -15,8 +15,8 @@ export interface LinksSetup {
   readonly comm: number;
   /** The largest tag of a message; asked for once, so that a thread that starts as the process ends never calls MPI. */
   readonly largestTag: number;
-  /** Where the code is that looks for messages several times in one call; undefined where there is none. */
-  readonly lookLoop: number | undefined;
+  /** Where the code is that begins messages and looks for them; undefined where there is none. */
+  readonly code: CodePlaces | undefined;
 }
 
 /** The bits of a tag: the devices at both ends, the phase, the sequence number, and a fingerprint of what is sent. */
@@ -36,7 +36,7 @@ export interface Underway {
 
 /** Messages that {@link Links.follow} looks after. */
 export interface Followed {
-  /** They have been begun. */
+  /** Begins them. */
   begin(): void;
   /** Waits until they have arrived and left. */
   finish(): void;
@@ -48,7 +48,7 @@ export class Links {
   base = 0;
   private readonly mpi: Mpi;
   private readonly comm: number;
-  private readonly lookLoop: LookLoop | undefined;
+  private readonly code: BatchCode | undefined;
   private readonly yieldCore: () => void;
   private readonly sequenceBits: number;
   private readonly fingerprintBits: number;
@@ -57,7 +57,7 @@ export class Links {
   private readonly underway: Underway[] = [];
 
   constructor(
-    { mpi, comm, largestTag, lookLoop }: LinksSetup,
+    { mpi, comm, largestTag, code }: LinksSetup,
     readonly signals: Signals,
     memory: WebAssembly.Memory,
   ) {
@@ -65,7 +65,7 @@ export class Links {
     if (!(bound instanceof Mpi)) throw new EngineLoadError(`[mpi] ${mpi.path} does not load: ${bound}`);
     this.mpi = bound;
     this.comm = comm;
-    this.lookLoop = lookLoop === undefined ? undefined : bound.lookLoop(lookLoop);
+    this.code = code && bound.batchCode(code);
     const spare = Math.floor(Math.log2(largestTag + 1)) - 2 * DEVICE_BITS - PHASE_BITS;
     if (spare < LEAST_SEQUENCE_BITS) {
       throw new EngineLoadError(`[mpi] ${mpi.path} allows tags up to ${largestTag}, which are too few`);
@@ -95,7 +95,7 @@ export class Links {
 
   /** Room for messages that are on their way together; on another communicator for sums that MPI forms. */
   batch(capacity: number, comm = this.comm): Batch {
-    return new Batch(this.mpi, comm, capacity, this.lookLoop);
+    return new Batch(this.mpi, comm, capacity, this.code);
   }
 
   /** Counts one more collective together with a device of another process; both sides count alike. */
@@ -119,11 +119,13 @@ export class Links {
   /** Looks after messages that are begun and finished as one: moved on between steps, and waited for at the end. */
   follow(batch: Batch): Followed {
     const underway = { advance: () => void batch.isDone() };
-    const isDone = () => batch.isDoneSoon();
     return {
-      begin: () => this.begin(underway),
+      begin: () => {
+        batch.begin();
+        this.begin(underway);
+      },
       finish: () => {
-        this.wait(isDone);
+        this.wait(batch);
         this.end(underway);
       },
     };
@@ -138,7 +140,7 @@ export class Links {
   }
 
   /** Waits until messages have arrived and left. */
-  wait(isDone: () => boolean): void {
-    this.signals.poll(isDone, SEVERAL, this.yieldCore);
+  wait(batch: Batch): void {
+    this.signals.poll(batch, SEVERAL, this.yieldCore);
   }
 }

@@ -37,7 +37,6 @@ function sumInParts(exchange: Exchange, { comm, dtype }: MpiSum): Collective {
   const numElements = (spec.elements * (end - begin)) / bytes;
   const combine = prepareCombine(spec, link.members, host);
   const batch = links.batch(numPieces(end - begin), comm);
-  const isDone = () => batch.isDoneSoon();
   return {
     start: (source, target) => exchange.begin(source, target, 0),
     work() {
@@ -45,7 +44,7 @@ function sumInParts(exchange: Exchange, { comm, dtype }: MpiSum): Collective {
       const part = exchange.target + begin;
       combine(part, exchange.sources, begin, end - begin);
       batch.sum(links.base + part, links.base + part, numElements, dtype);
-      links.wait(isDone);
+      links.wait(batch);
       for (const place of exchange.neighbours) {
         const target = (exchange.targets[place] ?? 0) + begin;
         host.peers.push(at(link.members, place), target, part, end - begin);

@@ -65,6 +65,7 @@ export class PartsReduction implements Collective, Underway {
     for (const member of exchange.group.elsewhere) {
       exchange.send(first, member, PHASE.sources, source + at(this.bounds, member), this.partOf(member));
     }
+    first.begin();
     exchange.links.begin(this);
   }
 
@@ -80,11 +81,11 @@ export class PartsReduction implements Collective, Underway {
   work(): void {
     const { exchange } = this;
     if (!this.isCombined) {
-      exchange.links.wait(this.areSourcesHere);
+      exchange.links.wait(this.first);
       this.combineOwn();
     }
     this.push(exchange.me);
-    exchange.links.wait(this.areResultsHere);
+    exchange.links.wait(this.second);
     exchange.links.end(this);
     for (const sender of this.senders) this.push(sender);
   }
@@ -92,9 +93,6 @@ export class PartsReduction implements Collective, Underway {
   settle(): void {
     this.exchange.finish();
   }
-
-  private readonly areSourcesHere = () => this.first.isDoneSoon();
-  private readonly areResultsHere = () => this.second.isDoneSoon();
 
   private partOf(member: number): number {
     return at(this.bounds, member + 1) - at(this.bounds, member);
@@ -119,6 +117,7 @@ export class PartsReduction implements Collective, Underway {
     for (const receiver of this.receivers) {
       exchange.send(second, receiver, PHASE.results, target + begin, part);
     }
+    second.begin();
     this.isCombined = true;
   }
 

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
+import { writeCallList } from "../../compiler/native/callList.js";
 import { writeLookLoop } from "../../compiler/native/lookLoop.js";
 import { at, range } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
@@ -8,7 +9,7 @@ import { CodeMemory } from "../threads/native/codeMemory.js";
 import { Calls, sharedBytes } from "./calls.js";
 import { Clocks } from "./clocks.js";
 import { parseCpuList } from "./cores.js";
-import { Mpi } from "./library.js";
+import { type CodePlaces, Mpi } from "./library.js";
 import type { LinksSetup } from "./links.js";
 import { Batch, TransportError } from "./messages.js";
 
@@ -20,20 +21,27 @@ const LEAVE_MS = 1500;
 
 const TAGS = { length: 1, text: 2, subset: 4 } as const;
 
-let lookLoop: { readonly code: number | undefined } | undefined;
+let loaded: { readonly places: CodePlaces | undefined } | undefined;
 
-/** Where the code of {@link writeLookLoop} is in this process, for good; undefined where none can be loaded. */
-function lookLoopHere(): number | undefined {
-  if (lookLoop !== undefined) return lookLoop.code;
-  const bytes = writeLookLoop(process.arch);
-  const memory = bytes && CodeMemory.open();
+/** Where this process has the code that looks after messages, for good; undefined where none can be loaded. */
+function codeHere(): CodePlaces | undefined {
+  loaded ??= { places: loadCode() };
+  return loaded.places;
+}
+
+function loadCode(): CodePlaces | undefined {
+  const pieces = [writeLookLoop(process.arch), writeCallList(process.arch)].filter(
+    (one) => one !== undefined,
+  );
+  const memory = pieces.length === 2 ? CodeMemory.open() : undefined;
+  if (!(memory instanceof CodeMemory)) return undefined;
   try {
-    lookLoop = { code: bytes && memory instanceof CodeMemory ? memory.load([bytes])[0] : undefined };
+    const places = memory.load(pieces);
+    return { look: at(places, 0), callAll: at(places, 1) };
   } catch {
-    // The system allows no code of one's own: each look is a call.
-    lookLoop = { code: undefined };
+    // The system allows no code of one's own: each message and each look is a call.
+    return undefined;
   }
-  return lookLoop.code;
 }
 
 /** All processes of the job, as one of them sees them. */
@@ -87,7 +95,7 @@ export class World {
   newLinks(): LinksSetup {
     const { mpi } = this;
     const comm = mpi.duplicate(mpi.world);
-    return { mpi: mpi.choice, comm, largestTag: mpi.largestTag, lookLoop: lookLoopHere() };
+    return { mpi: mpi.choice, comm, largestTag: mpi.largestTag, code: codeHere() };
   }
 
   /**

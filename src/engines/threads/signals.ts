@@ -13,6 +13,12 @@ export const SEVERAL = -1;
 /** Stands for the main thread, which calls functions of the host. */
 export const THE_HOST = -2;
 
+/** Something that nobody rings for when it is there. */
+export interface Awaited {
+  /** Whether it is there, for which it is looked so many times at most. */
+  isDoneWithin(looks: number): boolean;
+}
+
 /** What is told of waits while a trace is recorded; times are in milliseconds. */
 export interface WaitListener {
   now(): number;
@@ -22,8 +28,11 @@ export interface WaitListener {
 /** Looks before a sleep: about 9 µs when every worker has a core, almost none when they share cores. */
 const SPINS = { ownCore: 1000, sharedCore: 50 } as const;
 
-/** How many looks at a word of memory take about as long as a call that looks for messages. */
-const LOOK_COST = 125;
+/** How many looks at a word of memory take about as long as a look for messages. */
+const LOOK_COST = 5;
+
+/** How many looks for messages follow each other while a worker gives up its core in between. */
+const LOOKS_PER_TURN = 8;
 
 /** For how long a worker that polls gives up its core again and again before it sleeps between looks. */
 const YIELD_MS = 3;
@@ -120,20 +129,20 @@ export class Signals {
    * Waits until something is there that nobody rings for, such as a message of another process: looks again and
    * again, and lets others compute meanwhile, the longer the more.
    */
-  poll(isThere: () => boolean, peer: number, yieldCore: () => void): void {
-    if (isThere()) return;
-    const begin = this.listener?.now() ?? 0;
-    for (let i = 0; i < this.spins; i += LOOK_COST) {
-      if (isThere()) {
-        this.listener?.waited(begin, this.listener.now());
-        return;
-      }
+  poll(awaited: Awaited, peer: number, yieldCore: () => void): void {
+    const { listener } = this;
+    // What is there already was not waited for.
+    if (listener !== undefined && awaited.isDoneWithin(1)) return;
+    const begin = listener?.now() ?? 0;
+    if (awaited.isDoneWithin(this.spins / LOOK_COST)) {
+      listener?.waited(begin, listener.now());
+      return;
     }
     const { control } = this;
     Atomics.store(control, this.waitsFor, peer);
     Atomics.store(control, this.state, STATE.waiting);
     const since = performance.now();
-    while (!isThere()) {
+    while (!awaited.isDoneWithin(LOOKS_PER_TURN)) {
       this.throwIfAborted();
       const waited = performance.now() - since;
       if (waited < YIELD_MS) yieldCore();
@@ -143,7 +152,7 @@ export class Signals {
       }
     }
     Atomics.store(control, this.state, STATE.running);
-    this.listener?.waited(begin, this.listener.now());
+    listener?.waited(begin, listener.now());
   }
 
   /** Asks the main thread to call a function of the host, and waits until it has. */

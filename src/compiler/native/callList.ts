@@ -1,0 +1,71 @@
+/** Calls of several native functions in one, for where each call from JavaScript would cost more than what it begins. */
+import { A64, sp, x } from "./a64.js";
+import { RESULT } from "./lookLoop.js";
+import { X64 } from "./x64.js";
+import { mem, r8, r9, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64Operands.js";
+
+/** How many arguments every call of a list has. */
+export const LISTED_ARGUMENTS = 7;
+
+/** The 64-bit words of a call in a list: the address of the function, and its arguments. */
+export const CALL_WORDS = 1 + LISTED_ARGUMENTS;
+
+const CALL_BYTES = 8 * CALL_WORDS;
+
+/**
+ * The code of `(list, count, flag)`: makes `count` calls that are described one after the other, until one gives
+ * something else than 0. What the last one gave is stored behind the flag as `writeLookLoop` does, where the 32 bits
+ * below it are 0.
+ *
+ * @param arch the processor's architecture as Node names it
+ * @returns undefined where there is no assembler for it
+ */
+export function writeCallList(arch: string): Uint8Array<ArrayBuffer> | undefined {
+  if (arch === "x64") return x64Calls(new X64());
+  return arch === "arm64" ? a64Calls(new A64()) : undefined;
+}
+
+/** The calls for x86-64, written with an assembler. */
+export function x64Calls(code: X64): Uint8Array<ArrayBuffer> {
+  const [list, count, flag] = [rbx, rbp, r12];
+  const kept = [list, count, flag];
+  for (const register of kept) code.push(register);
+  // Room for the last argument, which is the only one that has no register, and for alignment.
+  code.sub(rsp, 16).mov(list, rdi).mov(count, rsi).mov(flag, rdx);
+  const [loop, end] = [code.here(), code.label()];
+  [rdi, rsi, rdx, rcx, r8, r9, rax].forEach((register, i) => {
+    code.mov(register, mem(list, 8 * (i + 1)));
+  });
+  code.mov(mem(rsp), rax).mov(rax, mem(list)).call(rax);
+  code.mov(mem(flag, RESULT), rax).movsxd(rax, mem(flag, RESULT)).test(rax, rax).j("ne", end);
+  code.add(list, CALL_BYTES).dec(count).j("ne", loop);
+  code.place(end).add(rsp, 16);
+  for (const register of kept.toReversed()) code.pop(register);
+  return code.ret().finish();
+}
+
+/** The calls for AArch64, written with an assembler. */
+export function a64Calls(code: A64): Uint8Array<ArrayBuffer> {
+  const pairs = [19, 21, 29].map((id) => [x(id), x(id + 1)] as const);
+  const [frame, list, count, flag, seen] = [16 * pairs.length, x(19), x(20), x(21), x(9)];
+  code.sub(sp, sp, frame);
+  pairs.forEach(([first, second], i) => {
+    code.stp(first, second, sp, 16 * i);
+  });
+  code.mov(list, x(0)).mov(count, x(1)).mov(flag, x(2));
+  const [loop, end, next] = [code.here(), code.label(), code.label()];
+  for (let i = 0; i < LISTED_ARGUMENTS; i++) code.ldr(x(i), list, 8 * (i + 1));
+  code.ldr(seen, list).blr(seen).str(x(0), flag, RESULT);
+  // Only 32 bits are what it gave: they are read again together with the 0 below them.
+  code
+    .add(seen, flag, RESULT - 4)
+    .ldr(seen, seen)
+    .cbz(seen, next)
+    .b(end);
+  code.place(next).add(list, list, CALL_BYTES).subs(count, count, 1).bCond("ne", loop);
+  code.place(end);
+  pairs.forEach(([first, second], i) => {
+    code.ldp(first, second, sp, 16 * i);
+  });
+  return code.add(sp, sp, frame).ret().finish();
+}
