@@ -1,11 +1,23 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
+import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import { fingerprintOf } from "../flight/fingerprint.js";
 import { type CollectiveHost, Link, WORDS } from "../threads/collectiveGroup.js";
 import type { Group } from "./group.js";
-import type { Links } from "./links.js";
-import { type Batch, numPieces } from "./messages.js";
+import { type Links, type Pair, tagOf } from "./links.js";
+import { type Batch, numPieces, PHASE } from "./messages.js";
+
+/** A member of another process, and what messages from and to it are called. */
+interface Way {
+  readonly process: number;
+  readonly pair: Pair;
+  /** The number of the collective between both. */
+  sequence: number;
+  /** By phase, the kinds of tags. */
+  readonly sent: readonly number[];
+  readonly received: readonly number[];
+}
 
 /** What all kinds of collectives between processes have in common, for one member. */
 export class Exchange {
@@ -20,8 +32,9 @@ export class Exchange {
   source = 0;
   target = 0;
   private sequence = 0;
-  private readonly numbers: number[];
-  private readonly fingerprint: number;
+  /** The members of other processes, by their index in the group. */
+  private readonly ways: readonly (Way | undefined)[];
+  private readonly others: readonly Way[];
   private readonly neighbourDevices: readonly number[];
 
   constructor(
@@ -39,8 +52,20 @@ export class Exchange {
     this.neighbours = range(positions.length).filter((i) => i !== this.link.me);
     this.link.reads = this.neighbours;
     this.neighbourDevices = this.neighbours.map((i) => at(this.link.members, i));
-    this.numbers = group.members.map(() => 0);
-    this.fingerprint = fingerprintOf(spec);
+    const all = range(group.size).map((i) => (group.here.includes(i) ? undefined : this.wayTo(i)));
+    this.ways = all;
+    this.others = all.filter((way) => way !== undefined);
+  }
+
+  private wayTo(index: number): Way {
+    const { group, links } = this;
+    const member = at(group.members, index);
+    const fingerprint = fingerprintOf(this.spec);
+    const own = this.device(this.me);
+    const kinds = (from: number, to: number) =>
+      Object.values(PHASE).map((phase) => links.kindOfTag(fingerprint, phase, from, to));
+    const [sent, received] = [kinds(own, member.device), kinds(member.device, own)];
+    return { process: member.process, pair: links.pairWith(member), sequence: 0, sent, received };
   }
 
   /** In whose memory contributions lie that others send to this member: neighbours' where they are, the rest here. */
@@ -65,30 +90,26 @@ export class Exchange {
     this.sequence = (this.sequence + 1) | 0;
     this.source = source;
     this.target = target;
-    for (const member of this.group.elsewhere) {
-      this.numbers[member] = this.links.next(at(this.group.members, member));
-    }
+    for (const way of this.others) way.sequence = way.pair.next();
     const { link } = this;
-    link.putAddress(WORDS.source, source);
-    link.putAddress(WORDS.target, target);
-    link.putAddress(WORDS.received, received);
     link.visits.come(this.sequence);
-    link.tell(WORDS.ready, this.sequence, this.neighbourDevices);
+    if (this.neighbours.length > 0) {
+      link.putAddress(WORDS.source, source);
+      link.putAddress(WORDS.target, target);
+      link.putAddress(WORDS.received, received);
+      link.tell(WORDS.ready, this.sequence, this.neighbourDevices);
+    }
     link.visits.publish();
   }
 
   send(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
-    const { process, device } = at(this.group.members, member);
-    const from = this.device(this.me);
-    const tag = this.links.tag(this.fingerprint, this.numbers[member] ?? 0, phase, from, device);
-    batch.send(this.links.base + address, bytes, process, tag);
+    const { process, sequence, sent } = at(this.ways, member) ?? notElsewhere(member);
+    batch.send(this.links.base + address, bytes, process, tagOf(sent[phase] ?? 0, sequence));
   }
 
   receive(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
-    const { process, device } = at(this.group.members, member);
-    const to = this.device(this.me);
-    const tag = this.links.tag(this.fingerprint, this.numbers[member] ?? 0, phase, device, to);
-    batch.receive(this.links.base + address, bytes, process, tag);
+    const { process, sequence, received } = at(this.ways, member) ?? notElsewhere(member);
+    batch.receive(this.links.base + address, bytes, process, tagOf(received[phase] ?? 0, sequence));
   }
 
   /** Waits until all neighbours have begun, and looks where their things are. */
@@ -130,4 +151,8 @@ export class Exchange {
     this.link.addresses(WORDS.target, this.targets);
     this.link.addresses(WORDS.received, this.received);
   }
+}
+
+function notElsewhere(member: number): never {
+  throw new InternalError(`[mpi] member ${member} of a group is in this process and gets no messages`);
 }

@@ -42,6 +42,25 @@ export interface Followed {
   finish(): void;
 }
 
+/** The tag of a message in a collective of that number. */
+export function tagOf(kind: number, sequence: number): number {
+  return kind | (sequence << (PHASE_BITS + 2 * DEVICE_BITS));
+}
+
+/** How many collectives two devices of different processes have begun together; both sides count alike. */
+export class Pair {
+  /** The number of the last one, counted around. */
+  sequence = 0;
+
+  constructor(private readonly largest: number) {}
+
+  /** Counts one more. */
+  next(): number {
+    this.sequence = (this.sequence + 1) & this.largest;
+    return this.sequence;
+  }
+}
+
 /** One device's way to the devices of other processes. */
 export class Links {
   /** The native address of the device's memory. */
@@ -52,8 +71,7 @@ export class Links {
   private readonly yieldCore: () => void;
   private readonly sequenceBits: number;
   private readonly fingerprintBits: number;
-  /** How many collectives this device has begun together with each device of other processes. */
-  private readonly sequences = new Map<number, number>();
+  private readonly pairs = new Map<number, Pair>();
   private readonly underway: Underway[] = [];
 
   constructor(
@@ -98,21 +116,22 @@ export class Links {
     return new Batch(this.mpi, comm, capacity, this.code);
   }
 
-  /** Counts one more collective together with a device of another process; both sides count alike. */
-  next({ process, device }: Member): number {
+  /** What this device counts together with a device of another process, whatever collectives they are in. */
+  pairWith({ process, device }: Member): Pair {
     const key = process * MAX_LOCAL_DEVICES + device;
-    const sequence = ((this.sequences.get(key) ?? 0) + 1) & (2 ** this.sequenceBits - 1);
-    this.sequences.set(key, sequence);
-    return sequence;
+    const pair = this.pairs.get(key) ?? new Pair(2 ** this.sequenceBits - 1);
+    this.pairs.set(key, pair);
+    return pair;
   }
 
   /**
-   * The tag of a message from one device to another in their collective of that number. Devices that came to
-   * different collectives wait for messages that never come, instead of taking those of others for theirs.
+   * The tag of messages from one device to another but for the number of their collective, of which {@link tagOf} makes
+   * a whole one. Devices that came to different collectives wait for messages that never come, instead of taking those
+   * of others for theirs.
    */
-  tag(fingerprint: number, sequence: number, phase: number, from: number, to: number): number {
+  kindOfTag(fingerprint: number, phase: number, from: number, to: number): number {
     const what = fingerprint & (2 ** this.fingerprintBits - 1);
-    const use = (((what << this.sequenceBits) | sequence) << PHASE_BITS) | phase;
+    const use = ((what << this.sequenceBits) << PHASE_BITS) | phase;
     return (((use << DEVICE_BITS) | from) << DEVICE_BITS) | to;
   }
 
@@ -136,7 +155,9 @@ export class Links {
   }
 
   end(underway: Underway): void {
-    this.underway.splice(this.underway.indexOf(underway), 1);
+    // Mostly it is the last one, and nothing has to move up.
+    if (this.underway.at(-1) === underway) this.underway.pop();
+    else this.underway.splice(this.underway.indexOf(underway), 1);
   }
 
   /** Waits until messages have arrived and left. */
