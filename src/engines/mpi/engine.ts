@@ -17,9 +17,10 @@ import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
 import { shareCores } from "./cores.js";
 import { FlightFiles } from "./flightFiles.js";
-import { type LinksSetup, MAX_LOCAL_DEVICES } from "./links.js";
+import type { LinksSetup } from "./links.js";
 import { Parley } from "./parley.js";
 import { planExchanges } from "./staging.js";
+import { MAX_LOCAL_DEVICES } from "./tags.js";
 import { ownSite, type Site, World } from "./world.js";
 
 /** How an engine of several processes is made; all of them ask for the same. */

@@ -5,8 +5,9 @@ import { at, range } from "../../ir/shape.js";
 import { fingerprintOf } from "../flight/fingerprint.js";
 import { type CollectiveHost, Link, WORDS } from "../threads/collectiveGroup.js";
 import type { Group } from "./group.js";
-import { type Links, type Pair, tagOf } from "./links.js";
+import type { Links } from "./links.js";
 import { type Batch, numPieces, PHASE } from "./messages.js";
+import { type Pair, tagOf } from "./tags.js";
 
 /** A member of another process, and what messages from and to it are called. */
 interface Way {
@@ -63,7 +64,7 @@ export class Exchange {
     const fingerprint = fingerprintOf(this.spec);
     const own = this.device(this.me);
     const kinds = (from: number, to: number) =>
-      Object.values(PHASE).map((phase) => links.kindOfTag(fingerprint, phase, from, to));
+      Object.values(PHASE).map((phase) => links.tags.kind(fingerprint, phase, from, to));
     const [sent, received] = [kinds(own, member.device), kinds(member.device, own)];
     return { process: member.process, pair: links.pairWith(member), sequence: 0, sent, received };
   }

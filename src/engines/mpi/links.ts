@@ -7,6 +7,7 @@ import { prepareExchange } from "./collectives.js";
 import type { Member } from "./group.js";
 import { type BatchCode, type CodePlaces, Mpi, type MpiChoice } from "./library.js";
 import { Batch } from "./messages.js";
+import { MAX_LOCAL_DEVICES, type Pair, Tags } from "./tags.js";
 
 /** What the worker of a device needs to reach those of other processes. */
 export interface LinksSetup {
@@ -18,16 +19,6 @@ export interface LinksSetup {
   /** Where the code is that begins messages and looks for them; undefined where there is none. */
   readonly code: CodePlaces | undefined;
 }
-
-/** The bits of a tag: the devices at both ends, the phase, the sequence number, and a fingerprint of what is sent. */
-const DEVICE_BITS = 6;
-const PHASE_BITS = 1;
-const LEAST_SEQUENCE_BITS = 4;
-const MOST_SEQUENCE_BITS = 8;
-const MOST_FINGERPRINT_BITS = 8;
-
-/** The most devices that a process can have: their numbers are part of every message's tag. */
-export const MAX_LOCAL_DEVICES = 2 ** DEVICE_BITS;
 
 /** A collective that is under way and can be moved on between steps. */
 export interface Underway {
@@ -42,25 +33,6 @@ export interface Followed {
   finish(): void;
 }
 
-/** The tag of a message in a collective of that number. */
-export function tagOf(kind: number, sequence: number): number {
-  return kind | (sequence << (PHASE_BITS + 2 * DEVICE_BITS));
-}
-
-/** How many collectives two devices of different processes have begun together; both sides count alike. */
-export class Pair {
-  /** The number of the last one, counted around. */
-  sequence = 0;
-
-  constructor(private readonly largest: number) {}
-
-  /** Counts one more. */
-  next(): number {
-    this.sequence = (this.sequence + 1) & this.largest;
-    return this.sequence;
-  }
-}
-
 /** One device's way to the devices of other processes. */
 export class Links {
   /** The native address of the device's memory. */
@@ -69,8 +41,8 @@ export class Links {
   private readonly comm: number;
   private readonly code: BatchCode | undefined;
   private readonly yieldCore: () => void;
-  private readonly sequenceBits: number;
-  private readonly fingerprintBits: number;
+  /** How messages of collectives are named. */
+  readonly tags: Tags;
   private readonly pairs = new Map<number, Pair>();
   private readonly underway: Underway[] = [];
 
@@ -84,12 +56,7 @@ export class Links {
     this.mpi = bound;
     this.comm = comm;
     this.code = code && bound.batchCode(code);
-    const spare = Math.floor(Math.log2(largestTag + 1)) - 2 * DEVICE_BITS - PHASE_BITS;
-    if (spare < LEAST_SEQUENCE_BITS) {
-      throw new EngineLoadError(`[mpi] ${mpi.path} allows tags up to ${largestTag}, which are too few`);
-    }
-    this.sequenceBits = Math.min(MOST_SEQUENCE_BITS, spare);
-    this.fingerprintBits = Math.min(MOST_FINGERPRINT_BITS, spare - this.sequenceBits);
+    this.tags = new Tags(largestTag, mpi.path);
     this.moveTo(memory);
     const schedYield: () => number = loadKoffi()?.load(null).func("sched_yield", "int", []) ?? (() => 0);
     this.yieldCore = () => void schedYield();
@@ -119,20 +86,9 @@ export class Links {
   /** What this device counts together with a device of another process, whatever collectives they are in. */
   pairWith({ process, device }: Member): Pair {
     const key = process * MAX_LOCAL_DEVICES + device;
-    const pair = this.pairs.get(key) ?? new Pair(2 ** this.sequenceBits - 1);
+    const pair = this.pairs.get(key) ?? this.tags.newPair();
     this.pairs.set(key, pair);
     return pair;
-  }
-
-  /**
-   * The tag of messages from one device to another but for the number of their collective, of which {@link tagOf} makes
-   * a whole one. Devices that came to different collectives wait for messages that never come, instead of taking those
-   * of others for theirs.
-   */
-  kindOfTag(fingerprint: number, phase: number, from: number, to: number): number {
-    const what = fingerprint & (2 ** this.fingerprintBits - 1);
-    const use = ((what << this.sequenceBits) << PHASE_BITS) | phase;
-    return (((use << DEVICE_BITS) | from) << DEVICE_BITS) | to;
   }
 
   /** Looks after messages that are begun and finished as one: moved on between steps, and waited for at the end. */
