@@ -20,6 +20,7 @@ import { inferControl } from "./inferControl.js";
 import { axesSize, type MeshAxis } from "./mesh.js";
 import { type BinaryOp, type Domain, opFacts, type UnaryOp } from "./opFacts.js";
 import { type OpName, type OpParams, precisions } from "./ops.js";
+import type { Atom, EqnParts } from "./program.js";
 import {
   at,
   formatType,
@@ -30,7 +31,7 @@ import {
   type TensorType,
   tensorType,
 } from "./shape.js";
-import { resultVarying, varyingAlong } from "./varying.js";
+import { keepsEqual, nothingVaries, resultVarying, varyAlike, varyingAlong } from "./varying.js";
 
 /** Gives the result types of one op, or throws naming the rule that its operands break. */
 export type TypeRule<K extends OpName> = (
@@ -52,12 +53,34 @@ export function inferTypes<K extends OpName>(
     const types = rule(ins, params, op);
     // Sums and products of sizes may leave the whole numbers.
     for (const { shape } of types) checkShape(shape);
+    if (keepsEqual(op) && nothingVaries(ins)) return types;
     const varying = resultVarying(op, ins, params, types.length);
     return types.map((type, i) => varyingAlong(type, at(varying, i)));
   } catch (error) {
     if (error instanceof RuleBroken) throw error.describe(op, ins);
     throw error;
   }
+}
+
+/**
+ * The result types of an equation when its op is applied to other operands, if they follow from the equation alone:
+ * the operands have the types of its own, or differ from them only in being equal on all devices.
+ */
+export function typesOfRepeated(
+  { op, ins, outs }: EqnParts<OpName>,
+  atoms: readonly Atom[],
+): readonly TensorType[] | undefined {
+  if (atoms.length !== ins.length) return undefined;
+  let isSame = true;
+  for (const [i, atom] of atoms.entries()) {
+    const own = at(ins, i);
+    if (atom.type === own.type && atom.kind === own.kind) continue;
+    if (atom.kind !== own.kind || !sameType(atom.type, own.type)) return undefined;
+    isSame &&= varyAlike(atom.type, own.type);
+  }
+  if (isSame) return outs.map(({ type }) => type);
+  if (!keepsEqual(op) || !nothingVaries(atoms)) return undefined;
+  return outs.map(({ type }) => varyingAlong(type, []));
 }
 
 /** Same type in as out, for operands of the types that the op is defined for. */

@@ -115,7 +115,9 @@ export function checkDims(dims: readonly number[], rank: number): void {
 /** Checks that numbers can be a shape. */
 export function checkShape(shape: Shape): void {
   if (!Array.isArray(shape)) throw broken.shape(`the shape must be a list of sizes, got ${describe(shape)}`);
-  if ([...shape].some((n) => !Number.isSafeInteger(n) || n < 0)) {
+  for (let d = 0; d < shape.length; d++) {
+    const n: unknown = shape[d];
+    if (typeof n === "number" && Number.isSafeInteger(n) && n >= 0) continue;
     throw broken.shape(`shape [${[...shape].map(describe)}] must hold whole numbers from 0 to 2^53 - 1`);
   }
 }

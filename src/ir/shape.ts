@@ -46,14 +46,20 @@ export function withShape(type: TensorType, shape: Shape): TensorType {
 
 /** The number of elements of a tensor of this shape. */
 export function sizeOf(shape: Shape): number {
-  if (!Array.isArray(shape) || ![...shape].every((n) => typeof n === "number"))
-    throw new ShapeError(`a shape must be a list of sizes, got ${describe(shape)}`);
-  return shape.reduce((size, n) => size * n, 1);
+  let size = Array.isArray(shape) ? 1 : undefined;
+  for (let d = 0; size !== undefined && d < shape.length; d++) {
+    const n: unknown = shape[d];
+    size = typeof n === "number" ? size * n : undefined;
+  }
+  if (size === undefined) throw new ShapeError(`a shape must be a list of sizes, got ${describe(shape)}`);
+  return size;
 }
 
 /** Whether two lists of numbers (shapes, permutations, …) are equal. */
 export function sameNumbers(a: readonly number[], b: readonly number[]): boolean {
-  return a.length === b.length && a.every((n, i) => n === b[i]);
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 /** Throws unless a value is a type, of which only the outside is looked at. */

@@ -34,6 +34,19 @@ export function missingAxes(given: Axes, wanted: Axes): MeshAxis[] {
   return wanted.filter(({ name }) => !given.some((axis) => axis.name === name));
 }
 
+/** Whether none of the operands may differ along any axis. */
+export function nothingVaries(ins: readonly Operand[]): boolean {
+  for (const { type } of ins) if (type.varying !== undefined) return false;
+  return true;
+}
+
+/** Whether two types may differ along the same axes. */
+export function varyAlike(a: TensorType, b: TensorType): boolean {
+  if (a.varying === b.varying) return true;
+  const [one, other] = [varyingAxes(a), varyingAxes(b)];
+  return one.length === other.length && missingAxes(one, other).length === 0;
+}
+
 /** All axes of some lists, each once. */
 export function joinAxes(lists: readonly Axes[]): Axes {
   let all = none;
@@ -90,6 +103,11 @@ const specialRules: {
 
 const rules: { readonly [K in OpName]?: Rule<K> } = specialRules;
 
+/** Whether the results of an op are equal everywhere when its operands are; programs inside and `pvary` say otherwise. */
+export function keepsEqual(op: OpName): boolean {
+  return op !== "pvary" && !Object.hasOwn(bodyInputs, op) && op !== "shardMap";
+}
+
 /** Along which axes each result of an op may differ. */
 export function resultVarying<K extends OpName>(
   op: K,
@@ -127,6 +145,11 @@ function sharedInputs(branches: readonly Program[]): readonly Operand[] {
 }
 
 const inputsOf: { readonly [K in OpName]?: Inputs<K> } = bodyInputs;
+
+/** Whether no operand can lack a mark, because nothing that they meet may differ. */
+export function agreeAnyway(op: OpName, ins: readonly Operand[]): boolean {
+  return inputsOf[op] === undefined && nothingVaries(ins);
+}
 
 /** Along which axes each operand must be marked as differing before the op takes it. */
 export function operandVarying<K extends OpName>(

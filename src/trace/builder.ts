@@ -1,11 +1,12 @@
 import { TracerError } from "../ir/errors.js";
-import { inferTypes } from "../ir/infer.js";
+import { inferTypes, typesOfRepeated } from "../ir/infer.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { afterPass } from "../ir/passes.js";
 import { printProgram } from "../ir/print.js";
 import {
   type Atom,
   type Eqn,
+  type EqnParts,
   makeEqn,
   newVar,
   type Program,
@@ -13,7 +14,7 @@ import {
   type Var,
 } from "../ir/program.js";
 import { at, type TensorType } from "../ir/shape.js";
-import { missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
+import { agreeAnyway, missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { opKey } from "./opKey.js";
 import { onePlace, type Place } from "./place.js";
 import { needTensors } from "./promote.js";
@@ -58,13 +59,31 @@ export class Builder {
       ins.map((tensor) => this.atom(tensor, op)),
       params,
     );
-    const outs = inferTypes(op, atoms, params).map(newVar);
+    return this.push(op, atoms, inferTypes(op, atoms, params), params);
+  }
+
+  /** Records an equation of another program on other operands; where their types are the same, so are the results'. */
+  repeat<K extends OpName>(eqn: EqnParts<K>, ins: readonly Tensor[]): Tensor[] {
+    const { op, params } = eqn;
+    const atoms = ins.map((tensor) => this.atom(tensor, op));
+    const types = typesOfRepeated(eqn, atoms);
+    return types ? this.push(op, atoms, types, params) : this.add(op, ins, params);
+  }
+
+  private push<K extends OpName>(
+    op: K,
+    atoms: readonly Atom[],
+    types: readonly TensorType[],
+    params: OpParams[K],
+  ): Tensor[] {
+    const outs = types.map(newVar);
     this.eqns.push(makeEqn<OpName>(op, atoms, outs, params, pinned ?? captureSource()));
     return outs.map((out) => Tensor.traced(this, out));
   }
 
   /** The operands, those that are equal along an axis marked where they meet others that are not. */
   private agree<K extends OpName>(op: K, atoms: readonly Atom[], params: OpParams[K]): readonly Atom[] {
+    if (agreeAnyway(op, atoms)) return atoms;
     const wanted = operandVarying(op, atoms, params);
     return atoms.map((atom, i) => {
       const over = missingAxes(varyingAxes(atom.type), at(wanted, i));
@@ -77,7 +96,7 @@ export class Builder {
 
   /** Notes where what is recorded must run; a second place is refused. */
   runsOn(place: Place | undefined): void {
-    this.place = onePlace([this.place, place]);
+    if (place !== undefined) this.place = onePlace([this.place, place]);
   }
 
   finish(outputs: readonly Tensor[]): Traced {
@@ -197,6 +216,15 @@ function runProgram(program: Program, ins: readonly Tensor[], place: Place | und
   return currentRuntime().run(printProgram(program), () => program, ins, place);
 }
 
+/**
+ * Applies the op of an equation to other operands; while tracing, types are inferred only where the operands have
+ * others than the equation's.
+ */
+export function repeat<K extends OpName>(eqn: EqnParts<K>, ins: readonly Tensor[]): Tensor[] {
+  const builder = stack.at(-1);
+  return builder ? builder.repeat(eqn, ins) : bind(eqn.op, ins, eqn.params);
+}
+
 /** {@link bind} for ops with one result. */
 export function bind1<K extends OpName>(
   op: K,
@@ -228,7 +256,7 @@ export function inline(program: Program, ins: readonly Tensor[], place?: Place):
 
 /** Records an equation again, with the values that stand for its operands. */
 export function rebind(eqn: Eqn, environment: Environment): void {
-  const outs = atSource(eqn.source, () => bind(eqn.op, environment.read(eqn.ins), eqn.params));
+  const outs = atSource(eqn.source, () => repeat<OpName>(eqn, environment.read(eqn.ins)));
   environment.define(eqn.outs, outs);
 }
 

@@ -1,6 +1,7 @@
 import { need } from "../ir/arguments.js";
 import { pathInLibrary } from "../ir/frames.js";
 import type { SourceLocation } from "../ir/program.js";
+import { at } from "../ir/shape.js";
 
 /** Parts of the library that say how something is computed, but not what for. */
 const plumbing = /^(ir|trace|transforms|spmd|lax|numpy|random|nn|optim|parallel)\//;
@@ -79,7 +80,8 @@ function chooseCaller<T>(
 ): Chosen<T> {
   let model: T | undefined;
   let awaiting: T | undefined;
-  for (const [foundAt, caller] of callers.entries()) {
+  for (let foundAt = 0; foundAt < callers.length; foundAt++) {
+    const caller = at(callers, foundAt);
     const owner = ownerOf(fileOf(caller));
     if (owner === "user" && !awaits(caller)) return { caller, foundAt };
     if (owner === "user") awaiting ??= caller;

@@ -3,7 +3,7 @@ import { GradientError } from "../ir/errors.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import type { Atom, Eqn, Program, Var } from "../ir/program.js";
 import { at } from "../ir/shape.js";
-import { atSource, bind, Environment } from "../trace/builder.js";
+import { atSource, Environment, repeat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { type KeptInside, type Saved, savedInside, savedOuts } from "./keep.js";
@@ -116,7 +116,7 @@ export function linearizeEqn<K extends OpName>(
     const { outs, pullback } = rule.linearize(ins, params, active, tools, inside);
     return { outs: known ?? outs, pullback };
   }
-  const outs = known ?? bind(op, ins, params);
+  const outs = known ?? repeat(eqn, ins);
   return {
     outs,
     pullback: (cotangents) => {

@@ -1,9 +1,9 @@
 import type { MeshAxis, Spec } from "../ir/mesh.js";
-import type { OpParams, ProgramOp } from "../ir/ops.js";
+import type { OpName, OpParams, ProgramOp } from "../ir/ops.js";
 import { type Eqn, hasPrograms, type Program } from "../ir/program.js";
 import { at, type TensorType, withShape } from "../ir/shape.js";
 import { varies, varyingAlong } from "../ir/varying.js";
-import { atSource, bind, Environment, inline, traceFlat } from "../trace/builder.js";
+import { atSource, bind, Environment, inline, repeat, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { removeDeadCode } from "./deadCode.js";
@@ -57,7 +57,7 @@ export function replayEqn(
   known: readonly KeptInside[],
 ): Replayed {
   if (!hasPrograms(eqn) || (keeps.length === 0 && known.length === 0)) {
-    return { outs: bind(eqn.op, ins, eqn.params), kept: [] };
+    return { outs: repeat<OpName>(eqn, ins), kept: [] };
   }
   return replayBodies(eqn, ins, keeps, known);
 }

@@ -85,7 +85,8 @@ export function align(a: DimList, b: DimList): (readonly [Dim, Dim])[] | undefin
 
 /** Whether two lists are the same loops in the same order. */
 export function sameLoops(a: DimList, b: DimList): boolean {
-  const [left, right] = [expand(a), expand(b)];
+  const left = expand(a);
+  const right = expand(b);
   return left.length === right.length && left.every((dim, i) => dim === right[i]);
 }
 

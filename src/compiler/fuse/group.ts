@@ -62,15 +62,16 @@ export class Group {
   unify(operands: readonly IndexMap[], shape: readonly number[]): DimList[] | undefined {
     const result: (DimList | undefined)[] = shape.map((n) => (n === 1 ? [] : undefined));
     for (const map of operands) {
-      for (const d of range(shape.length)) {
-        const [known, given] = [result[d], map[d]];
-        if (!given || shape[d] === 1) continue;
+      for (let d = 0; d < shape.length; d++) {
+        const known = result[d];
+        const given = map[d];
+        if (!given || shape[d] === 1 || known === given) continue;
         if (!known) result[d] = given;
-        else if (!(align(known, given) && sameLoops(known, given))) return undefined;
+        else if (!canBeSame(known, given)) return undefined;
       }
     }
+    if (!result.includes(undefined)) return complete(result);
     const missing = range(shape.length).filter((d) => result[d] === undefined);
-    if (missing.length === 0) return complete(result);
     const used = new Set(result.flatMap((list) => (list ? expand(list) : [])));
     const open = expand(this.dims).filter((dim) => !used.has(dim));
     const sizes = missing.map((d) => at(shape, d));
@@ -86,6 +87,11 @@ export class Group {
   loops(): Dim[] {
     return expand(this.dims);
   }
+}
+
+/** Whether two lists are the same loops, once those of one are split where those of the other are. */
+function canBeSame(a: DimList, b: DimList): boolean {
+  return sameLoops(a, b) || (align(a, b) !== undefined && sameLoops(a, b));
 }
 
 function complete(lists: readonly (DimList | undefined)[]): DimList[] | undefined {

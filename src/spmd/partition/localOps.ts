@@ -1,9 +1,9 @@
 import { type DimAxes, type MeshAxis, type MeshShape, type Spec, splitCount } from "../../ir/mesh.js";
 import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { AxisOp, OpName, ProgramOp } from "../../ir/ops.js";
-import type { Eqn, EqnParts } from "../../ir/program.js";
+import type { Eqn } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
-import { bind } from "../../trace/builder.js";
+import { bind, repeat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import type { FactorRule } from "./factors.js";
@@ -41,8 +41,7 @@ export type LocalOp = Exclude<OpName, ProgramOp>;
 
 /** Nothing in the parameters is a size or a position of a dim that is split. */
 function same<K extends OpName>(eqn: Eqn<K>, ins: readonly Tensor[]): Tensor[] {
-  const { op, params }: EqnParts<K> = eqn;
-  return bind(op, ins, params);
+  return repeat(eqn, ins);
 }
 
 /** Sizes in the parameters become those of the blocks, positions get offsets. Elementwise ops have neither. */

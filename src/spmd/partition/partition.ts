@@ -8,11 +8,11 @@ import {
   type Spec,
   sameSpec,
 } from "../../ir/mesh.js";
-import type { OpParams } from "../../ir/ops.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
-import { atSource, bind, traceFlat } from "../../trace/builder.js";
+import { atSource, bind, repeat, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { removeDeadCode } from "../../transforms/deadCode.js";
@@ -227,11 +227,13 @@ class Partitioner {
       });
       return this.alikeRows(rows, eqn);
     };
+    const { isUnsplit } = this;
     for (const eqn of program.eqns) {
       const outs = atSource(eqn.source, (): readonly Value[] => {
-        const operands = operandsOf(eqn);
-        const moved = eqn.outs[0] && unmoved(eqn, operands, eqn.outs[0].type, this.mesh);
-        if (moved) return [moved];
+        if (!isUnsplit) {
+          const moved = eqn.outs[0] && unmoved(eqn, operandsOf(eqn), eqn.outs[0].type, this.mesh);
+          if (moved) return [moved];
+        }
         return this.apply(
           eqn,
           eqn.ins.map((atom) => settled(atom, eqn)),
@@ -371,8 +373,21 @@ class Partitioner {
       case "customVjp":
         throw new InternalError(`[partition] ${eqn.op} must be inlined before`);
       default:
-        return this.local(eqn, ins);
+        return this.isUnsplit ? this.unsplit(eqn, ins) : this.local(eqn, ins);
     }
+  }
+
+  /** Whether there is no axis over which values could be split, or shard maps have taken all of them. */
+  private get isUnsplit(): boolean {
+    return this.mesh.axes.every(({ name }) => this.manual.includes(name));
+  }
+
+  /** An op whose blocks are what it is written for. */
+  private unsplit(eqn: Eqn<LocalOp>, ins: readonly Blocks[]): Blocks[] {
+    const operands = ins.map(({ block }) => block);
+    const outs = repeat<OpName>(eqn, operands);
+    if (eqn.op === "add") this.addSums(operands, at(outs, 0));
+    return outs.map((block) => ({ kind: "blocks", block, spec: [] }));
   }
 
   /** Throws when a constraint in a shard map's body splits over the axes of which that has a block already. */

@@ -73,6 +73,7 @@ export class Shardings {
  * must not decide how the large tensors beside it are split. What the user fixed stays.
  */
 export function propagate(program: Program, mesh: MeshShape, shardings: Shardings): void {
+  if (mesh.axes.length === 0) return;
   const all = relations(program, mesh);
   const isLocal = ({ factors }: Relation) => factors.every(({ kind }) => kind === "parallel");
   const even = all.filter((relation) => !relation.grows || !isLocal(relation));
