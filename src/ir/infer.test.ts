@@ -5,8 +5,11 @@ import { randomNumbers } from "../../test/support/vmapChecks.js";
 import { interpretSpmd } from "../engines/reference/interpret.js";
 import { vjpRules } from "../transforms/vjpRules.js";
 import { vmapRules } from "../transforms/vmapRules.js";
+import { inferTypes, typesOfRepeated } from "./infer.js";
 import type { OpName } from "./ops.js";
-import { at, range, sizeOf } from "./shape.js";
+import { type Atom, makeEqn, newLiteral, newVar } from "./program.js";
+import { at, range, sizeOf, type TensorType } from "./shape.js";
+import { varyingAlong } from "./varying.js";
 import { verify } from "./verify.js";
 
 const opNames = Object.keys(vjpRules) as OpName[];
@@ -31,6 +34,31 @@ function checkOp<K extends OpName>(op: K, cases: readonly OpCase<K>[]): void {
   }
 }
 
+/** Compares what follows from an equation with what is inferred anew, for operands of its types and of others. */
+function checkRepeated<K extends OpName>(op: K, cases: readonly OpCase<K>[]): void {
+  for (const opCase of cases) {
+    const { eqns } = caseProgram(op, opCase);
+    const eqn = at(eqns, eqns.length - 1);
+    const along = (change: (type: TensorType) => TensorType): Atom[] =>
+      eqn.ins.map((atom) => (atom.kind === "var" ? newVar(change(atom.type)) : atom));
+    const inferred = (ins: readonly Atom[]) => inferTypes<OpName>(eqn.op, ins, eqn.params);
+    const same = along((type) => ({ ...type }));
+    expect(typesOfRepeated(eqn, same)).toEqual(inferred(same));
+    const others = [
+      along((type) => varyingAlong(type, [deviceAxis])),
+      along((type) => varyingAlong(type, [])),
+      along((type) => ({ ...type, shape: [1, ...type.shape] })),
+      along((type) => ({ ...type, dtype: type.dtype === "float32" ? "bfloat16" : "float32" })),
+      eqn.ins.map(({ type }) => newLiteral(1, type.dtype)),
+      eqn.ins.map(({ type }) => newVar(type)),
+    ];
+    for (const ins of others) {
+      const types = typesOfRepeated(eqn, ins);
+      if (types !== undefined) expect(types).toEqual(inferred(ins));
+    }
+  }
+}
+
 describe("every op", () => {
   test("has a record in every table", () => {
     expect(Object.keys(opCases).sort()).toEqual([...opNames].sort());
@@ -40,5 +68,18 @@ describe("every op", () => {
 
   test.each(opNames)("%s gives results of the inferred types", (op) => {
     checkOp(op, opCases[op]);
+  });
+
+  test.each(opNames)("%s has the types that are inferred when it is repeated on other operands", (op) => {
+    checkRepeated(op, opCases[op]);
+  });
+
+  test("what is repeated on values that do not differ does not differ either", () => {
+    const type: TensorType = { dtype: "float32", shape: [4], varying: [deviceAxis] };
+    const plain = newVar({ dtype: "float32", shape: [4] });
+    const eqn = makeEqn("mul", [newVar(type), newVar(type)], [newVar(type)], {});
+    expect(typesOfRepeated(eqn, [plain, plain])).toEqual([plain.type]);
+    expect(typesOfRepeated(eqn, [plain, newVar(type)])).toBeUndefined();
+    expect(typesOfRepeated(eqn, [plain])).toBeUndefined();
   });
 });

@@ -62,6 +62,19 @@ export function inferTypes<K extends OpName>(
   }
 }
 
+/** Equations whose types were found right: they never change, so they are right in every other program too. */
+const wellTyped = new WeakSet<object>();
+
+/** Remembers that an equation's results have the types that its op's rule gives. */
+export function noteWellTyped(eqn: EqnParts<OpName>): void {
+  wellTyped.add(eqn);
+}
+
+/** Whether an equation's results are known to have the types that its op's rule gives. */
+export function isWellTyped(eqn: EqnParts<OpName>): boolean {
+  return wellTyped.has(eqn);
+}
+
 /**
  * The result types of an equation when its op is applied to other operands, if they follow from the equation alone:
  * the operands have the types of its own, or differ from them only in being equal on all devices.

@@ -19,6 +19,9 @@ import { type Stage, verify } from "./verify.js";
 /** What is checked of passes: the tests set it, and it is read once. */
 const checked = process.env.SHARDWISE_VERIFY;
 
+/** Whether what passes make is checked: then nothing is taken for right because of who made it. */
+export const checksPasses = checked === "texts" || checked === "passes";
+
 /**
  * Stands around what a pass made. With `SHARDWISE_VERIFY=passes` in the environment a program that is not well
  * formed is reported here, under the name of the pass that made it; with `SHARDWISE_VERIFY=texts` also one that is

@@ -1,7 +1,7 @@
 import { needProgram } from "./checkProgram.js";
 import { isFloat, sumType } from "./dtype.js";
 import { InternalError } from "./errors.js";
-import { inferTypes } from "./infer.js";
+import { inferTypes, isWellTyped, noteWellTyped } from "./infer.js";
 import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program } from "./program.js";
@@ -108,11 +108,8 @@ function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): v
   }
 }
 
-/** Equations whose types were right before: they never change, so they are right in every other program too. */
-const wellTyped = new WeakSet<Eqn>();
-
 function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
-  if (wellTyped.has(eqn)) return;
+  if (isWellTyped(eqn)) return;
   const inferred = inferTypes(eqn.op, eqn.ins, eqn.params);
   if (inferred.length !== eqn.outs.length) {
     fail(`${printEqn(eqn)} has ${eqn.outs.length} results, its rule gives ${inferred.length}`);
@@ -134,5 +131,5 @@ function checkTypes(eqn: Eqn, fail: (message: string) => never): void {
       );
     }
   });
-  wellTyped.add(eqn);
+  noteWellTyped(eqn);
 }

@@ -1,7 +1,7 @@
 import { TracerError } from "../ir/errors.js";
-import { inferTypes, typesOfRepeated } from "../ir/infer.js";
+import { inferTypes, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/infer.js";
 import type { OpName, OpParams } from "../ir/ops.js";
-import { afterPass } from "../ir/passes.js";
+import { afterPass, checksPasses } from "../ir/passes.js";
 import { printProgram } from "../ir/print.js";
 import {
   type Atom,
@@ -59,7 +59,7 @@ export class Builder {
       ins.map((tensor) => this.atom(tensor, op)),
       params,
     );
-    return this.push(op, atoms, inferTypes(op, atoms, params), params);
+    return this.push(op, atoms, inferTypes(op, atoms, params), params, true);
   }
 
   /** Records an equation of another program on other operands; where their types are the same, so are the results'. */
@@ -67,7 +67,7 @@ export class Builder {
     const { op, params } = eqn;
     const atoms = ins.map((tensor) => this.atom(tensor, op));
     const types = typesOfRepeated(eqn, atoms);
-    return types ? this.push(op, atoms, types, params) : this.add(op, ins, params);
+    return types ? this.push(op, atoms, types, params, isWellTyped(eqn)) : this.add(op, ins, params);
   }
 
   private push<K extends OpName>(
@@ -75,9 +75,12 @@ export class Builder {
     atoms: readonly Atom[],
     types: readonly TensorType[],
     params: OpParams[K],
+    isInferred: boolean,
   ): Tensor[] {
     const outs = types.map(newVar);
-    this.eqns.push(makeEqn<OpName>(op, atoms, outs, params, pinned ?? captureSource()));
+    const eqn = makeEqn<OpName>(op, atoms, outs, params, pinned ?? captureSource());
+    if (isInferred && !checksPasses) noteWellTyped(eqn);
+    this.eqns.push(eqn);
     return outs.map((out) => Tensor.traced(this, out));
   }
 

@@ -439,6 +439,33 @@ describe("shard maps inside global programs", () => {
     expect(collectives(program)).toEqual(["psum data [2,6]"]);
   });
 
+  test.each([true, false])("leave a body that has all axes as it is (checkReplication %s)", (check) => {
+    const body = (a: Tensor, w: Tensor) => {
+      const rows = lax.sliceInDim(np.concatenate([a, np.cos(a)], 0), 1, 3, 1, 0);
+      const picked = np.take(np.matmul(rows, w), np.argsort(rows, 1), 1, { mode: "clip" });
+      return lax.psum(np.sum(picked.mul(lax.axisIndex("data"))), ["data", "model"]);
+    };
+    const f = shardMap(body, {
+      mesh,
+      inSpecs: [P("data"), P(null, "model")],
+      outSpecs: P(),
+      checkReplication: check,
+    });
+    const traced = simplify(makeProgram(f)(x, np.zeros([6, 8])));
+    const { program } = expectSharded(traced, mesh, {
+      inSpecs: [
+        [["data"], []],
+        [[], ["model"]],
+      ],
+    });
+    const opsOf = ({ eqns }: Program) => eqns.map(({ op }) => op).filter((op) => op !== "pvary");
+    const [call] = traced.eqns;
+    expect(opsOf(program)).toEqual(call?.op === "shardMap" ? opsOf(call.params.body) : []);
+    for (const { ins, outs } of program.eqns) {
+      for (const { type } of [...ins, ...outs]) expect(type.varying).toBeUndefined();
+    }
+  });
+
   test("keep values split over axes that are not theirs", () => {
     const total = shardMap((a: Tensor, b: Tensor) => lax.psum(np.tanh(a).mul(b), "data"), {
       mesh,

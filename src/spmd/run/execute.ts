@@ -3,7 +3,6 @@ import type { DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import { ShardingError } from "../../ir/errors.js";
 import { blockShape, formatMesh, formatSpec, type Spec, sameSpec } from "../../ir/mesh.js";
 import { afterPass } from "../../ir/passes.js";
-import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
 import { watch } from "../../ir/reclaim.js";
 import { at, formatType, sameNumbers, sizeOf, type TensorType } from "../../ir/shape.js";
@@ -172,11 +171,13 @@ export function reshardInPlace(storage: Storage, to: Placement): Storage {
 function gathered(storage: Storage, to: Placement): readonly DeviceBuffer[] {
   const { engine, mesh, devices } = to;
   const from = storage.held.spec;
-  const blockType = { dtype: storage.type.dtype, shape: blockShape(storage.type.shape, from, mesh) };
-  const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
-  const executable = keptBy(engine).moves.get(`${placeKey(to)} ${printProgram(program)}`, () =>
-    engine.compile(program, { mesh, devices, name: "reshard" }),
-  );
+  const { dtype, shape } = storage.type;
+  const key = `${placeKey(to)} ${formatType(storage.type)} ${formatSpec(from)} ${formatSpec(to.spec)}`;
+  const executable = keptBy(engine).moves.get(key, () => {
+    const blockType = { dtype, shape: blockShape(shape, from, mesh) };
+    const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
+    return engine.compile(program, { mesh, devices, name: "reshard" });
+  });
   return at(executable.execute([storage.readHeld("reshard")]), 0);
 }
 
