@@ -5,17 +5,15 @@ import type { MeshShape } from "../src/ir/mesh.js";
 import { at, range, tensorType } from "../src/ir/shape.js";
 import { collectiveSpec, handProgram } from "../test/support/threadsPrograms.js";
 import type { Report, Row } from "./measure.js";
-import { option } from "./options.js";
+import { countsOption, option } from "./options.js";
 
 /**
- * Collectives at several sizes, in µs each, on `DEVICES` devices (2): the time of a loop of them inside one run,
+ * Collectives at several sizes, in µs each, on `--devices` devices (2): the time of a loop of them inside one run,
  * divided by their number, and what it costs to start a run from the main thread.
  */
-const numDevices = Number(process.env.DEVICES ?? 2);
 const SECONDS = Number(process.env.SECONDS ?? 1);
-const mesh = { axes: [{ name: "x", size: numDevices }] };
 /** The sizes that are measured, in bytes. */
-export const collectiveSizes = [4 * 1024, 64 * 1024, 1024 * 1024, 16 * 1024 * 1024];
+export const collectiveSizes = [64, 4 * 1024, 64 * 1024, 1024 * 1024, 16 * 1024 * 1024];
 
 /** The collectives that are measured, by their usual names. */
 export const collectiveKinds: readonly (readonly [name: string, kind: CollectiveSpec["kind"]])[] = [
@@ -123,6 +121,8 @@ async function timeCollective(
 
 /** The main thread's time to start a run of a program with many arguments, and a whole round trip. */
 async function timeDispatch(engine: ThreadsEngine, numArguments: number): Promise<readonly [number, number]> {
+  const { numDevices } = engine;
+  const mesh = { axes: [{ name: "x", size: numDevices }] };
   const type = tensorType("float32", [16]);
   const types = range(numArguments / 2).map(() => type);
   const program = handProgram("many", types, types, { steps: [] });
@@ -154,6 +154,14 @@ export async function collectives(): Promise<Report> {
     const { collectivesOverMpi } = await import("./mpi/report.js");
     return collectivesOverMpi();
   }
+  let report: Report = {};
+  for (const numDevices of countsOption("devices", [2])) {
+    report = { ...report, ...(await onThreads(numDevices)) };
+  }
+  return report;
+}
+
+async function onThreads(numDevices: number): Promise<Report> {
   const engine = createThreadsEngine({ numDevices });
   const rows: Row[] = [];
   // The workers' code is still being optimised while it first runs.
@@ -167,10 +175,11 @@ export async function collectives(): Promise<Report> {
   await engine.close();
   return {
     [`collectives, ${numDevices} devices, µs`]: rows,
-    "a run with 200 arguments, µs": [{ dispatch: start, "until its result": trip }],
+    [`a run with 200 arguments, ${numDevices} devices, µs`]: [{ dispatch: start, "until its result": trip }],
   };
 }
 
 function sizeName(bytes: number): string {
+  if (bytes < 1024) return `${bytes} B`;
   return bytes >= 2 ** 20 ? `${bytes / 2 ** 20} MiB` : `${bytes / 1024} KiB`;
 }

@@ -1,4 +1,7 @@
-/** Square float32 products on one core: our machine code, every BLAS of the system, our WebAssembly; then through `jit`. */
+/**
+ * Square float32 products on one core: our machine code, every BLAS of the system, our WebAssembly; then through
+ * `jit`. With `--dtype bfloat16` instead products of those beside products of float32.
+ */
 import { devicePut, jit, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
 import { GEMM_SCRATCH_BYTES } from "../src/compiler/gemm/blockedGemm.js";
@@ -7,11 +10,17 @@ import { tileFor } from "../src/compiler/gemm/tile.js";
 import { createWasmGemm } from "../src/compiler/gemm/wasmGemm.js";
 import { detectFeatures } from "../src/compiler/wasm/features.js";
 import { findAllBlas, nativeAddress, releaseNativeAddress } from "../src/engines/threads/blas.js";
-import { nativeGemmHere } from "../src/engines/threads/native/available.js";
+import { allNativeGemmsHere } from "../src/engines/threads/native/available.js";
 import { CodeMemory } from "../src/engines/threads/native/codeMemory.js";
-import { INSTRUCTION_SETS, NativeGemm, targetsOf } from "../src/engines/threads/native/nativeGemm.js";
+import {
+  INSTRUCTION_SETS,
+  NativeGemm,
+  type ProductSets,
+  targetsOf,
+} from "../src/engines/threads/native/nativeGemm.js";
 import { compileWasmModule, enableRelaxedSimd } from "../src/engines/threads/v8Flags.js";
 import { best, type Report, type Row } from "./measure.js";
+import { listOption } from "./options.js";
 
 const SIZES = [64, 128, 256, 512, 1024, 2048];
 const LAYOUTS = [
@@ -22,11 +31,26 @@ const LAYOUTS = [
 
 /** Runs the benchmark. */
 export async function matmul(): Promise<Report> {
-  const products = productRows();
+  const [dtype] = listOption("dtype", ["float32"], ["float32", "bfloat16"]);
+  if (dtype === "bfloat16") {
+    const products = productRows((memory) => ({
+      ...nativeMultipliers(memory, bestFloats()),
+      ...nativeMultipliers(memory, bfloat16Multipliers()),
+    }));
+    return {
+      "bfloat16 products on one core beside float32, GFLOP/s": products,
+      "bfloat16 products through jit (one device)": await jitRows("bfloat16"),
+    };
+  }
+  const products = productRows((memory) => ({
+    ...nativeMultipliers(memory, floatMultipliers()),
+    ...blasMultipliers(memory),
+    ...wasmMultiplier(memory),
+  }));
   return {
     "float32 products on one core, GFLOP/s": products,
     "how many times as fast our machine code is as others": comparisons(products),
-    "products through jit (one device)": await jitRows(),
+    "products through jit (one device)": await jitRows("float32"),
   };
 }
 
@@ -65,11 +89,15 @@ type Layout = (typeof LAYOUTS)[number];
 /** Makes a product of n × n matrices that lie one after the other, from `data` on. */
 type Preparer = (layout: Layout, n: number, data: number) => () => void;
 
-function productRows(): Row[] {
+/** Those who multiply, by name. */
+type Multipliers = Readonly<Record<string, Preparer>>;
+
+function productRows(make: (memory: WebAssembly.Memory) => Multipliers): Row[] {
   const memory = new WebAssembly.Memory({ initial: 1024, maximum: 1024, shared: true });
   const data = Math.ceil(GEMM_SCRATCH_BYTES / 4096) * 4096;
-  new Float32Array(memory.buffer, data).fill(0.5);
-  const multipliers = { ...nativeMultipliers(memory), ...blasMultipliers(memory), ...wasmMultiplier(memory) };
+  // About a half as float32, and a half twice as a pair of bfloat16.
+  new Uint32Array(memory.buffer, data).fill(0x3f003f00);
+  const multipliers = make(memory);
   const rows: Row[] = [];
   for (const n of SIZES) {
     const row: Record<string, number> = { n };
@@ -102,26 +130,48 @@ function inTurn(runs: readonly (readonly [string, () => void])[], n: number): Ma
   return shortest;
 }
 
-function nativeMultipliers(memory: WebAssembly.Memory): Record<string, Preparer> {
+/** Machine code that multiplies one type of factors. */
+interface NativeMultiplier {
+  readonly name: string;
+  readonly sets: ProductSets;
+  readonly type: "float32" | "bfloat16";
+}
+
+function floatMultipliers(): NativeMultiplier[] {
+  return allNativeGemmsHere().flatMap((sets) =>
+    sets.bfloat16 === undefined ? [{ name: sets.set, sets, type: "float32" }] : [],
+  );
+}
+
+function bestFloats(): NativeMultiplier[] {
+  return floatMultipliers().slice(0, 1);
+}
+
+function bfloat16Multipliers(): NativeMultiplier[] {
+  return allNativeGemmsHere().flatMap((sets) =>
+    sets.bfloat16 === undefined ? [] : [{ name: sets.bfloat16, sets, type: "bfloat16" }],
+  );
+}
+
+function nativeMultipliers(memory: WebAssembly.Memory, list: readonly NativeMultiplier[]): Multipliers {
   const code = CodeMemory.open();
   if (typeof code === "string") return {};
   const base = nativeAddress(memory);
-  const sets = INSTRUCTION_SETS.filter((set) => "set" in nativeGemmHere(set));
   return Object.fromEntries(
-    sets.map((set) => {
-      const gemm = new NativeGemm(code, targetsOf({ set }));
+    list.map(({ name, sets, type }) => {
+      const gemm = new NativeGemm(code, targetsOf(sets));
       const prepare: Preparer = ({ transposeA, transposeB }, n, data) => {
         const shape = { transposeA, transposeB, m: n, n, k: n, lda: n, ldb: n, ldc: n };
-        const product = gemm.prepare("float32", { ...shape, alpha: 1, beta: 0 });
+        const product = gemm.prepare(type, { ...shape, alpha: 1, beta: 0 });
         const [a, b, c] = [base + data, base + data + n * n * 4, base + data + 2 * n * n * 4];
         return () => product(a, b, c);
       };
-      return [set, prepare];
+      return [name, prepare];
     }),
   );
 }
 
-function blasMultipliers(memory: WebAssembly.Memory): Record<string, Preparer> {
+function blasMultipliers(memory: WebAssembly.Memory): Multipliers {
   return Object.fromEntries(
     findAllBlas().map((blas) => {
       const base = nativeAddress(memory);
@@ -135,7 +185,7 @@ function blasMultipliers(memory: WebAssembly.Memory): Record<string, Preparer> {
   );
 }
 
-function wasmMultiplier(memory: WebAssembly.Memory): Record<string, Preparer> {
+function wasmMultiplier(memory: WebAssembly.Memory): Multipliers {
   enableRelaxedSimd();
   const tile = tileFor(process.arch);
   const { sgemm } = createWasmGemm(
@@ -151,7 +201,7 @@ function wasmMultiplier(memory: WebAssembly.Memory): Record<string, Preparer> {
   return { WASM: prepare };
 }
 
-async function jitRows(): Promise<Row[]> {
+async function jitRows(dtype: "float32" | "bfloat16"): Promise<Row[]> {
   const engine = createThreadsEngine({ numDevices: 1 });
   const mesh = Mesh.create({ x: 1 }, { engine });
   const rows: Row[] = [];
@@ -159,7 +209,10 @@ async function jitRows(): Promise<Row[]> {
     // Small products are repeated inside one run, each with the result of the one before.
     const repeats = Math.max(1, Math.round(2 ** 27 / n ** 3));
     const a = await devicePut(
-      random.normal(random.key(0), [n, n]).mul(1 / Math.sqrt(n)),
+      random
+        .normal(random.key(0), [n, n])
+        .mul(1 / Math.sqrt(n))
+        .astype(dtype),
       new NamedSharding(mesh, P()),
     );
     const multiply = jit((x: Tensor) => {

@@ -1,6 +1,6 @@
 /** What the benchmarks share: timing, tables, and the machine's own speed as the measure of everything. */
 import { spawnSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { arch, availableParallelism, cpus, totalmem } from "node:os";
 import { performance } from "node:perf_hooks";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
@@ -71,11 +71,24 @@ export function formatTable(title: string, rows: readonly Row[]): string {
   return [`\n${title}`, line(columns), line(widths.map((w) => "─".repeat(w))), ...cells.map(line)].join("\n");
 }
 
-/** Prints a report and, with `--json FILE`, writes it. */
+/** Prints a report and, with `--json FILE`, writes it; what the file holds of other benchmarks stays. */
 export function publish(report: Report): void {
   for (const [title, rows] of Object.entries(report)) console.log(formatTable(title, rows));
   const file = option("json");
-  if (file) writeFileSync(file, `${JSON.stringify({ machine: describeMachine(), report }, null, 2)}\n`);
+  if (!file) return;
+  const machine = describeMachine();
+  const before = existsSync(file) ? (JSON.parse(readFileSync(file, "utf8")) as Measurements) : undefined;
+  if (before && before.machine.processor !== machine.processor) {
+    throw new Error(`${file} is of another machine, ${before.machine.processor}: name another file`);
+  }
+  const both: Measurements = { machine, report: { ...before?.report, ...report } };
+  writeFileSync(file, `${JSON.stringify(both, null, 2)}\n`);
+}
+
+/** A file of measurements. */
+export interface Measurements {
+  readonly machine: Machine;
+  readonly report: Report;
 }
 
 /** What a report was measured on. */

@@ -1,6 +1,7 @@
 /** Makes docs/performance.md of the measurements in docs/performance: `npm run performance`. */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { type Measurements, performancePage } from "./performancePage.js";
+import type { Measurements } from "../bench/measure.js";
+import { performancePage } from "./performancePage.js";
 
 const docs = new URL("../docs/", import.meta.url);
 const folder = new URL("performance/", docs);

@@ -1,11 +1,5 @@
 /** The page of measurements: Markdown and plots of the JSON files that `npm run bench -- … --json` writes. */
-import type { Machine, Report, Row } from "../bench/measure.js";
-
-/** A file of measurements. */
-export interface Measurements {
-  readonly machine: Machine;
-  readonly report: Report;
-}
+import type { Measurements, Row } from "../bench/measure.js";
 
 /** A page and the plots beside it, by file name. */
 export interface Page {
@@ -67,7 +61,7 @@ function extras(title: string, rows: readonly Row[]): string[] {
 /** Our best machine code over the best BLAS in one row. */
 function ratioOf(row: Row, layout: string): number | undefined {
   const columns = Object.keys(row).filter((column) => column.endsWith(` ${layout}`));
-  const isOurs = (column: string) => /^(AVX|NEON)/.test(column);
+  const isOurs = (column: string) => /^(AVX|NEON|AMX)/.test(column);
   const best = (some: readonly string[]) => Math.max(...some.map((column) => number(row, column) ?? 0));
   const blas = columns.filter((column) => !isOurs(column) && !column.startsWith("WASM"));
   return blas.length === 0 ? undefined : best(columns.filter(isOurs)) / best(blas);

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { expect, it } from "vitest";
-import { type Measurements, performancePage } from "../scripts/performancePage.js";
+import type { Measurements } from "../bench/measure.js";
+import { performancePage } from "../scripts/performancePage.js";
 
 const machine = { processor: "Some CPU (x64)", cores: 4, memoryGiB: 8, node: "v22.1.0", day: "2026-01-02" };
 

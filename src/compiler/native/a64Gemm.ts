@@ -18,9 +18,11 @@ export function a64Gemm(type: ProductType): GemmTarget {
     name: perLane === 2 ? "NEON-BF16" : "NEON",
     ...elementsOf(type),
     lanes,
+    depthUnit: perLane,
     // 24 sums, three vectors of B, and A in whole vectors whose lanes are multiplied one by one.
     rows: 8,
     columns: 3 * lanes,
+    fullStrips: false,
     block: { rows: 2048, columns: 480, depth: (1024 / size) * perLane },
     // Multiplying by lanes wants a step of A in neighbouring elements, so everything is packed.
     direct: { a: 0, transposedA: 0, b: 0 },

@@ -12,6 +12,7 @@ import { a64Calls, x64Calls } from "./callList.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemmTarget.js";
 import { a64Loop, x64Loop } from "./lookLoop.js";
 import { X64 } from "./x64.js";
+import { x64AmxGemm } from "./x64AmxGemm.js";
 import { x64Gemm } from "./x64Gemm.js";
 import { writeKernel } from "./x64Kernel.js";
 import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64Operands.js";
@@ -21,6 +22,8 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
   const { rows, columns, size, lanes } = target;
   const widths = [1, 2, 3, lanes, lanes + 1, columns - 1, columns].filter((w) => w <= columns);
   const odds = target.perLane === 2 ? [false, true] : [false];
+  const factors = ["a", "b"] as const;
+  const zeros = target.depthUnit > target.perLane ? 3 : 0;
   const layouts: readonly (readonly [FactorLayout, FactorLayout])[] = [
     ["packed", "packed"],
     ...(target.direct.a > 0
@@ -35,14 +38,17 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
   ];
   const scales = [
     { alpha: 1, beta: 0 },
+    { alpha: 1, beta: 1 },
     { alpha: 0.5, beta: 1 },
     { alpha: 1, beta: 3 },
   ];
   return [
     ...odds.flatMap((isOdd) =>
       widths.flatMap((extent) => [
-        { kind: "packRows", from: "a", width: extent, isOdd } as const,
-        { kind: "packColumns", from: "b", height: extent, isOdd } as const,
+        ...factors.flatMap((from) => [
+          { kind: "packRows", from, width: extent, isOdd, zeros } as const,
+          { kind: "packColumns", from, height: extent, isOdd, zeros } as const,
+        ]),
       ]),
     ),
     ...[1, rows - 1, rows].flatMap((height) =>
@@ -126,6 +132,7 @@ function hex(bytes: Uint8Array, from: number): string {
 const x64Targets = [
   ...([256, 512] as const).flatMap((bits) => [x64Gemm(bits, "float32"), x64Gemm(bits, "float64")]),
   x64Gemm(512, "bfloat16"),
+  x64AmxGemm(),
 ];
 const a64Targets = (["float32", "float64", "bfloat16"] as const).map(a64Gemm);
 const probe: Piece = {

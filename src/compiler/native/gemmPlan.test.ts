@@ -2,14 +2,17 @@ import { describe, expect, it } from "vitest";
 import { a64Gemm } from "./a64Gemm.js";
 import { assertInBounds, planProduct } from "./gemmPlan.js";
 import type { GemmTask } from "./gemmTarget.js";
+import { x64AmxGemm } from "./x64AmxGemm.js";
 import { x64Gemm } from "./x64Gemm.js";
 
 const SPACE = { a: 2 ** 36, b: 2 ** 37 };
-const TARGETS = (["float32", "float64", "bfloat16"] as const).flatMap((type) => [
-  x64Gemm(512, type),
-  ...(type === "bfloat16" ? [] : [x64Gemm(256, type)]),
-  a64Gemm(type),
-]);
+const TARGETS = (["float32", "float64", "bfloat16"] as const)
+  .flatMap((type) => [
+    x64Gemm(512, type),
+    ...(type === "bfloat16" ? [] : [x64Gemm(256, type)]),
+    a64Gemm(type),
+  ])
+  .concat(x64AmxGemm());
 
 function product(m: number, n: number, k: number, transposeA = false, transposeB = false) {
   const shape = { m, n, k, lda: transposeA ? m : k, ldb: transposeB ? k : n, ldc: n };
@@ -39,7 +42,7 @@ describe("the plan of a product", () => {
 
   it("writes every element of C once for each block of steps", () => {
     for (const target of TARGETS) {
-      const [m, n, k] = [2100, 500, 1000];
+      const [m, n, k] = [2100, 500, 1024];
       const written = new Map<number, number>();
       for (const task of planProduct(target, product(m, n, k), SPACE)) {
         if (task.kind !== "multiply") continue;

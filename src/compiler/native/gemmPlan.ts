@@ -77,8 +77,8 @@ export function packingBytes(target: GemmTarget): { readonly [F in Factor]: numb
 }
 
 /** The steps that multiply so many elements along k. */
-function stepsOf({ perLane }: GemmTarget, depth: number): number {
-  return Math.ceil(depth / perLane);
+function stepsOf({ perLane, depthUnit }: GemmTarget, depth: number): number {
+  return (Math.ceil(depth / depthUnit) * depthUnit) / perLane;
 }
 
 /** The bytes from the first element of a matrix to behind its last. */
@@ -96,12 +96,12 @@ class Planner {
     private readonly product: Product,
     private readonly space: PackingSpace,
   ) {
-    const { size, direct, perLane } = target;
+    const { size, direct, depthUnit } = target;
     const { transposeA, transposeB, lda, ldb, ldc, k } = product;
     const bytes = factorBytes(target);
     this.stride = { a: lda * bytes, b: ldb * bytes, c: ldc * size };
-    // Only packing gives what is left over in the end a zero to share its lane with.
-    const isWhole = k % perLane === 0;
+    // Only packing fills up with zeros.
+    const isWhole = k % depthUnit === 0;
     this.isDirect = {
       a: isWhole && this.stride.a <= (transposeA ? direct.transposedA : direct.a),
       b: isWhole && !transposeB && this.stride.b <= direct.b && k * bytes <= direct.b,
@@ -153,9 +153,10 @@ class Planner {
     const { extent, count, packed } = group;
     const k = Math.floor(depth / this.target.perLane);
     const isOdd = depth % this.target.perLane > 0;
+    const zeros = stepsOf(this.target, depth) - k - (isOdd ? 1 : 0);
     const kernel: PackRowsKernel | PackColumnsKernel = transposed
-      ? { kind: "packColumns", from, height: extent, isOdd }
-      : { kind: "packRows", from, width: extent, isOdd };
+      ? { kind: "packColumns", from, height: extent, isOdd, zeros }
+      : { kind: "packRows", from, width: extent, isOdd, zeros };
     this.tasks.push({ kind: "pack", kernel, args: [source, this.stride[from], packed, k, count] });
   }
 
@@ -178,6 +179,7 @@ class Planner {
 
   /** As few strips as there can be, of two heights that differ by one, so that none is left with a row or two. */
   private strips({ size }: Piece, depth: Piece): readonly Group[] {
+    if (this.target.fullStrips) return this.wholeGroups("a", size, this.target.rows, depth);
     const count = Math.ceil(size / this.target.rows);
     const low = Math.floor(size / count);
     const numHigh = size - low * count;
@@ -189,10 +191,13 @@ class Planner {
 
   /** Panels of a tile's width, and one with what is left. */
   private panels({ size }: Piece, depth: Piece): readonly Group[] {
-    const { columns } = this.target;
-    return this.groups("b", depth, [
-      [columns, Math.floor(size / columns)],
-      [size % columns, 1],
+    return this.wholeGroups("b", size, this.target.columns, depth);
+  }
+
+  private wholeGroups(factor: Factor, size: number, extent: number, depth: Piece): readonly Group[] {
+    return this.groups(factor, depth, [
+      [extent, Math.floor(size / extent)],
+      [size % extent, 1],
     ]);
   }
 
@@ -242,12 +247,13 @@ export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[
     const { kernel } = task;
     const [source, stride, to, k, count] = task.args;
     const left = kernel.isOdd ? 1 : 0;
+    const steps = k + left + kernel.zeros;
     const depth = k * target.perLane + left;
     const extent = kernel.kind === "packRows" ? kernel.width : kernel.height;
     const [rows, columns] = kernel.kind === "packRows" ? [depth, extent * count] : [extent * count, depth];
     const end = source + (rows - 1) * stride + columns * factorBytes(target);
     const place = kernel.from === "a" ? "packedA" : "packedB";
-    return [{ what: kernel.from, from: source, to: end }, packed(place, to, extent, k + left, count)];
+    return [{ what: kernel.from, from: source, to: end }, packed(place, to, extent, steps, count)];
   }
   const { kernel } = task;
   const [a, b, c, cStride, k, strips, panels] = task.args;

@@ -22,6 +22,8 @@ export interface PackRowsKernel {
   readonly width: number;
   /** Whether one neighbour is left over in the end, and shares its lane with a zero. */
   readonly isOdd: boolean;
+  /** How many steps of nothing but zeros follow, so that the kernel that multiplies has whole blocks. */
+  readonly zeros: number;
 }
 
 /** Transposes strips that lie below each other: `target[k][pitch(height)] = source[height][k]` for each. */
@@ -31,6 +33,8 @@ export interface PackColumnsKernel {
   readonly height: number;
   /** Whether one neighbour is left over in the end, and shares its lane with a zero. */
   readonly isOdd: boolean;
+  /** How many steps of nothing but zeros follow, so that the kernel that multiplies has whole blocks. */
+  readonly zeros: number;
 }
 
 /** Multiplies strips of A, `height` rows each, with panels of B, `width` columns each: `C = alpha · A · B + beta · C`. */
@@ -79,11 +83,15 @@ export interface GemmTarget {
   readonly size: 4 | 8;
   /** Neighbours along k that share a lane of what is packed, and that one step multiplies: two of bfloat16. */
   readonly perLane: 1 | 2;
+  /** Elements along k come in multiples of this: packed factors are filled up with zeros. */
+  readonly depthUnit: number;
   /** Lanes of a vector; packed rows are padded to whole vectors. */
   readonly lanes: number;
   /** Rows and columns of C that stay in registers. */
   readonly rows: number;
   readonly columns: number;
+  /** Whether all strips but the last have all rows; else their heights differ by one at most. */
+  readonly fullStrips: boolean;
   /** How much is packed at a time: a strip of A stays in the L1 cache, a block of B in L2, one of A in L3. */
   readonly block: { readonly rows: number; readonly columns: number; readonly depth: number };
   /** The longest rows, in bytes, of factors that are multiplied where they lie. */

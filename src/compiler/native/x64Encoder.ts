@@ -15,8 +15,8 @@ import {
 export interface VectorEncoding {
   /** Opcode map: 1 = 0F, 2 = 0F38, 3 = 0F3A. */
   readonly map: 1 | 2 | 3;
-  /** Implied prefix: 0 = none, 1 = 66, 2 = F3. */
-  readonly pp: 0 | 1 | 2;
+  /** Implied prefix: 0 = none, 1 = 66, 2 = F3, 3 = F2. */
+  readonly pp: 0 | 1 | 2 | 3;
   readonly opcode: number;
   /** The W bit of the VEX and of the EVEX form. */
   readonly w: readonly [vex: 0 | 1, evex: 0 | 1];

@@ -42,9 +42,11 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     name: isPaired ? "AVX-512-BF16" : isWide ? "AVX-512" : "AVX2",
     ...elementsOf(type),
     lanes: v.lanes,
+    depthUnit: v.perLane,
     // Of 32 or 16 registers four are left for two vectors of B and two elements of A.
     rows: isWide ? 14 : 6,
     columns: 2 * v.lanes,
+    fullStrips: false,
     block: isWide
       ? { rows: 2044, columns: 480, depth: (1536 / v.size) * v.perLane }
       : { rows: 2046, columns: 192, depth: 1280 / v.size },
@@ -77,7 +79,8 @@ function writeKernel(x: X64, v: Vectors, kernel: GemmKernel): void {
 /** Kernels get their arguments in these registers and may change all but r15 and rsp. */
 const ARGUMENTS = [rdi, rsi, rdx, rcx, r8, r9, r10];
 
-function writeRunner(x: X64): X64 {
+/** Writes the code that runs the task records of programs. */
+export function writeRunner(x: X64): X64 {
   const [program, a, b, c, record] = [rdi, rsi, rdx, rcx, r15];
   const saved = [rbx, rbp, r12, r13, r14, r15];
   for (const register of saved) x.push(register);

@@ -27,7 +27,8 @@ import { MATRIX, type Vectors } from "./x64Vectors.js";
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 
 /** Writes the code of `packRows`; rows are the outer loop, so that they are read from end to end. */
-export function writePackRows(x: X64, v: Vectors, { from: factor, width, isOdd }: PackRowsKernel): void {
+export function writePackRows(x: X64, v: Vectors, kernel: PackRowsKernel): void {
+  const { from: factor, width, isOdd, zeros } = kernel;
   const rest = width % v.lanes;
   const pitch = Math.ceil(width / v.lanes) * v.bytes;
   const maskData = x.label();
@@ -35,13 +36,22 @@ export function writePackRows(x: X64, v: Vectors, { from: factor, width, isOdd }
   v.loadMask(x, rest, MASK, maskData);
   x.add(SOURCE, MATRIX[factor]).imul(PANEL_BYTES, K, pitch);
   const last = x.label();
-  if (isOdd) x.add(PANEL_BYTES, pitch).test(K, K).j("e", last);
+  const more = (isOdd ? 1 : 0) + zeros;
+  if (more > 0) {
+    x.add(PANEL_BYTES, more * pitch)
+      .test(K, K)
+      .j("e", last);
+  }
   const row = x.here();
   packRow(x, v, width, v.perLane);
   for (let i = 0; i < v.perLane; i++) x.add(SOURCE, STRIDE);
   x.add(TARGET, pitch).dec(K).j("ne", row);
   x.place(last);
-  if (isOdd) packRow(x, v, width, 1);
+  if (isOdd) {
+    packRow(x, v, width, 1);
+    x.add(TARGET, pitch);
+  }
+  if (zeros > 0) clearRows(x, v, zeros * pitch);
   x.ret();
   v.placeMask(x, rest, maskData);
 }
@@ -60,7 +70,8 @@ function packRow(x: X64, v: Vectors, width: number, numRows: number): void {
   for (let j = 0; j < vectors; j++) {
     const isPart = rest > 0 && j === vectors - 1;
     const [to, place] = [v.vec(j), j * v.lanes * bytes];
-    if (v.perLane === 2) loadPairs(x, v, to, place, numRows, isPart);
+    const partner = numRows === 2 ? mem(PARTNER, place) : undefined;
+    if (v.perLane === 2) loadPair(x, v, to, mem(FROM, place), partner, isPart);
     else if (isPart) v.loadPart(x, to, mem(FROM, place), MASK);
     else v.move(x, to, mem(FROM, place));
   }
@@ -70,22 +81,35 @@ function packRow(x: X64, v: Vectors, width: number, numRows: number): void {
   x.add(TO, PANEL_BYTES).dec(LEFT).j("ne", panel);
 }
 
-/** Elements of 16 bits in the lower halves of lanes, and those of the next row in the upper ones. */
-function loadPairs(x: X64, v: Vectors, to: Vector, place: number, numRows: number, isPart: boolean): void {
+/** Elements of 16 bits in the lower halves of lanes, and those of the next row, if any, in the upper ones. */
+export function loadPair(
+  x: X64,
+  v: Vectors,
+  to: Vector,
+  from: Mem,
+  partner: Mem | undefined,
+  isPart: boolean,
+): void {
   const masking = isPart ? { mask: 1, zero: true } : undefined;
-  x.unary("vpmovzxwd", to, mem(FROM, place), masking);
-  if (numRows === 1) return;
+  x.unary("vpmovzxwd", to, from, masking);
+  if (partner === undefined) return;
   const upper = v.vec(16);
-  x.unary("vpmovzxwd", upper, mem(PARTNER, place), masking).shift("vpslld", upper, upper, 16);
+  x.unary("vpmovzxwd", upper, partner, masking).shift("vpslld", upper, upper, 16);
   x.binary("vpor", to, to, upper);
 }
 
+/** Makes the next bytes of every panel zero. */
+function clearRows(x: X64, v: Vectors, bytes: number): void {
+  v.clear(x, 0);
+  x.mov(LEFT, COUNT);
+  const panel = x.here();
+  for (let byte = 0; byte < bytes; byte += v.bytes) v.move(x, mem(TARGET, byte), v.vec(0));
+  x.add(TARGET, PANEL_BYTES).dec(LEFT).j("ne", panel);
+}
+
 /** Writes the code of `packColumns`, which works on as many rows at a time as a vector has lanes. */
-export function writePackColumns(
-  x: X64,
-  v: Vectors,
-  { from: factor, height, isOdd }: PackColumnsKernel,
-): void {
+export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
+  const { from: factor, height, isOdd, zeros } = kernel;
   const groups = Math.ceil(height / v.lanes);
   const pitch = groups * v.bytes;
   const [to, left] = [r9, r10];
@@ -103,17 +127,29 @@ export function writePackColumns(
     repeat(x, left, 16 / v.size, done, () => transposeBlock(x, v, rows, to, pitch));
     repeat(x, left, 1, done, () => transposeStep(x, v, rows, to, pitch));
     x.place(done);
-    if (isOdd) transposeLast(x, v, rows, to);
+    if (isOdd) {
+      transposeLast(x, v, rows, to);
+      x.add(to, pitch);
+    }
+    if (zeros > 0) v.clear(x, 0);
+    for (let step = 0; step < zeros; step++) v.move(x, mem(to, step * pitch), v.vec(0));
     x.mov(rax, STRIDE).imul(rax, rax, rows).add(SOURCE, rax);
   }
   x.imul(rax, K, pitch).add(TARGET, rax);
-  if (isOdd) x.add(TARGET, pitch);
+  const more = (isOdd ? 1 : 0) + zeros;
+  if (more > 0) x.add(TARGET, more * pitch);
   x.dec(COUNT).j("ne", strip);
   x.ret();
 }
 
 /** Repeats `body` while at least `steps` are left; jumps to `done` when none are. */
-function repeat(x: X64, left: Gpr, steps: number, done: ReturnType<X64["label"]>, body: () => void): void {
+export function repeat(
+  x: X64,
+  left: Gpr,
+  steps: number,
+  done: ReturnType<X64["label"]>,
+  body: () => void,
+): void {
   const fewer = x.label();
   x.sub(left, steps).j("l", fewer);
   const again = x.here();
@@ -147,11 +183,17 @@ function advance(x: X64, rows: number, bytes: number, to: Gpr, written: number):
  * memory is read once, which matters where rows are so far apart that a cache cannot hold the lines of all.
  */
 function transposeLines(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number): void {
-  const perQuarter = 16 / v.size;
   for (let row = 0; row < v.lanes; row++) {
     if (row < rows) v.move(x, v.vec(row), rowAt(row));
     else v.clear(x, row);
   }
+  transposeSquare(x, v, (step, vector) => v.move(x, mem(to, step * pitch), vector));
+  advance(x, rows, v.bytes, to, v.lanes * pitch);
+}
+
+/** Transposes the first registers of 512 bits, as many as a vector has lanes; what each becomes is stored at once. */
+export function transposeSquare(x: X64, v: Vectors, store: (step: number, vector: Vector) => void): void {
+  const perQuarter = 16 / v.size;
   for (let q = 0; q < 4; q++) transposeQuarters(x, v, perQuarter * q);
   // Quarter i of vector perQuarter · q + j holds step perQuarter · i + j of the rows from perQuarter · q on.
   for (let j = 0; j < perQuarter; j++) {
@@ -167,11 +209,8 @@ function transposeLines(x: X64, v: Vectors, rows: number, to: Gpr, pitch: number
     x.vshuff32x4(even2, c, d, 0x88).vshuff32x4(odd2, c, d, 0xdd);
     x.vshuff32x4(step(0), even1, even2, 0x88).vshuff32x4(step(1), odd1, odd2, 0x88);
     x.vshuff32x4(step(2), even1, even2, 0xdd).vshuff32x4(step(3), odd1, odd2, 0xdd);
-    for (let quarter = 0; quarter < 4; quarter++) {
-      v.move(x, mem(to, (perQuarter * quarter + j) * pitch), step(quarter));
-    }
+    for (let quarter = 0; quarter < 4; quarter++) store(perQuarter * quarter + j, step(quarter));
   }
-  advance(x, rows, v.bytes, to, v.lanes * pitch);
 }
 
 /**

@@ -105,6 +105,8 @@ export interface TestOptions {
   readonly layout?: LayoutKind;
   /** What layouts devices can have. */
   readonly choices?: readonly LayoutChoice[];
+  /** How many cores to count on. */
+  readonly numCores?: number;
 }
 
 /**
@@ -210,7 +212,7 @@ export class ThreadsEngine implements Engine {
     this.gemm = chooseGemm(options.gemm);
     this.kernels = chooseKernels();
     this.code = this.kernels === undefined ? undefined : openKernelCode();
-    const numCores = part?.numCores ?? availableParallelism();
+    const numCores = test.numCores ?? part?.numCores ?? availableParallelism();
     this.threads = chooseThreads(options, this.gemm, numCores);
     this.crowded = numDevices * this.threads > numCores;
     this.memory = new EngineMemory(

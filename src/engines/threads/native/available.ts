@@ -1,5 +1,5 @@
 import { CodeMemory } from "./codeMemory.js";
-import { detectX64Features, hasArmBfloat16 } from "./cpu.js";
+import { detectX64Features, hasArmBfloat16, requestTiles } from "./cpu.js";
 import { computesRight, type KernelChoice } from "./kernelTest.js";
 import type { Bfloat16Set, InstructionSet, ProductSets } from "./nativeGemm.js";
 import { multipliesRight } from "./selfTest.js";
@@ -10,21 +10,26 @@ type Found<C> = C | { readonly unavailable: string };
 /** Who multiplies in machine code here, or why nobody does. */
 export type NativeChoice = Found<ProductSets>;
 
+/** Whom products can be made by, best first. */
+const PRODUCT_SETS: readonly ProductSets[] = [
+  { set: "AVX-512", bfloat16: "AMX" },
+  { set: "AVX-512", bfloat16: "AVX-512-BF16" },
+  { set: "AVX-512" },
+  { set: "AVX2" },
+  { set: "NEON", bfloat16: "NEON-BF16" },
+  { set: "NEON" },
+];
+
 /**
  * The best instruction set of this machine whose products pass a test against plain sums, or the one asked for; with
  * it the best instructions for bfloat16 that pass. The answer is found once for the process.
  */
-export const nativeGemmHere = finder<ProductSets>(
-  [
-    { set: "AVX-512", bfloat16: "AVX-512-BF16" },
-    { set: "AVX-512" },
-    { set: "AVX2" },
-    { set: "NEON", bfloat16: "NEON-BF16" },
-    { set: "NEON" },
-  ],
-  multipliesRight,
-  "AVX2 or NEON",
-);
+export const nativeGemmHere = finder(PRODUCT_SETS, multipliesRight, "AVX2 or NEON");
+
+/** All instructions for products that this machine has, those that fail their test left out. */
+export function allNativeGemmsHere(): readonly ProductSets[] {
+  return PRODUCT_SETS.filter((sets) => "set" in finder([sets], multipliesRight, "")());
+}
 
 /**
  * The best machine code for kernels whose results are those of WebAssembly, or the one asked for; found once.
@@ -79,8 +84,9 @@ function finder<C extends ProductSets>(
 function instructionSets(memory: CodeMemory): readonly (InstructionSet | Bfloat16Set)[] {
   if (process.arch === "arm64") return hasArmBfloat16() ? ["NEON-BF16", "NEON"] : ["NEON"];
   if (process.arch !== "x64") return [];
-  const { avx2, avx512, avx512Bfloat16 } = detectX64Features(memory);
+  const { avx2, avx512, avx512Bfloat16, amxBfloat16 } = detectX64Features(memory);
   return [
+    ...(amxBfloat16 && requestTiles() ? (["AMX"] as const) : []),
     ...(avx512Bfloat16 ? (["AVX-512-BF16"] as const) : []),
     ...(avx512 ? (["AVX-512"] as const) : []),
     ...(avx2 ? (["AVX2"] as const) : []),

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { X64 } from "../../../compiler/native/x64.js";
 import { low32, mem, r8, r9, rax, rbx, rcx, rdi, rdx } from "../../../compiler/native/x64Operands.js";
+import { loadKoffi } from "../koffi.js";
 import type { CodeMemory } from "./codeMemory.js";
 
 /** What the processor and the system let programs use. */
@@ -9,6 +10,8 @@ export interface X64Features {
   readonly avx512: boolean;
   /** Products of pairs of bfloat16 in vectors of 512 bits. */
   readonly avx512Bfloat16: boolean;
+  /** Products of tiles of bfloat16, for which the system wants to be asked, too: see {@link requestTiles}. */
+  readonly amxBfloat16: boolean;
 }
 
 /** Leaves and subleaves of CPUID that are asked. */
@@ -54,14 +57,35 @@ export function detectX64Features(memory: CodeMemory): X64Features {
   const avx = 1 << 28;
   const avx2 = largestLeaf >= 7 && has(ecx1, fma | avx) && has(ebx7, 1 << 5) && has(saved, 0b110);
   const avx512 = avx2 && has(ebx7, 1 << 16) && has(saved, 0b1110_0110);
-  return { avx2, avx512, avx512Bfloat16: avx512 && largestSubleaf >= 1 && has(bfloat16, 1 << 5) };
+  return {
+    ...{ avx2, avx512 },
+    avx512Bfloat16: avx512 && largestSubleaf >= 1 && has(bfloat16, 1 << 5),
+    // AMX-TILE and AMX-BF16, and both kinds of state that tiles have.
+    amxBfloat16: avx512 && has(word(11), (1 << 24) | (1 << 22)) && has(saved, 0b11 << 17),
+  };
+}
+
+const [ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA] = [158, 0x1023, 18];
+
+/** Asks Linux for tiles, which it keeps only for processes that did; whether all threads may use them from now on. */
+export function requestTiles(): boolean {
+  const koffi = loadKoffi();
+  if (koffi === undefined) return false;
+  const syscall = koffi.load(null).func("syscall", "long", ["long", "long", "long"]);
+  return Number(syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA)) === 0;
 }
 
 const [AT_HWCAP2, HWCAP2_BF16] = [26n, 1n << 14n];
 
 /** Whether an ARM processor multiplies bfloat16, by what the system told the process when it started. */
 export function hasArmBfloat16(): boolean {
-  const bytes = readFileSync("/proc/self/auxv");
+  let bytes: Uint8Array;
+  try {
+    bytes = readFileSync("/proc/self/auxv");
+  } catch {
+    // Whoever may not read files does without.
+    return false;
+  }
   const words = new BigUint64Array(Uint8Array.from(bytes).buffer, 0, Math.floor(bytes.length / 8));
   return words.some(
     (key, i) => i % 2 === 0 && key === AT_HWCAP2 && ((words[i + 1] ?? 0n) & HWCAP2_BF16) !== 0n,

@@ -13,6 +13,7 @@ import {
   type ProductType,
   RECORD_BYTES,
 } from "../../../compiler/native/gemmTarget.js";
+import { x64AmxGemm } from "../../../compiler/native/x64AmxGemm.js";
 import { x64Gemm } from "../../../compiler/native/x64Gemm.js";
 import type { GemmBatch } from "../../../compiler/steps.js";
 import { InternalError } from "../../../ir/errors.js";
@@ -25,7 +26,7 @@ export const INSTRUCTION_SETS = ["AVX-512", "AVX2", "NEON"] as const;
 export type InstructionSet = (typeof INSTRUCTION_SETS)[number];
 
 /** The instructions that multiply bfloat16, which some processors have beside those of an instruction set. */
-export const BFLOAT16_SETS = ["AVX-512-BF16", "NEON-BF16"] as const;
+export const BFLOAT16_SETS = ["AMX", "AVX-512-BF16", "NEON-BF16"] as const;
 
 /** Instructions that multiply bfloat16. */
 export type Bfloat16Set = (typeof BFLOAT16_SETS)[number];
@@ -45,11 +46,13 @@ export function targetsOf({ set, bfloat16 }: ProductSets): ProductTargets {
   return {
     float32: target("float32"),
     float64: target("float64"),
-    bfloat16: bfloat16 && { "AVX-512-BF16": wide, "NEON-BF16": a64Gemm }[bfloat16]("bfloat16"),
+    bfloat16: bfloat16 && { AMX: x64AmxGemm, "AVX-512-BF16": widePairs, "NEON-BF16": pairs }[bfloat16](),
   };
 }
 
 const wide = (type: ProductType): GemmTarget => x64Gemm(512, type);
+const widePairs = (): GemmTarget => x64Gemm(512, "bfloat16");
+const pairs = (): GemmTarget => a64Gemm("bfloat16");
 const narrow = (type: ProductType): GemmTarget => x64Gemm(256, type);
 
 /** A product on native addresses. */
