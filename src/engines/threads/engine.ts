@@ -88,7 +88,7 @@ export interface ThreadsEngineInfo extends EngineInfo {
   readonly memoryLayout: LayoutKind;
   /** The bits of an address: with 32 a device has up to 4 GiB, with 64 up to 16. */
   readonly addressBits: 32 | 64;
-  /** Who multiplies matrices, for example `native AVX-512`. */
+  /** Who multiplies matrices, for example `native AVX-512`, or `native AVX-512 (bfloat16: AMX)`. */
   readonly gemm: string;
   /** Who computes fused kernels, for example `native AVX-512`. */
   readonly kernels: string;
@@ -533,7 +533,7 @@ function allHere(devices: readonly number[]): Seats {
 
 function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
   if (choice.kind === "native") {
-    return `native ${choice.set}${choice.bfloat16 === undefined ? "" : `, bfloat16 by ${choice.bfloat16}`}`;
+    return `native ${choice.set}${choice.bfloat16 === undefined ? "" : ` (bfloat16: ${choice.bfloat16})`}`;
   }
   if (choice.kind === "blas") return `${choice.name} (${choice.path})`;
   return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
