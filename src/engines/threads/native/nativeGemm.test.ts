@@ -169,6 +169,26 @@ describe.skipIf(typeof memory === "string").each(cases)("products with %s", (set
     }
   });
 
+  it.each(types)("of %s know nothing of what was packed before them", (type) => {
+    const { size } = elementsOf(type);
+    const words = new Uint8Array(new SharedArrayBuffer(3 * 64 * 64 * size));
+    const at = memory.addressOf(words.buffer as SharedArrayBuffer);
+    const run = (n: number, transposed: boolean): void => {
+      const shape = { transposeA: transposed, transposeB: transposed, m: n, n, k: n, lda: n, ldb: n, ldc: n };
+      gemm.prepare(type, { ...shape, alpha: 1, beta: 0 })(at, at + 64 * 64 * size, at + 2 * 64 * 64 * size);
+    };
+    for (const transposed of [false, true]) {
+      // All bits set is NaN in every type.
+      words.fill(255);
+      run(64, transposed);
+      words.fill(0);
+      for (const n of [1, 2, 3, 5, 31]) {
+        run(n, transposed);
+        expect(words.every((byte) => byte === 0)).toBe(true);
+      }
+    }
+  });
+
   it("run in batches whose operands are apart or the same", () => {
     const floats = new Float32Array(new SharedArrayBuffer(4 * 64));
     floats.set([1, 2, 3, 4, 5, 6, 7, 8, 1, 0, 0, 1]);
