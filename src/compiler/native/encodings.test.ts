@@ -26,9 +26,9 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
   const zeros = target.depthUnit > target.perLane ? 3 : 0;
   const layouts: readonly (readonly [FactorLayout, FactorLayout])[] = [
     ["packed", "packed"],
-    ...(target.direct.a > 0
+    ...(target.direct.a > 0 ? ([[{ row: 1020, step: size }, "packed"]] as const) : []),
+    ...(target.direct.b > 0
       ? ([
-          [{ row: 1020, step: size }, "packed"],
           [
             { row: size, step: 128 },
             { row: size, step: 1024 },

@@ -5,6 +5,7 @@ import { elementsOf, type GemmKernel, type GemmTarget, type MultiplyKernel } fro
 import { packLines, packTurned, TILE } from "./x64AmxPacking.js";
 import { writeRunner } from "./x64Gemm.js";
 import {
+  type Gpr,
   low32,
   type Mem,
   mem,
@@ -15,6 +16,7 @@ import {
   r12,
   r13,
   r14,
+  r15,
   rax,
   rbp,
   rbx,
@@ -44,7 +46,8 @@ export function x64AmxGemm(TileClass = Tiles): GemmTarget {
     columns: 2 * TILE.rows,
     fullStrips: true,
     block: { rows: 2048, columns: 512, depth: 512 },
-    direct: { a: 0, transposedA: 0, b: 0 },
+    // Rows of A are lines of tiles as they lie; where they are farther apart they push each other out of the cache.
+    direct: { a: 1024, transposedA: 0, b: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const x = new X64Tiles(listing);
       writeKernel(x, kernel, TileClass);
@@ -65,9 +68,7 @@ function writeKernel(x: X64Tiles, kernel: GemmKernel, TileClass: typeof Tiles): 
       else writePackColumns(x, PAIRS, kernel);
       break;
     case "multiply":
-      if (kernel.a !== "packed" || kernel.b !== "packed") {
-        throw new InternalError("[x64AmxGemm] tiles are loaded from packed factors");
-      }
+      if (kernel.b !== "packed") throw new InternalError("[x64AmxGemm] tiles of B are loaded packed");
       writeMultiply(x, kernel, TileClass);
       break;
   }
@@ -76,6 +77,8 @@ function writeKernel(x: X64Tiles, kernel: GemmKernel, TileClass: typeof Tiles): 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
 /** Where the running step and tiles are, what is left to do, the lower half of the tiles of C, and the number 64. */
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, LOWER, LINE] = [rbx, r12, r11, r13, r14, rbp, rax];
+/** The bytes from row to row of A where it lies; the runner's register, which is put aside. */
+const A_STRIDE = r15;
 
 /** The tiles of a product: which parts of C, A and B they hold. */
 class Grid {
@@ -135,10 +138,11 @@ function writeMultiply(x: X64Tiles, kernel: MultiplyKernel, TileClass: typeof Ti
   const grid = new Grid(kernel);
   const tiles = new TileClass(x, grid.shapes());
   const labels = { alpha: x.label(), beta: x.label() };
-  const pitch = { a: grid.heights.length * TILE.bytes, b: grid.widths.length * TILE.bytes };
+  const a = layoutOfA(kernel, grid);
   // Tiles can begin with C and end in it; only other scales need vectors, and a place in between.
   const isPlain = alpha === 1 && (beta === 0 || beta === 1);
   x.add(C, MATRIX.c);
+  if (kernel.a !== "packed") x.add(A, MATRIX.a).push(A_STRIDE).mov(low32(A_STRIDE), a.row);
   SUMS.prepareMask(x, width % SUMS.lanes);
   if (!isPlain) x.sub(rsp, TILE.rows * TILE.bytes);
   tiles.configure();
@@ -152,17 +156,19 @@ function writeMultiply(x: X64Tiles, kernel: MultiplyKernel, TileClass: typeof Ti
     if (isPlain && beta === 1) tiles.load(sum, place);
     else tiles.clear(sum);
   });
-  sumBlocks(x, tiles, grid, pitch);
+  sumBlocks(x, tiles, grid, a);
   pointBelow(x, grid);
   if (isPlain) grid.each((sum, place) => tiles.store(place, sum));
   else scaleTiles(x, tiles, grid, kernel, labels);
   x.add(C_AT, width * SUMS.size)
     .dec(PANELS_LEFT)
     .j("ne", panel);
-  x.imul(STEPS_LEFT, K, pitch.a).add(A, STEPS_LEFT);
+  if (kernel.a === "packed") x.imul(STEPS_LEFT, K, a.block / TILE.rows).add(A, STEPS_LEFT);
+  else x.add(A, height * a.row);
   x.imul(STEPS_LEFT, C_STRIDE, height).add(C, STEPS_LEFT).dec(STRIPS).j("ne", strip);
   tiles.release();
   if (!isPlain) x.add(rsp, TILE.rows * TILE.bytes);
+  if (kernel.a !== "packed") x.pop(A_STRIDE);
   x.ret();
   tiles.placeShapes();
   SUMS.placeNumber(x, labels.alpha, alpha);
@@ -174,24 +180,33 @@ function pointBelow(x: X64Tiles, { heights }: Grid): void {
   if (heights.length === 2) x.imul(LOWER, C_STRIDE, TILE.rows).add(LOWER, C_AT);
 }
 
+/** Where tiles of A are: the bytes from row to row, with the register that holds them, and from block to block. */
+interface LayoutOfA {
+  readonly row: number;
+  readonly stride: Gpr;
+  readonly block: number;
+}
+
+function layoutOfA({ a }: MultiplyKernel, { heights }: Grid): LayoutOfA {
+  return a === "packed"
+    ? { row: TILE.bytes, stride: LINE, block: heights.length * TILE.rows * TILE.bytes }
+    : { row: a.row, stride: A_STRIDE, block: TILE.bytes };
+}
+
 /** The sums of all tiles over the blocks along k, of as many steps as a tile of B has rows. */
-function sumBlocks(
-  x: X64Tiles,
-  tiles: Tiles,
-  grid: Grid,
-  pitch: { readonly a: number; readonly b: number },
-): void {
+function sumBlocks(x: X64Tiles, tiles: Tiles, grid: Grid, a: LayoutOfA): void {
+  const pitch = grid.widths.length * TILE.bytes;
   x.align(32);
   const block = x.here();
   grid.heights.forEach((_, i) => {
-    tiles.load(grid.a(i), mem(A_AT, i * TILE.rows * TILE.bytes, LINE));
+    tiles.load(grid.a(i), mem(A_AT, i * TILE.rows * a.row, a.stride));
     grid.widths.forEach((_, j) => {
-      if (i === 0) tiles.load(grid.b(j), mem(B_AT, j * TILE.bytes, LINE, pitch.b === TILE.bytes ? 1 : 2));
+      if (i === 0) tiles.load(grid.b(j), mem(B_AT, j * TILE.bytes, LINE, pitch === TILE.bytes ? 1 : 2));
       tiles.sumProducts(grid.sum(i, j), grid.a(i), grid.b(j));
     });
   });
-  x.add(A_AT, TILE.rows * pitch.a)
-    .add(B_AT, TILE.rows * pitch.b)
+  x.add(A_AT, a.block)
+    .add(B_AT, TILE.rows * pitch)
     .sub(STEPS_LEFT, TILE.rows)
     .j("ne", block);
 }

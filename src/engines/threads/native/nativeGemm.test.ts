@@ -107,8 +107,11 @@ function randomProduct(random: () => number): Product {
   const upTo = (most: number) => 1 + Math.floor(random() * most);
   const pick = <T>(...values: readonly [T, ...T[]]): T => values[upTo(values.length) - 1] ?? values[0];
   const extent = () => upTo(pick(4, 20, 70, 150, 300));
-  // Some are so deep that their sums are made in several parts.
-  const [m, n, k] = random() < 0.9 ? [extent(), extent(), extent()] : [upTo(70), upTo(70), 400 + upTo(1000)];
+  // Some are so deep that their sums are made in several parts, and some of whole blocks, which need not be packed.
+  const unit = pick(1, 1, 32);
+  const [m, n, depth] =
+    random() < 0.9 ? [extent(), extent(), extent()] : [upTo(70), upTo(70), 400 + upTo(900)];
+  const k = Math.ceil(depth / unit) * unit;
   const [transposeA, transposeB] = [pick(true, false), pick(true, false)];
   const pad = () => pick(0, 0, 1, 5, 300);
   const [lda, ldb, ldc] = [(transposeA ? m : k) + pad(), (transposeB ? k : n) + pad(), n + pad()];
