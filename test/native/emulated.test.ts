@@ -7,20 +7,9 @@ import { expect, it } from "vitest";
 import { a64Gemm } from "../../src/compiler/native/a64Gemm.js";
 import { packingBytes, planProduct } from "../../src/compiler/native/gemmPlan.js";
 import { factorBytes, type GemmTarget, type GemmTask } from "../../src/compiler/native/gemmTarget.js";
+import { compiler, emulator, hasTools } from "./emulator.js";
 
-const compiler = "aarch64-linux-gnu-gcc";
-const emulator = "qemu-aarch64";
 const driver = fileURLToPath(new URL("driver.c", import.meta.url));
-
-/** Both installed (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user). */
-function hasTools(): boolean {
-  try {
-    for (const tool of [compiler, emulator]) execFileSync(tool, ["--version"], { stdio: "ignore" });
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 const SHAPES = [
   ...[
