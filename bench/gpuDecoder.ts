@@ -1,5 +1,6 @@
 /** The decoder that GPUs train: Llama blocks in bfloat16 with float32 parameters, as `bench/jax/gpuDecoder.py` has it. */
 import {
+  checkpointName,
   checkpointPolicies,
   jit,
   lax,
@@ -26,8 +27,11 @@ export interface GpuDecoderSize {
   readonly headSize: number;
 }
 
-/** What the way back computes again: everything, all but products, or nothing. */
-export const rematChoices = ["full", "dots", "none"] as const;
+/**
+ * What the way back computes again: everything; all but what attention, the products into it and the first two of the
+ * feed-forward part give; all but products; or nothing.
+ */
+export const rematChoices = ["full", "named", "dots", "none"] as const;
 
 /** One of {@link rematChoices}. */
 export type RematChoice = (typeof rematChoices)[number];
@@ -111,6 +115,12 @@ export function makeState(size: GpuDecoderSize, mesh: Mesh): GpuState {
 
 const narrow = (x: Tensor) => x.astype("bfloat16");
 
+/** Gives a value the name by which `named` keeps it. */
+const kept = (x: Tensor) => checkpointName(x, "kept");
+
+const { dotsSaveable, nothingSaveable, saveOnlyTheseNames } = checkpointPolicies;
+const policies = { full: nothingSaveable, named: saveOnlyTheseNames("kept"), dots: dotsSaveable };
+
 function rmsNorm(x: Tensor, scale: Tensor): Tensor {
   const wide = x.astype("float32");
   const size = lax.rsqrt(np.mean(wide.mul(wide), -1, { keepdims: true }).add(1e-6));
@@ -140,18 +150,18 @@ function makeBlock(size: GpuDecoderSize, choice: RematChoice): (x: Tensor, layer
   const block = (x: Tensor, layer: Layers): [Tensor, null] => {
     const normed = rmsNorm(x, layer.norm1);
     const heads = (w: Tensor) =>
-      np.matmul(normed, narrow(w)).reshape([batch, sequence, width / headSize, headSize]);
+      kept(np.matmul(normed, narrow(w))).reshape([batch, sequence, width / headSize, headSize]);
     const query = rotary(heads(layer.query), cos, sin);
     const key = rotary(heads(layer.key), cos, sin);
-    const mixed = dotProductAttention(query, key, heads(layer.value), { isCausal: true });
+    const mixed = kept(dotProductAttention(query, key, heads(layer.value), { isCausal: true }));
     const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), narrow(layer.out)));
     const inner = rmsNorm(attended, layer.norm2);
-    const gated = silu(np.matmul(inner, narrow(layer.gate))).mul(np.matmul(inner, narrow(layer.up)));
+    const gated = silu(kept(np.matmul(inner, narrow(layer.gate)))).mul(
+      kept(np.matmul(inner, narrow(layer.up))),
+    );
     return [attended.add(np.matmul(gated, narrow(layer.down))), null];
   };
-  if (choice === "none") return block;
-  const { dotsSaveable, nothingSaveable } = checkpointPolicies;
-  return remat(block, { policy: choice === "dots" ? dotsSaveable : nothingSaveable });
+  return choice === "none" ? block : remat(block, { policy: policies[choice] });
 }
 
 /** The mean cross-entropy; the logits are kept in bfloat16 and widened again on the way back. */

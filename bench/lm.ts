@@ -33,7 +33,7 @@ export async function lm(): Promise<Report> {
     const { lmOverMpi } = await import("./mpi/report.js");
     return lmOverMpi();
   }
-  if (engine !== "threads") return lmOnGpu(engine);
+  if (engine === "xla") return lmOnGpu();
   const names = sizes.map(({ name }) => name);
   const chosen = listOption("sizes", ["d256", "d512"], names);
   const parallel = listOption("parallel", ["data"], kinds);

@@ -6,14 +6,12 @@ Prints one line of JSON: milliseconds of a step (median and best), of the first 
 """
 
 import json
-import os
 import sys
 import time
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 size, rounds, attention = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 width, layers, sequence, batch = (size[name] for name in ("width", "layers", "sequence", "batch"))
@@ -22,6 +20,10 @@ vocabulary, mlp, head = size["vocabulary"], size["mlpWidth"], size["headSize"]
 
 def narrow(x):
     return x.astype(jnp.bfloat16)
+
+
+def kept(x):
+    return checkpoint_name(x, "kept")
 
 
 def init():
@@ -64,17 +66,20 @@ def rotary(x):
 def block(x, layer):
     normed = norm(x, layer["norm1"])
     query, key, value = (
-        (normed @ narrow(layer[name])).reshape(batch, sequence, width // head, head) for name in ("query", "key", "value")
+        kept(normed @ narrow(layer[name])).reshape(batch, sequence, width // head, head)
+        for name in ("query", "key", "value")
     )
     mixed = jax.nn.dot_product_attention(rotary(query), rotary(key), value, is_causal=True, implementation=attention)
-    x = x + mixed.reshape(batch, sequence, width) @ narrow(layer["out"])
+    x = x + kept(mixed).reshape(batch, sequence, width) @ narrow(layer["out"])
     inner = norm(x, layer["norm2"])
-    gated = jax.nn.silu(inner @ narrow(layer["gate"])) * (inner @ narrow(layer["up"]))
+    gated = jax.nn.silu(kept(inner @ narrow(layer["gate"]))) * kept(inner @ narrow(layer["up"]))
     return x + gated @ narrow(layer["down"]), None
 
 
 if size["remat"] == "full":
     block = jax.checkpoint(block)
+elif size["remat"] == "named":
+    block = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names("kept"))
 elif size["remat"] == "dots":
     block = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_saveable)
 

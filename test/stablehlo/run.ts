@@ -13,6 +13,7 @@ import "../../src/index.js";
 import { openEngine } from "../../src/engines/index.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { axesSize } from "../../src/ir/mesh.js";
+import { forEachEqn, type Program } from "../../src/ir/program.js";
 import { failuresOf } from "../conformance/engine/differences.js";
 import { writtenCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
@@ -30,12 +31,18 @@ interface Count {
 }
 
 /** Every op's cases and whole programs, those that need more devices than there are left out. */
-async function runCases(engine: Engine, only: string | undefined, isSimulated: boolean): Promise<Count> {
+async function runCases(
+  engine: Engine,
+  only: string | undefined,
+  isSimulated: boolean,
+  suits: (program: Program) => boolean = () => true,
+): Promise<Count> {
   const count = { passed: 0, failed: 0 };
   const groups = [...Object.entries(writtenCases), ...programCases.map((one) => [one.name, [one]] as const)];
   for (const [group, cases] of groups) {
     if (only !== undefined && group !== only) continue;
-    for (const one of cases.filter(({ mesh }) => axesSize(mesh.axes) <= engine.numDevices)) {
+    for (const one of cases) {
+      if (axesSize(one.mesh.axes) > engine.numDevices || !suits(one.program)) continue;
       const failures = isSimulated
         ? await failuresOf(engine, withoutTiny(one), withTinyResults)
         : await failuresOf(engine, one);
@@ -48,6 +55,14 @@ async function runCases(engine: Engine, only: string | undefined, isSimulated: b
   return count;
 }
 
+function hasLoop(program: Program): boolean {
+  let has = false;
+  forEachEqn(program, ({ op }) => {
+    has ||= op === "scan";
+  });
+  return has;
+}
+
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
@@ -57,12 +72,19 @@ const { values, positionals } = parseArgs({
   },
 });
 const { engine: name } = values;
-const open = name === undefined ? createEngine : () => openEngine(name, { numDevices: 1 });
+const open = () => (name === undefined ? createEngine() : openEngine(name, { numDevices: 1 }));
 const parts = positionals.length === 0 ? ["ops", "programs", "goldens"] : positionals;
 const total: Count = { passed: 0, failed: 0 };
 if (parts.includes("ops")) {
   const { passed, failed } = await runCases(open(), values.only, name === undefined);
   console.log(`ops and programs: ${passed} passed, ${failed} failed`);
+  total.passed += passed;
+  total.failed += failed;
+}
+if (parts.includes("ops") && name === undefined) {
+  const everyLoop = { writeOut: { minBytes: 0, maxEqns: Number.POSITIVE_INFINITY } };
+  const { passed, failed } = await runCases(createEngine(everyLoop), values.only, true, hasLoop);
+  console.log(`loops written out: ${passed} passed, ${failed} failed`);
   total.passed += passed;
   total.failed += failed;
 }

@@ -50,6 +50,46 @@ describe("programs as StableHLO", () => {
     expect([...written].sort()).toEqual(expected.sort());
   });
 
+  test("have loops written out, step by step, where their stacks are large", () => {
+    const step = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(x)];
+    const { program } = traceFlat(
+      (args) => lax.scan(step, at(args, 0), at(args, 1), { reverse: true }),
+      [tensorType("float32", [4]), tensorType("float32", [3, 4])],
+    );
+    const written = (minBytes: number, maxEqns: number) =>
+      lowerToStableHlo(program, { mesh: { axes: [] }, writeOut: { minBytes, maxEqns } });
+    const loop = lowerToStableHlo(program, { mesh: { axes: [] } });
+    expect(loop.isWrittenOut).toBe(false);
+    expect(written(33, 100).text).toBe(loop.text);
+    expect(written(32, 5).text).toBe(loop.text);
+    const { text, isWrittenOut } = written(32, 6);
+    expect(isWrittenOut).toBe(true);
+    expect(text).toMatchInlineSnapshot(`
+      "module @program {
+        func.func public @main(%0: tensor<4xf32>, %1: tensor<3x4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
+          %2 = stablehlo.slice %1 [2:3, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
+          %3 = stablehlo.reshape %2 : (tensor<1x4xf32>) -> tensor<4xf32>
+          %4 = stablehlo.add %0, %3 : tensor<4xf32>
+          %5 = stablehlo.sine %3 : tensor<4xf32>
+          %6 = stablehlo.slice %1 [1:2, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
+          %7 = stablehlo.reshape %6 : (tensor<1x4xf32>) -> tensor<4xf32>
+          %8 = stablehlo.add %4, %7 : tensor<4xf32>
+          %9 = stablehlo.sine %7 : tensor<4xf32>
+          %10 = stablehlo.slice %1 [0:1, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
+          %11 = stablehlo.reshape %10 : (tensor<1x4xf32>) -> tensor<4xf32>
+          %12 = stablehlo.add %8, %11 : tensor<4xf32>
+          %13 = stablehlo.sine %11 : tensor<4xf32>
+          %14 = stablehlo.reshape %13 : (tensor<4xf32>) -> tensor<1x4xf32>
+          %15 = stablehlo.reshape %9 : (tensor<4xf32>) -> tensor<1x4xf32>
+          %16 = stablehlo.reshape %5 : (tensor<4xf32>) -> tensor<1x4xf32>
+          %17 = stablehlo.concatenate %14, %15, %16, dim = 0 : (tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<3x4xf32>
+          return %12, %17 : tensor<4xf32>, tensor<3x4xf32>
+        }
+      }
+      "
+    `);
+  });
+
   test("are refused where they call JavaScript, with what to do", () => {
     const { program, mesh } = at(opCases.callback, 0);
     expect(() => lowerToStableHlo(program, { mesh })).toThrow(

@@ -1,5 +1,7 @@
 import type { HostData } from "../../ir/dtype.js";
 import type { TensorType } from "../../ir/shape.js";
+import type { XlaFlag } from "./pjrt/compileOptions.js";
+import type { WriteOut } from "./stablehlo/writeOut.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** What a client runs on. */
@@ -12,6 +14,8 @@ export interface XlaPlatform {
   readonly deviceKind: string;
   /** What the devices have kernels of their own for. */
   readonly kernels: readonly FusedKernel[];
+  /** Which loops the devices run faster when they are written out; none where it says nothing. */
+  readonly writeOut?: WriteOut;
 }
 
 /** One run of a program that was started. */
@@ -76,8 +80,13 @@ export interface XlaClient<A> {
    * Compiles a module of StableHLO.
    *
    * @param devices the device of every replica
+   * @param flags settings of XLA for this module, beside those that hold for all
    */
-  compile(text: string, devices: readonly number[]): Promise<XlaProgram<A>>;
+  compile(
+    text: string,
+    devices: readonly number[],
+    flags?: Readonly<Record<string, XlaFlag>>,
+  ): Promise<XlaProgram<A>>;
   /** What is taken of a device's memory, if the client can tell. */
   memory?(device: number): XlaMemory;
   /** Gives everything back, after what was started. */

@@ -15,6 +15,7 @@ import type { XlaClient, XlaProgram, XlaRun } from "./client.js";
 import { locateError } from "./errors.js";
 import { type Host, XlaExecutable } from "./executable.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
+import { type WriteOut, writtenOutFlags } from "./stablehlo/writeOut.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** What an XLA engine runs on. */
@@ -35,6 +36,14 @@ export interface Lowering {
   readonly kernels?: readonly FusedKernel[];
   /** That of products of float32 which do not say it themselves; `highest` by default. */
   readonly precision?: Precision;
+  /** Which loops are written out; by default those that the devices run faster then. */
+  readonly writeOut?: WriteOut;
+}
+
+/** A way to write programs. */
+interface Form {
+  readonly kernels: readonly FusedKernel[];
+  readonly writeOut: WriteOut | undefined;
 }
 
 /** The other processes that hold devices of the same engine. */
@@ -58,7 +67,7 @@ const MAX_RUNS = 16;
 const SHORT_MS = 0.4;
 
 /** A start that takes more time is never made on the main thread, in milliseconds. */
-const MODERATE_MS = 2;
+const MODERATE_MS = 5;
 
 /** So many compilations run at the same time: each holds a thread of the pool that everything shares. */
 const MAX_COMPILES = 2;
@@ -88,7 +97,8 @@ export class XlaEngine<A> implements Engine {
   private numRuns = 0;
   private closed = false;
 
-  private kernels: readonly FusedKernel[];
+  /** The ways to write programs, the fastest first, without those that do not compile on this machine. */
+  private forms: readonly Form[];
   private readonly precision: Precision;
 
   constructor(
@@ -104,7 +114,9 @@ export class XlaEngine<A> implements Engine {
         return { process, host: hosts[process] ?? "" };
       };
     }
-    this.kernels = options.kernels ?? client.platform.kernels;
+    const { kernels = client.platform.kernels, writeOut = client.platform.writeOut } = options;
+    const plain = { kernels: [], writeOut: undefined };
+    this.forms = [{ kernels, writeOut }, { kernels, writeOut: undefined }, plain];
     this.precision = options.precision ?? "highest";
     this.numDevices = client.numDevices;
     this.process = client.process;
@@ -264,7 +276,7 @@ export class XlaEngine<A> implements Engine {
       platform: platform.name,
       platformVersion: platform.version,
       deviceKind: platform.deviceKind,
-      attention: this.kernels.includes("attention") ? "fused" : "plain",
+      attention: at(this.forms, 0).kernels.includes("attention") ? "fused" : "plain",
       gemm: `${platform.deviceKind} (XLA, ${platform.version})`,
       ...(memory === undefined ? {} : { memoryBytes: memory.capacity }),
     };
@@ -276,35 +288,40 @@ export class XlaEngine<A> implements Engine {
     return { ...(this.client.memory?.(device) ?? own), arena: 0 };
   }
 
-  /**
-   * Has a program compiled. Where a kernel of its own does not compile on this machine, the ops that it stands for
-   * are used instead, from then on.
-   */
+  /** Has a program compiled; what does not compile on this machine is written in a plainer way, from then on. */
   private async build(program: Program, options: CompileOptions): Promise<XlaProgram<A>> {
     const { devices, name = "program" } = options;
-    const { kernels, precision } = this;
-    const { text, origins } = lowerToStableHlo(program, { ...options, kernels, precision });
-    const compile = (module: string) => this.limited(() => this.client.compile(module, devices));
-    try {
-      return await compile(text);
-    } catch (error) {
-      const plain = kernels.length === 0 ? text : lowerToStableHlo(program, { ...options, precision }).text;
-      if (plain === text || error instanceof OutOfMemoryError) throw locateError(error, name, origins);
-      const compiled = await compile(plain).catch(() => {
-        throw locateError(error, name, origins);
-      });
-      this.withoutKernels(error);
-      return compiled;
+    const { forms, precision } = this;
+    const failures: unknown[] = [];
+    let previous: string | undefined;
+    for (const form of forms) {
+      const { text, origins, isWrittenOut } = lowerToStableHlo(program, { ...options, ...form, precision });
+      if (text === previous) continue;
+      previous = text;
+      try {
+        const flags = isWrittenOut ? writtenOutFlags : {};
+        const compiled = await this.limited(() => this.client.compile(text, devices, flags));
+        if (failures.length > 0) this.giveUp(form, failures[0]);
+        return compiled;
+      } catch (error) {
+        failures.push(locateError(error, name, origins));
+        if (error instanceof OutOfMemoryError) break;
+      }
     }
+    throw failures[0];
   }
 
-  private withoutKernels(reason: unknown): void {
-    if (this.kernels.length === 0) return;
-    this.kernels = [];
-    const words = reason instanceof Error ? reason.message : String(reason);
-    process.emitWarning(
-      `the devices' own attention does not compile here, so products and a softmax are used: ${words}`,
-    );
+  /** Writes all programs in a plainer way from now on. */
+  private giveUp(form: Form, reason: unknown): void {
+    const [first] = this.forms;
+    const index = this.forms.indexOf(form);
+    if (first === undefined || index <= 0) return;
+    this.forms = this.forms.slice(index);
+    const what =
+      first.kernels.length > form.kernels.length
+        ? "the devices' own attention does not compile here, so products and a softmax are used"
+        : "loops that are written out do not compile here, so they stay loops";
+    process.emitWarning(`${what}: ${reason instanceof Error ? reason.message : String(reason)}`);
   }
 
   /** A copy on the same device is a program that does nothing: its result is a buffer of its own. */

@@ -1,6 +1,7 @@
 import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
 import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
 import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../client.js";
+import { gpuWriteOut } from "../stablehlo/writeOut.js";
 import type { FusedKernel } from "../stablehlo/writer.js";
 import type { StoreCallbacks } from "../store/open.js";
 import { type ExecutableCache, WORTH_KEEPING_MS } from "./cache.js";
@@ -68,7 +69,7 @@ export class PjrtClient implements XlaClient<Handle> {
       name: this.textOf("Client_PlatformName", this.client.pointer),
       version: this.textOf("Client_PlatformVersion", this.client.pointer),
       deviceKind: this.textOf("DeviceDescription_Kind", at(descriptions, 0)),
-      kernels: kernelsOf(this.attributesOf(at(descriptions, 0))),
+      ...gpuOf(this.attributesOf(at(descriptions, 0))),
     };
   }
 
@@ -123,9 +124,14 @@ export class PjrtClient implements XlaClient<Handle> {
     this.plugin.callWith("Buffer_Destroy", "buffer", array.take());
   }
 
-  async compile(text: string, devices: readonly number[]): Promise<XlaProgram<Handle>> {
+  async compile(
+    text: string,
+    devices: readonly number[],
+    own: Readonly<Record<string, XlaFlag>> = {},
+  ): Promise<XlaProgram<Handle>> {
     const { plugin, platform } = this;
-    const { cache, flags } = this.settings;
+    const { cache } = this.settings;
+    const flags = { ...own, ...this.settings.flags };
     const ids = devices.map((device) => at(this.ids, device));
     const numOwn = devices.filter((device) => this.isAddressable(device)).length;
     const options = compileOptions(ids, flags);
@@ -238,10 +244,12 @@ export class PjrtClient implements XlaClient<Handle> {
 /** A number of 32 bits, of which the rest of its word says nothing. */
 const low32 = (word: bigint): number => Number(BigInt.asIntN(32, word));
 
-/** cuDNN's attention runs on GPUs since Ampere; other devices than GPUs have no compute capability. */
-function kernelsOf(attributes: ReadonlyMap<string, string>): FusedKernel[] {
-  const capability = Number.parseFloat(attributes.get("compute_capability") ?? "0");
-  return capability >= LEAST_CAPABILITY ? ["attention"] : [];
+/** What GPUs do better; other devices have no compute capability. cuDNN's attention runs on those since Ampere. */
+function gpuOf(attributes: ReadonlyMap<string, string>): Pick<XlaPlatform, "kernels" | "writeOut"> {
+  const capability = attributes.get("compute_capability");
+  if (capability === undefined) return { kernels: [] };
+  const kernels: FusedKernel[] = Number.parseFloat(capability) >= LEAST_CAPABILITY ? ["attention"] : [];
+  return { kernels, writeOut: gpuWriteOut };
 }
 
 function createClient(plugin: Plugin, options: ClientOptions, store: StoreCallbacks | undefined): bigint {

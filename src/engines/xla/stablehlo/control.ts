@@ -52,9 +52,53 @@ function withSliceAt(stack: Value, slice: Value, position: Value, write: Writer)
   return write.mapped("stablehlo.dynamic_update_slice", operands, "", stack.type);
 }
 
-/** A loop that counts; what is the same in every step is read from outside. */
-function scan({ ins, outs, params }: EqnParts<"scan">, write: Writer): Value[] {
+/** The steps of a loop one after the other: what they read is a slice at a known place, what they give is joined. */
+function writtenOut({ ins, params }: EqnParts<"scan">, write: Writer): Value[] {
   const { body, length, reverse, numConsts, numCarry } = params;
+  const given = ins.map((atom) => write.read(atom));
+  const consts = given.slice(0, numConsts);
+  const xs = given.slice(numConsts + numCarry);
+  let carry = given.slice(numConsts, numConsts + numCarry);
+  const steps: Value[][] = [];
+  for (let step = 0; step < length; step++) {
+    const position = reverse ? length - 1 - step : step;
+    const results = write.inline(body, [
+      ...consts,
+      ...carry,
+      ...xs.map((x) => fixedSlice(x, position, write)),
+    ]);
+    carry = results.slice(0, numCarry);
+    steps[position] = results.slice(numCarry);
+  }
+  const stacks = at(steps, 0).map((_, i) =>
+    stacked(
+      steps.map((slices) => at(slices, i)),
+      write,
+    ),
+  );
+  return [...carry, ...stacks];
+}
+
+function fixedSlice(x: Value, position: number, write: Writer): Value {
+  const { dtype, shape } = x.type;
+  const rest = shape.slice(1);
+  const ranges = [`${position}:${position + 1}`, ...rest.map((n) => `0:${n}`)].join(", ");
+  const slice = write.mapped("stablehlo.slice", [x], ` [${ranges}]`, tensorType(dtype, [1, ...rest]));
+  return write.reshape(slice, rest);
+}
+
+function stacked(slices: readonly Value[], write: Writer): Value {
+  const { dtype, shape } = at(slices, 0).type;
+  const rows = slices.map((slice) => write.reshape(slice, [1, ...shape]));
+  const type = tensorType(dtype, [slices.length, ...shape]);
+  return write.mapped("stablehlo.concatenate", rows, ", dim = 0", type);
+}
+
+/** A loop that counts; what is the same in every step is read from outside. */
+function scan(eqn: EqnParts<"scan">, write: Writer): Value[] {
+  const { ins, outs, params } = eqn;
+  const { body, length, reverse, numConsts, numCarry } = params;
+  if (length > 0 && write.writesOut(eqn)) return writtenOut(eqn, write);
   const given = ins.map((atom) => write.read(atom));
   const consts = given.slice(0, numConsts);
   const carry = given.slice(numConsts, numConsts + numCarry);

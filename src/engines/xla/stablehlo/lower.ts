@@ -12,7 +12,16 @@ import { movementRules } from "./movement.js";
 import { reductionRules } from "./reductions.js";
 import { sortRules } from "./sort.js";
 import { typeText } from "./text.js";
-import { type FusedKernel, type Rule, resultText, types, type Value, Writer } from "./writer.js";
+import type { WriteOut } from "./writeOut.js";
+import {
+  type FusedKernel,
+  type Rule,
+  resultText,
+  type StableHloModule,
+  types,
+  type Value,
+  Writer,
+} from "./writer.js";
 
 /** An op that per-device programs do not hold. */
 const gone =
@@ -60,13 +69,8 @@ export interface StableHloOptions {
   readonly kernels?: readonly FusedKernel[];
   /** That of products of float32 which do not say it themselves; `highest` by default. */
   readonly precision?: Precision;
-}
-
-/** A per-device program as a module of StableHLO. */
-export interface StableHloModule {
-  readonly text: string;
-  /** For every line of the text, counted from 0, the equation that it writes. */
-  readonly origins: readonly (Eqn | undefined)[];
+  /** Which loops are written out; none by default. */
+  readonly writeOut?: WriteOut | undefined;
 }
 
 /**
@@ -74,7 +78,7 @@ export interface StableHloModule {
  * an equation and its source.
  */
 export function lowerToStableHlo(program: Program, options: StableHloOptions): StableHloModule {
-  const write = new Writer(options.mesh, writeEqn, options.kernels, options.precision);
+  const write = new Writer(options.mesh, writeEqn, options.kernels, options.precision, options.writeOut);
   const inputs = program.inputs.map(({ type }) => write.fresh(type));
   const aliases = aliasedOutputs(program, options.donated ?? []);
   const parameters = inputs.map(({ name, type }, i) => {

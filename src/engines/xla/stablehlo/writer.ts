@@ -6,6 +6,7 @@ import type { OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
 import { at, type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
 import { splatText, typeText } from "./text.js";
+import { isWrittenOut, type WriteOut } from "./writeOut.js";
 
 /** A value of the text: its name there, such as `%12`, and its type. */
 export interface Value {
@@ -18,6 +19,15 @@ export type FusedKernel = "attention";
 
 /** Writes the lines of one op and gives the values that are its results. */
 export type Rule<K extends OpName> = (eqn: EqnParts<K>, write: Writer) => readonly Value[];
+
+/** A per-device program as a module of StableHLO. */
+export interface StableHloModule {
+  readonly text: string;
+  /** For every line of the text, counted from 0, the equation that it writes. */
+  readonly origins: readonly (Eqn | undefined)[];
+  /** Whether a loop of the program was written out. */
+  readonly isWrittenOut: boolean;
+}
 
 /** A function of two scalars of the text, such as the body of a reduction. */
 export type Combiner = (x: Value, y: Value) => Value;
@@ -34,23 +44,33 @@ export class Writer {
   private numValues = 0;
   private indent = 0;
   private current: Eqn | undefined;
+  private numWrittenOut = 0;
 
   /**
    * @param mesh the mesh whose axes collectives name
    * @param rule writes one equation
    * @param kernels what the devices do in one piece
    * @param precision that of products of float32 which do not say it themselves
+   * @param writeOut which loops are written out; none by default
    */
   constructor(
     readonly mesh: MeshShape,
     private readonly rule: (eqn: Eqn, write: Writer) => readonly Value[],
     private readonly kernels: readonly FusedKernel[] = [],
     readonly precision: Precision = "highest",
+    private readonly writeOut?: WriteOut,
   ) {}
 
   /** Whether the devices do something in one piece. */
   fuses(kernel: FusedKernel): boolean {
     return this.kernels.includes(kernel);
+  }
+
+  /** Whether a loop is to be written step by step. */
+  writesOut(loop: EqnParts<"scan">): boolean {
+    const isOut = this.writeOut !== undefined && isWrittenOut(loop, this.writeOut);
+    if (isOut) this.numWrittenOut++;
+    return isOut;
   }
 
   /** The equation that is being written. */
@@ -172,14 +192,15 @@ export class Writer {
     return name;
   }
 
-  /** The whole text, and for every line the equation it belongs to. */
-  finish(): { readonly text: string; readonly origins: readonly (Eqn | undefined)[] } {
+  /** The whole module. */
+  finish(): StableHloModule {
     this.current = undefined;
     this.nested(() => {
       for (const line of [...this.functions.values()].flat()) this.line(line);
     });
     this.line("}");
-    return { text: `${this.lines.join("\n")}\n`, origins: this.origins };
+    const isWrittenOut = this.numWrittenOut > 0;
+    return { text: `${this.lines.join("\n")}\n`, origins: this.origins, isWrittenOut };
   }
 }
 
