@@ -28,8 +28,8 @@ export interface GpuDecoderSize {
 }
 
 /**
- * What the way back computes again: everything; all but what attention, the products into it and the first two of the
- * feed-forward part give; all but products; or nothing.
+ * What the way back computes again: everything; all but attention, its queries and keys, and the first two products of
+ * the feed-forward part; all but products and attention; or nothing.
  */
 export const rematChoices = ["full", "named", "dots", "none"] as const;
 
@@ -149,11 +149,12 @@ function makeBlock(size: GpuDecoderSize, choice: RematChoice): (x: Tensor, layer
   const [cos, sin] = [np.cos(angles), np.sin(angles)];
   const block = (x: Tensor, layer: Layers): [Tensor, null] => {
     const normed = rmsNorm(x, layer.norm1);
-    const heads = (w: Tensor) =>
-      kept(np.matmul(normed, narrow(w))).reshape([batch, sequence, width / headSize, headSize]);
-    const query = rotary(heads(layer.query), cos, sin);
-    const key = rotary(heads(layer.key), cos, sin);
-    const mixed = kept(dotProductAttention(query, key, heads(layer.value), { isCausal: true }));
+    const project = (w: Tensor) => np.matmul(normed, narrow(w));
+    const heads = (x: Tensor) => x.reshape([batch, sequence, width / headSize, headSize]);
+    const query = rotary(heads(kept(project(layer.query))), cos, sin);
+    const key = rotary(heads(kept(project(layer.key))), cos, sin);
+    const value = heads(project(layer.value));
+    const mixed = kept(dotProductAttention(query, key, value, { isCausal: true }));
     const attended = x.add(np.matmul(mixed.reshape([batch, sequence, width]), narrow(layer.out)));
     const inner = rmsNorm(attended, layer.norm2);
     const gated = silu(kept(np.matmul(inner, narrow(layer.gate)))).mul(

@@ -21,6 +21,7 @@ import {
 } from "../index.js";
 import type { RematPolicy } from "../ir/ops.js";
 import { forEachEqn, type Program } from "../ir/program.js";
+import { dotProductAttention } from "../nn/index.js";
 import * as np from "../numpy/index.js";
 import { switchCase } from "./cond.js";
 import { scan } from "./scan.js";
@@ -105,6 +106,19 @@ describe("remat", () => {
     expect(stacks(checkpointPolicies.nothingSaveable)).toBe(1);
     expect(stacks(checkpointPolicies.saveOnlyTheseNames("kept"))).toBe(2);
     expect(stacks(checkpointPolicies.everythingSaveable)).toBe(2);
+  });
+
+  test("keeps all that an op gives of which one result has a name", () => {
+    const policy = checkpointPolicies.saveOnlyTheseNames("mixed");
+    const block = remat(
+      (v: Tensor) => {
+        const mixed = checkpointName(dotProductAttention(np.sin(v), v, v, { isCausal: true }), "mixed");
+        return np.sum(mixed.astype("float32"));
+      },
+      { policy },
+    );
+    const program = verify(makeProgram(grad(block))(np.zeros([1, 4, 2, 8], { dtype: "bfloat16" })));
+    expect([count(program, "attention"), count(program, "sin")]).toEqual([1, 2]);
   });
 
   test("can be nested and differentiated twice", async () => {

@@ -1,7 +1,14 @@
 import { hasEffects } from "../ir/effects.js";
 import { factsOf } from "../ir/opFacts.js";
 import type { RematPolicy } from "../ir/ops.js";
-import { type Eqn, hasPrograms, innerPrograms, mapInnerPrograms, type Program } from "../ir/program.js";
+import {
+  type Eqn,
+  hasPrograms,
+  innerPrograms,
+  mapInnerPrograms,
+  type Program,
+  type Var,
+} from "../ir/program.js";
 import { bodiesOf } from "./bodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";
@@ -29,6 +36,19 @@ function isSaveable(policy: RematPolicy, eqn: Eqn): boolean {
     case "either":
       return policy.policies.some((part) => isSaveable(part, eqn));
   }
+}
+
+/**
+ * What equations give beside a result whose name is kept, such as the sums of attention: without it they would be
+ * computed again, and what is kept would be for nothing.
+ */
+function besideNamed(program: Program, saveable: readonly Eqn[]): Var[] {
+  const named = new Set(
+    saveable.flatMap(({ op, ins }) => ins.flatMap((x) => (op === "name" && x.kind === "var" ? [x.id] : []))),
+  );
+  return program.eqns
+    .filter(({ outs }) => outs.length > 1 && outs.some(({ id }) => named.has(id)))
+    .flatMap(({ outs }) => outs.filter(({ id }) => !named.has(id)));
 }
 
 const keepsSomething = ({ vars, inside }: Keep): boolean => vars.length > 0 || inside.size > 0;
@@ -69,9 +89,10 @@ export function keepOf(
   known: readonly Keep[] = [],
 ): Keep {
   const isKnown = new Set(known.flatMap(({ vars }) => vars.map(({ id }) => id)));
-  const vars = program.eqns
-    .filter((eqn) => runsOnce(eqn) || isSaveable(policy, eqn))
-    .flatMap(({ outs }) => outs.filter(({ id }) => !isKnown.has(id)));
+  const saveable = program.eqns.filter((eqn) => runsOnce(eqn) || isSaveable(policy, eqn));
+  const vars = [...saveable.flatMap(({ outs }) => outs), ...besideNamed(program, saveable)].filter(
+    ({ id }) => !isKnown.has(id),
+  );
   const activity = tools.operandActivity(program, active);
   const inside = new Map<Eqn, readonly Keep[]>();
   for (const eqn of program.eqns) {

@@ -60,9 +60,9 @@ describe("programs as StableHLO", () => {
       lowerToStableHlo(program, { mesh: { axes: [] }, writeOut: { minBytes, maxEqns } });
     const loop = lowerToStableHlo(program, { mesh: { axes: [] } });
     expect(loop.isWrittenOut).toBe(false);
-    expect(written(33, 100).text).toBe(loop.text);
-    expect(written(32, 5).text).toBe(loop.text);
-    const { text, isWrittenOut } = written(32, 6);
+    expect(written(17, 100).text).toBe(loop.text);
+    expect(written(16, 5).text).toBe(loop.text);
+    const { text, isWrittenOut } = written(16, 6);
     expect(isWrittenOut).toBe(true);
     expect(text).toMatchInlineSnapshot(`
       "module @program {

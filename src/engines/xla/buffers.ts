@@ -7,6 +7,14 @@ import type { XlaRun } from "./client.js";
 /** Elements that were read are kept on the host up to this size, so that looking again needs no copy. */
 export const SMALL_BYTES = 1 << 16;
 
+/** Who gives buffers out and takes them back. */
+export interface Keeper<A> {
+  /** Nobody can use the buffer any more, though a run may still read it. */
+  left(buffer: XlaBuffer<A>): void;
+  /** Nothing reads the buffer any more. */
+  giveBack(buffer: XlaBuffer<A>, array: A | undefined): void;
+}
+
 /** A tensor on one device of an XLA engine. */
 export class XlaBuffer<A> implements DeviceBuffer {
   /** The array, once the run that makes it was started. */
@@ -26,14 +34,13 @@ export class XlaBuffer<A> implements DeviceBuffer {
   /**
    * @param owner the engine that made it
    * @param bytes the memory that it takes
-   * @param destroy gives an array back
    */
   constructor(
     readonly owner: object,
     readonly type: TensorType,
     readonly device: number,
     readonly bytes: number,
-    private readonly destroy: (buffer: XlaBuffer<A>, array: A | undefined) => void,
+    private readonly keeper: Keeper<A>,
   ) {}
 
   /** Waits until the elements are there; throws what went wrong on the way. */
@@ -63,7 +70,10 @@ export class XlaBuffer<A> implements DeviceBuffer {
 
   /** Takes the buffer from its owner; the memory is given back when nothing reads it any more. */
   dispose(how: "released" | "donated"): void {
-    this.gone ??= how;
+    if (this.gone === undefined) {
+      this.gone = how;
+      this.keeper.left(this);
+    }
     this.settle();
   }
 
@@ -89,7 +99,7 @@ export class XlaBuffer<A> implements DeviceBuffer {
     this.isGivenBack = true;
     this.array = undefined;
     this.seen = undefined;
-    this.destroy(this, array);
+    this.keeper.giveBack(this, array);
   }
 }
 

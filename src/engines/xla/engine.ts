@@ -10,7 +10,7 @@ import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../i
 import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import { OutOfMemoryError } from "../errors.js";
-import { foreignBuffer, SMALL_BYTES, XlaBuffer } from "./buffers.js";
+import { foreignBuffer, type Keeper, SMALL_BYTES, XlaBuffer } from "./buffers.js";
 import type { XlaClient, XlaProgram, XlaRun } from "./client.js";
 import { locateError } from "./errors.js";
 import { type Host, XlaExecutable } from "./executable.js";
@@ -66,7 +66,7 @@ const MAX_RUNS = 16;
 /** A start that takes less time is short, in milliseconds. */
 const SHORT_MS = 0.4;
 
-/** A start that takes more time is never made on the main thread, in milliseconds. */
+/** A start that takes more time is never made on the main thread, in milliseconds: handing it over costs half of one. */
 const MODERATE_MS = 5;
 
 /** So many compilations run at the same time: each holds a thread of the pool that everything shares. */
@@ -342,16 +342,21 @@ export class XlaEngine<A> implements Engine {
 
   private newBuffer(type: TensorType, device: number): XlaBuffer<A> {
     at(this.marks, device).check(() => at(this.taken, device));
-    const buffer = new XlaBuffer<A>(this, type, device, bytesOf(type), this.giveBack);
+    const buffer = new XlaBuffer<A>(this, type, device, bytesOf(type), this.keeper);
     this.taken[device] = at(this.taken, device) + buffer.bytes;
     this.live.add(buffer);
     return buffer;
   }
 
-  private readonly giveBack = (gone: XlaBuffer<A>, array: A | undefined): void => {
-    this.live.delete(gone);
-    this.taken[gone.device] = at(this.taken, gone.device) - gone.bytes;
-    if (array !== undefined) this.client.destroy(array);
+  private readonly keeper: Keeper<A> = {
+    // Steps that wait to be started have donated what they take: only what they give counts.
+    left: ({ device, bytes }) => {
+      this.taken[device] = at(this.taken, device) - bytes;
+    },
+    giveBack: (gone, array) => {
+      this.live.delete(gone);
+      if (array !== undefined) this.client.destroy(array);
+    },
   };
 
   /** Where a device has no room, what nobody can reach is given back before the second and last try. */

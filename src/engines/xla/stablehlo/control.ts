@@ -91,7 +91,7 @@ function stacked(slices: readonly Value[], write: Writer): Value {
   const { dtype, shape } = at(slices, 0).type;
   const rows = slices.map((slice) => write.reshape(slice, [1, ...shape]));
   const type = tensorType(dtype, [slices.length, ...shape]);
-  return write.mapped("stablehlo.concatenate", rows, ", dim = 0", type);
+  return write.stacked(write.mapped("stablehlo.concatenate", rows, ", dim = 0", type));
 }
 
 /** A loop that counts; what is the same in every step is read from outside. */

@@ -1,5 +1,6 @@
-import { type EqnParts, forEachEqn } from "../../../ir/program.js";
-import { bytesOf } from "../../../ir/shape.js";
+import type { OpParams } from "../../../ir/ops.js";
+import { forEachEqn } from "../../../ir/program.js";
+import { bytesOf, type TensorType } from "../../../ir/shape.js";
 
 /**
  * Which loops are written out, one step after the other. A loop copies what its steps read out of stacks and what they
@@ -7,14 +8,17 @@ import { bytesOf } from "../../../ir/shape.js";
  * where the copies are large.
  */
 export interface WriteOut {
-  /** The least that a step reads from stacks and adds to them, in bytes. */
+  /** The least that a step adds to stacks, or reads from those of loops that are written out, in bytes. */
   readonly minBytes: number;
   /** The most equations that a loop becomes. */
   readonly maxEqns: number;
 }
 
-/** What pays on GPUs: a training step of layers whose activations are as large is 7 to 15 % faster. */
-export const gpuWriteOut: WriteOut = { minBytes: 1 << 24, maxEqns: 20_000 };
+/**
+ * What pays on GPUs: training steps of layers that keep so much for the way back are a tenth faster. Below, kernels are
+ * so short that starting them one by one takes longer.
+ */
+export const gpuWriteOut: WriteOut = { minBytes: 1 << 26, maxEqns: 20_000 };
 
 /**
  * How XLA compiles programs whose loops are written out. Graphs of CUDA hold all their kernels then, and bringing one
@@ -26,15 +30,21 @@ export const writtenOutFlags = {
   xla_gpu_enable_triton_gemm: false,
 } as const;
 
-/** Whether a loop is written out. */
-export function isWrittenOut({ ins, outs, params }: EqnParts<"scan">, writeOut: WriteOut): boolean {
-  const { body, length, numConsts, numCarry } = params;
-  const stacks = [...ins.slice(numConsts + numCarry), ...outs.slice(numCarry)];
-  const bytes = stacks.reduce((sum, { type }) => sum + bytesOf(type), 0);
-  if (bytes < writeOut.minBytes * length) return false;
+/**
+ * Whether a loop is written out.
+ *
+ * @param stacks what its steps add to, and read from loops that are written out
+ */
+export function isWrittenOut(
+  { body, length }: OpParams["scan"],
+  stacks: readonly TensorType[],
+  { minBytes, maxEqns }: WriteOut,
+): boolean {
+  const bytes = stacks.reduce((sum, type) => sum + bytesOf(type), 0);
+  if (bytes < minBytes * length) return false;
   let numEqns = 0;
   forEachEqn(body, () => {
     numEqns++;
   });
-  return numEqns * length <= writeOut.maxEqns;
+  return numEqns * length <= maxEqns;
 }

@@ -44,7 +44,7 @@ export class Writer {
   private numValues = 0;
   private indent = 0;
   private current: Eqn | undefined;
-  private numWrittenOut = 0;
+  private readonly stacks = new Set<string>();
 
   /**
    * @param mesh the mesh whose axes collectives name
@@ -67,10 +67,18 @@ export class Writer {
   }
 
   /** Whether a loop is to be written step by step. */
-  writesOut(loop: EqnParts<"scan">): boolean {
-    const isOut = this.writeOut !== undefined && isWrittenOut(loop, this.writeOut);
-    if (isOut) this.numWrittenOut++;
-    return isOut;
+  writesOut({ ins, outs, params }: EqnParts<"scan">): boolean {
+    if (this.writeOut === undefined) return false;
+    const read = ins.slice(params.numConsts + params.numCarry).map((atom) => this.read(atom));
+    const stacks = [...read.filter(({ name }) => this.stacks.has(name)), ...outs.slice(params.numCarry)];
+    const types = stacks.map(({ type }) => type);
+    return isWrittenOut(params, types, this.writeOut);
+  }
+
+  /** Remembers a stack of a loop that was written out. */
+  stacked(stack: Value): Value {
+    this.stacks.add(stack.name);
+    return stack;
   }
 
   /** The equation that is being written. */
@@ -199,7 +207,7 @@ export class Writer {
       for (const line of [...this.functions.values()].flat()) this.line(line);
     });
     this.line("}");
-    const isWrittenOut = this.numWrittenOut > 0;
+    const isWrittenOut = this.stacks.size > 0;
     return { text: `${this.lines.join("\n")}\n`, origins: this.origins, isWrittenOut };
   }
 }
