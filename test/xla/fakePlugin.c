@@ -1,8 +1,9 @@
 /*
  * A PJRT plug-in without devices, to test what calls plug-ins. Its programs give their arguments back in order, or
  * nothing where they have none.
- * Words in a module's name ask for faults: "bad" does not compile, "unfused" only without cuDNN's kernels, "refused"
- * cannot be started, "oom" ends without memory. Everything that it hands out is counted until it comes back, and marked when it does.
+ * Words in a module's name ask for faults: "bad" does not compile, "unfused" only without cuDNN's kernels, "looped"
+ * only with loops as they stand, "refused" cannot be started, "oom" ends without memory. Everything that it hands out
+ * is counted until it comes back, and marked when it does.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -359,6 +360,8 @@ static Error *compile(word *w) {
   if (memmem(text, program[3], "@bad", 4)) return fail(2, "-:3:10: error: use of value '%2' is wrong");
   if (memmem(text, program[3], "@unfused", 8) && memmem(text, program[3], "__cudnn", 7))
     return fail(12, "No registered implementation for custom call to __cudnn$fmhaSoftmax");
+  if (memmem(text, program[3], "@looped", 7) && memmem((char *)w[4], w[5], "xla_gpu_graph", 13))
+    return fail(12, "XLA has no such setting");
   if (w[5] == 0 || stack[17] != 1) return fail(3, "no options");
   w[6] = (word)new_program(text, program[3]);
   return 0;

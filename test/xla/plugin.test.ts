@@ -16,6 +16,10 @@ import { Plugin } from "../../src/engines/xla/pjrt/plugin.js";
 import type { DeviceBuffer, Engine } from "../../src/ir/engine.js";
 import { DisposedError } from "../../src/ir/errors.js";
 import { at, range, tensorType } from "../../src/ir/shape.js";
+import * as lax from "../../src/lax/index.js";
+import * as np from "../../src/numpy/index.js";
+import { traceFlat } from "../../src/trace/builder.js";
+import type { Tensor } from "../../src/trace/tensor.js";
 import { buildProgram } from "../support/interpreting.js";
 import { buildFakePlugin } from "./fakePlugin.js";
 
@@ -162,6 +166,31 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
     expect(createXlaEngine({ plugin: fake.path, cache: false, attention: "plain" }).info?.()).toMatchObject({
       attention: "plain",
     });
+  });
+
+  test("gets large loops written out, unless they do not compile or there are settings of the user's own", async () => {
+    const large = tensorType("float32", [2, 1 << 24]);
+    const { program } = traceFlat(
+      (args) => [lax.scan((c, x: Tensor) => [c, np.sin(x)], null, at(args, 0))[1]],
+      [large],
+    );
+    const warnings: string[] = [];
+    const listen = (warning: Error) => warnings.push(warning.message);
+    process.on("warning", listen);
+    for (const [name, flags, said] of [
+      ["straight", {}, 0],
+      ["looped", { xla_gpu_autotune_level: 0 }, 0],
+      ["looped", {}, 1],
+      ["looped", {}, 1],
+    ] as const) {
+      const own = createXlaEngine({ plugin: fake.path, cache: false, flags });
+      own.compile(program, { mesh: single, devices: [0], name });
+      await own.close();
+      await new Promise((resolve) => setImmediate(resolve));
+      expect(warnings.length, name).toBe(said);
+      warnings.length = 0;
+    }
+    process.off("warning", listen);
   });
 
   test("reports what goes wrong at the start and at the end of a run", async () => {

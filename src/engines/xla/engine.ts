@@ -3,7 +3,6 @@ import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { DisposedError, ValueError } from "../../ir/errors.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
-import type { Precision } from "../../ir/ops.js";
 import { newVar, type Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
@@ -11,12 +10,9 @@ import { verify } from "../../ir/verify.js";
 import { checkHostData } from "../checks.js";
 import { OutOfMemoryError } from "../errors.js";
 import { foreignBuffer, type Keeper, SMALL_BYTES, XlaBuffer } from "./buffers.js";
-import type { XlaClient, XlaProgram, XlaRun } from "./client.js";
-import { locateError } from "./errors.js";
+import { Builder, type Lowering } from "./builder.js";
+import type { XlaClient, XlaRun } from "./client.js";
 import { type Host, XlaExecutable } from "./executable.js";
-import { lowerToStableHlo } from "./stablehlo/lower.js";
-import { type WriteOut, writtenOutFlags } from "./stablehlo/writeOut.js";
-import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** What an XLA engine runs on. */
 export interface XlaEngineInfo extends EngineInfo {
@@ -28,22 +24,6 @@ export interface XlaEngineInfo extends EngineInfo {
   readonly deviceKind: string;
   /** Whether attention in 16 bits is a kernel of the devices or products and a softmax. */
   readonly attention: "fused" | "plain";
-}
-
-/** How programs are written for the devices. */
-export interface Lowering {
-  /** The kernels to use of those that the devices have; all by default. */
-  readonly kernels?: readonly FusedKernel[];
-  /** That of products of float32 which do not say it themselves; `highest` by default. */
-  readonly precision?: Precision;
-  /** Which loops are written out; by default those that the devices run faster then. */
-  readonly writeOut?: WriteOut;
-}
-
-/** A way to write programs. */
-interface Form {
-  readonly kernels: readonly FusedKernel[];
-  readonly writeOut: WriteOut | undefined;
 }
 
 /** The other processes that hold devices of the same engine. */
@@ -69,9 +49,6 @@ const SHORT_MS = 0.4;
 /** A start that takes more time is never made on the main thread, in milliseconds: handing it over costs half of one. */
 const MODERATE_MS = 5;
 
-/** So many compilations run at the same time: each holds a thread of the pool that everything shares. */
-const MAX_COMPILES = 2;
-
 /** An engine whose devices are those of a client of XLA. */
 export class XlaEngine<A> implements Engine {
   readonly name = "xla";
@@ -92,14 +69,11 @@ export class XlaEngine<A> implements Engine {
   private readonly taken: number[];
   private queue: Promise<void> = Promise.resolve();
   private numQueued = 0;
-  private readonly compiling: Promise<unknown>[] = [];
   private events: TraceEvent[] | undefined;
   private numRuns = 0;
   private closed = false;
 
-  /** The ways to write programs, the fastest first, without those that do not compile on this machine. */
-  private forms: readonly Form[];
-  private readonly precision: Precision;
+  private readonly builder: Builder<A>;
 
   constructor(
     private readonly client: XlaClient<A>,
@@ -114,10 +88,7 @@ export class XlaEngine<A> implements Engine {
         return { process, host: hosts[process] ?? "" };
       };
     }
-    const { kernels = client.platform.kernels, writeOut = client.platform.writeOut } = options;
-    const plain = { kernels: [], writeOut: undefined };
-    this.forms = [{ kernels, writeOut }, { kernels, writeOut: undefined }, plain];
-    this.precision = options.precision ?? "highest";
+    this.builder = new Builder(client, options);
     this.numDevices = client.numDevices;
     this.process = client.process;
     this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
@@ -162,7 +133,7 @@ export class XlaEngine<A> implements Engine {
       this.host,
       program,
       { ...options, devices: own },
-      this.build(program, options),
+      this.builder.build(program, options),
     );
     this.executables.add(executable);
     return {
@@ -258,7 +229,7 @@ export class XlaEngine<A> implements Engine {
     if (this.closed) return;
     this.closed = true;
     await this.queue;
-    await Promise.allSettled(this.compiling);
+    await this.builder.settled();
     await this.runsOver();
     for (const executable of [...this.executables, ...this.copies.values()]) executable.release();
     this.executables.clear();
@@ -276,7 +247,7 @@ export class XlaEngine<A> implements Engine {
       platform: platform.name,
       platformVersion: platform.version,
       deviceKind: platform.deviceKind,
-      attention: at(this.forms, 0).kernels.includes("attention") ? "fused" : "plain",
+      attention: this.builder.fuses("attention") ? "fused" : "plain",
       gemm: `${platform.deviceKind} (XLA, ${platform.version})`,
       ...(memory === undefined ? {} : { memoryBytes: memory.capacity }),
     };
@@ -288,42 +259,6 @@ export class XlaEngine<A> implements Engine {
     return { ...(this.client.memory?.(device) ?? own), arena: 0 };
   }
 
-  /** Has a program compiled; what does not compile on this machine is written in a plainer way, from then on. */
-  private async build(program: Program, options: CompileOptions): Promise<XlaProgram<A>> {
-    const { devices, name = "program" } = options;
-    const { forms, precision } = this;
-    const failures: unknown[] = [];
-    let previous: string | undefined;
-    for (const form of forms) {
-      const { text, origins, isWrittenOut } = lowerToStableHlo(program, { ...options, ...form, precision });
-      if (text === previous) continue;
-      previous = text;
-      try {
-        const flags = isWrittenOut ? writtenOutFlags : {};
-        const compiled = await this.limited(() => this.client.compile(text, devices, flags));
-        if (failures.length > 0) this.giveUp(form, failures[0]);
-        return compiled;
-      } catch (error) {
-        failures.push(locateError(error, name, origins));
-        if (error instanceof OutOfMemoryError) break;
-      }
-    }
-    throw failures[0];
-  }
-
-  /** Writes all programs in a plainer way from now on. */
-  private giveUp(form: Form, reason: unknown): void {
-    const [first] = this.forms;
-    const index = this.forms.indexOf(form);
-    if (first === undefined || index <= 0) return;
-    this.forms = this.forms.slice(index);
-    const what =
-      first.kernels.length > form.kernels.length
-        ? "the devices' own attention does not compile here, so products and a softmax are used"
-        : "loops that are written out do not compile here, so they stay loops";
-    process.emitWarning(`${what}: ${reason instanceof Error ? reason.message : String(reason)}`);
-  }
-
   /** A copy on the same device is a program that does nothing: its result is a buffer of its own. */
   private copyInPlace(source: XlaBuffer<A>): DeviceBuffer {
     const key = `${formatType(source.type)} on ${source.device}`;
@@ -332,9 +267,7 @@ export class XlaEngine<A> implements Engine {
       const input = newVar({ dtype: source.type.dtype, shape: source.type.shape });
       const program: Program = { inputs: [input], eqns: [], outputs: [input] };
       const options = { mesh: { axes: [] }, devices: [source.device], name: "copy" };
-      const { text } = lowerToStableHlo(program, options);
-      const compiling = this.limited(() => this.client.compile(text, options.devices));
-      copy = new XlaExecutable(this.host, program, options, compiling);
+      copy = new XlaExecutable(this.host, program, options, this.builder.build(program, options));
       this.copies.set(key, copy);
     }
     return at(at(copy.execute([[source]]), 0), 0);
@@ -379,18 +312,6 @@ export class XlaEngine<A> implements Engine {
   /** Waits until the run that makes a buffer was started. */
   private async settled(buffer: XlaBuffer<A>): Promise<void> {
     if (buffer.array === undefined && buffer.failure === undefined) await this.queue;
-  }
-
-  /** Starts a compilation when fewer than the most are on their way. */
-  private async limited<T>(compile: () => Promise<T>): Promise<T> {
-    while (this.compiling.length >= MAX_COMPILES) {
-      await Promise.race(this.compiling.map((one) => one.catch(() => {})));
-    }
-    const started = compile();
-    this.compiling.push(started);
-    const forget = () => void this.compiling.splice(this.compiling.indexOf(started), 1);
-    started.then(forget, forget);
-    return started;
   }
 
   private follow(name: string, devices: readonly number[], run: XlaRun<A>): void {

@@ -2,7 +2,8 @@ import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import { checkOptions } from "../../ir/options.js";
 import { loadKoffi } from "../threads/koffi.js";
-import { type Lowering, XlaEngine } from "./engine.js";
+import type { Lowering } from "./builder.js";
+import { XlaEngine } from "./engine.js";
 import { XlaPluginError } from "./errors.js";
 import { cacheFolder, ExecutableCache } from "./pjrt/cache.js";
 import { type ClientOptions, PjrtClient } from "./pjrt/client.js";
@@ -105,6 +106,9 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
   const lowering: Lowering = {
     kernels: attention === "plain" ? [] : client.platform.kernels,
     precision: options.products === "tf32" ? "high" : "highest",
+    // XLA ends the process when it may not try products, as for deterministic ops, and the settings of loops that are
+    // written out leave it no other way to choose one. So whoever has settings of their own gets loops as they stand.
+    writeOut: Object.keys(flags).length === 0 ? client.platform.writeOut : undefined,
   };
   return new XlaEngine(client, lowering, store);
 }
