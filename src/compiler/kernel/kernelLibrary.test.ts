@@ -38,6 +38,14 @@ test("equal kernels are one, and kernels that differ by the sign of a zero are t
   ]);
 });
 
+test("programs share the plans of equal kernels, unless they are for other threads or other WebAssembly", () => {
+  const planned = (features = BASELINE_FEATURES, parts = 1) =>
+    new KernelLibrary(features, parts).add(signs(0.25)).plan;
+  expect(planned()).toBe(planned());
+  expect(planned({ fma: true })).not.toBe(planned());
+  expect(planned(BASELINE_FEATURES, 2)).not.toBe(planned());
+});
+
 test("a kernel is divided only among threads that there are", () => {
   const large = { ...signs(1), dims: [1 << 16] };
   expect(new KernelLibrary(BASELINE_FEATURES).add(large).rows).toBeUndefined();

@@ -1,3 +1,4 @@
+import { Recent } from "../../ir/recent.js";
 import { at } from "../../ir/shape.js";
 import type { KernelModule } from "../steps.js";
 import type { AddressType } from "../wasm/addresses.js";
@@ -53,18 +54,17 @@ export class KernelLibrary {
     const key = exactKey(simple);
     let kernel = this.known.get(key);
     if (!kernel) {
-      const divided = divide(simple, this.parts);
-      const plan = planKernel(simplifyDivision(markBelowZero(divided ?? simple)), this.features);
-      kernel = {
-        index: this.kernels.length,
-        plan,
-        spillBytes: spillBytes(plan).map((bytes) => bytes * (divided ? this.parts : 1)),
-        rows: divided?.dims[0],
-      };
+      const planned = plans.get(`${this.setting} ${key}`, () => planFor(simple, this.features, this.parts));
+      kernel = { index: this.kernels.length, ...planned };
       this.kernels.push(kernel);
       this.known.set(key, kernel);
     }
     return kernel;
+  }
+
+  /** What plans depend on besides the spec. */
+  private get setting(): string {
+    return `${exactKey(this.features)} ${this.parts}`;
   }
 
   /** The kernel of an index. */
@@ -90,6 +90,19 @@ export class KernelLibrary {
     });
     return { bytes: builder.toBytes(), exports: names, native };
   }
+}
+
+/** What programs of this process needed last: a step that is compiled for other sizes of some tensors, or again, needs most of it. */
+const plans = new Recent<Omit<LibraryKernel, "index">>(256);
+
+function planFor(spec: KernelSpec, features: WasmFeatures, parts: number): Omit<LibraryKernel, "index"> {
+  const divided = divide(spec, parts);
+  const plan = planKernel(simplifyDivision(markBelowZero(divided ?? spec)), features);
+  return {
+    plan,
+    spillBytes: spillBytes(plan).map((bytes) => bytes * (divided ? parts : 1)),
+    rows: divided?.dims[0],
+  };
 }
 
 /** The addresses of the address table and of the argument list. */

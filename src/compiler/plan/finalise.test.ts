@@ -5,7 +5,7 @@ import { printPlanned, text } from "../../../test/support/compilerText.js";
 import { buildProgram } from "../../../test/support/interpreting.js";
 import type { Program } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
-import { lowerProgram } from "../compile.js";
+import { compileProgram, lowerProgram } from "../compile.js";
 import { explainProgram } from "../explain.js";
 import type { CompiledProgram, Step } from "../steps.js";
 import { innerSteps } from "../stepTree.js";
@@ -97,6 +97,16 @@ function isPlain(value: unknown): boolean {
   const prototype = Object.getPrototypeOf(value);
   return (prototype === Object.prototype || Array.isArray(value)) && Object.values(value).every(isPlain);
 }
+
+test("the machine code of a kernel is written once for all programs that have it", () => {
+  const type = tensorType("float32", [96]);
+  const program = buildProgram([type], (emit, x) => emit("mul", [at(emit("abs", [x], {}), 0), x], {}));
+  const codeOf = (vectorBits: 256 | 512) =>
+    at(compileProgram(program, { mesh, vectorBits }).modules, 0).native;
+  expect(codeOf(256)[0]).toBeInstanceOf(Uint8Array);
+  expect(codeOf(256)[0]).toBe(codeOf(256)[0]);
+  expect(codeOf(512)[0]).not.toEqual(codeOf(256)[0]);
+});
 
 describe("random programs, finalised", () => {
   const cases = range(150).map((seed) => {

@@ -8,6 +8,7 @@
 
 import type { Program } from "../../ir/program.js";
 import { at, bytesOf } from "../../ir/shape.js";
+import type { KernelPlan } from "../kernel/phases.js";
 import { writeKernel } from "../native/x64Kernel.js";
 import type {
   CallbackSpec,
@@ -66,10 +67,21 @@ export function finalise(
 /** The kernels as machine code where that is asked for, else as WebAssembly. */
 function moduleOf({ library, addressType, vectorBits }: Compilation): KernelModule {
   if (vectorBits === undefined) return library.module(addressType);
-  return library.module(addressType, (plan, isDivided) =>
-    writeKernel(plan, isDivided, { bits: vectorBits, addressType }),
-  );
+  const target = { bits: vectorBits, addressType };
+  return library.module(addressType, (plan, isDivided) => {
+    const known = written.get(plan) ?? new Map<string, Code>();
+    written.set(plan, known);
+    const key = `${vectorBits} ${addressType} ${isDivided}`;
+    const code = known.has(key) ? known.get(key) : writeKernel(plan, isDivided, target);
+    known.set(key, code);
+    return code;
+  });
 }
+
+type Code = ReturnType<typeof writeKernel>;
+
+/** The machine code of plans, which programs share, for each target. */
+const written = new WeakMap<KernelPlan, Map<string, Code>>();
 
 class Finaliser {
   readonly collectives: CollectiveSpec[] = [];

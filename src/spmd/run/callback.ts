@@ -5,12 +5,12 @@ import { isComplex } from "../../ir/dtype.js";
 import { DTypeError, TreeError, ValueError } from "../../ir/errors.js";
 import type { CallbackBatching, CallbackKind } from "../../ir/ops.js";
 import { checkOptions } from "../../ir/options.js";
+import { Recent } from "../../ir/recent.js";
 import { at, isTyped } from "../../ir/shape.js";
 import { bind } from "../../trace/builder.js";
 import { elementsOf, type FromHost, HostArray, type OnHost } from "../../trace/hostArray.js";
 import { flattenArgs } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { Recent } from "./recent.js";
 
 /** A function that is given arrays of the host. */
 type AnyFunction = (...args: never[]) => unknown;

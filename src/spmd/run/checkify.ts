@@ -2,6 +2,7 @@
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { DTypeError, ValueError } from "../../ir/errors.js";
+import { Recent } from "../../ir/recent.js";
 import { bind } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { isFields, parseTemplate } from "../../trace/placeholders.js";
@@ -10,7 +11,6 @@ import { flattenArgs } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { newCheck } from "../../transforms/checks.js";
 import { ErrorValue } from "../../transforms/errorValue.js";
-import { Recent } from "./recent.js";
 
 export {
   allChecks,

@@ -1,10 +1,10 @@
 /** Looking into programs while they run. */
 import { need } from "../../ir/arguments.js";
 import { ValueError } from "../../ir/errors.js";
+import { Recent } from "../../ir/recent.js";
 import type { OnHost } from "../../trace/hostArray.js";
 import { isFields, parseTemplate } from "../../trace/placeholders.js";
 import { callFromProgram } from "./callback.js";
-import { Recent } from "./recent.js";
 
 /**
  * Calls a function with the values that its arguments have when the program gets there: in `jit`, loops, branches and

@@ -4,6 +4,7 @@ import { ShardingError } from "../../ir/errors.js";
 import { blockShape, formatMesh, formatSpec, type Spec, sameSpec } from "../../ir/mesh.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Program } from "../../ir/program.js";
+import { Recent } from "../../ir/recent.js";
 import { watch } from "../../ir/reclaim.js";
 import { at, formatType, sameNumbers, sizeOf, type TensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
@@ -21,7 +22,6 @@ import { type PartitionedProgram, type PartitionRequest, partition } from "../pa
 import { reshard } from "../partition/reshard.js";
 import { splitUpdates } from "../partition/splitUpdates.js";
 import { noteEffects } from "./effects.js";
-import { Recent } from "./recent.js";
 
 /** A program ready to run, with the places its inputs must have and its outputs will have. */
 export interface Compiled {

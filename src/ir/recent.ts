@@ -8,7 +8,7 @@ export class Recent<V> {
    */
   constructor(
     private readonly most: number,
-    private readonly drop: (value: V) => void,
+    private readonly drop: (value: V) => void = () => undefined,
   ) {}
 
   /** The value of a key, made when it is not kept. */
