@@ -20,7 +20,6 @@ import { inferControl } from "./inferControl.js";
 import { axesSize, type MeshAxis } from "./mesh.js";
 import { type BinaryOp, type Domain, opFacts, type UnaryOp } from "./opFacts.js";
 import { type OpName, type OpParams, precisions } from "./ops.js";
-import type { Atom, EqnParts } from "./program.js";
 import {
   at,
   formatType,
@@ -31,7 +30,7 @@ import {
   type TensorType,
   tensorType,
 } from "./shape.js";
-import { keepsEqual, nothingVaries, resultVarying, varyAlike, varyingAlong } from "./varying.js";
+import { keepsEqual, nothingVaries, resultVarying, varyingAlong } from "./varying.js";
 
 /** Gives the result types of one op, or throws naming the rule that its operands break. */
 export type TypeRule<K extends OpName> = (
@@ -60,40 +59,6 @@ export function inferTypes<K extends OpName>(
     if (error instanceof RuleBroken) throw error.describe(op, ins);
     throw error;
   }
-}
-
-/** Equations whose types were found right: they never change, so they are right in every other program too. */
-const wellTyped = new WeakSet<object>();
-
-/** Remembers that an equation's results have the types that its op's rule gives. */
-export function noteWellTyped(eqn: EqnParts<OpName>): void {
-  wellTyped.add(eqn);
-}
-
-/** Whether an equation's results are known to have the types that its op's rule gives. */
-export function isWellTyped(eqn: EqnParts<OpName>): boolean {
-  return wellTyped.has(eqn);
-}
-
-/**
- * The result types of an equation when its op is applied to other operands, if they follow from the equation alone:
- * the operands have the types of its own, or differ from them only in being equal on all devices.
- */
-export function typesOfRepeated(
-  { op, ins, outs }: EqnParts<OpName>,
-  atoms: readonly Atom[],
-): readonly TensorType[] | undefined {
-  if (atoms.length !== ins.length) return undefined;
-  let isSame = true;
-  for (const [i, atom] of atoms.entries()) {
-    const own = at(ins, i);
-    if (atom.type === own.type && atom.kind === own.kind) continue;
-    if (atom.kind !== own.kind || !sameType(atom.type, own.type)) return undefined;
-    isSame &&= varyAlike(atom.type, own.type);
-  }
-  if (isSame) return outs.map(({ type }) => type);
-  if (!keepsEqual(op) || !nothingVaries(atoms)) return undefined;
-  return outs.map(({ type }) => varyingAlong(type, []));
 }
 
 /** Same type in as out, for operands of the types that the op is defined for. */

@@ -18,10 +18,7 @@ export function liveEqns(
   keep: (eqn: Eqn, used: readonly boolean[]) => Eqn | undefined,
 ): Live {
   const live = new Set<number>();
-  const mark = (atom: Atom) => {
-    if (atom.kind === "var") live.add(atom.id);
-  };
-  outputs.forEach(mark);
+  for (const atom of outputs) if (atom.kind === "var") live.add(atom.id);
   const kept: Eqn[] = [];
   for (let i = program.eqns.length - 1; i >= 0; i--) {
     const eqn = at(program.eqns, i);
@@ -30,7 +27,7 @@ export function liveEqns(
       eqn.outs.map((out) => live.has(out.id)),
     );
     if (!rest) continue;
-    rest.ins.forEach(mark);
+    for (const atom of rest.ins) if (atom.kind === "var") live.add(atom.id);
     kept.push(rest);
   }
   return { eqns: kept.reverse(), isRead: ({ id }) => live.has(id) };

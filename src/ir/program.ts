@@ -92,8 +92,17 @@ export function makeEqn<K extends OpName>(
 
 /** The equation with each operand replaced by what `change` gives; itself where all of them stay. */
 export function mapOperands(eqn: Eqn, change: (atom: Atom) => Atom): Eqn {
-  const ins = eqn.ins.map(change);
-  return ins.every((atom, i) => atom === eqn.ins[i]) ? eqn : { ...eqn, ins };
+  let changed: Atom[] | undefined;
+  let i = 0;
+  for (const atom of eqn.ins) {
+    const other = change(atom);
+    if (other !== atom) {
+      changed ??= [...eqn.ins];
+      changed[i] = other;
+    }
+    i++;
+  }
+  return changed ? { ...eqn, ins: changed } : eqn;
 }
 
 /** What becomes of a program inside an equation; the name is the one it has in the parameters. */

@@ -1,10 +1,11 @@
 import { needProgram } from "./checkProgram.js";
 import { isFloat, sumType } from "./dtype.js";
 import { InternalError } from "./errors.js";
-import { inferTypes, isWellTyped, noteWellTyped } from "./infer.js";
+import { inferTypes } from "./infer.js";
 import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program } from "./program.js";
+import { isWellTyped, noteWellTyped } from "./repeated.js";
 import { at, formatType, sameType } from "./shape.js";
 import { missingAxes, operandVarying, varyingAxes } from "./varying.js";
 

@@ -1,5 +1,5 @@
 import { TracerError } from "../ir/errors.js";
-import { inferTypes, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/infer.js";
+import { inferTypes } from "../ir/infer.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { afterPass, checksPasses } from "../ir/passes.js";
 import { printProgram } from "../ir/print.js";
@@ -8,11 +8,13 @@ import {
   type Eqn,
   type EqnParts,
   makeEqn,
+  mapOperands,
   newVar,
   type Program,
   type SourceLocation,
   type Var,
 } from "../ir/program.js";
+import { isLike, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/repeated.js";
 import { at, type TensorType } from "../ir/shape.js";
 import { agreeAnyway, missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { opKey } from "./opKey.js";
@@ -68,6 +70,29 @@ export class Builder {
     const atoms = ins.map((tensor) => this.atom(tensor, op));
     const types = typesOfRepeated(eqn, atoms);
     return types ? this.push(op, atoms, types, params, isWellTyped(eqn)) : this.add(op, ins, params);
+  }
+
+  /**
+   * Records the equations of a program as they are, with their values, on operands of the types of its inputs; does
+   * nothing where operands have other types. None of the values may be in this program already.
+   */
+  take({ inputs, eqns, outputs }: Program, ins: readonly Tensor[]): Tensor[] | undefined {
+    const given = new Map<number, Atom>();
+    for (const [i, input] of inputs.entries()) {
+      const atom = this.atom(at(ins, i), "inline");
+      if (!isLike(atom, input)) return undefined;
+      given.set(input.id, atom);
+    }
+    const resolve = (atom: Atom): Atom => (atom.kind === "var" ? (given.get(atom.id) ?? atom) : atom);
+    for (const eqn of eqns) {
+      const own = mapOperands(eqn.source ? eqn : { ...eqn, source: pinned ?? captureSource() }, resolve);
+      if (own !== eqn && isWellTyped(eqn)) noteWellTyped(own);
+      this.eqns.push(own);
+    }
+    return outputs.map((output) => {
+      const atom = resolve(output);
+      return atom.kind === "literal" ? Tensor.literal(atom) : Tensor.traced(this, atom);
+    });
   }
 
   private push<K extends OpName>(
@@ -249,12 +274,26 @@ export function callProgram(program: Program, ins: readonly Tensor[], place?: Pl
   return isTracing() ? inline(program, ins, place) : runProgram(program, ins, place);
 }
 
+/** {@link callProgram} for a program that nobody else has: its equations need not be recorded anew. */
+export function callOnce(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
+  return isTracing() ? inlineOnce(program, ins, place) : runProgram(program, ins, place);
+}
+
 /** Records the equations of a program in the current trace, applied to the given values. */
 export function inline(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
   stack.at(-1)?.runsOn(place);
   const environment = new Environment(program.inputs, ins);
   for (const eqn of program.eqns) rebind(eqn, environment);
   return environment.read(program.outputs);
+}
+
+/**
+ * {@link inline} for a program that stands nowhere else in the current trace: its equations are recorded as they are.
+ */
+export function inlineOnce(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
+  const builder = stack.at(-1);
+  builder?.runsOn(place);
+  return builder?.take(program, ins) ?? inline(program, ins, place);
 }
 
 /** Records an equation again, with the values that stand for its operands. */

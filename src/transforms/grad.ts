@@ -3,7 +3,7 @@ import { GradientError, TreeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType } from "../ir/shape.js";
-import { callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
+import { callOnce, callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import {
@@ -122,7 +122,7 @@ function differentiate<A extends readonly unknown[]>(
     `vjp in ${caller}`,
   );
   const inputs = [...traced.captures, ...flat.tensors];
-  const results = callProgram(simplify(program), inputs, traced.place);
+  const results = callOnce(simplify(program), inputs, traced.place);
   const numOuts = traced.program.outputs.length;
   const value = tree.unflatten(traced.outStructure, results.slice(0, numOuts));
   const grads = splitGrads(flat.structure.children, chosen, results.slice(numOuts));

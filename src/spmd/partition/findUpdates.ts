@@ -43,6 +43,7 @@ interface Update {
  * @param inSpecs how the inputs are split
  */
 export function findUpdates(program: Program, inSpecs: readonly Spec[]): Updates {
+  if (!program.eqns.some((eqn) => eqn.op === "psum" && sharedDim(eqn) !== undefined)) return noUpdates;
   const finder = new Finder(program, inSpecs);
   let updates = finder.updates();
   for (;;) {
@@ -51,6 +52,17 @@ export function findUpdates(program: Program, inSpecs: readonly Spec[]): Updates
     if (worth.length === updates.length) return found;
     updates = worth;
   }
+}
+
+const noUpdates: Updates = { shares: new Map(), gathered: new Set(), blocks: new Map() };
+
+/** The dim along which the devices that sum a value can share it, if it is worth sharing and splits evenly. */
+function sharedDim({ params, outs }: Eqn<"psum">): number | undefined {
+  const { type } = at(outs, 0);
+  const size = axesSize(params.axes);
+  if (size === 1 || !isFloat(type.dtype) || bytesOf(type) < LEAST_BYTES) return undefined;
+  const dim = type.shape.findIndex((n) => n % size === 0);
+  return dim < 0 ? undefined : dim;
 }
 
 /** Whether an equation makes one number of all elements of its operand. */
@@ -95,12 +107,9 @@ class Finder {
 
   /** The share of a value that is summed over devices, if it splits evenly. */
   private shareOf(eqn: Eqn<"psum">): Share | undefined {
+    const dim = sharedDim(eqn);
+    if (dim === undefined) return undefined;
     const { axes } = eqn.params;
-    const { type } = at(eqn.outs, 0);
-    const size = axesSize(axes);
-    if (size === 1 || !isFloat(type.dtype) || bytesOf(type) < LEAST_BYTES) return undefined;
-    const dim = type.shape.findIndex((n) => n % size === 0);
-    if (dim < 0) return undefined;
     const key = `${dim} ${axes.map(({ name }) => name).join()}`;
     const share = this.shares.get(key) ?? { axes, dim };
     this.shares.set(key, share);

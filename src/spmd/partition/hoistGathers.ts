@@ -1,4 +1,12 @@
-import { type Atom, type Eqn, mapInnerPrograms, newVar, type Program, type Var } from "../../ir/program.js";
+import {
+  type Atom,
+  type Eqn,
+  hasPrograms,
+  mapInnerPrograms,
+  newVar,
+  type Program,
+  type Var,
+} from "../../ir/program.js";
 import { at, bytesOf, type TensorType } from "../../ir/shape.js";
 
 /**
@@ -14,6 +22,7 @@ export function hoistGathers(
   kept: readonly string[] = [],
   onHoist: OnHoist = () => undefined,
 ): Program {
+  if (!program.eqns.some(hasPrograms)) return program;
   const eqns = program.eqns.flatMap((eqn): Eqn[] => {
     const inner = mapInnerPrograms(eqn, (body) => hoistGathers(body, kept, onHoist));
     return inner.op === "scan" && inner.params.length > 1 ? hoistFrom(inner, kept, onHoist) : [inner];

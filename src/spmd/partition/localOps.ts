@@ -1,7 +1,7 @@
 import { type DimAxes, type MeshAxis, type MeshShape, type Spec, splitCount } from "../../ir/mesh.js";
 import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { AxisOp, OpName, ProgramOp } from "../../ir/ops.js";
-import type { Eqn } from "../../ir/program.js";
+import { type Eqn, hasPrograms } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
 import { bind, repeat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
@@ -79,6 +79,11 @@ const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K>
 };
 
 type RuledOp = keyof typeof rules;
+
+/** Whether an equation is one of those that work on blocks, and not one that only says how to differentiate or to split. */
+export function isLocal(eqn: Eqn): eqn is Eqn<LocalOp> {
+  return !hasPrograms(eqn) && eqn.op !== "pvary" && eqn.op !== "shardingConstraint";
+}
 
 const isRuled = (eqn: Eqn): eqn is Eqn<RuledOp> => Object.hasOwn(rules, eqn.op);
 

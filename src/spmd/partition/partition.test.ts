@@ -466,6 +466,21 @@ describe("shard maps inside global programs", () => {
     }
   });
 
+  test("have values of their own wherever a body stands again", () => {
+    const g = jit(
+      shardMap((a: Tensor) => np.sin(a).mul(lax.axisIndex("data")), {
+        mesh,
+        inSpecs: P("data"),
+        outSpecs: P("data"),
+        checkReplication: false,
+      }),
+    );
+    const { program } = sharded((a: Tensor) => g(g(a)).add(g(a)), [x], mesh, { inSpecs: [[["data"], []]] });
+    expect(program.eqns.filter(({ op }) => op === "sin").length).toBe(2);
+    const values = program.eqns.flatMap(({ outs }) => outs.map(({ id }) => id));
+    expect(new Set(values).size).toBe(values.length);
+  });
+
   test("keep values split over axes that are not theirs", () => {
     const total = shardMap((a: Tensor, b: Tensor) => lax.psum(np.tanh(a).mul(b), "data"), {
       mesh,

@@ -12,7 +12,7 @@ import type { OpName, OpParams } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
-import { atSource, bind, repeat, traceFlat } from "../../trace/builder.js";
+import { atSource, bind, inlineOnce, repeat, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { removeDeadCode } from "../../transforms/deadCode.js";
@@ -22,7 +22,7 @@ import { hoistGathers, loopBytes } from "./hoistGathers.js";
 import { inlineCalls } from "./inlineCalls.js";
 import { joinPermutes } from "./joinPermutes.js";
 import { joinSums } from "./joinSums.js";
-import { emitLocal, type LocalOp } from "./localOps.js";
+import { emitLocal, isLocal, type LocalOp } from "./localOps.js";
 import { isSparse, specOfMoves, unmoved } from "./moves.js";
 import { Origins } from "./origins.js";
 import { ownConstants } from "./ownConstants.js";
@@ -108,11 +108,12 @@ export function partition(
     }),
   );
   const overlap = fixed.overlap ?? [];
-  const hoisted = hoistGathers(removeDeadCode(result), overlap, (inside, before, length) => {
+  const needed = removeDeadCode(result);
+  const hoisted = hoistGathers(needed, overlap, (inside, before, length) => {
     partitioner.noteHoisted(inside, before, length);
   });
   afterPass("hoistGathers", hoisted, "partitioned");
-  const ringed = ringProducts(removeDeadCode(hoisted), inSpecs, overlap);
+  const ringed = ringProducts(hoisted === needed ? needed : removeDeadCode(hoisted), inSpecs, overlap);
   return {
     program: afterPass("partition", ringed, "partitioned"),
     inSpecs,
@@ -154,6 +155,8 @@ class Partitioner {
   private readonly origins = new Origins();
   /** The values that are sums over devices. */
   private readonly sums = new WeakMap<Tensor, Sum>();
+  /** The values of programs that became part of the result as they were. */
+  private readonly takenValues = new Set<number>();
   /** How often the equations that are rewritten now run. */
   private times = 1;
   /** The axes of the surrounding shard maps, along which any value may differ. */
@@ -196,6 +199,7 @@ class Partitioner {
   }
 
   private evaluate(program: Program, ins: readonly Blocks[]): Blocks[] {
+    if (this.isUnsplit && this.staysAsItIs(program, ins)) return this.taken(program, ins);
     const values = new Map<number, Value>();
     program.inputs.forEach((input, i) => {
       values.set(input.id, at(ins, i));
@@ -380,6 +384,21 @@ class Partitioner {
   /** Whether there is no axis over which values could be split, or shard maps have taken all of them. */
   private get isUnsplit(): boolean {
     return this.mesh.axes.every(({ name }) => this.manual.includes(name));
+  }
+
+  /** Whether no equation of an unsplit program has to be looked at, and none of its values is in the result already. */
+  private staysAsItIs({ eqns }: Program, ins: readonly Blocks[]): boolean {
+    const isNew = ({ id, type }: Var) => type.varying === undefined && !this.takenValues.has(id);
+    return (
+      eqns.every((eqn) => isLocal(eqn) && eqn.outs.every(isNew)) &&
+      !ins.some(({ block }) => this.sums.has(block))
+    );
+  }
+
+  private taken(program: Program, ins: readonly Blocks[]): Blocks[] {
+    for (const { outs } of program.eqns) for (const { id } of outs) this.takenValues.add(id);
+    const operands = ins.map(({ block }) => block);
+    return inlineOnce(program, operands).map((block) => ({ kind: "blocks", block, spec: [] }));
   }
 
   /** An op whose blocks are what it is written for. */

@@ -77,7 +77,12 @@ export function propagate(program: Program, mesh: MeshShape, shardings: Sharding
   const all = relations(program, mesh);
   const isLocal = ({ factors }: Relation) => factors.every(({ kind }) => kind === "parallel");
   const even = all.filter((relation) => !relation.grows || !isLocal(relation));
-  for (const list of [even.filter(isLocal), even, all]) spreadAll(list, mesh, shardings);
+  // Where a list has no more relations than the one before, nothing is left to be spread.
+  let numBefore = 0;
+  for (const list of [even.filter(isLocal), even, all]) {
+    if (list.length > numBefore) spreadAll(list, mesh, shardings);
+    numBefore = list.length;
+  }
   shardings.trim(mesh);
 }
 
