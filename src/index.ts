@@ -49,7 +49,7 @@ export {
   visualizeSharding,
 } from "./spmd/mesh/sharding.js";
 export type { Link } from "./spmd/mesh/topology.js";
-export type { GatherNote } from "./spmd/partition/partition.js";
+export type { GatherNote } from "./spmd/partition/resharding.js";
 export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
 export { ioCallback, type PureCallbackOptions, pureCallback } from "./spmd/run/callback.js";
 export * as checkify from "./spmd/run/checkify.js";

@@ -4,7 +4,7 @@ import { checkOptions } from "../../ir/options.js";
 import { at, formatBytes, formatType, type TensorType } from "../../ir/shape.js";
 import { simplify } from "../../transforms/simplify.js";
 import { type PartitionSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
-import type { GatherNote } from "../partition/partition.js";
+import type { GatherNote } from "../partition/resharding.js";
 import { type JitOptions, jitNames, type PartitionedCall, partitionCall } from "../run/call.js";
 import { type CollectiveCost, CostReport, formatCollectives } from "./cost.js";
 

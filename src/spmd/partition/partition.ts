@@ -1,13 +1,5 @@
 import { InternalError, ShardingError } from "../../ir/errors.js";
-import {
-  axisSizeIn,
-  blockShape,
-  type DimAxes,
-  formatSpec,
-  type MeshShape,
-  type Spec,
-  sameSpec,
-} from "../../ir/mesh.js";
+import { blockShape, formatSpec, type MeshShape, type Spec } from "../../ir/mesh.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
@@ -17,6 +9,7 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { removeDeadCode } from "../../transforms/deadCode.js";
 import { deferSums } from "./deferSums.js";
+import { DeviceSums } from "./deviceSums.js";
 import { factorRule } from "./factors.js";
 import { hoistGathers, loopBytes } from "./hoistGathers.js";
 import { inlineCalls } from "./inlineCalls.js";
@@ -36,7 +29,8 @@ import {
   usableAxes,
   wishesOf,
 } from "./propagate.js";
-import { busyMesh, namedAxes, reshard, specOn } from "./reshard.js";
+import { busyMesh, specOn } from "./reshard.js";
+import { type GatherNote, Resharding } from "./resharding.js";
 import { ringProducts } from "./ringProducts.js";
 import type { Blocks, Moves, Segments, Value } from "./rowValues.js";
 import { exchange, gatherSegments, type Received, sourceSpec, zeroRows } from "./segments.js";
@@ -49,20 +43,6 @@ export interface PartitionedProgram {
   readonly outSpecs: readonly Spec[];
   /** Where values had to be put together that were split. */
   readonly gathers: readonly GatherNote[];
-}
-
-/** A place where a split value was needed whole. */
-export interface GatherNote {
-  /** The op that needed it, with the value's type. */
-  readonly what: string;
-  readonly from: string;
-  readonly to: string;
-  /** The bytes of the result on every device. */
-  readonly bytes: number;
-  /** How often it happens: more than once inside a scan. */
-  readonly times: number;
-  /** The user's source line. */
-  readonly source: string;
 }
 
 /** What is fixed from outside. */
@@ -110,7 +90,7 @@ export function partition(
   const overlap = fixed.overlap ?? [];
   const needed = removeDeadCode(result);
   const hoisted = hoistGathers(needed, overlap, (inside, before, length) => {
-    partitioner.noteHoisted(inside, before, length);
+    partitioner.resharding.noteHoisted(inside, before, length);
   });
   afterPass("hoistGathers", hoisted, "partitioned");
   const ringed = ringProducts(hoisted === needed ? needed : removeDeadCode(hoisted), inSpecs, overlap);
@@ -118,7 +98,7 @@ export function partition(
     program: afterPass("partition", ringed, "partitioned"),
     inSpecs,
     outSpecs: outSpecs.map((spec, i) => fixed.outSpecs?.[i] ?? spec),
-    gathers: partitioner.gathers,
+    gathers: partitioner.resharding.gathers,
   };
 }
 
@@ -134,38 +114,25 @@ function isZeros({ op, ins }: Eqn): boolean {
   return op === "broadcastInDim" && ins.every((atom) => atom.kind === "literal" && atom.value === 0);
 }
 
-/** A sum over devices. */
-interface Sum {
-  /** What this device added to it. */
-  readonly partial: Tensor;
-  readonly axes: readonly string[];
-  /** The parts of it that were needed, by the specs of the sum and of the part. */
-  readonly shares: Map<string, Blocks>;
-}
-
 class Partitioner {
-  readonly gathers: GatherNote[] = [];
-  /** Where a gather stands among the notes, by the value that it makes. */
-  private readonly noteOf = new Map<number, number>();
-  /** Values that were brought to another spec, to use them again. */
-  private readonly moved = new WeakMap<Tensor, Map<string, Tensor>>();
+  readonly resharding: Resharding;
   /** Rows that neighbours sent, to use them again. */
   private readonly received: Received = new WeakMap();
   /** What blocks were made of, row by row. */
   private readonly origins = new Origins();
-  /** The values that are sums over devices. */
-  private readonly sums = new WeakMap<Tensor, Sum>();
+  private readonly sums: DeviceSums;
   /** The values of programs that became part of the result as they were. */
   private readonly takenValues = new Set<number>();
-  /** How often the equations that are rewritten now run. */
-  private times = 1;
   /** The axes of the surrounding shard maps, along which any value may differ. */
   private manual: readonly string[] = [];
 
   constructor(
     readonly mesh: MeshShape,
     readonly shardings: Shardings,
-  ) {}
+  ) {
+    this.sums = new DeviceSums(mesh);
+    this.resharding = new Resharding(mesh, this.sums);
+  }
 
   /** The per-device form of a program with the given specs. */
   program(
@@ -184,7 +151,7 @@ class Partitioner {
           return at(program.outputs, i).type.shape.map((_, d) => chosen[d] ?? []);
         });
         return outs.map((value, i) =>
-          this.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
+          this.resharding.move(value, at(outSpecs, i), undefined, at(program.outputs, i).type),
         );
       },
       types,
@@ -258,7 +225,7 @@ class Partitioner {
     const spec = split?.map((axes, d) => (d === dim ? [] : axes));
     return values.map((value, i) => {
       if (!spec || value.kind === "segments" || value.spec.flat().length > 0) return value;
-      return { kind: "blocks", block: this.move(value, spec, eqn, at(eqn.ins, i).type), spec };
+      return { kind: "blocks", block: this.resharding.move(value, spec, eqn, at(eqn.ins, i).type), spec };
     });
   }
 
@@ -272,8 +239,8 @@ class Partitioner {
     if (exchanged) return exchanged;
     const { dim, base, type } = segments;
     const whole = sourceSpec(segments).map((axes, d) => (d === dim ? [] : axes));
-    const moved = gatherSegments(segments, (source) => this.move(source, whole, eqn, type));
-    const block = base ? ops.add(this.move(base, whole, eqn, type), moved) : moved;
+    const moved = gatherSegments(segments, (source) => this.resharding.move(source, whole, eqn, type));
+    const block = base ? ops.add(this.resharding.move(base, whole, eqn, type), moved) : moved;
     return { kind: "blocks", block, spec: whole };
   }
 
@@ -285,7 +252,7 @@ class Partitioner {
     const spec = specOfMoves(moves).map((axes, d) => (dims.has(d) ? [] : axes));
     const whole = (value: Blocks): Blocks => ({
       kind: "blocks",
-      block: this.move(value, spec, eqn, moves.type),
+      block: this.resharding.move(value, spec, eqn, moves.type),
       spec,
     });
     const gathered: Moves = {
@@ -296,58 +263,6 @@ class Partitioner {
     const result = placeMoves(gathered, context);
     if (!result) throw new InternalError(`[partition] rows of ${formatType(moves.type)} have no place`);
     return result;
-  }
-
-  /** Reshards a value for an equation, and notes when a split value has to be put together for it. */
-  private move(value: Blocks, to: Spec, eqn: Eqn | undefined, type: TensorType): Tensor {
-    const { block, spec } = this.scattered(value, to);
-    const key = `${formatSpec(spec)} ${formatSpec(to)}`;
-    const known = this.moved.get(block)?.get(key);
-    if (known) return known;
-    const moved = reshard(block, spec, to, this.mesh, (gathered) => {
-      const { node } = gathered;
-      if (node.kind === "traced" && node.atom.kind === "var")
-        this.noteOf.set(node.atom.id, this.gathers.length);
-      this.gathers.push({
-        what: `${eqn?.op ?? "return"} ${formatType(type)}`,
-        from: formatSpec(spec),
-        to: formatSpec(to),
-        bytes: bytesOf(gathered.type),
-        times: this.times,
-        source: eqn?.source?.text ?? "the results of the function",
-      });
-    });
-    this.moved.set(block, (this.moved.get(block) ?? new Map()).set(key, moved));
-    return moved;
-  }
-
-  /** Notes that a gather left a loop that would have run it `length` times. */
-  noteHoisted(inside: Var, before: Var, length: number): void {
-    const place = this.noteOf.get(inside.id);
-    if (place === undefined) return;
-    const note = at(this.gathers, place);
-    this.gathers[place] = { ...note, times: note.times / length };
-    this.noteOf.set(before.id, place);
-  }
-
-  /** A sum of which only a share is needed: then nobody has to have the whole. */
-  private scattered(value: Blocks, to: Spec): Blocks {
-    const sum = this.sums.get(value.block);
-    const splitsSum = (spec: Spec) => spec.flat().some((axis) => sum?.axes.includes(axis));
-    // A shard map may lay copies of a sum side by side along its axes.
-    if (!sum || !splitsSum(to) || splitsSum(value.spec)) return value;
-    // Its results have another spec outside than in its body.
-    const key = `${formatSpec(value.spec)} ${formatSpec(to)}`;
-    const known = sum.shares.get(key);
-    if (known) return known;
-    const share = this.sum(sum.partial, value.spec, sum.axes, to);
-    const result = sameSpec(share.spec, value.spec) ? value : share;
-    sum.shares.set(key, result);
-    return result;
-  }
-
-  private size(axis: string): number {
-    return axisSizeIn(this.mesh, axis) ?? 1;
   }
 
   private apply(eqn: Eqn, ins: readonly Blocks[]): Blocks[] {
@@ -364,7 +279,7 @@ class Partitioner {
         this.requireFree(eqn);
         const out = at(eqn.outs, 0);
         const spec = this.shardings.get(out);
-        return [{ kind: "blocks", block: this.move(at(ins, 0), spec, eqn, out.type), spec }];
+        return [{ kind: "blocks", block: this.resharding.move(at(ins, 0), spec, eqn, out.type), spec }];
       }
       case "pvary":
         // What it says matters to differentiation alone.
@@ -405,7 +320,7 @@ class Partitioner {
   private unsplit(eqn: Eqn<LocalOp>, ins: readonly Blocks[]): Blocks[] {
     const operands = ins.map(({ block }) => block);
     const outs = repeat<OpName>(eqn, operands);
-    if (eqn.op === "add") this.addSums(operands, at(outs, 0));
+    if (eqn.op === "add") this.sums.add(operands, at(outs, 0));
     return outs.map((block) => ({ kind: "blocks", block, spec: [] }));
   }
 
@@ -454,7 +369,7 @@ class Partitioner {
     const specOf = (dims: readonly (readonly number[])[]): Spec =>
       dims.map((factors) => dimAxes(factors, assigned, rule.factors, mesh));
     const operands = ins.map((value, i) =>
-      this.move(value, specOf(at(rule.operands, i)), eqn, at(eqn.ins, i).type),
+      this.resharding.move(value, specOf(at(rule.operands, i)), eqn, at(eqn.ins, i).type),
     );
     const context = {
       mesh,
@@ -465,59 +380,17 @@ class Partitioner {
       auto: mesh.axes.filter(({ name }) => !this.manual.includes(name)),
     };
     const blocks = emitLocal(eqn, operands, context);
-    if (eqn.op === "add") this.addSums(operands, at(blocks, 0));
+    if (eqn.op === "add") this.sums.add(operands, at(blocks, 0));
     const [first] = blocks;
     if (first) this.origins.note(eqn, operands, first, context);
     return blocks.map((block, i) =>
-      this.combine(block, at(context.resultSpecs, i), eqn, i, rule.factors, assigned),
+      this.sums.combine(
+        { kind: "blocks", block, spec: at(context.resultSpecs, i) },
+        this.shardings.get(at(eqn.outs, i)),
+        rule.factors,
+        assigned,
+      ),
     );
-  }
-
-  /** What is added of two sums over the same devices is such a sum, too. */
-  private addSums(operands: readonly Tensor[], result: Tensor): void {
-    const [a, b] = operands.map((x) => this.sums.get(x));
-    if (!a || !b || a.axes.join() !== b.axes.join()) return;
-    this.sums.set(result, {
-      partial: ops.add(a.partial, b.partial),
-      axes: a.axes,
-      shares: new Map(),
-    });
-  }
-
-  /** Sums (or maxima, minima) over the devices that hold partial results, scattered where the result is split. */
-  private combine(
-    block: Tensor,
-    spec: Spec,
-    eqn: Eqn,
-    result: number,
-    factors: ReturnType<typeof factorRule>["factors"],
-    assigned: readonly DimAxes[],
-  ): Blocks {
-    const partial = (kind: string) =>
-      assigned.flatMap((axes, f) => (at(factors, f).kind === kind ? axes : []));
-    const sum = this.sum(block, spec, partial("sum"), this.shardings.get(at(eqn.outs, result)));
-    const largest = ops.pmax(sum.block, namedAxes(this.mesh, partial("max")));
-    return { ...sum, block: ops.pmin(largest, namedAxes(this.mesh, partial("min"))) };
-  }
-
-  /** The sum of partial results over axes; where the wanted spec splits a dim over them, only the own share. */
-  private sum(block: Tensor, spec: Spec, axes: readonly string[], wanted: Spec): Blocks {
-    let share = block;
-    let now = spec;
-    let rest = [...axes];
-    wanted.forEach((dimAxes, d) => {
-      const mine = now[d] ?? [];
-      const extra = dimAxes.slice(mine.length);
-      const fits = mine.every((axis, i) => axis === dimAxes[i]) && extra.every((axis) => rest.includes(axis));
-      const parts = extra.reduce((n, axis) => n * this.size(axis), 1);
-      if (extra.length === 0 || !fits || at(share.shape, d) % parts !== 0) return;
-      share = ops.psumScatter(share, namedAxes(this.mesh, extra), d);
-      now = share.shape.map((_, other) => (other === d ? dimAxes : (now[other] ?? [])));
-      rest = rest.filter((axis) => !extra.includes(axis));
-    });
-    const total = ops.psum(share, namedAxes(this.mesh, rest));
-    if (rest.length > 0) this.sums.set(total, { partial: share, axes: rest, shares: new Map() });
-    return { kind: "blocks", block: total, spec: now };
   }
 
   /** The body runs on blocks already; along axes that are not its own it is partitioned like the rest. */
@@ -530,7 +403,7 @@ class Partitioner {
     const both = (manual: Spec | undefined, auto: Spec): Spec =>
       (manual ?? []).map((axes, d) => [...axes, ...(auto[d] ?? [])]);
     const blocks = ins.map((value, i) =>
-      this.move(value, both(inSpecs?.[i], at(inner, i)), eqn, at(eqn.ins, i).type),
+      this.resharding.move(value, both(inSpecs?.[i], at(inner, i)), eqn, at(eqn.ins, i).type),
     );
     const before = this.manual;
     this.manual = [...before, ...eqn.params.manual];
@@ -551,12 +424,16 @@ class Partitioner {
     );
     const stacked = (spec: Spec, isSlice: boolean): Spec => (isSlice ? [[], ...spec] : spec);
     const operands = ins.map((value, i) =>
-      this.move(value, stacked(at(inSpecs, i), i >= numConsts + numCarry), eqn, at(eqn.ins, i).type),
+      this.resharding.move(
+        value,
+        stacked(at(inSpecs, i), i >= numConsts + numCarry),
+        eqn,
+        at(eqn.ins, i).type,
+      ),
     );
-    const before = this.times;
-    this.times *= eqn.params.length;
-    const { program: local, outSpecs } = this.program(body, inSpecs, wanted);
-    this.times = before;
+    const { program: local, outSpecs } = this.resharding.repeated(eqn.params.length, () =>
+      this.program(body, inSpecs, wanted),
+    );
     const { body: partial, sums } = deferSums(
       removeDeadCode(local),
       range(numCarry).map((i) => numConsts + i),
@@ -587,7 +464,9 @@ class Partitioner {
       i < numConditionConsts ? this.shardings.get(input) : at(carrySpecs, i - numConditionConsts),
     );
     const specs = [...conditionSpecs.slice(0, numConditionConsts), ...bodySpecs];
-    const operands = ins.map((value, i) => this.move(value, at(specs, i), eqn, at(eqn.ins, i).type));
+    const operands = ins.map((value, i) =>
+      this.resharding.move(value, at(specs, i), eqn, at(eqn.ins, i).type),
+    );
     const params: OpParams["while"] = {
       ...eqn.params,
       condition: this.program(condition, conditionSpecs, [[]]).program,
