@@ -5,7 +5,6 @@ import type { Seats } from "./messages.js";
 import type { MoveKernels } from "./moveKernels.js";
 import type { Peers } from "./peers.js";
 import { SEVERAL, type Signals } from "./signals.js";
-import { type Meeting, type MeetingWords, prepareMeeting } from "./treeSignal.js";
 
 /** What is shared per collective and mesh position, on cache lines of its own. */
 export const WORDS = {
@@ -24,23 +23,8 @@ export const WORDS = {
   /** Where a member that receives for others put what came. */
   received: 20,
   finishedCount: 24,
-  // Those of groups of members, and who may go, are on two more; see `treeSignal.ts`.
-  readyGroups: 32,
-  finishedGroups: 40,
-  readyReleased: 48,
-  finishedReleased: 56,
-  stride: 64,
+  stride: 32,
 } as const;
-
-/** The words of the two meetings of a collective. */
-const MEETINGS: { readonly [W in "ready" | "finished"]: MeetingWords } = {
-  ready: { members: WORDS.readyCount, groups: WORDS.readyGroups, released: WORDS.readyReleased },
-  finished: {
-    members: WORDS.finishedCount,
-    groups: WORDS.finishedGroups,
-    released: WORDS.finishedReleased,
-  },
-};
 
 /** The words that the collectives of one loaded program share among its devices, and those of their attendance. */
 export function newCollectiveWords(
@@ -69,9 +53,9 @@ export interface CollectiveHost {
 
 /**
  * The members of a group as one of them sees them, and the words they share. Members tell each other how far
- * they are in one of three ways. Where somebody waits for one peer only, or few for few, that is the peer's own word.
- * Where all wait for all and sleep, it is a count in the words of the first member: the last one to arrive wakes the
- * others, so that each of them sleeps and wakes once. Where many wait for all and have a core each, counts are a tree.
+ * they are in one of two ways. Where somebody waits for one peer only, that is the peer's own word. Where all wait
+ * for all and sleep, it is a count in the words of the first member: the last one to arrive wakes the others, so
+ * that each of them sleeps and wakes once.
  */
 export class Link {
   readonly me: number;
@@ -166,25 +150,6 @@ export class Link {
       awaitReady: (sequence) => awaitAll(WORDS.readyCount, sequence),
       finished: (sequence) => arrive(WORDS.finishedCount, sequence),
       awaitFinished: (sequence) => awaitAll(WORDS.finishedCount, sequence),
-    };
-  }
-
-  /** A way for all to tell all, by counts of groups. */
-  byTree(): Signal {
-    const { signals, words } = this.host;
-    this.reads = range(this.members.length).filter((i) => i !== this.me);
-    const meeting = (kind: MeetingWords) => prepareMeeting(words, this.lines, this.me, kind);
-    const [ready, finished] = [meeting(MEETINGS.ready), meeting(MEETINGS.finished)];
-    const arrive = (at: Meeting, sequence: number) => {
-      if (at.arrive(sequence)) signals.wake(this.members);
-    };
-    const awaitAll = (at: Meeting, sequence: number, suspect?: () => void) =>
-      signals.waitForSequence(words, at.released, sequence, SEVERAL, SLEEP.forPeer, suspect);
-    return {
-      ready: (sequence) => arrive(ready, sequence),
-      awaitReady: (sequence) => awaitAll(ready, sequence, this.visits.suspect),
-      finished: (sequence) => arrive(finished, sequence),
-      awaitFinished: (sequence) => awaitAll(finished, sequence),
     };
   }
 }

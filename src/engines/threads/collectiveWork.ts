@@ -19,19 +19,6 @@ export interface Work {
   readonly shared: ((sources: readonly number[], targets: readonly number[]) => void) | undefined;
 }
 
-/** From so many members on they count in groups. */
-const TREE_MEMBERS = 8;
-
-/** How all members tell all others. */
-function chooseSignal(link: Link, crowded: boolean): Signal {
-  const size = link.members.length;
-  const others = range(size).filter((i) => i !== link.me);
-  // Words of their own are faster to spin on; a count spares sleepers wake-ups.
-  if (crowded) return size > 2 ? link.byCount() : link.byPeers(others, others);
-  const isTree = size >= TREE_MEMBERS && globalThis.process?.env.SHARDWISE_BARRIERS !== "flat";
-  return isTree ? link.byTree() : link.byPeers(others, others);
-}
-
 /** The work of one device in one collective. */
 export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHost): Work {
   const { members, me } = link;
@@ -42,7 +29,9 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHo
   const inner = spec.inner * element;
   const others = range(size).filter((i) => i !== me);
   const everybody = {
-    signal: chooseSignal(link, host.signals.crowded),
+    // Words of their own are faster to spin on, also for many: they lie on the lines that hold the addresses and
+    // stamps of their owners, which are read next anyway. A count spares sleepers wake-ups.
+    signal: size > 2 && host.signals.crowded ? link.byCount() : link.byPeers(others, others),
     shared: undefined,
   };
   switch (spec.kind) {

@@ -105,8 +105,6 @@ export interface TestOptions {
   readonly layout?: LayoutKind;
   /** What layouts devices can have. */
   readonly choices?: readonly LayoutChoice[];
-  /** How many cores to count on. */
-  readonly numCores?: number;
 }
 
 /**
@@ -212,7 +210,7 @@ export class ThreadsEngine implements Engine {
     this.gemm = chooseGemm(options.gemm);
     this.kernels = chooseKernels();
     this.code = this.kernels === undefined ? undefined : openKernelCode();
-    const numCores = test.numCores ?? part?.numCores ?? availableParallelism();
+    const numCores = part?.numCores ?? availableParallelism();
     this.threads = chooseThreads(options, this.gemm, numCores);
     this.crowded = numDevices * this.threads > numCores;
     this.memory = new EngineMemory(

@@ -6,6 +6,7 @@ import type { CodeMemory } from "./codeMemory.js";
 
 /** What the processor and the system let programs use. */
 export interface X64Features {
+  readonly isIntel: boolean;
   readonly avx2: boolean;
   readonly avx512: boolean;
   /** Products of pairs of bfloat16 in vectors of 512 bits. */
@@ -58,6 +59,8 @@ export function detectX64Features(memory: CodeMemory): X64Features {
   const avx2 = largestLeaf >= 7 && has(ecx1, fma | avx) && has(ebx7, 1 << 5) && has(saved, 0b110);
   const avx512 = avx2 && has(ebx7, 1 << 16) && has(saved, 0b1110_0110);
   return {
+    // The first of the three words of "GenuineIntel".
+    isIntel: word(1) === 0x756e6547,
     ...{ avx2, avx512 },
     avx512Bfloat16: avx512 && largestSubleaf >= 1 && has(bfloat16, 1 << 5),
     // AMX-TILE and AMX-BF16, and both kinds of state that tiles have.
