@@ -13,11 +13,10 @@ import type { StepTimes } from "./stepJob.js";
 /** Collectives of the engine, and MPI's own through koffi in the same processes. */
 export async function collectivesOverMpi(): Promise<Report> {
   const [processes = 2] = countsOption("processes", [2]);
-  const kibibytes = countsOption(
-    "sizes",
-    collectiveSizes.map((bytes) => bytes / 1024),
-  );
-  const wanted: Wanted = { sizes: kibibytes.map((size) => 1024 * size) };
+  const kibibytes = countsOption("sizes", []);
+  const wanted: Wanted = {
+    sizes: kibibytes.length > 0 ? kibibytes.map((size) => 1024 * size) : collectiveSizes,
+  };
   const measured = (await runJob<readonly Measured[]>("collectivesJob.ts", wanted, processes)) ?? [];
   const rows = measured.map(({ name, bytes, microseconds, own, messages, more, uncertainty }) => ({
     collective: name,
