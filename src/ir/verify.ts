@@ -59,7 +59,15 @@ export function verify(program: Program, stage: Stage = "traced"): Program {
   return program;
 }
 
+/** Programs that were right at a stage. They never change, and passes keep what they do not change. */
+const verified: { readonly [S in Stage]: WeakSet<Program> } = {
+  traced: new WeakSet(),
+  partitioned: new WeakSet(),
+  lowered: new WeakSet(),
+};
+
 function check(program: Program, stage: Stage, whole: Program): void {
+  if (verified[stage].has(program)) return;
   const defined = new Set<number>();
   const fail = (message: string): never => {
     throw new InternalError(`[verify] ${message}\nin the ${stage} program\n${printProgram(whole)}`);
@@ -81,6 +89,7 @@ function check(program: Program, stage: Stage, whole: Program): void {
     for (const out of eqn.outs) define(out.id, eqn);
   }
   for (const output of program.outputs) use(output);
+  verified[stage].add(program);
 }
 
 function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): void {
