@@ -6,9 +6,10 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { build } from "esbuild";
-import { makeProgram, np, type Tensor } from "shardwise";
+import { grad, makeProgram, np, type Program, random, type Tensor } from "shardwise";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { foldersOf, foldStack, pathInLibrary } from "../src/ir/frames.js";
+import { forEachEqn } from "../src/ir/program.js";
 
 const repository = fileURLToPath(new URL("..", import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), "shardwise-sources-"));
@@ -121,6 +122,24 @@ describe("a package that is installed", () => {
 test("vitest", () => {
   const [eqn] = makeProgram((x: Tensor) => np.sin(x))(np.zeros([2])).eqns;
   expect(eqn?.source?.text).toContain("test/sources.test.ts:");
+});
+
+test("all that a function of the library records has the line that called it, derivatives included", () => {
+  const solved = (a: Tensor) => np.sum(np.linalg.solve(a, a));
+  const drawn = (key: Tensor) => random.normal(key, [2]);
+  const lines = (program: Program) => {
+    const found = new Set<string | undefined>();
+    forEachEqn(program, ({ source }) => found.add(source?.text.replace(/:\d+\)?$/, "")));
+    return [...found];
+  };
+  const [solving] = lines(makeProgram(solved)(np.eye(3)));
+  expect(solving).toContain("test/sources.test.ts:");
+  for (const program of [makeProgram(solved)(np.eye(3)), makeProgram(grad(solved))(np.eye(3))]) {
+    expect(lines(program)).toEqual([solving]);
+  }
+  const [drawing, ...others] = lines(makeProgram(drawn)(random.key(0)));
+  expect(drawing).toContain("test/sources.test.ts:");
+  expect(others).toEqual([]);
 });
 
 test("frames are the library's by its build and by the sources beside it", () => {

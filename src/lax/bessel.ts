@@ -4,7 +4,7 @@ import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { customVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 import { withFloats } from "./incomplete.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
@@ -53,12 +53,12 @@ function slopeOfFirst(x: Tensor): Tensor {
   return ops.select(isZero, like(x, 0.5), slope);
 }
 
-const zerothRule = customVjp((x: Tensor) => scaledBessel(x, 0), {
+const zerothRule = libraryVjp((x: Tensor) => scaledBessel(x, 0), {
   forward: (x) => [scaledBessel(x, 0), x],
   backward: (x, ct) => [ops.mul(ct, ops.sub(scaledBessel(x, 1), ops.mul(ops.sign(x), scaledBessel(x, 0))))],
 });
 
-const firstRule = customVjp((x: Tensor) => scaledBessel(x, 1), {
+const firstRule = libraryVjp((x: Tensor) => scaledBessel(x, 1), {
   forward: (x) => [scaledBessel(x, 1), x],
   backward: (x, ct) => [ops.mul(ct, slopeOfFirst(x))],
 });

@@ -6,7 +6,7 @@ import { at, formatType, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { customVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 import { whileLoop } from "../transforms/whileLoop.js";
 import { operandsOf } from "./operands.js";
 import { digamma, lgamma } from "./special.js";
@@ -187,12 +187,12 @@ function gammaDensity(a: Tensor, x: Tensor): Tensor {
   return ops.exp(ops.sub(ops.sub(ops.mul(ops.sub(a, 1), ops.log(x)), x), lgamma(a)));
 }
 
-const lowerRule = customVjp(lowerGamma, {
+const lowerRule = libraryVjp(lowerGamma, {
   forward: (a, x) => [lowerGamma(a, x), [a, x] as const],
   backward: ([a, x], ct) => [ops.mul(ct, gammaSlope(a, x)), ops.mul(ct, gammaDensity(a, x))],
 });
 
-const upperRule = customVjp(upperGamma, {
+const upperRule = libraryVjp(upperGamma, {
   forward: (a, x) => [upperGamma(a, x), [a, x] as const],
   backward: ([a, x], ct) => [
     ops.neg(ops.mul(ct, gammaSlope(a, x))),
@@ -266,7 +266,7 @@ function incompleteBeta(a: Tensor, b: Tensor, x: Tensor): Tensor {
 export function betainc(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, b, x] as const, "betainc", ([u, v, y]) => {
     // What a rule closes over has no derivative, and says so.
-    const rule = customVjp((z: Tensor) => incompleteBeta(u, v, z), {
+    const rule = libraryVjp((z: Tensor) => incompleteBeta(u, v, z), {
       forward: (z) => [incompleteBeta(u, v, z), z],
       backward: (z, ct) => {
         const density = ops.div(betaPower(u, v, z), ops.mul(z, ops.sub(like(z, 1), z)));

@@ -7,7 +7,7 @@ import { formatType } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { customVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 
 const constant = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
@@ -129,7 +129,7 @@ function digammaOf(x: Tensor): Tensor {
 }
 
 const withDerivative = (fn: (x: Tensor) => Tensor, derivative: (x: Tensor) => Tensor) =>
-  customVjp(fn, {
+  libraryVjp(fn, {
     forward: (x) => [fn(x), x],
     backward: (x, ct) => [ops.mul(ct, derivative(x))],
   });
@@ -160,7 +160,7 @@ export function reducePrecision(x: Tensor, exponentBits: number, mantissaBits: n
     );
   }
   const round = (t: Tensor) => rounded(t, Math.min(8, exponentBits), Math.min(23, mantissaBits));
-  const rule: (t: Tensor) => Tensor = customVjp(round, {
+  const rule: (t: Tensor) => Tensor = libraryVjp(round, {
     forward: (t) => [round(t), null],
     backward: (_, ct) => [rule(ct)],
   });

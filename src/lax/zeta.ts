@@ -4,7 +4,7 @@ import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { customVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 import { withFloats } from "./incomplete.js";
 import { digamma, lgamma } from "./special.js";
 
@@ -64,7 +64,7 @@ function zetaOf(s: Tensor, q: Tensor): Tensor {
 export function zeta(s: TensorLike, q: TensorLike): Tensor {
   return withFloats([s, q] as const, "zeta", ([u, v]) => {
     // What a rule closes over has no derivative, and says so.
-    const rule = customVjp(() => zetaOf(u, v), { forward: () => [zetaOf(u, v), null], backward: () => [] });
+    const rule = libraryVjp(() => zetaOf(u, v), { forward: () => [zetaOf(u, v), null], backward: () => [] });
     return rule();
   });
 }
@@ -83,7 +83,7 @@ function polygammaOf(m: Tensor, x: Tensor): Tensor {
 /** The m-th derivative of the digamma function, for whole m. It has a derivative by x alone. */
 export function polygamma(m: TensorLike, x: TensorLike): Tensor {
   return withFloats([m, x] as const, "polygamma", ([u, v]) => {
-    const rule: (y: Tensor) => Tensor = customVjp((y: Tensor) => polygammaOf(u, y), {
+    const rule: (y: Tensor) => Tensor = libraryVjp((y: Tensor) => polygammaOf(u, y), {
       forward: (y) => [polygammaOf(u, y), y],
       backward: (y, ct) => [ops.mul(ct, polygammaOf(ops.add(u, 1), y))],
     });

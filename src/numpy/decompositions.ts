@@ -8,7 +8,7 @@ import { adjoint } from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { customVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 import { vjp } from "../transforms/grad.js";
 import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
@@ -126,7 +126,7 @@ export function pinv(value: TensorLike, rtol?: number): Tensor {
   const share = rtol ?? 10 * Math.max(...x.shape.slice(-2)) * limits(x.dtype).epsilon;
   const inverse = (a: Tensor) => pseudoinverse(a, share);
   if (x.parts) return complexInverse(x, inverse);
-  const withRule = customVjp(inverse, {
+  const withRule = libraryVjp(inverse, {
     forward: (a) => {
       const p = inverse(a);
       return [p, [a, p] as const];
@@ -147,7 +147,7 @@ export function pinv(value: TensorLike, rtol?: number): Tensor {
 }
 
 function complexInverse(x: Tensor, inverse: (a: Tensor) => Tensor): Tensor {
-  const withRule = customVjp(inverse, {
+  const withRule = libraryVjp(inverse, {
     forward: (a) => {
       const p = inverse(a);
       return [p, [a, p] as const];

@@ -18,7 +18,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { resultType } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { customVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
 import { diagonal } from "./diagonals.js";
@@ -58,7 +58,7 @@ function rightSides(
   };
 }
 
-const solveSquare = customVjp((a: Tensor, b: Tensor) => solveWith(decompose(a), b), {
+const solveSquare = libraryVjp((a: Tensor, b: Tensor) => solveWith(decompose(a), b), {
   forward: (a, b) => {
     const factors = decompose(a);
     const x = solveWith(factors, b);
@@ -161,7 +161,7 @@ export function det(value: TensorLike): Tensor {
   return determinant(x);
 }
 
-const determinant = customVjp(productOfPivots, {
+const determinant = libraryVjp(productOfPivots, {
   forward: (x) => {
     const value = productOfPivots(x);
     return [value, [x, value] as const];

@@ -4,7 +4,7 @@ import { DTypeError, InternalError, ShapeError, ValueError } from "../ir/errors.
 import type { Program } from "../ir/program.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf } from "../ir/shape.js";
 import { type ShapeLike, toShape } from "../numpy/operands.js";
-import { callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
+import { asOneCall, callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
 import { typesKey } from "../trace/opKey.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
@@ -157,7 +157,7 @@ export function atOnce<A extends readonly Tensor[]>(
   fn: (...ins: A) => Tensor,
   what?: string,
 ): Tensor {
-  if (isTracing()) return fn(...ins);
+  if (isTracing()) return asOneCall(() => fn(...ins));
   const isConstant = (tensor: Tensor) => tensor.node.kind === "literal";
   const operands = ins.filter((tensor) => !isConstant(tensor));
   const trace = () =>

@@ -161,6 +161,14 @@ export function atSource<T>(source: SourceLocation | undefined, fn: () => T): T 
   }
 }
 
+/**
+ * Runs `fn` so that all equations it records have the source of this call. It is for functions of the library that call
+ * none of the user's: who called them is looked up once, and not for every equation.
+ */
+export function asOneCall<T>(fn: () => T): T {
+  return atSource(pinned ?? captureSource(), fn);
+}
+
 /** Whether a function is being traced now. */
 export function isTracing(): boolean {
   return stack.length > 0;

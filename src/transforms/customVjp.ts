@@ -2,7 +2,7 @@ import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { ShapeError, TreeError } from "../ir/errors.js";
 import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
-import { bind, type Traced, traceFlat } from "../trace/builder.js";
+import { asOneCall, bind, type Traced, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../trace/trace.js";
@@ -85,6 +85,15 @@ export function customVjp<A extends readonly unknown[], R, S>(
       depth--;
     }
   };
+}
+
+/** A {@link customVjp} of the library's own, none of whose functions is the user's. */
+export function libraryVjp<A extends readonly unknown[], R, S>(
+  fn: (...args: A) => R,
+  rule: CustomRule<A, R, S>,
+): (...args: A) => R {
+  const withRule = customVjp(fn, rule);
+  return (...args) => asOneCall(() => withRule(...args));
 }
 
 function checkForward(wanted: readonly TensorType[], given: readonly TensorType[]): void {

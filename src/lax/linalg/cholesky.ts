@@ -4,7 +4,7 @@ import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import { Tensor } from "../../trace/tensor.js";
-import { customVjp } from "../../transforms/customVjp.js";
+import { libraryVjp } from "../../transforms/customVjp.js";
 import { scan } from "../../transforms/scan.js";
 import {
   adjoint,
@@ -41,7 +41,7 @@ export function cholesky(x: Tensor, options: CholeskyOptions = {}): Tensor {
   return likeBatch(decompose(symmetric), x);
 }
 
-const decompose = customVjp(factor, {
+const decompose = libraryVjp(factor, {
   forward: (a) => {
     const l = factor(a);
     return [l, l];

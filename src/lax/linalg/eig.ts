@@ -3,7 +3,7 @@ import { limits } from "../../ir/dtype.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { customVjp } from "../../transforms/customVjp.js";
+import { libraryVjp } from "../../transforms/customVjp.js";
 import { vjp } from "../../transforms/grad.js";
 import { scan } from "../../transforms/scan.js";
 import { decompose, solveWith } from "./lu.js";
@@ -68,7 +68,7 @@ function narrow(result: Tensor, isReal: Tensor | undefined, x: Tensor): Tensor {
   return likeBatch(ops.convert(Tensor.complex(real, cleared), own), x);
 }
 
-const pairs = customVjp(pairsOf, {
+const pairs = libraryVjp(pairsOf, {
   forward: (a) => {
     const found = pairsOf(a);
     return [found, found];
@@ -82,7 +82,7 @@ const pairs = customVjp(pairsOf, {
   },
 });
 
-const valuesAlone = customVjp((a: Tensor) => diagonals(at(a.shape, 1) === 0 ? a : schur(a)[0]), {
+const valuesAlone = libraryVjp((a: Tensor) => diagonals(at(a.shape, 1) === 0 ? a : schur(a)[0]), {
   forward: (a) => {
     const found = pairsOf(a);
     return [found[0], found];

@@ -6,7 +6,7 @@ import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { customVjp } from "../../transforms/customVjp.js";
+import { libraryVjp } from "../../transforms/customVjp.js";
 import { vjp } from "../../transforms/grad.js";
 import {
   alignRows,
@@ -72,7 +72,7 @@ function gapsOf(values: Tensor): { gaps: Tensor; isDiagonal: Tensor } {
   return { gaps: ops.select(isDiagonal, ops.ones(all.type), all), isDiagonal };
 }
 
-const decomposeComplex = customVjp(rotate, {
+const decomposeComplex = libraryVjp(rotate, {
   forward: (a) => {
     const found = rotate(a);
     return [found, found];
@@ -89,7 +89,7 @@ const decomposeComplex = customVjp(rotate, {
   },
 });
 
-const decompose = customVjp(rotate, {
+const decompose = libraryVjp(rotate, {
   forward: (a) => {
     const [vectors, values] = rotate(a);
     return [[vectors, values] as const, [vectors, values] as const];

@@ -1,7 +1,7 @@
 /** The LU decomposition with exchanged rows. */
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { customVjp } from "../../transforms/customVjp.js";
+import { libraryVjp } from "../../transforms/customVjp.js";
 import { scan } from "../../transforms/scan.js";
 import {
   blocksOf,
@@ -42,7 +42,7 @@ export function luTriangles(both: Tensor): [l: Tensor, u: Tensor] {
 }
 
 /** {@link lu} of [batch, m, n]. */
-export const decompose = customVjp(factor, {
+export const decompose = libraryVjp(factor, {
   forward: (a) => {
     const factors = factor(a);
     return [factors, factors];

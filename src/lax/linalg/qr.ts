@@ -3,7 +3,7 @@ import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { customVjp } from "../../transforms/customVjp.js";
+import { libraryVjp } from "../../transforms/customVjp.js";
 import { vjp } from "../../transforms/grad.js";
 import { scan } from "../../transforms/scan.js";
 import {
@@ -57,7 +57,7 @@ const reflectTall = (a: Tensor) => reflect(a, at(a.shape, 2));
 
 const tallQr = (a: Tensor): Factors => (a.parts ? complexTallQr : realTallQr)(a);
 
-const complexTallQr = customVjp(reflectTall, {
+const complexTallQr = libraryVjp(reflectTall, {
   forward: (a) => {
     const factors = reflectTall(a);
     return [factors, factors];
@@ -81,7 +81,7 @@ function changesOf([q, r]: Factors, change: Tensor): Factors {
   return [dq, times(ops.sub(inner, skew), r)];
 }
 
-const realTallQr = customVjp(reflectTall, {
+const realTallQr = libraryVjp(reflectTall, {
   forward: (a) => {
     const [q, r] = reflectTall(a);
     return [[q, r] as const, [q, r] as const];

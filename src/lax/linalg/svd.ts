@@ -6,7 +6,7 @@ import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { customVjp } from "../../transforms/customVjp.js";
+import { libraryVjp } from "../../transforms/customVjp.js";
 import { vjp } from "../../transforms/grad.js";
 import {
   alignRows,
@@ -91,7 +91,7 @@ function gapsOf(s: Tensor): Tensor {
   return ops.select(ops.compare("eq", gaps, 0), infinite, gaps);
 }
 
-const decomposeComplex = customVjp(rotate, {
+const decomposeComplex = libraryVjp(rotate, {
   forward: (a) => {
     const factors = rotate(a);
     return [factors, factors];
@@ -124,7 +124,7 @@ function changesOf([u, s, v]: Factors, change: Tensor): Factors {
   ];
 }
 
-const decompose = customVjp(rotate, {
+const decompose = libraryVjp(rotate, {
   forward: (a) => {
     const factors = rotate(a);
     return [factors, factors];

@@ -4,7 +4,7 @@ import { checkOptions } from "../../ir/options.js";
 import { at, formatType, sameNumbers } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { customVjp } from "../../transforms/customVjp.js";
+import { libraryVjp } from "../../transforms/customVjp.js";
 import { scan } from "../../transforms/scan.js";
 import {
   blocksOf,
@@ -75,7 +75,7 @@ const solveLower = withRule(false);
 const solveUnitLower = withRule(true);
 
 function withRule(unit: boolean): (a: Tensor, b: Tensor) => Tensor {
-  return customVjp((a: Tensor, b: Tensor) => substitute(a, b, unit), {
+  return libraryVjp((a: Tensor, b: Tensor) => substitute(a, b, unit), {
     forward: (a, b) => {
       const x = substitute(a, b, unit);
       return [x, [a, x] as const];
