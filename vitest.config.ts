@@ -2,6 +2,7 @@ import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 import type { Reporter } from "vitest/node";
+import { v8Flags } from "./test/support/v8Flags.js";
 
 const src = fileURLToPath(new URL("./src", import.meta.url));
 
@@ -59,6 +60,7 @@ const alone = [
 const common = {
   // Processes, not threads: V8 flags, environment variables and native libraries belong to a process.
   pool: "forks",
+  execArgv: v8Flags,
   // Engines start workers of their own, so half the cores do, and two on a small machine.
   maxWorkers: Math.max(2, Math.floor(availableParallelism() / 2)),
   // Slow machines need it.

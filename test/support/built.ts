@@ -14,6 +14,7 @@ import {
 import { join, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildSync } from "esbuild";
+import { v8Flags } from "./v8Flags.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const builds = join(root, "node_modules", ".cache", "shardwise-built");
@@ -23,7 +24,7 @@ const folders = ["src", "examples", "test/fixtures", "test/support", "test/confo
 
 /** The arguments of `node` that run a TypeScript file of {@link folders}, whose path begins at the repository. */
 export function nodeProgram(path: string): string[] {
-  return [builtFile(path)];
+  return [...v8Flags, builtFile(path)];
 }
 
 /** The compiled form of a TypeScript file of {@link folders}. */

@@ -185,7 +185,7 @@ const surroundings: readonly FaultRow[] = [
     fault: "a working directory that is gone",
     sees: /^exit 1: shardwise: .*working directory/,
     act: async ({ folder }) => {
-      const [main = ""] = nodeArguments;
+      const main = nodeArguments.at(-1) ?? "";
       const program = `import { mkdirSync, rmdirSync } from "node:fs";
 mkdirSync("gone");
 process.chdir("gone");
