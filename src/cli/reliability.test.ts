@@ -87,10 +87,11 @@ async function result(out: string) {
 }
 
 describe("a run that is killed", { timeout: 240_000 }, () => {
-  test.each([
+  const splits = [
     { mesh: "fsdp=2", moments: [reached(2), isSaving] },
     { mesh: "pipe=2", moments: [reached(8)] },
-  ])(
+  ];
+  test.each(splits.slice(0, process.env.CASES === "all" ? undefined : 1))(
     "at any moment goes on to the same bits and tells every step once ($mesh)",
     async ({ mesh, moments }) => {
       const settings = ["--mesh", mesh, "--steps", "16"];

@@ -32,8 +32,15 @@ function counting(engine: Engine): { readonly engine: Engine; readonly numRuns: 
 
 const isArea = (name: string): name is GoldenArea => areas.has(name);
 
-/** Every reference value, computed on an engine; that engine must be the one that computed it. */
-export function describeGoldens(name: string, open: (numDevices: number) => Engine): void {
+/** Areas whose cases take as long as all others together: they take turns on the engines, unless `CASES=all`. */
+const dearAreas: readonly GoldenArea[] = ["circular_pipeline", "language_model"];
+const everything = process.env.CASES === "all";
+
+/** The engines that the everyday suite runs reference values on. */
+const engines = ["reference", "threads"] as const;
+
+/** Reference values, computed on an engine; that engine must be the one that computed it. */
+export function describeGoldens(name: (typeof engines)[number], open: (numDevices: number) => Engine): void {
   let counted: ReturnType<typeof counting> | undefined;
   const engine = () => {
     if (!counted) throw new Error("the engine is not open");
@@ -53,7 +60,9 @@ export function describeGoldens(name: string, open: (numDevices: number) => Engi
   });
 
   describe.each(names.filter(isArea))(`%s agrees on the ${name} engine:`, (area) => {
-    test.each(goldens(area))("$name", { timeout: 120_000 }, async (golden) => {
+    const takesTurns = dearAreas.includes(area) && !everything;
+    const own = goldens(area).filter((_, i) => !takesTurns || i % engines.length === engines.indexOf(name));
+    test.each(own)("$name", { timeout: 120_000 }, async (golden) => {
       const before = engine().numRuns();
       expect(engine().engine.name).toBe(name);
       await runCase(golden, engine().engine);

@@ -22,10 +22,12 @@ const meshes: Readonly<Record<string, Readonly<Record<string, number | string>>>
   "fsdp=2 x model=2, async": { "mesh.fsdp": 2, "mesh.model": 2, tensor: "async" },
   "pipe=2, going round twice": { "mesh.pipe": 2, "pipeline.repeats": 2 },
 };
-const names = Object.keys(meshes);
 const all = process.env.SHARDWISE_ALL_MESHES === "1";
+/** What other meshes of the list split as well, and more. */
+const parts = ["data=2", "fsdp=2", "model=2"];
+const names = Object.keys(meshes).filter((name) => all || !parts.includes(name));
 /** Every mesh saves once and loads once. */
-const sample = names.map((from, i) => [from, names[(i + 3) % names.length] ?? from] as const);
+const sample = names.map((from, i) => [from, names[(i + 2) % names.length] ?? from] as const);
 const pairs = all
   ? names.flatMap((from) => names.filter((to) => to !== from).map((to) => [from, to] as const))
   : sample;
