@@ -14,10 +14,11 @@ import {
   type Operand,
   RuleBroken,
   require,
+  sameAsOperand,
   typeOf,
 } from "./inferChecks.js";
+import { collectiveTypes } from "./inferCollectives.js";
 import { inferControl } from "./inferControl.js";
-import { axesSize, type MeshAxis } from "./mesh.js";
 import { type BinaryOp, type Domain, opFacts, type UnaryOp } from "./opFacts.js";
 import { type OpName, type OpParams, precisions } from "./ops.js";
 import {
@@ -71,11 +72,6 @@ function elementwise<K extends UnaryOp | BinaryOp>(op: K): TypeRule<K> {
     return [tensorType(dtype, commonShape(ins))];
   };
 }
-
-const sameAsOperand = (ins: readonly Operand[]): TensorType[] => {
-  count(ins, 1);
-  return [typeOf(ins, 0)];
-};
 
 const reduce =
   (domain: Domain) =>
@@ -141,35 +137,6 @@ function attentionTypes(ins: readonly Operand[]): TensorType[] {
     );
   }
   return [tensorType(dtype, query.shape), tensorType(sumType(dtype), [batch, heads, length])];
-}
-
-const reduceAcross =
-  (domain: Domain) =>
-  (ins: readonly Operand[]): TensorType[] => {
-    count(ins, 1);
-    require(typeOf(ins, 0).dtype, domain);
-    return sameAsOperand(ins);
-  };
-
-function scaleDim(type: TensorType, dim: number, change: (n: number) => number): TensorType {
-  checkDim(dim, type.shape.length);
-  return tensorType(
-    type.dtype,
-    type.shape.map((n, d) => (d === dim ? change(n) : n)),
-  );
-}
-
-function dividedBy(axes: readonly MeshAxis[], dim: number): (n: number) => number {
-  const size = axesSize(axes);
-  return (n) => {
-    if (n % size !== 0) {
-      const names = axes.map((a) => a.name).join(", ");
-      throw broken.shape(
-        `dim ${dim} of size ${n} does not split over axis ${names} (${n} / ${size} = ${n / size})`,
-      );
-    }
-    return n / size;
-  };
 }
 
 const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
@@ -467,45 +434,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   remat: (ins, { body }) => inferControl.call("remat", ins, body),
   customVjp: (ins, { body }) => inferControl.call("customVjp", ins, body),
 
-  psum: reduceAcross("number"),
-  pmax: reduceAcross("any"),
-  pmin: reduceAcross("any"),
-  allGather: (ins, { axes, dim }) => {
-    count(ins, 1);
-    return [scaleDim(typeOf(ins, 0), dim, (n) => n * axesSize(axes))];
-  },
-  psumScatter: (ins, { axes, dim }) => {
-    count(ins, 1);
-    require(typeOf(ins, 0).dtype, "number");
-    return [scaleDim(typeOf(ins, 0), dim, dividedBy(axes, dim))];
-  },
-  ppermute: (ins, { axes, permutation }) => {
-    const size = axesSize(axes);
-    if (!Array.isArray(permutation) || ![...permutation].every((pair) => Array.isArray(pair)))
-      throw broken.value(`the permutation must be a list of pairs, got ${describe(permutation)}`);
-    for (const side of [0, 1] as const) {
-      const ranks = permutation.map((pair) => pair[side]);
-      if (
-        new Set(ranks).size !== ranks.length ||
-        ranks.some((r) => !Number.isInteger(r) || r < 0 || r >= size)
-      ) {
-        const what = side === 0 ? "sources" : "targets";
-        throw broken.value(
-          `${what} [${ranks.map(describe)}] must be different numbers from 0 to ${size - 1}`,
-        );
-      }
-    }
-    return sameAsOperand(ins);
-  },
-  allToAll: (ins, { axes, splitDim, concatDim }) => {
-    count(ins, 1);
-    const split = scaleDim(typeOf(ins, 0), splitDim, dividedBy(axes, splitDim));
-    return [scaleDim(split, concatDim, (n) => n * axesSize(axes))];
-  },
-  axisIndex: (ins) => {
-    count(ins, 0);
-    return [tensorType("int32", [])];
-  },
+  ...collectiveTypes,
 
   callback: (_, { results }) => [...results],
 

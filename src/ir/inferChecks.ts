@@ -45,6 +45,12 @@ export function typeOf(ins: readonly Operand[], i: number): TensorType {
   return at(ins, i).type;
 }
 
+/** The type of the only operand. */
+export function sameAsOperand(ins: readonly Operand[]): TensorType[] {
+  count(ins, 1);
+  return [typeOf(ins, 0)];
+}
+
 /** The shape all operands agree on; scalar literals fit any. */
 export function commonShape(ins: readonly Operand[]): Shape {
   const shaped = ins.filter((a) => a.kind === "var");
