@@ -61,6 +61,12 @@ describe("the plan of a product", () => {
   it("multiplies small factors where they lie, and packs what it must", () => {
     const target = x64Gemm(512, "float32");
     expect(kinds(planProduct(target, product(28, 64, 64), SPACE))).toEqual(["multiply"]);
+    expect(kinds(planProduct(target, product(28, 252, 64), SPACE))).toEqual([
+      "packRows",
+      "multiply",
+      "multiply",
+    ]);
+    expect(kinds(planProduct(target, product(28, 256, 64), SPACE))).toEqual(["packRows", "multiply"]);
     expect(kinds(planProduct(target, product(28, 64, 64, false, true), SPACE))).toEqual([
       "packColumns",
       "multiply",

@@ -104,7 +104,7 @@ class Planner {
     const isWhole = k % depthUnit === 0;
     this.isDirect = {
       a: isWhole && this.stride.a <= (transposeA ? direct.transposedA : direct.a),
-      b: isWhole && !transposeB && this.stride.b <= direct.b && k * bytes <= direct.b,
+      b: isWhole && !transposeB && this.stride.b < direct.b && k * bytes <= direct.b,
     };
   }
 

@@ -94,7 +94,7 @@ export interface GemmTarget {
   readonly fullStrips: boolean;
   /** How much is packed at a time: a strip of A stays in the L1 cache, a block of B in L2, one of A in L3. */
   readonly block: { readonly rows: number; readonly columns: number; readonly depth: number };
-  /** The longest rows, in bytes, of factors that are multiplied where they lie. */
+  /** The longest rows, in bytes, of factors that are multiplied where they lie; those of B are shorter. */
   readonly direct: { readonly a: number; readonly transposedA: number; readonly b: number };
   /** The code of a kernel; a listing gets what GNU `as` makes the same bytes of. */
   kernel(kernel: GemmKernel, listing?: string[]): Uint8Array<ArrayBuffer>;

@@ -50,7 +50,8 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     block: isWide
       ? { rows: 2044, columns: 480, depth: (1536 / v.size) * v.perLane }
       : { rows: 2046, columns: 192, depth: 1280 / v.size },
-    // Rows that are 1 KiB or more apart share so few lines of the L1 cache that a column of A does not fit.
+    // Rows that are farther apart than 1 KiB share so few lines of the L1 cache that a column of A does not fit; a panel
+    // of B, which has more of them, does not fit at 1 KiB either.
     // Pairs are neighbours along k, which only rows of A are as they lie.
     direct: isPaired ? { a: 1024, transposedA: 0, b: 0 } : { a: 1024, transposedA: 512, b: 1024 },
     kernel(kernel: GemmKernel, listing?: string[]) {
