@@ -104,6 +104,9 @@ function parse(path: string, text: string): ts.SourceFile {
 
 function importsOf(path: string, text: string): Import[] {
   const found: Import[] = [];
+  const source = parse(path, text);
+  // All others are statements of the file itself, and most files have no others.
+  const hasCalls = /\bimport\s*\(/.test(text);
   const add = (node: ts.Node | undefined, typeOnly: boolean) => {
     if (node === undefined || !ts.isStringLiteralLike(node)) return;
     const target = resolveSpecifier(path, node.text);
@@ -120,9 +123,9 @@ function importsOf(path: string, text: string): Import[] {
     } else if (ts.isCallExpression(node) && node.expression.kind === ts.SyntaxKind.ImportKeyword) {
       add(node.arguments[0], false);
     }
-    ts.forEachChild(node, visit);
+    if (hasCalls || node === source) ts.forEachChild(node, visit);
   };
-  visit(parse(path, text));
+  visit(source);
   return found;
 }
 
