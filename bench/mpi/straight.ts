@@ -5,10 +5,7 @@ import { mpich, openMpi } from "../../src/engines/mpi/families.js";
 import { reductionOf } from "../../src/engines/mpi/group.js";
 import { Mpi } from "../../src/engines/mpi/library.js";
 import { loadKoffi } from "../../src/engines/threads/koffi.js";
-import { wantHugePages } from "../../src/engines/threads/pages.js";
 import { range } from "../../src/ir/shape.js";
-
-const HUGE_PAGE = 2 ** 21;
 
 type Native = (...args: number[]) => number;
 type Kind = CollectiveSpec["kind"];
@@ -56,14 +53,11 @@ function bindLibrary() {
     waitAll: bind("MPI_Waitall", ["int", ...pair]),
     add: bind("MPI_Reduce_local", [...pair, "int", handle, handle]),
     copy,
-    /** Memory that does not move, on pages as large as those of the engine, and its address. */
+    /** Memory that does not move, and its address. */
     allocate: (bytes: number) => {
-      const pages = (Math.ceil(bytes / HUGE_PAGE) + 1) * (HUGE_PAGE / 65_536);
-      const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
-      wantHugePages(memory);
       // Pages that nobody has written are all the same one, which is always in the cache.
-      const buffer = new Uint8Array(memory.buffer).fill(1);
-      return { buffer, address: Math.ceil(Number(koffi.address(buffer)) / HUGE_PAGE) * HUGE_PAGE };
+      const buffer = new Uint8Array(new SharedArrayBuffer(bytes)).fill(1);
+      return { buffer, address: Number(koffi.address(buffer)) };
     },
   };
 }
