@@ -52,13 +52,17 @@ function withSliceAt(stack: Value, slice: Value, position: Value, write: Writer)
   return write.mapped("stablehlo.dynamic_update_slice", operands, "", stack.type);
 }
 
+/** What a loop is given: what is the same in every step, what steps hand on, and the stacks that they read. */
+interface Given {
+  readonly consts: readonly Value[];
+  readonly carry: readonly Value[];
+  readonly xs: readonly Value[];
+}
+
 /** The steps of a loop one after the other: what they read is a slice at a known place, what they give is joined. */
-function writtenOut({ ins, params }: EqnParts<"scan">, write: Writer): Value[] {
-  const { body, length, reverse, numConsts, numCarry } = params;
-  const given = ins.map((atom) => write.read(atom));
-  const consts = given.slice(0, numConsts);
-  const xs = given.slice(numConsts + numCarry);
-  let carry = given.slice(numConsts, numConsts + numCarry);
+function writtenOut({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): Value[] {
+  const { body, length, reverse, numCarry } = params;
+  let carry = first;
   const steps: Value[][] = [];
   for (let step = 0; step < length; step++) {
     const position = reverse ? length - 1 - step : step;
@@ -98,11 +102,11 @@ function stacked(slices: readonly Value[], write: Writer): Value {
 function scan(eqn: EqnParts<"scan">, write: Writer): Value[] {
   const { ins, outs, params } = eqn;
   const { body, length, reverse, numConsts, numCarry } = params;
-  if (length > 0 && write.writesOut(eqn)) return writtenOut(eqn, write);
   const given = ins.map((atom) => write.read(atom));
   const consts = given.slice(0, numConsts);
   const carry = given.slice(numConsts, numConsts + numCarry);
   const xs = given.slice(numConsts + numCarry);
+  if (length > 0 && write.writesOut(eqn, xs)) return writtenOut({ consts, carry, xs }, params, write);
   const stacks = outs.slice(numCarry).map(({ type }) => write.splat(0, type.dtype, type.shape));
   if (length === 0) return [...carry, ...stacks];
   const results = loop(

@@ -66,11 +66,10 @@ export class Writer {
     return this.kernels.includes(kernel);
   }
 
-  /** Whether a loop is to be written step by step. */
-  writesOut({ ins, outs, params }: EqnParts<"scan">): boolean {
+  /** Whether a loop is to be written step by step. @param xs the stacks that its steps read */
+  writesOut({ outs, params }: EqnParts<"scan">, xs: readonly Value[]): boolean {
     if (this.writeOut === undefined) return false;
-    const read = ins.slice(params.numConsts + params.numCarry).map((atom) => this.read(atom));
-    const stacks = [...read.filter(({ name }) => this.stacks.has(name)), ...outs.slice(params.numCarry)];
+    const stacks = [...xs.filter(({ name }) => this.stacks.has(name)), ...outs.slice(params.numCarry)];
     const types = stacks.map(({ type }) => type);
     return isWrittenOut(params, types, this.writeOut);
   }
