@@ -73,11 +73,16 @@ int main(int argc, char **argv) {
     int64_t roomA = next(file), roomB = next(file), numTasks = next(file);
     int64_t lengths[3] = {((tA ? k : m) - 1) * lda + (tA ? m : k), ((tB ? n : k) - 1) * ldb + (tB ? k : n), (m - 1) * ldc + n};
     char *at[3], *packed[2] = {guarded(roomA), guarded(roomB)};
+    // All bits set is NaN in every type: what was packed before must not shine through.
+    memset(packed[0], 255, roomA);
+    memset(packed[1], 255, roomB);
     for (int i = 0; i < 3; i++) {
       int each = i < 2 ? factorSize : size;
       at[i] = guarded(lengths[i] * each);
       for (int64_t e = 0; e < lengths[i]; e++) set(at[i], each, e, sample());
     }
+    if (p % 5 == 1) set(at[0], factorSize, lengths[0] / 2, NAN);
+    if (p % 5 == 2) set(at[1], factorSize, lengths[1] / 3, -INFINITY);
     char *old = malloc(lengths[2] * size);
     memcpy(old, at[2], lengths[2] * size);
     int64_t *records = calloc(numTasks + 2, 64);
@@ -103,7 +108,8 @@ int main(int argc, char **argv) {
         }
         double want = j < n ? alpha * sum + beta * before : before;
         double bound = j < n ? 2 * (k + 4) * (size == 4 ? 0x1p-24 : 0x1p-53) * (fabs(alpha) * magnitude + fabs(beta * before)) : 0;
-        if (!(fabs(got - want) <= bound) && wrong++ < 5)
+        int right = isfinite(want) ? fabs(got - want) <= bound : isnan(want) ? isnan(got) : got == want;
+        if (!right && wrong++ < 5)
           printf("product %ld (%ld x %ld x %ld): element %ld, %ld is %g, not %g\n", (long)p, (long)m, (long)n, (long)k, (long)i, (long)j, got, want);
       }
     }

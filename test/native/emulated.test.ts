@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
 import { a64Gemm } from "../../src/compiler/native/a64Gemm.js";
 import { packingBytes, planProduct } from "../../src/compiler/native/gemmPlan.js";
-import { factorBytes, type GemmTarget, type GemmTask } from "../../src/compiler/native/gemmTarget.js";
+import type { GemmTarget, GemmTask } from "../../src/compiler/native/gemmTarget.js";
 import { compiler, emulator, hasTools } from "./emulator.js";
 
 const driver = fileURLToPath(new URL("driver.c", import.meta.url));
@@ -74,7 +74,7 @@ function productsFile(targets: readonly GemmTarget[]): Buffer {
         const tasks = planProduct(target, product, SPACE);
         const room = packingBytes(target);
         words.push(
-          ...[target.size, factorBytes(target), +transposeA, +transposeB, m, n, k, lda, ldb, ldc].map(BigInt),
+          ...[target.size, target.factorBytes, +transposeA, +transposeB, m, n, k, lda, ldb, ldc].map(BigInt),
         );
         words.push(real(alpha), real(beta), BigInt(room.a), BigInt(room.b), BigInt(tasks.length));
         for (const task of tasks) {

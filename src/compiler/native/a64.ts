@@ -23,8 +23,12 @@ export const sp = x(31);
 /** How 128 bits are cut into numbers: four of 32 bits or two of 64. */
 export type Lanes = "4s" | "2d";
 
-/** The opcodes that join the lower halves of two registers lane by lane. */
-const ZIP1 = { "4s": 0x4e803800, "2d": 0x4ec03800, "8h": 0x4e403800 } as const;
+/** The opcodes that join the lower halves of two registers lane by lane, and the upper halves. */
+const ZIP = {
+  "8h": [0x4e403800, 0x4e407800],
+  "4s": [0x4e803800, 0x4e807800],
+  "2d": [0x4ec03800, 0x4ec07800],
+} as const;
 
 /** The opcodes of loads and stores for each kind of register, with the bytes that offsets count in. */
 const TRANSFER: {
@@ -100,11 +104,10 @@ export class A64 extends CodeWriter {
     return this.word(text, base | (b.id << 16) | (a.id << 5) | to.id);
   }
 
-  /** to += the products of the pairs of bfloat16 in each lane of a with a pair of b. */
-  bfdotLane(to: Register, a: Register, b: Register, lane: number): this {
-    const text = () => `bfdot v${to.id}.4s, v${a.id}.8h, v${b.id}.2h[${lane}]`;
-    const element = ((lane & 1) << 21) | ((lane >> 1) << 11);
-    return this.word(text, 0x4f40f000 | element | (b.id << 16) | (a.id << 5) | to.id);
+  /** to += a · bᵀ: 2 × 2 sums of float32, row by row, of factors with two rows of four bfloat16 each. */
+  bfmmla(to: Register, a: Register, b: Register): this {
+    const text = () => `bfmmla v${to.id}.4s, v${a.id}.8h, v${b.id}.8h`;
+    return this.word(text, 0x6e40ec00 | (b.id << 16) | (a.id << 5) | to.id);
   }
 
   /** to += a · b. */
@@ -120,12 +123,12 @@ export class A64 extends CodeWriter {
     return this.vector("fmul", lanes, lanes === "4s" ? 0x6e20dc00 : 0x6e60dc00, to, a, b);
   }
 
-  zip1(lanes: keyof typeof ZIP1, to: Register, a: Register, b: Register): this {
-    return this.vector("zip1", lanes, ZIP1[lanes], to, a, b);
+  zip1(lanes: keyof typeof ZIP, to: Register, a: Register, b: Register): this {
+    return this.vector("zip1", lanes, ZIP[lanes][0], to, a, b);
   }
 
-  zip2(lanes: Lanes, to: Register, a: Register, b: Register): this {
-    return this.vector("zip2", lanes, lanes === "4s" ? 0x4e807800 : 0x4ec07800, to, a, b);
+  zip2(lanes: keyof typeof ZIP, to: Register, a: Register, b: Register): this {
+    return this.vector("zip2", lanes, ZIP[lanes][1], to, a, b);
   }
 
   /** Makes a vector register zero. */

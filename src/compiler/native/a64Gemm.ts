@@ -1,8 +1,9 @@
 import { InternalError } from "../../ir/errors.js";
 import { A64, d, sp, x } from "./a64.js";
 import { writeMultiply } from "./a64Multiply.js";
-import { MATRIX, VECTOR, writePackColumns, writePackRows } from "./a64Packing.js";
+import { MATRIX, packingOf, VECTOR, writePackColumns, writePackRows } from "./a64Packing.js";
 import {
+  type Elements,
   elementsOf,
   type GemmKernel,
   type GemmTarget,
@@ -12,42 +13,44 @@ import {
 
 /** The kernels for AArch64 with NEON, and with BF16 for bfloat16. */
 export function a64Gemm(type: ProductType): GemmTarget {
-  const { size, perLane } = elementsOf(type);
-  const lanes = VECTOR / size;
+  const elements = elementsOf(type);
+  const { size, factorBytes } = elements;
+  const packing = packingOf(elements);
   return {
-    name: perLane === 2 ? "NEON-BF16" : "NEON",
-    ...elementsOf(type),
-    lanes,
-    depthUnit: perLane,
-    // 24 sums, three vectors of B, and A in whole vectors whose lanes are multiplied one by one.
+    name: type === "bfloat16" ? "NEON-BF16" : "NEON",
+    ...elements,
+    perLane: packing.perLane,
+    lanes: VECTOR / packing.laneBytes,
+    depthUnit: packing.perLane,
+    // 24 vectors of sums, which leave eight for factors.
     rows: 8,
-    columns: 3 * lanes,
+    columns: 3 * (VECTOR / size),
     fullStrips: false,
-    block: { rows: 2048, columns: 480, depth: (1024 / size) * perLane },
-    // Multiplying by lanes wants a step of A in neighbouring elements, so everything is packed.
+    block: { rows: 2048, columns: 480, depth: 1024 / factorBytes },
+    // Both instructions want a step of A in neighbouring elements, so everything is packed.
     direct: { a: 0, transposedA: 0, b: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const code = new A64(listing);
-      writeKernel(code, type, kernel);
+      writeKernel(code, elements, kernel);
       return code.finish();
     },
     runner: (listing?: string[]) => writeRunner(new A64(listing)).finish(),
   };
 }
 
-function writeKernel(code: A64, type: ProductType, kernel: GemmKernel): void {
+function writeKernel(code: A64, elements: Elements, kernel: GemmKernel): void {
   switch (kernel.kind) {
     case "packRows":
-      writePackRows(code, elementsOf(type), kernel);
+      writePackRows(code, packingOf(elements), kernel);
       break;
     case "packColumns":
-      writePackColumns(code, elementsOf(type), kernel);
+      writePackColumns(code, packingOf(elements), kernel);
       break;
     case "multiply":
       if (kernel.a !== "packed" || kernel.b !== "packed") {
         throw new InternalError("[a64Gemm] kernels for NEON take packed factors");
       }
-      writeMultiply(code, elementsOf(type), kernel);
+      writeMultiply(code, elements, kernel);
       break;
   }
 }

@@ -1,5 +1,6 @@
-import { type A64, type Lanes, q, type Register, x } from "./a64.js";
+import { type A64, q, x } from "./a64.js";
 import { loadPart, MATRIX, storePart, VECTOR } from "./a64Packing.js";
+import { FIRST_SUM, type Tile, tileOf } from "./a64Tile.js";
 import type { Label } from "./code.js";
 import type { Elements, MultiplyKernel } from "./gemmTarget.js";
 
@@ -13,13 +14,11 @@ const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, ROW, SCRATCH] = [
 /** Steps along k that one turn of the innermost loop does. */
 const UNROLL = 4;
 
-/** The sums take registers from here on; those before hold a step of A and of B. */
-const FIRST_SUM = 8;
-
 /** Writes the code of `multiply` for packed factors: a strip of A stays near while all panels of B pass. */
-export function writeMultiply(code: A64, { size, perLane }: Elements, kernel: MultiplyKernel): void {
+export function writeMultiply(code: A64, elements: Elements, kernel: MultiplyKernel): void {
+  const { size } = elements;
   const { height, width } = kernel;
-  const tile = new Tile(size, perLane, height, width);
+  const tile = tileOf(elements, height, width);
   const labels = { alpha: code.label(), beta: code.label() };
   code.add(C, C, MATRIX.c);
   const strip = code.here();
@@ -27,7 +26,7 @@ export function writeMultiply(code: A64, { size, perLane }: Elements, kernel: Mu
   const panel = code.here();
   code.mov(A_AT, A).mov(STEPS_LEFT, K);
   prefetchTile(code, height);
-  for (let id = 0; id < height * tile.vectorsB; id++) code.movi0(q(FIRST_SUM + id));
+  for (let id = 0; id < tile.numSums; id++) code.movi0(q(FIRST_SUM + id));
   sumSteps(code, tile);
   writeTile(code, kernel, tile, labels);
   code
@@ -41,46 +40,6 @@ export function writeMultiply(code: A64, { size, perLane }: Elements, kernel: Mu
   placeVector(code, size, labels.beta, kernel.beta);
 }
 
-/** The registers of a tile of C. */
-class Tile {
-  readonly lanes: Lanes;
-  readonly numLanes: number;
-  readonly vectorsA: number;
-  readonly vectorsB: number;
-
-  constructor(
-    readonly size: 4 | 8,
-    private readonly perLane: 1 | 2,
-    readonly height: number,
-    width: number,
-  ) {
-    this.lanes = size === 4 ? "4s" : "2d";
-    this.numLanes = VECTOR / size;
-    this.vectorsA = Math.ceil(height / this.numLanes);
-    this.vectorsB = Math.ceil(width / this.numLanes);
-  }
-
-  a(vector: number): Register {
-    return q(vector);
-  }
-
-  b(vector: number): Register {
-    return q(this.vectorsA + vector);
-  }
-
-  sum(row: number, vector: number): Register {
-    return q(FIRST_SUM + row * this.vectorsB + vector);
-  }
-
-  /** Adds the products of a vector of B with one lane of A, over the neighbours that share a lane. */
-  sumProducts(code: A64, row: number, vector: number): void {
-    const [sum, b] = [this.sum(row, vector), this.b(vector)];
-    const [element, lane] = [this.a(Math.floor(row / this.numLanes)), row % this.numLanes];
-    if (this.perLane === 2) code.bfdotLane(sum, b, element, lane);
-    else code.fmlaLane(this.lanes, sum, b, element, lane);
-  }
-}
-
 /** Asks for the first line of every row of the tile of C, which is needed when its sums are done. */
 function prefetchTile(code: A64, height: number): void {
   code.mov(ROW, C_AT);
@@ -92,28 +51,20 @@ function prefetchTile(code: A64, height: number): void {
 
 /** The sums of a tile over all steps along k. */
 function sumSteps(code: A64, tile: Tile): void {
-  const [aBytes, bBytes] = [tile.vectorsA * VECTOR, tile.vectorsB * VECTOR];
+  const { a: aBytes, b: bBytes } = tile.stepBytes;
+  const sumStep = (step: number) => tile.sumStep(code, [A_AT, step * aBytes], [B_AT, step * bBytes]);
   const single = code.label();
   const done = code.label();
   code.subs(STEPS_LEFT, STEPS_LEFT, UNROLL).bCond("lt", single);
   const loop = code.here();
-  for (let u = 0; u < UNROLL; u++) sumStep(code, tile, u * aBytes, u * bBytes);
+  for (let u = 0; u < UNROLL; u++) sumStep(u);
   code.add(A_AT, A_AT, UNROLL * aBytes).add(B_AT, B_AT, UNROLL * bBytes);
   code.subs(STEPS_LEFT, STEPS_LEFT, UNROLL).bCond("ge", loop);
   code.place(single).adds(STEPS_LEFT, STEPS_LEFT, UNROLL).bCond("eq", done);
   const one = code.here();
-  sumStep(code, tile, 0, 0);
+  sumStep(0);
   code.add(A_AT, A_AT, aBytes).add(B_AT, B_AT, bBytes).subs(STEPS_LEFT, STEPS_LEFT, 1).bCond("ne", one);
   code.place(done);
-}
-
-/** One step along k: every element of A times the vectors of B. */
-function sumStep(code: A64, tile: Tile, aByte: number, bByte: number): void {
-  for (let i = 0; i < tile.vectorsA; i++) code.ldr(tile.a(i), A_AT, aByte + i * VECTOR);
-  for (let j = 0; j < tile.vectorsB; j++) code.ldr(tile.b(j), B_AT, bByte + j * VECTOR);
-  for (let j = 0; j < tile.vectorsB; j++) {
-    for (let i = 0; i < tile.height; i++) tile.sumProducts(code, i, j);
-  }
 }
 
 /** C = alpha · sums + beta · C for a tile; whatever else should happen to finished sums belongs here. */
@@ -123,15 +74,16 @@ function writeTile(
   tile: Tile,
   labels: { readonly alpha: Label; readonly beta: Label },
 ): void {
-  const { size, lanes, numLanes } = tile;
+  const { size, lanes } = tile;
+  const numLanes = VECTOR / size;
   const [old, scale, oldScale] = [q(0), q(1), q(2)];
   if (alpha !== 1) code.ldrLiteral(scale, labels.alpha);
   if (beta !== 0 && beta !== 1) code.ldrLiteral(oldScale, labels.beta);
   code.mov(ROW, C_AT);
   for (let i = 0; i < height; i++) {
-    for (let j = 0; j < tile.vectorsB; j++) {
-      const sum = tile.sum(i, j);
-      const rest = j === tile.vectorsB - 1 ? width % numLanes : 0;
+    for (let j = 0; j * numLanes < width; j++) {
+      const sum = tile.finished(code, i, j);
+      const rest = width - j * numLanes < numLanes ? width % numLanes : 0;
       if (alpha !== 1) code.fmul(lanes, sum, sum, scale);
       if (beta !== 0) {
         if (rest > 0) loadPart(code, size, rest, old.id, ROW, j * VECTOR, SCRATCH);

@@ -10,58 +10,98 @@ export const MATRIX: { readonly [K in "a" | "b" | "c"]: Register } = { a: x(20),
 /** Bytes of a vector. */
 export const VECTOR = 16;
 
+/** What a lane of a packed factor is: its bytes, and how many neighbours along k share it. */
+export interface Packing {
+  readonly laneBytes: 4 | 8;
+  readonly perLane: 1 | 4;
+}
+
+/** Four neighbours of bfloat16 share a lane, of which a vector holds two: what one instruction multiplies. */
+export function packingOf({ size, factorBytes }: Elements): Packing {
+  return factorBytes === 2 ? { laneBytes: 8, perLane: 4 } : { laneBytes: size, perLane: 1 };
+}
+
 /** Writes the code of `packRows`; rows are the outer loop, so that they are read from end to end. */
-export function writePackRows(code: A64, elements: Elements, kernel: PackRowsKernel): void {
-  const { from: factor, width, isOdd } = kernel;
-  const pitch = Math.ceil(width / (VECTOR / elements.size)) * VECTOR;
+export function writePackRows(code: A64, packing: Packing, kernel: PackRowsKernel): void {
+  const { from: factor, width, leftOver } = kernel;
+  const pitch = Math.ceil(width / (VECTOR / packing.laneBytes)) * VECTOR;
   code.add(SOURCE, SOURCE, MATRIX[factor]);
   code.movz(PANEL_BYTES, pitch).mul(PANEL_BYTES, PANEL_BYTES, K);
   const last = code.label();
-  if (isOdd) code.add(PANEL_BYTES, PANEL_BYTES, pitch).cbz(K, last);
-  const row = code.here();
-  packRow(code, elements, width, elements.perLane);
-  for (let i = 0; i < elements.perLane; i++) code.add(SOURCE, SOURCE, STRIDE);
-  code.add(TARGET, TARGET, pitch).subs(K, K, 1).bCond("ne", row);
+  if (leftOver > 0) code.add(PANEL_BYTES, PANEL_BYTES, pitch).cbz(K, last);
+  const step = code.here();
+  packStep(code, packing, width, packing.perLane);
+  for (let i = 0; i < packing.perLane; i++) code.add(SOURCE, SOURCE, STRIDE);
+  code.add(TARGET, TARGET, pitch).subs(K, K, 1).bCond("ne", step);
   code.place(last);
-  if (isOdd) packRow(code, elements, width, 1);
+  if (leftOver > 0) packStep(code, packing, width, leftOver);
   code.ret();
 }
 
-const [FROM, TO, LEFT, PANEL_BYTES, BEHIND, PARTNER] = [x(5), x(6), x(7), x(8), x(9), x(10)];
+const [TO, LEFT, PANEL_BYTES, BEHIND] = [x(6), x(7), x(8), x(9)];
+/** Where the rows of a step are: one, or up to four whose elements share lanes. */
+const ROWS = [x(5), x(10), x(11), x(12)];
 
-/** One row of every panel, of one row of the source or of two whose elements become pairs. */
-function packRow(code: A64, { size, perLane }: Elements, width: number, numRows: number): void {
-  const lanes = VECTOR / size;
-  const bytes = size / perLane;
-  const vectors = Math.ceil(width / lanes);
-  code.mov(FROM, SOURCE).mov(TO, TARGET).mov(LEFT, COUNT);
-  if (numRows === 2) code.add(PARTNER, SOURCE, STRIDE);
+/** One step of every panel, of as many rows of the source. */
+function packStep(code: A64, { laneBytes, perLane }: Packing, width: number, numRows: number): void {
+  const rows = ROWS.slice(0, numRows);
+  pointAtRows(code, rows);
+  code.mov(TO, TARGET).mov(LEFT, COUNT);
   const panel = code.here();
-  for (let j = 0; j < vectors; j++) {
-    const [count, place] = [Math.min(lanes, width - j * lanes), j * lanes * bytes];
-    if (perLane === 2) loadPairs(code, j, place, count, numRows);
-    else if (count === lanes) code.ldr(q(j), FROM, place);
-    else loadPart(code, size, count, j, FROM, place, BEHIND);
-  }
+  if (perLane === 4) loadFours(code, rows, width);
+  else loadRow(code, laneBytes, at(rows, 0), width);
+  const vectors = Math.ceil(width / (VECTOR / laneBytes));
   for (let j = 0; j < vectors; j++) code.str(q(j), TO, j * VECTOR);
-  code.add(FROM, FROM, width * bytes);
-  if (numRows === 2) code.add(PARTNER, PARTNER, width * bytes);
+  for (const row of rows) code.add(row, row, (width * laneBytes) / perLane);
   code.add(TO, TO, PANEL_BYTES).subs(LEFT, LEFT, 1).bCond("ne", panel);
 }
 
-/** Up to four elements of 16 bits in the lower halves of lanes, and those of the next row in the upper ones. */
-function loadPairs(code: A64, to: number, place: number, count: number, numRows: number): void {
-  const [lower, upper] = [q(16), q(17)];
-  loadHalves(code, lower, FROM, place, count);
-  if (numRows === 2) loadHalves(code, upper, PARTNER, place, count);
-  else code.movi0(upper);
-  code.zip1("8h", q(to), lower, upper);
+/** Loads the elements of a row into the first registers. */
+function loadRow(code: A64, size: 4 | 8, row: Register, width: number): void {
+  const lanes = VECTOR / size;
+  for (let j = 0; j * lanes < width; j++) {
+    const [count, place] = [Math.min(lanes, width - j * lanes), j * VECTOR];
+    if (count === lanes) code.ldr(q(j), row, place);
+    else loadPart(code, size, count, j, row, place, BEHIND);
+  }
 }
 
-/** Loads one to four elements of 16 bits, none behind them. */
-function loadHalves(code: A64, { id }: Register, base: Register, offset: number, count: number): void {
+/** Loads up to four rows of elements of 16 bits into the first registers, column by column; other rows are zeros. */
+function loadFours(code: A64, rows: readonly Register[], width: number): void {
+  const [r0, r1, r2, r3] = [q(16), q(17), q(18), q(19)];
+  const [even, odd] = [q(20), q(21)];
+  for (let first = 0; first < width; first += 4) {
+    const count = Math.min(4, width - first);
+    [r0, r1, r2, r3].forEach((to, i) => {
+      const row = rows[i];
+      if (row === undefined) code.movi0(to);
+      else loadHalves(code, to, row, 2 * first, count, BEHIND);
+    });
+    code.zip1("8h", even, r0, r2).zip1("8h", odd, r1, r3);
+    code.zip1("8h", q(first / 2), even, odd);
+    if (count > 2) code.zip2("8h", q(first / 2 + 1), even, odd);
+  }
+}
+
+/** Loads one to four elements of 16 bits, none behind them; the rest of the register becomes zero. */
+function loadHalves(
+  code: A64,
+  { id }: Register,
+  base: Register,
+  offset: number,
+  count: number,
+  behind: Register,
+): void {
   code.ldr(count === 4 ? d(id) : count === 1 ? h(id) : s(id), base, offset);
-  if (count === 3) code.add(BEHIND, base, offset + 4).ld1Lane2(q(id), BEHIND, "h");
+  if (count === 3) code.add(behind, base, offset + 4).ld1Lane2(q(id), behind, "h");
+}
+
+/** Points at rows of the source, the next ones. */
+function pointAtRows(code: A64, rows: readonly Register[]): void {
+  rows.forEach((row, i) => {
+    if (i === 0) code.mov(row, SOURCE);
+    else code.add(row, at(rows, i - 1), STRIDE);
+  });
 }
 
 /** Loads the first `rest` elements of a vector, none behind them. */
@@ -94,9 +134,9 @@ export function storePart(
 }
 
 /** Writes the code of `packColumns`, which works on as many rows at a time as a vector has lanes. */
-export function writePackColumns(code: A64, { size }: Elements, kernel: PackColumnsKernel): void {
-  const { from: factor, height, isOdd } = kernel;
-  const lanes = VECTOR / size;
+export function writePackColumns(code: A64, { laneBytes }: Packing, kernel: PackColumnsKernel): void {
+  const { from: factor, height, leftOver } = kernel;
+  const lanes = VECTOR / laneBytes;
   const groups = Math.ceil(height / lanes);
   const pitch = groups * VECTOR;
   const [to, left, scratch] = [x(9), x(10), x(11)];
@@ -105,35 +145,32 @@ export function writePackColumns(code: A64, { size }: Elements, kernel: PackColu
   const strip = code.here();
   for (let group = 0; group < groups; group++) {
     const rows = rowPointers.slice(0, Math.min(lanes, height - group * lanes));
-    rows.forEach((row, i) => {
-      if (i === 0) code.mov(row, SOURCE);
-      else code.add(row, at(rows, i - 1), STRIDE);
-    });
+    pointAtRows(code, rows);
     code.add(SOURCE, at(rows, rows.length - 1), STRIDE);
     code.add(to, TARGET, group * VECTOR).mov(left, K);
     const single = code.label();
     const done = code.label();
     code.subs(left, left, lanes).bCond("lt", single);
     const block = code.here();
-    transposeBlock(code, size, rows, to, pitch);
+    transposeBlock(code, laneBytes, rows, to, pitch);
     code.subs(left, left, lanes).bCond("ge", block);
     code.place(single).adds(left, left, lanes).bCond("eq", done);
     const step = code.here();
+    const lane = laneBytes === 4 ? s(0) : d(0);
     rows.forEach((row, i) => {
-      const element = size === 4 ? s(0) : d(0);
-      code.ldrPost(element, row, size).str(element, to, i * size);
+      code.ldrPost(lane, row, laneBytes).str(lane, to, i * laneBytes);
     });
     code.add(to, to, pitch).subs(left, left, 1).bCond("ne", step);
     code.place(done);
-    if (isOdd) {
-      // What is left over shares its lane with the zero that a load of 16 bits leaves behind it.
+    if (leftOver > 0) {
       rows.forEach((row, i) => {
-        code.ldr(h(0), row).str(s(0), to, i * size);
+        loadHalves(code, lane, row, 0, leftOver, scratch);
+        code.str(lane, to, i * laneBytes);
       });
     }
   }
   code.movz(scratch, pitch).madd(TARGET, K, scratch, TARGET);
-  if (isOdd) code.add(TARGET, TARGET, pitch);
+  if (leftOver > 0) code.add(TARGET, TARGET, pitch);
   code.subs(COUNT, COUNT, 1).bCond("ne", strip);
   code.ret();
 }

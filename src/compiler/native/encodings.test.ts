@@ -21,7 +21,7 @@ import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64Operands.js"
 function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
   const { rows, columns, size, lanes } = target;
   const widths = [1, 2, 3, lanes, lanes + 1, columns - 1, columns].filter((w) => w <= columns);
-  const odds = target.perLane === 2 ? [false, true] : [false];
+  const leftOvers = Array.from({ length: target.perLane }, (_, i) => i);
   const factors = ["a", "b"] as const;
   const zeros = target.depthUnit > target.perLane ? 3 : 0;
   const layouts: readonly (readonly [FactorLayout, FactorLayout])[] = [
@@ -43,11 +43,11 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
     { alpha: 1, beta: 3 },
   ];
   return [
-    ...odds.flatMap((isOdd) =>
+    ...leftOvers.flatMap((leftOver) =>
       widths.flatMap((extent) => [
         ...factors.flatMap((from) => [
-          { kind: "packRows", from, width: extent, isOdd, zeros } as const,
-          { kind: "packColumns", from, height: extent, isOdd, zeros } as const,
+          { kind: "packRows", from, width: extent, leftOver, zeros } as const,
+          { kind: "packColumns", from, height: extent, leftOver, zeros } as const,
         ]),
       ]),
     ),
@@ -219,6 +219,7 @@ describe("the AArch64 assembler", () => {
 
   it("writes what the manual says", () => {
     expect(bytes((c) => c.fmlaLane("4s", q(8), q(2), q(1), 3))).toBe("4818a14f");
+    expect(bytes((c) => c.bfmmla(q(8), q(1), q(2)))).toBe("28ec426e");
     expect(bytes((c) => c.ldr(q(3), x(5), 48))).toBe("a30cc03d");
     expect(bytes((c) => c.stp(d(8), d(9), sp, 64))).toBe("e827046d");
   });

@@ -2,7 +2,6 @@ import { describe, expect, it } from "vitest";
 import type { GemmBatch } from "../steps.js";
 import { divideProduct } from "./gemmParts.js";
 import type { Product } from "./gemmPlan.js";
-import { factorBytes } from "./gemmTarget.js";
 import { x64AmxGemm } from "./x64AmxGemm.js";
 import { x64Gemm } from "./x64Gemm.js";
 
@@ -19,7 +18,7 @@ const single: GemmBatch = { count: 1, strideA: 0, strideB: 0, strideC: 0 };
 describe.each(targets.map((target) => [target.name, target] as const))(
   "parts of a product with %s",
   (_, target) => {
-    const bytes = factorBytes(target);
+    const bytes = target.factorBytes;
 
     it.each([
       ["large", product(150, 170, 200), single],

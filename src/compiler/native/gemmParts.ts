@@ -1,6 +1,6 @@
 import type { GemmBatch } from "../steps.js";
 import type { Product } from "./gemmPlan.js";
-import { factorBytes, type GemmTarget } from "./gemmTarget.js";
+import type { GemmTarget } from "./gemmTarget.js";
 
 /** A part of a batch of products that can run beside the others: it writes elements of C that are its own. */
 export interface ProductPart {
@@ -58,7 +58,7 @@ function part(
   columns: Cut,
 ): ProductPart {
   const { transposeA, transposeB, lda, ldb, ldc } = product;
-  const bytes = factorBytes(target);
+  const bytes = target.factorBytes;
   return {
     product: { ...product, m: rows.length, n: columns.length },
     batch: { ...batch, count: products.length },

@@ -84,12 +84,14 @@ describe("the plan of a product", () => {
       planProduct(target, one, SPACE).flatMap(({ kernel, args }) =>
         kernel.kind === "multiply"
           ? [`${kernel.kind} ${args[4]}`]
-          : [`${kernel.kind} ${kernel.from} ${args[3]}${kernel.isOdd ? " and one" : ""}`],
+          : [
+              `${kernel.kind} ${kernel.from} ${args[3]}${kernel.leftOver > 0 ? ` and ${kernel.leftOver}` : ""}`,
+            ],
       );
     expect(packed(product(28, 64, 64))).toEqual(["packRows b 32", "multiply 32"]);
     expect(packed(product(28, 64, 63))).toEqual([
-      "packColumns a 31 and one",
-      "packRows b 31 and one",
+      "packColumns a 31 and 1",
+      "packRows b 31 and 1",
       "multiply 32",
     ]);
     expect(packed(product(28, 64, 64, true, true))).toEqual([

@@ -2,7 +2,6 @@ import { InternalError } from "../../ir/errors.js";
 import {
   type Factor,
   type FactorLayout,
-  factorBytes,
   type GemmTarget,
   type GemmTask,
   type PackColumnsKernel,
@@ -96,9 +95,8 @@ class Planner {
     private readonly product: Product,
     private readonly space: PackingSpace,
   ) {
-    const { size, direct, depthUnit } = target;
+    const { size, factorBytes: bytes, direct, depthUnit } = target;
     const { transposeA, transposeB, lda, ldb, ldc, k } = product;
-    const bytes = factorBytes(target);
     this.stride = { a: lda * bytes, b: ldb * bytes, c: ldc * size };
     // Only packing fills up with zeros.
     const isWhole = k % depthUnit === 0;
@@ -152,11 +150,11 @@ class Planner {
   private pack(from: Factor, transposed: boolean, group: Group, source: number, depth: number): void {
     const { extent, count, packed } = group;
     const k = Math.floor(depth / this.target.perLane);
-    const isOdd = depth % this.target.perLane > 0;
-    const zeros = stepsOf(this.target, depth) - k - (isOdd ? 1 : 0);
+    const leftOver = depth % this.target.perLane;
+    const zeros = stepsOf(this.target, depth) - k - (leftOver > 0 ? 1 : 0);
     const kernel: PackRowsKernel | PackColumnsKernel = transposed
-      ? { kind: "packColumns", from, height: extent, isOdd, zeros }
-      : { kind: "packRows", from, width: extent, isOdd, zeros };
+      ? { kind: "packColumns", from, height: extent, leftOver, zeros }
+      : { kind: "packRows", from, width: extent, leftOver, zeros };
     this.tasks.push({ kind: "pack", kernel, args: [source, this.stride[from], packed, k, count] });
   }
 
@@ -166,12 +164,12 @@ class Planner {
   }
 
   private placeInA(row: number, step: number): number {
-    const bytes = factorBytes(this.target);
+    const bytes = this.target.factorBytes;
     return this.product.transposeA ? step * this.stride.a + row * bytes : row * this.stride.a + step * bytes;
   }
 
   private placeInB(column: number, step: number): number {
-    const bytes = factorBytes(this.target);
+    const bytes = this.target.factorBytes;
     return this.product.transposeB
       ? column * this.stride.b + step * bytes
       : step * this.stride.b + column * bytes;
@@ -246,12 +244,11 @@ export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[
   if (task.kind === "pack") {
     const { kernel } = task;
     const [source, stride, to, k, count] = task.args;
-    const left = kernel.isOdd ? 1 : 0;
-    const steps = k + left + kernel.zeros;
-    const depth = k * target.perLane + left;
+    const steps = k + (kernel.leftOver > 0 ? 1 : 0) + kernel.zeros;
+    const depth = k * target.perLane + kernel.leftOver;
     const extent = kernel.kind === "packRows" ? kernel.width : kernel.height;
     const [rows, columns] = kernel.kind === "packRows" ? [depth, extent * count] : [extent * count, depth];
-    const end = source + (rows - 1) * stride + columns * factorBytes(target);
+    const end = source + (rows - 1) * stride + columns * target.factorBytes;
     const place = kernel.from === "a" ? "packedA" : "packedB";
     return [{ what: kernel.from, from: source, to: end }, packed(place, to, extent, steps, count)];
   }
@@ -278,7 +275,7 @@ export function assertInBounds(
   tasks: readonly GemmTask[],
 ): void {
   const { m, n, k, transposeA, transposeB, lda, ldb, ldc } = product;
-  const bytes = factorBytes(target);
+  const bytes = target.factorBytes;
   const room = packingBytes(target);
   const bounds: { readonly [W in Touched["what"]]: readonly [from: number, to: number] } = {
     a: [0, transposeA ? extentBytes(bytes, k, m, lda) : extentBytes(bytes, m, k, lda)],

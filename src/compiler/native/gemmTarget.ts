@@ -20,8 +20,8 @@ export interface PackRowsKernel {
   readonly kind: "packRows";
   readonly from: Factor;
   readonly width: number;
-  /** Whether one neighbour is left over in the end, and shares its lane with a zero. */
-  readonly isOdd: boolean;
+  /** How many neighbours are left over in the end, and share their lane with zeros. */
+  readonly leftOver: number;
   /** How many steps of nothing but zeros follow, so that the kernel that multiplies has whole blocks. */
   readonly zeros: number;
 }
@@ -31,8 +31,8 @@ export interface PackColumnsKernel {
   readonly kind: "packColumns";
   readonly from: Factor;
   readonly height: number;
-  /** Whether one neighbour is left over in the end, and shares its lane with a zero. */
-  readonly isOdd: boolean;
+  /** How many neighbours are left over in the end, and share their lane with zeros. */
+  readonly leftOver: number;
   /** How many steps of nothing but zeros follow, so that the kernel that multiplies has whole blocks. */
   readonly zeros: number;
 }
@@ -79,13 +79,15 @@ export interface GemmTarget {
   /** The instruction set as users know it, for example `AVX-512`. */
   readonly name: string;
   readonly type: ProductType;
-  /** Bytes of an element of C, and of a lane of what is packed. */
+  /** Bytes of an element of C. */
   readonly size: 4 | 8;
-  /** Neighbours along k that share a lane of what is packed, and that one step multiplies: two of bfloat16. */
-  readonly perLane: 1 | 2;
+  /** Bytes of an element of A and B as they lie. */
+  readonly factorBytes: 2 | 4 | 8;
+  /** Neighbours along k that share a lane of what is packed, and that one step multiplies: several of bfloat16. */
+  readonly perLane: 1 | 2 | 4;
   /** Elements along k come in multiples of this: packed factors are filled up with zeros. */
   readonly depthUnit: number;
-  /** Lanes of a vector; packed rows are padded to whole vectors. */
+  /** Lanes of a vector of a packed factor; packed rows are padded to whole vectors. */
   readonly lanes: number;
   /** Rows and columns of C that stay in registers. */
   readonly rows: number;
@@ -107,20 +109,16 @@ export interface GemmTarget {
   runner(listing?: string[]): Uint8Array<ArrayBuffer>;
 }
 
-/** Bytes of an element of C and of a lane, and the neighbours along k that share a lane. */
-export type Elements = Pick<GemmTarget, "type" | "size" | "perLane">;
+/** The elements of a product, whoever computes it. */
+export type Elements = Pick<GemmTarget, "type" | "size" | "factorBytes">;
 
 /** How the factors and the result of a product lie. */
 export function elementsOf(type: ProductType): Elements {
-  return { type, size: type === "float64" ? 8 : 4, perLane: type === "bfloat16" ? 2 : 1 };
-}
-
-/** Bytes of an element of A and B as they lie. */
-export function factorBytes({ size, perLane }: Elements): number {
-  return size / perLane;
+  const size = type === "float64" ? 8 : 4;
+  return { type, size, factorBytes: type === "bfloat16" ? 2 : size };
 }
 
 /** Bytes of a packed row of `extent` elements. */
-export function pitchBytes({ lanes, size }: GemmTarget, extent: number): number {
-  return Math.ceil(extent / lanes) * lanes * size;
+export function pitchBytes({ lanes, factorBytes, perLane }: GemmTarget, extent: number): number {
+  return Math.ceil(extent / lanes) * lanes * factorBytes * perLane;
 }

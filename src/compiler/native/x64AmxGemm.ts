@@ -39,6 +39,7 @@ export function x64AmxGemm(TileClass = Tiles): GemmTarget {
   return {
     name: "AMX",
     ...elementsOf("bfloat16"),
+    perLane: PAIRS.perLane,
     lanes: TILE.rows,
     // A tile of a factor holds 32 neighbours along k.
     depthUnit: 2 * TILE.rows,

@@ -15,8 +15,8 @@ const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 const [FROM, TO, PLACE, LEFT, ROWS] = [r9, r10, r11, r12, rbx];
 
 /** The pairs of the last block that are there, when it is not whole. */
-function lastPairs({ isOdd, zeros }: PackRowsKernel | PackColumnsKernel): number | undefined {
-  return isOdd || zeros > 0 ? TILE.rows - zeros - (isOdd ? 1 : 0) : undefined;
+function lastPairs({ leftOver, zeros }: PackRowsKernel | PackColumnsKernel): number | undefined {
+  return leftOver > 0 || zeros > 0 ? TILE.rows - zeros - leftOver : undefined;
 }
 
 /** Bytes of a step of a strip, of which those of 16 steps are its part of a block. */
@@ -26,7 +26,7 @@ function pitchOf(extent: number): number {
 
 /** Writes the code of `packColumns` for A, whose rows lie as tiles want them: line by line. */
 export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
-  const { height, isOdd } = kernel;
+  const { height, leftOver } = kernel;
   const pitch = pitchOf(height);
   const pairs = lastPairs(kernel);
   v.prepareMask(x, pairs ?? 0);
@@ -46,7 +46,7 @@ export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
     if (pairs > 0) v.loadPart(x, v.vec(0), mem(FROM), v.vec(0));
     else v.clear(x, 0);
     v.move(x, mem(TO), v.vec(0));
-    if (isOdd) {
+    if (leftOver > 0) {
       x.movzx(low32(rax), mem(FROM, v.size * pairs), 16).mov(mem(TO, v.size * pairs), low32(rax));
     }
   }
@@ -57,7 +57,7 @@ export function packLines(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
 
 /** Writes the code of `packRows` for A, whose columns lie as tiles want rows: squares of pairs are transposed. */
 export function packTurned(x: X64, v: Vectors, kernel: PackRowsKernel): void {
-  const { width, isOdd } = kernel;
+  const { width, leftOver } = kernel;
   const pitch = pitchOf(width);
   const pairs = lastPairs(kernel);
   v.prepareMask(x, width % v.lanes);
@@ -66,33 +66,33 @@ export function packTurned(x: X64, v: Vectors, kernel: PackRowsKernel): void {
   x.mov(FROM, SOURCE).mov(TO, TARGET).mov(LEFT, K);
   const rest = x.label();
   repeat(x, LEFT, TILE.rows, rest, () => {
-    turnBlock(x, v, width, TILE.rows, false);
+    turnBlock(x, v, width, TILE.rows, 0);
     x.imul(rax, STRIDE, 2 * TILE.rows)
       .add(FROM, rax)
       .add(TO, TILE.rows * pitch);
   });
   x.place(rest);
-  if (pairs !== undefined) turnBlock(x, v, width, pairs, isOdd);
+  if (pairs !== undefined) turnBlock(x, v, width, pairs, leftOver);
   x.add(SOURCE, (width * v.size) / v.perLane);
   nextStrip(x, kernel, pitch);
   x.dec(COUNT).j("ne", strip).ret();
 }
 
-function nextStrip(x: X64, { isOdd, zeros }: PackRowsKernel | PackColumnsKernel, pitch: number): void {
+function nextStrip(x: X64, { leftOver, zeros }: PackRowsKernel | PackColumnsKernel, pitch: number): void {
   x.imul(rax, K, pitch).add(TARGET, rax);
-  const more = (isOdd ? 1 : 0) + zeros;
+  const more = leftOver + zeros;
   if (more > 0) x.add(TARGET, more * pitch);
 }
 
 /** One block along k of all rows of a strip. */
-function turnBlock(x: X64, v: Vectors, width: number, pairs: number, isOdd: boolean): void {
+function turnBlock(x: X64, v: Vectors, width: number, pairs: number, leftOver: number): void {
   for (let first = 0; first < width; first += v.lanes) {
     const rows = Math.min(v.lanes, width - first);
     const isPart = rows < v.lanes;
     x.lea(PLACE, mem(FROM, (first * v.size) / v.perLane));
     for (let pair = 0; pair < v.lanes; pair++) {
       if (pair < pairs) loadNext(x, v, pair, PLACE, 2, isPart);
-      else if (pair === pairs && isOdd) loadNext(x, v, pair, PLACE, 1, isPart);
+      else if (pair === pairs && leftOver > 0) loadNext(x, v, pair, PLACE, 1, isPart);
       else v.clear(x, pair);
     }
     transposeSquare(x, v, (row, vector) => {

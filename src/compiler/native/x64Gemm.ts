@@ -41,6 +41,7 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
   return {
     name: isPaired ? "AVX-512-BF16" : isWide ? "AVX-512" : "AVX2",
     ...elementsOf(type),
+    perLane: v.perLane,
     lanes: v.lanes,
     depthUnit: v.perLane,
     // Of 32 or 16 registers four are left for two vectors of B and two elements of A.

@@ -28,7 +28,7 @@ const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 
 /** Writes the code of `packRows`; rows are the outer loop, so that they are read from end to end. */
 export function writePackRows(x: X64, v: Vectors, kernel: PackRowsKernel): void {
-  const { from: factor, width, isOdd, zeros } = kernel;
+  const { from: factor, width, leftOver, zeros } = kernel;
   const rest = width % v.lanes;
   const pitch = Math.ceil(width / v.lanes) * v.bytes;
   const maskData = x.label();
@@ -36,7 +36,7 @@ export function writePackRows(x: X64, v: Vectors, kernel: PackRowsKernel): void 
   v.loadMask(x, rest, MASK, maskData);
   x.add(SOURCE, MATRIX[factor]).imul(PANEL_BYTES, K, pitch);
   const last = x.label();
-  const more = (isOdd ? 1 : 0) + zeros;
+  const more = (leftOver > 0 ? 1 : 0) + zeros;
   if (more > 0) {
     x.add(PANEL_BYTES, more * pitch)
       .test(K, K)
@@ -47,7 +47,7 @@ export function writePackRows(x: X64, v: Vectors, kernel: PackRowsKernel): void 
   for (let i = 0; i < v.perLane; i++) x.add(SOURCE, STRIDE);
   x.add(TARGET, pitch).dec(K).j("ne", row);
   x.place(last);
-  if (isOdd) {
+  if (leftOver > 0) {
     packRow(x, v, width, 1);
     x.add(TARGET, pitch);
   }
@@ -109,7 +109,7 @@ function clearRows(x: X64, v: Vectors, bytes: number): void {
 
 /** Writes the code of `packColumns`, which works on as many rows at a time as a vector has lanes. */
 export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel): void {
-  const { from: factor, height, isOdd, zeros } = kernel;
+  const { from: factor, height, leftOver, zeros } = kernel;
   const groups = Math.ceil(height / v.lanes);
   const pitch = groups * v.bytes;
   const [to, left] = [r9, r10];
@@ -127,7 +127,7 @@ export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel):
     repeat(x, left, 16 / v.size, done, () => transposeBlock(x, v, rows, to, pitch));
     repeat(x, left, 1, done, () => transposeStep(x, v, rows, to, pitch));
     x.place(done);
-    if (isOdd) {
+    if (leftOver > 0) {
       transposeLast(x, v, rows, to);
       x.add(to, pitch);
     }
@@ -136,7 +136,7 @@ export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel):
     x.mov(rax, STRIDE).imul(rax, rax, rows).add(SOURCE, rax);
   }
   x.imul(rax, K, pitch).add(TARGET, rax);
-  const more = (isOdd ? 1 : 0) + zeros;
+  const more = (leftOver > 0 ? 1 : 0) + zeros;
   if (more > 0) x.add(TARGET, more * pitch);
   x.dec(COUNT).j("ne", strip);
   x.ret();

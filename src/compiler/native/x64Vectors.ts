@@ -26,9 +26,9 @@ export class Vectors {
     readonly bits: 256 | 512,
     type: ProductType,
   ) {
-    const { size, perLane } = elementsOf(type);
+    const { size, factorBytes } = elementsOf(type);
     this.size = size;
-    this.perLane = perLane;
+    this.perLane = factorBytes === 2 ? 2 : 1;
     this.bytes = bits / 8;
     this.lanes = this.bytes / size;
     this.type = size === 4 ? "s" : "d";

@@ -1,7 +1,7 @@
 import { tileFor } from "../../compiler/gemm/tile.js";
 import { createWasmGemm, type Gemm, type WasmGemm } from "../../compiler/gemm/wasmGemm.js";
 import { extentBytes } from "../../compiler/native/gemmPlan.js";
-import { elementsOf, factorBytes } from "../../compiler/native/gemmTarget.js";
+import { elementsOf } from "../../compiler/native/gemmTarget.js";
 import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import { BLAS_CROSSOVER, type Blas, findBlas, nativeAddress, releaseNativeAddress } from "./blas.js";
@@ -172,8 +172,7 @@ export function joinBatches(batch: readonly GemmBatch[]): GemmBatch[] {
 /** The bytes from the first element of each matrix to behind the last of the whole batch. */
 function stepExtents(step: GemmStep): { readonly a: number; readonly b: number; readonly c: number } {
   const { m, n, k, transposeA, transposeB, lda, ldb, ldc, batch, dtype } = step;
-  const elements = elementsOf(dtype);
-  const bytes = factorBytes(elements);
+  const { size, factorBytes: bytes } = elementsOf(dtype);
   const walked = (stride: (one: GemmBatch) => number) =>
     batch.reduce((sum, one) => sum + (one.count - 1) * stride(one), 0);
   const [rowsA, columnsA] = transposeA ? [k, m] : [m, k];
@@ -181,6 +180,6 @@ function stepExtents(step: GemmStep): { readonly a: number; readonly b: number; 
   return {
     a: extentBytes(bytes, rowsA, columnsA, lda) + walked(({ strideA }) => strideA),
     b: extentBytes(bytes, rowsB, columnsB, ldb) + walked(({ strideB }) => strideB),
-    c: extentBytes(elements.size, m, n, ldc) + walked(({ strideC }) => strideC),
+    c: extentBytes(size, m, n, ldc) + walked(({ strideC }) => strideC),
   };
 }

@@ -3,7 +3,7 @@ import { EmulatedPairs } from "../../../../test/support/emulatedPairs.js";
 import { EmulatedTiles } from "../../../../test/support/emulatedTiles.js";
 import { type GuardedMemory, mapGuarded } from "../../../../test/support/guardedMemory.js";
 import type { Product } from "../../../compiler/native/gemmPlan.js";
-import { elementsOf, factorBytes, type ProductType } from "../../../compiler/native/gemmTarget.js";
+import { elementsOf, type ProductType } from "../../../compiler/native/gemmTarget.js";
 import { x64AmxGemm } from "../../../compiler/native/x64AmxGemm.js";
 import { x64Gemm } from "../../../compiler/native/x64Gemm.js";
 import { fromBfloat16Bits, toBfloat16Bits } from "../../../ir/dtype.js";
@@ -144,7 +144,8 @@ describe.skipIf(typeof memory === "string").each(cases)("products with %s", (set
 
   it.each(types)("of %s are right and stay inside their matrices", (type) => {
     const random = randomSource(seed * 1000 + TYPES.indexOf(type));
-    const sizes = [factorBytes(elementsOf(type)), factorBytes(elementsOf(type)), elementsOf(type).size];
+    const { size, factorBytes } = elementsOf(type);
+    const sizes = [factorBytes, factorBytes, size];
     for (let i = 0; i < numProducts; i++) {
       const product = randomProduct(random);
       const { transposeA, transposeB, m, n, k, lda, ldb, ldc, beta } = product;

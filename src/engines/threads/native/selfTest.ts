@@ -1,5 +1,5 @@
 import type { Product } from "../../../compiler/native/gemmPlan.js";
-import { elementsOf, factorBytes, type ProductType } from "../../../compiler/native/gemmTarget.js";
+import { elementsOf, type ProductType } from "../../../compiler/native/gemmTarget.js";
 import { toBfloat16Bits } from "../../../ir/dtype.js";
 import type { CodeMemory } from "./codeMemory.js";
 import { NativeGemm, type ProductSets, targetsOf } from "./nativeGemm.js";
@@ -35,7 +35,7 @@ export function multipliesRight(memory: CodeMemory, sets: ProductSets): boolean 
 /** Compares a product of small whole numbers, which every order of adding computes exactly. */
 function isRight(memory: CodeMemory, gemm: NativeGemm, type: ProductType, product: Product): boolean {
   const { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = product;
-  const { size } = elementsOf(type);
+  const { size, factorBytes } = elementsOf(type);
   const bAt = (transposeA ? k : m) * lda;
   const numFactors = bAt + (transposeB ? n : k) * ldb;
   // Factors first, of whatever size; the result after as many lanes as there are of them.
@@ -48,7 +48,7 @@ function isRight(memory: CodeMemory, gemm: NativeGemm, type: ProductType, produc
   for (let i = 0; i < result.length; i++) result[i] = beta === 0 ? Number.NaN : (i % 13) - 6;
   const old = result.slice();
   const at = memory.addressOf(buffer);
-  gemm.prepare(type, product)(at, at + bAt * factorBytes(elementsOf(type)), at + place);
+  gemm.prepare(type, product)(at, at + bAt * factorBytes, at + place);
   for (let i = 0; i < m; i++) {
     for (let j = 0; j < n; j++) {
       let sum = 0;
