@@ -167,3 +167,8 @@ export function forEachEqn(program: Program, visit: (eqn: Eqn) => void): void {
     for (const [, inner] of innerPrograms(eqn)) forEachEqn(inner, visit);
   }
 }
+
+/** Whether one of these equations, or one of the programs inside them, is such a one. */
+export function someEqn({ eqns }: Pick<Program, "eqns">, isSuch: (eqn: Eqn) => boolean): boolean {
+  return eqns.some((eqn) => isSuch(eqn) || innerPrograms(eqn).some(([, inner]) => someEqn(inner, isSuch)));
+}

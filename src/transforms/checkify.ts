@@ -3,14 +3,7 @@ import { describe } from "../ir/describe.js";
 import { ValueError } from "../ir/errors.js";
 import type { MeshAxis } from "../ir/mesh.js";
 import type { OpParams, ProgramOp } from "../ir/ops.js";
-import {
-  type Eqn,
-  type EqnParts,
-  forEachEqn,
-  hasPrograms,
-  innerPrograms,
-  type Program,
-} from "../ir/program.js";
+import { type Eqn, type EqnParts, forEachEqn, hasPrograms, type Program, someEqn } from "../ir/program.js";
 import { at, formatType, type TensorType } from "../ir/shape.js";
 import { joinAxes, varyingAxes } from "../ir/varying.js";
 import { boundAxes, checkedAxes } from "../trace/axes.js";
@@ -72,13 +65,7 @@ class Checking {
 
   /** Whether a check of the wanted kinds stands in the equation. */
   canFail(eqn: Eqn): boolean {
-    return (
-      checksOf(eqn, this.wanted).length > 0 || innerPrograms(eqn).some(([, p]) => this.programCanFail(p))
-    );
-  }
-
-  programCanFail(program: Program): boolean {
-    return program.eqns.some((eqn) => this.canFail(eqn));
+    return someEqn({ eqns: [eqn] }, (one) => checksOf(one, this.wanted).length > 0);
   }
 
   /** The state after one more check. */

@@ -1,14 +1,7 @@
 import { hasEffects } from "../ir/effects.js";
 import { factsOf } from "../ir/opFacts.js";
 import type { RematPolicy } from "../ir/ops.js";
-import {
-  type Eqn,
-  hasPrograms,
-  innerPrograms,
-  mapInnerPrograms,
-  type Program,
-  type Var,
-} from "../ir/program.js";
+import { type Eqn, hasPrograms, mapInnerPrograms, type Program, someEqn, type Var } from "../ir/program.js";
 import { bodiesOf } from "./bodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";
@@ -58,15 +51,11 @@ export function keepsEverything(policy: RematPolicy): boolean {
   return policy.kind === "everything" || (policy.kind === "either" && policy.policies.some(keepsEverything));
 }
 
-function hasRemat(eqn: Eqn): boolean {
-  return eqn.op === "remat" || innerPrograms(eqn).some(([, { eqns }]) => eqns.some(hasRemat));
-}
-
 /** A program of which all values are kept, also where a remat inside would not keep them. */
 export function keepingEverything(program: Program): Program {
   const eqns = program.eqns.map((eqn) => {
     // Saved values are found by their equation, so those that need no change stay what they are.
-    if (!hasRemat(eqn)) return eqn;
+    if (!someEqn({ eqns: [eqn] }, ({ op }) => op === "remat")) return eqn;
     const changed = mapInnerPrograms(eqn, keepingEverything);
     if (changed.op !== "remat") return changed;
     const params = { ...changed.params, policy: { kind: "everything" } as const };

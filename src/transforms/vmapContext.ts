@@ -1,7 +1,7 @@
 import { roundTo } from "../ir/dtype.js";
 import type { DimAxes, MeshAxis } from "../ir/mesh.js";
 import type { OpName, OpParams } from "../ir/ops.js";
-import { type Eqn, innerPrograms, type Program } from "../ir/program.js";
+import { type Eqn, type Program, someEqn } from "../ir/program.js";
 import { at, range, type Shape, type TensorType, withShape } from "../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { traceFlat } from "../trace/builder.js";
@@ -126,12 +126,13 @@ export function either(a: readonly boolean[], b: readonly boolean[]): boolean[] 
 
 /** Whether the equation, or a program inside it, talks over the named axis. */
 export function namesAxis(eqn: Eqn, name: string | undefined): boolean {
-  if (name === undefined) return false;
-  if ("axes" in eqn.params && eqn.params.axes.some((axis) => axis.name === name)) return true;
-  return innerPrograms(eqn).some(([, program]) => programNamesAxis(program, name));
+  return programNamesAxis({ eqns: [eqn] }, name);
 }
 
 /** Whether an equation of the program talks over the named axis. */
-export function programNamesAxis(program: Program, name: string | undefined): boolean {
-  return program.eqns.some((eqn) => namesAxis(eqn, name));
+export function programNamesAxis(program: Pick<Program, "eqns">, name: string | undefined): boolean {
+  const isNamed = (axis: { readonly name: string }) => axis.name === name;
+  return (
+    name !== undefined && someEqn(program, ({ params }) => "axes" in params && params.axes.some(isNamed))
+  );
 }

@@ -13,7 +13,7 @@ import "../../src/index.js";
 import { openEngine } from "../../src/engines/index.js";
 import type { Engine } from "../../src/ir/engine.js";
 import { axesSize } from "../../src/ir/mesh.js";
-import { forEachEqn, type Program } from "../../src/ir/program.js";
+import { type Program, someEqn } from "../../src/ir/program.js";
 import { failuresOf } from "../conformance/engine/differences.js";
 import { writtenCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";
@@ -56,11 +56,7 @@ async function runCases(
 }
 
 function hasLoop(program: Program): boolean {
-  let has = false;
-  forEachEqn(program, ({ op }) => {
-    has ||= op === "scan";
-  });
-  return has;
+  return someEqn(program, ({ op }) => op === "scan");
 }
 
 const { values, positionals } = parseArgs({

@@ -21,11 +21,11 @@ import {
   type Atom,
   type Eqn,
   hasPrograms,
-  innerPrograms,
   mapInnerPrograms,
   newLiteral,
   newVar,
   type Program,
+  someEqn,
   type Var,
 } from "../../ir/program.js";
 import { at, range, sameNumbers, sizeOf, type TensorType, tensorType } from "../../ir/shape.js";
@@ -69,7 +69,7 @@ function dropUnused(program: Program): Program {
 }
 
 function communicates(eqn: Eqn): boolean {
-  return isCollective(eqn.op) || innerPrograms(eqn).some(([, { eqns }]) => eqns.some(communicates));
+  return someEqn({ eqns: [eqn] }, ({ op }) => isCollective(op));
 }
 
 /** What becomes of an equation. */

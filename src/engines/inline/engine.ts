@@ -5,7 +5,7 @@ import type { GemmStep } from "../../compiler/steps.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import type { HostData } from "../../ir/dtype.js";
 import type { CompileOptions, Engine } from "../../ir/engine.js";
-import { innerPrograms, type Program } from "../../ir/program.js";
+import { type Program, someEqn } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
 import { interpretSpmd } from "../reference/interpret.js";
@@ -188,10 +188,6 @@ class Kernels implements Evaluator {
 }
 
 /** Whether a program has products of bfloat16: only then is it asked who multiplies, which takes milliseconds. */
-function multipliesBfloat16({ eqns }: Program): boolean {
-  return eqns.some((eqn) =>
-    eqn.op === "dotGeneral"
-      ? at(eqn.ins, 0).type.dtype === "bfloat16"
-      : innerPrograms(eqn).some(([, program]) => multipliesBfloat16(program)),
-  );
+function multipliesBfloat16(program: Program): boolean {
+  return someEqn(program, ({ op, ins }) => op === "dotGeneral" && at(ins, 0).type.dtype === "bfloat16");
 }
