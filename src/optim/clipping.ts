@@ -1,6 +1,8 @@
 import { describe } from "../ir/describe.js";
+import { type DType, isComplex, isFloat, partType } from "../ir/dtype.js";
 import { ValueError } from "../ir/errors.js";
-import { divide, multiply } from "../numpy/arithmetic.js";
+import { add, divide, multiply } from "../numpy/arithmetic.js";
+import { imag, real } from "../numpy/complex.js";
 import { zeros } from "../numpy/creation.js";
 import { astype, sqrt, square } from "../numpy/elementwise.js";
 import { less, where } from "../numpy/logic.js";
@@ -8,6 +10,7 @@ import { sum } from "../numpy/reductions.js";
 import { psum } from "../spmd/mesh/collectives.js";
 import type { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { boundAxes } from "../trace/axes.js";
+import { promoteTypes } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { type EmptyState, type GradientTransformation, mapTensors, stateless } from "./transformation.js";
@@ -60,12 +63,27 @@ export function sumOverTree(values: unknown, measure: (x: Tensor) => Tensor): Te
 }
 
 /**
- * The root of the sum of all squares of a tree, in float32. Inside a shard map the tensors in boxes
- * (`nn.Partitioned`) are blocks: their squares are summed over exactly the axes that split them, and tensors
- * without a box count once.
+ * The root of the sum of all squares of a tree, in the type that its tensors are promoted to; 16-bit floats are added
+ * up in float32 and rounded in the end. Inside a shard map the tensors in boxes (`nn.Partitioned`) are blocks: their
+ * squares are summed over exactly the axes that split them, and tensors without a box count once.
  */
 export function globalNorm(values: unknown): Tensor {
-  return sqrt(sumOverTree(values, (x) => sum(square(astype(x, "float32")))));
+  const dtypes = tensorsWithAxes(values).map(({ tensor }) => partType(tensor.dtype));
+  const dtype = dtypes.reduce<DType>(promoteTypes, "bool");
+  return astype(wideNorm(values), isFloat(dtype) ? dtype : "float32");
+}
+
+/** The global norm in float32, or in float64 where a tensor has it. */
+function wideNorm(values: unknown): Tensor {
+  return sqrt(
+    sumOverTree(values, (x) =>
+      sum(isComplex(x.dtype) ? add(squares(real(x)), squares(imag(x))) : squares(x)),
+    ),
+  );
+}
+
+function squares(x: Tensor): Tensor {
+  return square(astype(x, x.dtype === "float64" ? "float64" : "float32"));
 }
 
 /** Shrinks all gradients together so that their {@link globalNorm} is at most `maxNorm`. */
@@ -76,7 +94,7 @@ export function clipByGlobalNorm(maxNorm: number): GradientTransformation<EmptyS
     );
   }
   return stateless((grads) => {
-    const norm = globalNorm(grads);
+    const norm = wideNorm(grads);
     const small = less(norm, maxNorm);
     return mapTensors((g) => where(small, g, multiply(divide(g, astype(norm, g.dtype)), maxNorm)), grads);
   });

@@ -1,6 +1,8 @@
 import {
+  type DType,
   devicePut,
   jit,
+  lax,
   Mesh,
   NamedSharding,
   np,
@@ -251,6 +253,44 @@ describe("on sharded trees", () => {
     const { sharding } = split.kernel;
     expect(sharding).toMatchObject({ spec: P("fsdp", "model") });
     expectClose(await numbersOf(split), await numbersOf(whole), 1e-6);
+  });
+});
+
+describe("globalNorm", () => {
+  // What optax.global_norm answers, with jax_enable_x64.
+  const cases: readonly (readonly [name: string, dtypes: readonly DType[], result: DType, norm: number])[] = [
+    ["float32", ["float32"], "float32", Math.fround(Math.sqrt(14))],
+    ["float64", ["float64"], "float64", Math.sqrt(14)],
+    ["float64 beside float32", ["float64", "float32"], "float64", Math.sqrt(28)],
+    ["bfloat16", ["bfloat16"], "bfloat16", 3.734375],
+    ["both 16-bit floats", ["float16", "bfloat16"], "float32", Math.fround(Math.sqrt(28))],
+    ["integers", ["int32"], "float32", Math.fround(Math.sqrt(14))],
+    ["complex64", ["complex64"], "float32", Math.fround(Math.sqrt(14))],
+    ["complex128", ["complex128"], "float64", Math.sqrt(14)],
+  ];
+
+  test.each(cases)("of %s has the type that optax gives it", async (_name, dtypes, result, expected) => {
+    const norm = optim.globalNorm(dtypes.map((dtype) => np.array([1, 2, 3]).astype(dtype)));
+    expect(norm.dtype).toBe(result);
+    // An ulp or two of the type.
+    const [value, ulp] = [await norm.item(), result === "float64" ? 2 ** -50 : 2 ** -22];
+    expect(Math.abs(value - expected)).toBeLessThanOrEqual(2 * ulp);
+  });
+
+  test("adds up the squares of imaginary parts", async () => {
+    const norm = optim.globalNorm([lax.complex(np.array([1, 2]), np.array([2, -4]))]);
+    expect(await norm.item()).toBe(5);
+  });
+
+  test("of nothing is 0", async () => {
+    expect(await optim.globalNorm({}).item()).toBe(0);
+  });
+
+  test("clips float64 to as many digits", async () => {
+    const grads = np.array([3, 4]).astype("float64");
+    const [clipped] = optim.clipByGlobalNorm(0.1).update([grads], []);
+    const [first = 0] = await numbersOf(clipped);
+    expect(Math.abs(first - 0.06)).toBeLessThanOrEqual(2 ** -55);
   });
 });
 

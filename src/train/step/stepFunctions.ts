@@ -202,7 +202,7 @@ function gradientsOf(
     const ofPart = (params: Variables, rows: Tensor) => differentiate(params, rows, scale);
     const [[, [loss, entropy]], scaled] = microbatch(ofPart, numParts)(current, tokens);
     const grads = scaling && lossScale ? scaling.unscale(lossScale, scaled) : scaled;
-    return { loss, entropy, grads, gradientNorm: globalNorm(grads) };
+    return { loss, entropy, grads, gradientNorm: globalNorm(castFloats(grads, "float32")) };
   };
 }
 
