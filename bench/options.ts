@@ -5,7 +5,7 @@ const words = process.argv.slice(2);
 /** The options that benchmarks know, with what they mean. */
 const known = {
   json: "a file that gets the tables as JSON",
-  devices: "how many devices, such as 1,2,8,16 (lm, profile, collectives)",
+  devices: "how many devices, such as 1,2,8,16 (lm, profile, collectives), or stages (bubbles)",
   dtype: "what is multiplied: float32, or bfloat16 beside it (matmul)",
   engine:
     "what computes: threads (lm, dispatch), mpi for several processes (lm, collectives), or xla for GPUs (lm, dispatch)",

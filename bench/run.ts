@@ -14,6 +14,7 @@ import { publish, type Report } from "./measure.js";
 import { benchmarkNames, checkOptions } from "./options.js";
 import { pipeline } from "./pipeline.js";
 import { profile } from "./profile.js";
+import { bubbles } from "./schedules.js";
 
 const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   matmul,
@@ -23,6 +24,7 @@ const benchmarks: Readonly<Record<string, () => Promise<Report>>> = {
   collectives,
   communication,
   pipeline,
+  bubbles,
   lm,
   profile,
 };

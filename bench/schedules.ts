@@ -1,10 +1,10 @@
 /**
- * Pipeline schedules on two devices: their bubble, measured and by the formula, their memory, and their time beside
- * that of GPipe, and of GPipe in JAX where a Python with JAX is found. Layers are products alone, so that the forward
- * pass and both halves of the backward pass take about equally long, as the formulas have it.
+ * Pipeline schedules: their bubble, measured and by the formula, their memory, and their time beside that of GPipe, and
+ * of GPipe in JAX where a Python with JAX is found. Layers are products alone, so that the forward pass and both halves
+ * of the backward pass take about equally long, as the formulas have it.
  */
 import { costAnalysis, devicePut, jit, Mesh, NamedSharding, np, P, random, Tensor, tree } from "shardwise";
-import type { ThreadsEngine, TraceEvent } from "shardwise/engines";
+import { createThreadsEngine, type ThreadsEngine, type TraceEvent } from "shardwise/engines";
 import {
   checkSchedule,
   makeSchedule,
@@ -19,8 +19,9 @@ import { at } from "../src/ir/shape.js";
 import { actionsInSlots } from "../src/parallel/schedule/slots.js";
 import { runJax } from "./jax.js";
 import { bestInTurns, type Report, type Row } from "./measure.js";
+import { countsOption } from "./options.js";
 
-const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 8, 4];
+const [width, length, microbatchSize, layersOfStage] = [256, 64, 8, 2];
 
 const names: readonly ScheduleName[] = [
   "gpipe",
@@ -40,6 +41,7 @@ interface LayerWeights {
 
 /** The layers as a step by a schedule, with weights and a batch. */
 function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number) {
+  const stages = mesh.size;
   const chunks = name === "interleaved" || name === "circular" ? { numChunks: 2 } : {};
   const schedule = makeSchedule(name, { numStages: stages, numMicrobatches: microbatches, ...chunks });
   const numParts = stages * schedule.numChunks;
@@ -55,7 +57,7 @@ function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number) {
     { mesh },
   );
   const normal = (i: number, shape: number[]) => random.normal(random.key(i), shape).mul(0.02);
-  const layers = Array.from({ length: numLayers / numParts }, (_, i) => ({
+  const layers = Array.from({ length: layersOfStage / schedule.numChunks }, (_, i) => ({
     up: normal(2 * i + 2, [numParts, width, 4 * width]),
     down: normal(2 * i + 3, [numParts, 4 * width, width]),
   }));
@@ -107,7 +109,8 @@ interface SlotTimes {
 /** What devices did in the loop over slots. */
 function slotTimes(events: readonly TraceEvent[]): SlotTimes {
   const loops = events.filter(({ kind }) => kind === "loop");
-  const busy = Array.from({ length: stages }, (_, device) => {
+  const devices = [...new Set(events.map(({ device }) => device))].sort((a, b) => a - b);
+  const busy = devices.map((device) => {
     const own = events.filter((event) => event.device === device);
     const waits = own.flatMap((event) => event.waits);
     return own.flatMap(({ kind, begin, end }) => {
@@ -120,16 +123,23 @@ function slotTimes(events: readonly TraceEvent[]): SlotTimes {
   return { span, busy };
 }
 
-/** Of several recorded steps the fastest: whatever else the machine does looks like waiting. */
-async function record(engine: ThreadsEngine, run: () => Promise<void>, seconds = 4): Promise<SlotTimes> {
-  let fastest: SlotTimes | undefined;
+/** Of the recorded steps of each, which take turns, the fastest: whatever else the machine does looks like waiting. */
+async function record(
+  engine: ThreadsEngine,
+  runs: readonly (() => Promise<void>)[],
+  seconds: number,
+): Promise<SlotTimes[]> {
+  const fastest: SlotTimes[] = [];
+  for (const run of runs) for (let i = 0; i < 3; i++) await run();
   const end = performance.now() + seconds * 1000;
-  while (!fastest || performance.now() < end) {
-    engine.tracer.start();
-    await run();
-    const recorded = slotTimes(await engine.tracer.stop());
-    if (!fastest || recorded.span < fastest.span) fastest = recorded;
-  }
+  do {
+    for (const [i, run] of runs.entries()) {
+      engine.tracer.start();
+      await run();
+      const recorded = slotTimes(await engine.tracer.stop());
+      if (recorded.span < (fastest[i]?.span ?? Number.POSITIVE_INFINITY)) fastest[i] = recorded;
+    }
+  } while (performance.now() < end);
   return fastest;
 }
 
@@ -137,63 +147,115 @@ function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }
 
-/** How long actions of a kind took on a stage, on average. */
+/** How long actions took: each by itself, or those of a kind on a stage on average. */
 function actionTimes(schedule: PipelineSchedule, { busy }: SlotTimes) {
   const slots = actionsInSlots(schedule, false);
-  return ({ kind }: Pick<PipelineAction, "kind">, stage: number): number => {
-    const own = at(busy, stage).filter((_, slot) => slots[slot]?.[stage]?.kind === kind);
+  const took = (stage: number, isMeant: (action: PipelineAction) => boolean): number => {
+    const own = at(busy, stage).filter((_, slot) => {
+      const action = slots[slot]?.[stage];
+      return action !== undefined && isMeant(action);
+    });
     return own.length === 0 ? 0 : sum(own) / own.length;
+  };
+  return {
+    ofKind: ({ kind }: Pick<PipelineAction, "kind">, stage: number) =>
+      took(stage, (action) => action.kind === kind),
+    each: ({ kind, chunk, microbatch }: PipelineAction, stage: number) =>
+      took(
+        stage,
+        (action) => action.kind === kind && action.chunk === chunk && action.microbatch === microbatch,
+      ),
   };
 }
 
 /** The columns about a recorded step. */
 function bubbleColumns(schedule: PipelineSchedule, recorded: SlotTimes): Row {
-  const times = actionTimes(schedule, recorded);
-  const ofStages = (kind: "F" | "I" | "W") =>
-    schedule.stages.map((_, stage) => times({ kind }, stage).toFixed(2)).join(" ");
-  const bubble = recorded.span - sum(recorded.busy.flat()) / stages;
+  const { ofKind, each } = actionTimes(schedule, recorded);
+  const ofStages = (kind: "F" | "I" | "W") => {
+    const times = schedule.stages.map((_, stage) => ofKind({ kind }, stage));
+    const shown = times.length > 2 ? [Math.min(...times), Math.max(...times)] : times;
+    return shown.map((time) => time.toFixed(2)).join(times.length > 2 ? " to " : " ");
+  };
+  const bubble = bubbleOf(recorded);
+  const formula = (times: typeof each) => 100 * simulateSchedule(schedule, { times, inSlots: true }).bubble;
   return {
+    "step ms": recorded.span,
     "bubble ms": bubble,
     "bubble measured %": (100 * bubble) / recorded.span,
-    "bubble formula %": 100 * checkSchedule(schedule).bubble,
-    "formula of these F I W %": 100 * simulateSchedule(schedule, { times, inSlots: true }).bubble,
+    "formula %": 100 * checkSchedule(schedule).bubble,
+    "of these F I W %": formula(ofKind),
+    "of each action %": formula(each),
     "F ms": ofStages("F"),
     "I ms": ofStages("I"),
     "W ms": ofStages("W"),
   };
 }
 
+/** The milliseconds in which a stage has nothing to do, on average. */
+function bubbleOf({ span, busy }: SlotTimes): number {
+  return span - sum(busy.flat()) / busy.length;
+}
+
 /** The milliseconds of GPipe on the same layers in JAX, where it is installed. */
-function jaxGPipe(microbatches: number): number | null {
-  const sizes = { stages, microbatches, rows: microbatchSize, length, width, layers: numLayers };
+function jaxGPipe(stages: number, microbatches: number): number | null {
+  const layers = stages * layersOfStage;
+  const sizes = { stages, microbatches, rows: microbatchSize, length, width, layers };
   return runJax("pipeline.py", sizes, { devices: stages, cores: stages })?.step_ms ?? null;
 }
 
-/** Every schedule on the same mathematics. */
+/** Every schedule on the same mathematics, with two stages. */
 export async function compareSchedules(engine: ThreadsEngine): Promise<Report> {
+  const stages = 2;
   const mesh = Mesh.create({ pipe: stages }, { engine });
   const [steps, bubbles]: [Row[], Row[]] = [[], []];
   for (const microbatches of [2, 4, 8]) {
     const ready: ReadyStep[] = [];
     for (const name of names) ready.push(await prepare(mesh, name, microbatches));
-    const times = await bestInTurns(
-      ready.map(({ run }) => run),
-      { seconds: 12 },
-    );
-    for (const [i, { name, schedule, peakBytes, run }] of ready.entries()) {
+    const runs = ready.map(({ run }) => run);
+    const times = await bestInTurns(runs, { seconds: 12 });
+    const recorded = await record(engine, runs, 4 * runs.length);
+    for (const [i, { name, schedule, peakBytes }] of ready.entries()) {
       steps.push({
         schedule: name,
         microbatches,
         ms: at(times, i),
         "x GPipe": at(times, i) / at(times, 0),
         "peak MiB a device": peakBytes / 2 ** 20,
-        "JAX GPipe ms": name === "gpipe" ? jaxGPipe(microbatches) : null,
+        "JAX GPipe ms": name === "gpipe" ? jaxGPipe(stages, microbatches) : null,
       });
-      bubbles.push({ schedule: name, microbatches, ...bubbleColumns(schedule, await record(engine, run)) });
+      bubbles.push({ schedule: name, microbatches, ...bubbleColumns(schedule, at(recorded, i)) });
     }
   }
   return {
     "schedules, 2 stages, forward and backward": steps,
     "bubble of schedules: the share of the time that devices wait": bubbles,
   };
+}
+
+/** How much less the halves of the backward pass leave of the bubble, with `--devices` stages, each on a core. */
+export async function bubbles(): Promise<Report> {
+  const report: Record<string, readonly Row[]> = {};
+  for (const stages of countsOption("devices", [2])) {
+    const engine = createThreadsEngine({ numDevices: stages });
+    const mesh = Mesh.create({ pipe: stages }, { engine });
+    const rows: Row[] = [];
+    for (const microbatches of [stages, 2 * stages, 4 * stages]) {
+      const ready: ReadyStep[] = [];
+      for (const name of ["1f1b", "zb-h1", "zb-v"] as const)
+        ready.push(await prepare(mesh, name, microbatches));
+      const recorded = await record(
+        engine,
+        ready.map(({ run }) => run),
+        9,
+      );
+      for (const [i, { name, schedule }] of ready.entries()) {
+        const [own, whole] = [at(recorded, i), at(recorded, 0)];
+        const ofWhole = bubbleOf(own) / bubbleOf(whole);
+        rows.push({ schedule: name, microbatches, ...bubbleColumns(schedule, own), "x 1F1B": ofWhole });
+      }
+    }
+    await engine.close();
+    report[`bubble of ${stages} stages: the share of the time that devices wait`] = rows;
+  }
+  return report;
 }
