@@ -2,8 +2,8 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
-import { userEnvironment } from "./fixtures/cliProcess.js";
 import { nodeProgram } from "./support/built.js";
+import { userEnvironment } from "./support/cliProcess.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 

@@ -2,7 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
-import { ended, startShardwise } from "../../test/fixtures/cliProcess.js";
+import { ended, startShardwise } from "../../test/support/cliProcess.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
 import { checkpointFolder } from "../train/run/setup.js";

@@ -3,14 +3,14 @@ import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, write
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { builtFile } from "../../test/support/built.js";
 import {
   type Ended,
   ended,
   nodeArguments,
   startShardwise,
   userEnvironment,
-} from "../../test/fixtures/cliProcess.js";
-import { builtFile } from "../../test/support/built.js";
+} from "../../test/support/cliProcess.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
 import { checkpointFolder } from "../train/run/setup.js";

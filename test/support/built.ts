@@ -1,4 +1,7 @@
-/** The package as its users have it, for processes that tests start: compiled once, so that each starts quickly. */
+/**
+ * The package and the programs of tests in few files, for processes that tests start: a process that loads the modules
+ * one by one takes a second for it, three times as long.
+ */
 import { createHash } from "node:crypto";
 import {
   copyFileSync,
@@ -11,64 +14,77 @@ import {
   statSync,
   symlinkSync,
 } from "node:fs";
-import { join, sep } from "node:path";
-import { fileURLToPath } from "node:url";
-import { buildSync } from "esbuild";
+import { join, relative, sep } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { build, type Plugin } from "esbuild";
 import { v8Flags } from "./v8Flags.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const builds = join(root, "node_modules", ".cache", "shardwise-built");
 
-/** What processes of tests run: the package, and programs beside it that import it by its name or by the folder `src`. */
+/** Where the modules lie that processes of tests load. */
 const folders = ["src", "examples", "test/fixtures", "test/support", "test/conformance/goldens"];
 
-/** The arguments of `node` that run a TypeScript file of {@link folders}, whose path begins at the repository. */
+/** The files that such a process or one of its threads starts from; what several of them load lies between them. */
+const startsThere =
+  /^(examples|test\/fixtures)\/|^src\/(index|cli\/main|engines\/threads\/engine)\.ts$|^src\/engines\/.*\/(w|callbackW)orker\.ts$|^test\/conformance\/goldens\/main\.ts$/;
+
+/** The arguments of `node` that run a TypeScript file, whose path begins at the repository. */
 export function nodeProgram(path: string): string[] {
   return [...v8Flags, builtFile(path)];
 }
 
-/** The compiled form of a TypeScript file of {@link folders}. */
+/** The compiled form of a TypeScript file that processes start from. */
 export function builtFile(path: string): string {
-  folder ??= builtFolder();
-  return join(folder, path.replace(/^src\//, "dist/").replace(/\.ts$/, ".js"));
+  const file = join(folder, compiled(path));
+  if (!existsSync(file))
+    throw new Error(`processes do not start from ${path}: say so in test/support/built.ts`);
+  return file;
 }
 
-let folder: string | undefined;
+const compiled = (path: string) => path.replace(/\.ts$/, ".js");
 
-function builtFolder(): string {
-  const files = folders.flatMap((name) =>
+const folder = await builtFolder();
+
+async function builtFolder(): Promise<string> {
+  const paths = folders.flatMap((name) =>
     readdirSync(join(root, name), { recursive: true, encoding: "utf8" })
       .map((path) => `${name}/${path.replaceAll(sep, "/")}`)
       .filter((path) => path.endsWith(".ts") && !path.includes(".test.")),
   );
   const digest = createHash("sha256");
-  for (const path of [...files.sort(), "package.json"])
-    digest.update(`${path}\0`).update(readFileSync(join(root, path)));
+  const sources = new Map(paths.sort().map((path) => [path, readFileSync(join(root, path), "utf8")]));
+  const own = readFileSync(join(root, "package.json"), "utf8");
+  for (const [path, text] of [...sources, ["package.json", own] as const]) digest.update(`${path}\0${text}`);
   const built = join(builds, digest.digest("hex").slice(0, 16));
-  if (!existsSync(built)) build(files, built);
+  if (!existsSync(built)) await make(sources, own, built);
   return built;
 }
 
-/** Compiles file by file, as the build of the package does, into a folder that appears as a whole. */
-function build(files: readonly string[], target: string): void {
+/** Compiles into a folder that appears as a whole. */
+async function make(sources: ReadonlyMap<string, string>, own: string, target: string): Promise<void> {
   mkdirSync(builds, { recursive: true });
   removeOld();
   const partial = `${target}.${process.pid}`;
-  buildSync({
+  await build({
     absWorkingDir: root,
-    entryPoints: [...files],
+    entryPoints: [...sources.keys()].filter((path) => startsThere.test(path)),
     outbase: ".",
     outdir: partial,
+    bundle: true,
+    splitting: true,
+    // Below `src`, where the lines of a stack trace are the library's.
+    chunkNames: "src/[name]-[hash]",
+    alias: entriesOf(own),
+    plugins: [ownPlaces(sources, target)],
+    packages: "external",
+    // Programs, errors and modules tell the names of functions and classes.
+    keepNames: true,
     format: "esm",
     platform: "node",
     target: "node20",
-    sourcemap: true,
-    sourcesContent: false,
     logLevel: "error",
   });
-  renameSync(join(partial, "src"), join(partial, "dist"));
-  // Modules are known by the folders that links lead to, so that nothing is loaded twice.
-  symlinkSync(join(target, "dist"), join(partial, "src"), "junction");
   symlinkSync(join(root, "texts"), join(partial, "texts"), "junction");
   copyFileSync(join(root, "package.json"), join(partial, "package.json"));
   try {
@@ -78,6 +94,35 @@ function build(files: readonly string[], target: string): void {
     if (!existsSync(target)) throw error;
     rmSync(partial, { recursive: true });
   }
+}
+
+/** What programs import by the package's name is what its users get. */
+function entriesOf(own: string): Record<string, string> {
+  const { name, exports }: { name: string; exports: Record<string, { default?: string }> } = JSON.parse(own);
+  return Object.fromEntries(
+    Object.entries(exports).flatMap(([entry, { default: file }]) =>
+      file === undefined
+        ? []
+        : [[`${name}${entry.slice(1)}`, join(root, file.replace("/dist/", "/src/").replace(/\.js$/, ".ts"))]],
+    ),
+  );
+}
+
+/** Modules find workers, texts and the package's version from where they would lie had each a file of its own. */
+function ownPlaces(sources: ReadonlyMap<string, string>, target: string): Plugin {
+  const place = "import.meta.url";
+  return {
+    name: "own places",
+    setup({ onLoad }) {
+      onLoad({ filter: /\.ts$/ }, ({ path }) => {
+        const name = relative(root, path).replaceAll(sep, "/");
+        const text = sources.get(name);
+        if (!text?.includes(place)) return undefined;
+        const url = JSON.stringify(pathToFileURL(join(target, compiled(name))).href);
+        return { contents: text.replaceAll(place, url), loader: "ts" };
+      });
+    },
+  };
 }
 
 /** Every change of a source leaves a folder behind, which is of no use when the tests that run from it are over. */

@@ -2,7 +2,7 @@
 import type { ChildProcess } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Ended, ended, startShardwise } from "../../fixtures/cliProcess.js";
+import { type Ended, ended, startShardwise } from "../../support/cliProcess.js";
 import { writeText } from "../../support/runs.js";
 import type { FaultContext } from "../row.js";
 

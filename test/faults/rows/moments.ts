@@ -11,8 +11,8 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { ended, nodeArguments, userEnvironment } from "../../fixtures/cliProcess.js";
 import { builtFile } from "../../support/built.js";
+import { ended, nodeArguments, userEnvironment } from "../../support/cliProcess.js";
 import type { FaultArea, FaultContext, FaultRow } from "../row.js";
 import { describe, prepare, shardwise, steps, tensors, until } from "./command.js";
 
