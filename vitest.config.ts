@@ -71,7 +71,7 @@ const common = {
     SHARDWISE_ENGINE: process.env.SHARDWISE_ENGINE ?? "reference",
     // Whoever looks at a failed test of the library wants its frames.
     SHARDWISE_STACKS: process.env.SHARDWISE_STACKS ?? "all",
-    // A pass that makes a wrong program is caught where it does so.
+    // A pass that makes a wrong program is caught where it does so; `npm run test:texts` reads all of them back.
     SHARDWISE_VERIFY: process.env.SHARDWISE_VERIFY ?? "texts",
   },
 } as const;

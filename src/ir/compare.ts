@@ -33,26 +33,6 @@ export function findDifference(a: Program, b: Program): string | undefined {
   return reads(a.outputs, b.outputs) ? undefined : "the outputs differ";
 }
 
-/**
- * Whether two equations without programs inside are the same but for the values that they read and define: op, types,
- * constants and parameters.
- */
-export function sameKind(a: Eqn, b: Eqn): boolean {
-  const likeTypes = (left: readonly Atom[], right: readonly Atom[]) =>
-    left.length === right.length &&
-    left.every(({ type }, i) => {
-      const other = right[i]?.type;
-      return other && sameType(type, other) && samePlain(varyingAxes(type), varyingAxes(other), () => false);
-    });
-  const likeConstants = a.ins.every((atom, i) => {
-    const other = b.ins[i];
-    if (atom.kind === "var") return other?.kind === "var";
-    return other?.kind === "literal" && Object.is(atom.value, other.value);
-  });
-  const isLike = a.op === b.op && likeTypes(a.ins, b.ins) && likeTypes(a.outs, b.outs) && likeConstants;
-  return isLike && samePlain(a.params, b.params, () => false);
-}
-
 function sameAtom(a: Atom, b: Atom | undefined, twins: ReadonlyMap<number, number>): boolean {
   if (!b || !sameType(a.type, b.type)) return false;
   if (a.kind === "literal") return b.kind === "literal" && Object.is(a.value, b.value);

@@ -4,8 +4,9 @@ import { InternalError } from "./errors.js";
 import type { OpName, OpParams } from "./ops.js";
 import { afterPass, checkPass } from "./passes.js";
 import { printProgram } from "./print.js";
-import { makeEqn, newVar, type Program, type Var } from "./program.js";
+import { makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
 import { at } from "./shape.js";
+import { atomKind, textKind } from "./textKind.js";
 import { type Stage, verify } from "./verify.js";
 
 const type = { dtype: "float32", shape: [2] } as const;
@@ -93,6 +94,30 @@ describe("with passes checked, as under the tests", () => {
     const program = { inputs: honest.inputs, eqns: [eqn], outputs: eqn.outs };
     expect(printProgram(program)).toBe(printProgram(honest));
     expect(() => checkPass("smuggles", program, "traced")).toThrow("it is read back differently");
+  });
+
+  test("what differs in more than sizes is read back however often its like was", () => {
+    const kinds = new Set<string | undefined>();
+    const mesh = { axes: ["x", "y"].map((name) => ({ name, size: 2 })) };
+    const constrained = (spec: readonly (readonly string[])[], shape: readonly number[]) => {
+      const { eqns } = buildProgram([{ dtype: "float32", shape }], (emit, x) =>
+        emit("shardingConstraint", [x], { mesh, spec }),
+      );
+      return textKind(at(eqns, 0));
+    };
+    expect(constrained([["x"]], [4])).toBe(constrained([["x"]], [8]));
+    for (const spec of [
+      [[], []],
+      [["x"], []],
+      [["y"], []],
+      [["x", "y"], []],
+    ])
+      kinds.add(constrained(spec, [4, 4]));
+    const literals = [0, -0, 1, -1, 2, 0.5, -0.5, 1e-9, 1e30, Number.NaN, Number.POSITIVE_INFINITY];
+    for (const value of literals) kinds.add(atomKind(newLiteral(value, "float32")));
+    kinds.add(atomKind(newLiteral(0, "int32")));
+    expect(kinds.size).toBe(4 + literals.length + 1);
+    expect(textKind(smuggling(newVar(type)))).toBeUndefined();
   });
 
   test("a right program goes through as it is", () => {

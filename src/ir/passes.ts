@@ -1,13 +1,11 @@
-import { findDifference, sameKind } from "./compare.js";
+import { findDifference } from "./compare.js";
 import { InternalError } from "./errors.js";
-import { formatMesh } from "./mesh.js";
 import { parseProgram } from "./parse.js";
-import { printEqn, printProgram } from "./print.js";
+import { printProgram } from "./print.js";
 import {
-  type Atom,
   type Eqn,
-  forEachEqn,
   hasPrograms,
+  innerPrograms,
   makeEqn,
   mapInnerPrograms,
   newLiteral,
@@ -15,22 +13,25 @@ import {
   type Program,
   type Var,
 } from "./program.js";
-import type { TensorType } from "./shape.js";
+import { atomKind, textKind } from "./textKind.js";
 import { type Stage, verify } from "./verify.js";
 
 /** What is checked of passes: the tests set it, and it is read once. */
 const checked = process.env.SHARDWISE_VERIFY;
 
+const checksTexts = checked === "texts" || checked === "all-texts";
+
 /** Whether what passes make is checked: then nothing is taken for right because of who made it. */
-export const checksPasses = checked === "texts" || checked === "passes";
+export const checksPasses = checksTexts || checked === "passes";
 
 /**
  * Stands around what a pass made. With `SHARDWISE_VERIFY=passes` in the environment a program that is not well
  * formed is reported here, under the name of the pass that made it; with `SHARDWISE_VERIFY=texts` also one that is
- * not read back as it was printed; otherwise nothing is done.
+ * not read back as it was printed, of which a few equations of every kind are tried, and with
+ * `SHARDWISE_VERIFY=all-texts` all; otherwise nothing is done.
  */
 export function afterPass(pass: string, program: Program, stage: Stage): Program {
-  if (checked === "texts") checkPass(pass, program, stage);
+  if (checksTexts) checkPass(pass, program, stage);
   else if (checked === "passes") named(pass, () => verify(program, stage));
   return program;
 }
@@ -52,62 +53,65 @@ function named(pass: string, check: () => void): void {
   }
 }
 
-/** Equations that were read back before. They never change, so they need not be read again in the next program. */
+/** Equations that need not be read back, or not again: they never change. */
 const readBack = new WeakSet<Eqn>();
 
-/** One equation that was read back for each text: what is the same as it need not be read again either. */
-const examples = new Map<string, Eqn>();
-const mostExamples = 50_000;
+/** How many equations of each kind of text were read back, and which kinds of inputs and constants. */
+const numRead = new Map<string, number>();
+const readAtoms = new Set<string>();
 
-/** Types of inputs that were read back before. */
-const knownTypes = new Set<string>();
+/** So many equations of a kind are read back, unless all are. */
+const enough = checked === "all-texts" ? Number.POSITIVE_INFINITY : 4;
 
 function checkText(program: Program): void {
-  const text = unreadPart(program);
-  if (text === undefined) return;
+  if (isRead(program)) return;
+  const text = unread(partRead(program));
   const printed = printProgram(text);
   const difference = findDifference(text, parseProgram(printed));
   if (difference !== undefined) {
     throw new InternalError(`it is read back differently (${difference}) from\n${printed}`);
   }
-  for (const { type } of text.inputs) knownTypes.add(typeText(type));
-  forEachEqn(program, (eqn) => {
-    if (readBack.has(eqn)) return;
+  noteRead(program);
+}
+
+/** The program with those of its inputs and outputs that are new or that new equations read. */
+function partRead({ inputs, eqns, outputs }: Program): Program {
+  const fresh = eqns.filter((eqn) => !wasReadBack(eqn));
+  const read = new Set(fresh.flatMap(({ ins }) => ins.map((atom) => (atom.kind === "var" ? atom.id : -1))));
+  return {
+    inputs: inputs.filter((input) => read.has(input.id) || !readAtoms.has(atomKind(input))),
+    eqns: fresh,
+    outputs: outputs.filter(({ kind }) => kind === "literal"),
+  };
+}
+
+function noteRead({ inputs, eqns, outputs }: Program): void {
+  for (const atom of [...inputs, ...outputs]) readAtoms.add(atomKind(atom));
+  for (const eqn of eqns) {
+    if (readBack.has(eqn)) continue;
     readBack.add(eqn);
-    if (hasPrograms(eqn)) return;
-    if (examples.size === mostExamples) examples.clear();
-    examples.set(textAlone(eqn), eqn);
-  });
+    const kind = textKind(eqn);
+    if (kind !== undefined) numRead.set(kind, (numRead.get(kind) ?? 0) + 1);
+    for (const [, inner] of innerPrograms(eqn)) noteRead(inner);
+  }
+}
+
+/** Whether nothing of a program needs to be read back. */
+function isRead({ inputs, eqns, outputs }: Program): boolean {
+  return (
+    eqns.every(wasReadBack) &&
+    inputs.every((input) => readAtoms.has(atomKind(input))) &&
+    outputs.every((atom) => atom.kind === "var" || readAtoms.has(atomKind(atom)))
+  );
 }
 
 function wasReadBack(eqn: Eqn): boolean {
   if (readBack.has(eqn)) return true;
-  if (hasPrograms(eqn)) return false;
-  const example = examples.get(textAlone(eqn));
-  if (example === undefined || !sameKind(example, eqn)) return false;
+  const kind = textKind(eqn);
+  if (kind === undefined || (numRead.get(kind) ?? 0) < enough) return false;
+  if (hasPrograms(eqn) && !innerPrograms(eqn).every(([, inner]) => isRead(inner))) return false;
   readBack.add(eqn);
   return true;
-}
-
-/** An equation as text: the types of its values, its constants, and its parameters, which most have none of. */
-function textAlone(eqn: Eqn): string {
-  const atomText = (atom: Atom) =>
-    atom.kind === "literal" ? `${atom.value}:${atom.type.dtype}` : typeText(atom.type);
-  const own = Object.keys(eqn.params).length === 0 ? eqn.op : printEqn(eqn);
-  return `${own} ${eqn.ins.map(atomText).join()} ${eqn.outs.map(atomText).join()}`;
-}
-
-const typeText = ({ dtype, shape, varying }: TensorType): string =>
-  `${dtype}[${shape.join()}]${varying ? formatMesh({ axes: varying }) : ""}`;
-
-/** What of a whole program was not read back before and what that reads, or nothing. */
-function unreadPart({ inputs, eqns, outputs }: Program): Program | undefined {
-  const fresh = eqns.filter((eqn) => !wasReadBack(eqn));
-  const read = new Set(fresh.flatMap(({ ins }) => ins.map((atom) => (atom.kind === "var" ? atom.id : -1))));
-  const newInputs = inputs.filter(({ id, type }) => read.has(id) || !knownTypes.has(typeText(type)));
-  const newOutputs = outputs.filter((atom) => atom.kind === "literal");
-  if (fresh.length + newInputs.length + newOutputs.length === 0) return undefined;
-  return unread({ inputs: newInputs, eqns: fresh, outputs: newOutputs });
 }
 
 /** The program without the equations that were read back; what others read of their results is zeros. */

@@ -54,7 +54,7 @@ const gone: { readonly [S in Stage]: ReadonlySet<OpName> } = {
  * @returns the program itself, so that a call can stand around any transform
  */
 export function verify(program: Program, stage: Stage = "traced"): Program {
-  needProgram(program, "verify");
+  if (!verified[stage].has(program)) needProgram(program, "verify");
   check(program, stage, program);
   return program;
 }
