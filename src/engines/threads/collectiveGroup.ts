@@ -96,9 +96,22 @@ export class Link {
     this.doubles[(this.mine + word) / 2] = address;
   }
 
+  /** The addresses that all members published. */
   addresses(word: number, into: number[]): void {
-    for (let i = 0; i < this.lines.length; i++)
-      into[i] = this.doubles[((this.lines[i] ?? 0) + word) / 2] ?? 0;
+    for (let i = 0; i < this.lines.length; i++) into[i] = this.address(i, word);
+  }
+
+  /**
+   * The addresses of this member and of those whose sources it reads. It does not look at the others, who are at work:
+   * a look takes a cache line from whoever writes there, and with many members around a ring all of them do.
+   */
+  addressesRead(word: number, into: number[]): void {
+    into[this.me] = this.address(this.me, word);
+    for (const i of this.reads) into[i] = this.address(i, word);
+  }
+
+  private address(member: number, word: number): number {
+    return this.doubles[((this.lines[member] ?? 0) + word) / 2] ?? 0;
   }
 
   /** Stores how far this member is in one of its own words, and wakes devices that may wait for it. */

@@ -91,8 +91,8 @@ function directCollective(link: Link, work: Work): Collective {
   const { visits } = link;
   let sequence = 0;
   let target = 0;
-  const sources: number[] = [];
-  const targets: number[] = [];
+  const sources = link.members.map(() => 0);
+  const targets = link.members.map(() => 0);
   return {
     start(from, to) {
       sequence = (sequence + 1) | 0;
@@ -106,7 +106,7 @@ function directCollective(link: Link, work: Work): Collective {
     work() {
       work.signal.awaitReady(sequence);
       visits.meet();
-      link.addresses(WORDS.source, sources);
+      link.addressesRead(WORDS.source, sources);
       if (work.shared) {
         link.addresses(WORDS.target, targets);
         work.shared(sources, targets);
@@ -134,7 +134,7 @@ function stagedCollective(
   const { visits } = link;
   let sequence = 0;
   let target = 0;
-  const sources: number[] = [];
+  const sources = link.members.map(() => 0);
   link.putAddress(WORDS.staged, stagingAddress);
   link.putAddress(WORDS.staged + 2, stagingAddress + stride);
   return {
@@ -150,7 +150,7 @@ function stagedCollective(
     work() {
       work.signal.awaitReady(sequence);
       visits.meet();
-      link.addresses(WORDS.staged + 2 * (sequence & 1), sources);
+      link.addressesRead(WORDS.staged + 2 * (sequence & 1), sources);
       work.own(sources, target);
       work.signal.finished(sequence);
       visits.leave();
