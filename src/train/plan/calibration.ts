@@ -210,35 +210,63 @@ type ProductShape = Omit<ProductSample, "seconds">;
 const productFeatures = ({ m, n, k, batch }: ProductShape) =>
   [m * n * k, m * k, k * n, m * n, 1].map((feature) => feature * batch);
 
-/** Products: a sum of what the sizes of the operands suggest, moved towards the nearest one that was measured. */
+/** Rows that lie a multiple of so many elements apart push each other out of the cache where they are read across. */
+const slowStride = 256;
+
+/**
+ * How far two products of the same form lie from each other: powers of two between their sizes, less for the number of
+ * rows that a layer works on, which its speed hardly depends on, and rows of memory that are apart otherwise.
+ */
+function apart(a: ProductShape, b: ProductShape): number {
+  const [rows, width] = a.transposeA ? (["k", "m"] as const) : (["m", "k"] as const);
+  const strides = ([width, "n"] as const).filter(
+    (size) => (a[size] % slowStride === 0) !== (b[size] % slowStride === 0),
+  );
+  return Math.hypot(
+    distance(a[rows], b[rows]) / 2,
+    distance(a[width], b[width]),
+    distance(a.n, b.n),
+    distance(a.batch, b.batch) / 4,
+    strides.length / 2,
+  );
+}
+
+/** How far what was measured counts, and how much the guess counts beside it. */
+const [reach, doubt] = [0.4, 0.02];
+
+/** Products: a sum of what the sizes of the operands suggest, moved towards those near it that were measured. */
 function productPrices(measured: readonly ProductSample[]): (step: GemmStep) => number {
-  const sameForm = (a: ProductShape) => (b: ProductShape) =>
-    a.transposeA === b.transposeA && a.transposeB === b.transposeB;
-  const fits = new Map<string, { readonly price: Fit; readonly own: readonly ProductSample[] }>();
+  const formOf = ({ transposeA, transposeB }: Pick<GemmStep, "transposeA" | "transposeB">) =>
+    `${transposeA} ${transposeB}`;
+  const fits = new Map<string, (shape: ProductShape) => number>();
   return ({ m, n, k, transposeA, transposeB, batch }) => {
-    const shape: ProductShape = {
-      m,
-      n,
-      k,
-      transposeA,
-      transposeB,
-      batch: batch.reduce((product, { count }) => product * count, 1),
-    };
-    const key = `${transposeA} ${transposeB}`;
-    const form = measured.filter(sameForm(shape));
-    const own = form.length > 0 ? form : measured;
-    const known = fits.get(key) ?? {
-      price: fitTimes(own.map((sample) => ({ features: productFeatures(sample), seconds: sample.seconds }))),
-      own,
-    };
-    fits.set(key, known);
-    const guess = known.price(productFeatures(shape));
-    const apart = ({ m: M, n: N, k: K, batch: B }: ProductSample) =>
-      distance(m, M) + distance(n, N) + distance(k, K) + distance(shape.batch, B) / 4;
-    const [near] = [...known.own].sort((a, b) => apart(a) - apart(b));
-    if (!near) return guess;
-    const trust = Math.max(0, 1 - apart(near) / 3);
-    return guess * (near.seconds / known.price(productFeatures(near))) ** trust;
+    const count = batch.reduce((product, one) => product * one.count, 1);
+    const shape: ProductShape = { m, n, k, transposeA, transposeB, batch: count };
+    const form = formOf(shape);
+    const own = measured.filter((sample) => formOf(sample) === form);
+    const price = fits.get(form) ?? nearbyPrice(own.length > 0 ? own : measured);
+    fits.set(form, price);
+    return price(shape);
+  };
+}
+
+/** A price that follows what was measured nearby; several together, because each has an error of its own. */
+function nearbyPrice(samples: readonly ProductSample[]): (shape: ProductShape) => number {
+  const guess = fitTimes(
+    samples.map((sample) => ({ features: productFeatures(sample), seconds: sample.seconds })),
+  );
+  const known = samples.map((sample) => ({
+    sample,
+    ratio: Math.log(sample.seconds / guess(productFeatures(sample))),
+  }));
+  return (shape) => {
+    let [sum, weights] = [0, doubt];
+    for (const { sample, ratio } of known) {
+      const weight = Math.exp(-((apart(shape, sample) / reach) ** 2) / 2);
+      sum += weight * ratio;
+      weights += weight;
+    }
+    return guess(productFeatures(shape)) * Math.exp(sum / weights);
   };
 }
 

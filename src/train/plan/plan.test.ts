@@ -1,11 +1,12 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test, vi } from "vitest";
 import "../../index.js";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
 import { collectiveSpec } from "../../../test/support/threadsPrograms.js";
 import type { CompiledProgram, Step } from "../../compiler/steps.js";
 import { hostEngine } from "../../engines/default.js";
+import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { at, range } from "../../ir/shape.js";
 import { makeSchedule } from "../../parallel/schedule/makers.js";
 import { slotTable } from "../../parallel/schedule/slots.js";
@@ -18,7 +19,9 @@ import { linkPrices, machinePrices, parseBandwidth, parseFlops, parseSeconds, pa
 import { planTraining, priceConfig } from "./plan.js";
 import { formatPlan } from "./planText.js";
 import type { Prices } from "./prices.js";
+import { Profiler } from "./profile.js";
 import { stepTime } from "./stepCost.js";
+import { Weather } from "./weather.js";
 
 const folder = temporaryFolder();
 afterAll(folder.remove);
@@ -269,6 +272,40 @@ describe("a calibration", () => {
     expect(prices.peakFlops).toBeCloseTo(1e10, -3);
   });
 
+  test("prices a product between those that were measured by all of them that are near", () => {
+    const [measured] = calibration.measured;
+    if (!measured) throw new Error("nothing was measured");
+    // Products of rows that are 1 KiB apart take twice as long, those of 1,024 columns one and a half times.
+    const factor = (n: number) => (n === 1024 ? 1.5 : n % 256 === 0 ? 2 : 1);
+    const widths = [64, 96, 160, 256, 384, 640, 1024];
+    const products = widths.flatMap((n) =>
+      widths.map((k) => ({
+        m: 500,
+        n,
+        k,
+        transposeA: false,
+        transposeB: false,
+        batch: 1,
+        seconds: (factor(n) * 2 * 500 * n * k) / 1e10,
+      })),
+    );
+    const prices = calibratedPrices({ ...calibration, measured: [{ ...measured, products }] }, 2);
+    const info = { ops: ["dot"], flops: 0, bytes: 0 };
+    const rate = (n: number, k: number) => {
+      const step = product(500);
+      if (step.op !== "gemm") throw new Error("no product");
+      return (1e10 * prices.step({ ...step, n, k }, info)) / (2 * 500 * n * k);
+    };
+    for (const k of [96, 200, 700]) {
+      expect(rate(64, k)).toBeGreaterThan(0.8);
+      expect(rate(64, k)).toBeLessThan(1.2);
+      expect(rate(256, k)).toBeGreaterThan(1.5);
+      expect(rate(256, k)).toBeLessThan(2.1);
+    }
+    // What lies on both sides pulls the same way.
+    expect(rate(192, 160)).toBeLessThan(rate(256, 160));
+  });
+
   test("stretches what parts take, and adds what a call takes, so that whole steps take as long as they did", () => {
     const [measured] = calibration.measured;
     if (!measured) throw new Error("nothing was measured");
@@ -283,6 +320,46 @@ describe("a calibration", () => {
     const spec = collectiveSpec({ axes: [{ name: "x", size: 2 }] }, twoOnX, 0, 1);
     expect(stretched.collective(spec) / plain.collective(spec)).toBeCloseTo(1.25, 3);
     expect(stretched.call - plain.call).toBeCloseTo(0.03, 4);
+  });
+});
+
+describe("a machine that others use", () => {
+  const fast = { value: "fast", weather: 0 };
+  const slow = [3e9, 1e9, 2e9].map((weather) => ({ value: `slow ${weather / 1e9}`, weather }));
+
+  test("counts only while it is about as fast as at its best, or else at its best so far", async () => {
+    const weather = await Weather.open(createReferenceEngine({ numDevices: 1 }), 8);
+    expect(weather.fair([...slow, fast])).toEqual(["fast"]);
+    expect(weather.numFair([...slow, fast, fast])).toBe(2);
+    expect(weather.fair(slow)).toEqual(["slow 1"]);
+    const { value, weather: seconds } = await weather.around(async () => 7);
+    expect(value).toBe(7);
+    expect(seconds).toBeGreaterThan(0);
+  });
+
+  test("is profiled by the rounds in which nobody disturbed it", async () => {
+    const weather = await Weather.open(createReferenceEngine({ numDevices: 1 }), 8);
+    // Each recording is of one device that runs one product, which takes 2 ms, and 50 in a round that is disturbed.
+    let milliseconds = 2;
+    const event = { device: 0, program: "made", step: 0, kind: "gemm", ops: [], waits: [] };
+    const stop = async () => [
+      { ...event, iteration: undefined, source: undefined, begin: 0, end: milliseconds },
+    ];
+    const engine = Object.assign(Object.create(hostEngine), { tracer: { start: () => {}, stop } });
+    const profiler = new Profiler(engine, weather, programOf([product(1)]), async () => {}, {
+      plain: 1,
+      recorded: 1,
+    });
+    const around = vi.spyOn(weather, "around");
+    around.mockImplementation(async (measure) => ({ value: await measure(), weather: 0 }));
+    for (let i = 0; i < 2; i++) await profiler.round();
+    around.mockImplementation(async (measure) => ({ value: await measure(), weather: 1e9 }));
+    milliseconds = 50;
+    for (let i = 0; i < 9; i++) await profiler.round();
+    expect(profiler.numFair).toBe(2);
+    const { steps, stepSeconds } = profiler.profile();
+    expect(steps).toMatchObject([{ number: 0, count: 1 }]);
+    expect(stepSeconds).toBeCloseTo(2e-3, 9);
   });
 });
 

@@ -4,6 +4,8 @@ import { forEachStep } from "../../compiler/stepTree.js";
 import type { Engine } from "../../ir/engine.js";
 import type { TraceEvent } from "../../ir/engineReports.js";
 import { InternalError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+import type { Observed, Weather } from "./weather.js";
 
 /** A step and its time. */
 export interface ProfiledStep {
@@ -16,13 +18,20 @@ export interface ProfiledStep {
   readonly count: number;
 }
 
-/** What {@link profileProgram} finds out. */
+/** What a {@link Profiler} finds out. */
 export interface Profile {
   readonly steps: readonly ProfiledStep[];
   /** Seconds of the fastest run that nobody recorded. */
   readonly seconds: number;
   /** The seconds of all steps of a run. */
   readonly stepSeconds: number;
+}
+
+/** How often a program runs in a round. */
+export interface RunCounts {
+  /** Without being recorded. */
+  readonly plain: number;
+  readonly recorded: number;
 }
 
 /** The most events that a device records. */
@@ -34,43 +43,81 @@ const capacity = 2 ** 19;
  */
 const quick = 0.25;
 
-/** Runs a program several times and gives the time of each of its steps. */
-export async function profileProgram(
-  { tracer }: Engine,
-  compiled: CompiledProgram,
-  run: () => Promise<void>,
-  numRuns: number,
-): Promise<Profile> {
-  if (!tracer) throw new InternalError("an engine without a tracer cannot be calibrated");
-  for (let i = 0; i < 2; i++) await run();
-  let seconds = Number.POSITIVE_INFINITY;
-  for (let i = 0; i < numRuns; i++) {
-    const begin = performance.now();
-    await run();
-    seconds = Math.min(seconds, (performance.now() - begin) / 1000);
+/** What one round measured. */
+interface Round {
+  /** Seconds of the fastest run that nobody recorded. */
+  readonly seconds: number;
+  /** By number of the step, the seconds of its executions. */
+  readonly times: ReadonlyMap<number, readonly number[]>;
+  readonly numDevices: number;
+}
+
+/** Measures a program in rounds, between which other programs may have theirs. */
+export class Profiler {
+  private readonly rounds: Observed<Round>[] = [];
+  private readonly steps: Step[] = [];
+
+  constructor(
+    private readonly engine: Engine,
+    private readonly weather: Weather,
+    readonly compiled: CompiledProgram,
+    private readonly run: () => Promise<void>,
+    private readonly counts: RunCounts,
+  ) {
+    forEachStep(compiled.steps, (step) => this.steps.push(step));
   }
-  tracer.start(capacity);
-  for (let i = 0; i < numRuns; i++) await run();
-  const events = (await tracer.stop()).filter(({ program }) => program === compiled.name);
-  const steps: Step[] = [];
-  forEachStep(compiled.steps, (step) => steps.push(step));
-  const times = timesOf(events, steps);
-  const numDevices = Math.max(1, new Set(events.map(({ device }) => device)).size);
-  const profiled = steps.flatMap((step, number): ProfiledStep[] => {
-    const own = times.get(number);
-    if (!own) return [];
-    return [{ step, number, seconds: quickOf(own), count: own.length / (numRuns * numDevices) }];
-  });
-  return {
-    steps: profiled,
-    seconds,
-    stepSeconds: profiled.reduce((sum, one) => sum + one.seconds * one.count, 0),
-  };
+
+  /** Runs without measuring, because first runs are slower. */
+  async warmUp(): Promise<void> {
+    for (let i = 0; i < 2; i++) await this.run();
+  }
+
+  /** Measures some runs. */
+  async round(): Promise<void> {
+    this.rounds.push(await this.weather.around(() => this.measure()));
+  }
+
+  /** How many rounds were measured while nobody slowed the machine down. */
+  get numFair(): number {
+    return this.weather.numFair(this.rounds);
+  }
+
+  /** The time of each step, of all rounds that were fair. */
+  profile(): Profile {
+    const rounds = this.weather.fair(this.rounds);
+    const steps = this.steps.flatMap((step, number): ProfiledStep[] => {
+      const all = rounds.flatMap(({ times }) => times.get(number) ?? []);
+      if (all.length === 0) return [];
+      const numRuns = rounds.reduce((sum, { numDevices }) => sum + numDevices * this.counts.recorded, 0);
+      return [{ step, number, seconds: quickOf(all), count: all.length / numRuns }];
+    });
+    return {
+      steps,
+      seconds: Math.min(...rounds.map(({ seconds }) => seconds)),
+      stepSeconds: steps.reduce((sum, one) => sum + one.seconds * one.count, 0),
+    };
+  }
+
+  private async measure(): Promise<Round> {
+    const { tracer } = this.engine;
+    if (!tracer) throw new InternalError("an engine without a tracer cannot be calibrated");
+    let seconds = Number.POSITIVE_INFINITY;
+    for (let i = 0; i < this.counts.plain; i++) {
+      const begin = performance.now();
+      await this.run();
+      seconds = Math.min(seconds, (performance.now() - begin) / 1000);
+    }
+    tracer.start(capacity);
+    for (let i = 0; i < this.counts.recorded; i++) await this.run();
+    const events = (await tracer.stop()).filter(({ program }) => program === this.compiled.name);
+    const numDevices = Math.max(1, new Set(events.map(({ device }) => device)).size);
+    return { seconds, times: timesOf(events, this.steps), numDevices };
+  }
 }
 
 function quickOf(times: readonly number[]): number {
   const sorted = [...times].sort((a, b) => a - b);
-  return sorted[Math.floor(quick * (sorted.length - 1))] ?? 0;
+  return at(sorted, Math.floor(quick * (sorted.length - 1)));
 }
 
 /** By number of the step, the seconds of all its executions on all devices; loops and choices have none. */

@@ -1,0 +1,66 @@
+/** How fast the machine is at this moment: whoever else uses it makes it slower, for milliseconds or for minutes. */
+import type { Engine } from "../../ir/engine.js";
+import * as np from "../../numpy/index.js";
+import { Mesh } from "../../spmd/mesh/mesh.js";
+import { P } from "../../spmd/mesh/partitionSpec.js";
+import { devicePut, NamedSharding } from "../../spmd/mesh/sharding.js";
+import { jit } from "../../spmd/run/jit.js";
+import type { Tensor } from "../../trace/tensor.js";
+
+/** How much slower than at its best the machine may be while something is measured. */
+const tolerance = 1.1;
+
+/** Times a product that is always the same, on all devices at once. */
+export class Weather {
+  private best = Number.POSITIVE_INFINITY;
+
+  private constructor(private readonly multiply: () => Promise<void>) {}
+
+  /** Makes the product ready on the devices of an engine. @param side the rows of its matrices */
+  static async open(engine: Engine, side = 512): Promise<Weather> {
+    const mesh = Mesh.create({ device: engine.numDevices }, { engine });
+    const split = new NamedSharding(mesh, P("device"));
+    const x = await devicePut(np.ones([engine.numDevices, side, side]).mul(1 / side), split);
+    const product = jit((a: Tensor) => np.matmul(a, a), { mesh, outShardings: split });
+    const weather = new Weather(async () => (await product(x).ready()).dispose());
+    for (let i = 0; i < 3; i++) await weather.look();
+    return weather;
+  }
+
+  /** The seconds that the product takes now. */
+  async look(): Promise<number> {
+    let fastest = Number.POSITIVE_INFINITY;
+    for (let i = 0; i < 2; i++) {
+      const begin = performance.now();
+      await this.multiply();
+      fastest = Math.min(fastest, (performance.now() - begin) / 1000);
+    }
+    this.best = Math.min(this.best, fastest);
+    return fastest;
+  }
+
+  /** Measures something, with the weather around it. */
+  async around<T>(measure: () => Promise<T>): Promise<Observed<T>> {
+    const before = await this.look();
+    const value = await measure();
+    return { value, weather: Math.max(before, await this.look()) };
+  }
+
+  /** Those that were measured while the machine was about as fast as it ever was, or else the best one alone. */
+  fair<T>(observed: readonly Observed<T>[]): T[] {
+    const sorted = [...observed].sort((a, b) => a.weather - b.weather);
+    const usable = sorted.filter(({ weather }) => weather <= tolerance * this.best);
+    return (usable.length > 0 ? usable : sorted.slice(0, 1)).map(({ value }) => value);
+  }
+
+  /** How many were measured while the machine was about as fast as it ever was. */
+  numFair(observed: readonly Observed<unknown>[]): number {
+    return observed.filter(({ weather }) => weather <= tolerance * this.best).length;
+  }
+}
+
+/** What was measured, and the seconds that the product of {@link Weather} took around it. */
+export interface Observed<T> {
+  readonly value: T;
+  readonly weather: number;
+}
