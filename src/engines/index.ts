@@ -84,12 +84,8 @@ export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";
 export type { EngineSettings } from "./settings.js";
 export { simulateDevices } from "./simulateDevices.js";
 export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
-export {
-  createThreadsEngine,
-  type ThreadsEngine,
-  type ThreadsEngineInfo,
-  type ThreadsEngineOptions,
-} from "./threads/engine.js";
+export { createThreadsEngine, type ThreadsEngine } from "./threads/engine.js";
+export type { ThreadsEngineInfo, ThreadsEngineOptions } from "./threads/engineOptions.js";
 export type { GemmKind } from "./threads/gemmChoice.js";
 export type { LayoutKind } from "./threads/memoryLayout.js";
 export type { XlaEngineInfo } from "./xla/engine.js";

@@ -5,13 +5,13 @@ import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
 import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
-import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
+import type { MemoryUsage, Tracer } from "../../ir/engineReports.js";
 import { InternalError, ValueError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import { needOptions } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
-import { bytesOf, formatType, range, type TensorType } from "../../ir/shape.js";
+import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { checkDeviceCount, checkHostData, checkSizes } from "../checks.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
@@ -21,14 +21,15 @@ import { chooseCores, chooseThreads } from "./chooseThreads.js";
 import { ADDRESS_UNIT, COMMAND } from "./commands.js";
 import type { DeviceMemory } from "./deviceMemory.js";
 import { EngineMemory } from "./engineMemory.js";
+import type { PartOptions, TestOptions, ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
+import { EngineTracer } from "./engineTracer.js";
 import { ThreadsExecutable } from "./executable.js";
-import type { Fault } from "./faults.js";
-import { chooseGemm, type GemmChoice, type GemmKind, takesBfloat16 } from "./gemmChoice.js";
+import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "./gemmChoice.js";
 import { answerCall } from "./hostCalls.js";
 import { chooseKernels, type KernelChoice } from "./kernelChoice.js";
-import type { LayoutChoice, LayoutKind, MemoryLayout } from "./memoryLayout.js";
-import type { Seats } from "./messages.js";
-import { buildMoveModule } from "./moveKernels.js";
+import type { MemoryLayout } from "./memoryLayout.js";
+import { allHere, type Seats } from "./messages.js";
+import { moveModuleFor } from "./moveModule.js";
 import type { CodeMemory } from "./native/codeMemory.js";
 import { openKernelCode } from "./native/loadKernels.js";
 import {
@@ -38,106 +39,14 @@ import {
   type LoadTarget,
   loadProgram,
   positionsOf,
-  type StagingPlanner,
   sendProgram,
   unloadProgram,
 } from "./programs.js";
 import { checkRuntime } from "./runtime.js";
 import { shareOfPeak } from "./shareOfPeak.js";
-import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "./trace.js";
-import { compileWasmModule, enableRelaxedSimd } from "./v8Flags.js";
+import { enableRelaxedSimd } from "./v8Flags.js";
 import { workerEntry } from "./workerEntry.js";
 import { WorkerPool } from "./workerPool.js";
-
-/** How a threads engine is made. */
-export interface ThreadsEngineOptions {
-  /** How many devices, each a worker thread. */
-  readonly numDevices: number;
-  /**
-   * The most memory of each device in bytes; address space, which becomes real memory when it is used. By default
-   * devices grow as they need, until they have taken together what was free when the engine was opened: of the
-   * machine, of its container, and of the address space that `ulimit -v` leaves.
-   */
-  readonly memoryBytes?: number;
-  /** For how long a device may compute without beginning a new step before it counts as failed; 120 000 ms. */
-  readonly deadlineMs?: number;
-  /**
-   * Who multiplies matrices: machine code of our own, a BLAS library of the system, or WebAssembly. By default what
-   * the environment variable `SHARDWISE_GEMM` says, else the first of them that there is.
-   */
-  readonly gemm?: GemmKind;
-  /**
-   * How many threads compute for a device, its own included: they share its large matrix products and kernels,
-   * whose results do not depend on their number. By default those for which there are cores, where products are
-   * machine code of our own; else 1.
-   */
-  readonly threadsPerDevice?: number;
-  /**
-   * Whether each thread stays on a processor of its own, where there are enough of them and the system lets it (Linux).
-   * Good for programs that have the machine to themselves; two that pin to the same processors take turns. By default
-   * what `SHARDWISE_PIN=1` says.
-   */
-  readonly pinned?: boolean;
-}
-
-/** What a threads engine runs on. */
-export interface ThreadsEngineInfo extends EngineInfo {
-  readonly engine: "threads";
-  readonly memoryBytes: number;
-  /** Whether all devices share one address space (up to 4 GiB together) or have one each. */
-  readonly memoryLayout: LayoutKind;
-  /** The bits of an address: with 32 a device has up to 4 GiB, with 64 up to 16. */
-  readonly addressBits: 32 | 64;
-  /** Who multiplies matrices, for example `native AVX-512`, or `native AVX-512 (bfloat16: AMX)`. */
-  readonly gemm: string;
-  /** Who computes fused kernels, for example `native AVX-512`. */
-  readonly kernels: string;
-  /** What the host's WebAssembly can do. */
-  readonly wasm: WasmFeatures;
-  readonly numCores: number;
-  /** How many threads share the large steps of a device, its own included. */
-  readonly threadsPerDevice: number;
-}
-
-/** Things only tests may ask for. */
-export interface TestOptions {
-  readonly faults?: readonly Fault[];
-  readonly layout?: LayoutKind;
-  /** What layouts devices can have. */
-  readonly choices?: readonly LayoutChoice[];
-}
-
-/**
- * What makes a threads engine the part of a larger one that this process holds.
- *
- * @internal
- */
-export interface PartOptions {
-  /** The module that workers start from, and what it needs besides. */
-  readonly entry: URL;
-  readonly extra: unknown;
-  /** The number that messages give this process's first device. */
-  readonly firstDevice: number;
-  /** How many devices all processes have together. */
-  readonly totalDevices: number;
-  /** How many cores this process has. */
-  readonly numCores: number;
-  /** The share of the machine's memory that this process may have. */
-  readonly memoryShare: number;
-  readonly planStaging: StagingPlanner;
-}
-
-const moveModules = new Map<AddressType, WebAssembly.Module>();
-
-/** The kernels of copies and collectives, for memories with addresses of this type. */
-function moveModuleFor(addressType: AddressType): WebAssembly.Module {
-  let module = moveModules.get(addressType);
-  if (module === undefined) {
-    module = compileWasmModule(buildMoveModule(addressType));
-    moveModules.set(addressType, module);
-  }
-  return module;
-}
 
 /** So many programs may be loaded before those that nothing can run any more are looked for. */
 const EASY_PROGRAMS = 128;
@@ -175,10 +84,7 @@ export class ThreadsEngine implements Engine {
   readonly name = "threads";
   readonly numDevices: number;
   readonly process = { index: 0, count: 1 };
-  readonly tracer: Tracer = {
-    start: (capacity = DEFAULT_TRACE_CAPACITY) => this.startTrace(capacity),
-    stop: () => this.stopTrace(),
-  };
+  readonly tracer: Tracer;
   private readonly memory: EngineMemory;
   private readonly pool: WorkerPool;
   private readonly programs = new Map<number, LoadedProgram>();
@@ -193,7 +99,6 @@ export class ThreadsEngine implements Engine {
   private readonly programMark = new HighWaterMark(EASY_PROGRAMS);
   private numUnloading = 0;
   private closed = false;
-  private traces: readonly Float64Array[] | undefined;
 
   /** @internal */
   constructor(
@@ -244,6 +149,12 @@ export class ThreadsEngine implements Engine {
         timeOrigin: performance.timeOrigin,
         faults: test.faults ?? [],
       },
+    });
+    this.tracer = new EngineTracer({
+      numDevices,
+      pool: this.pool,
+      programs: this.programs,
+      describe: (device, program, step) => this.describe(device, program, step),
     });
   }
 
@@ -431,41 +342,6 @@ export class ThreadsEngine implements Engine {
     };
   }
 
-  private startTrace(capacity: number): void {
-    const traces = range(this.numDevices).map(() => newTraceBuffer(capacity));
-    traces.forEach((buffer, device) => {
-      this.pool.post(device, { kind: "trace", buffer });
-    });
-    this.traces = traces;
-  }
-
-  private async stopTrace(): Promise<TraceEvent[]> {
-    const { traces } = this;
-    if (traces === undefined)
-      throw new ValueError("[tracer.stop] no trace was started: call tracer.start first");
-    this.traces = undefined;
-    const ends = traces.map((_, device) => this.pool.post(device, { kind: "trace", buffer: undefined }));
-    await Promise.all(ends.map((command, device) => this.pool.whenCompleted(device, command)));
-    return traces.flatMap((buffer, device) =>
-      readTrace(buffer).map(({ program, step, iteration, begin, end, waits }) => {
-        const place = this.describe(device, program, step);
-        const info = this.programs.get(program)?.steps[step];
-        return {
-          device: place.device,
-          program: place.program ?? "",
-          step,
-          kind: iteration === undefined ? (info?.kind ?? "") : "iteration",
-          iteration,
-          ops: info?.ops ?? [],
-          source: place.source,
-          begin,
-          end,
-          waits,
-        };
-      }),
-    );
-  }
-
   /** What was computed before a device failed can still be read; nothing can after closing. */
   private checkOpen(): void {
     if (this.closed) throw this.pool.failure;
@@ -523,16 +399,4 @@ export class ThreadsEngine implements Engine {
     reclaim();
     if (!this.pool.failure) this.pool.drain();
   }
-}
-
-function allHere(devices: readonly number[]): Seats {
-  return { devices, processes: devices.map(() => 0), process: 0 };
-}
-
-function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
-  if (choice.kind === "native") {
-    return `native ${choice.set}${choice.bfloat16 === undefined ? "" : ` (bfloat16: ${choice.bfloat16})`}`;
-  }
-  if (choice.kind === "blas") return `${choice.name} (${choice.path})`;
-  return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
 }

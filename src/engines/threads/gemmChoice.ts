@@ -1,3 +1,4 @@
+import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { findBlas } from "./blas.js";
 import { nativeGemmHere } from "./native/available.js";
@@ -41,6 +42,15 @@ export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
 /** Whether products take bfloat16 as they are, instead of float32 made of them. */
 export function takesBfloat16(choice: GemmChoice): boolean {
   return choice.kind === "native" && choice.bfloat16 !== undefined;
+}
+
+/** Who multiplies, in words: for example `native AVX-512 (bfloat16: AMX)`. */
+export function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
+  if (choice.kind === "native") {
+    return `native ${choice.set}${choice.bfloat16 === undefined ? "" : ` (bfloat16: ${choice.bfloat16})`}`;
+  }
+  if (choice.kind === "blas") return `${choice.name} (${choice.path})`;
+  return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
 }
 
 function askedGemm(setting: string): GemmChoice {

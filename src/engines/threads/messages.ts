@@ -79,6 +79,11 @@ export interface Seats {
   readonly channels?: Readonly<Record<string, number>>;
 }
 
+/** The seats of a program whose devices are all in this process. */
+export function allHere(devices: readonly number[]): Seats {
+  return { devices, processes: devices.map(() => 0), process: 0 };
+}
+
 /** Where the parts of a loaded program lie in a device's memory. */
 export interface ProgramAddresses {
   readonly constants: number;
