@@ -4,7 +4,7 @@
  * programs of the calibration and the steps take turns in rounds, both count only where a product that is always the
  * same took about as long as at its best before and behind, and steps with their fastest run. Takes some ten minutes.
  *
- * `--rounds 12` takes more turns, `--calibration FILE` keeps the figures or takes those of a run before, `--only pipe`
+ * `--rounds 12` takes more turns, `--minutes 8` begins none after so many, `--calibration FILE` keeps the figures or takes those of a run before, `--only pipe`
  * takes configurations that say so.
  */
 import { existsSync } from "node:fs";
@@ -172,6 +172,9 @@ class Contender {
 /** Rounds that are run at most, for each that is wanted. */
 const mostTries = 2;
 
+/** The milliseconds since this process began after which no round begins. */
+const latest = 60_000 * Number(given("minutes") ?? 30);
+
 /** Calibrates and runs steps by turns, and gives the calibration. */
 async function takeTurns(
   calibrators: readonly Calibrator[],
@@ -183,7 +186,7 @@ async function takeTurns(
   for (let round = 1; round <= mostTries * rounds; round++) {
     const late = contenders.filter(({ numFair }) => numFair < rounds);
     const rough = known ? [] : calibrators.filter((one) => one.needs(rounds));
-    if (late.length + rough.length === 0) break;
+    if (late.length + rough.length === 0 || performance.now() > latest) break;
     console.error(`round ${round}: ${late.length} configurations, ${rough.length} calibrations`);
     for (const one of rough) await one.round(rounds);
     for (const contender of late) await contender.round();
