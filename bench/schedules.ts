@@ -232,11 +232,14 @@ export async function compareSchedules(engine: ThreadsEngine): Promise<Report> {
   };
 }
 
-/** How much less the halves of the backward pass leave of the bubble, with `--devices` stages, each on a core. */
+/**
+ * How much less the halves of the backward pass leave of the bubble, with `--devices` stages, each on a core of its own:
+ * a stage of several threads takes as long as the slowest of them, and actions of one kind differ more.
+ */
 export async function bubbles(): Promise<Report> {
   const report: Record<string, readonly Row[]> = {};
   for (const stages of countsOption("devices", [2])) {
-    const engine = createThreadsEngine({ numDevices: stages });
+    const engine = createThreadsEngine({ numDevices: stages, threadsPerDevice: 1, pinned: true });
     const mesh = Mesh.create({ pipe: stages }, { engine });
     const rows: Row[] = [];
     for (const microbatches of [stages, 2 * stages, 4 * stages]) {

@@ -4,8 +4,8 @@
  * programs of the calibration and the steps take turns in rounds, both count only where a product that is always the
  * same took about as long as at its best before and behind, and steps with their fastest run. Takes some ten minutes.
  *
- * `--rounds 12` takes more turns, `--minutes 8` begins none after so many, `--calibration FILE` keeps the figures or takes those of a run before, `--only pipe`
- * takes configurations that say so.
+ * `--rounds 12` takes more turns, `--minutes 8` begins none after so many, `--calibration FILE` keeps the figures or
+ * takes those of a run before, `--only pipe` takes configurations that say so.
  */
 import { existsSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
