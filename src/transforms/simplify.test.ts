@@ -15,7 +15,7 @@ import { scan } from "./scan.js";
 import { simplify } from "./simplify.js";
 
 const seed = Number(process.env.SEED ?? 1);
-const numRuns = Number(process.env.RUNS ?? 150);
+const numRuns = Number(process.env.RUNS ?? 75);
 
 function program(types: readonly TensorType[], fn: (...args: Tensor[]) => Tensor | Tensor[]): Program {
   return verify(

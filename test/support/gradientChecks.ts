@@ -73,20 +73,22 @@ export interface NumericOptions {
   readonly step?: number;
   /** How far derivatives may be apart, relative to the larger of 1 and the derivative. */
   readonly tolerance?: number;
-  /** At most so many elements of each input are checked. */
-  readonly maxElements?: number;
 }
 
+/** How many random directions are tried for each input. */
+const NUM_DIRECTIONS = 2;
+
 /**
- * Compares the derivative of a float64 program with central differences. The loss is the sum of all float
- * results of all devices, each element weighted by a random number.
+ * Compares the derivative of a float64 program with central differences, for each input along random directions that
+ * move all of its elements on all devices. The loss is the sum of all float results of all devices, each element
+ * weighted by a random number.
  */
 export function expectNumericGradients(
   program: Program,
   mesh: MeshShape,
   inputs: Blocks,
   random: () => number,
-  { step = 1e-6, tolerance = 1e-5, maxElements = 24 }: NumericOptions = {},
+  { step = 1e-6, tolerance = 1e-5 }: NumericOptions = {},
 ): void {
   const devices = range(axesSize(mesh.axes));
   const floatOuts = program.outputs.filter(({ type }) => isFloat(type.dtype));
@@ -95,16 +97,7 @@ export function expectNumericGradients(
     const outs = interpretSpmd(program, mesh, values).filter((_, i) =>
       isFloat(at(program.outputs, i).type.dtype),
     );
-    let sum = 0;
-    outs.forEach((blocks, i) => {
-      blocks.forEach((block, device) => {
-        const own = numbersOf(at(at(weights, i), device));
-        numbersOf(block).forEach((value, j) => {
-          sum += value * at(own, j);
-        });
-      });
-    });
-    return sum;
+    return sum(outs.map((blocks, i) => dot(blocks, at(weights, i))));
   };
   const { forward, backward, residuals } = vjpProgram(program);
   verify(forward);
@@ -115,29 +108,56 @@ export function expectNumericGradients(
   program.inputs.forEach(({ type }, i) => {
     if (!isFloat(type.dtype)) return;
     const gradient = at(gradients, next++);
-    const size = sizeOf(type.shape);
-    const stride = Math.max(1, Math.ceil(size / maxElements));
-    for (const device of devices) {
-      const analytic = numbersOf(at(gradient, device));
-      for (let element = 0; element < size; element += stride) {
-        const shifted = (by: number): Blocks =>
-          inputs.map((blocks, other) =>
-            other === i ? blocks.map((b, d) => (d === device ? nudge(b, element, by) : b)) : blocks,
-          );
-        const numeric = (loss(shifted(step)) - loss(shifted(-step))) / (2 * step);
-        const got = at(analytic, element);
-        const bound = tolerance * Math.max(1, Math.abs(numeric));
-        if (isNear(got, numeric, bound)) continue;
-        expect.fail(
-          `input ${i} ${formatType(type)}, device ${device}, element ${element}: vjp ${got}, numeric ${numeric}`,
+    const slopesAlong = (direction: readonly HostTensor[]) => {
+      const moved = (by: number): Blocks =>
+        inputs.map((blocks, other) =>
+          other === i ? blocks.map((block, d) => moveAlong(block, at(direction, d), by)) : blocks,
         );
-      }
+      const numeric = (loss(moved(step)) - loss(moved(-step))) / (2 * step);
+      const vjp = dot(gradient, direction);
+      return { vjp, numeric, areNear: isNear(vjp, numeric, tolerance * Math.max(1, Math.abs(numeric))) };
+    };
+    for (let tried = 0; tried < NUM_DIRECTIONS; tried++) {
+      const direction = devices.map(() => randomDirection(type, random));
+      if (slopesAlong(direction).areNear) continue;
+      const wrong = unitDirections(type, devices.length).find(({ along }) => !slopesAlong(along).areNear);
+      const { name, along } = wrong ?? { name: "all elements at once", along: direction };
+      const { vjp, numeric } = slopesAlong(along);
+      expect.fail(`input ${i} ${formatType(type)}, ${name}: vjp ${vjp}, numeric ${numeric}`);
     }
   });
 }
 
-function nudge(tensor: HostTensor, element: number, by: number): HostTensor {
-  const values = numbersOf(tensor);
-  values[element] = at(values, element) + by;
+const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+
+/** The sum of products of the elements of two lists of tensors, one for each device. */
+function dot(a: readonly HostTensor[], b: readonly HostTensor[]): number {
+  const products = a.map((block, device) => {
+    const other = numbersOf(at(b, device));
+    return sum(numbersOf(block).map((value, j) => value * at(other, j)));
+  });
+  return sum(products);
+}
+
+/** Moves every element, and no two so alike that what is wrong with them cancels. */
+function randomDirection({ dtype, shape }: TensorType, random: () => number): HostTensor {
+  const draw = () => (random() < 0.5 ? -1 : 1) * (0.5 + random() / 2);
+  return hostTensor(dtype, shape, range(sizeOf(shape)).map(draw));
+}
+
+/** Directions that move one element on one device, to say which of them is wrong. */
+function unitDirections({ dtype, shape }: TensorType, numDevices: number) {
+  const size = sizeOf(shape);
+  const unit = (i: number, device: number) =>
+    range(size).map((element) => Number(device * size + element === i));
+  return range(numDevices * size).map((i) => ({
+    name: `device ${Math.floor(i / size)}, element ${i % size}`,
+    along: range(numDevices).map((device) => hostTensor(dtype, shape, unit(i, device))),
+  }));
+}
+
+function moveAlong(tensor: HostTensor, direction: HostTensor, by: number): HostTensor {
+  const along = numbersOf(direction);
+  const values = numbersOf(tensor).map((value, j) => value + by * at(along, j));
   return hostTensor(tensor.type.dtype, tensor.type.shape, values);
 }

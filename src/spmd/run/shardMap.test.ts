@@ -29,7 +29,7 @@ import type { PartitionSpec, SpecEntry } from "../mesh/partitionSpec.js";
 import type { ShardMapOptions } from "./shardMap.js";
 
 const seed = Number(process.env.SEED ?? 1);
-const numRuns = Number(process.env.RUNS ?? 40);
+const numRuns = Number(process.env.RUNS ?? 20);
 
 const engine = hostEngine;
 const cube = Mesh.create({ a: 2, b: 2, c: 2 }, { engine });

