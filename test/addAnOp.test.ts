@@ -33,18 +33,15 @@ function filesWithErrors(changes: ReadonlyMap<string, string>): string[] {
   const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
   const host = ts.createCompilerHost(options);
   const { getSourceFile } = host;
-  const known = new Set(sources);
+  const asked = sources.filter((path) => ofOps.test(changes.get(path) ?? readFileSync(path, "utf8")));
   host.getSourceFile = (path, version) => {
     const changed = changes.get(resolve(path));
     return changed === undefined
       ? getSourceFile.call(host, path, version)
       : ts.createSourceFile(path, changed, version, true);
   };
-  const program = ts.createProgram(sources, options, host);
-  const asked = program
-    .getSourceFiles()
-    .filter(({ fileName, text }) => known.has(fileName) && ofOps.test(text));
-  const diagnostics = asked.flatMap((file) => program.getSemanticDiagnostics(file));
+  const program = ts.createProgram(asked, options, host);
+  const diagnostics = asked.flatMap((path) => program.getSemanticDiagnostics(program.getSourceFile(path)));
   return [...new Set(diagnostics.map(({ file }) => relative(root, file?.fileName ?? "?")))].sort();
 }
 

@@ -2,6 +2,7 @@ import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable } from "node:stream";
 import { describe, expect, test } from "vitest";
 import { nodeProgram } from "./support/built.js";
+import { withoutChoices } from "./support/environment.js";
 
 interface Ending {
   readonly code: number | null;
@@ -12,6 +13,7 @@ interface Ending {
 /** Runs the fixture with a hard limit; `onRunning` is called when it has started a run. */
 function run(mode: string, onRunning?: (child: ChildProcessByStdio<null, Readable, Readable>) => void) {
   const child = spawn(process.execPath, [...nodeProgram("test/fixtures/engineProcess.ts"), mode], {
+    env: withoutChoices,
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";

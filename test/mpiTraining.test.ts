@@ -1,16 +1,17 @@
 /** Training in several processes gives the bits of worker threads on the same mesh, and checkpoints move between both. */
+import { spawn } from "node:child_process";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import "../src/index.js";
-import { createThreadsEngine } from "../src/engines/index.js";
+import { at } from "../src/ir/shape.js";
 import { openCheckpoint } from "../src/train/files/checkpoint.js";
 import { readMetrics } from "../src/train/report/metrics.js";
-import { trainRun } from "../src/train/run/trainer.js";
 import type { TrainedOutcome, TrainedRun } from "./fixtures/mpiTraining.js";
 import { nodeProgram } from "./support/built.js";
-import { ended, findLaunchers, type Launcher, launch } from "./support/launchers.js";
-import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
+import { userEnvironment } from "./support/environment.js";
+import { type Ended, ended, findLaunchers, type Launcher, launch } from "./support/launchers.js";
+import { temporaryFolder, writeText } from "./support/runs.js";
 
 const everything = process.env.SHARDWISE_ALL_MPI === "1";
 const launchers = findLaunchers().slice(0, everything ? undefined : 1);
@@ -63,16 +64,25 @@ const runsOf = (prefix: string, fields: Readonly<Record<string, Fields>>): Train
     finish: name === "fsdp",
   }));
 
+/** The arguments of Node that train. */
+const training = (runs: readonly TrainedRun[]) => [
+  ...nodeProgram("test/fixtures/mpiTraining.ts"),
+  folder.path,
+  JSON.stringify(runs),
+];
+
 /** Trains in processes; what the shell does before in process 1 may differ from the others. */
 function trainIn(launcher: Launcher, count: number, runs: readonly TrainedRun[], first = "true") {
   const shell = `if [ "\${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ]; then ${first}; fi; exec "$@"`;
-  const args = [...nodeProgram("test/fixtures/mpiTraining.ts"), folder.path, JSON.stringify(runs)];
   const program = ["bash", "-c", shell, "bash", process.execPath];
-  return ended(launch(launcher, count, args, { SHARDWISE_FLIGHT: "" }, program), 590_000);
+  return ended(launch(launcher, count, training(runs), { SHARDWISE_FLIGHT: "" }, program), 590_000);
 }
 
-async function inProcesses(launcher: Launcher, count: number, runs: readonly TrainedRun[]) {
-  const { code, out, err } = await trainIn(launcher, count, runs);
+const inProcesses = async (launcher: Launcher, count: number, runs: readonly TrainedRun[]) =>
+  outcomesOf(await trainIn(launcher, count, runs));
+
+/** What training said that ended well. */
+function outcomesOf({ code, out, err }: Ended): TrainedOutcome[] {
   expect(err).toBe("");
   expect(code).toBe(0);
   return out
@@ -81,22 +91,29 @@ async function inProcesses(launcher: Launcher, count: number, runs: readonly Tra
     .map((line): TrainedOutcome => JSON.parse(line));
 }
 
-const engine = createThreadsEngine({ numDevices: 4 });
-afterAll(() => engine.close());
-
-async function onThreads({ name, fields, resume = false }: TrainedRun): Promise<TrainedOutcome> {
-  const config = tinyConfig(folder.path, { out: join(folder.path, name), ...fields });
-  const { steps, checkpoint } = await trainRun({ config, engine, resume, stream: silent, finish: false });
-  return { name, losses: steps.map(({ loss }) => loss), checkpoint };
+/** Trains on worker threads of one process. */
+async function onThreads(runs: readonly TrainedRun[]): Promise<TrainedOutcome[]> {
+  if (runs.length === 0) return [];
+  return outcomesOf(await ended(spawn(process.execPath, training(runs), { env: userEnvironment }), 590_000));
 }
 
-const threadRuns = new Map<string, Promise<TrainedOutcome>>();
-/** The same run on worker threads, once for all numbers of processes. */
-function threadRun(fields: Fields): Promise<TrainedOutcome> {
-  const key = JSON.stringify(fields);
-  const known = threadRuns.get(key) ?? onThreads({ name: `threads-${threadRuns.size}`, fields });
-  threadRuns.set(key, known);
-  return known;
+const threadRuns = new Map<string, TrainedOutcome>();
+/** The same runs on worker threads, once for all numbers of processes. */
+async function threadRunsOf(list: readonly Fields[]): Promise<TrainedOutcome[]> {
+  const keys = list.map((fields) => JSON.stringify(fields));
+  const missing = list.filter((_, i) => !threadRuns.has(at(keys, i)));
+  const runs = missing.map((fields, i) => ({ name: `threads-${threadRuns.size + i}`, fields }));
+  for (const [i, outcome] of (await onThreads(runs)).entries())
+    threadRuns.set(JSON.stringify(missing[i]), outcome);
+  return keys.map((key) => {
+    const found = threadRuns.get(key);
+    if (found === undefined) throw new Error(`no run of ${key}`);
+    return found;
+  });
+}
+
+async function threadRun(fields: Fields): Promise<TrainedOutcome> {
+  return at(await threadRunsOf([fields]), 0);
 }
 
 /** Leaves the run of a folder after its second step. */
@@ -147,10 +164,13 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     { timeout: 600_000 },
     async ([count, fields]) => {
       const runs = runsOf(`${launcher.name.replace(" ", "")}-${count}`, fields);
-      const outcomes = await inProcesses(launcher, count, runs);
+      const [outcomes, onOne] = await Promise.all([
+        inProcesses(launcher, count, runs),
+        threadRunsOf(runs.map((run) => run.fields)),
+      ]);
       expect(outcomes.map(({ name }) => name)).toEqual(runs.map(({ name }) => name));
       for (const [i, outcome] of outcomes.entries()) {
-        const there = await threadRun(runs[i]?.fields ?? {});
+        const there = at(onOne, i);
         expect(outcome.losses).toHaveLength(common.steps);
         await expectSame(outcome, there);
         const numbers = ({ name }: TrainedOutcome) =>
@@ -179,7 +199,7 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
       const [moved] = await inProcesses(launcher, 2, [{ name: `${mark}-moved`, fields, resume: true }]);
       await inProcesses(launcher, 4, [{ name: `${mark}-from`, fields }]);
       halve(`${mark}-from`);
-      const back = await onThreads({ name: `${mark}-from`, fields, resume: true });
+      const [back] = await onThreads([{ name: `${mark}-from`, fields, resume: true }]);
       for (const one of [moved, back]) {
         expect(one?.losses).toEqual(whole.losses);
         if (one) await expectSame(one, whole);

@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import { nodeProgram } from "./support/built.js";
-import { userEnvironment } from "./support/cliProcess.js";
+import { userEnvironment } from "./support/environment.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 

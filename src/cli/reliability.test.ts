@@ -4,13 +4,8 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { builtFile } from "../../test/support/built.js";
-import {
-  type Ended,
-  ended,
-  nodeArguments,
-  startShardwise,
-  userEnvironment,
-} from "../../test/support/cliProcess.js";
+import { type Ended, ended, nodeArguments, startShardwise } from "../../test/support/cliProcess.js";
+import { userEnvironment } from "../../test/support/environment.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
 import { checkpointFolder } from "../train/run/setup.js";

@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { builtFile, nodeProgram } from "../../test/support/built.js";
 import { ended, startShardwise } from "../../test/support/cliProcess.js";
+import { withoutChoices } from "../../test/support/environment.js";
 import { temporaryFolder } from "../../test/support/runs.js";
 import { chooseEngine, engineInfo, sharedEngine } from "./default.js";
 import { EngineLoadError } from "./errors.js";
@@ -141,7 +142,7 @@ describe("--engine", { timeout: 120_000 }, () => {
       execFileSync(
         process.execPath,
         [...nodeProgram("test/conformance/goldens/main.ts"), "test/goldens", ...args],
-        { cwd: root, encoding: "utf8", stdio: "pipe" },
+        { cwd: root, encoding: "utf8", stdio: "pipe", env: withoutChoices },
       );
     const lines = run("--engine", builtFile("test/fixtures/turnsEngine.ts"), "--area", "collectives").split(
       "\n",

@@ -1,5 +1,6 @@
 /** Starts programs of several processes with the MPI launchers of this machine. */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { withoutChoices } from "./environment.js";
 
 /** A launcher that is installed here. */
 export interface Launcher {
@@ -43,10 +44,8 @@ export function launch(
   environment: NodeJS.ProcessEnv = {},
   program: readonly string[] = [process.execPath],
 ): ChildProcess {
-  // The engine is that of a job, whatever the tests run on.
-  const { SHARDWISE_ENGINE: _, ...inherited } = process.env;
   const env = {
-    ...inherited,
+    ...withoutChoices,
     ...environment,
     // Open MPI asks whether root means it; containers have nobody else.
     OMPI_ALLOW_RUN_AS_ROOT: "1",

@@ -1,7 +1,6 @@
 import { execFile } from "node:child_process";
 import { connect, createServer } from "node:net";
 import { hostname } from "node:os";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { findProcesses } from "../../src/engines/xla/processes.js";
 import { StoreConnection } from "../../src/engines/xla/store/connection.js";
@@ -9,9 +8,9 @@ import { statuses } from "../../src/engines/xla/store/frames.js";
 import { Store } from "../../src/engines/xla/store/open.js";
 import { StoreServer } from "../../src/engines/xla/store/server.js";
 import { range } from "../../src/ir/shape.js";
+import { nodeProgram } from "../support/built.js";
+import { withoutChoices } from "../support/environment.js";
 import { buildFakePlugin } from "./fakePlugin.js";
-
-const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 
 async function freePort(): Promise<number> {
   const server = createServer();
@@ -24,11 +23,11 @@ async function freePort(): Promise<number> {
 /** Runs processes together and gives what each of them printed. */
 async function together(count: number, plugin: string, ...mode: string[]): Promise<unknown[]> {
   const coordinator = `127.0.0.1:${await freePort()}`;
-  const args = ["--import", path("../../scripts/typescript.mjs"), path("../fixtures/xlaProcess.ts"), plugin];
+  const args = [...nodeProgram("test/fixtures/xlaProcess.ts"), plugin];
   const run = (index: number) =>
     new Promise<unknown>((resolve) => {
       const env = {
-        ...process.env,
+        ...withoutChoices,
         SHARDWISE_COORDINATOR: coordinator,
         SHARDWISE_PROCESS_INDEX: String(index),
         SHARDWISE_PROCESS_COUNT: String(count),

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor, tree, valueAndGrad } from "shardwise";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { nodeProgram } from "../../../test/support/built.js";
+import { withoutChoices } from "../../../test/support/environment.js";
 import { silent, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { createReferenceEngine, createThreadsEngine } from "../../engines/index.js";
 import { adamw, applyUpdates, chain, clipByGlobalNorm, warmupCosine } from "../../optim/index.js";
@@ -137,7 +138,10 @@ describe("a process that is killed while it saves", () => {
   const killedAt = (change: number, folder: string) =>
     new Promise<string | null>((resolve) => {
       const program = nodeProgram("test/fixtures/checkpointProcess.ts");
-      const child = spawn(process.execPath, [...program, folder, String(change)], { stdio: "ignore" });
+      const child = spawn(process.execPath, [...program, folder, String(change)], {
+        env: withoutChoices,
+        stdio: "ignore",
+      });
       child.on("close", (_code, signal) => resolve(signal));
     });
 

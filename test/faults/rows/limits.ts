@@ -8,7 +8,8 @@ import { createThreadsEngine } from "../../../src/engines/index.js";
 import { availableMemory } from "../../../src/engines/machineMemory.js";
 import { grad, jit, Mesh, np, type Tensor } from "../../../src/index.js";
 import { parseTokenizer } from "../../../src/train/index.js";
-import { ended, userEnvironment } from "../../support/cliProcess.js";
+import { ended } from "../../support/cliProcess.js";
+import { userEnvironment } from "../../support/environment.js";
 import type { FaultArea, FaultRow } from "../row.js";
 
 /** Runs something with a mesh of one device. */

@@ -12,7 +12,8 @@ import {
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { builtFile } from "../../support/built.js";
-import { ended, nodeArguments, userEnvironment } from "../../support/cliProcess.js";
+import { ended, nodeArguments } from "../../support/cliProcess.js";
+import { userEnvironment } from "../../support/environment.js";
 import type { FaultArea, FaultContext, FaultRow } from "../row.js";
 import { describe, prepare, shardwise, steps, tensors, until } from "./command.js";
 

@@ -4,7 +4,8 @@ import { existsSync, mkdirSync, openSync, readFileSync, symlinkSync, writeFileSy
 import { join } from "node:path";
 import { Tensor, tree } from "../../../src/index.js";
 import { openCheckpoints } from "../../../src/train/index.js";
-import { ended, nodeArguments, startShardwise, userEnvironment } from "../../support/cliProcess.js";
+import { ended, nodeArguments, startShardwise } from "../../support/cliProcess.js";
+import { userEnvironment } from "../../support/environment.js";
 import type { FaultArea, FaultRow } from "../row.js";
 import { damage, describe, manifest, prepare, shardwise, steps, tensors, trained, until } from "./command.js";
 
