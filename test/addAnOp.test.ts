@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
-import ts from "typescript";
 import { expect, test } from "vitest";
 import { at } from "../src/ir/shape.js";
+import { checkedProgram } from "./support/sourceFiles.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
@@ -29,18 +29,8 @@ const ofOps = /\b([A-Za-z]*Ops?|Op[A-Z][A-Za-z]*|Eqns?|opFacts|lowerings?)\b/;
 
 /** The files in which the type checker finds something wrong when some of them have another text. */
 function filesWithErrors(changes: ReadonlyMap<string, string>): string[] {
-  const { config } = ts.readConfigFile(join(root, "tsconfig.json"), ts.sys.readFile);
-  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, root);
-  const host = ts.createCompilerHost(options);
-  const { getSourceFile } = host;
   const asked = sources.filter((path) => ofOps.test(changes.get(path) ?? readFileSync(path, "utf8")));
-  host.getSourceFile = (path, version) => {
-    const changed = changes.get(resolve(path));
-    return changed === undefined
-      ? getSourceFile.call(host, path, version)
-      : ts.createSourceFile(path, changed, version, true);
-  };
-  const program = ts.createProgram(asked, options, host);
+  const program = checkedProgram(asked, changes);
   const diagnostics = asked.flatMap((path) => program.getSemanticDiagnostics(program.getSourceFile(path)));
   return [...new Set(diagnostics.map(({ file }) => relative(root, file?.fileName ?? "?")))].sort();
 }

@@ -1,6 +1,7 @@
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 import { expect, test } from "vitest";
+import { checkedProgram } from "./support/sourceFiles.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 
@@ -139,12 +140,7 @@ function isPublic(member: ts.ClassElement): boolean {
 }
 
 test("every type that an exported name mentions can be imported", { timeout: 120_000 }, () => {
-  const { config } = ts.readConfigFile(`${root}tsconfig.json`, ts.sys.readFile);
-  const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, root);
-  const program = ts.createProgram(
-    entries.map((entry) => `${root}src/${entry}.ts`),
-    { ...options, types: [] },
-  );
+  const program = checkedProgram(entries.map((entry) => `${root}src/${entry}.ts`));
   const checker = program.getTypeChecker();
   const mentions = new Mentions(checker, (node) => node.getSourceFile().fileName.startsWith(`${root}src/`));
 

@@ -1,0 +1,25 @@
+/** The sources as the type checker reads them, parsed once for all tests of a process that ask it. */
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const { config } = ts.readConfigFile(join(root, "tsconfig.json"), ts.sys.readFile);
+const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, root);
+const parsed = new Map<string, ts.SourceFile | undefined>();
+
+/** A program of these files and of what they import, in which some files may have another text. */
+export function checkedProgram(
+  files: readonly string[],
+  changes: ReadonlyMap<string, string> = new Map(),
+): ts.Program {
+  const host = ts.createCompilerHost(options);
+  const { getSourceFile } = host;
+  host.getSourceFile = (path, version) => {
+    const changed = changes.get(resolve(path));
+    if (changed !== undefined) return ts.createSourceFile(path, changed, version, true);
+    if (!parsed.has(path)) parsed.set(path, getSourceFile.call(host, path, version));
+    return parsed.get(path);
+  };
+  return ts.createProgram(files, options, host);
+}
