@@ -46,11 +46,14 @@ export class Weather {
     return { value, weather: Math.max(before, await this.look()) };
   }
 
-  /** Those that were measured while the machine was about as fast as it ever was, or else the best one alone. */
+  /**
+   * Those that were measured while the machine was about as fast as it ever was, and where they are few the third that
+   * comes nearest to that.
+   */
   fair<T>(observed: readonly Observed<T>[]): T[] {
+    const least = Math.max(1, Math.floor(observed.length / 3), this.numFair(observed));
     const sorted = [...observed].sort((a, b) => a.weather - b.weather);
-    const usable = sorted.filter(({ weather }) => weather <= tolerance * this.best);
-    return (usable.length > 0 ? usable : sorted.slice(0, 1)).map(({ value }) => value);
+    return sorted.slice(0, least).map(({ value }) => value);
   }
 
   /** How many were measured while the machine was about as fast as it ever was. */
