@@ -100,14 +100,9 @@ export {
 } from "./report/traceFile.js";
 export { type RunConfig, readRunConfig, runSchema } from "./run/config.js";
 export type { RunEnding } from "./run/ending.js";
+export type { RunControls, RunHost, RunOptions, RunOutcome } from "./run/runOptions.js";
 export type { Config, Field, ReadConfig, Schema, Setting } from "./run/schema.js";
-export {
-  type RunControls,
-  type RunHost,
-  type RunOptions,
-  type RunOutcome,
-  trainRun,
-} from "./run/trainer.js";
+export { trainRun } from "./run/trainer.js";
 export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";

@@ -55,6 +55,8 @@ async function builtFolder(): Promise<string> {
   const digest = createHash("sha256");
   const sources = new Map(paths.sort().map((path) => [path, readFileSync(join(root, path), "utf8")]));
   const own = readFileSync(join(root, "package.json"), "utf8");
+  // What is built knows where it lies, and is of no use in a copy of the repository.
+  digest.update(root);
   for (const [path, text] of [...sources, ["package.json", own] as const]) digest.update(`${path}\0${text}`);
   const built = join(builds, digest.digest("hex").slice(0, 16));
   if (!existsSync(built)) await make(sources, own, built);

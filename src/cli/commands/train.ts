@@ -5,8 +5,9 @@ import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
 import { formatDuration } from "../../train/report/progress.js";
 import type { RunConfig } from "../../train/run/config.js";
 import { runHolder } from "../../train/run/lock.js";
+import type { RunOptions, RunOutcome } from "../../train/run/runOptions.js";
 import { checkpointFolder } from "../../train/run/setup.js";
-import { type RunOptions, type RunOutcome, trainRun } from "../../train/run/trainer.js";
+import { trainRun } from "../../train/run/trainer.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import {

@@ -6,7 +6,7 @@ import { type Company, together } from "../files/company.js";
 import { FileError } from "../files/fileError.js";
 import type { RunConfig } from "./config.js";
 import { lockFile, lockRun } from "./lock.js";
-import type { RunOptions } from "./trainer.js";
+import type { RunOptions } from "./runOptions.js";
 
 const silent = { write: () => true };
 

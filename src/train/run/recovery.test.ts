@@ -6,8 +6,9 @@ import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/su
 import { openCheckpoint } from "../files/checkpoint.js";
 import { readMetrics } from "../report/metrics.js";
 import type { RunConfig } from "./config.js";
+import type { RunOutcome } from "./runOptions.js";
 import { checkpointFolder } from "./setup.js";
-import { type RunOutcome, trainRun } from "./trainer.js";
+import { trainRun } from "./trainer.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

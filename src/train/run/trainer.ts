@@ -2,9 +2,7 @@
 
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { Engine } from "../../ir/engine.js";
 import { describeProducts } from "../../ir/engineReports.js";
-import { ShardwiseError } from "../../ir/errors.js";
 import { needOptions } from "../../ir/options.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -13,17 +11,12 @@ import type { Batches } from "../data/batches.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { companyOf } from "../files/company.js";
-import { FileError, reasonOf, systemCode } from "../files/fileError.js";
+import { FileError, reasonOf } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
-import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
-import { type Progress, type ProgressStream, startProgress } from "../report/progress.js";
-import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
-import { openEventFile } from "../report/tensorboard.js";
 import {
   diverged,
   firstBadLeaf,
   isFiniteStep,
-  isSkipped,
   originOfExplosion,
   originOfNonFinite,
   problemOf,
@@ -37,62 +30,17 @@ import { openRunData, type RunData } from "./data.js";
 import { verifyDeterminism } from "./determinism.js";
 import { endRun, type RunEnding } from "./ending.js";
 import { evaluateOn } from "./evaluation.js";
+import { explain, withRecording } from "./failures.js";
 import { flightFolder, recordFlight } from "./flight.js";
+import { RunJournal } from "./journal.js";
 import { checkMemory } from "./memoryNeed.js";
-import { runSchedule } from "./optimizer.js";
-import { measurePeak, stepFlops } from "./peak.js";
+import { measurePeak } from "./peak.js";
 import { openRunBatches, placeBatch } from "./runBatches.js";
+import type { RunOptions, RunOutcome } from "./runOptions.js";
 import { RunSaves } from "./saves.js";
 import { checkpointFolder, numParameters, runMesh, runTrainingFunctions, splittingAxes } from "./setup.js";
 import { startingPoint } from "./startingPoint.js";
 import { restoreRun } from "./state.js";
-
-/** What a run needs besides its configuration. */
-export interface RunOptions {
-  readonly config: RunConfig;
-  /** Whether to go on from the newest checkpoint in the run's folder. */
-  readonly resume?: boolean;
-  /** When it is aborted, the step under way is finished, a checkpoint is saved, and the run ends. */
-  readonly signal?: AbortSignal;
-  /** Where progress is shown; standard error by default. */
-  readonly stream?: ProgressStream;
-  /** What runs the steps; the process's shared engine by default. */
-  readonly engine?: Engine;
-  /** Called with what each step told, once it is known; the next step is under way by then. */
-  readonly onStep?: (record: StepRecord) => void;
-  /** Whether sample, trace and report are made at the end; they are by default. */
-  readonly finish?: boolean;
-  /** Whether the first step is run twice before training, to compare all bits. */
-  readonly verifiesDeterminism?: boolean;
-  /** Called when the data is read and the devices are there; from then on there may be something to save. */
-  readonly onBegin?: (run: RunControls) => RunHost;
-}
-
-/** What can be asked of a run while it goes. */
-export interface RunControls {
-  /** Writes what the devices did last into the run's folder, and returns the file. */
-  record(reason: string): string | undefined;
-}
-
-/** What surrounds a run. */
-export interface RunHost {
-  /** Called once there is something to save and nothing left that takes long and cannot be stopped by `signal`. */
-  listen(): void;
-}
-
-/** How a run ended. */
-export interface RunOutcome extends RunEnding {
-  /** `stopped` when it was asked to end before its last step. */
-  readonly status: "finished" | "stopped";
-  /** The number of steps done, before the run was taken up again too. */
-  readonly step: number;
-  /** The step of the checkpoint that it went on from; 0 for a new run. */
-  readonly resumedFrom: number;
-  readonly folder: string;
-  readonly checkpoint: string;
-  readonly steps: readonly StepRecord[];
-  readonly evaluations: readonly EvaluationRecord[];
-}
 
 /** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
 export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
@@ -139,31 +87,6 @@ export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
   }
 }
 
-/** Says of the loss of a device where to read what happened. */
-function withRecording(cause: unknown, path: string | undefined): unknown {
-  if (path === undefined || !isLoss(cause)) return cause;
-  const message = `${cause.message}; what every device did last is in ${path}: see shardwise blame ${path}`;
-  return new ShardwiseError(cause.code, message, { cause });
-}
-
-/** Whether devices were lost, so that nothing is wrong with the run itself. */
-function isLoss(cause: unknown): cause is ShardwiseError {
-  return cause instanceof ShardwiseError && (cause.code === "device-failed" || cause.code === "desync");
-}
-
-/** Says of a file that could not be written where it is, and of that and of a lost device what is left. */
-async function explain(cause: unknown, folder: string, checkpoints: Checkpoints): Promise<unknown> {
-  const isFile = !(cause instanceof ShardwiseError) && systemCode(cause) !== undefined;
-  if (!isFile && !isLoss(cause)) return cause;
-  const newest = await checkpoints.latest().catch(() => undefined);
-  const kept = newest
-    ? `the checkpoint of step ${newest.step} is complete: go on from it with --resume`
-    : "no checkpoint was saved yet";
-  if (isLoss(cause)) return new ShardwiseError(cause.code, `${cause.message}; ${kept}`, { cause });
-  const rule = `a file of the run could not be written (${reasonOf(cause)}); ${kept}`;
-  return new FileError("train", folder, 0, rule, { cause });
-}
-
 /** Tokens of one step on their devices, and where the data stands after them. */
 interface Ready {
   readonly tokens: Tensor;
@@ -188,17 +111,11 @@ class Run {
   private readonly checkpoints: Checkpoints;
   private readonly from: Checkpoint | undefined;
   private readonly mesh: Mesh;
-  /** Whether this process is the one that writes what tells how the run goes. */
+  /** Whether this process is the one that writes. */
   private readonly isFirst: boolean;
   private readonly training: Training;
   private readonly batches: Batches;
-  private readonly metrics: MetricsWriter;
-  private readonly progress: Progress;
-  private readonly records: StepRecord[] = [];
-  private readonly evaluations: EvaluationRecord[] = [];
-  private readonly flops: number;
-  private peak: number | undefined;
-  private lastRead = 0;
+  private readonly journal: RunJournal;
   private readonly saves: RunSaves;
 
   constructor(
@@ -218,29 +135,23 @@ class Run {
     this.isFirst = mesh.engine.process.index === 0;
     this.training = runTrainingFunctions(config, data.tokenizer.vocabSize, this.mesh);
     this.batches = this.openBatches();
-    const file = join(config.out, "metrics.jsonl");
-    if (from && existsSync(file)) this.remember(file, from.step);
-    this.progress = startProgress({
-      numSteps: config.steps,
-      firstStep: from?.step ?? 0,
-      ...(options.stream ? { stream: options.stream } : {}),
+    const { stream, onStep } = options;
+    this.journal = new RunJournal({
+      config,
+      types: this.training.types,
+      from,
+      isFirst: this.isFirst,
+      ...(stream ? { stream } : {}),
+      ...(onStep ? { onStep } : {}),
     });
-    const events = join(config.out, "tensorboard");
-    this.metrics = this.isFirst
-      ? writeToAll(
-          this.passing(file, openMetricsFile(file, { resumeAt: from?.step ?? 0 })),
-          this.passing(events, openEventFile(events, from ? { resumeAt: from.step } : {})),
-        )
-      : writeToAll();
-    this.flops = stepFlops(this.training.types, config);
-    this.saves = new RunSaves(config, this.training, checkpoints, from, (text) => this.progress.note(text));
+    this.saves = new RunSaves(config, this.training, checkpoints, from, (text) => this.journal.note(text));
   }
 
   async train(): Promise<RunOutcome> {
     const { config, training, from } = this;
     await this.announce();
     const host = this.options.onBegin?.({ record: (reason) => this.record(reason) });
-    this.peak = await measurePeak(this.mesh);
+    this.journal.peak = await measurePeak(this.mesh);
     if (this.options.verifiesDeterminism) await this.verifyDeterminism();
     let state = from ? await this.restore(from) : training.init(config.seed);
     let step = from?.step ?? 0;
@@ -250,7 +161,7 @@ class Run {
     // Processes that looked at their clocks would not save together.
     const isAlone = this.mesh.engine.process.count === 1;
     let next = step < config.steps ? this.ready() : undefined;
-    this.lastRead = performance.now();
+    this.journal.startClock();
     const settle = async () => {
       const last = unread;
       unread = undefined;
@@ -299,8 +210,8 @@ class Run {
 
   /** Ends a run whose steps are done, and says how it ended; the state is used up. */
   private async outcome(state: LanguageModelState, step: number): Promise<RunOutcome> {
-    const { config, from } = this;
-    this.progress.finish();
+    const { config, from, journal } = this;
+    journal.finish();
     const isDone = step >= config.steps;
     const isClosing = isDone && this.options.finish !== false;
     const { sample, files } =
@@ -312,16 +223,15 @@ class Run {
       resumedFrom: from?.step ?? 0,
       folder: config.out,
       checkpoint: this.saves.folder ?? "",
-      steps: this.records,
-      evaluations: this.evaluations,
+      steps: journal.steps,
+      evaluations: journal.evaluations,
       sample,
-      files: { metrics: join(config.out, "metrics.jsonl"), ...files },
+      files: { metrics: journal.file, ...files },
     };
   }
 
   close(): void {
-    this.progress.finish();
-    this.metrics.close();
+    this.journal.close();
   }
 
   /** Writes what the devices did last into the run's folder. */
@@ -353,7 +263,7 @@ class Run {
     const tokens = await placeBatch(await this.openBatches().next(), this.training);
     const { numTensors, sha256 } = await verifyDeterminism(this.training, this.config.seed, tokens);
     tokens.dispose();
-    this.progress.note(
+    this.journal.note(
       `the first step gives the same bits twice: ${numTensors} tensors, SHA-256 ${sha256.slice(0, 16)}…`,
     );
   }
@@ -368,7 +278,7 @@ class Run {
     if (this.isFirst) {
       await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
     }
-    this.progress.note(this.introduction());
+    this.journal.note(this.introduction());
     checkMemory(this.config, this.data.tokenizer.vocabSize, this.training, this.mesh);
   }
 
@@ -401,26 +311,7 @@ class Run {
   private async read(unread: Unread, state: LanguageModelState): Promise<void> {
     const { step, metrics } = unread;
     const values = await readValues(metrics);
-    const now = performance.now();
-    const seconds = (now - this.lastRead) / 1000;
-    this.lastRead = now;
-    const { data } = this.config;
-    const tokens = data.batch * data.sequence;
-    const { loss, crossEntropy, gradientNorm, lossScale } = values;
-    const learningRate = await runSchedule(this.config)(values.numUpdates).item();
-    const tokensPerSecond = tokens / seconds;
-    const told = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds };
-    this.metrics.write(step, lossScale === undefined ? told : { ...told, lossScale });
-    if (isSkipped(values)) {
-      this.progress.note(
-        `step ${step} is skipped: the gradients overflow float16 at a loss scale of ${lossScale}, which is halved`,
-      );
-    }
-    const record = { step, loss, gradientNorm, tokensPerSecond };
-    this.records.push(record);
-    this.options.onStep?.(record);
-    const shareOfPeak = this.peak === undefined ? {} : { shareOfPeak: this.flops / seconds / this.peak };
-    this.progress.update({ step, loss, tokens, ...shareOfPeak });
+    await this.journal.told(step, values);
     const vocabSize = modelConfig(this.config, this.data.tokenizer.vocabSize).vocabSize;
     const problem = problemOf(values, vocabSize);
     if (problem === undefined) unread.tokens.dispose();
@@ -439,7 +330,7 @@ class Run {
       const origin = await originOfExplosion(state, values);
       return diverged({ step, problem, origin, kept: this.saves.folder });
     }
-    this.progress.note(`step ${step}: ${problem}; looking for the tensor that it began with`);
+    this.journal.note(`step ${step}: ${problem}; looking for the tensor that it began with`);
     const origin = await originOfNonFinite(this.training, state, tokens, values);
     const { saves } = this;
     const earlier = saves.folder;
@@ -450,45 +341,20 @@ class Run {
     return diverged({ step, problem, origin, kept, rescued: saves.folder });
   }
 
-  /** A writer whose failures do not end the run. */
-  private passing(path: string, writer: MetricsWriter): MetricsWriter {
-    return tolerant(writer, (error) =>
-      this.progress.note(
-        `${path} could not be written (${reasonOf(error)}): training goes on, and what is missing is written when it can be`,
-      ),
-    );
-  }
-
   private async evaluate(state: LanguageModelState, step: number): Promise<void> {
     const { validation } = this.data;
     if (!validation) return;
     const loss = await evaluateOn(this.training, state, validation, this.config);
-    this.evaluations.push({ step, loss });
-    this.metrics.write(step, { evaluationLoss: loss });
-    this.progress.note(`step ${step}: validation loss ${loss.toFixed(4)}`);
-    // The time of an evaluation is not that of a step.
-    this.lastRead = performance.now();
+    this.journal.evaluated(step, loss);
   }
 
   /** Sample, trace and report; the state is used up. */
   private end(state: LanguageModelState): Promise<RunEnding> {
-    const { config, mesh, training, data, records: steps, evaluations } = this;
+    const { config, mesh, training, data } = this;
+    const { steps, evaluations } = this.journal;
     const { signal } = this.options;
     const run = { config, mesh, training, data, steps, evaluations, ...(signal ? { signal } : {}) };
     return endRun(run, state, async () => (await this.ready()).tokens);
-  }
-
-  /** What was recorded before a run is taken up again, so that its report shows all of it. */
-  private remember(file: string, until: number): void {
-    for (const record of readMetrics(file)) {
-      const { step, loss, gradientNorm, tokensPerSecond, evaluationLoss } = record;
-      if (step > until) continue;
-      if (typeof loss === "number") {
-        const numbers = { gradientNorm: Number(gradientNorm), tokensPerSecond: Number(tokensPerSecond) };
-        this.records.push({ step, loss, ...numbers });
-      }
-      if (typeof evaluationLoss === "number") this.evaluations.push({ step, loss: evaluationLoss });
-    }
   }
 }
 

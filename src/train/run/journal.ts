@@ -1,0 +1,134 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { Checkpoint } from "../files/checkpoint.js";
+import { reasonOf } from "../files/fileError.js";
+import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
+import { type Progress, startProgress } from "../report/progress.js";
+import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
+import { openEventFile } from "../report/tensorboard.js";
+import { isSkipped, type StepValues } from "../step/health.js";
+import type { Training } from "../step/training.js";
+import type { RunConfig } from "./config.js";
+import { runSchedule } from "./optimizer.js";
+import { stepFlops } from "./peak.js";
+import type { RunOptions } from "./runOptions.js";
+
+/** Whose journal it is. */
+interface Journaled extends Pick<RunOptions, "stream" | "onStep"> {
+  readonly config: RunConfig;
+  readonly types: Training["types"];
+  readonly from: Checkpoint | undefined;
+  /** Whether this process is the one that writes what tells how the run goes. */
+  readonly isFirst: boolean;
+}
+
+/** What tells how a run goes: files of metrics, the line that shows progress, and the records of its report. */
+export class RunJournal {
+  readonly steps: StepRecord[] = [];
+  readonly evaluations: EvaluationRecord[] = [];
+  /** The file of metrics. */
+  readonly file: string;
+  /** What the devices can compute a second at most, once it is known. */
+  peak: number | undefined;
+  private readonly config: RunConfig;
+  private readonly metrics: MetricsWriter;
+  private readonly progress: Progress;
+  private readonly flops: number;
+  private readonly onStep: RunOptions["onStep"];
+  /** When the numbers of the step before were read. */
+  private lastRead = 0;
+
+  constructor({ config, types, from, isFirst, stream, onStep }: Journaled) {
+    this.config = config;
+    this.onStep = onStep;
+    this.file = join(config.out, "metrics.jsonl");
+    if (from && existsSync(this.file)) this.remember(from.step);
+    this.progress = startProgress({
+      numSteps: config.steps,
+      firstStep: from?.step ?? 0,
+      ...(stream ? { stream } : {}),
+    });
+    const events = join(config.out, "tensorboard");
+    this.metrics = isFirst
+      ? writeToAll(
+          this.passing(this.file, openMetricsFile(this.file, { resumeAt: from?.step ?? 0 })),
+          this.passing(events, openEventFile(events, from ? { resumeAt: from.step } : {})),
+        )
+      : writeToAll();
+    this.flops = stepFlops(types, config);
+  }
+
+  /** Shows a line of text. */
+  note(text: string): void {
+    this.progress.note(text);
+  }
+
+  /** From now on time counts as that of the next step. */
+  startClock(): void {
+    this.lastRead = performance.now();
+  }
+
+  /** Records what a step told. */
+  async told(step: number, values: StepValues): Promise<void> {
+    const now = performance.now();
+    const seconds = (now - this.lastRead) / 1000;
+    this.lastRead = now;
+    const { data } = this.config;
+    const tokens = data.batch * data.sequence;
+    const { loss, crossEntropy, gradientNorm, lossScale } = values;
+    const learningRate = await runSchedule(this.config)(values.numUpdates).item();
+    const tokensPerSecond = tokens / seconds;
+    const numbers = { loss, crossEntropy, gradientNorm, learningRate, tokensPerSecond, seconds };
+    this.metrics.write(step, lossScale === undefined ? numbers : { ...numbers, lossScale });
+    if (isSkipped(values)) {
+      this.note(
+        `step ${step} is skipped: the gradients overflow float16 at a loss scale of ${lossScale}, which is halved`,
+      );
+    }
+    const record = { step, loss, gradientNorm, tokensPerSecond };
+    this.steps.push(record);
+    this.onStep?.(record);
+    const shareOfPeak = this.peak === undefined ? {} : { shareOfPeak: this.flops / seconds / this.peak };
+    this.progress.update({ step, loss, tokens, ...shareOfPeak });
+  }
+
+  /** Records an evaluation, whose time is not that of a step. */
+  evaluated(step: number, loss: number): void {
+    this.evaluations.push({ step, loss });
+    this.metrics.write(step, { evaluationLoss: loss });
+    this.note(`step ${step}: validation loss ${loss.toFixed(4)}`);
+    this.startClock();
+  }
+
+  /** Ends the line that shows progress. */
+  finish(): void {
+    this.progress.finish();
+  }
+
+  close(): void {
+    this.progress.finish();
+    this.metrics.close();
+  }
+
+  /** A writer whose failures do not end the run. */
+  private passing(path: string, writer: MetricsWriter): MetricsWriter {
+    return tolerant(writer, (error) =>
+      this.note(
+        `${path} could not be written (${reasonOf(error)}): training goes on, and what is missing is written when it can be`,
+      ),
+    );
+  }
+
+  /** What was recorded before a run is taken up again, so that its report shows all of it. */
+  private remember(until: number): void {
+    for (const record of readMetrics(this.file)) {
+      const { step, loss, gradientNorm, tokensPerSecond, evaluationLoss } = record;
+      if (step > until) continue;
+      if (typeof loss === "number") {
+        const numbers = { gradientNorm: Number(gradientNorm), tokensPerSecond: Number(tokensPerSecond) };
+        this.steps.push({ step, loss, ...numbers });
+      }
+      if (typeof evaluationLoss === "number") this.evaluations.push({ step, loss: evaluationLoss });
+    }
+  }
+}
