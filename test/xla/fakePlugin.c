@@ -363,6 +363,7 @@ static Error *compile(word *w) {
   if (memmem(text, program[3], "@looped", 7) && memmem((char *)w[4], w[5], "xla_gpu_graph", 13))
     return fail(12, "XLA has no such setting");
   if (w[5] == 0 || stack[17] != 1) return fail(3, "no options");
+  if (memmem(text, program[3], "@slow", 5)) usleep(250000);
   w[6] = (word)new_program(text, program[3]);
   return 0;
 }

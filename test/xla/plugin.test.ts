@@ -276,6 +276,16 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
     expect(readdirSync(cache.folder)).toEqual([key]);
   });
 
+  test("writes what took long to compile to disk beside its first run, even if that is its last", async () => {
+    const cache = new ExecutableCache(join(folder, "slow"));
+    const client = new PjrtClient(new Plugin(koffi, fake.path), {}, { flags: {}, cache });
+    const text = "module @slow {\n  func.func public @main(%0: tensor<3xf32>) -> (tensor<3xf32>) {\n";
+    (await client.compile(text, [0])).destroy();
+    await client.close();
+    const key = cache.key(text, compileOptions([0]), "0.115", "fake 1", "Fake");
+    expect(Buffer.from((await cache.read(key)) ?? []).toString()).toBe(text);
+  });
+
   test("of another version, or no plug-in at all, is refused with what to do", () => {
     const old = buildFakePlugin({ minor: 3 });
     expect(() => createXlaEngine({ plugin: old?.path ?? "" })).toThrow(/version 0\.3 of the PJRT API/);

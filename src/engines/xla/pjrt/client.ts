@@ -41,6 +41,8 @@ export class PjrtClient implements XlaClient<Handle> {
   private readonly addressable: ReadonlySet<bigint>;
   /** The plug-in's own numbers of the devices. */
   private readonly ids: readonly number[];
+  /** Programs that are on their way to disk. */
+  private readonly writing = new Set<Promise<void>>();
 
   constructor(
     readonly plugin: Plugin,
@@ -145,8 +147,17 @@ export class PjrtClient implements XlaClient<Handle> {
     const loaded = await this.build(text, options);
     const program = new PjrtProgram(this, loaded, numOwn);
     const isWorthKeeping = performance.now() - begin > WORTH_KEEPING_MS;
-    if (isWorthKeeping && key !== undefined) await cache?.write(key, program.serialize());
+    if (isWorthKeeping && key !== undefined) this.keep(key, program);
     return program;
+  }
+
+  /** Writes a program to disk while it runs already; what goes wrong only costs the next start its time. */
+  private keep(key: string, program: PjrtProgram): void {
+    const { cache } = this.settings;
+    const writing = program.serialize().then((content) => cache?.write(key, content));
+    const forget = () => void this.writing.delete(writing);
+    this.writing.add(writing);
+    writing.then(forget, forget);
   }
 
   memory(device: number): XlaMemory {
@@ -164,6 +175,7 @@ export class PjrtClient implements XlaClient<Handle> {
   /** The plug-in keeps its devices until the process ends: opening them again takes seconds. */
   async close(): Promise<void> {
     await this.events.settled();
+    await Promise.allSettled(this.writing);
   }
 
   private async build(text: string, options: Uint8Array): Promise<bigint> {

@@ -22,11 +22,7 @@ export class PjrtProgram implements XlaProgram<Handle> {
   ) {
     const { plugin } = client;
     this.loaded = new Handle(loaded, "a program");
-    const got = plugin.args("LoadedExecutable_GetExecutable").set("loaded", loaded);
-    this.executable = new Handle(
-      plugin.call("LoadedExecutable_GetExecutable", got).get("executable"),
-      "a program",
-    );
+    this.executable = this.newExecutable();
     const counted = plugin.args("Executable_NumOutputs").set("executable", this.executable.pointer);
     this.numOutputs = Number(plugin.call("Executable_NumOutputs", counted).get("count"));
   }
@@ -43,11 +39,16 @@ export class PjrtProgram implements XlaProgram<Handle> {
     return this.results(frame);
   }
 
-  /** The program in a form that can be written to disk. */
-  serialize(): Uint8Array {
+  /** The program in a form that can be written to disk; it may be destroyed meanwhile. */
+  async serialize(): Promise<Uint8Array> {
     const { plugin } = this.client;
-    const args = plugin.args("Executable_Serialize").set("executable", this.executable.pointer);
-    plugin.call("Executable_Serialize", args);
+    const executable = this.newExecutable();
+    const args = plugin.args("Executable_Serialize").set("executable", executable.pointer);
+    try {
+      await plugin.callAway("Executable_Serialize", args);
+    } finally {
+      this.release(executable);
+    }
     const bytes = plugin.bytesAt(args.get("data"), args.get("size"));
     plugin.koffi.call(args.get("deleter"), plugin.deleter, args.get("owner"));
     return bytes;
@@ -55,10 +56,22 @@ export class PjrtProgram implements XlaProgram<Handle> {
 
   destroy(): void {
     const { plugin } = this.client;
-    const executable = plugin.args("Executable_Destroy").set("executable", this.executable.take());
-    plugin.call("Executable_Destroy", executable);
+    this.release(this.executable);
     const loaded = plugin.args("LoadedExecutable_Destroy").set("executable", this.loaded.take());
     plugin.call("LoadedExecutable_Destroy", loaded);
+  }
+
+  /** What the plug-in knows of the program; the program lives on as long as one of these does. */
+  private newExecutable(): Handle {
+    const { plugin } = this.client;
+    const args = plugin.args("LoadedExecutable_GetExecutable").set("loaded", this.loaded.pointer);
+    return new Handle(plugin.call("LoadedExecutable_GetExecutable", args).get("executable"), "a program");
+  }
+
+  private release(executable: Handle): void {
+    const { plugin } = this.client;
+    const args = plugin.args("Executable_Destroy").set("executable", executable.take());
+    plugin.call("Executable_Destroy", args);
   }
 
   /** A frame that holds the arguments of a call. */
