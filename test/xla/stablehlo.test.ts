@@ -11,6 +11,7 @@ import * as np from "../../src/numpy/index.js";
 import { traceFlat } from "../../src/trace/builder.js";
 import type { Tensor } from "../../src/trace/tensor.js";
 import { grad } from "../../src/transforms/grad.js";
+import { remat } from "../../src/transforms/remat.js";
 import { vmap } from "../../src/transforms/vmap.js";
 import type { EngineCase } from "../conformance/engine/cases.js";
 import { opCases, writtenCases } from "../conformance/engine/opCases.js";
@@ -83,11 +84,38 @@ describe("programs as StableHLO", () => {
           %15 = stablehlo.reshape %9 : (tensor<4xf32>) -> tensor<1x4xf32>
           %16 = stablehlo.reshape %5 : (tensor<4xf32>) -> tensor<1x4xf32>
           %17 = stablehlo.concatenate %14, %15, %16, dim = 0 : (tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<3x4xf32>
-          return %12, %17 : tensor<4xf32>, tensor<3x4xf32>
+          %18 = stablehlo.optimization_barrier %17 : tensor<3x4xf32>
+          return %12, %18 : tensor<4xf32>, tensor<3x4xf32>
         }
       }
       "
     `);
+  });
+
+  test("copy no slice of a parameter, and none of what the way forward kept, where loops are written out", () => {
+    const layer = remat((x: Tensor, weight: Tensor) => np.sin(np.matmul(x, weight)));
+    const loss = (weights: Tensor, x: Tensor) => {
+      const [last] = lax.scan(
+        (x: Tensor, weight: Tensor): [Tensor, null] => [layer(x, weight), null],
+        x,
+        weights,
+      );
+      return np.sum(last);
+    };
+    const { program } = traceFlat(
+      (args) => [grad(loss)(at(args, 0), at(args, 1))],
+      [tensorType("float32", [3, 4, 4]), tensorType("float32", [2, 4])],
+    );
+    const { text } = lowerToStableHlo(program, {
+      mesh: { axes: [] },
+      writeOut: { minBytes: 1, maxEqns: 100 },
+    });
+    const lines = (op: string) => text.split("\n").filter((line) => line.includes(`stablehlo.${op} `));
+    const barriers = lines("optimization_barrier");
+    // One of all parameters and one of all gradients, none of single ones.
+    expect(barriers.filter((line) => line.includes("tensor<3x4x4xf32>"))).toHaveLength(2);
+    expect(barriers.filter((line) => line.includes("tensor<4x4xf32>"))).toEqual([]);
+    expect(lines("slice")).toHaveLength(6);
   });
 
   test("are refused where they call JavaScript, with what to do", () => {

@@ -193,14 +193,5 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   name: identity,
   stopGradient: identity,
   pvary: identity,
-  optimizationBarrier: (eqn, write) => {
-    const values = eqn.ins.map((atom) => write.read(atom));
-    const [first] = values;
-    if (first === undefined) return [];
-    const result = write.fresh(first.type);
-    const count = values.length === 1 ? "" : `:${values.length}`;
-    write.line(`${result.name}${count} = stablehlo.optimization_barrier ${names(values)} : ${types(values)}`);
-    if (values.length === 1) return [result];
-    return values.map(({ type }, i) => ({ name: `${result.name}#${i}`, type }));
-  },
+  optimizationBarrier: ({ ins }, write) => write.barrier(ins.map((atom) => write.read(atom))),
 };

@@ -15,19 +15,21 @@ export interface WriteOut {
 }
 
 /**
- * What pays on GPUs: training steps of layers that keep so much for the way back are a tenth faster. Below, kernels are
- * so short that starting them one by one takes longer.
+ * What pays on GPUs: training steps of layers that keep so much for the way back are up to a tenth faster. Below,
+ * kernels are so short that starting them one by one takes longer.
  */
-export const gpuWriteOut: WriteOut = { minBytes: 1 << 26, maxEqns: 20_000 };
+export const gpuWriteOut: WriteOut = { minBytes: 1 << 23, maxEqns: 20_000 };
 
 /**
  * How XLA compiles programs whose loops are written out. Graphs of CUDA hold all their kernels then, and bringing one
- * up to date takes longer than starting the kernels; and Triton's products are found by trying them one by one, which
- * takes most of the time of compiling and gains a hundredth at most.
+ * up to date takes longer than starting the kernels; Triton's products are found by trying them one by one, which takes
+ * most of the time of compiling and gains a hundredth at most; and products of one operand that are merged into one
+ * copy their other operands side by side first, in every step.
  */
 export const writtenOutFlags = {
   xla_gpu_graph_min_graph_size: 1_000_000,
   xla_gpu_enable_triton_gemm: false,
+  xla_disable_hlo_passes: "dot-merger",
 } as const;
 
 /**

@@ -44,7 +44,8 @@ export class Writer {
   private numValues = 0;
   private indent = 0;
   private current: Eqn | undefined;
-  private readonly stacks = new Set<string>();
+  private readonly stacks = new Map<string, readonly Value[]>();
+  private readonly barred = new Set<string>();
 
   /**
    * @param mesh the mesh whose axes collectives name
@@ -74,10 +75,40 @@ export class Writer {
     return isWrittenOut(params, types, this.writeOut);
   }
 
-  /** Remembers a stack of a loop that was written out. */
-  stacked(stack: Value): Value {
-    this.stacks.add(stack.name);
+  /** Remembers what the steps of a loop that was written out gave to a stack. */
+  stacked(stack: Value, slices: readonly Value[]): Value {
+    this.stacks.set(stack.name, slices);
     return stack;
+  }
+
+  /** What the steps of a loop that was written out gave to a stack, if it is one of theirs. */
+  slicesOf({ name }: Value): readonly Value[] | undefined {
+    return this.stacks.get(name);
+  }
+
+  /**
+   * Values that XLA can neither merge with what is the same, nor move before others. Of what stands behind such a
+   * barrier already there is no second one, which would copy it.
+   */
+  barrier(values: readonly Value[]): Value[] {
+    const open = values.filter(({ name }) => !this.barred.has(name));
+    const [first] = open;
+    if (first === undefined) return [...values];
+    const result = this.fresh(first.type);
+    const count = open.length === 1 ? "" : `:${open.length}`;
+    this.line(`${result.name}${count} = stablehlo.optimization_barrier ${names(open)} : ${types(open)}`);
+    const barred = open.map(({ type }, i) => ({
+      name: count === "" ? result.name : `${result.name}#${i}`,
+      type,
+    }));
+    const next = barred.values();
+    return values.map((value) => (this.barred.has(value.name) ? value : (next.next().value ?? value)));
+  }
+
+  /** Remembers a part of a value that stands behind a barrier. */
+  behindBarrier(value: Value): Value {
+    this.barred.add(value.name);
+    return value;
   }
 
   /** The equation that is being written. */
