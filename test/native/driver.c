@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
     int size = next(file), factorSize = next(file), tA = next(file), tB = next(file);
     int64_t m = next(file), n = next(file), k = next(file), lda = next(file), ldb = next(file), ldc = next(file);
     double alpha = nextReal(file), beta = nextReal(file);
-    int64_t roomA = next(file), roomB = next(file), numTasks = next(file);
+    int64_t roomA = next(file), roomB = next(file), count = next(file), numTasks = next(file);
     int64_t lengths[3] = {((tA ? k : m) - 1) * lda + (tA ? m : k), ((tB ? n : k) - 1) * ldb + (tB ? k : n), (m - 1) * ldc + n};
     char *at[3], *packed[2] = {guarded(roomA), guarded(roomB)};
     // All bits set is NaN in every type: what was packed before must not shine through.
@@ -78,15 +78,16 @@ int main(int argc, char **argv) {
     memset(packed[1], 255, roomB);
     for (int i = 0; i < 3; i++) {
       int each = i < 2 ? factorSize : size;
-      at[i] = guarded(lengths[i] * each);
-      for (int64_t e = 0; e < lengths[i]; e++) set(at[i], each, e, sample());
+      at[i] = guarded(count * lengths[i] * each);
+      for (int64_t e = 0; e < count * lengths[i]; e++) set(at[i], each, e, sample());
     }
     if (p % 5 == 1) set(at[0], factorSize, lengths[0] / 2, NAN);
     if (p % 5 == 2) set(at[1], factorSize, lengths[1] / 3, -INFINITY);
-    char *old = malloc(lengths[2] * size);
-    memcpy(old, at[2], lengths[2] * size);
+    char *old = malloc(count * lengths[2] * size);
+    memcpy(old, at[2], count * lengths[2] * size);
     int64_t *records = calloc(numTasks + 2, 64);
-    records[0] = 1;
+    records[0] = count;
+    for (int i = 0; i < 3; i++) records[1 + i] = lengths[i] * (i < 2 ? factorSize : size);
     for (int64_t t = 1; t <= numTasks; t++) {
       int64_t *record = records + 8 * t;
       record[0] = (int64_t)code + next(file);
@@ -97,12 +98,14 @@ int main(int argc, char **argv) {
       }
     }
     run(records, (uintptr_t)at[0], (uintptr_t)at[1], (uintptr_t)at[2]);
-    for (int64_t i = 0; i < m; i++) {
+    for (int64_t row = 0; row < count * m; row++) {
+      int64_t batch = row / m, i = row % m;
+      char *a = at[0] + batch * records[1], *b = at[1] + batch * records[2], *c = at[2] + batch * records[3];
       for (int64_t j = 0; j < ldc && i * ldc + j < lengths[2]; j++) {
-        double got = get(at[2], size, i * ldc + j), before = get(old, size, i * ldc + j);
+        double got = get(c, size, i * ldc + j), before = get(old + batch * records[3], size, i * ldc + j);
         double sum = 0, magnitude = 0;
         for (int64_t l = 0; j < n && l < k; l++) {
-          double term = get(at[0], factorSize, tA ? l * lda + i : i * lda + l) * get(at[1], factorSize, tB ? j * ldb + l : l * ldb + j);
+          double term = get(a, factorSize, tA ? l * lda + i : i * lda + l) * get(b, factorSize, tB ? j * ldb + l : l * ldb + j);
           sum += term;
           magnitude += fabs(term);
         }

@@ -71,12 +71,20 @@ function productsFile(targets: readonly GemmTarget[]): Buffer {
         const [lda, ldb, ldc] = [(transposeA ? m : k) + pad, (transposeB ? k : n) + pad, n + pad];
         const [alpha, beta] = [shape % 3 === 0 ? 0.5 : 1, [0, 1, 2][(shape + transposes) % 3] ?? 0];
         const product = { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta };
+        const count = 1 + (shape % 2);
         const tasks = planProduct(target, product, SPACE);
         const room = packingBytes(target);
         words.push(
           ...[target.size, target.factorBytes, +transposeA, +transposeB, m, n, k, lda, ldb, ldc].map(BigInt),
         );
-        words.push(real(alpha), real(beta), BigInt(room.a), BigInt(room.b), BigInt(tasks.length));
+        words.push(
+          real(alpha),
+          real(beta),
+          BigInt(room.a),
+          BigInt(room.b),
+          BigInt(count),
+          BigInt(tasks.length),
+        );
         for (const task of tasks) {
           words.push(BigInt(place(task)));
           for (let i = 0; i < 7; i++) words.push(...relocate(task.args[i] ?? 0, i < 3));
