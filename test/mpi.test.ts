@@ -13,6 +13,8 @@ const program = (name: string) => nodeProgram(`test/fixtures/${name}.ts`);
 /** `npm run test:mpi` tries every launcher and every fault; the everyday suite one of each. */
 const everything = process.env.SHARDWISE_ALL_MPI === "1";
 const launchers = findLaunchers().slice(0, everything ? undefined : 1);
+/** One of each waits for its launcher most of the time. */
+const describeTogether = everything ? describe : describe.concurrent;
 
 describe.runIf(launchers.length === 0)("several processes", () => {
   test.skip(`are not tried: ${noLauncher}`, () => {});
@@ -24,52 +26,55 @@ afterAll(() => rmSync(scratch, { recursive: true }));
 const faults = ["throw", "kill", "stop", "exit", "order", "shape"] as const;
 const differences = ["program", "shapes", "settings"] as const;
 
-describe.each(launchers)("a process that leaves another one waiting, started by $name", (launcher) => {
-  test.each(everything ? faults : (["order"] as const))(
-    "ends the job with an error: %s",
-    {
-      timeout: 90_000,
-    },
-    async (fault) => {
-      const folder = join(scratch, `${launcher.name} ${fault}`);
-      const args = [...program("mpiFault"), fault];
-      const job = launch(launcher, 2, args, { SHARDWISE_FLIGHT: folder });
-      const { code, out, err } = await ended(job, 80_000);
-      expect(out.match(/is ready/g)).toHaveLength(2);
-      expect(out).not.toContain("is done");
-      expect(code).toBeGreaterThan(0);
-      const reason = {
-        throw: /Error: process 1 failed/,
-        kill: /./,
-        stop: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
-        exit: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
-        order:
-          /DesyncError: .*\n {2}device 0 .* allReduce sum float32.* at .*mpiFault.js.*\n {2}device 1 .* allReduce max/,
-        shape: /DesyncError: .*\n {2}device 0 .* float32\[4\].*\n {2}device 1 .* float32\[8\]/,
-      };
-      expect(`${out}${err}`).toMatch(reason[fault]);
-      // MPICH's launcher kills all that are left at once.
-      if (fault === "kill" && launcher.name === "MPICH") return;
-      const { devices, findings } = findBlame(readRecordings(folder));
-      const apart = fault === "order" || fault === "shape";
-      expect(devices).toEqual(apart ? [0, 1] : [1]);
-      const silent =
-        /^device 1 \(process 1\) left no recording: .*, while device 0 \(process 0 on \S+\) waited/;
-      const late =
-        /^device 1 \(process 1 on \S+\) did not come to collective 1 of run 2 .*, where device 0 \(process 0 on \S+\) waits: its process said nothing/;
-      const verdict = {
-        throw: /^device 1 .* did not come to collective 1 of run 2 .*: it has no work/,
-        kill: silent,
-        // Open MPI lets a stopped process go on when it ends the job.
-        stop: new RegExp(`${silent.source}|${late.source}`),
-        exit: silent,
-        order: /wait for each other.*\ndevice 0 .*allReduce sum .*\ndevice 1 .*allReduce max/,
-        shape: /wait for each other.*\ndevice 0 .*float32\[4\].*\ndevice 1 .*float32\[8\]/,
-      };
-      expect(findings.join("\n")).toMatch(verdict[fault]);
-    },
-  );
-});
+describeTogether.each(launchers)(
+  "a process that leaves another one waiting, started by $name",
+  (launcher) => {
+    test.each(everything ? faults : (["order"] as const))(
+      "ends the job with an error: %s",
+      {
+        timeout: 90_000,
+      },
+      async (fault) => {
+        const folder = join(scratch, `${launcher.name} ${fault}`);
+        const args = [...program("mpiFault"), fault];
+        const job = launch(launcher, 2, args, { SHARDWISE_FLIGHT: folder });
+        const { code, out, err } = await ended(job, 80_000);
+        expect(out.match(/is ready/g)).toHaveLength(2);
+        expect(out).not.toContain("is done");
+        expect(code).toBeGreaterThan(0);
+        const reason = {
+          throw: /Error: process 1 failed/,
+          kill: /./,
+          stop: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
+          exit: /device 0, .*\(psum\).*it has waited 3000 ms.*; process 1 on \S+ says nothing/,
+          order:
+            /DesyncError: .*\n {2}device 0 .* allReduce sum float32.* at .*mpiFault.js.*\n {2}device 1 .* allReduce max/,
+          shape: /DesyncError: .*\n {2}device 0 .* float32\[4\].*\n {2}device 1 .* float32\[8\]/,
+        };
+        expect(`${out}${err}`).toMatch(reason[fault]);
+        // MPICH's launcher kills all that are left at once.
+        if (fault === "kill" && launcher.name === "MPICH") return;
+        const { devices, findings } = findBlame(readRecordings(folder));
+        const apart = fault === "order" || fault === "shape";
+        expect(devices).toEqual(apart ? [0, 1] : [1]);
+        const silent =
+          /^device 1 \(process 1\) left no recording: .*, while device 0 \(process 0 on \S+\) waited/;
+        const late =
+          /^device 1 \(process 1 on \S+\) did not come to collective 1 of run 2 .*, where device 0 \(process 0 on \S+\) waits: its process said nothing/;
+        const verdict = {
+          throw: /^device 1 .* did not come to collective 1 of run 2 .*: it has no work/,
+          kill: silent,
+          // Open MPI lets a stopped process go on when it ends the job.
+          stop: new RegExp(`${silent.source}|${late.source}`),
+          exit: silent,
+          order: /wait for each other.*\ndevice 0 .*allReduce sum .*\ndevice 1 .*allReduce max/,
+          shape: /wait for each other.*\ndevice 0 .*float32\[4\].*\ndevice 1 .*float32\[8\]/,
+        };
+        expect(findings.join("\n")).toMatch(verdict[fault]);
+      },
+    );
+  },
+);
 
 describe.each(everything ? launchers : [])(
   "a process that is busy with something else, started by $name",
@@ -86,16 +91,19 @@ describe.each(everything ? launchers : [])(
   },
 );
 
-describe.each(launchers)("processes that run nothing on their devices, started by $name", (launcher) => {
-  test("end by themselves", { timeout: 90_000 }, async () => {
-    const job = launch(launcher, 2, program("mpiIdle"));
-    const { code, out, err } = await ended(job, 80_000);
-    const said = '["process 0","process 1"]\n';
-    expect([code, out, err]).toEqual([0, said + said, ""]);
-  });
-});
+describeTogether.each(launchers)(
+  "processes that run nothing on their devices, started by $name",
+  (launcher) => {
+    test("end by themselves", { timeout: 90_000 }, async () => {
+      const job = launch(launcher, 2, program("mpiIdle"));
+      const { code, out, err } = await ended(job, 80_000);
+      const said = '["process 0","process 1"]\n';
+      expect([code, out, err]).toEqual([0, said + said, ""]);
+    });
+  },
+);
 
-describe.each(launchers)("processes that were started differently, by $name", (launcher) => {
+describeTogether.each(launchers)("processes that were started differently, by $name", (launcher) => {
   test.each(everything ? differences : (["program"] as const))(
     "refuse to go on, and both show both sides: %s",
     { timeout: 90_000 },

@@ -138,22 +138,31 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect([command, option, values, missing, folderless].map(({ code }) => code)).toEqual([2, 2, 2, 2, 2]);
   });
 
-  test("finishes the step, saves and ends with code 130 on an interrupt; at once on the second", async () => {
-    for (const times of [1, 2]) {
+  test("finishes the step, saves and ends with code 130 on an interrupt, also one that comes twice as under npm; at once on the second", async () => {
+    // Two signals so many milliseconds apart are one keypress, or two.
+    for (const [apart, times] of [
+      [20, 1],
+      [150, 2],
+    ] as const) {
       const out = join(folder.path, `interrupted${times}`);
       const child = start("train", file, "--out", out, "--steps", "100000", "--checkpointEvery", "7");
       let sent = false;
-      const { code, err } = await ended(child, (so_far) => {
+      const {
+        code,
+        out: said,
+        err,
+      } = await ended(child, (so_far) => {
         if (sent || !so_far.includes("step 1/")) return;
         sent = true;
         child.kill("SIGINT");
-        if (times === 2) setTimeout(() => child.kill("SIGINT"), 150);
+        setTimeout(() => child.kill("SIGINT"), apart);
       });
       expect(code, err).toBe(130);
       expect(err).toContain("stopping after this step");
       const list = await openCheckpoints(checkpointFolder(out)).list();
       expect(list.every(({ problem }) => problem === undefined)).toBe(true);
       if (times === 1) {
+        expect(said).toContain("stopped after step");
         const [newest] = list;
         expect(newest).toBeDefined();
         const more = String((newest?.step ?? 0) + 2);
