@@ -1,6 +1,7 @@
 import { needProgram } from "./checkProgram.js";
+import { describe } from "./describe.js";
 import { isFloat, sumType } from "./dtype.js";
-import { InternalError } from "./errors.js";
+import { InternalError, ValueError } from "./errors.js";
 import { inferTypes } from "./infer.js";
 import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
@@ -54,6 +55,9 @@ const gone: { readonly [S in Stage]: ReadonlySet<OpName> } = {
  * @returns the program itself, so that a call can stand around any transform
  */
 export function verify(program: Program, stage: Stage = "traced"): Program {
+  if (!stages.includes(stage)) {
+    throw new ValueError(`[verify] there is no stage ${describe(stage)}: use ${stages.join(", ")}`);
+  }
   if (!verified[stage].has(program)) needProgram(program, "verify");
   check(program, stage, program);
   return program;
@@ -65,6 +69,8 @@ const verified: { readonly [S in Stage]: WeakSet<Program> } = {
   partitioned: new WeakSet(),
   lowered: new WeakSet(),
 };
+
+const stages: readonly unknown[] = Object.keys(verified);
 
 function check(program: Program, stage: Stage, whole: Program): void {
   if (verified[stage].has(program)) return;
