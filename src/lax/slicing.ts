@@ -2,6 +2,7 @@
 import { need, needIfGiven } from "../ir/arguments.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, type Shape } from "../ir/shape.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { needTensor } from "../trace/promote.js";
@@ -71,7 +72,7 @@ export function dynamicSlice(x: Tensor, startIndices: readonly TensorLike[], siz
   needTensor(x, "x", "lax.dynamicSlice");
   need("list", startIndices, "startIndices", "lax.dynamicSlice");
   need("wholes", sizes, "sizes", "lax.dynamicSlice");
-  return ops.dynamicSlice(x, starts(x, startIndices, "dynamicSlice"), sizes);
+  return tracedAsOneCall(() => ops.dynamicSlice(x, starts(x, startIndices, "dynamicSlice"), sizes));
 }
 
 /** {@link dynamicSlice} along one dim. */
@@ -80,11 +81,8 @@ export function dynamicSliceInDim(x: Tensor, start: TensorLike, size: number, di
   need("number", size, "size", "lax.dynamicSliceInDim");
   needIfGiven("number", dim, "dim", "lax.dynamicSliceInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicSliceInDim");
-  return ops.dynamicSlice(
-    x,
-    startsInDim(x, start, d, "dynamicSliceInDim"),
-    x.shape.map((n, i) => (i === d ? size : n)),
-  );
+  const sizes = x.shape.map((n, i) => (i === d ? size : n));
+  return tracedAsOneCall(() => ops.dynamicSlice(x, startsInDim(x, start, d, "dynamicSliceInDim"), sizes));
 }
 
 /** One position along a dim, known only at run time. */
@@ -92,7 +90,7 @@ export function dynamicIndexInDim(x: Tensor, index: TensorLike, dim = 0, keepdim
   needTensor(x, "x", "lax.dynamicIndexInDim");
   needIfGiven("number", dim, "dim", "lax.dynamicIndexInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicIndexInDim");
-  return drop(dynamicSliceInDim(x, index, 1, d), d, keepdims);
+  return tracedAsOneCall(() => drop(dynamicSliceInDim(x, index, 1, d), d, keepdims));
 }
 
 /** Writes `update` over x; the starts may be tensors and are clamped so that the update fits. */
@@ -100,7 +98,9 @@ export function dynamicUpdateSlice(x: Tensor, update: Tensor, startIndices: read
   needTensor(x, "x", "lax.dynamicUpdateSlice");
   needTensor(update, "update", "lax.dynamicUpdateSlice");
   need("list", startIndices, "startIndices", "lax.dynamicUpdateSlice");
-  return ops.dynamicUpdateSlice(x, update, starts(x, startIndices, "dynamicUpdateSlice"));
+  return tracedAsOneCall(() =>
+    ops.dynamicUpdateSlice(x, update, starts(x, startIndices, "dynamicUpdateSlice")),
+  );
 }
 
 /** {@link dynamicUpdateSlice} along one dim; the update has all other dims whole. */
@@ -109,7 +109,9 @@ export function dynamicUpdateSliceInDim(x: Tensor, update: Tensor, start: Tensor
   needTensor(update, "update", "lax.dynamicUpdateSliceInDim");
   needIfGiven("number", dim, "dim", "lax.dynamicUpdateSliceInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicUpdateSliceInDim");
-  return ops.dynamicUpdateSlice(x, update, startsInDim(x, start, d, "dynamicUpdateSliceInDim"));
+  return tracedAsOneCall(() =>
+    ops.dynamicUpdateSlice(x, update, startsInDim(x, start, d, "dynamicUpdateSliceInDim")),
+  );
 }
 
 /** Replaces one position along a dim; the update may lack that dim. */
@@ -118,9 +120,11 @@ export function dynamicUpdateIndexInDim(x: Tensor, update: Tensor, index: Tensor
   needTensor(update, "update", "lax.dynamicUpdateIndexInDim");
   needIfGiven("number", dim, "dim", "lax.dynamicUpdateIndexInDim");
   const d = normalizeDim(dim, x.ndim, "lax.dynamicUpdateIndexInDim");
-  const whole =
-    update.ndim === x.ndim
-      ? update
-      : ops.reshape(update, [...update.shape.slice(0, d), 1, ...update.shape.slice(d)]);
-  return dynamicUpdateSliceInDim(x, whole, index, d);
+  return tracedAsOneCall(() => {
+    const whole =
+      update.ndim === x.ndim
+        ? update
+        : ops.reshape(update, [...update.shape.slice(0, d), 1, ...update.shape.slice(d)]);
+    return dynamicUpdateSliceInDim(x, whole, index, d);
+  });
 }

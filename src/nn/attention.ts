@@ -5,6 +5,7 @@ import { DTypeError, ShapeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -61,12 +62,21 @@ export function dotProductAttention(
     const batched = [query, key, value].map((x) => np.expandDims(x, 0));
     return np.squeeze(dotProductAttention(at(batched, 0), at(batched, 1), at(batched, 2), options), 0);
   }
-  const { B, T, S, N, K, H } = checkShapes(query, key, value);
-  const scale = options.scale ?? 1 / Math.sqrt(H);
+  const sizes = checkShapes(query, key, value);
+  const scale = options.scale ?? 1 / Math.sqrt(sizes.H);
   if (isOneOp([query, key, value], options)) {
     const causal = options.isCausal ?? false;
     return at(ops.attention([query, key, value], { scale, causal }), 0);
   }
+  return tracedAsOneCall(() => inOps([query, key, value], sizes, { ...options, scale }));
+}
+
+/** Attention of several ops, its heads in groups that share keys and values. */
+function inOps(
+  [query, key, value]: readonly [Tensor, Tensor, Tensor],
+  { B, T, S, N, K, H }: ReturnType<typeof checkShapes>,
+  { scale, ...options }: AttentionOptions & { readonly scale: number },
+): Tensor {
   const G = N / K;
   const grouped = np.reshape(query, [B, T, K, G, H]);
   const logitsType = np.promoteTypes(query.dtype, "float32");

@@ -4,6 +4,7 @@ import { at, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
 import { type AxisNames, pmean } from "../spmd/mesh/collectives.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { promoteTypes } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -170,19 +171,21 @@ export function meanAndVariance(
   { dtype, axisName, useFastVariance = true, forceFloat32Reductions = true }: NormalizationConfig,
   { mask, useMean }: { readonly mask: Tensor | undefined; readonly useMean: boolean },
 ): Statistics {
-  const given = dtype ?? input.dtype;
-  const x = ops.convert(input, forceFloat32Reductions ? promoteTypes(given, "float32") : given);
-  const mean = (value: Tensor): Tensor => {
-    const options = { keepdims: true, ...(mask ? { where: mask } : {}) };
-    const here = np.mean(value, dims, options);
-    return axisName === undefined ? here : pmean(here, axisName);
-  };
-  if (!useMean) return { mean: undefined, variance: mean(np.square(x)) };
-  const centre = mean(x);
-  const variance = useFastVariance
-    ? np.maximum(np.subtract(mean(np.square(x)), np.square(centre)), 0)
-    : mean(np.square(np.subtract(x, centre)));
-  return { mean: centre, variance };
+  return tracedAsOneCall(() => {
+    const given = dtype ?? input.dtype;
+    const x = ops.convert(input, forceFloat32Reductions ? promoteTypes(given, "float32") : given);
+    const mean = (value: Tensor): Tensor => {
+      const options = { keepdims: true, ...(mask ? { where: mask } : {}) };
+      const here = np.mean(value, dims, options);
+      return axisName === undefined ? here : pmean(here, axisName);
+    };
+    if (!useMean) return { mean: undefined, variance: mean(np.square(x)) };
+    const centre = mean(x);
+    const variance = useFastVariance
+      ? np.maximum(np.subtract(mean(np.square(x)), np.square(centre)), 0)
+      : mean(np.square(np.subtract(x, centre)));
+    return { mean: centre, variance };
+  });
 }
 
 /** Subtracts the mean, divides by the deviation, then scales and shifts by parameters of the running module. */
@@ -202,9 +205,11 @@ export function normalize(
     np.reshape(param(name, init, shape, paramDtype), spread);
   const scale = useScale ? make("scale", scaleInit) : undefined;
   const bias = useBias ? make("bias", biasInit) : undefined;
-  const inverse = ops.rsqrt(np.add(variance, epsilon));
-  const factor = scale ? np.multiply(inverse, scale) : inverse;
-  const scaled = np.multiply(mean ? np.subtract(x, mean) : x, factor);
-  const y = bias ? np.add(scaled, bias) : scaled;
-  return ops.convert(y, computeType([x, scale, bias], dtype, caller));
+  return tracedAsOneCall(() => {
+    const inverse = ops.rsqrt(np.add(variance, epsilon));
+    const factor = scale ? np.multiply(inverse, scale) : inverse;
+    const scaled = np.multiply(mean ? np.subtract(x, mean) : x, factor);
+    const y = bias ? np.add(scaled, bias) : scaled;
+    return ops.convert(y, computeType([x, scale, bias], dtype, caller));
+  });
 }

@@ -2,6 +2,7 @@
 import { type DType, isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { integerPow } from "../lax/functions.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -29,7 +30,7 @@ function binary(
   fn: (x: Tensor, y: Tensor) => Tensor,
   kind?: (dtype: DType) => DType,
 ): BinaryFunction {
-  return (x, y) => fn(...pair(x, y, name, kind));
+  return (x, y) => tracedAsOneCall(() => fn(...pair(x, y, name, kind)));
 }
 
 /** For functions that compute with each operand alone before they combine both. */
@@ -43,11 +44,12 @@ function spelled(
 
 /** For functions made of several ops, which lose precision in half-width floats. */
 function composed(name: string, fn: (x: Tensor, y: Tensor) => Tensor): BinaryFunction {
-  return (x, y) => {
+  const compose: BinaryFunction = (x, y) => {
     const [a, b] = pair(x, y, name, floatType);
     const wide = wideType(a.dtype);
     return cast(fn(cast(spelledOut(a, b), wide), cast(spelledOut(b, a), wide)), a.dtype);
   };
+  return (x, y) => tracedAsOneCall(() => compose(x, y));
 }
 
 /** x + y; `or` for bool. */

@@ -6,6 +6,7 @@ import { ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
 import { range, sameNumbers } from "../ir/shape.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -24,7 +25,7 @@ import {
 } from "./operands.js";
 
 function comparison(name: string, direction: CompareDirection): BinaryFunction {
-  return (x, y) => ops.compare(direction, ...pair(x, y, name));
+  return (x, y) => tracedAsOneCall(() => ops.compare(direction, ...pair(x, y, name)));
 }
 
 /** Where x = y. */
@@ -97,12 +98,14 @@ export const rightShift = shift("rightShift", (x, y) =>
  * The gradient flows through both branches, so guard an argument that would make the other branch NaN.
  */
 export function where(condition: TensorLike, onTrue: TensorLike, onFalse: TensorLike): Tensor {
-  const dtype = resultType(onTrue, onFalse);
-  const [p, x, y] = align(
-    [toBool(condition, "where"), toType(onTrue, dtype, "where"), toType(onFalse, dtype, "where")] as const,
-    "where",
-  );
-  return ops.select(p, x, y);
+  return tracedAsOneCall(() => {
+    const dtype = resultType(onTrue, onFalse);
+    const [p, x, y] = align(
+      [toBool(condition, "where"), toType(onTrue, dtype, "where"), toType(onFalse, dtype, "where")] as const,
+      "where",
+    );
+    return ops.select(p, x, y);
+  });
 }
 
 /** Takes each element from the choice of the first condition that holds. */

@@ -6,6 +6,7 @@ import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -102,15 +103,14 @@ export function take(
   if (n === 0 && places.size > 0) {
     throw new ShapeError(`[take] dim ${d} of ${formatType(x.type)} is empty and has nothing to take`);
   }
-  const { index, valid } = resolve(places, n, mode, "take");
-  const found = ops.gather(x, index, { dim: d, batchDims: 0 });
-  if (!valid) return found;
-  const mask = ops.broadcastInDim(
-    valid,
-    found.shape,
-    range(places.ndim).map((i) => d + i),
-  );
-  return ops.select(mask, found, toType(fillValue ?? missing(x.dtype), x.dtype, "take"));
+  return tracedAsOneCall(() => {
+    const { index, valid } = resolve(places, n, mode, "take");
+    const found = ops.gather(x, index, { dim: d, batchDims: 0 });
+    if (!valid) return found;
+    const dims = range(places.ndim).map((i) => d + i);
+    const mask = ops.broadcastInDim(valid, found.shape, dims);
+    return ops.select(mask, found, toType(fillValue ?? missing(x.dtype), x.dtype, "take"));
+  });
 }
 
 /**

@@ -166,7 +166,12 @@ export function atSource<T>(source: SourceLocation | undefined, fn: () => T): T 
  * none of the user's: who called them is looked up once, and not for every equation.
  */
 export function asOneCall<T>(fn: () => T): T {
-  return atSource(pinned ?? captureSource(), fn);
+  return pinned ? fn() : atSource(captureSource(), fn);
+}
+
+/** {@link asOneCall} while a function is traced: ops that are computed at once mostly need no source. */
+export function tracedAsOneCall<T>(fn: () => T): T {
+  return isTracing() ? asOneCall(fn) : fn();
 }
 
 /** Whether a function is being traced now. */
