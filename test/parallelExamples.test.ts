@@ -24,7 +24,8 @@ describe("the example", () => {
     ["schedules", "zb-h1: 8 % bubble, keeps the activations of 2 parts at most"],
     ["three-d", 'up/module/sharded/kernel: Partitioned("pipe", "model", null, "data")'],
   ])("%s reaches its loss", { timeout: 120_000 }, async (name, shown) => {
-    expect(await run(name)).toContain(shown);
+    // Five schedules take turns in one of them, and half of its steps reach the target.
+    expect(await run(name, name === "schedules" ? { STEPS: "20" } : {})).toContain(shown);
   });
 
   test("fsdp fails when its loss stays above the target", { timeout: 120_000 }, async () => {

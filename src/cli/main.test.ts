@@ -1,11 +1,12 @@
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, describe, expect, test } from "vitest";
-import { ended, startShardwise } from "../../test/support/cliProcess.js";
+import { afterAll, describe, expect, test, vi } from "vitest";
+import { type Ended, ended, startShardwise } from "../../test/support/cliProcess.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
 import { checkpointFolder } from "../train/run/setup.js";
+import { main } from "./main.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
 const folder = temporaryFolder();
@@ -27,6 +28,25 @@ writeFileSync(
 
 const start = (...args: readonly string[]) => startShardwise(folder.path, args);
 const shardwise = (...args: readonly string[]) => ended(start(...args));
+
+/** What commands say, one after the other in this process, that need no engine. */
+async function said(...commands: readonly (readonly string[])[]): Promise<Omit<Ended, "signal">[]> {
+  const all: Omit<Ended, "signal">[] = [];
+  for (const args of commands) {
+    const caught = { out: "", err: "" };
+    const spies = [[process.stdout, "out"] as const, [process.stderr, "err"] as const].map(([stream, name]) =>
+      vi.spyOn(stream, "write").mockImplementation((text) => {
+        caught[name] += String(text);
+        return true;
+      }),
+    );
+    const code = await main(args).finally(() => {
+      for (const spy of spies) spy.mockRestore();
+    });
+    all.push({ code, ...caught });
+  }
+  return all;
+}
 
 describe("the command line", { timeout: 120_000 }, () => {
   test("trains, samples, evaluates and inspects", async () => {
@@ -75,13 +95,13 @@ describe("the command line", { timeout: 120_000 }, () => {
 
   test("refuses plans for machines that it does not know", async () => {
     const nowhere = join(folder.path, "none.json");
-    const [wrong, unknown] = await Promise.all([
-      shardwise("plan", file, "--network", "quick"),
-      shardwise("plan", file, "--devices", "2", "--calibration", nowhere),
-    ]);
+    const [wrong, unknown] = await said(
+      ["plan", file, "--network", "quick"],
+      ["plan", file, "--devices", "2", "--calibration", nowhere],
+    );
     expect(wrong).toMatchObject({ code: 2, out: "" });
-    expect(wrong.err).toContain('--network is "quick": use a rate such as 400Gbit or 900GB/s');
-    expect(unknown.err).toContain("this machine is not calibrated: run shardwise plan --calibrate first");
+    expect(wrong?.err).toContain('--network is "quick": use a rate such as 400Gbit or 900GB/s');
+    expect(unknown?.err).toContain("this machine is not calibrated: run shardwise plan --calibrate first");
   });
 
   test("tells what a configuration would need before anything is run", async () => {
@@ -99,43 +119,45 @@ describe("the command line", { timeout: 120_000 }, () => {
   });
 
   test("has help for everything, with the exit codes", async () => {
-    const [general, ofTrain, ofInspect, version, nothing] = await Promise.all([
-      shardwise("--help"),
-      shardwise("help", "train"),
-      shardwise("inspect", "--help"),
-      shardwise("--version"),
-      shardwise(),
-    ]);
-    expect(general.out).toContain("Exit codes:");
-    expect(general.out).toContain("generate");
-    expect(ofTrain.out).toContain("--optimizer.learningRate");
-    expect(ofTrain.out).toContain("of matrix products");
-    expect(ofTrain.out.split("\n").filter((line) => line.length > 80)).toEqual([]);
-    expect(ofInspect.out).toContain("Usage: shardwise inspect");
+    const [general, ofTrain, ofInspect, ...versions] = await said(
+      ["--help"],
+      ["help", "train"],
+      ["inspect", "--help"],
+      ["--version"],
+    );
+    expect(general?.out).toContain("Exit codes:");
+    expect(general?.out).toContain("generate");
+    expect(ofTrain?.out).toContain("--optimizer.learningRate");
+    expect(ofTrain?.out).toContain("of matrix products");
+    expect(ofTrain?.out.split("\n").filter((line) => line.length > 80)).toEqual([]);
+    expect(ofInspect?.out).toContain("Usage: shardwise inspect");
     const { version: own } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
       version: string;
     };
-    expect(version.out).toBe(`${own}\n`);
-    expect([general, ofTrain, ofInspect, version].map(({ code }) => code)).toEqual([0, 0, 0, 0]);
+    const [version, nothing] = await Promise.all([shardwise("--version"), shardwise()]);
+    for (const { code, out } of [...versions, version]) expect([code, out]).toEqual([0, `${own}\n`]);
+    expect([general, ofTrain, ofInspect].map((one) => one?.code)).toEqual([0, 0, 0]);
     expect(nothing.code).toBe(2);
+    expect(nothing.err).toBe(general?.out);
   });
 
   test("says what was probably meant, and ends with code 2", async () => {
-    const [command, option, values, missing, folderless] = await Promise.all([
-      shardwise("trian"),
-      shardwise("train", "--modle.width", "64", "--mesh", "dta=2"),
-      shardwise("train", file, "--data.batch", "5", "--model.numHeads", "3"),
-      shardwise("train", "nothing.json"),
-      shardwise("generate", "nowhere"),
-    ]);
-    expect(command.err).toContain('there is no command "trian"; did you mean train?');
-    expect(option.err).toContain("did you mean --model.width?");
-    expect(option.err).toContain("did you mean data?");
-    expect(values.err).toContain("the configuration has 3 problems");
-    expect(values.err).toContain("data.batch is 5");
-    expect(missing.err).toContain("nothing.json cannot be read");
-    expect(folderless.err).toContain("there is no folder nowhere");
-    expect([command, option, values, missing, folderless].map(({ code }) => code)).toEqual([2, 2, 2, 2, 2]);
+    const problems = await said(
+      ["trian"],
+      ["train", "--modle.width", "64", "--mesh", "dta=2"],
+      ["train", file, "--data.batch", "5", "--model.numHeads", "3"],
+      ["train", "nothing.json"],
+      ["generate", "nowhere"],
+    );
+    const [command, option, values, missing, folderless] = problems;
+    expect(command?.err).toContain('there is no command "trian"; did you mean train?');
+    expect(option?.err).toContain("did you mean --model.width?");
+    expect(option?.err).toContain("did you mean data?");
+    expect(values?.err).toContain("the configuration has 3 problems");
+    expect(values?.err).toContain("data.batch is 5");
+    expect(missing?.err).toContain("nothing.json cannot be read");
+    expect(folderless?.err).toContain("there is no folder nowhere");
+    expect(problems.map(({ code }) => code)).toEqual([2, 2, 2, 2, 2]);
   });
 
   test("finishes the step, saves and ends with code 130 on an interrupt, also one that comes twice as under npm; at once on the second", async () => {
