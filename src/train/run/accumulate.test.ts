@@ -11,7 +11,17 @@ import { onHost } from "./state.js";
 
 const [batch, length] = [8, 8];
 
+const trainings = new Map<string, ReturnType<typeof makeTraining>>();
+
+/** The functions of a mesh, compiled once. */
 function trainingOn(axes: Readonly<Record<string, number>>, accumulate?: number) {
+  const key = JSON.stringify([axes, accumulate]);
+  const known = trainings.get(key) ?? makeTraining(axes, accumulate);
+  trainings.set(key, known);
+  return known;
+}
+
+function makeTraining(axes: Readonly<Record<string, number>>, accumulate?: number) {
   const mesh = Mesh.create({ data: 1, fsdp: 1, pipe: 1, model: 1, ...axes });
   return createTraining({
     model: tinyModel,

@@ -1,16 +1,16 @@
 /** Checkpoints saved on one mesh and loaded on another; `npm run test:meshes` takes all pairs. */
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
-import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
-import { tree } from "../../index.js";
+import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
+import { devicePut, np, tree } from "../../index.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { openCheckpoint } from "../files/checkpoint.js";
+import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
 import { toCanonical } from "../models/canonical.js";
 import type { Training } from "../step/training.js";
 import type { RunConfig } from "./config.js";
-import { runMesh, runTrainingFunctions } from "./setup.js";
+import { RunSaves } from "./saves.js";
+import { checkpointFolder, runMesh, runTrainingFunctions } from "./setup.js";
 import { onHost, restoreRun } from "./state.js";
-import { trainRun } from "./trainer.js";
 
 const meshes: Readonly<Record<string, Readonly<Record<string, number | string>>>> = {
   "one device": {},
@@ -33,32 +33,46 @@ const pairs = all
   : sample;
 
 const folder = temporaryFolder();
-writeText(folder.path);
 afterAll(folder.remove);
 
 const configs = new Map<string, RunConfig>();
-function configOf(name: string, steps: number): RunConfig {
-  const key = `${name} ${steps}`;
-  const out = join(folder.path, key.replaceAll(/\W+/g, "-"));
-  const made = configs.get(key) ?? tinyConfig(folder.path, { out, steps, ...meshes[name] });
-  configs.set(key, made);
+function configOf(name: string): RunConfig {
+  const out = join(folder.path, name.replaceAll(/\W+/g, "-"));
+  const made = configs.get(name) ?? tinyConfig(folder.path, { out, steps: 2, ...meshes[name] });
+  configs.set(name, made);
   return made;
 }
 
 const saved = new Map<string, Promise<string>>();
 /** The checkpoint after two steps on a mesh. */
 function checkpointFrom(name: string): Promise<string> {
-  const known =
-    saved.get(name) ??
-    trainRun({ config: configOf(name, 2), stream: silent, finish: false }).then((run) => run.checkpoint);
+  const known = saved.get(name) ?? trainAndSave(name);
   saved.set(name, known);
   return known;
+}
+
+/** Two steps of a run, saved as it saves them. */
+async function trainAndSave(name: string): Promise<string> {
+  const training = trainingOn(name);
+  let state = training.init(0);
+  for (const seed of [3, 5]) [state] = training.step(state, await tokensOn(training, seed));
+  const checkpoints = openCheckpoints(checkpointFolder(configOf(name).out));
+  const saves = new RunSaves(configOf(name), training, checkpoints, undefined, () => {});
+  await saves.save(state, 2, null, true);
+  await checkpoints.finished();
+  if (saves.folder === undefined) throw new Error("nothing was saved");
+  return saves.folder;
+}
+
+function tokensOn({ batchSharding }: Training, seed: number): Promise<Tensor> {
+  const tokens = np.array(Int32Array.from({ length: 4 * 9 }, (_, i) => (i * seed) % 50)).reshape([4, 9]);
+  return devicePut(tokens, batchSharding);
 }
 
 const trainings = new Map<string, Training>();
 /** The functions of a mesh, compiled once. */
 function trainingOn(name: string): Training {
-  const config = configOf(name, 2);
+  const config = configOf(name);
   const known = trainings.get(name) ?? runTrainingFunctions(config, 257, runMesh(config));
   trainings.set(name, known);
   return known;
@@ -69,10 +83,8 @@ async function nextLoss(name: string, folderOf: string): Promise<{ loss: number;
   const training = trainingOn(name);
   const state = await restoreRun(await openCheckpoint(folderOf), training);
   const whole = toCanonical(await onHost(state), training.layout);
-  const { devicePut, np } = await import("../../index.js");
-  const tokens = np.array(Int32Array.from({ length: 4 * 9 }, (_, i) => (i * 7) % 50)).reshape([4, 9]);
-  const placed = await devicePut(tokens, training.batchSharding);
-  return { loss: await training.step(state, placed)[1].loss.item(), state: whole };
+  const [, metrics] = training.step(state, await tokensOn(training, 7));
+  return { loss: await metrics.loss.item(), state: whole };
 }
 
 test.for(pairs)(
