@@ -69,7 +69,7 @@ export async function calibrate(options: CalibrateOptions = {}): Promise<Calibra
 /** What calibrators have measured so far, as a calibration of this machine. */
 export function calibrationOf(calibrators: readonly Calibrator[]): Calibration {
   return {
-    version: 2,
+    version: 3,
     processor: cpus()[0]?.model.trim() ?? "unknown",
     numCores: availableParallelism(),
     gemm: calibrators.map(({ engine }) => engine.info().gemm ?? "").at(-1) ?? "",
@@ -157,8 +157,10 @@ export class Calibrator {
     const prices = measuredPrices(parts, parts, parts.call, numDevices);
     const whole = probes.map(({ profiler, schedule }): ProbeSample => {
       const priced = stepTime(profiler.compiled, prices, { numDevices, schedule });
+      const communication = Object.values(priced.parts.communication).reduce((sum, one) => sum + one, 0);
       return {
-        priced: priced.seconds - parts.call,
+        computing: priced.seconds - parts.call - communication,
+        communication,
         seconds: Math.max(0, profiler.profile().seconds - parts.call),
       };
     });

@@ -52,8 +52,10 @@ export interface CollectiveSample {
 
 /** How long a training step took besides its call, and what its parts suggest. */
 export interface ProbeSample {
-  /** The seconds that the prices of its parts add up to. */
-  readonly priced: number;
+  /** The seconds that the prices of what it computes, and of where stages of a pipeline wait, add up to. */
+  readonly computing: number;
+  /** The seconds that the prices of its collectives add up to. */
+  readonly communication: number;
   readonly seconds: number;
 }
 
@@ -72,7 +74,7 @@ export interface DeviceCalibration {
 
 /** What `shardwise plan --calibrate` measures. */
 export interface Calibration {
-  readonly version: 2;
+  readonly version: 3;
   readonly processor: string;
   readonly numCores: number;
   readonly gemm: string;
@@ -124,11 +126,11 @@ const samples = {
   kernels: ["flops", "bytes", "seconds"],
   copies: ["bytes", "seconds"],
   collectives: ["size", "bytes", "seconds"],
-  probes: ["priced", "seconds"],
+  probes: ["computing", "communication", "seconds"],
 } as const;
 
 function calibrationProblem(json: unknown): string | undefined {
-  if (!isObject(json) || json.version !== 2) return "is none of this version";
+  if (!isObject(json) || json.version !== 3) return "is none of this version";
   if (!isCount(json.numCores) || !Array.isArray(json.measured) || json.measured.length === 0)
     return "holds no measurements";
   for (const one of json.measured) {
@@ -171,7 +173,8 @@ export function calibratedPrices(options: Calibration, numDevices: number): Pric
 
 /**
  * The prices of steps and collectives by themselves, stretched so that whole training steps take as long as they did:
- * devices wait for the slowest of them wherever they meet, and a call with a whole state takes longer than a small one.
+ * memory is colder there, devices wait for the slowest of them wherever they meet, and a call with a whole state takes
+ * longer than a small one.
  */
 export function measuredPrices(
   computing: DeviceCalibration,
@@ -184,8 +187,15 @@ export function measuredPrices(
   const copy = fitTimes(computing.copies.map(({ bytes, seconds }) => ({ features: [1, bytes], seconds })));
   const collective = collectivePrices(talking?.collectives ?? []);
   const { probes } = computing;
-  const whole = fitTimes(probes.map(({ priced, seconds }) => ({ features: [priced, 1], seconds })));
-  const stretch = probes.length > 0 ? whole([1, 0]) : 1;
+  const whole = fitTimes(
+    probes.map(({ computing: computed, communication, seconds }) => ({
+      features: [computed, communication, 1],
+      seconds,
+    })),
+  );
+  const computes = probes.length > 0 ? whole([1, 0, 0]) : 1;
+  // Steps of small models may not tell what sending takes, but it is never less than by itself.
+  const sends = Math.max(1, whole([0, 1, 0]));
   const price: Prices["step"] = (step, info) => {
     if (step.op === "gemm") return product(step);
     if (step.op === "copy") return copy([1, step.bytes]);
@@ -193,11 +203,11 @@ export function measuredPrices(
   };
   return {
     peakFlops: Math.max(...computing.products.map((sample) => productFlops(sample) / sample.seconds)),
-    call: call + whole([0, 1]),
+    call: call + whole([0, 0, 1]),
     numCores,
     overlaps: false,
-    step: (step, info) => stretch * price(step, info),
-    collective: (spec) => stretch * collective(spec),
+    step: (step, info) => computes * price(step, info),
+    collective: (spec) => sends * collective(spec),
   };
 }
 

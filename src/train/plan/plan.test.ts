@@ -215,7 +215,7 @@ describe("the time of a program", () => {
 
 describe("a calibration", () => {
   const calibration: Calibration = {
-    version: 2,
+    version: 3,
     processor: "made",
     numCores: 2,
     gemm: "native",
@@ -309,7 +309,17 @@ describe("a calibration", () => {
   test("stretches what parts take, and adds what a call takes, so that whole steps take as long as they did", () => {
     const [measured] = calibration.measured;
     if (!measured) throw new Error("nothing was measured");
-    const probes = [0.1, 0.2, 0.4].map((priced) => ({ priced, seconds: 1.25 * priced + 0.03 }));
+    const sizes = [
+      [0.1, 0.01],
+      [0.2, 0.08],
+      [0.4, 0.02],
+      [0.3, 0],
+    ] as const;
+    const probes = sizes.map(([computing, communication]) => ({
+      computing,
+      communication,
+      seconds: 1.25 * computing + 3 * communication + 0.03,
+    }));
     const [plain, stretched] = [[], probes].map((list) =>
       calibratedPrices({ ...calibration, measured: [{ ...measured, probes: list }] }, 2),
     );
@@ -318,8 +328,13 @@ describe("a calibration", () => {
     const info = { ops: ["copy"], flops: 0, bytes: 5e5 };
     expect(stretched.step(copy, info) / plain.step(copy, info)).toBeCloseTo(1.25, 3);
     const spec = collectiveSpec({ axes: [{ name: "x", size: 2 }] }, twoOnX, 0, 1);
-    expect(stretched.collective(spec) / plain.collective(spec)).toBeCloseTo(1.25, 3);
+    expect(stretched.collective(spec) / plain.collective(spec)).toBeCloseTo(3, 2);
     expect(stretched.call - plain.call).toBeCloseTo(0.03, 4);
+    // Where steps do not tell what sending takes, it takes what it does by itself.
+    const silent = probes.map((probe) => ({ ...probe, seconds: 1.25 * probe.computing }));
+    const kept = calibratedPrices({ ...calibration, measured: [{ ...measured, probes: silent }] }, 2);
+    expect(kept.step(copy, info) / plain.step(copy, info)).toBeCloseTo(1.25, 3);
+    expect(kept.collective(spec)).toBeCloseTo(plain.collective(spec), 12);
   });
 });
 
