@@ -33,7 +33,8 @@ describe("the known schedules", () => {
   test("can run with any number of stages and microbatches", () => {
     for (const numStages of [1, 2, 3, 4, 8]) {
       const p = numStages;
-      for (const numMicrobatches of new Set([1, p, p + 1, 2 * p - 1, 2 * p, 3 * p + 1, 4 * p])) {
+      const counts = p < 8 ? [1, p, p + 1, 2 * p - 1, 2 * p, 3 * p + 1, 4 * p] : [1, 2 * p - 1, 3 * p + 1];
+      for (const numMicrobatches of new Set(counts)) {
         for (const schedule of everySchedule(numStages, numMicrobatches)) checkSchedule(schedule);
       }
     }

@@ -24,7 +24,7 @@ const cases = allNativeGemmsHere().flatMap((sets): [string, ProductTargets][] =>
   ];
   return [[sets.set, targets], ...(sets.set === "AVX-512" ? emulated : [])];
 });
-const numProducts = Number(process.env.FUZZ_PRODUCTS ?? 40);
+const numProducts = Number(process.env.FUZZ_PRODUCTS ?? 20);
 const seed = Number(process.env.SEED ?? 1);
 
 /** Numbers from 0 to 1, the same for a seed. */
