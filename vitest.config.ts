@@ -59,7 +59,7 @@ const alone = [
 
 /** Short files that take long: they start processes, or go through tables that lie elsewhere. */
 const slow =
-  /\/(goldensReference|goldensThreads|reliability|cli\/main|mpi|mpiTraining|examples|parallelExamples|addAnOp|memory)\.test\.ts$/;
+  /\/(goldensReference|goldensThreads|reliability|cli\/main|mpi|mpiTraining|examples|parallelExamples|addAnOp|test\/memory)\.test\.ts$/;
 
 /**
  * Begins with what takes long, so that no worker is left alone with it at the end. A machine that never ran the tests
