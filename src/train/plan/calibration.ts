@@ -194,8 +194,10 @@ export function measuredPrices(
     })),
   );
   const computes = probes.length > 0 ? whole([1, 0, 0]) : 1;
-  // Steps of small models may not tell what sending takes, but it is never less than by itself.
-  const sends = Math.max(1, whole([0, 1, 0]));
+  // Steps of small models may not tell what sending takes, but it is never less than by itself. Where devices share
+  // cores, one that waits for another leaves its core to a third, so that nothing is lost.
+  const share = talking !== undefined && talking.numDevices > numCores;
+  const sends = share ? 1 : Math.max(1, whole([0, 1, 0]));
   const price: Prices["step"] = (step, info) => {
     if (step.op === "gemm") return product(step);
     if (step.op === "copy") return copy([1, step.bytes]);

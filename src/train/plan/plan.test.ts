@@ -330,6 +330,10 @@ describe("a calibration", () => {
     const spec = collectiveSpec({ axes: [{ name: "x", size: 2 }] }, twoOnX, 0, 1);
     expect(stretched.collective(spec) / plain.collective(spec)).toBeCloseTo(3, 2);
     expect(stretched.call - plain.call).toBeCloseTo(0.03, 4);
+    // Devices that share a core wait while others compute on it.
+    const shared = calibratedPrices({ ...calibration, numCores: 1, measured: [{ ...measured, probes }] }, 2);
+    expect(shared.collective(spec)).toBeCloseTo(plain.collective(spec), 12);
+    expect(shared.step(copy, info) / plain.step(copy, info)).toBeCloseTo(1.25, 3);
     // Where steps do not tell what sending takes, it takes what it does by itself.
     const silent = probes.map((probe) => ({ ...probe, seconds: 1.25 * probe.computing }));
     const kept = calibratedPrices({ ...calibration, measured: [{ ...measured, probes: silent }] }, 2);
