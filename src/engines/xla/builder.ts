@@ -4,6 +4,7 @@ import type { Program } from "../../ir/program.js";
 import { OutOfMemoryError } from "../errors.js";
 import type { XlaClient, XlaProgram } from "./client.js";
 import { locateError } from "./errors.js";
+import { Pending } from "./pending.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
 import { type WriteOut, writtenOutFlags } from "./stablehlo/writeOut.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
@@ -33,7 +34,7 @@ export class Builder<A> {
   private forms: readonly Form[];
   private readonly precision: Precision;
   private readonly compiling: Promise<unknown>[] = [];
-  private readonly builds = new Set<Promise<unknown>>();
+  private readonly builds = new Pending();
 
   constructor(
     private readonly client: XlaClient<A>,
@@ -51,16 +52,12 @@ export class Builder<A> {
 
   /** Has a program compiled; what does not compile on this machine is written in a plainer way, from then on. */
   build(program: Program, options: CompileOptions): Promise<XlaProgram<A>> {
-    const build = this.compile(program, options);
-    const forget = () => void this.builds.delete(build);
-    this.builds.add(build);
-    build.then(forget, forget);
-    return build;
+    return this.builds.add(this.compile(program, options));
   }
 
   /** Settles when nothing is being built any more. */
   async settled(): Promise<void> {
-    await Promise.allSettled(this.builds);
+    await this.builds.settled();
   }
 
   private async compile(program: Program, options: CompileOptions): Promise<XlaProgram<A>> {

@@ -1,6 +1,7 @@
 import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
 import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
 import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../client.js";
+import { Pending } from "../pending.js";
 import { gpuWriteOut } from "../stablehlo/writeOut.js";
 import type { FusedKernel } from "../stablehlo/writer.js";
 import type { StoreCallbacks } from "../store/open.js";
@@ -42,7 +43,7 @@ export class PjrtClient implements XlaClient<Handle> {
   /** The plug-in's own numbers of the devices. */
   private readonly ids: readonly number[];
   /** Programs that are on their way to disk. */
-  private readonly writing = new Set<Promise<void>>();
+  private readonly writing = new Pending();
 
   constructor(
     readonly plugin: Plugin,
@@ -154,10 +155,7 @@ export class PjrtClient implements XlaClient<Handle> {
   /** Writes a program to disk while it runs already; what goes wrong only costs the next start its time. */
   private keep(key: string, program: PjrtProgram): void {
     const { cache } = this.settings;
-    const writing = program.serialize().then((content) => cache?.write(key, content));
-    const forget = () => void this.writing.delete(writing);
-    this.writing.add(writing);
-    writing.then(forget, forget);
+    this.writing.add(program.serialize().then((content) => cache?.write(key, content)));
   }
 
   memory(device: number): XlaMemory {
@@ -175,7 +173,7 @@ export class PjrtClient implements XlaClient<Handle> {
   /** The plug-in keeps its devices until the process ends: opening them again takes seconds. */
   async close(): Promise<void> {
     await this.events.settled();
-    await Promise.allSettled(this.writing);
+    await this.writing.settled();
   }
 
   private async build(text: string, options: Uint8Array): Promise<bigint> {

@@ -17,19 +17,16 @@ function loop(
   body: (values: readonly Value[]) => readonly Value[],
   write: Writer,
 ): Value[] {
-  const first = at(carried, 0);
-  const result = write.fresh(first.type);
+  const { target, values } = write.several(carried.map(({ type }) => type));
   const inside = carried.map(({ type }) => write.fresh(type));
-  const count = carried.length === 1 ? "" : `:${carried.length}`;
   const pairs = inside.map(({ name }, i) => `${name} = ${at(carried, i).name}`).join(", ");
-  write.line(`${result.name}${count} = stablehlo.while(${pairs}) : ${types(carried)}`);
+  write.line(`${target}stablehlo.while(${pairs}) : ${types(carried)}`);
   write.line("cond {");
   write.nested(() => write.line(`stablehlo.return${resultText([condition(inside)])}`));
   write.line("} do {");
   write.nested(() => write.line(`stablehlo.return${resultText(body(inside))}`));
   write.line("}");
-  if (carried.length === 1) return [result];
-  return carried.map(({ type }, i) => ({ name: `${result.name}#${i}`, type }));
+  return values;
 }
 
 const index = tensorType("int32", []);
@@ -177,9 +174,7 @@ function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): Value[] {
   if (given === undefined) return [];
   const chosen = clampedIndex(given, params, write);
   const resultTypes: TensorType[] = outs.map(({ type }) => type);
-  const result = write.fresh(index);
-  const count = outs.length === 1 ? "" : `:${outs.length}`;
-  const target = outs.length === 0 ? "" : `${result.name}${count} = `;
+  const { target, values } = write.several(resultTypes);
   write.line(`${target}"stablehlo.case"(${names([chosen])}) ({`);
   params.branches.forEach((branch, i) => {
     if (i > 0) write.line("}, {");
@@ -187,8 +182,7 @@ function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): Value[] {
   });
   const list = resultTypes.map(typeText).join(", ");
   write.line(`}) : (${typeText(index)}) -> ${outs.length === 1 ? list : `(${list})`}`);
-  if (outs.length === 1) return [{ name: result.name, type: at(resultTypes, 0) }];
-  return resultTypes.map((type, i) => ({ name: `${result.name}#${i}`, type }));
+  return values;
 }
 
 /** How ops that decide when and how often programs run are written. */

@@ -128,9 +128,9 @@ const threefry: Rule<"threefry2x32"> = (eqn, write) => {
   const name = write.functionOf(["threefry2x32", ...type.shape].join("_"), () =>
     threefryLines(["threefry2x32", ...type.shape].join("_"), type.shape),
   );
-  const pair = write.fresh(type);
-  write.line(`${pair.name}:2 = func.call @${name}(${names(values)}) : ${signature(values, [type, type])}`);
-  return range(2).map((i) => ({ name: `${pair.name}#${i}`, type }));
+  const pair = write.several([type, type]);
+  write.line(`${pair.target}func.call @${name}(${names(values)}) : ${signature(values, [type, type])}`);
+  return pair.values;
 };
 
 /** How ops that work on each element by themselves are written. */

@@ -30,24 +30,22 @@ export const sortRules: { readonly [K in "sort"]: Rule<K> } = {
   sort: (eqn, write) => {
     const { dim, numKeys } = eqn.params;
     const operands = eqn.ins.map((atom) => write.read(atom));
-    const result = write.fresh(at(operands, 0).type);
-    const count = operands.length === 1 ? "" : `:${operands.length}`;
+    const outs = operands.map(({ type }) => type);
+    const { target, values } = write.several(outs);
     write.line(
-      `${result.name}${count} = "stablehlo.sort"(${names(operands)}) <{dimension = ${dim} : i64, is_stable = true}> ({`,
+      `${target}"stablehlo.sort"(${names(operands)}) <{dimension = ${dim} : i64, is_stable = true}> ({`,
     );
     const scalars = operands.flatMap(({ type }) => {
       const scalar = tensorType(type.dtype, []);
       return [scalar, scalar];
     });
-    write.region(scalars, (...values) => [
+    write.region(scalars, (...pairs) => [
       lexicographic(
-        range(numKeys).map((k) => [at(values, 2 * k), at(values, 2 * k + 1)]),
+        range(numKeys).map((k) => [at(pairs, 2 * k), at(pairs, 2 * k + 1)]),
         write,
       ),
     ]);
-    const outs = operands.map(({ type }) => type);
     write.line(`}) : ${signature(operands, outs)}`);
-    if (operands.length === 1) return [result];
-    return outs.map((type, i) => ({ name: `${result.name}#${i}`, type }));
+    return values;
   },
 };

@@ -92,16 +92,10 @@ export class Writer {
    */
   barrier(values: readonly Value[]): Value[] {
     const open = values.filter(({ name }) => !this.barred.has(name));
-    const [first] = open;
-    if (first === undefined) return [...values];
-    const result = this.fresh(first.type);
-    const count = open.length === 1 ? "" : `:${open.length}`;
-    this.line(`${result.name}${count} = stablehlo.optimization_barrier ${names(open)} : ${types(open)}`);
-    const barred = open.map(({ type }, i) => ({
-      name: count === "" ? result.name : `${result.name}#${i}`,
-      type,
-    }));
-    const next = barred.values();
+    if (open.length === 0) return [...values];
+    const barred = this.several(open.map(({ type }) => type));
+    this.line(`${barred.target}stablehlo.optimization_barrier ${names(open)} : ${types(open)}`);
+    const next = barred.values.values();
     return values.map((value) => (this.barred.has(value.name) ? value : (next.next().value ?? value)));
   }
 
@@ -119,6 +113,17 @@ export class Writer {
   /** A value with a name of its own. */
   fresh(type: TensorType): Value {
     return { name: `%${this.numValues++}`, type };
+  }
+
+  /** The results of one line: what stands before its op, such as `%3:2 = `, and what they are in the text. */
+  several(types: readonly TensorType[]): { readonly target: string; readonly values: Value[] } {
+    const name = `%${this.numValues++}`;
+    if (types.length === 0) return { target: "", values: [] };
+    if (types.length === 1) return { target: `${name} = `, values: types.map((type) => ({ name, type })) };
+    return {
+      target: `${name}:${types.length} = `,
+      values: types.map((type, i) => ({ name: `${name}#${i}`, type })),
+    };
   }
 
   /** Adds a line that defines no value. */
