@@ -333,18 +333,23 @@ describe("trees that do not fit", () => {
     ],
     [
       "a custom rule without residuals",
-      () => customVjp((v: Tensor) => v, { forward: wrong((v: Tensor) => v), backward: () => [null] })(x),
+      () => {
+        const f = customVjp((v: Tensor) => v, { forward: wrong((v: Tensor) => v), backward: () => [null] });
+        return grad((v: Tensor) => f(v).sum())(x);
+      },
       TreeError,
       "tree",
       /forward must return \[result, residuals\], it returned \*/,
     ],
     [
       "a custom rule with too few cotangents",
-      () =>
-        customVjp((a: Tensor, b: Tensor) => a.add(b), {
+      () => {
+        const f = customVjp((a: Tensor, b: Tensor) => a.add(b), {
           forward: (a: Tensor, b: Tensor) => [a.add(b), null],
           backward: wrong(() => [null]),
-        })(x, x),
+        });
+        return grad((v: Tensor) => f(v, v).sum())(x);
+      },
       TreeError,
       "tree",
       /one cotangent \(or null\) for each of the 2 arguments/,
@@ -368,7 +373,9 @@ describe("trees that do not fit", () => {
       forward: (v: Tensor) => [v, null],
       backward: () => [np.zeros([7])],
     });
-    expect(() => f(x)).toThrow(/the cotangent of argument 0 is f32\[7\] but must be f32\[2,3\]/);
+    expect(() => grad((v: Tensor) => f(v).sum())(x)).toThrow(
+      /the cotangent of argument 0 is f32\[7\] but must be f32\[2,3\]/,
+    );
   });
 });
 

@@ -18,6 +18,7 @@ import { isLike, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/repea
 import { at, type TensorType } from "../ir/shape.js";
 import { agreeAnyway, missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
 import { opKey } from "./opKey.js";
+import { currentOrder } from "./order.js";
 import { onePlace, type Place } from "./place.js";
 import { needTensors } from "./promote.js";
 import { currentRuntime } from "./runtime.js";
@@ -32,6 +33,8 @@ export class Builder {
   private place: Place | undefined;
   /** Cleared when tracing ends, after which its tensors have leaked. */
   open = true;
+  /** How often what is recorded will be differentiated. */
+  readonly order = currentOrder();
 
   input(type: TensorType): Tensor {
     const variable = newVar(type);
@@ -172,6 +175,15 @@ export function asOneCall<T>(fn: () => T): T {
 /** {@link asOneCall} while a function is traced: ops that are computed at once mostly need no source. */
 export function tracedAsOneCall<T>(fn: () => T): T {
   return isTracing() ? asOneCall(fn) : fn();
+}
+
+/**
+ * How often what the tensors give will be differentiated: values from outside of a derivative that is being taken are
+ * constants there.
+ */
+export function orderOf(tensors: readonly Tensor[]): number {
+  const orders = tensors.map(({ node }) => (node.kind === "traced" ? node.builder.order : 0));
+  return Math.min(currentOrder(), Math.max(0, ...orders));
 }
 
 /** Whether a function is being traced now. */

@@ -4,7 +4,7 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { customVjp } from "./customVjp.js";
-import { vjp } from "./grad.js";
+import { vjpHere } from "./grad.js";
 
 /**
  * The derivative of a function along tangents: from arguments and their tangents to the result and its tangent,
@@ -44,7 +44,7 @@ export function customJvp<A extends readonly unknown[], R>(
         (leaf: unknown) => (leaf instanceof Tensor ? ops.zeros(leaf.type) : leaf),
         args,
       ) as A;
-      const [, pullback] = vjp((...tangents: A) => tangentOf(args, tangents), zeros);
+      const [, pullback] = vjpHere((...tangents: A) => tangentOf(args, tangents), zeros);
       return pullback(cotangent) as { readonly [I in keyof A]: A[I] };
     },
   });

@@ -2,8 +2,9 @@ import { need } from "../ir/arguments.js";
 import { isFloat } from "../ir/dtype.js";
 import { ShapeError, TreeError } from "../ir/errors.js";
 import { at, formatType, sameType, type TensorType } from "../ir/shape.js";
-import { asOneCall, bind, type Traced, traceFlat } from "../trace/builder.js";
+import { asOneCall, bind, callOnce, orderOf, type Traced, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
+import { atOrder } from "../trace/order.js";
 import type { Tensor } from "../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
@@ -12,8 +13,8 @@ import { conjugated } from "./conjugate.js";
 import { split, typesOf } from "./split.js";
 
 /**
- * How deep a function is replaced by its rule where the rule calls the function itself: the rule of the rule's
- * call serves the second derivative, and so on; below that the plain function stands.
+ * How deep a function is replaced by its rule where the rule calls the function itself and differentiates what it
+ * calls; below that the plain function stands.
  */
 const deepestRule = 3;
 
@@ -45,8 +46,13 @@ export function customVjp<A extends readonly unknown[], R, S>(
   const withRule = (...args: A): R => {
     const flat = flattenArgs(args, "customVjp");
     const types = flat.tensors.map(({ type }) => type);
-    const body = traceTree(fn, flat.structure, types, "customVjp");
-    const forward = traceTree(rule.forward, flat.structure, types, "customVjp forward");
+    // Where the function is differentiated its rule stands, so that the function itself never is.
+    const body = atOrder(0, () => traceTree(fn, flat.structure, types, "customVjp"));
+    const order = orderOf([...body.captures, ...flat.tensors]);
+    if (order === 0 || depth > deepestRule) return callPlain(flat, body, body.outStructure);
+    const forward = atOrder(order - 1, () =>
+      traceTree(rule.forward, flat.structure, types, "customVjp forward"),
+    );
     const { outStructure } = forward;
     if (outStructure.kind !== "array" || outStructure.children.length !== 2) {
       throw new TreeError(
@@ -64,20 +70,17 @@ export function customVjp<A extends readonly unknown[], R, S>(
     const outTypes = forward.program.outputs.map(({ type }) => type);
     const numOuts = tree.numLeaves(result);
     checkForward(typesOf(body.program.outputs), outTypes.slice(0, numOuts));
-    const backward = traceFlat(
-      (leaves) => {
-        const numResiduals = outTypes.length - numOuts;
-        const kept = tree.unflatten<S>(residuals, leaves.slice(0, numResiduals));
-        const cotangent = tree.unflatten<R>(result, conjugated(result, leaves.slice(numResiduals)));
-        return floatCotangents(args, flat, rule.backward(kept, cotangent), "customVjp");
-      },
-      [...outTypes.slice(numOuts), ...outTypes.slice(0, numOuts)],
-      "customVjp",
-    );
-    return bindRule(flat, body.outStructure, [body, forward, backward], outTypes.length - numOuts);
+    const numResiduals = outTypes.length - numOuts;
+    const pull = (leaves: readonly Tensor[]) => {
+      const kept = tree.unflatten<S>(residuals, leaves.slice(0, numResiduals));
+      const cotangent = tree.unflatten<R>(result, conjugated(result, leaves.slice(numResiduals)));
+      return floatCotangents(args, flat, rule.backward(kept, cotangent), "customVjp");
+    };
+    const pulled = [...outTypes.slice(numOuts), ...outTypes.slice(0, numOuts)];
+    const backward = atOrder(order - 1, () => traceFlat(pull, pulled, "customVjp"));
+    return bindRule(flat, body.outStructure, [body, forward, backward], numResiduals);
   };
   return (...args) => {
-    if (depth >= deepestRule) return fn(...args);
     depth++;
     try {
       return withRule(...args);
@@ -126,26 +129,24 @@ export function customGradient<A extends readonly unknown[], R>(
       return made;
     };
     let outStructure: tree.Structure | undefined;
-    const body = traceFlat(
-      (leaves) => {
-        const out = flattenArgs(call(leaves)[0], "customGradient");
-        outStructure = out.structure;
-        return out.tensors;
-      },
-      types,
-      "customGradient",
-    );
+    const plain = (leaves: readonly Tensor[]) => {
+      const out = flattenArgs(call(leaves)[0], "customGradient");
+      outStructure = out.structure;
+      return out.tensors;
+    };
+    const body = atOrder(0, () => traceFlat(plain, types, "customGradient"));
+    const order = orderOf([...body.captures, ...flat.tensors]);
     const structure = outStructure ?? tree.structure(null);
+    if (order === 0) return callPlain(flat, body, structure);
     const outTypes = body.program.outputs.map(({ type }) => type);
-    const joint = traceFlat(
-      (leaves) => {
-        const [result, pullback] = call(leaves.slice(0, types.length));
-        const cotangent = tree.unflatten<R>(structure, conjugated(structure, leaves.slice(types.length)));
-        const outs = flattenArgs(result, "customGradient").tensors;
-        return [...outs, ...floatCotangents(args, flat, pullback(cotangent), "customGradient")];
-      },
-      [...types, ...outTypes],
-      "customGradient",
+    const withPullback = (leaves: readonly Tensor[]) => {
+      const [result, pullback] = call(leaves.slice(0, types.length));
+      const cotangent = tree.unflatten<R>(structure, conjugated(structure, leaves.slice(types.length)));
+      const outs = flattenArgs(result, "customGradient").tensors;
+      return [...outs, ...floatCotangents(args, flat, pullback(cotangent), "customGradient")];
+    };
+    const joint = atOrder(order - 1, () =>
+      traceFlat(withPullback, [...types, ...outTypes], "customGradient"),
     );
     const early = joint.captures.length + types.length;
     const { forward, backward, residuals } = split(joint.program, early, outTypes.length);
@@ -157,6 +158,11 @@ export function customGradient<A extends readonly unknown[], R>(
     ];
     return bindRule(flat, structure, parts, residuals.length);
   };
+}
+
+/** The function as it is, where nobody will differentiate it. */
+function callPlain<R>(flat: FlatArgs, { program, captures, place }: Traced, outStructure: tree.Structure): R {
+  return tree.unflatten<R>(outStructure, callOnce(program, [...captures, ...flat.tensors], place));
 }
 
 function bindRule<R>(

@@ -5,6 +5,7 @@ import type { Program } from "../ir/program.js";
 import { at, formatType } from "../ir/shape.js";
 import { callOnce, callProgram, isTracing, type Traced, traceFlat } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
+import { toDifferentiate, toKeep } from "../trace/order.js";
 import { Tensor } from "../trace/tensor.js";
 import {
   type Argnums,
@@ -102,7 +103,7 @@ function differentiate<A extends readonly unknown[]>(
   checkDifferentiable(flat.structure.children, chosen, caller);
   if (holomorphic) checkComplex(flat.structure.children, chosen, caller);
   const types = flat.tensors.map(({ type }) => type);
-  const traced = traceTree(fn, flat.structure, types, caller);
+  const traced = toDifferentiate(() => traceTree(fn, flat.structure, types, caller));
   checkScalar(traced.program, traced.outStructure, { hasAux, holomorphic }, caller);
   const numCaptures = traced.captures.length;
   const active = [...traced.captures.map(() => false), ...wanted];
@@ -249,11 +250,28 @@ export function vjp<A extends readonly unknown[]>(
   primals: readonly [...A],
   options: VjpOptions = {},
 ): [unknown, (cotangents: unknown) => unknown, unknown?] {
+  return toKeep(() => pullThrough(fn, primals, options));
+}
+
+/** {@link vjp} whose pullback is not differentiated more often than what surrounds the call. */
+export function vjpHere<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  primals: readonly [...A],
+): [R, Pullback<A, R>] {
+  const [value, pullback] = pullThrough(fn, primals, {});
+  return [value as R, pullback as Pullback<A, R>];
+}
+
+function pullThrough<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  primals: readonly [...A],
+  options: VjpOptions,
+): [unknown, (cotangents: unknown) => unknown, unknown?] {
   checkOptions<VjpOptions>(options, { hasAux: true, staticArgnums: true }, "vjp");
   const { hasAux = false, staticArgnums } = options;
   const flat = flattenCall(primals, staticArgnums, "vjp");
   const types = flat.tensors.map(({ type }) => type);
-  const traced = traceTree(fn, flat.structure, types, "vjp");
+  const traced = toDifferentiate(() => traceTree(fn, flat.structure, types, "vjp"));
   if (hasAux && !(traced.outStructure.kind === "array" && traced.outStructure.children.length === 2)) {
     throw new TreeError("[vjp] with hasAux the function must return [outs, aux]");
   }

@@ -8,7 +8,7 @@ import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import { argumentPositions } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { type GradsOf, vjp } from "./grad.js";
+import { type GradsOf, vjpHere } from "./grad.js";
 import { jvp } from "./jvp.js";
 import { vmap } from "./vmap.js";
 
@@ -101,7 +101,7 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
     checkHolomorphic(outs, options, "results", "jacrev");
     if (options.holomorphic) checkHolomorphic(ins, options, "argument", "jacrev");
     const rows = outs.map((out, place) => {
-      const pull = (ct: Tensor) => vjp(f, [x])[1](onlyLeaf(value, outs, place, ct))[0];
+      const pull = (ct: Tensor) => vjpHere(f, [x])[1](onlyLeaf(value, outs, place, ct))[0];
       const stacked: unknown = vmap(pull)(unitVectors(out.type));
       return tree.map((leaf: Tensor) => ops.reshape(leaf, [...out.shape, ...leaf.shape.slice(1)]), stacked);
     });

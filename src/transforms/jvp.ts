@@ -4,6 +4,7 @@ import { GradientError } from "../ir/errors.js";
 import type { Program } from "../ir/program.js";
 import { at, formatType, sameType } from "../ir/shape.js";
 import { callProgram } from "../trace/builder.js";
+import { toKeep, toPushForward } from "../trace/order.js";
 import type { Place } from "../trace/place.js";
 import type { Tensor } from "../trace/tensor.js";
 import { type FlatArgs, flattenArgs, flattenCall, traceTree } from "../trace/trace.js";
@@ -32,7 +33,9 @@ function traceAt<A extends readonly unknown[]>(
 ): Traced {
   const flat = flattenCall(primals, undefined, caller);
   const types = flat.tensors.map(({ type }) => type);
-  const { program, captures, outStructure, place } = traceTree(fn, flat.structure, types, caller);
+  const { program, captures, outStructure, place } = toPushForward(() =>
+    traceTree(fn, flat.structure, types, caller),
+  );
   const active = [...captures.map(() => false), ...types.map(({ dtype }) => isFloat(dtype))];
   return { program, captures, flat, outStructure, place, active };
 }
@@ -101,7 +104,7 @@ export function linearize<A extends readonly unknown[], R>(
 ): [value: R, push: (...tangents: A) => R] {
   need("function", fn, "fn", "linearize");
   need("list", primals, "primals", "linearize");
-  const traced = traceAt(fn, primals, "linearize");
+  const traced = toKeep(() => traceAt(fn, primals, "linearize"));
   const { program, captures, flat, active, outStructure, place } = traced;
   const inputs = [...captures, ...flat.tensors];
   const value = tree.unflatten<R>(outStructure, callProgram(program, inputs, place));

@@ -1,5 +1,6 @@
 import type { Program } from "../ir/program.js";
 import type { TensorType } from "../ir/shape.js";
+import { toKeep } from "../trace/order.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
@@ -20,7 +21,7 @@ export function makeProgram<A extends readonly unknown[]>(
   return (...args) => {
     const { tensors, structure } = flattenArgs(args, "makeProgram");
     const types = tensors.map(({ type }) => type);
-    return traceTree(fn, structure, types, "makeProgram").program;
+    return toKeep(() => traceTree(fn, structure, types, "makeProgram")).program;
   };
 }
 

@@ -4,6 +4,7 @@ import { GradientError } from "../../ir/errors.js";
 import type { Program, Var } from "../../ir/program.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { inline } from "../../trace/builder.js";
+import { toDifferentiate } from "../../trace/order.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
@@ -72,7 +73,9 @@ export class PartPrograms {
       name,
     );
     const types = flat.tensors.map(({ type }) => type);
-    const traced = traceTree(fn as (...a: unknown[]) => unknown, flat.structure, types, name);
+    const traced = toDifferentiate(() =>
+      traceTree(fn as (...a: unknown[]) => unknown, flat.structure, types, name),
+    );
     const program = removeDeadCode(traced.program);
     const counts = {
       captures: traced.captures.length,

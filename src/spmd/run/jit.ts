@@ -8,6 +8,7 @@ import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
+import { currentOrder } from "../../trace/order.js";
 import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -157,6 +158,8 @@ function keyOf(args: readonly unknown[], { structure, tensors, statics }: CallAr
     boundAxes().map((axis) => `${axis.name}=${axis.size}${axis.checked ? "" : "?"}`),
     // Constraints in the function are those of the surrounding mesh.
     mesh ? targetKey(mesh.place) : "",
+    // Rules of its functions are there as often as they will be asked for.
+    currentOrder(),
     ...statics.map((i) => staticKey(args[i])),
   ].join(" | ");
 }
