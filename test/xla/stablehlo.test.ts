@@ -70,26 +70,44 @@ describe("programs as StableHLO", () => {
         func.func public @main(%0: tensor<4xf32>, %1: tensor<3x4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
           %2 = stablehlo.slice %1 [2:3, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
           %3 = stablehlo.reshape %2 : (tensor<1x4xf32>) -> tensor<4xf32>
-          %4 = stablehlo.add %0, %3 : tensor<4xf32>
-          %5 = stablehlo.sine %3 : tensor<4xf32>
-          %6 = stablehlo.slice %1 [1:2, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
-          %7 = stablehlo.reshape %6 : (tensor<1x4xf32>) -> tensor<4xf32>
-          %8 = stablehlo.add %4, %7 : tensor<4xf32>
-          %9 = stablehlo.sine %7 : tensor<4xf32>
-          %10 = stablehlo.slice %1 [0:1, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
-          %11 = stablehlo.reshape %10 : (tensor<1x4xf32>) -> tensor<4xf32>
-          %12 = stablehlo.add %8, %11 : tensor<4xf32>
-          %13 = stablehlo.sine %11 : tensor<4xf32>
-          %14 = stablehlo.reshape %13 : (tensor<4xf32>) -> tensor<1x4xf32>
-          %15 = stablehlo.reshape %9 : (tensor<4xf32>) -> tensor<1x4xf32>
-          %16 = stablehlo.reshape %5 : (tensor<4xf32>) -> tensor<1x4xf32>
-          %17 = stablehlo.concatenate %14, %15, %16, dim = 0 : (tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<3x4xf32>
-          %18 = stablehlo.optimization_barrier %17 : tensor<3x4xf32>
-          return %12, %18 : tensor<4xf32>, tensor<3x4xf32>
+          %8:2 = func.call @step_0(%0, %3) : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+          %9 = stablehlo.slice %1 [1:2, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
+          %10 = stablehlo.reshape %9 : (tensor<1x4xf32>) -> tensor<4xf32>
+          %11:2 = func.call @step_0(%8#0, %10) : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+          %12 = stablehlo.slice %1 [0:1, 0:4] : (tensor<3x4xf32>) -> tensor<1x4xf32>
+          %13 = stablehlo.reshape %12 : (tensor<1x4xf32>) -> tensor<4xf32>
+          %14:2 = func.call @step_0(%11#0, %13) : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+          %15 = stablehlo.reshape %14#1 : (tensor<4xf32>) -> tensor<1x4xf32>
+          %16 = stablehlo.reshape %11#1 : (tensor<4xf32>) -> tensor<1x4xf32>
+          %17 = stablehlo.reshape %8#1 : (tensor<4xf32>) -> tensor<1x4xf32>
+          %18 = stablehlo.concatenate %15, %16, %17, dim = 0 : (tensor<1x4xf32>, tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<3x4xf32>
+          %19 = stablehlo.optimization_barrier %18 : tensor<3x4xf32>
+          return %14#0, %19 : tensor<4xf32>, tensor<3x4xf32>
+        }
+        func.func private @step_0(%4: tensor<4xf32>, %5: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+          %6 = stablehlo.add %4, %5 : tensor<4xf32>
+          %7 = stablehlo.sine %5 : tensor<4xf32>
+          return %6, %7 : tensor<4xf32>, tensor<4xf32>
         }
       }
       "
     `);
+  });
+
+  test("call a function for every step of a loop that is written out, unless there are loops in it", () => {
+    const types = [tensorType("float32", [4]), tensorType("float32", [3, 2, 4])];
+    const add = (carry: Tensor, x: Tensor): [Tensor, Tensor] => [carry.add(x), np.sin(carry)];
+    const calls = (step: (carry: Tensor, x: Tensor) => [Tensor, Tensor]) => {
+      const { program } = traceFlat((args) => lax.scan(step, at(args, 0), at(args, 1)), types);
+      const { text } = lowerToStableHlo(program, {
+        mesh: { axes: [] },
+        writeOut: { minBytes: 1, maxEqns: 1000 },
+      });
+      return [...text.matchAll(/func\.call @(\w+)/g)].map(([, name]) => name);
+    };
+    expect(calls((carry, x) => add(carry, x.sum(0)))).toEqual(["step_0", "step_0", "step_0"]);
+    // Two steps of the loop inside, in each of three.
+    expect(calls((carry, xs) => lax.scan(add, carry, xs))).toEqual(Array.from({ length: 6 }, () => "step_0"));
   });
 
   test("copy no slice of a parameter, and none of what the way forward kept, where loops are written out", () => {

@@ -61,11 +61,12 @@ interface Given {
 function writtenOut({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): Value[] {
   const { body, length, reverse, numCarry } = params;
   const slicesOf = slicers(body, xs, write);
+  const run = stepOf(body, write);
   let carry = first;
   const steps: Value[][] = [];
   for (let step = 0; step < length; step++) {
     const position = reverse ? length - 1 - step : step;
-    const results = write.inline(body, [...consts, ...carry, ...slicesOf(position)]);
+    const results = run([...consts, ...carry, ...slicesOf(position)]);
     carry = results.slice(0, numCarry);
     steps[position] = results.slice(numCarry);
   }
@@ -76,6 +77,17 @@ function writtenOut({ consts, carry: first, xs }: Given, params: OpParams["scan"
     ),
   );
   return [...carry, ...stacks];
+}
+
+/**
+ * Writes one step: as a call of a function, which XLA reads once instead of as often as there are steps and puts in
+ * place of the calls later. Steps with loops inside are all written, because those may read what other loops gave
+ * piece by piece.
+ */
+function stepOf(body: Program, write: Writer): (inputs: readonly Value[]) => Value[] {
+  if (someEqn(body, ({ op }) => op === "scan")) return (inputs) => write.inline(body, inputs);
+  const name = write.stepName(body);
+  return (inputs) => write.called(name, inputs, (given) => write.inline(body, given));
 }
 
 /**

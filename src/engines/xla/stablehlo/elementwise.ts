@@ -2,9 +2,9 @@ import { type DType, isInteger, isUnsigned, sumType } from "../../../ir/dtype.js
 import type { ElementwiseOp } from "../../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../../ir/ops.js";
 import type { EqnParts } from "../../../ir/program.js";
-import { at, range, type Shape, tensorType } from "../../../ir/shape.js";
+import { at, range, tensorType } from "../../../ir/shape.js";
 import { typeText } from "./text.js";
-import { names, type Rule, signature, types, type Value, type Writer } from "./writer.js";
+import { names, type Rule, types, type Value, type Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
 
@@ -87,50 +87,33 @@ function convert(x: Value, dtype: DType, write: Writer): Value {
 
 const rotations = [13, 15, 26, 6, 17, 29, 16, 24];
 
-/** The lines of a function of the module that encrypts counters by Threefry 2x32 in 20 rounds. */
-function threefryLines(name: string, shape: Shape): string[] {
-  const type = typeText(tensorType("uint32", shape));
-  const lines: string[] = [];
-  let count = 0;
-  const define = (text: string): string => {
-    const value = `%${count++}`;
-    lines.push(`  ${value} = stablehlo.${text} : ${type}`);
-    return value;
-  };
-  const constant = (value: number) => define(`constant dense<${value >>> 0}>`);
-  const add = (x: string, y: string) => define(`add ${x}, ${y}`);
-  const parity = define(`xor %k0, %k1`);
-  let keys = ["%k0", "%k1", define(`xor ${parity}, ${constant(0x1bd11bda)}`)];
-  let [a, b] = [add("%c0", "%k0"), add("%c1", "%k1")];
+/** Encrypts counters by Threefry 2x32 in 20 rounds. */
+function encrypted([k0, k1, c0, c1]: readonly [Value, Value, Value, Value], write: Writer): Value[] {
+  const { type } = k0;
+  const op = (name: string, x: Value, y: Value) => write.same(`stablehlo.${name}`, [x, y], type);
+  const add = (x: Value, y: Value) => op("add", x, y);
+  const constant = (value: number) => write.splat(value >>> 0, "uint32", type.shape);
+  let keys = [k0, k1, op("xor", op("xor", k0, k1), constant(0x1bd11bda))];
+  let [a, b] = [add(c0, k0), add(c1, k1)];
   for (const round of range(20)) {
     const left = at(rotations, round % 8);
     a = add(a, b);
-    const high = define(`shift_left ${b}, ${constant(left)}`);
-    const low = define(`shift_right_logical ${b}, ${constant(32 - left)}`);
-    b = define(`xor ${define(`or ${high}, ${low}`)}, ${a}`);
+    const high = op("shift_left", b, constant(left));
+    const low = op("shift_right_logical", b, constant(32 - left));
+    b = op("xor", op("or", high, low), a);
     if (round % 4 !== 3) continue;
     keys = [...keys.slice(1), at(keys, 0)];
     a = add(a, at(keys, 0));
     b = add(add(b, at(keys, 1)), constant((round + 1) / 4));
   }
-  const inputs = ["%k0", "%k1", "%c0", "%c1"].map((input) => `${input}: ${type}`).join(", ");
-  return [
-    `func.func private @${name}(${inputs}) -> (${type}, ${type}) {`,
-    ...lines,
-    `  return ${a}, ${b} : ${type}, ${type}`,
-    "}",
-  ];
+  return [a, b];
 }
 
 const threefry: Rule<"threefry2x32"> = (eqn, write) => {
-  const type = tensorType("uint32", resultType(eqn).shape);
-  const values = operands(eqn, write);
-  const name = write.functionOf(["threefry2x32", ...type.shape].join("_"), () =>
-    threefryLines(["threefry2x32", ...type.shape].join("_"), type.shape),
+  const name = ["threefry2x32", ...resultType(eqn).shape].join("_");
+  return write.called(name, operands(eqn, write), ([k0, k1, c0, c1]) =>
+    k0 && k1 && c0 && c1 ? encrypted([k0, k1, c0, c1], write) : [],
   );
-  const pair = write.several([type, type]);
-  write.line(`${pair.target}func.call @${name}(${names(values)}) : ${signature(values, [type, type])}`);
-  return pair.values;
 };
 
 /** How ops that work on each element by themselves are written. */

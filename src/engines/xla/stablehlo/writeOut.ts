@@ -22,13 +22,16 @@ export const gpuWriteOut: WriteOut = { minBytes: 1 << 23, maxEqns: 20_000 };
 
 /**
  * How XLA compiles programs whose loops are written out. Graphs of CUDA hold all their kernels then, and bringing one
- * up to date takes longer than starting the kernels; Triton's products are found by trying them one by one, which takes
- * most of the time of compiling and gains a hundredth at most; and products of one operand that are merged into one
- * copy their other operands side by side first, in every step.
+ * up to date takes longer than starting the kernels; Triton's products, and other kernels than XLA's own for what is
+ * fused, are found by trying them one by one, which takes most of the time of compiling and gains a hundredth at most;
+ * products of one operand that are merged into one copy their other operands side by side first, in every step; and
+ * nobody asks for what is kept for debugging, which is as large as the program.
  */
 export const writtenOutFlags = {
   xla_gpu_graph_min_graph_size: 1_000_000,
   xla_gpu_enable_triton_gemm: false,
+  xla_gpu_experimental_enable_fusion_autotuner: false,
+  xla_gpu_executable_embed_debug_info: false,
   xla_disable_hlo_passes: "dot-merger",
 } as const;
 

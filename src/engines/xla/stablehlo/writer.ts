@@ -29,6 +29,18 @@ export interface StableHloModule {
   readonly isWrittenOut: boolean;
 }
 
+/** A line of the text, and the equation that it writes. */
+interface Line {
+  readonly text: string;
+  readonly origin: Eqn | undefined;
+}
+
+/** A function of the module besides its main one. */
+interface ModuleFunction {
+  readonly lines: readonly Line[];
+  readonly results: readonly TensorType[];
+}
+
 /** A function of two scalars of the text, such as the body of a reduction. */
 export type Combiner = (x: Value, y: Value) => Value;
 
@@ -37,10 +49,10 @@ export type Combiner = (x: Value, y: Value) => Value;
  * the text leads back to the program.
  */
 export class Writer {
-  private readonly lines: string[] = [];
-  private readonly origins: (Eqn | undefined)[] = [];
+  private lines: Line[] = [];
   private readonly values = new Map<number, Value>();
-  private readonly functions = new Map<string, readonly string[]>();
+  private readonly functions = new Map<string, ModuleFunction>();
+  private readonly stepNames = new Map<Program, string>();
   private numValues = 0;
   private indent = 0;
   private current: Eqn | undefined;
@@ -128,8 +140,7 @@ export class Writer {
 
   /** Adds a line that defines no value. */
   line(text: string): void {
-    this.lines.push(`${"  ".repeat(this.indent)}${text}`);
-    this.origins.push(this.current);
+    this.lines.push({ text: `${"  ".repeat(this.indent)}${text}`, origin: this.current });
   }
 
   /** Adds lines one step further in. */
@@ -200,7 +211,7 @@ export class Writer {
     const values = parameters.map((type) => this.fresh(type));
     this.nested(() => {
       if (values.length > 0) {
-        this.line(`^bb0(${values.map(({ name, type }) => `${name}: ${typeText(type)}`).join(", ")}):`);
+        this.line(`^bb0(${parametersText(values)}):`);
       }
       const results = body(...values);
       this.line(`stablehlo.return${resultText(results)}`);
@@ -229,21 +240,63 @@ export class Writer {
     return program.outputs.map((atom) => this.read(atom));
   }
 
-  /** The name of a function of the module that is written once, when it is first asked for. */
-  functionOf(name: string, lines: () => readonly string[]): string {
-    if (!this.functions.has(name)) this.functions.set(name, lines());
+  /** The name of the function that is one step of a loop. */
+  stepName(body: Program): string {
+    const name = this.stepNames.get(body) ?? `step_${this.stepNames.size}`;
+    this.stepNames.set(body, name);
     return name;
+  }
+
+  /**
+   * Calls a function of the module, which is written when it is called for the first time.
+   *
+   * @param name its name, which stands for what it computes
+   * @param body writes what it computes of its inputs, which have the types of the operands
+   */
+  called(name: string, operands: readonly Value[], body: (inputs: Value[]) => readonly Value[]): Value[] {
+    const { results } = this.functions.get(name) ?? this.addFunction(name, operands, body);
+    const { target, values } = this.several(results);
+    this.line(`${target}func.call @${name}(${names(operands)}) : ${signature(operands, results)}`);
+    return values;
+  }
+
+  private addFunction(
+    name: string,
+    operands: readonly Value[],
+    body: (inputs: Value[]) => readonly Value[],
+  ): ModuleFunction {
+    const { lines: outerLines, indent: outerIndent } = this;
+    const inputs = operands.map(({ name, type }) => {
+      const input = this.fresh(type);
+      return this.barred.has(name) ? this.behindBarrier(input) : input;
+    });
+    this.lines = [];
+    this.indent = 2;
+    const results = body(inputs);
+    this.line(`return${resultText(results)}`);
+    const inside = this.lines;
+    this.lines = [];
+    this.indent = 1;
+    this.line(`func.func private @${name}(${parametersText(inputs)}) -> (${types(results)}) {`);
+    this.lines.push(...inside);
+    this.line("}");
+    const added = { lines: this.lines, results: results.map(({ type }) => type) };
+    this.lines = outerLines;
+    this.indent = outerIndent;
+    this.functions.set(name, added);
+    return added;
   }
 
   /** The whole module. */
   finish(): StableHloModule {
     this.current = undefined;
-    this.nested(() => {
-      for (const line of [...this.functions.values()].flat()) this.line(line);
-    });
+    for (const { lines } of this.functions.values()) this.lines.push(...lines);
     this.line("}");
-    const isWrittenOut = this.stacks.size > 0;
-    return { text: `${this.lines.join("\n")}\n`, origins: this.origins, isWrittenOut };
+    return {
+      text: this.lines.map(({ text }) => `${text}\n`).join(""),
+      origins: this.lines.map(({ origin }) => origin),
+      isWrittenOut: this.stacks.size > 0,
+    };
   }
 }
 
@@ -271,6 +324,11 @@ export function names(values: readonly Value[]): string {
 /** The types of values, with commas between. */
 export function types(values: readonly { readonly type: TensorType }[]): string {
   return values.map(({ type }) => typeText(type)).join(", ");
+}
+
+/** Values with their types, as functions and blocks name what they are given: `%0: tensor<f32>, %1: tensor<i32>`. */
+function parametersText(values: readonly Value[]): string {
+  return values.map(({ name, type }) => `${name}: ${typeText(type)}`).join(", ");
 }
 
 /** The types of an op's operands and results: `(tensor<f32>) -> tensor<f32>`. */
