@@ -5,8 +5,16 @@ import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 
 const constant = (x: Tensor, value: number) => Tensor.scalar(value, x.dtype);
+
+/** A function of each element whose derivative is given, and is not that of the ops it is made of. */
+export const withDerivative = (fn: (x: Tensor) => Tensor, derivative: (x: Tensor) => Tensor) =>
+  libraryVjp(fn, {
+    forward: (x) => [fn(x), x],
+    backward: (x, ct) => [ops.mul(ct, derivative(x))],
+  });
 
 /** 2 to the power of x. */
 export function exp2(x: Tensor): Tensor {
@@ -30,15 +38,22 @@ export function tan(x: Tensor): Tensor {
 export function asin(x: Tensor): Tensor {
   needTensor(x, "x", "lax.asin");
   if (x.parts) return turned(asinh(turned(x, 1)), -1);
-  return ops.mul(ops.atan2(x, ops.add(leg(x), 1)), 2);
+  return realAsin(x);
 }
+
+const realAsin = withDerivative((x) => ops.mul(ops.atan2(x, ops.add(leg(x), 1)), 2), inverseLeg);
 
 /** The angle in 0 … π whose cosine is x. */
 export function acos(x: Tensor): Tensor {
   needTensor(x, "x", "lax.acos");
   if (x.parts) return ops.sub(constant(x, Math.PI / 2), asin(x));
-  return ops.atan2(leg(x), x);
+  return realAcos(x);
 }
+
+const realAcos = withDerivative(
+  (x) => ops.atan2(leg(x), x),
+  (x) => ops.neg(inverseLeg(x)),
+);
 
 /** The angle in −π/2 … π/2 whose tangent is x. */
 export function atan(x: Tensor): Tensor {
@@ -47,9 +62,19 @@ export function atan(x: Tensor): Tensor {
   return ops.atan2(x, constant(x, 1));
 }
 
-/** √(1 − x²) without cancellation near ±1. */
+/** √(1 − x²). */
 function leg(x: Tensor): Tensor {
-  return ops.sqrt(ops.mul(ops.sub(constant(x, 1), x), ops.add(x, 1)));
+  return ops.sqrt(squaredLeg(x));
+}
+
+/** 1 / √(1 − x²), infinite at ±1. */
+function inverseLeg(x: Tensor): Tensor {
+  return ops.rsqrt(squaredLeg(x));
+}
+
+/** 1 − x² without cancellation near ±1. */
+function squaredLeg(x: Tensor): Tensor {
+  return ops.mul(ops.sub(constant(x, 1), x), ops.add(x, 1));
 }
 
 /** The hyperbolic sine. */
@@ -106,12 +131,19 @@ export function acosh(x: Tensor): Tensor {
     const roots = ops.mul(ops.sqrt(ops.add(x, 1)), ops.sqrt(ops.sub(x, 1)));
     return ops.log(ops.add(x, roots));
   }
-  // log(x + √(x² − 1)) with x taken out, so that x² cannot overflow.
-  const inverse = ops.div(constant(x, 1), x);
-  const root = ops.sqrt(ops.mul(ops.sub(constant(x, 1), inverse), ops.add(inverse, 1)));
-  const value = ops.add(ops.log(x), ops.log1p(root));
-  return ops.select(ops.compare("lt", x, 1), constant(x, Number.NaN), value);
+  return realAcosh(x);
 }
+
+const realAcosh = withDerivative(
+  (x) => {
+    // log(x + √(x² − 1)) with x taken out, so that x² cannot overflow.
+    const inverse = ops.div(constant(x, 1), x);
+    const root = ops.sqrt(ops.mul(ops.sub(constant(x, 1), inverse), ops.add(inverse, 1)));
+    const value = ops.add(ops.log(x), ops.log1p(root));
+    return ops.select(ops.compare("lt", x, 1), constant(x, Number.NaN), value);
+  },
+  (x) => ops.mul(ops.rsqrt(ops.sub(x, 1)), ops.rsqrt(ops.add(x, 1))),
+);
 
 /** The inverse of tanh. */
 export function atanh(x: Tensor): Tensor {
@@ -134,10 +166,13 @@ function polynomial(x: Tensor, [first = 0, ...coefficients]: readonly number[]):
 }
 
 /** 1 − erf(x), precise also where that is tiny. */
-export function erfc(x: Tensor): Tensor {
+export const erfc: (x: Tensor) => Tensor = withDerivative(erfcOf, (x) =>
+  ops.mul(ops.exp(ops.neg(ops.mul(x, x))), -2 / Math.sqrt(Math.PI)),
+);
+
+function erfcOf(x: Tensor): Tensor {
   const size = ops.abs(x);
   const isSmall = ops.compare("lt", size, 1);
-  // The formula for large x must not divide by 0 where it is not used, or its gradient would be NaN.
   const large = ops.select(isSmall, constant(x, 1), size);
   const inverse = ops.div(constant(x, 1), large);
   const squared = ops.mul(inverse, inverse);

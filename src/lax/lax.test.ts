@@ -431,7 +431,10 @@ describe("lax", () => {
     expect(Math.abs(tail / 1.5374597944280347e-12 - 1)).toBeLessThan(1e-5);
     const slope = grad((x: Tensor) => lax.erfc(x).sum())(np.array([0, 0.5, 1.5, 3]));
     const exact = [0, 0.5, 1.5, 3].map((x) => (-2 / Math.sqrt(Math.PI)) * Math.exp(-x * x));
-    await expectClose(slope, exact, { rtol: 1e-5 });
+    await expectClose(slope, exact, { rtol: 1e-6 });
+    const second = grad((x: Tensor) => grad((y: Tensor) => lax.erfc(y).sum())(x).sum())(np.array([1, 2, 3]));
+    const curved = [1, 2, 3].map((x) => ((4 * x) / Math.sqrt(Math.PI)) * Math.exp(-x * x));
+    await expectClose(second, curved, { rtol: 1e-5 });
   });
 
   test("topK differentiates into the chosen elements", async () => {

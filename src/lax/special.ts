@@ -8,6 +8,7 @@ import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/customVjp.js";
+import { withDerivative } from "./functions.js";
 
 const constant = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
 
@@ -127,12 +128,6 @@ function digammaOf(x: Tensor): Tensor {
   const value = ops.select(isLow, ops.sub(above, reflections(at).cotangent), above);
   return ops.select(isPole, constant(x, Number.NaN), value);
 }
-
-const withDerivative = (fn: (x: Tensor) => Tensor, derivative: (x: Tensor) => Tensor) =>
-  libraryVjp(fn, {
-    forward: (x) => [fn(x), x],
-    backward: (x, ct) => [ops.mul(ct, derivative(x))],
-  });
 
 const digammaRule = withDerivative(digammaOf, trigamma);
 

@@ -590,6 +590,17 @@ describe("activations and normalisations", () => {
     expect(await grad((x: Tensor) => nn.elu(x))(np.array(200)).item()).toBe(1);
   });
 
+  test("the gradient of relu6 is 0 at both ends, as that of what is made of it", async () => {
+    const ends = (fn: (x: Tensor) => Tensor, ...at: number[]) =>
+      grad((x: Tensor) => fn(x).sum())(np.array(at));
+    expect(await ends(nn.relu6, 0, 3, 6).js()).toEqual([0, 1, 0]);
+    expect(await ends(nn.hardSigmoid, -3, 3).js()).toEqual([0, 0]);
+  });
+
+  test("softplus has its second derivative at 0", async () => {
+    expect(await grad(grad((x: Tensor) => nn.softplus(x)))(np.array(0)).item()).toBe(0.25);
+  });
+
   test("softmax holds its largest element constant", () => {
     const program = makeProgram((x: Tensor) => nn.softmax(x))(f);
     expect(program.eqns.map(({ op }) => op)).toContain("stopGradient");

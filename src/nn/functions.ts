@@ -26,9 +26,10 @@ export function relu(x: TensorLike): Tensor {
   return np.where(np.lessEqual(tensor, 0), 0, tensor);
 }
 
-/** x limited to 0 … 6. */
+/** x limited to 0 … 6; its gradient at both ends is 0. */
 export function relu6(x: TensorLike): Tensor {
-  return np.minimum(np.maximum(x, 0), 6);
+  const tensor = relu(x);
+  return np.where(np.greaterEqual(tensor, 6), 6, tensor);
 }
 
 /** x where it is positive, else `negativeSlope` · x. */

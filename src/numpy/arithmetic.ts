@@ -165,25 +165,35 @@ function ignoringNan(x: Tensor, y: Tensor, fn: (x: Tensor, y: Tensor) => Tensor)
 /** The angle of the point (y, x), in −π … π. */
 export const atan2 = binary("atan2", ops.atan2, floatType);
 
-/** √(x² + y²) without overflow. */
+/**
+ * Both operands, the one where `isFirst` holds before the other. They are selected rather than found by `max` and
+ * `min`, whose derivatives share out what is equal, so that a smooth function of both is differentiated right there too.
+ */
+function ordered(isFirst: Tensor, x: Tensor, y: Tensor): [Tensor, Tensor] {
+  return [ops.select(isFirst, x, y), ops.select(isFirst, y, x)];
+}
+
+/** √(x² + y²) without overflow; infinite where one of them is, whatever the other. */
 export const hypot = composed("hypot", (x, y) => {
   const [a, b] = [ops.abs(x), ops.abs(y)];
-  const large = ops.max(a, b);
+  const [large, small] = ordered(ops.compare("ge", a, b), x, y);
   const isZero = ops.compare("eq", large, 0);
-  const ratio = ops.div(ops.min(a, b), ops.select(isZero, like(large, 1), large));
-  const length = ops.mul(large, ops.sqrt(ops.add(ops.mul(ratio, ratio), 1)));
-  const isInfinite = ops.compare("eq", large, Number.POSITIVE_INFINITY);
-  return ops.select(ops.or(isZero, isInfinite), large, length);
+  const ratio = ops.div(small, ops.select(isZero, like(large, 1), large));
+  const length = ops.mul(ops.abs(large), ops.sqrt(ops.add(ops.mul(ratio, ratio), 1)));
+  const infinite = like(large, Number.POSITIVE_INFINITY);
+  const isInfinite = ops.or(ops.compare("eq", a, infinite), ops.compare("eq", b, infinite));
+  return ops.select(isInfinite, infinite, ops.select(isZero, ops.max(a, b), length));
 });
 
 /** log(exp(x) + exp(y)) without overflow. */
 export const logaddexp = composed("logaddexp", (x, y) => {
-  const difference = ops.sub(x, y);
-  // Two equal infinities differ by NaN; their sum is the answer, and no gradient may see the NaN.
+  const [large, small] = ordered(ops.compare("ge", x, y), x, y);
+  const difference = ops.sub(small, large);
+  // Two equal infinities differ by NaN; their mean is the answer, and no gradient may see the NaN.
   const isUndefined = isnan(difference);
   const safe = ops.select(isUndefined, like(x, 0), difference);
-  const value = ops.add(ops.max(x, y), ops.log1p(ops.exp(ops.neg(ops.abs(safe)))));
-  return ops.select(isUndefined, ops.add(x, y), value);
+  const value = ops.add(large, ops.log1p(ops.exp(safe)));
+  return ops.select(isUndefined, ops.mul(ops.add(x, y), 0.5), value);
 });
 
 /** log₂(2ˣ + 2ʸ) without overflow. */

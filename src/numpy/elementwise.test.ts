@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../test/support/goldens.js";
 import { b, c, f, g, h, i, j, n, p, type Row, testRows, u, v, w } from "../../test/support/jaxRows.js";
-import { DTypeError, grad, ShapeError, type Tensor, ValueError } from "../index.js";
+import { DTypeError, grad, hessian, ShapeError, type Tensor, ValueError } from "../index.js";
 import * as np from "./index.js";
 
 const unary: readonly Row[] = [
@@ -530,6 +530,15 @@ describe("elementwise functions", () => {
     expect(await grad((x: Tensor) => fn(x))(np.array(0)).item()).toBeCloseTo(expected, 6);
   });
 
+  test.each([
+    ["asin", np.asin, 1, Infinity],
+    ["acos", np.acos, -1, -Infinity],
+    ["acosh", np.acosh, 1, Infinity],
+    ["cbrt", np.cbrt, 0, Infinity],
+  ] as const)("%s is infinitely steep at the end of its slope", async (_, fn, end, expected) => {
+    expect(await grad((x: Tensor) => fn(x))(np.array(end)).item()).toBe(expected);
+  });
+
   test("gradients stay finite where one of two formulas overflows", async () => {
     const slope = await grad((x: Tensor) => np.sinh(x).sum())(np.array([80, -80])).data();
     expect(slope[0]).toBeCloseTo(Math.cosh(80), -30);
@@ -539,6 +548,63 @@ describe("elementwise functions", () => {
 
 describe("arithmetic", () => {
   testRows(binary);
+
+  test("a hypotenuse is infinite when one side is, whatever the other", async () => {
+    const sides = np.hypot(np.array([Infinity, NaN, NaN]), np.array([NaN, -Infinity, 1]));
+    expect(await sides.js()).toEqual([Infinity, Infinity, NaN]);
+  });
+
+  const third = 1 / Math.hypot(3, 3);
+  test.each([
+    [
+      "logaddexp",
+      np.logaddexp,
+      [2, 2],
+      [
+        [0.25, -0.25],
+        [-0.25, 0.25],
+      ],
+    ],
+    [
+      "hypot",
+      np.hypot,
+      [3, 3],
+      [
+        [third / 2, -third / 2],
+        [-third / 2, third / 2],
+      ],
+    ],
+    [
+      "hypot",
+      np.hypot,
+      [-3, 3],
+      [
+        [third / 2, third / 2],
+        [third / 2, third / 2],
+      ],
+    ],
+    [
+      "hypot",
+      np.hypot,
+      [0, 5],
+      [
+        [0.2, 0],
+        [0, 0],
+      ],
+    ],
+    [
+      "hypot",
+      np.hypot,
+      [5, 0],
+      [
+        [0, 0],
+        [0, 0.2],
+      ],
+    ],
+  ] as const)("%s has its second derivatives where operands are equal or 0", async (_, fn, at, expected) => {
+    const second = hessian((v: Tensor) => fn(v.get(0), v.get(1)))(np.array(at));
+    await expectClose(second, np.array(expected));
+  });
 
   test("names both shapes when they do not broadcast", () => {
     expect(() => np.add(f, np.ones([2, 4]))).toThrow(ShapeError);

@@ -262,7 +262,10 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   cos: scaled((x) => neg(ops.sin(x))),
   sqrt: back((ct, { outs }) => div(mul(ct, 0.5), at(outs, 0))),
   rsqrt: scaled((x, out) => mul(div(out, x), -0.5)),
-  cbrt: scaled((x, out) => div(out, mul(x, 3))),
+  cbrt: scaled((_, out) => {
+    const inverse = div(ops.full(out.shape, 1, out.dtype), out);
+    return mul(mul(inverse, inverse), 1 / 3);
+  }),
   abs: scaled((x) => ops.sign(x)),
   sign: zero,
   floor: zero,
