@@ -11,7 +11,7 @@ import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } fr
 import { interpretSpmd } from "../reference/interpret.js";
 import type { HostTensor } from "../reference/tensor.js";
 import { GemmPreparer, type PreparedGemm } from "../threads/gemm.js";
-import { chooseGemm, type GemmChoice, takesBfloat16 } from "../threads/gemmChoice.js";
+import { chooseGemm, type GemmChoice, isInMachineCode, takesBfloat16 } from "../threads/gemmChoice.js";
 import { chooseKernels, type KernelChoice } from "../threads/kernelChoice.js";
 import { openKernelCode } from "../threads/native/loadKernels.js";
 import { compileWasmModule, enableRelaxedSimd } from "../threads/v8Flags.js";
@@ -181,8 +181,8 @@ class Kernels implements Evaluator {
   private prepareGemm(step: GemmStep, memory: InlineMemory, features: WasmFeatures): PreparedGemm {
     const choice = this.gemm();
     this.gemms ??= new GemmPreparer(memory.memory, choice, memory.gemmScratch);
-    const isNative = choice.kind === "native" && step.k > 0;
-    if (!isNative) this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
+    if (!isInMachineCode(choice, step))
+      this.gemmModule ??= compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
     return this.gemms.prepare(step, this.gemmModule);
   }
 }

@@ -199,11 +199,11 @@ export class ThreadsEngine implements Engine {
   }
 
   private get target(): LoadTarget {
-    const { pool, features, crowded, memory, part } = this;
+    const { pool, features, gemm, crowded, memory, part } = this;
     const { devices: memories, layout } = memory;
     const numDevices = part?.totalDevices ?? this.numDevices;
     const { planStaging } = part ?? {};
-    return { pool, memories, layout, numDevices, features, crowded, code: this.code, planStaging };
+    return { pool, memories, layout, numDevices, features, gemm, crowded, code: this.code, planStaging };
   }
 
   /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */

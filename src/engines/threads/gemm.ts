@@ -6,7 +6,7 @@ import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import { BLAS_CROSSOVER, type Blas, findBlas, nativeAddress, releaseNativeAddress } from "./blas.js";
 import { type Crew, FIELD, JOB, PART_FIELDS } from "./crew.js";
-import type { GemmChoice } from "./gemmChoice.js";
+import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
 import { CodeMemory } from "./native/codeMemory.js";
 import { NativeGemm, type NativePart, type NativeProduct, targetsOf } from "./native/nativeGemm.js";
 
@@ -33,12 +33,11 @@ export class GemmPreparer {
     private readonly crew?: Crew,
   ) {}
 
-  /** Makes a product ready; `module` holds the WebAssembly kernel. */
+  /** Makes a product ready; `module` holds the WebAssembly kernel, if machine code does not compute it. */
   prepare(step: GemmStep, module: WebAssembly.Module | undefined): PreparedGemm {
     const { m, n, k, transposeA, transposeB, lda, ldb, ldc, alpha, beta } = step;
     if (m === 0 || n === 0 || step.batch.some(({ count }) => count === 0)) return () => {};
-    // Empty sums are too rare for machine code of their own.
-    if (this.choice.kind === "native" && k > 0) return this.prepareNative(step);
+    if (isInMachineCode(this.choice, step)) return this.prepareNative(step);
     const [gemm, base] = this.choose(step, module);
     const one: PreparedGemm = (a, b, c) =>
       gemm(transposeA, transposeB, m, n, k, alpha, base + a, lda, base + b, ldb, beta, base + c, ldc);

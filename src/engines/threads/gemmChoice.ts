@@ -1,3 +1,4 @@
+import type { GemmStep } from "../../compiler/steps.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import { ShardwiseError } from "../../ir/errors.js";
 import { findBlas } from "./blas.js";
@@ -37,6 +38,11 @@ export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
   const native = nativeGemmHere();
   if ("set" in native) return { kind: "native", ...native };
   return blasGemm() ?? { kind: "wasm" };
+}
+
+/** Whether machine code computes a product; empty sums are too rare for code of their own. */
+export function isInMachineCode(choice: GemmChoice, { k }: Pick<GemmStep, "k">): boolean {
+  return choice.kind === "native" && k > 0;
 }
 
 /** Whether products take bfloat16 as they are, instead of float32 made of them. */

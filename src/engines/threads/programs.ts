@@ -16,6 +16,7 @@ import { newCollectiveWords } from "./collectiveGroup.js";
 import { planStaging, type Staging } from "./collectives.js";
 import { COMMAND, MAX_COMMAND_WORDS } from "./commands.js";
 import type { Allocation, DeviceMemory } from "./deviceMemory.js";
+import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
 import { roundUp } from "./heap.js";
 import { newCallArea } from "./hostCalls.js";
 import type { MemoryLayout } from "./memoryLayout.js";
@@ -67,6 +68,8 @@ export interface LoadTarget {
   readonly layout: MemoryLayout;
   readonly numDevices: number;
   readonly features: WasmFeatures;
+  /** Who multiplies on the devices. */
+  readonly gemm: GemmChoice;
   /** Whether there are more workers than cores. */
   readonly crowded: boolean;
   /** Where the machine code of kernels goes; undefined where all are WebAssembly. */
@@ -149,12 +152,22 @@ function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAss
   return module;
 }
 
+/** Whether a program has products that machine code does not compute. */
+function readsGemmModule({ steps }: CompiledProgram, gemm: GemmChoice): boolean {
+  let reads = false;
+  forEachStep(steps, (step) => {
+    reads ||= step.op === "gemm" && !isInMachineCode(gemm, step);
+  });
+  return reads;
+}
+
 /** Sends a program to its devices, with the addresses that its parts have now. */
 export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
-  const { id, name, compiled, seats, positions, devices, steps, allocations, modules, isShared } = loaded;
-  const { pool, memories, layout, features } = target;
-  const multiplies = steps.some(({ kind }) => kind === "gemm");
-  const gemmModule = multiplies ? gemmModuleFor(layout.addressType, features) : undefined;
+  const { id, name, compiled, seats, positions, devices, allocations, modules, isShared } = loaded;
+  const { pool, memories, layout, features, gemm } = target;
+  const gemmModule = readsGemmModule(compiled, gemm)
+    ? gemmModuleFor(layout.addressType, features)
+    : undefined;
   const { count } = communicatorsOf(compiled.collectives);
   const words = newCollectiveWords(compiled.collectives.length, count, seats.devices.length);
   loaded.words = words;

@@ -12,7 +12,7 @@ const PRODUCTS = [
   { m: 15, n: 33, k: 7, transposeA: false, transposeB: false, pad: 0, beta: 0 },
   { m: 14, n: 5, k: 19, transposeA: true, transposeB: true, pad: 0, beta: 1 },
   { m: 17, n: 40, k: 21, transposeA: true, transposeB: false, pad: LONG, beta: 1 },
-  { m: 9, n: 18, k: 390, transposeA: false, transposeB: true, pad: 0, beta: 0 },
+  { m: 4, n: 18, k: 390, transposeA: false, transposeB: true, pad: 0, beta: 0 },
 ];
 
 /** Whether every element of some products is right, for all types that these instructions multiply. */
@@ -23,32 +23,33 @@ export function multipliesRight(memory: CodeMemory, sets: ProductSets): boolean 
     "float64",
     ...(sets.bfloat16 ? ["bfloat16" as const] : []),
   ];
-  return types.every((type) =>
-    PRODUCTS.every(({ pad, ...product }) => {
-      const { m, n, k, transposeA, transposeB } = product;
-      const [lda, ldb, ldc] = [(transposeA ? m : k) + pad, (transposeB ? k : n) + pad, n + 1];
-      return isRight(memory, gemm, type, { ...product, lda, ldb, ldc, alpha: -0.5 });
-    }),
-  );
+  return PRODUCTS.every(({ pad, ...sizes }) => {
+    const { m, n, k, transposeA, transposeB } = sizes;
+    const [lda, ldb, ldc] = [(transposeA ? m : k) + pad, (transposeB ? k : n) + pad, n + 1];
+    const test = exactProduct({ ...sizes, lda, ldb, ldc, alpha: -0.5 });
+    return types.every((type) => isRight(memory, gemm, type, test));
+  });
 }
 
-/** Compares a product of small whole numbers, which every order of adding computes exactly. */
-function isRight(memory: CodeMemory, gemm: NativeGemm, type: ProductType, product: Product): boolean {
+/** A product of small whole numbers, which every order of adding computes exactly in every type. */
+interface ExactProduct {
+  readonly product: Product;
+  /** A, and B from `bAt` on. */
+  readonly factors: Float64Array;
+  readonly bAt: number;
+  /** What lies in the place of the result before and after; what lies between its rows is not touched. */
+  readonly before: Float64Array;
+  readonly after: Float64Array;
+}
+
+function exactProduct(product: Product): ExactProduct {
   const { transposeA, transposeB, m, n, k, lda, ldb, ldc, alpha, beta } = product;
-  const { size, factorBytes } = elementsOf(type);
   const bAt = (transposeA ? k : m) * lda;
-  const numFactors = bAt + (transposeB ? n : k) * ldb;
-  // Factors first, of whatever size; the result after as many lanes as there are of them.
-  const buffer = new SharedArrayBuffer((numFactors + m * ldc) * size);
-  const factors = Float64Array.from({ length: numFactors }, (_, i) => ((i * 7919) % 17) - 8);
-  if (type === "bfloat16") new Uint16Array(buffer).set(factors.map(toBfloat16Bits));
-  else (size === 4 ? new Float32Array(buffer) : new Float64Array(buffer)).set(factors);
-  const place = numFactors * size;
-  const result = size === 4 ? new Float32Array(buffer, place) : new Float64Array(buffer, place);
-  for (let i = 0; i < result.length; i++) result[i] = beta === 0 ? Number.NaN : (i % 13) - 6;
-  const old = result.slice();
-  const at = memory.addressOf(buffer);
-  gemm.prepare(type, product)(at, at + bAt * factorBytes, at + place);
+  const factors = new Float64Array(bAt + (transposeB ? n : k) * ldb);
+  for (let i = 0; i < factors.length; i++) factors[i] = ((i * 7919) % 17) - 8;
+  const before = new Float64Array(m * ldc);
+  for (let i = 0; i < before.length; i++) before[i] = beta === 0 ? Number.NaN : (i % 13) - 6;
+  const after = before.slice();
   for (let i = 0; i < m; i++) {
     for (let j = 0; j < n; j++) {
       let sum = 0;
@@ -56,9 +57,30 @@ function isRight(memory: CodeMemory, gemm: NativeGemm, type: ProductType, produc
         const x = factors[transposeA ? l * lda + i : i * lda + l] ?? 0;
         sum += x * (factors[transposeB ? bAt + j * ldb + l : bAt + l * ldb + j] ?? 0);
       }
-      const kept = beta === 0 ? 0 : beta * (old[i * ldc + j] ?? 0);
-      if (result[i * ldc + j] !== alpha * sum + kept) return false;
+      const kept = beta === 0 ? 0 : beta * (before[i * ldc + j] ?? 0);
+      after[i * ldc + j] = alpha * sum + kept;
     }
   }
-  return true;
+  return { product, factors, bAt, before, after };
+}
+
+/** Whether machine code gives every element of a product, and leaves what lies around them as it is. */
+function isRight(
+  memory: CodeMemory,
+  gemm: NativeGemm,
+  type: ProductType,
+  { product, factors, bAt, before, after }: ExactProduct,
+): boolean {
+  const { size, factorBytes } = elementsOf(type);
+  // Factors first, of whatever size; the result after as many lanes as there are of them.
+  const place = factors.length * size;
+  const buffer = new SharedArrayBuffer(place + after.length * size);
+  if (type === "bfloat16") new Uint16Array(buffer).set(factors.map(toBfloat16Bits));
+  else (size === 4 ? new Float32Array(buffer) : new Float64Array(buffer)).set(factors);
+  const result = size === 4 ? new Float32Array(buffer, place) : new Float64Array(buffer, place);
+  result.set(before);
+  const at = memory.addressOf(buffer);
+  gemm.prepare(type, product)(at, at + bAt * factorBytes, at + place);
+  const isSame = (a: number, b: number) => a === b || (Number.isNaN(a) && Number.isNaN(b));
+  return after.every((value, i) => isSame(value, result[i] ?? 0));
 }
