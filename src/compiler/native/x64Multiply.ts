@@ -46,7 +46,8 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   x.mov(B_AT, B).mov(C_AT, C).mov(PANELS_LEFT, PANELS);
   const panel = x.here();
   x.mov(A_AT, A).mov(STEPS_LEFT, K).mov(PANEL, B_AT);
-  prefetchTile(x, v, kernel);
+  // A tile that is only stored waits in the store buffer: asking for it would delay the first steps.
+  if (kernel.beta !== 0) prefetchTile(x, v, kernel);
   tile.clear(x);
   sumSteps(x, v, kernel, tile);
   writeTile(x, v, kernel, tile, labels);
@@ -90,7 +91,7 @@ function stepBytes(v: Vectors, layout: FactorLayout, extent: number): number {
   return layout === "packed" ? Math.ceil(extent / v.lanes) * v.bytes : layout.step;
 }
 
-/** Asks for the tile of C, which is needed when its sums are done. */
+/** Asks for the tile of C, which is added to when its sums are done. */
 function prefetchTile(x: X64, v: Vectors, { height, width }: MultiplyKernel): void {
   x.mov(ROW, C_AT);
   for (let i = 0; i < height; i++) {
