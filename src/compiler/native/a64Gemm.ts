@@ -28,7 +28,7 @@ export function a64Gemm(type: ProductType): GemmTarget {
     fullStrips: false,
     block: { rows: 2048, columns: 480, depth: 1024 / factorBytes },
     // Both instructions want a step of A in neighbouring elements, so everything is packed.
-    direct: { a: 0, transposedA: 0, b: 0 },
+    direct: { a: 0, transposedA: 0, b: 0, passedB: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const code = new A64(listing);
       writeKernel(code, elements, kernel);

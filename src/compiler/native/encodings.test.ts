@@ -19,7 +19,7 @@ import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64Operands.js"
 
 /** Kernels of a target that reach every instruction and every kind of edge. */
 function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
-  const { rows, columns, size, lanes } = target;
+  const { rows, columns, size, lanes, flat } = target;
   const widths = [1, 2, 3, lanes, lanes + 1, columns - 1, columns].filter((w) => w <= columns);
   const leftOvers = Array.from({ length: target.perLane }, (_, i) => i);
   const factors = ["a", "b"] as const;
@@ -36,6 +36,8 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
         ] as const)
       : []),
   ];
+  const tiles = [1, rows - 1, rows].flatMap((height) => widths.map((width) => [height, width] as const));
+  if (flat) tiles.push([flat.rows, flat.columns]);
   const scales = [
     { alpha: 1, beta: 0 },
     { alpha: 1, beta: 1 },
@@ -51,11 +53,9 @@ function kernelsOf(target: GemmTarget): readonly GemmKernel[] {
         ]),
       ]),
     ),
-    ...[1, rows - 1, rows].flatMap((height) =>
-      widths.flatMap((width) =>
-        layouts.flatMap(([a, b]) =>
-          scales.map((scale) => ({ kind: "multiply", height, width, a, b, ...scale }) as const),
-        ),
+    ...tiles.flatMap(([height, width]) =>
+      layouts.flatMap(([a, b]) =>
+        scales.map((scale) => ({ kind: "multiply", height, width, a, b, ...scale }) as const),
       ),
     ),
   ];

@@ -60,22 +60,41 @@ describe("the plan of a product", () => {
 
   it("multiplies small factors where they lie, and packs what it must", () => {
     const target = x64Gemm(512, "float32");
-    expect(kinds(planProduct(target, product(28, 64, 64), SPACE))).toEqual(["multiply"]);
+    expect(kinds(planProduct(target, product(28, 32, 64), SPACE))).toEqual(["multiply"]);
     expect(kinds(planProduct(target, product(28, 252, 64), SPACE))).toEqual([
       "packRows",
       "multiply",
       "multiply",
     ]);
-    expect(kinds(planProduct(target, product(28, 256, 64), SPACE))).toEqual(["packRows", "multiply"]);
-    expect(kinds(planProduct(target, product(28, 64, 64, false, true), SPACE))).toEqual([
+    expect(kinds(planProduct(target, product(28, 32, 64, false, true), SPACE))).toEqual([
       "packColumns",
       "multiply",
     ]);
-    expect(kinds(planProduct(target, product(28, 64, 300), SPACE))).toEqual([
-      "packColumns",
-      "packRows",
-      "multiply",
-    ]);
+    expect(kinds(planProduct(target, product(28, 480, 300), SPACE))).toEqual(["packColumns", "multiply"]);
+    expect(kinds(planProduct(target, product(28, 480, 64, true), SPACE))).toEqual(["multiply"]);
+    expect(kinds(planProduct(target, product(140, 480, 64, true), SPACE))).toEqual(["packRows", "multiply"]);
+  });
+
+  it("packs B when there are so many strips that they repay it", () => {
+    const target = x64Gemm(512, "float32");
+    const packs = (m: number) => kinds(planProduct(target, product(m, 480, 256), SPACE)).includes("packRows");
+    // A strip passes 256 · 480 · 4 bytes.
+    expect(packs(14 * 24)).toBe(false);
+    expect(packs(14 * 25)).toBe(true);
+  });
+
+  it("has flat tiles where C is narrow or low, so that no A is packed whose rows are far apart", () => {
+    const shapes = (m: number, n: number, k: number, transposeA = false) =>
+      planProduct(x64Gemm(512, "float32"), product(m, n, k, transposeA), SPACE).map(({ kernel }) =>
+        kernel.kind === "multiply" ? `${kernel.height} × ${kernel.width}` : kernel.kind,
+      );
+    expect(shapes(30, 64, 64)).toEqual(["6 × 64"]);
+    expect(shapes(30, 256, 300)).toEqual(["6 × 64"]);
+    expect(shapes(5, 448, 300)).toEqual(["5 × 64"]);
+    expect(shapes(28, 128, 64)).toEqual(["14 × 32"]);
+    expect(shapes(28, 288, 300)).toEqual(["packColumns", "14 × 32"]);
+    expect(shapes(2, 16, 2 ** 27)[0]).toBe("packColumns");
+    expect(shapes(140, 64, 64, true)).toEqual(["packRows", "14 × 32"]);
   });
 
   it("takes pairs of bfloat16 where they lie only along rows of even length", () => {
@@ -115,9 +134,9 @@ describe("the plan of a product", () => {
 describe("the check of bounds", () => {
   it("names the task and the bytes that it would touch", () => {
     const target = x64Gemm(512, "float32");
-    const [tasks, smaller] = [planProduct(target, product(28, 64, 64), SPACE), product(27, 64, 64)];
+    const [tasks, smaller] = [planProduct(target, product(28, 32, 64), SPACE), product(27, 32, 64)];
     expect(() => assertInBounds(target, smaller, SPACE, tasks)).toThrow(
-      /multiply of 27×64×64 touches bytes 0 to 7168 of a, which has 0 to 6912/,
+      /multiply of 27×32×64 touches bytes 0 to 7168 of a, which has 0 to 6912/,
     );
   });
 });

@@ -51,12 +51,12 @@ interface Piece {
 /** The calls that compute a product. */
 export function planProduct(target: GemmTarget, product: Product, space: PackingSpace): readonly GemmTask[] {
   const { m, n, k } = product;
-  const { block, rows: tileRows, columns: tileColumns } = target;
+  const { block } = target;
   const planner = new Planner(target, product, space);
-  for (const rows of pieces(m, block.rows, tileRows)) {
+  for (const rows of pieces(m, block.rows, planner.tile.rows)) {
     for (const depth of pieces(k, block.depth, target.lanes * target.perLane)) {
       planner.packA({ rows, depth });
-      for (const columns of pieces(n, block.columns, tileColumns)) {
+      for (const columns of pieces(n, block.columns, planner.tile.columns)) {
         planner.packB({ columns, depth });
         planner.multiply({ rows, columns, depth });
       }
@@ -85,8 +85,24 @@ export function extentBytes(size: number, rows: number, columns: number, stride:
   return ((rows - 1) * stride + columns) * size;
 }
 
+/** The rows and columns of C that stay in registers. */
+type Tile = Pick<GemmTarget, "rows" | "columns">;
+
+/** The bytes from row to row of A whose multiples for all rows of a flat tile instructions can name, in 32 bits. */
+const FARTHEST = 2 ** 28;
+
+/** The tile for a product: a flat one where C is no larger than it in a direction, or where it spares packing A. */
+function tileOf(target: GemmTarget, { transposeA, lda, m, n }: Product, isNearA: boolean): Tile {
+  const { flat, columns, factorBytes } = target;
+  if (flat === undefined || lda * factorBytes > FARTHEST) return target;
+  if (m <= flat.rows) return flat;
+  const isFlat = isNearA ? n > columns && n <= flat.columns : !transposeA && n <= flat.mostColumns;
+  return isFlat ? flat : target;
+}
+
 class Planner {
   readonly tasks: GemmTask[] = [];
+  readonly tile: Tile;
   private readonly stride: { readonly [F in "a" | "b" | "c"]: number };
   private readonly isDirect: { readonly [F in Factor]: boolean };
 
@@ -96,13 +112,17 @@ class Planner {
     private readonly space: PackingSpace,
   ) {
     const { size, factorBytes: bytes, direct, depthUnit } = target;
-    const { transposeA, transposeB, lda, ldb, ldc, k } = product;
+    const { transposeA, transposeB, lda, ldb, ldc, m, k } = product;
     this.stride = { a: lda * bytes, b: ldb * bytes, c: ldc * size };
+    const isNearA = this.stride.a <= (transposeA ? direct.transposedA : direct.a);
+    this.tile = tileOf(target, product, isNearA);
+    const isNearB = this.stride.b < direct.b && k * bytes <= direct.b;
+    const passedB = Math.ceil(m / this.tile.rows) * k * this.stride.b;
     // Only packing fills up with zeros.
     const isWhole = k % depthUnit === 0;
     this.isDirect = {
-      a: isWhole && this.stride.a <= (transposeA ? direct.transposedA : direct.a),
-      b: isWhole && !transposeB && this.stride.b < direct.b && k * bytes <= direct.b,
+      a: isWhole && (isNearA || (!transposeA && this.tile === target.flat)),
+      b: isWhole && !transposeB && (isNearB || passedB <= direct.passedB),
     };
   }
 
@@ -177,8 +197,8 @@ class Planner {
 
   /** As few strips as there can be, of two heights that differ by one, so that none is left with a row or two. */
   private strips({ size }: Piece, depth: Piece): readonly Group[] {
-    if (this.target.fullStrips) return this.wholeGroups("a", size, this.target.rows, depth);
-    const count = Math.ceil(size / this.target.rows);
+    if (this.target.fullStrips) return this.wholeGroups("a", size, this.tile.rows, depth);
+    const count = Math.ceil(size / this.tile.rows);
     const low = Math.floor(size / count);
     const numHigh = size - low * count;
     return this.groups("a", depth, [
@@ -189,7 +209,7 @@ class Planner {
 
   /** Panels of a tile's width, and one with what is left. */
   private panels({ size }: Piece, depth: Piece): readonly Group[] {
-    return this.wholeGroups("b", size, this.target.columns, depth);
+    return this.wholeGroups("b", size, this.tile.columns, depth);
   }
 
   private wholeGroups(factor: Factor, size: number, extent: number, depth: Piece): readonly Group[] {

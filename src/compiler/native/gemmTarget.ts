@@ -92,12 +92,27 @@ export interface GemmTarget {
   /** Rows and columns of C that stay in registers. */
   readonly rows: number;
   readonly columns: number;
+  /**
+   * A wider tile of so few rows that those of A find room in the L1 cache however far apart they are, and the most
+   * columns of C at which such tiles take less time than packing A; none where those are not worth it.
+   */
+  readonly flat?:
+    | { readonly rows: number; readonly columns: number; readonly mostColumns: number }
+    | undefined;
   /** Whether all strips but the last have all rows; else their heights differ by one at most. */
   readonly fullStrips: boolean;
   /** How much is packed at a time: a strip of A stays in the L1 cache, a block of B in L2, one of A in L3. */
   readonly block: { readonly rows: number; readonly columns: number; readonly depth: number };
-  /** The longest rows, in bytes, of factors that are multiplied where they lie; those of B are shorter. */
-  readonly direct: { readonly a: number; readonly transposedA: number; readonly b: number };
+  /** Up to where factors are multiplied where they lie. */
+  readonly direct: {
+    /** The longest rows, in bytes, of A and of one that is transposed. */
+    readonly a: number;
+    readonly transposedA: number;
+    /** Rows of B are shorter than this, in bytes, and its columns no longer. */
+    readonly b: number;
+    /** Or else all strips together pass at most so many bytes of B, with all that lies between its rows. */
+    readonly passedB: number;
+  };
   /** The code of a kernel; a listing gets what GNU `as` makes the same bytes of. */
   kernel(kernel: GemmKernel, listing?: string[]): Uint8Array<ArrayBuffer>;
   /**

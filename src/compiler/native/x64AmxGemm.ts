@@ -48,7 +48,7 @@ export function x64AmxGemm(TileClass = Tiles): GemmTarget {
     fullStrips: true,
     block: { rows: 2048, columns: 512, depth: 512 },
     // Rows of A are lines of tiles as they lie; where they are farther apart they push each other out of the cache.
-    direct: { a: 1024, transposedA: 0, b: 0 },
+    direct: { a: 1024, transposedA: 0, b: 0, passedB: 0 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const x = new X64Tiles(listing);
       writeKernel(x, kernel, TileClass);

@@ -47,14 +47,19 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     // Of 32 or 16 registers four are left for two vectors of B and two elements of A.
     rows: isWide ? 14 : 6,
     columns: 2 * v.lanes,
+    // A set of the L1 cache has eight lines or more, of which six rows of A leave some to B.
+    flat: isPaired ? undefined : { rows: 6, columns: (isWide ? 4 : 2) * v.lanes, mostColumns: 16 * v.lanes },
     fullStrips: false,
     block: isWide
       ? { rows: 2044, columns: 480, depth: (1536 / v.size) * v.perLane }
       : { rows: 2046, columns: 192, depth: 1280 / v.size },
     // Rows that are farther apart than 1 KiB share so few lines of the L1 cache that a column of A does not fit; a panel
-    // of B, which has more of them, does not fit at 1 KiB either.
+    // of B, which has more of them, does not fit at 1 KiB either, nor a strip of a transposed A at 512 bytes. Packing
+    // B takes as long as many strips lose by reading it where it lies, so that few of them do not repay it.
     // Pairs are neighbours along k, which only rows of A are as they lie.
-    direct: isPaired ? { a: 1024, transposedA: 0, b: 0 } : { a: 1024, transposedA: 512, b: 1024 },
+    direct: isPaired
+      ? { a: 1024, transposedA: 0, b: 0, passedB: 0 }
+      : { a: 1024, transposedA: 448, b: 1024, passedB: 12e6 },
     kernel(kernel: GemmKernel, listing?: string[]) {
       const x = new Assembler(listing);
       writeKernel(x, v, kernel);

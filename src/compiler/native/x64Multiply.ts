@@ -33,6 +33,12 @@ const UNROLL = 4;
 /** How many bytes ahead of the running step a packed panel of B, which lies in the L2 cache, is asked for. */
 const AHEAD = 512;
 
+/** How many steps ahead B is asked for where it lies: rows that share a set of the L1 cache, of eight lines or more, fit. */
+const STEPS_AHEAD = 6;
+
+/** Rows of B that are not this far apart, in bytes, come in time without being asked for. */
+const FAR = 512;
+
 /** Writes the code of `multiply`: a strip of A stays in the L1 cache while all panels of B pass. */
 export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void {
   const { height, width, a, b } = kernel;
@@ -125,17 +131,21 @@ function sumStep(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, aByte: 
   const { vectors } = tile;
   const rowBytes = kernel.a === "packed" ? v.size : kernel.a.row;
   for (let j = 0; j < vectors; j++) v.move(x, tile.free(j), mem(B_AT, bByte + j * v.bytes));
-  if (kernel.b === "packed") {
-    for (let j = 0; j < vectors; j++) {
-      const byte = bByte + j * v.bytes;
-      if (byte % 64 === 0) x.prefetcht0(mem(B_AT, byte + AHEAD));
-    }
-  }
+  prefetchStep(x, v, kernel, bByte, vectors);
   for (let i = 0; i < tile.height; i++) {
     // Two registers in turn, so that the next element can arrive while this one is used.
     const element = tile.free(vectors + (i % 2));
     v.broadcast(x, element, mem(A_AT, aByte + i * rowBytes));
     for (let j = 0; j < vectors; j++) v.sumProducts(x, tile.sum(i, j), element, tile.free(j));
+  }
+}
+
+/** Asks for a later step of B. */
+function prefetchStep(x: X64, v: Vectors, { b }: MultiplyKernel, bByte: number, vectors: number): void {
+  if (b !== "packed" && b.step < FAR) return;
+  const ahead = b === "packed" ? AHEAD : STEPS_AHEAD * b.step;
+  for (let byte = bByte; byte < bByte + vectors * v.bytes; byte += v.bytes) {
+    if (byte % 64 === 0) x.prefetcht0(mem(B_AT, byte + ahead));
   }
 }
 

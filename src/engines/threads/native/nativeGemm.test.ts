@@ -3,7 +3,7 @@ import { EmulatedPairs } from "../../../../test/support/emulatedPairs.js";
 import { EmulatedTiles } from "../../../../test/support/emulatedTiles.js";
 import { type GuardedMemory, mapGuarded } from "../../../../test/support/guardedMemory.js";
 import type { Product } from "../../../compiler/native/gemmPlan.js";
-import { elementsOf, type ProductType } from "../../../compiler/native/gemmTarget.js";
+import { elementsOf, type GemmTarget, type ProductType } from "../../../compiler/native/gemmTarget.js";
 import { x64AmxGemm } from "../../../compiler/native/x64AmxGemm.js";
 import { x64Gemm } from "../../../compiler/native/x64Gemm.js";
 import { fromBfloat16Bits, toBfloat16Bits } from "../../../ir/dtype.js";
@@ -22,8 +22,22 @@ const cases = allNativeGemmsHere().flatMap((sets): [string, ProductTargets][] =>
     ["emulated AVX-512-BF16", { ...targets, bfloat16: x64Gemm(512, "bfloat16", EmulatedPairs) }],
     ["emulated AMX", { ...targets, bfloat16: x64AmxGemm(EmulatedTiles) }],
   ];
-  return [[sets.set, targets], ...(sets.set === "AVX-512" ? emulated : [])];
+  const packed: [string, ProductTargets] = [
+    `${sets.set} and all factors packed`,
+    { ...targets, float32: withPacking(targets.float32), float64: withPacking(targets.float64) },
+  ];
+  return [
+    [sets.set, targets],
+    ...(sets.set === "NEON" ? [] : [packed]),
+    ...(sets.set === "AVX-512" ? emulated : []),
+  ];
 });
+
+/** The kernels of a target for factors as large ones are: never multiplied where they lie. */
+function withPacking(target: GemmTarget | undefined): GemmTarget | undefined {
+  return target && { ...target, flat: undefined, direct: { a: 0, transposedA: 0, b: 0, passedB: 0 } };
+}
+
 const numProducts = Number(process.env.FUZZ_PRODUCTS ?? 20);
 const seed = Number(process.env.SEED ?? 1);
 
