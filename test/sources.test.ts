@@ -1,12 +1,22 @@
 /** The user's own line comes first in errors and reports, however Node was started and the package was loaded. */
 import { execFile } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { build } from "esbuild";
 import { grad, makeProgram, np, type Program, random, type Tensor } from "shardwise";
+import { adamw, chain, clipByGlobalNorm } from "shardwise/optim";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { foldersOf, foldStack, pathInLibrary } from "../src/ir/frames.js";
 import { forEachEqn } from "../src/ir/program.js";
@@ -140,6 +150,26 @@ test("all that a function of the library records has the line that called it, de
   const [drawing, ...others] = lines(makeProgram(drawn)(random.key(0)));
   expect(drawing).toContain("test/sources.test.ts:");
   expect(others).toEqual([]);
+});
+
+test("what an optimiser records has the line of its update, and a schedule of the user's its own", () => {
+  const optimizer = chain(
+    clipByGlobalNorm(1),
+    adamw({ learningRate: (step) => np.exp(step) }), // the schedule
+  );
+  const grads = { w: np.ones([2]), b: np.ones([3]) };
+  const { eqns } = makeProgram(
+    (g: typeof grads) => optimizer.update(g, optimizer.init(g), g), // the update
+  )(grads);
+  const places = new Map<string | undefined, string[]>();
+  for (const { op, source } of eqns) {
+    const line = source?.text.match(/sources\.test\.ts:(\d+):/)?.[1];
+    places.set(line, [...(places.get(line) ?? []), op]);
+  }
+  const ownLines = readFileSync(join(repository, "test/sources.test.ts"), "utf8").split("\n");
+  const line = (remark: string) => String(ownLines.findIndex((text) => text.endsWith(`// ${remark}`)) + 1);
+  expect([...places.keys()].sort()).toEqual([line("the schedule"), line("the update")].sort());
+  expect(places.get(line("the schedule"))).toContain("exp");
 });
 
 test("frames are the library's by its build and by the sources beside it", () => {

@@ -5,6 +5,7 @@ import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions, type OptionNames } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import { reduceProd } from "../lax/contraction.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -92,11 +93,13 @@ export function sum(value: TensorLike, dim?: Dims, options: SumOptions = {}): Te
   checkOptions<SumOptions>(options, sumNames, "sum");
   const operand = asTensor(value, "sum");
   const dtype = dtypeOf(options, "sum") ?? totalType(operand.dtype);
-  const x = masked(cast(operand, wideType(dtype)), options.where, 0, "sum");
-  const dims = normalizeDims(dim, x.ndim, "sum");
-  const total = restoreDims(ops.reduceSum(x, dims), x, dims, options.keepdims);
-  const { initial } = options;
-  return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, "sum")), dtype);
+  return tracedAsOneCall(() => {
+    const x = masked(cast(operand, wideType(dtype)), options.where, 0, "sum");
+    const dims = normalizeDims(dim, x.ndim, "sum");
+    const total = restoreDims(ops.reduceSum(x, dims), x, dims, options.keepdims);
+    const { initial } = options;
+    return cast(initial === undefined ? total : ops.add(total, toScalar(initial, total, "sum")), dtype);
+  });
 }
 
 /** The product; bool and narrow integers become 32 bits wide, half-width floats are accumulated in float32. */
@@ -202,11 +205,13 @@ export function mean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): 
   checkOptions<MeanOptions>(options, { dtype: true, where: true, keepdims: true }, "mean");
   const operand = asTensor(value, "mean");
   const dtype = dtypeOf(options, "mean") ?? inexactType(operand.dtype);
-  const x = masked(cast(operand, wideType(dtype)), options.where, 0, "mean");
-  const dims = normalizeDims(dim, x.ndim, "mean");
-  const divisor = toType(count(x, dims, options.where, "mean"), x.dtype, "mean");
-  const result = ops.div(ops.reduceSum(x, dims), divisor);
-  return cast(restoreDims(result, x, dims, options.keepdims), dtype);
+  return tracedAsOneCall(() => {
+    const x = masked(cast(operand, wideType(dtype)), options.where, 0, "mean");
+    const dims = normalizeDims(dim, x.ndim, "mean");
+    const divisor = toType(count(x, dims, options.where, "mean"), x.dtype, "mean");
+    const result = ops.div(ops.reduceSum(x, dims), divisor);
+    return cast(restoreDims(result, x, dims, options.keepdims), dtype);
+  });
 }
 
 const varianceNames: OptionNames<VarianceOptions> = {

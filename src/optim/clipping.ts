@@ -10,6 +10,7 @@ import { sum } from "../numpy/reductions.js";
 import { psum } from "../spmd/mesh/collectives.js";
 import type { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { boundAxes } from "../trace/axes.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import { promoteTypes } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
@@ -48,8 +49,16 @@ export function tensorsWithAxes(values: unknown): { tensor: Tensor; axes: readon
   });
 }
 
-/** Adds up a scalar of every tensor over the whole tree and over the axes that split the tensors. */
+/**
+ * Adds up a scalar of every tensor over the whole tree and over the axes that split the tensors.
+ *
+ * @param measure calls no function of the user's
+ */
 export function sumOverTree(values: unknown, measure: (x: Tensor) => Tensor): Tensor {
+  return tracedAsOneCall(() => sumOfAll(values, measure));
+}
+
+function sumOfAll(values: unknown, measure: (x: Tensor) => Tensor): Tensor {
   const groups = new Map<string, { axes: readonly string[]; total: Tensor }>();
   for (const { tensor, axes } of tensorsWithAxes(values)) {
     const key = [...axes].sort().join();

@@ -3,6 +3,7 @@ import { describe } from "../ir/describe.js";
 import { TreeError, ValueError } from "../ir/errors.js";
 import { add } from "../numpy/arithmetic.js";
 import { astype } from "../numpy/elementwise.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 
@@ -32,20 +33,17 @@ export type ChainState<G extends readonly GradientTransformation[]> = {
   [K in keyof G]: G[K] extends GradientTransformation<infer S> ? S : never;
 };
 
-/** Applies a function to the tensors of trees of the same structure. */
+/** Applies a function, which calls none of the user's, to the tensors of trees of the same structure. */
 export function mapTensors<T>(
   fn: (x: Tensor, ...others: Tensor[]) => Tensor,
   first: T,
   ...others: unknown[]
 ): T {
-  return tree.mapWithPath<T, unknown, unknown>(
-    (path, ...values) => {
-      const [x, ...rest] = values.map((value) => requireTensor(value, path));
-      return x ? fn(x, ...rest) : values[0];
-    },
-    first,
-    ...others,
-  ) as T;
+  const changed = (path: string, ...values: unknown[]): unknown => {
+    const [x, ...rest] = values.map((value) => requireTensor(value, path));
+    return x ? fn(x, ...rest) : values[0];
+  };
+  return tracedAsOneCall(() => tree.mapWithPath<T, unknown, unknown>(changed, first, ...others)) as T;
 }
 
 function requireTensor(value: unknown, path: string): Tensor {

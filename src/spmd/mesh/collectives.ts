@@ -6,6 +6,7 @@ import { axesSize, type MeshAxis } from "../../ir/mesh.js";
 import { checkOptions, needOptions } from "../../ir/options.js";
 import { at, normalizeDim } from "../../ir/shape.js";
 import { checkedAxes, lookUpAxes } from "../../trace/axes.js";
+import { tracedAsOneCall } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
@@ -44,10 +45,8 @@ export type AxisNames = string | readonly string[];
  */
 function onLeaves<T>(values: T, axes: readonly MeshAxis[], caller: string, fn: (x: Tensor) => Tensor): T {
   const checked = checkedAxes(axes);
-  return tree.mapWithPath<T, unknown, Tensor>(
-    (path, leaf) => fn(ops.pvary(leafTensor(leaf, caller, path), checked)),
-    values,
-  ) as T;
+  const changed = (path: string, leaf: unknown) => fn(ops.pvary(leafTensor(leaf, caller, path), checked));
+  return tracedAsOneCall(() => tree.mapWithPath<T, unknown, Tensor>(changed, values)) as T;
 }
 
 /**
