@@ -1,5 +1,5 @@
 import { type A64, q, x } from "./a64.js";
-import { loadPart, MATRIX, storePart, VECTOR } from "./a64Packing.js";
+import { loadPart, MATRIX, repeat, storePart, VECTOR } from "./a64Packing.js";
 import { FIRST_SUM, type Tile, tileOf } from "./a64Tile.js";
 import type { Label } from "./code.js";
 import type { Elements, MultiplyKernel } from "./gemmTarget.js";
@@ -52,18 +52,13 @@ function prefetchTile(code: A64, height: number): void {
 /** The sums of a tile over all steps along k. */
 function sumSteps(code: A64, tile: Tile): void {
   const { a: aBytes, b: bBytes } = tile.stepBytes;
-  const sumStep = (step: number) => tile.sumStep(code, [A_AT, step * aBytes], [B_AT, step * bBytes]);
-  const single = code.label();
   const done = code.label();
-  code.subs(STEPS_LEFT, STEPS_LEFT, UNROLL).bCond("lt", single);
-  const loop = code.here();
-  for (let u = 0; u < UNROLL; u++) sumStep(u);
-  code.add(A_AT, A_AT, UNROLL * aBytes).add(B_AT, B_AT, UNROLL * bBytes);
-  code.subs(STEPS_LEFT, STEPS_LEFT, UNROLL).bCond("ge", loop);
-  code.place(single).adds(STEPS_LEFT, STEPS_LEFT, UNROLL).bCond("eq", done);
-  const one = code.here();
-  sumStep(0);
-  code.add(A_AT, A_AT, aBytes).add(B_AT, B_AT, bBytes).subs(STEPS_LEFT, STEPS_LEFT, 1).bCond("ne", one);
+  for (const steps of [UNROLL, 1]) {
+    repeat(code, STEPS_LEFT, steps, done, () => {
+      for (let u = 0; u < steps; u++) tile.sumStep(code, [A_AT, u * aBytes], [B_AT, u * bBytes]);
+      code.add(A_AT, A_AT, steps * aBytes).add(B_AT, B_AT, steps * bBytes);
+    });
+  }
   code.place(done);
 }
 

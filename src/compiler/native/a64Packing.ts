@@ -1,5 +1,6 @@
 import { at } from "../../ir/shape.js";
 import { type A64, d, h, q, type Register, s, x } from "./a64.js";
+import type { Label } from "./code.js";
 import type { Elements, PackColumnsKernel, PackRowsKernel } from "./gemmTarget.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [x(0), x(1), x(2), x(3), x(4)];
@@ -148,19 +149,15 @@ export function writePackColumns(code: A64, { laneBytes }: Packing, kernel: Pack
     pointAtRows(code, rows);
     code.add(SOURCE, at(rows, rows.length - 1), STRIDE);
     code.add(to, TARGET, group * VECTOR).mov(left, K);
-    const single = code.label();
     const done = code.label();
-    code.subs(left, left, lanes).bCond("lt", single);
-    const block = code.here();
-    transposeBlock(code, laneBytes, rows, to, pitch);
-    code.subs(left, left, lanes).bCond("ge", block);
-    code.place(single).adds(left, left, lanes).bCond("eq", done);
-    const step = code.here();
     const lane = laneBytes === 4 ? s(0) : d(0);
-    rows.forEach((row, i) => {
-      code.ldrPost(lane, row, laneBytes).str(lane, to, i * laneBytes);
+    repeat(code, left, lanes, done, () => transposeBlock(code, laneBytes, rows, to, pitch));
+    repeat(code, left, 1, done, () => {
+      rows.forEach((row, i) => {
+        code.ldrPost(lane, row, laneBytes).str(lane, to, i * laneBytes);
+      });
+      code.add(to, to, pitch);
     });
-    code.add(to, to, pitch).subs(left, left, 1).bCond("ne", step);
     code.place(done);
     if (leftOver > 0) {
       rows.forEach((row, i) => {
@@ -173,6 +170,16 @@ export function writePackColumns(code: A64, { laneBytes }: Packing, kernel: Pack
   if (leftOver > 0) code.add(TARGET, TARGET, pitch);
   code.subs(COUNT, COUNT, 1).bCond("ne", strip);
   code.ret();
+}
+
+/** Repeats `body` while at least `steps` are left; jumps to `done` when none are. */
+export function repeat(code: A64, left: Register, steps: number, done: Label, body: () => void): void {
+  const fewer = code.label();
+  code.subs(left, left, steps).bCond("lt", fewer);
+  const again = code.here();
+  body();
+  code.subs(left, left, steps).bCond("ge", again);
+  code.place(fewer).adds(left, left, steps).bCond("eq", done);
 }
 
 /** Transposes 16 bytes of each row; lanes of rows that are not there hold anything. */

@@ -7,6 +7,7 @@ import {
   type PackColumnsKernel,
   type PackRowsKernel,
   pitchBytes,
+  stepsBehind,
 } from "./gemmTarget.js";
 
 /** `C = alpha · op(A) · op(B) + beta · C`, row-major; op(A) is m × k, op(B) is k × n, strides are in elements. */
@@ -169,9 +170,9 @@ class Planner {
 
   private pack(from: Factor, transposed: boolean, group: Group, source: number, depth: number): void {
     const { extent, count, packed } = group;
-    const k = Math.floor(depth / this.target.perLane);
-    const leftOver = depth % this.target.perLane;
-    const zeros = stepsOf(this.target, depth) - k - (leftOver > 0 ? 1 : 0);
+    const { perLane } = this.target;
+    const [k, leftOver] = [Math.floor(depth / perLane), depth % perLane];
+    const zeros = stepsOf(this.target, depth) - Math.ceil(depth / perLane);
     const kernel: PackRowsKernel | PackColumnsKernel = transposed
       ? { kind: "packColumns", from, height: extent, leftOver, zeros }
       : { kind: "packRows", from, width: extent, leftOver, zeros };
@@ -264,7 +265,7 @@ export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[
   if (task.kind === "pack") {
     const { kernel } = task;
     const [source, stride, to, k, count] = task.args;
-    const steps = k + (kernel.leftOver > 0 ? 1 : 0) + kernel.zeros;
+    const steps = k + stepsBehind(kernel);
     const depth = k * target.perLane + kernel.leftOver;
     const extent = kernel.kind === "packRows" ? kernel.width : kernel.height;
     const [rows, columns] = kernel.kind === "packRows" ? [depth, extent * count] : [extent * count, depth];

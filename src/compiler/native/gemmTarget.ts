@@ -37,6 +37,11 @@ export interface PackColumnsKernel {
   readonly zeros: number;
 }
 
+/** The steps that a kernel packs behind the full ones: one of what is left over, and those of zeros. */
+export function stepsBehind({ leftOver, zeros }: PackRowsKernel | PackColumnsKernel): number {
+  return (leftOver > 0 ? 1 : 0) + zeros;
+}
+
 /** Multiplies strips of A, `height` rows each, with panels of B, `width` columns each: `C = alpha · A · B + beta · C`. */
 export interface MultiplyKernel {
   readonly kind: "multiply";

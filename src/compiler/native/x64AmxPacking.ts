@@ -2,9 +2,9 @@
  * How A is packed for AMX: for every 32 neighbours along k the rows of a strip, 64 bytes each, one below the other; so
  * 16 of them are a tile. What is missing of the last 32 is zeros.
  */
-import type { PackColumnsKernel, PackRowsKernel } from "./gemmTarget.js";
+import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./gemmTarget.js";
 import { type Gpr, low32, mem, r8, r9, r10, r11, r12, rax, rbx, rcx, rdi, rdx, rsi } from "./x64Operands.js";
-import { loadPair, repeat, transposeSquare } from "./x64Packing.js";
+import { loadPair, nextStrip, repeat, transposeSquare } from "./x64Packing.js";
 import type { X64Simd as X64 } from "./x64Simd.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
@@ -15,8 +15,9 @@ const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];
 const [FROM, TO, PLACE, LEFT, ROWS] = [r9, r10, r11, r12, rbx];
 
 /** The pairs of the last block that are there, when it is not whole. */
-function lastPairs({ leftOver, zeros }: PackRowsKernel | PackColumnsKernel): number | undefined {
-  return leftOver > 0 || zeros > 0 ? TILE.rows - zeros - leftOver : undefined;
+function lastPairs(kernel: PackRowsKernel | PackColumnsKernel): number | undefined {
+  const more = stepsBehind(kernel);
+  return more > 0 ? TILE.rows - more : undefined;
 }
 
 /** Bytes of a step of a strip, of which those of 16 steps are its part of a block. */
@@ -76,12 +77,6 @@ export function packTurned(x: X64, v: Vectors, kernel: PackRowsKernel): void {
   x.add(SOURCE, (width * v.size) / v.perLane);
   nextStrip(x, kernel, pitch);
   x.dec(COUNT).j("ne", strip).ret();
-}
-
-function nextStrip(x: X64, { leftOver, zeros }: PackRowsKernel | PackColumnsKernel, pitch: number): void {
-  x.imul(rax, K, pitch).add(TARGET, rax);
-  const more = leftOver + zeros;
-  if (more > 0) x.add(TARGET, more * pitch);
 }
 
 /** One block along k of all rows of a strip. */

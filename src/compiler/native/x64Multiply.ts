@@ -20,6 +20,7 @@ import {
   rsi,
   type Vector,
 } from "./x64Operands.js";
+import { repeat } from "./x64Packing.js";
 import type { X64Simd as X64 } from "./x64Simd.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
@@ -110,19 +111,13 @@ function prefetchTile(x: X64, v: Vectors, { height, width }: MultiplyKernel): vo
 function sumSteps(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile): void {
   const aBytes = stepBytes(v, kernel.a, kernel.height);
   const bBytes = stepBytes(v, kernel.b, kernel.width);
-  const single = x.label();
   const done = x.label();
-  x.sub(STEPS_LEFT, UNROLL).j("l", single).align(32);
-  const loop = x.here();
-  for (let u = 0; u < UNROLL; u++) sumStep(x, v, kernel, tile, u * aBytes, u * bBytes);
-  x.add(A_AT, UNROLL * aBytes)
-    .add(B_AT, UNROLL * bBytes)
-    .sub(STEPS_LEFT, UNROLL)
-    .j("ge", loop);
-  x.place(single).add(STEPS_LEFT, UNROLL).j("e", done);
-  const one = x.here();
-  sumStep(x, v, kernel, tile, 0, 0);
-  x.add(A_AT, aBytes).add(B_AT, bBytes).dec(STEPS_LEFT).j("ne", one);
+  for (const steps of [UNROLL, 1]) {
+    repeat(x, STEPS_LEFT, steps, done, () => {
+      for (let u = 0; u < steps; u++) sumStep(x, v, kernel, tile, u * aBytes, u * bBytes);
+      x.add(A_AT, steps * aBytes).add(B_AT, steps * bBytes);
+    });
+  }
   x.place(done);
 }
 

@@ -1,5 +1,5 @@
 import { at } from "../../ir/shape.js";
-import type { PackColumnsKernel, PackRowsKernel } from "./gemmTarget.js";
+import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./gemmTarget.js";
 import {
   type Gpr,
   low32,
@@ -36,7 +36,7 @@ export function writePackRows(x: X64, v: Vectors, kernel: PackRowsKernel): void 
   v.loadMask(x, rest, MASK, maskData);
   x.add(SOURCE, MATRIX[factor]).imul(PANEL_BYTES, K, pitch);
   const last = x.label();
-  const more = (leftOver > 0 ? 1 : 0) + zeros;
+  const more = stepsBehind(kernel);
   if (more > 0) {
     x.add(PANEL_BYTES, more * pitch)
       .test(K, K)
@@ -135,11 +135,16 @@ export function writePackColumns(x: X64, v: Vectors, kernel: PackColumnsKernel):
     for (let step = 0; step < zeros; step++) v.move(x, mem(to, step * pitch), v.vec(0));
     x.mov(rax, STRIDE).imul(rax, rax, rows).add(SOURCE, rax);
   }
-  x.imul(rax, K, pitch).add(TARGET, rax);
-  const more = (leftOver > 0 ? 1 : 0) + zeros;
-  if (more > 0) x.add(TARGET, more * pitch);
+  nextStrip(x, kernel, pitch);
   x.dec(COUNT).j("ne", strip);
   x.ret();
+}
+
+/** Points behind a packed strip. */
+export function nextStrip(x: X64, kernel: PackRowsKernel | PackColumnsKernel, pitch: number): void {
+  x.imul(rax, K, pitch).add(TARGET, rax);
+  const more = stepsBehind(kernel);
+  if (more > 0) x.add(TARGET, more * pitch);
 }
 
 /** Repeats `body` while at least `steps` are left; jumps to `done` when none are. */
@@ -151,7 +156,7 @@ export function repeat(
   body: () => void,
 ): void {
   const fewer = x.label();
-  x.sub(left, steps).j("l", fewer);
+  x.sub(left, steps).j("l", fewer).align(32);
   const again = x.here();
   body();
   x.sub(left, steps).j("ge", again);
