@@ -2,33 +2,17 @@ import { DisposedError, type ShardwiseError } from "../../ir/errors.js";
 import type { FlightDevice, FlightState } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
 import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js";
-import { newFlightRing, readFlightRing } from "../flight/recorder.js";
-import { COMMAND, CommandWriter, newCommandRing } from "./commands.js";
-import { abortAll, deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "./control.js";
-import { type CrewMemory, dismissHelpers, newCrewMemory } from "./crew.js";
-import type { HelperMessage, HelperSetup } from "./helper.js";
-import type { WorkerMessage, WorkerSetup } from "./messages.js";
-import { describeError, startThread, type Thread } from "./thread.js";
+import { readFlightRing } from "../flight/recorder.js";
+import { COMMAND, CommandWriter } from "./commands.js";
+import { deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "./control.js";
+import { DeviceThreads, type DeviceThreadsOptions } from "./deviceThreads.js";
+import type { HelperMessage } from "./helper.js";
+import type { WorkerMessage } from "./messages.js";
+import { describeError } from "./thread.js";
 import { Watchdog } from "./watchdog.js";
 
 /** How long closing waits for a thread that does not end, because it is stuck in native code. */
 const CLOSE_PATIENCE_MS = 5000;
-
-/**
- * How long threads have to end by themselves. Whoever is ended from outside while native code calls back into
- * JavaScript, as koffi does when it binds functions, takes the whole process down.
- */
-const GRACE_MS = 1000;
-
-/** How long those have that are still loading their code, which they cannot break off. */
-const START_GRACE_MS = 10_000;
-
-/** The pools with threads that may be in native code when the process ends. */
-const living = new Set<WorkerPool>();
-
-function letThreadsEnd(): void {
-  for (const pool of living) pool.leave();
-}
 
 /** How far a device may be behind the main thread, in commands. */
 const MAX_BEHIND = 256;
@@ -36,21 +20,8 @@ const MAX_BEHIND = 256;
 /** How long the main thread sleeps at most before it looks after the devices again. */
 const LOOK_MS = 20;
 
-/** What the pool gives every worker besides its own words. */
-export type SharedSetup = Omit<
-  WorkerSetup,
-  "device" | "control" | "commands" | "scratch" | "crew" | "flight"
->;
-
 /** How a pool of workers is made. */
-export interface PoolOptions {
-  readonly numDevices: number;
-  readonly entry: URL;
-  readonly setup: SharedSetup;
-  /** What the entry point needs besides. */
-  readonly extra?: unknown;
-  /** Where each device has its scratch memory. */
-  readonly scratch: readonly number[];
+export interface PoolOptions extends DeviceThreadsOptions {
   /** Without progress for so long while it has work, a device counts as failed. */
   readonly deadlineMs: number;
   /** How long all devices may wait for each other, where that is not the watchdog's own choice. */
@@ -83,13 +54,7 @@ interface Sequel {
 
 /** One device as the main thread sees it. */
 interface Member {
-  readonly thread: Thread;
   readonly writer: CommandWriter;
-  /** What the device shares with its helpers, which start when there is something to help with. */
-  readonly crew: CrewMemory | undefined;
-  helpers: readonly Thread[];
-  /** The ring of its flight recorder. */
-  readonly flight: Float64Array;
   /** Numbers of commands count from 1. */
   sent: number;
   completed: number;
@@ -106,6 +71,7 @@ interface Member {
  */
 export class WorkerPool {
   private readonly control: Int32Array;
+  private readonly threads: DeviceThreads;
   private readonly members: readonly Member[];
   private readonly watchdog: Watchdog;
   private busy = false;
@@ -114,15 +80,21 @@ export class WorkerPool {
 
   constructor(private readonly options: PoolOptions) {
     this.control = newControl(options.numDevices);
-    this.members = range(options.numDevices).map((device) => this.start(device));
+    this.threads = new DeviceThreads(options, this.control, (device, reason, cause) =>
+      this.fail(device, reason, cause),
+    );
+    this.members = range(options.numDevices).map((device) => ({
+      writer: new CommandWriter(this.control, this.threads.commandsOf(device), device),
+      sent: 0,
+      completed: 0,
+      waiters: [],
+      answered: 0,
+    }));
     const listener = {
       fail: (device: number, reason: string) => this.fail(device, reason),
       warn: (device: number, text: string) => this.warn(device, text),
     };
     this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
-    // Before whatever else ends with the process: threads may be about to use it.
-    if (living.size === 0) process.prependListener("exit", letThreadsEnd);
-    living.add(this);
   }
 
   /** Why nothing can be run any more: a failed device, or because the engine is closed. */
@@ -147,23 +119,14 @@ export class WorkerPool {
    */
   post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[] = []): number {
     if (this.ended) throw this.ended;
-    at(this.members, device).thread.port.postMessage(message, given);
+    this.threads.post(device, message, given);
     return this.send(device, [COMMAND.message]);
   }
 
   /** Sends a message to the threads that help a device, which are started by the first. */
   tellHelpers(device: number, message: HelperMessage): void {
     if (this.ended) throw this.ended;
-    const member = at(this.members, device);
-    const { crew } = member;
-    if (crew === undefined) return;
-    if (member.helpers.length === 0) {
-      const { threads, cores } = this.options.setup;
-      member.helpers = range(threads - 1).map((i) =>
-        this.startHelper(device, i, { crew, core: cores[device * threads + 1 + i] }),
-      );
-    }
-    for (const { port } of member.helpers) port.postMessage(message);
+    this.threads.tellHelpers(device, message);
   }
 
   /** The number of the last command that the device has finished. */
@@ -239,76 +202,19 @@ export class WorkerPool {
     const patience = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
     });
-    await Promise.race([Promise.all(this.members.map(({ thread }) => thread.exited)), patience]);
+    await Promise.race([this.threads.exited, patience]);
     clearTimeout(timer);
-  }
-
-  /** Asks all threads to end and waits for those of devices, without the event loop, as the process ends. */
-  leave(): void {
-    this.dismiss();
-    const begin = performance.now();
-    const isAwaited = (member: Member, device: number) => {
-      const state = this.stateOf(device);
-      const patience = state === STATE.starting ? START_GRACE_MS : GRACE_MS;
-      return !member.thread.hasExited() && state !== STATE.gone && performance.now() - begin < patience;
-    };
-    while (this.members.some(isAwaited)) {
-      Atomics.wait(this.control, EVENTS, Atomics.load(this.control, EVENTS), 1);
-    }
   }
 
   /** Ends when no thread of a closed pool can run anything any more. */
   get allExited(): Promise<unknown> {
-    return Promise.all(
-      this.members.flatMap(({ thread, helpers }) => [thread, ...helpers].map(({ exited }) => exited)),
-    );
-  }
-
-  private start(device: number): Member {
-    const commands = newCommandRing();
-    const flight = newFlightRing();
-    const { entry, extra, setup: shared, scratch } = this.options;
-    const crew = shared.threads > 1 ? newCrewMemory(shared.crowded) : undefined;
-    const setup: WorkerSetup = {
-      ...shared,
-      crew,
-      device,
-      control: this.control,
-      commands,
-      scratch: at(scratch, device),
-      flight,
-    };
-    return {
-      thread: startThread({
-        entry,
-        name: `shardwise device ${device}`,
-        data: { role: "device", setup, extra },
-        failed: (reason, cause) => this.fail(device, `its worker ${reason}`, cause),
-      }),
-      writer: new CommandWriter(this.control, commands, device),
-      crew,
-      flight,
-      helpers: [],
-      sent: 0,
-      completed: 0,
-      waiters: [],
-      answered: 0,
-    };
-  }
-
-  private startHelper(device: number, index: number, setup: HelperSetup): Thread {
-    return startThread({
-      entry: this.options.entry,
-      name: `shardwise device ${device}, helper ${index}`,
-      data: { role: "helper", setup },
-      failed: (reason, cause) => this.fail(device, `a thread that helps it ${reason}`, cause),
-    });
+    return this.threads.allExited;
   }
 
   private becomeBusy(): void {
     if (this.busy) return;
     this.busy = true;
-    for (const { thread } of this.members) thread.worker.ref();
+    this.threads.keepAlive(true);
     this.watchdog.start(this.members);
     // After the current task, so that a burst of commands goes out first.
     queueMicrotask(this.pump);
@@ -316,7 +222,7 @@ export class WorkerPool {
 
   private becomeIdle(): void {
     this.busy = false;
-    for (const { thread } of this.members) thread.worker.unref();
+    this.threads.keepAlive(false);
     this.watchdog.stop();
   }
 
@@ -388,11 +294,11 @@ export class WorkerPool {
 
   /** What each device did last, also when it is gone. */
   recordings(): FlightDevice[] {
-    return this.members.map(({ flight }, device) => {
+    return this.members.map((_, device) => {
       const state = stateNames[this.stateOf(device)] ?? "gone";
       const { program } = this.placeOf(device);
       const place = program === undefined ? null : formatPlace(this.placeOf(device));
-      return { device, state, place, records: readFlightRing(flight) };
+      return { device, state, place, records: readFlightRing(this.threads.flightOf(device)) };
     });
   }
 
@@ -439,31 +345,13 @@ export class WorkerPool {
     this.collect();
     this.ended = error;
     this.sequels.length = 0;
-    this.dismiss();
+    this.threads.end();
     Atomics.notify(this.control, EVENTS);
     if (this.busy) this.becomeIdle();
     for (const member of this.members) {
       const { waiters } = member;
       member.waiters = [];
       for (const { reject } of waiters) reject(error);
-    }
-    const force = setTimeout(() => this.terminate(), GRACE_MS).unref();
-    void this.allExited.then(() => {
-      clearTimeout(force);
-      living.delete(this);
-      if (living.size === 0) process.off("exit", letThreadsEnd);
-    });
-  }
-
-  /** Asks all threads to end. */
-  private dismiss(): void {
-    abortAll(this.control, this.members.length);
-    for (const { crew } of this.members) if (crew) dismissHelpers(crew);
-  }
-
-  private terminate(): void {
-    for (const { thread, helpers } of this.members) {
-      for (const { worker } of [...helpers, thread]) void worker.terminate();
     }
   }
 }
