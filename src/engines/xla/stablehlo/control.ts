@@ -1,7 +1,7 @@
 import { isCollective } from "../../../ir/opFacts.js";
 import type { OpParams } from "../../../ir/ops.js";
 import { type EqnParts, type Program, someEqn } from "../../../ir/program.js";
-import { at, type Shape, type TensorType, tensorType } from "../../../ir/shape.js";
+import { at, range, type Shape, type TensorType, tensorType } from "../../../ir/shape.js";
 import { listText, typeText } from "./text.js";
 import { names, type Rule, resultText, types, type Value, type Writer } from "./writer.js";
 
@@ -57,16 +57,22 @@ interface Given {
   readonly xs: readonly Value[];
 }
 
-/** The steps of a loop one after the other: what they read is a slice at a known place, what they give is joined. */
+/**
+ * The steps of a loop one after the other: what they read is a piece that another such loop gave, or a slice of a
+ * stack; what they give is joined. The places of slices stand behind a barrier, because XLA makes a kernel for each
+ * place that it knows, and one for all of those that it does not.
+ */
 function writtenOut({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): Value[] {
   const { body, length, reverse, numCarry } = params;
-  const slicesOf = slicers(body, xs, write);
-  const run = stepOf(body, write);
+  const places = write.barrier(range(length).map((place) => write.splat(place, "int32")));
+  const sources = sourcesOf(body, xs, write);
+  const run = stepOf(body, sources, write);
   let carry = first;
   const steps: Value[][] = [];
   for (let step = 0; step < length; step++) {
     const position = reverse ? length - 1 - step : step;
-    const results = run([...consts, ...carry, ...slicesOf(position)]);
+    const read = sources.map(({ stack, pieces }) => pieces?.[position] ?? stack);
+    const results = run([at(places, position), ...consts, ...carry, ...read]);
     carry = results.slice(0, numCarry);
     steps[position] = results.slice(numCarry);
   }
@@ -79,42 +85,56 @@ function writtenOut({ consts, carry: first, xs }: Given, params: OpParams["scan"
   return [...carry, ...stacks];
 }
 
-/**
- * Writes one step: as a call of a function, which XLA reads once instead of as often as there are steps and puts in
- * place of the calls later. Steps with loops inside are all written, because those may read what other loops gave
- * piece by piece.
- */
-function stepOf(body: Program, write: Writer): (inputs: readonly Value[]) => Value[] {
-  if (someEqn(body, ({ op }) => op === "scan")) return (inputs) => write.inline(body, inputs);
-  const name = write.stepName(body);
-  return (inputs) => write.called(name, inputs, (given) => write.inline(body, given));
+/** What the steps of a loop that is written out read of one of its stacks. */
+interface Source {
+  readonly stack: Value;
+  /** The values that were joined to the stack, if they are known: they are read instead. */
+  readonly pieces: readonly Value[] | undefined;
+  /** Whether the stack stands behind a barrier of its own. */
+  readonly isBarred: boolean;
 }
 
 /**
- * Reads the slices of one step. A barrier in the body would copy the slices that it is given out of stacks such as
- * those of the parameters, and hold all copies from the first step on; so it is the stacks that get a barrier, once.
- * Collectives stay behind that of their step, which keeps them from being started all at once.
+ * What steps read. A barrier in the body would copy the slices that it is given out of stacks such as those of the
+ * parameters, and hold all copies from the first step on; so it is the stacks that get a barrier, once. Collectives
+ * stay behind that of their step, which keeps them from being started all at once.
  */
-function slicers(body: Program, xs: readonly Value[], write: Writer): (position: number) => Value[] {
-  const outer = xs.filter((x) => write.slicesOf(x) === undefined);
+function sourcesOf(body: Program, xs: readonly Value[], write: Writer): Source[] {
   const hasBarrier = someEqn(body, ({ op }) => op === "optimizationBarrier");
   const isLifted = hasBarrier && !someEqn(body, ({ op }) => isCollective(op));
-  const barred = new Map(isLifted ? write.barrier(outer).map((value, i) => [at(outer, i), value]) : []);
-  return (position) =>
-    xs.map((x) => {
-      const own = barred.get(x);
-      return own ? write.behindBarrier(fixedSlice(own, position, write)) : fixedSlice(x, position, write);
-    });
+  const whole = isLifted ? xs.filter((x) => write.slicesOf(x) === undefined) : [];
+  const barred = new Map(write.barrier(whole).map((value, i) => [at(whole, i), value]));
+  return xs.map((x) => ({
+    stack: barred.get(x) ?? x,
+    pieces: write.slicesOf(x),
+    isBarred: barred.has(x),
+  }));
 }
 
-function fixedSlice(x: Value, position: number, write: Writer): Value {
-  const known = write.slicesOf(x);
-  if (known) return at(known, position);
-  const { dtype, shape } = x.type;
-  const rest = shape.slice(1);
-  const ranges = [`${position}:${position + 1}`, ...rest.map((n) => `0:${n}`)].join(", ");
-  const slice = write.mapped("stablehlo.slice", [x], ` [${ranges}]`, tensorType(dtype, [1, ...rest]));
-  return write.reshape(slice, rest);
+/**
+ * Writes one step of its place, of what is the same in all, of what is carried, and of stacks or pieces of them: as a
+ * call of a function, which XLA reads once instead of as often as there are steps, and puts in place of the calls
+ * later. Steps with loops inside are all written, because those may read the pieces of what other loops gave.
+ */
+function stepOf(
+  body: Program,
+  sources: readonly Source[],
+  write: Writer,
+): (inputs: readonly Value[]) => Value[] {
+  const step = ([place, ...inputs]: readonly Value[]) => {
+    if (place === undefined) return [];
+    const numFixed = inputs.length - sources.length;
+    const slices = inputs.slice(numFixed).map((x, i) => {
+      const { pieces, isBarred } = at(sources, i);
+      if (pieces) return x;
+      const slice = sliceAt(x, place, write);
+      return isBarred ? write.behindBarrier(slice) : slice;
+    });
+    return write.inline(body, [...inputs.slice(0, numFixed), ...slices]);
+  };
+  if (someEqn(body, ({ op }) => op === "scan")) return step;
+  const name = write.newFunctionName("step");
+  return (inputs) => write.called(name, inputs, step);
 }
 
 /**

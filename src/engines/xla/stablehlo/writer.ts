@@ -52,8 +52,8 @@ export class Writer {
   private lines: Line[] = [];
   private readonly values = new Map<number, Value>();
   private readonly functions = new Map<string, ModuleFunction>();
-  private readonly stepNames = new Map<Program, string>();
   private numValues = 0;
+  private numNames = 0;
   private indent = 0;
   private current: Eqn | undefined;
   private readonly stacks = new Map<string, readonly Value[]>();
@@ -240,11 +240,9 @@ export class Writer {
     return program.outputs.map((atom) => this.read(atom));
   }
 
-  /** The name of the function that is one step of a loop. */
-  stepName(body: Program): string {
-    const name = this.stepNames.get(body) ?? `step_${this.stepNames.size}`;
-    this.stepNames.set(body, name);
-    return name;
+  /** A name for a function that is called only by who asks for it. */
+  newFunctionName(word: string): string {
+    return `${word}_${this.numNames++}`;
   }
 
   /**
@@ -253,7 +251,11 @@ export class Writer {
    * @param name its name, which stands for what it computes
    * @param body writes what it computes of its inputs, which have the types of the operands
    */
-  called(name: string, operands: readonly Value[], body: (inputs: Value[]) => readonly Value[]): Value[] {
+  called(
+    name: string,
+    operands: readonly Value[],
+    body: (inputs: readonly Value[]) => readonly Value[],
+  ): Value[] {
     const { results } = this.functions.get(name) ?? this.addFunction(name, operands, body);
     const { target, values } = this.several(results);
     this.line(`${target}func.call @${name}(${names(operands)}) : ${signature(operands, results)}`);
@@ -263,7 +265,7 @@ export class Writer {
   private addFunction(
     name: string,
     operands: readonly Value[],
-    body: (inputs: Value[]) => readonly Value[],
+    body: (inputs: readonly Value[]) => readonly Value[],
   ): ModuleFunction {
     const { lines: outerLines, indent: outerIndent } = this;
     const inputs = operands.map(({ name, type }) => {
