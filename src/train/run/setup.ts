@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { sharedEngine } from "../../engines/default.js";
 import type { Engine } from "../../ir/engine.js";
 import type { MeshAxis } from "../../ir/mesh.js";
+import { Recent } from "../../ir/recent.js";
 import { sizeOf } from "../../ir/shape.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
 import { byteTokenizer } from "../data/tokenizer.js";
@@ -29,19 +30,34 @@ export function runMesh(config: RunConfig, engine?: Engine): Mesh {
 
 const isEmpty = (settings: object): boolean => Object.keys(settings).length === 0;
 
-/** Makes the compiled functions of a run. */
+/** What was made last for runs on an engine: one that is taken up again, or has another seed, needs the same. */
+const trainings = new WeakMap<Engine, Recent<Training>>();
+
+/** So many are kept; each keeps what it compiled on its devices. */
+const mostTrainings = 4;
+
+/** The compiled functions of a run: those of the last runs of this process with the same model, optimiser and mesh. */
 export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh: Mesh): Training {
-  return createTraining({
-    model: modelConfig(config, vocabSize),
-    optimizer: runOptimizer(config),
-    mesh,
-    zLoss: config.optimizer.zLoss,
-    accumulate: config.optimizer.accumulate,
-    paramDtype: config.model.paramDtype,
-    lossScale: { initial: config.optimizer.lossScale },
-    pipeline: config.pipeline,
-    tensor: config.tensor,
-  });
+  const { optimizer, steps, pipeline, tensor } = config;
+  const { paramDtype } = config.model;
+  const model = modelConfig(config, vocabSize);
+  const { engine, axes, deviceIds } = mesh;
+  const recent = trainings.get(engine) ?? new Recent<Training>(mostTrainings);
+  trainings.set(engine, recent);
+  const key = JSON.stringify([model, optimizer, steps, paramDtype, pipeline, tensor, axes, deviceIds]);
+  return recent.get(key, () =>
+    createTraining({
+      model,
+      optimizer: runOptimizer(config),
+      mesh,
+      zLoss: optimizer.zLoss,
+      accumulate: optimizer.accumulate,
+      paramDtype,
+      lossScale: { initial: optimizer.lossScale },
+      pipeline,
+      tensor,
+    }),
+  );
 }
 
 /** The axes of a mesh with more than one device, such as `data=2`. */

@@ -71,6 +71,23 @@ describe("a run", () => {
     expect(names(numDeaf).filter((name) => /trainStep|evaluate|isFinite/.test(name ?? ""))).toEqual([]);
   }, 60_000);
 
+  test("runs what another of its process compiled for the same model, optimiser and mesh, and nothing else", async () => {
+    const engine = createReferenceEngine();
+    const compile = vi.spyOn(engine, "compile");
+    const compiledSteps = async (out: string, changes: Readonly<Record<string, unknown>>) => {
+      compile.mockClear();
+      const config = tinyConfig(folder.path, { out: join(folder.path, out), steps: 1, ...changes });
+      await trainRun({ config, stream: silent, finish: false, engine });
+      return compile.mock.calls.filter(([, { name }]) => name === "trainStep").length;
+    };
+    expect(await compiledSteps("first", {})).toBe(1);
+    expect(await compiledSteps("second", { seed: 1 })).toBe(0);
+    expect(await compiledSteps("slower", { "optimizer.learningRate": 0.001 })).toBe(1);
+    expect(await compiledSteps("longer", { steps: 2 })).toBe(1);
+    expect(await compiledSteps("split", { "mesh.data": 2 })).toBe(1);
+    expect(await compiledSteps("first again", {})).toBe(0);
+  }, 60_000);
+
   test("does not start over another one, and does not resume from nothing", async () => {
     const config = tinyConfig(folder.path, { out: join(folder.path, "taken"), steps: 1 });
     await expect(trainRun({ config, resume: true, stream: silent })).rejects.toThrow(
