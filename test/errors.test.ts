@@ -12,6 +12,7 @@ import {
   lax,
   Mesh,
   np,
+  random,
   ShapeError,
   ShardwiseError,
   type Tensor,
@@ -23,6 +24,7 @@ import {
   vjp,
   vmap,
 } from "../src/index.js";
+import * as nn from "../src/nn/index.js";
 import * as optim from "../src/optim/index.js";
 
 type ErrorClass = new (...args: never[]) => ShardwiseError;
@@ -54,6 +56,20 @@ const y = np.ones([4, 5]);
 describe("shapes that do not fit", () => {
   check([
     ["a sum of two shapes", () => x.add(y), ShapeError, "shape", /add.*\[2,\s?3\].*\[4,\s?5\]/],
+    [
+      "labels with a dim too many",
+      () => optim.softmaxCrossEntropyWithIntegerLabels(x, np.ones([2, 1], "int32")),
+      ShapeError,
+      "shape",
+      /labels i32\[2,1\] do not fit logits f32\[2,3\]: use the shape \[2\]/,
+    ],
+    [
+      "labels of another batch",
+      () => optim.softmaxCrossEntropyWithIntegerLabels(x, np.ones([3], "int32")),
+      ShapeError,
+      "shape",
+      /labels i32\[3\] do not fit logits f32\[2,3\]: use the shape \[2\]/,
+    ],
     ["a matrix product", () => np.matmul(x, y), ShapeError, "shape", /matmul.*3.*4/],
     ["an einsum", () => np.einsum("ij,jk->ik", x, y), ShapeError, "shape", /einsum/],
     ["a reshape", () => x.reshape([4, 2]), ShapeError, "shape", /reshape.*6/],
@@ -196,6 +212,40 @@ describe("data types that do not fit", () => {
 describe("dims and values out of range", () => {
   check([
     [
+      "options in the place of dims",
+      () => np.sum(x, wrong({ keepdims: true })),
+      DimError,
+      "dim",
+      /\[sum\] a dim is a number, and options come after it, got an object: use a whole number from -2 to 1/,
+    ],
+    [
+      "a tensor in the place of options",
+      () => np.trapezoid(x, wrong(x)),
+      ValueError,
+      "value",
+      /\[trapezoid\] the options must be an object of x, dx, dim, got Tensor f32\[2,3\]/,
+    ],
+    [
+      "a number as a predicate",
+      () =>
+        lax.cond(
+          wrong(1),
+          (a: Tensor) => a,
+          (a: Tensor) => a,
+          x,
+        ),
+      DTypeError,
+      "dtype",
+      /\[cond\] the predicate must be bool, got 1: compare it with something/,
+    ],
+    [
+      "an option by its initials",
+      () => optim.adam(wrong({ lr: 0.1 })),
+      ValueError,
+      "value",
+      /there is no option "lr".*did you mean learningRate\?/,
+    ],
+    [
       "a dim to reduce",
       () => np.sum(x, 2),
       DimError,
@@ -254,6 +304,20 @@ describe("dims and values out of range", () => {
 
 describe("trees that do not fit", () => {
   check([
+    [
+      "a typed array as an argument",
+      () => jit((a: Tensor) => a)(wrong(new Float32Array([1, 2]))),
+      TreeError,
+      "tree",
+      /the leaf at "0" is a Float32Array, not a tensor or number: make a tensor of it with np\.array/,
+    ],
+    [
+      "a promise as an argument",
+      () => jit((a: Tensor) => a)(wrong(Promise.resolve(x))),
+      TreeError,
+      "tree",
+      /the leaf at "0" is a Promise, not a tensor or number: await it first/,
+    ],
     [
       "trees to map together",
       () => tree.map((a: number) => a, { a: 1 }, { b: 1 }),
@@ -494,7 +558,7 @@ describe("traced values used as plain ones", () => {
       traced((t) => np.sum(x, wrong(t))),
       DimError,
       "dim",
-      /dim Tensor f32\[\] \(traced\) is out of range/,
+      /a dim is a number.*got Tensor f32\[\] \(traced\)/,
     ],
     [
       "with its memory",
@@ -512,6 +576,19 @@ describe("traced values used as plain ones", () => {
       return t;
     })(np.array(1));
     for (const promise of promises) await expect(promise).rejects.toThrow(/has no values yet/);
+  });
+
+  test("what an async function throws after it was refused does not end the process", async () => {
+    const unhandled: unknown[] = [];
+    const listen = (reason: unknown) => unhandled.push(reason);
+    process.on("unhandledRejection", listen);
+    const read = async (a: Tensor) => a.mul(await a.item());
+    expect(() => jit(wrong(read))(x)).toThrow(/the function is async/);
+    const Reader = nn.module("Reader", () => read);
+    expect(() => Reader().init(random.key(0), x)).toThrow(/\[Reader\] is async/);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    process.off("unhandledRejection", listen);
+    expect(unhandled).toEqual([]);
   });
 
   test("in a text they show their type", () => {

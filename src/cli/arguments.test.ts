@@ -63,7 +63,7 @@ describe("the arguments of a command", () => {
         'option --steps is given twice, as "3" and as "5": give it once',
         'option --resume takes no value, got "no"',
         "unknown option -resume; did you mean --resume?",
-        "unknown option --widht",
+        "unknown option --widht; did you mean --model.width?",
         "options --mesh and --mesh.data both set the sizes of axes: use one of them",
       ].join("\n"),
     );
@@ -95,7 +95,7 @@ describe("a configuration", () => {
       'optimizer.learningRate is "Infinity": use a number of at least 0',
       "steps is -5: use a whole number of at least 1; the nearest is 1",
       'seed is "": use a whole number of at least 0',
-      "model.width is 130, not a multiple of twice numHeads = 8: use 128 or 136",
+      "model.width is 130, not a multiple of twice numHeads = 8: use 128 or 136, or another model.numHeads",
       "data.batch is 5, which does not split 2 ways (data x fsdp: 5 / 2 = 2.5): use 4 or 6",
     ]);
   });

@@ -5,10 +5,18 @@ export function describe(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value.slice(0, 40));
   if (typeof value === "number" || typeof value === "boolean") return String(value);
   if (typeof value !== "object") return `a ${typeof value}`;
+  if (ArrayBuffer.isView(value)) return withArticle(describeClass(value) ?? "typed array");
   const text = ownText(value);
   if (text !== undefined) return text;
-  const name = describeClass(value);
-  return name === undefined ? "an object" : /^[AEIOU]/.test(name) ? `an ${name}` : `a ${name}`;
+  return withArticle(describeClass(value) ?? "object");
+}
+
+const withArticle = (name: string): string => (/^[AEIOU]/i.test(name) ? `an ${name}` : `a ${name}`);
+
+/** Whether an object is plain data, `{ … }`, and of no class. */
+export function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return typeof prototype !== "object" || prototype === null || prototype === Object.prototype;
 }
 
 /** Plain data as its JSON text, anything else as {@link describe} says it. */
@@ -22,9 +30,8 @@ export function show(value: unknown): string {
 
 /** The name of an object's class, unless it is a plain one or says nothing of use. */
 function describeClass(value: object): string | undefined {
-  const prototype: unknown = Object.getPrototypeOf(value);
-  if (typeof prototype !== "object" || prototype === null || prototype === Object.prototype) return undefined;
-  const { name } = prototype.constructor ?? {};
+  if (isPlain(value)) return undefined;
+  const { name } = Object.getPrototypeOf(value).constructor ?? {};
   return typeof name === "string" && name !== "" ? name : undefined;
 }
 

@@ -1,13 +1,42 @@
-/** The option that is most like a word, if any is like it at all. */
+/**
+ * The option that is most like a word, if any is like it at all: misspelt, shortened (`heads` for `numHeads`, `lr` for
+ * `learningRate`), or without the group that stands before it (`width` for `model.width`).
+ */
 export function nearest(word: string, options: readonly string[]): string | undefined {
+  const given = word.slice(0, 60);
   const scored = options
-    .map((option) => ({
-      option,
-      distance: editDistance(word.slice(0, 60).toLowerCase(), option.toLowerCase()),
-    }))
+    .map((option) => ({ option, distance: distanceOf(given, option) }))
     .sort((a, b) => a.distance - b.distance);
   const [best] = scored;
-  return best && best.distance <= Math.max(2, Math.floor(word.length / 3)) ? best.option : undefined;
+  return best && best.distance < Number.POSITIVE_INFINITY ? best.option : undefined;
+}
+
+/** How far a word is from an option, infinite when they are not alike. */
+function distanceOf(word: string, option: string): number {
+  const [group, name] = inGroup(option);
+  const [givenGroup, givenName] = inGroup(word);
+  if (givenGroup === group) return nameDistance(givenName, name);
+  // A name that fits is a better guess than a group that fits.
+  return Math.min(nameDistance(givenName, name) + 1, nameDistance(word, option));
+}
+
+function inGroup(path: string): [group: string, name: string] {
+  const dot = path.lastIndexOf(".");
+  return [path.slice(0, Math.max(0, dot)), path.slice(dot + 1)];
+}
+
+function nameDistance(given: string, name: string): number {
+  const word = given.toLowerCase();
+  if (word.length > 1 && word === initialsOf(name)) return 1;
+  const distance = editDistance(word, name.toLowerCase());
+  if (distance > 1 && word.length > 2 && name.toLowerCase().includes(word)) return 1;
+  const most = Math.min(Math.max(2, Math.floor(word.length / 3)), word.length - 1);
+  return distance <= most ? distance : Number.POSITIVE_INFINITY;
+}
+
+/** The first letters of the words of a name: `lr` of `learningRate`. */
+function initialsOf(name: string): string {
+  return (name.match(/^.|[A-Z]/g) ?? []).join("").toLowerCase();
 }
 
 function editDistance(a: string, b: string): number {

@@ -1,5 +1,5 @@
 import { type ArgumentKind, needIfGiven } from "./arguments.js";
-import { describe } from "./describe.js";
+import { describe, isPlain } from "./describe.js";
 import { ValueError } from "./errors.js";
 import { nearest } from "./nearest.js";
 
@@ -36,7 +36,8 @@ export function checkOptions<O>(options: unknown, names: OptionNames<O>, caller:
     return;
   }
   const known = Object.keys(names);
-  if (!isObject(options)) {
+  // A tensor, say, that stands in the place of the options has properties, but none of them is meant as one.
+  if (!isObject(options) || !isPlain(options)) {
     throw new ValueError(
       `[${caller}] the options must be an object of ${known.join(", ")}, got ${describe(options)}`,
     );

@@ -139,8 +139,12 @@ export function inversePermutation(permutation: readonly number[]): number[] {
  */
 export function normalizeDim(dim: number, rank: number, caller: string): number {
   if (!Number.isInteger(dim) || dim < -rank || dim >= rank) {
+    const wrong =
+      typeof dim === "number"
+        ? `dim ${dim} is out of range for a tensor of ${rank} dims`
+        : `a dim is a number, and options come after it, got ${describe(dim)}`;
     throw new DimError(
-      `[${caller}] dim ${describe(dim)} is out of range for a tensor of ${rank} dims: use ${
+      `[${caller}] ${wrong}: use ${
         rank === 0 ? "a tensor with at least one dim" : `a whole number from ${-rank} to ${rank - 1}`
       }`,
     );

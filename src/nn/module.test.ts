@@ -320,6 +320,9 @@ describe("keys", () => {
 
   test("must be keys", () => {
     expect(errorOf(() => Noise().init(np.ones([2]), x)).message).toContain("made with random.key(seed)");
+    expect(errorOf(() => Noise().init(0 as unknown as Tensor, x)).message).toContain(
+      "[init] the keys must be a key, or keys by name such as { params, dropout }, got 0: make a key with random.key(seed)",
+    );
   });
 
   test("can be replaced for a part of the tree, and only params differ then", async () => {

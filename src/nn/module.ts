@@ -308,6 +308,7 @@ function runAt(
     const result = run(config)(...args);
     call.result = result;
     if (result instanceof Promise) {
+      result.catch(() => undefined);
       throw new ModuleError(
         "argument",
         `[${definition.name}] is async: a module must return its results at once`,

@@ -1,3 +1,4 @@
+import { describe } from "../ir/describe.js";
 import { formatType } from "../ir/shape.js";
 import { foldIn } from "../random/index.js";
 import { Tensor } from "../trace/tensor.js";
@@ -18,6 +19,12 @@ export type RngSequences = ReadonlyMap<string, RngSequence>;
 
 /** The sequences that start from the given keys. */
 export function toSequences(rngs: Rngs | undefined, caller: string): RngSequences {
+  if (rngs !== undefined && (typeof rngs !== "object" || rngs === null)) {
+    throw new ModuleError(
+      "missing-rng",
+      `[${caller}] the keys must be a key, or keys by name such as { params, dropout }, got ${describe(rngs)}: make a key with random.key(seed)`,
+    );
+  }
   const named = rngs instanceof Tensor ? { params: rngs } : (rngs ?? {});
   return new Map(
     Object.entries(named).map(([name, key]) => {

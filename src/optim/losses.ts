@@ -3,7 +3,7 @@ import { need, needIfGiven } from "../ir/arguments.js";
 import { isInteger, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
-import { normalizeDim, normalizeDims } from "../ir/shape.js";
+import { formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
 import { logSigmoid, logSoftmax, oneHot, softmax } from "../nn/functions.js";
 import { add, divide, logaddexp, maximum, minimum, multiply, power, subtract } from "../numpy/arithmetic.js";
 import { eye } from "../numpy/creation.js";
@@ -212,9 +212,20 @@ export function softmaxCrossEntropyWithIntegerLabels(
   const flat = dims.length === 1 ? x : flattenDims(x, dims);
   const flatMask = mask instanceof Tensor && dims.length > 1 ? flattenDims(mask, dims) : mask;
   const d = dims.length === 1 ? (dims[0] ?? 0) : flat.ndim - 1;
+  checkLabels(classes, flat, d);
   const right = squeeze(takeAlongAxis(flat, expandDims(classes, d), d), d);
   const loss = subtract(logsumexp(flat, d, { where: flatMask }), right);
   return flatMask === undefined ? loss : where(any(flatMask, d), loss, 0);
+}
+
+/** Throws unless labels have, or spread to, a class number for each set of logits along a dim. */
+function checkLabels(labels: Tensor, logits: Tensor, dim: number): void {
+  const rows = logits.shape.filter((_, d) => d !== dim);
+  const spreads = (size: number, d: number) => size === rows[d] || size === 1 || rows[d] === 1;
+  if (labels.ndim === rows.length && labels.shape.every(spreads)) return;
+  throw new ShapeError(
+    `[softmaxCrossEntropyWithIntegerLabels] labels ${formatType(labels.type)} do not fit logits ${formatType(logits.type)}: use the shape [${rows}], a class number for each row`,
+  );
 }
 
 /** The given dims as one dim at the end. */

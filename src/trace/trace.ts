@@ -116,8 +116,14 @@ export function leafTensor(leaf: unknown, caller: string, path: string): Tensor 
   if (leaf instanceof Tensor) return leaf;
   if (typeof leaf === "number") return Tensor.scalar(leaf, "float32");
   if (typeof leaf === "boolean") return Tensor.scalar(leaf, "bool");
+  const advice =
+    leaf instanceof Promise
+      ? "await it first"
+      : ArrayBuffer.isView(leaf)
+        ? "make a tensor of it with np.array(…)"
+        : "pass it as a static argument or close over it";
   throw new TreeError(
-    `[${caller}] the leaf at "${path}" is ${describe(leaf)}, not a tensor or number: pass it as a static argument or close over it`,
+    `[${caller}] the leaf at "${path}" is ${describe(leaf)}, not a tensor or number: ${advice}`,
   );
 }
 
@@ -135,6 +141,8 @@ export function traceTree<A extends readonly unknown[]>(
       const args = unflatten<A>(structure, leaves);
       const out = fn(...args);
       if (out instanceof Promise) {
+        // What it throws later, where it reads a placeholder, is nobody's to catch.
+        out.catch(() => undefined);
         throw new TreeError(
           `[${caller}] the function is async; a function of tensors must return its results at once`,
         );

@@ -48,6 +48,9 @@ export function switchCase<A extends readonly unknown[], R>(
 }
 
 function checkScalar(value: Tensor, caller: string, what: string): void {
+  if (what === "predicate" && typeof value === "number") {
+    throw new DTypeError(`[${caller}] the predicate must be bool, got ${value}: compare it with something`);
+  }
   if (!(value instanceof Tensor) || value.ndim !== 0) {
     throw new ShapeError(
       `[${caller}] the ${what} must be a scalar, got ${value instanceof Tensor ? value : describe(value)}: reduce it with all() or any(), or use np.where`,

@@ -57,10 +57,10 @@ export function modelViolations(config: ModelConfig): Violation[] {
     const value = config[field];
     const of = factor * config[other];
     if (value % of === 0) return;
-    const below = Math.max(of, Math.floor(value / of) * of);
+    const near = [Math.floor(value / of), Math.ceil(value / of)].filter((n) => n > 0).map((n) => n * of);
     violations.push({
       fields: [`model.${field}`, `model.${other}`],
-      text: `model.${field} is ${value}, not a multiple of ${what} ${of}: use ${below} or ${Math.ceil(value / of) * of}`,
+      text: `model.${field} is ${value}, not a multiple of ${what} ${of}: use ${near.join(" or ")}, or another model.${other}`,
     });
   };
   const inner = config.kind === "llama" ? "width" : "mlpWidth";

@@ -10,7 +10,7 @@ const problems = (settings: Readonly<Record<string, unknown>>) =>
 test("a batch has to split over devices, parts and microbatches; the nearest that do are named", () => {
   expect(problems({ "optimizer.accumulate": 4 })).toEqual([]);
   expect(problems({ "optimizer.accumulate": 3 })).toEqual([
-    expect.stringContaining("16, which does not split 6 ways (data x fsdp x accumulate: 16 / 6 = 2.66"),
+    expect.stringContaining("16, which does not split 6 ways (data x fsdp x accumulate: 16 / 6 = 2.67"),
   ]);
   expect(problems({ "optimizer.accumulate": 3 })[0]).toMatch(/: use 12 or 18$/);
   const pipelined = { "optimizer.accumulate": 4, "mesh.pipe": 2, "data.batch": 16 };

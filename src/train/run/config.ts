@@ -200,7 +200,7 @@ function crossViolations(config: RunConfig): Violation[] {
     const why = by.map(({ field, what = field }) => what).join(" x ");
     violations.push({
       fields: [path, ...by.map(({ field }) => field)],
-      text: `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${value / of}): use ${near.join(" or ")}`,
+      text: `${path} is ${value}, which does not split ${of} ways (${why}: ${value} / ${of} = ${Number((value / of).toPrecision(3))}): use ${near.join(" or ")}`,
     });
   };
   const byModel = [{ field: "mesh.model", ways: mesh.model }];

@@ -165,7 +165,7 @@ export function readConfig<S extends Schema>(
   const given = new Map<string, unknown>();
   const groups = paths.flatMap((path) => (path.includes(".") ? [path.slice(0, path.lastIndexOf("."))] : []));
   const suggest = (path: string) => {
-    const near = nearest(path, [...new Set([...paths, ...groups])]) ?? endingIn(path, paths);
+    const near = nearest(path, [...new Set([...paths, ...groups])]);
     return near ? `; did you mean ${near}?` : "";
   };
   const walk = (node: unknown, prefix: string) => {
@@ -199,13 +199,6 @@ export function readConfig<S extends Schema>(
       }),
     );
   return { config: build(schema, "") as Config<S>, violations, unread };
-}
-
-/** The field that has the last part of a path as its own, when only one has: `width` is `model.width`. */
-function endingIn(path: string, paths: readonly string[]): string | undefined {
-  const last = path.slice(path.lastIndexOf(".") + 1);
-  const found = paths.filter((candidate) => candidate.endsWith(`.${last}`));
-  return found.length === 1 ? found[0] : undefined;
 }
 
 /** All fields of a schema by path. */
