@@ -549,6 +549,16 @@ describe("elementwise functions", () => {
 describe("arithmetic", () => {
   testRows(binary);
 
+  test("the parts of whole numbers are floats", async () => {
+    const [rest, whole] = np.modf(np.array([-3, 2], "int32"));
+    expect([rest.dtype, await rest.js(), whole.dtype, await whole.js()]).toEqual([
+      "float32",
+      [0, 0],
+      "float32",
+      [-3, 2],
+    ]);
+  });
+
   test("a hypotenuse is infinite when one side is, whatever the other", async () => {
     const sides = np.hypot(np.array([Infinity, NaN, NaN]), np.array([NaN, -Infinity, 1]));
     expect(await sides.js()).toEqual([Infinity, Infinity, NaN]);

@@ -10,7 +10,7 @@ import { vmap } from "../transforms/vmap.js";
 import { whileLoop } from "../transforms/whileLoop.js";
 import { abs } from "./elementwise.js";
 import { select, where } from "./logic.js";
-import { asTensor, broadcastShape, pair, requireBits } from "./operands.js";
+import { asFloat, asTensor, broadcastShape, pair, requireBits } from "./operands.js";
 import { moveaxis, reshape } from "./shaping.js";
 import { argsort, sort } from "./sorting.js";
 
@@ -159,9 +159,9 @@ export function lcm(x: TensorLike, y: TensorLike): Tensor {
   return where(none, 0, abs(ops.mul(a, ops.div(b, where(none, 1, divisor)))));
 }
 
-/** The whole part and the rest of floats, both with their sign. */
+/** The rest and the whole part of numbers, as floats with their sign. */
 export function modf(value: TensorLike): [fraction: Tensor, whole: Tensor] {
-  const x = asTensor(value, "modf");
+  const x = asFloat(value, "modf");
   const whole = where(ops.compare("lt", x, 0), ops.ceil(x), ops.floor(x));
   const rest = where(ops.finite(x), ops.sub(x, whole), 0);
   return [where(ops.compare("ne", x, x), x, rest), whole];

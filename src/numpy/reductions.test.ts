@@ -256,6 +256,49 @@ const reductions: readonly Row[] = [
 const statistics: readonly Row[] = [
   ["np.cumsum(f)", () => np.cumsum(f), "float32", [6], [-1.5, -1.25, 0.75, 3.75, 3, 3.5]],
   [
+    "np.cumulativeSum(np.array([100, 100, -3], 'int8'))",
+    () => np.cumulativeSum(np.array([100, 100, -3], "int8")),
+    "int32",
+    [3],
+    [100, 200, 197],
+  ],
+  [
+    "np.cumulativeSum(f, 0, { includeInitial: true })",
+    () => np.cumulativeSum(f, 0, { includeInitial: true }),
+    "float32",
+    [3, 3],
+    [0, 0, 0, -1.5, 0.25, 2, 1.5, -0.5, 2.5],
+  ],
+  [
+    "np.cumulativeProd(np.array([2, 3], 'uint8'), 0, { includeInitial: true })",
+    () => np.cumulativeProd(np.array([2, 3], "uint8"), 0, { includeInitial: true }),
+    "uint8",
+    [3],
+    [1, 2, 6],
+  ],
+  [
+    "np.nanargmax([[1, NaN], [NaN, NaN]], 1)",
+    () =>
+      np.nanargmax(
+        np.array([
+          [1, NaN],
+          [NaN, NaN],
+        ]),
+        1,
+      ),
+    "int32",
+    [2],
+    [0, -1],
+  ],
+  ["np.nanargmin(NaN)", () => np.nanargmin(np.array([NaN])), "int32", [], [-1]],
+  [
+    "np.nanargmax of large integers",
+    () => np.nanargmax(np.array([16777216, 16777217], "int32")),
+    "int32",
+    [],
+    [1],
+  ],
+  [
     "np.cumsum(t, 1)",
     () => np.cumsum(t, 1),
     "float32",
@@ -456,6 +499,7 @@ describe("reductions", () => {
       "[sum] dim 2 is out of range for a tensor of 2 dims: use a whole number from -2 to 1",
     );
     expect(() => np.mean(f, [0, -2])).toThrow("[mean] dims [0,-2] name a dimension twice");
+    expect(() => np.cumulativeSum(f)).toThrow("[cumulativeSum] a tensor of 2 dims needs a dim to go along");
     expect(() => np.sum(3, 0)).toThrow("[sum] dim 0 is out of range for a tensor of 0 dims");
   });
 

@@ -1,7 +1,7 @@
 /** Running reductions, weighted means, quantiles, and reductions that leave NaN out. */
 import { need, needIfGiven } from "../ir/arguments.js";
 import { type DType, isComplex, isFloat } from "../ir/dtype.js";
-import { ShapeError, ValueError } from "../ir/errors.js";
+import { DimError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import { runningReduce } from "../lax/sorting.js";
@@ -24,6 +24,7 @@ import {
   expandTo,
   numberType,
   refuseComplex,
+  totalType,
 } from "./operands.js";
 import {
   all,
@@ -60,6 +61,41 @@ function running(
 export const cumsum = running("cumsum", (x, dim) => ops.cumsum(x, dim));
 /** Running products along a dim, of the flattened tensor when no dim is given. */
 export const cumprod = running("cumprod", (x, dim) => runningReduce(x, dim, ops.mul, 1));
+
+/** Options of {@link cumulativeSum} and {@link cumulativeProd}. */
+export interface CumulativeOptions extends RunningOptions {
+  /** Whether the sum or product of no element stands before the others; it does not by default. */
+  readonly includeInitial?: boolean | undefined;
+}
+
+function cumulative(
+  name: string,
+  run: typeof cumsum,
+  initial: number,
+  typeOf: (dtype: DType) => DType,
+): (value: TensorLike, dim?: number | null, options?: CumulativeOptions) => Tensor {
+  return (value, dim, options = {}) => {
+    checkOptions<CumulativeOptions>(options, { dtype: true, includeInitial: "flag" }, name);
+    const x = asTensor(value, name);
+    if (x.ndim !== 1 && (dim === undefined || dim === null)) {
+      throw new DimError(`[${name}] a tensor of ${x.ndim} dims needs a dim to go along`);
+    }
+    const d = normalizeDim(dim ?? 0, x.ndim, name);
+    const totals = run(x, d, { dtype: dtypeOf(options, name) ?? typeOf(x.dtype) });
+    if (!options.includeInitial) return totals;
+    const first = ops.full(
+      x.shape.map((size, i) => (i === d ? 1 : size)),
+      initial,
+      totals.dtype,
+    );
+    return ops.concatenate([first, totals], d);
+  };
+}
+
+/** Running sums along a dim, which a tensor of one dim need not name; narrow integers are counted in 32 bits. */
+export const cumulativeSum = cumulative("cumulativeSum", cumsum, 0, totalType);
+/** Running products along a dim, which a tensor of one dim need not name. */
+export const cumulativeProd = cumulative("cumulativeProd", cumprod, 1, numberType);
 
 /** The differences of neighbours along a dim, taken `n` times. */
 export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
@@ -222,16 +258,28 @@ export function nanstd(x: TensorLike, dim?: Dims, options: NanVarianceOptions = 
   return sqrt(nanvar(x, dim, options));
 }
 
-/** The index of the largest element that is not NaN. */
-export function nanargmax(value: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
-  const x = asTensor(value, "nanargmax");
-  return argmax(where(isnan(x), Number.NEGATIVE_INFINITY, x), dim, options);
+/** The index of the largest element that is not NaN; −1 where there is none. */
+export function nanargmax(x: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
+  return positionWithoutNan(x, dim, options, Number.NEGATIVE_INFINITY, argmax, "nanargmax");
 }
 
-/** The index of the smallest element that is not NaN. */
-export function nanargmin(value: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
-  const x = asTensor(value, "nanargmin");
-  return argmin(where(isnan(x), Number.POSITIVE_INFINITY, x), dim, options);
+/** The index of the smallest element that is not NaN; −1 where there is none. */
+export function nanargmin(x: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
+  return positionWithoutNan(x, dim, options, Number.POSITIVE_INFINITY, argmin, "nanargmin");
+}
+
+function positionWithoutNan(
+  value: TensorLike,
+  dim: number | null | undefined,
+  options: KeepdimsOptions,
+  filler: number,
+  find: typeof argmax,
+  caller: string,
+): Tensor {
+  const x = asTensor(value, caller);
+  if (!isFloat(x.dtype)) return find(x, dim, options);
+  const isMissing = isnan(x);
+  return where(all(isMissing, dim, options), -1, find(where(isMissing, filler, x), dim, options));
 }
 
 /** {@link quantile} of the elements that are not NaN. */
