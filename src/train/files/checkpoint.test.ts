@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { cp, mkdtemp, readdir, readFile, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -20,7 +22,8 @@ import { openCheckpoint, openCheckpoints } from "./checkpoint.js";
 import { parseManifest } from "./checkpointManifest.js";
 import { FileError } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
-import { seal } from "./seal.js";
+import { encodeSafetensors } from "./safetensors.js";
+import { pieceBytes, seal } from "./seal.js";
 
 let root: string;
 beforeEach(async () => {
@@ -95,6 +98,60 @@ describe("a checkpoint", () => {
       ...[1, 2, 3].map((n) => `tensors-0000${n}-of-00003.safetensors`),
     ]);
     expect(await bitsOf(await (await checkpoints.load(1)).restoreTree())).toEqual(await bitsOf(stateAt(1)));
+  });
+
+  test("is plain safetensors files, whose checksums are over those of their pieces", async () => {
+    const [a, b] = [new Float32Array(300_000).map((_, i) => i), new Float32Array(400_000).fill(7)];
+    const checkpoints = openCheckpoints(root);
+    const { folder } = await (await checkpoints.save(1, { a: np.array(a), b: np.array(b) })).committed;
+    const bytes = await readFile(join(folder, "tensors-00001-of-00001.safetensors"));
+    const array = (data: Float32Array) => ({ dtype: "float32", shape: [data.length], data }) as const;
+    expect(
+      bytes.equals(
+        encodeSafetensors([
+          ["a", array(a)],
+          ["b", array(b)],
+        ]),
+      ),
+    ).toBe(true);
+    const sha256 = (data: Uint8Array) => createHash("sha256").update(data).digest();
+    const pieces = [0, 1, 2].map((i) => sha256(bytes.subarray(i * pieceBytes, (i + 1) * pieceBytes)));
+    expect((await checkpoints.load(1)).manifest.files).toMatchObject([
+      {
+        bytes: bytes.length,
+        sha256: sha256(Buffer.concat(pieces)).toString("hex"),
+        pieces: pieces.map((piece) => piece.toString("hex", 0, 8)).join(""),
+      },
+    ]);
+  });
+
+  test("leaves the thread it is saved from free while its pieces are hashed", async () => {
+    let turns = 0;
+    let done = false;
+    const turn = () => {
+      turns++;
+      if (!done) setImmediate(turn);
+    };
+    // Nothing but hashing lets the event loop turn between the writes of this disk.
+    const turnsAtWrites: number[] = [];
+    const fileSystem: FileSystem = {
+      ...nodeFileSystem,
+      create: async (path) =>
+        path.endsWith("manifest.json")
+          ? nodeFileSystem.create(path)
+          : {
+              write: async () => void turnsAtWrites.push(turns),
+              sync: async () => {},
+              close: async () => {},
+            },
+    };
+    const { committed } = await openCheckpoints(root, { fileSystem }).save(1, { x: np.zeros([2 ** 24]) });
+    turn();
+    await committed;
+    done = true;
+    expect(turnsAtWrites.length).toBe(65);
+    // A turn brings the results of all that is under way, which is a few pieces.
+    expect((turnsAtWrites.at(-1) ?? 0) - (turnsAtWrites[0] ?? 0)).toBeGreaterThan(65 / 4);
   });
 
   const meshes = [
@@ -360,6 +417,8 @@ describe("a save that is killed", () => {
 describe("a save on a full disk", () => {
   test("fails with advice, cleans up, keeps what was there and works again later", async () => {
     const { checkpoints } = await saved(1);
+    // Two files of three and one pieces, and the manifest; each is flushed.
+    const state = { x: np.zeros([600_000]), y: np.zeros([1]) };
     const full = Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
     for (let limit = 0; limit < 8; limit++) {
       // Only one change fails; cleaning up works, as it does on a full disk.
@@ -375,8 +434,8 @@ describe("a save on a full disk", () => {
           return { ...file, write: (bytes) => may(() => file.write(bytes)), sync: () => may(file.sync) };
         },
       };
-      const failing = openCheckpoints(root, { fileSystem: files });
-      const { committed } = await failing.save(2, stateAt(2));
+      const failing = openCheckpoints(root, { fileSystem: files, maxFileBytes: 1000 });
+      const { committed } = await failing.save(2, state);
       await expect(committed).rejects.toThrow(
         /the checkpoint of step 2 could not be written \(ENOSPC\): the disk is full, it needs \d+ bytes.*untouched/,
       );
@@ -390,6 +449,23 @@ describe("a save on a full disk", () => {
   });
 });
 
+/** Makes a checkpoint one of an earlier version, whose checksums of files are over their bytes. */
+async function writeAsVersion(version: number, folder: string): Promise<void> {
+  if (version === 3) return;
+  const path = join(folder, "manifest.json");
+  const { seal: _, files, ...rest } = JSON.parse(await readFile(path, "utf8"));
+  const whole = files.map(({ name, bytes, pieces }: Record<string, string>) => ({
+    name,
+    bytes,
+    sha256: createHash("sha256")
+      .update(readFileSync(join(folder, name ?? "")))
+      .digest("hex"),
+    ...(version > 1 && { pieces }),
+  }));
+  const text = `${JSON.stringify({ ...rest, version, files: whole }, null, 1)}\n`;
+  await writeFile(path, version > 1 ? seal(text) : text);
+}
+
 describe("a damaged checkpoint", () => {
   test("is recognised wherever a byte changed", async () => {
     const { folder } = await saved(1);
@@ -401,23 +477,45 @@ describe("a damaged checkpoint", () => {
       await writeFile(file, bytes);
       const checkpoint = await openCheckpoint(folder);
       await expect(checkpoint.restoreTree()).rejects.toThrow(
-        /safetensors, byte 0: the file is damaged between here and byte \d+: its SHA-256 is/,
+        /safetensors, byte 0: the file is damaged between here and byte \d+: its checksum is/,
       );
     }
   });
 
-  test("says in which piece of a large file the damage is", async () => {
+  const large = () => ({
+    a: np.arange(300_000),
+    b: np.array([1]),
+    none: np.zeros([0]),
+    c: np.ones([400_000]),
+  });
+
+  test.each([1, 2, 3])("of version %i says in which piece of a large file the damage is", async (version) => {
     const checkpoints = openCheckpoints(root);
-    const { folder } = await (await checkpoints.save(1, { x: np.zeros([700_000]) })).committed;
+    const { folder } = await (await checkpoints.save(1, large())).committed;
     const file = join(folder, "tensors-00001-of-00001.safetensors");
-    const bytes = await readFile(file);
-    bytes[2_300_000] = 1;
-    await writeFile(file, bytes);
-    await expect((await openCheckpoint(folder)).verify()).rejects.toMatchObject({
-      file,
-      offset: 2 * 2 ** 20,
-      message: expect.stringContaining(`between here and byte ${bytes.length}`),
-    });
+    await writeAsVersion(version, folder);
+    const checkpoint = await openCheckpoint(folder);
+    expect(checkpoint.manifest.version).toBe(version);
+    const restored = await checkpoint.restoreTree<Record<string, Tensor>>();
+    for (const [name, expected] of Object.entries(large())) {
+      expect(await np.arrayEqual(restored[name] ?? 0, expected).item(), name).toBe(1);
+    }
+    const good = await readFile(file);
+    for (const start of [0, 1, 2].map((piece) => piece * pieceBytes)) {
+      const end = Math.min(good.length, start + pieceBytes);
+      for (const position of [start, end - 1]) {
+        const bytes = Buffer.from(good);
+        bytes[position] = (bytes[position] ?? 0) ^ 1;
+        await writeFile(file, bytes);
+        await expect(checkpoint.verify()).rejects.toMatchObject({
+          file,
+          offset: version === 1 ? 0 : start,
+          message: expect.stringMatching(
+            version === 1 ? "the file is damaged: " : `between here and byte ${end}: its checksum is`,
+          ),
+        });
+      }
+    }
   });
 
   test("is recognised by any bit of its manifest, with the place of it", async () => {
@@ -441,19 +539,11 @@ describe("a damaged checkpoint", () => {
     }
   });
 
-  test("of the version before, whose manifest has no seal, is read", async () => {
+  test("of version 1, which needs no seal, does not pass for a later one", async () => {
     const { folder } = await saved(1);
+    await writeAsVersion(1, folder);
     const path = join(folder, "manifest.json");
-    const { seal, files, ...rest } = JSON.parse(await readFile(path, "utf8"));
-    expect(seal).toMatch(/^[0-9a-f]+$/);
-    const plain = files.map(({ name, bytes, sha256 }: Record<string, unknown>) => ({ name, bytes, sha256 }));
-    const write = (version: number) =>
-      writeFile(path, `${JSON.stringify({ ...rest, version, files: plain }, null, 1)}\n`);
-    await write(1);
-    expect(await bitsOf(await (await openCheckpoint(folder)).restoreTree())).toEqual(
-      await bitsOf(stateAt(1)),
-    );
-    await write(2);
+    await writeFile(path, (await readFile(path, "utf8")).replace('"version": 1', '"version": 2'));
     await expect(openCheckpoint(folder)).rejects.toThrow("seal must be the last field");
   });
 
@@ -504,8 +594,8 @@ describe("a hostile manifest", () => {
     ["another format", { format: "other" }, 'format must be "shardwise-checkpoint", got "other"'],
     [
       "another version",
-      { version: 3 },
-      "version must be from 1 to 2; another release wrote this file, got 3",
+      { version: 4 },
+      "version must be from 1 to 3; another release wrote this file, got 4",
     ],
     ["no seal", { version: 2 }, "seal must be the last field, with the checksum of all others, got nothing"],
     ["a negative step", { step: -1 }, "step must be a whole number of at least 0, got -1"],

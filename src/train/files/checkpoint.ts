@@ -36,7 +36,7 @@ import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
 import { checkFit } from "./fit.js";
 import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
-import { firstDifference, PieceHasher } from "./seal.js";
+import { firstDifference, PieceHasher, pieceBytes } from "./seal.js";
 import { download, namedLeaves, ownPlacement, type RestoreOptions, rebuild } from "./treeFiles.js";
 
 /** What is saved besides the tensors; all of it must be JSON. */
@@ -142,7 +142,7 @@ export class Checkpoint {
 
   private async verifyFile(file: number): Promise<void> {
     const listed = this.manifest.files[file];
-    if (listed) await checkHash(join(this.folder, listed.name), listed);
+    if (listed) await checkHash(join(this.folder, listed.name), listed, this.manifest.version);
   }
 
   private fileName(file: number): string {
@@ -363,33 +363,46 @@ async function takeSnapshot(step: number, state: unknown, extras: CheckpointExtr
   };
 }
 
-/** Calls `take` with all bytes of a file, portion by portion. */
-async function readPortions(path: string, bytes: number, take: (portion: Uint8Array) => void): Promise<void> {
+/** The pieces of a file, one after the other in the same memory. */
+async function* readPieces(path: string, bytes: number): AsyncGenerator<Uint8Array> {
   const handle = await open(path, "r").catch((cause: unknown) => {
     throw new FileError("checkpoint", path, 0, `the file cannot be opened (${reasonOf(cause)})`, { cause });
   });
   try {
-    const portion = new Uint8Array(Math.min(bytes, 2 ** 22));
+    const memory = new Uint8Array(Math.min(bytes, pieceBytes));
     for (let done = 0; done < bytes; ) {
-      const { bytesRead } = await handle.read(portion, 0, Math.min(portion.length, bytes - done), done);
-      if (bytesRead === 0) throw new FileError("checkpoint", path, done, "the file ended while it was read");
-      take(portion.subarray(0, bytesRead));
-      done += bytesRead;
+      const piece = memory.subarray(0, bytes - done);
+      for (let filled = 0; filled < piece.length; ) {
+        const { bytesRead } = await handle.read(piece, filled, piece.length - filled, done + filled);
+        if (bytesRead === 0)
+          throw new FileError("checkpoint", path, done + filled, "the file ended while it was read");
+        filled += bytesRead;
+      }
+      yield piece;
+      done += piece.length;
     }
   } finally {
     await handle.close();
   }
 }
 
-async function checkHash(path: string, { bytes, sha256, pieces }: ManifestFile): Promise<void> {
-  const hash = createHash("sha256");
-  await readPortions(path, bytes, (portion) => hash.update(portion));
-  const got = hash.digest("hex");
-  if (got === sha256) return;
+/** Compares a file with its checksum in a manifest of some version, and names the place of damage. */
+async function checkHash(
+  path: string,
+  { bytes, sha256, pieces }: ManifestFile,
+  version: number,
+): Promise<void> {
+  const whole = version < 3 ? createHash("sha256") : undefined;
   const hasher = new PieceHasher();
-  await readPortions(path, bytes, (portion) => hasher.update(portion));
-  const place = firstDifference(pieces, hasher.digest());
+  for await (const piece of readPieces(path, bytes)) {
+    whole?.update(piece);
+    await hasher.add(piece);
+  }
+  const found = await hasher.finish();
+  const got = whole?.digest("hex") ?? found.sha256;
+  if (got === sha256) return;
+  const place = firstDifference(pieces, found.pieces);
   const where = place ? ` between here and byte ${Math.min(place.end, bytes)}` : "";
-  const rule = `the file is damaged${where}: its SHA-256 is ${got}, but the manifest says ${sha256}; load an older checkpoint`;
+  const rule = `the file is damaged${where}: its checksum is ${got}, but the manifest says ${sha256}; load an older checkpoint`;
   throw new FileError("checkpoint", path, place?.start ?? 0, rule);
 }

@@ -16,6 +16,7 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
 export interface ManifestFile {
   readonly name: string;
   readonly bytes: number;
+  /** The SHA-256 over those of its pieces; up to version 2 that of all its bytes. */
   readonly sha256: string;
   /** The checksums of its pieces, from which the place of damage is found; none in files of version 1. */
   readonly pieces: string;
@@ -56,8 +57,11 @@ export interface Manifest {
 
 /** How a manifest says what it is. */
 export const manifestFormat = "shardwise-checkpoint";
-/** The version of the format that is written; version 1, which has no checksum of the manifest, is read too. */
-export const manifestVersion = 2;
+/**
+ * The version of the format that is written. Read are also version 1, which has no checksum of the manifest, and
+ * version 2, in which that of a file is over its bytes and not over the checksums of its pieces.
+ */
+export const manifestVersion = 3;
 /** The file name of the manifest. */
 export const manifestName = "manifest.json";
 

@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { statfs } from "node:fs/promises";
 import { join } from "node:path";
 import type { HostData } from "../../ir/dtype.js";
@@ -9,7 +9,7 @@ import { alone, type Company, together } from "./company.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import type { FileSystem } from "./files.js";
 import { bytesOf, layOutSafetensors } from "./safetensors.js";
-import { PieceHasher } from "./seal.js";
+import { PieceHasher, piecesOf } from "./seal.js";
 import type { NamedLeaf } from "./treeFiles.js";
 
 /** A state whose elements were copied from the devices. */
@@ -176,29 +176,22 @@ function sizeOfFiles(snapshot: Snapshot, maxFileBytes: number): number {
   return sizes.reduce((sum, { bytes }) => sum + bytes, manifest(sizes).length);
 }
 
-/** The most that is hashed and written at once, so that the process stays responsive. */
-const portionBytes = 2 ** 23;
-
-async function writeFile(files: FileSystem, path: string, parts: readonly Uint8Array[]) {
-  const hash = createHash("sha256");
-  const pieces = new PieceHasher();
+/** Writes a file piece by piece; while one is written, those before it are hashed on other threads. */
+async function writeFile(files: FileSystem, path: string, parts: readonly Uint8Array[]): Promise<Written> {
+  const hasher = new PieceHasher();
   const file = await files.create(path);
   let bytes = 0;
   try {
-    for (const part of parts) {
-      for (let start = 0; start < part.length; start += portionBytes) {
-        const portion = part.subarray(start, start + portionBytes);
-        hash.update(portion);
-        pieces.update(portion);
-        await file.write(portion);
-      }
-      bytes += part.length;
+    for (const piece of piecesOf(parts)) {
+      await hasher.add(piece);
+      await file.write(piece);
+      bytes += piece.length;
     }
     await file.sync();
   } finally {
     await file.close();
   }
-  return { bytes, sha256: hash.digest("hex"), pieces: pieces.digest() };
+  return { bytes, ...(await hasher.finish()) };
 }
 
 const diskFull = new Set(["ENOSPC", "EDQUOT", "EFBIG"]);

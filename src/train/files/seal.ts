@@ -3,7 +3,7 @@
  * in the manifest. The manifest has a seal, its last field: the checksums of its own pieces up to the seal, and one
  * over those, so that a change of any byte is noticed.
  */
-import { createHash } from "node:crypto";
+import { createHash, subtle } from "node:crypto";
 import { range } from "../../ir/shape.js";
 import { FileError } from "./fileError.js";
 
@@ -26,33 +26,53 @@ function hashPieces(bytes: Uint8Array, size: number): string {
     .join("");
 }
 
-/** Takes the bytes of a file in any portions and gives the checksums of its pieces. */
-export class PieceHasher {
-  private hash = createHash("sha256");
-  private filled = 0;
-  private done = "";
-
-  /** Adds the next bytes. */
-  update(bytes: Uint8Array): void {
-    for (let start = 0; start < bytes.length; ) {
-      const portion = bytes.subarray(start, start + pieceBytes - this.filled);
-      this.hash.update(portion);
-      this.filled += portion.length;
+/** The pieces of a file that is made of parts; only pieces in which parts meet are copies. */
+export function* piecesOf(parts: Iterable<Uint8Array>): Generator<Uint8Array> {
+  let begun: Uint8Array[] = [];
+  let missing = pieceBytes;
+  const join = () => (begun.length === 1 && begun[0]) || Buffer.concat(begun);
+  for (const part of parts) {
+    for (let start = 0; start < part.length; ) {
+      const portion = part.subarray(start, start + missing);
       start += portion.length;
-      if (this.filled === pieceBytes) this.next();
+      missing -= portion.length;
+      begun.push(portion);
+      if (missing > 0) continue;
+      yield join();
+      begun = [];
+      missing = pieceBytes;
     }
   }
+  if (begun.length > 0) yield join();
+}
 
-  /** The checksums of all pieces. */
-  digest(): string {
-    if (this.filled > 0) this.next();
-    return this.done;
+/** How many pieces are hashed at once: of the four threads that Node has for such work, others find one free. */
+const maxUnderWay = 3;
+
+/** Hashes the pieces of a file on other threads than the caller's. */
+export class PieceHasher {
+  private readonly digests: Promise<ArrayBuffer>[] = [];
+
+  /** Takes the next piece, which may be changed as soon as the call returns; waits until there is room for another. */
+  async add(piece: Uint8Array): Promise<void> {
+    // Memory that threads share is refused there.
+    const own = piece.buffer instanceof SharedArrayBuffer ? piece.slice() : piece;
+    const digest = subtle.digest("SHA-256", own);
+    // Where writing fails, nobody asks for the result any more.
+    digest.catch(() => {});
+    this.digests.push(digest);
+    await this.digests.at(-maxUnderWay);
   }
 
-  private next(): void {
-    this.done += this.hash.digest("hex").slice(0, digits);
-    this.hash = createHash("sha256");
-    this.filled = 0;
+  /** The checksums of all pieces, and one over them in full. */
+  async finish(): Promise<{ readonly sha256: string; readonly pieces: string }> {
+    const digests = (await Promise.all(this.digests)).map((digest) => Buffer.from(digest));
+    const total = createHash("sha256");
+    for (const digest of digests) total.update(digest);
+    return {
+      sha256: total.digest("hex"),
+      pieces: digests.map((digest) => digest.toString("hex").slice(0, digits)).join(""),
+    };
   }
 }
 

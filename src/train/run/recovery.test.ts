@@ -42,7 +42,7 @@ const tensors = "tensors-00001-of-00001.safetensors";
 const damages: { readonly what: string; readonly says: string; readonly harm: (newest: string) => void }[] = [
   {
     what: "a changed byte",
-    says: "its SHA-256 is",
+    says: "its checksum is",
     harm: (newest) => {
       const bytes = readFileSync(join(newest, tensors));
       bytes[bytes.length - 9] = (bytes[bytes.length - 9] ?? 0) ^ 1;
