@@ -54,7 +54,10 @@ export function storedConfig(checkpoint: Checkpoint): RunConfig {
   );
 }
 
-/** Fields in which a run that is taken up again may differ from the checkpoint: where it runs and what it tells. */
+/**
+ * Fields in which a run that is taken up again may differ from the checkpoint: where it runs, what it tells, and how fast
+ * it learns, which is what helps a run that diverged.
+ */
 const free: readonly (
   | keyof RunConfig
   | `model.${keyof RunConfig["model"]}`
@@ -69,11 +72,17 @@ const free: readonly (
   "keep",
   "evalEvery",
   "sample",
+  "engine",
   "model.remat",
   "optimizer.accumulate",
+  "optimizer.learningRate",
+  "optimizer.schedule",
+  "optimizer.warmup",
 ];
 
-function isFree(path: string): boolean {
+function isFree(path: string, before: RunConfig, config: RunConfig): boolean {
+  // Gradients that are clipped have a place in the optimiser's state, those that are not have none.
+  if (path === "optimizer.clip") return before.optimizer.clip > 0 && config.optimizer.clip > 0;
   return free.some((name) => path === name || path.startsWith(`${name}.`));
 }
 
@@ -81,7 +90,7 @@ function isFree(path: string): boolean {
 export function checkResumable(config: RunConfig, checkpoint: Checkpoint): void {
   const before = storedConfig(checkpoint);
   const differing = [...fieldsOf(runSchema).keys()]
-    .filter((path) => !isFree(path))
+    .filter((path) => !isFree(path, before, config))
     .filter((path) => JSON.stringify(valueAt(config, path)) !== JSON.stringify(valueAt(before, path)));
   if (differing.length === 0) return;
   const list = differing.map(

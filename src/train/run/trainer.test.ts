@@ -106,6 +106,27 @@ describe("a run", () => {
     );
   }, 60_000);
 
+  test("goes on with another learning rate and another deadline, but not with gradients that are clipped anew", async () => {
+    const out = join(folder.path, "calmer");
+    const begun = { out, steps: 2, "optimizer.clip": 0 };
+    await trainRun({ config: tinyConfig(folder.path, begun), stream: silent, finish: false });
+    const clipped = tinyConfig(folder.path, { ...begun, steps: 4, "optimizer.clip": 1 });
+    await expect(trainRun({ config: clipped, resume: true, stream: silent })).rejects.toThrow(
+      /optimizer\.clip was 0 and is 1\n/,
+    );
+    const calmer = tinyConfig(folder.path, {
+      ...begun,
+      steps: 4,
+      "optimizer.learningRate": 0.001,
+      "optimizer.schedule": "constant",
+      "engine.deadline": "300",
+    });
+    const outcome = await trainRun({ config: calmer, resume: true, stream: silent, finish: false });
+    expect(outcome).toMatchObject({ status: "finished", resumedFrom: 2, step: 4 });
+    const rates = readMetrics(join(out, "metrics.jsonl")).flatMap(({ learningRate }) => learningRate ?? []);
+    expect(rates.map((rate) => Number(rate).toFixed(3))).toEqual(["0.000", "0.010", "0.001", "0.001"]);
+  }, 60_000);
+
   test("whose loss is not a number stops, names step and tensor, and keeps the last good checkpoint", async () => {
     const out = join(folder.path, "diverged");
     const config = tinyConfig(folder.path, {

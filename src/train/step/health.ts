@@ -81,7 +81,7 @@ export function diverged({ step, problem, origin, kept, rescued }: Divergence): 
       : kept !== undefined
         ? `the last good checkpoint is ${kept}`
         : "there is no checkpoint from before it";
-  const advice = `${(rescued ?? kept) ? "resume from it" : "start"} with a lower optimizer.learningRate in a new run, a longer warm-up, or a lower optimizer.clip`;
+  const advice = `${(rescued ?? kept) ? "resume from it" : "start again"} with a lower optimizer.learningRate, a longer optimizer.warmup, or a lower optimizer.clip`;
   const parts = [problem, ...(origin === undefined ? [] : [origin]), left];
   return new DivergedError(step, `[train] step ${step}: ${parts.join("; ")}: ${advice}`);
 }
