@@ -1,7 +1,7 @@
 /**
  * `npm run test:package`: the package as a user meets it. It is packed, installed into an empty strict project, its
  * examples are checked there by TypeScript and run to their targets, and `npx shardwise train` trains on the text that
- * comes with it. Needs what `npm run build` made, and npm's registry or cache for the one dependency.
+ * comes with it. Needs npm's registry or cache for the one dependency.
  */
 import { spawnSync } from "node:child_process";
 import {
