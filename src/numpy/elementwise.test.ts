@@ -564,6 +564,17 @@ describe("arithmetic", () => {
     expect(await sides.js()).toEqual([Infinity, Infinity, NaN]);
   });
 
+  test("an absolute value has the slope 1 at 0, as in JAX", async () => {
+    const slopes = grad((x: Tensor) => np.abs(x).sum())(np.array([-2, -0, 0, 3]));
+    expect(await slopes.js()).toEqual([-1, 1, 1, 1]);
+  });
+
+  test("a Bessel function is flat at 0, and curved by a half", async () => {
+    const slope = grad((x: Tensor) => np.i0(x));
+    expect(await slope(np.array(0)).item()).toBe(0);
+    expect(await grad(slope)(np.array(0)).item()).toBe(0.5);
+  });
+
   const third = 1 / Math.hypot(3, 3);
   test.each([
     [

@@ -4,7 +4,7 @@ import { describe } from "../ir/describe.js";
 import { type DType, isComplex, isFloat, isInteger, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
-import { besselI0e } from "../lax/bessel.js";
+import { besselI0e, besselI1e } from "../lax/bessel.js";
 import * as lax from "../lax/functions.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -100,7 +100,13 @@ export const sinc = composed("sinc", (x) => {
   return ops.select(isZero, parabola, ops.div(ops.sin(angle), angle));
 });
 /** The modified Bessel function of the first kind of order 0. */
-export const i0 = composed("i0", (x) => ops.mul(ops.exp(ops.abs(x)), besselI0e(x)));
+export const i0 = composed(
+  "i0",
+  lax.withDerivative(
+    (x) => ops.mul(ops.exp(ops.abs(x)), besselI0e(x)),
+    (x) => ops.mul(ops.exp(ops.abs(x)), besselI1e(x)),
+  ),
+);
 /** 1 / x. */
 export const reciprocal = inexact("reciprocal", lax.reciprocal);
 /** Degrees as radians. */

@@ -266,7 +266,8 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
     const inverse = div(ops.full(out.shape, 1, out.dtype), out);
     return mul(mul(inverse, inverse), 1 / 3);
   }),
-  abs: scaled((x) => ops.sign(x)),
+  // As in JAX the slope at 0 is 1.
+  abs: back((ct, { ins }) => ops.select(ops.compare("ge", at(ins, 0), 0), ct, neg(ct))),
   sign: zero,
   floor: zero,
   ceil: zero,
