@@ -42,3 +42,8 @@ export function forEachStep<S extends StepLike<S>>(steps: readonly S[], visit: (
     for (const inner of innerSteps(step)) forEachStep(inner, visit);
   }
 }
+
+/** Whether one of these steps, or one of the steps inside them, is such a one. */
+export function someStep<S extends StepLike<S>>(steps: readonly S[], isSuch: (step: S) => boolean): boolean {
+  return steps.some((step) => isSuch(step) || innerSteps(step).some((inner) => someStep(inner, isSuch)));
+}

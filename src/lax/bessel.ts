@@ -4,7 +4,7 @@ import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/customVjp.js";
+import { withDerivative } from "./functions.js";
 import { withFloats } from "./incomplete.js";
 
 const like = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);
@@ -53,15 +53,12 @@ function slopeOfFirst(x: Tensor): Tensor {
   return ops.select(isZero, like(x, 0.5), slope);
 }
 
-const zerothRule = libraryVjp((x: Tensor) => scaledBessel(x, 0), {
-  forward: (x) => [scaledBessel(x, 0), x],
-  backward: (x, ct) => [ops.mul(ct, ops.sub(scaledBessel(x, 1), ops.mul(ops.sign(x), scaledBessel(x, 0))))],
-});
+const zerothRule = withDerivative(
+  (x) => scaledBessel(x, 0),
+  (x) => ops.sub(scaledBessel(x, 1), ops.mul(ops.sign(x), scaledBessel(x, 0))),
+);
 
-const firstRule = libraryVjp((x: Tensor) => scaledBessel(x, 1), {
-  forward: (x) => [scaledBessel(x, 1), x],
-  backward: (x, ct) => [ops.mul(ct, slopeOfFirst(x))],
-});
+const firstRule = withDerivative((x) => scaledBessel(x, 1), slopeOfFirst);
 
 /** exp(−|x|) · I₀(x). */
 export function besselI0e(x: TensorLike): Tensor {

@@ -8,6 +8,7 @@ import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/customVjp.js";
 import { whileLoop } from "../transforms/whileLoop.js";
+import { withDerivative } from "./functions.js";
 import { operandsOf } from "./operands.js";
 import { digamma, lgamma } from "./special.js";
 
@@ -266,13 +267,10 @@ function incompleteBeta(a: Tensor, b: Tensor, x: Tensor): Tensor {
 export function betainc(a: TensorLike, b: TensorLike, x: TensorLike): Tensor {
   return withFloats([a, b, x] as const, "betainc", ([u, v, y]) => {
     // What a rule closes over has no derivative, and says so.
-    const rule = libraryVjp((z: Tensor) => incompleteBeta(u, v, z), {
-      forward: (z) => [incompleteBeta(u, v, z), z],
-      backward: (z, ct) => {
-        const density = ops.div(betaPower(u, v, z), ops.mul(z, ops.sub(like(z, 1), z)));
-        return [ops.mul(ct, density)];
-      },
-    });
+    const rule = withDerivative(
+      (z) => incompleteBeta(u, v, z),
+      (z) => ops.div(betaPower(u, v, z), ops.mul(z, ops.sub(like(z, 1), z))),
+    );
     return rule(y);
   });
 }

@@ -5,6 +5,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { libraryVjp } from "../transforms/customVjp.js";
+import { withDerivative } from "./functions.js";
 import { withFloats } from "./incomplete.js";
 import { digamma, lgamma } from "./special.js";
 
@@ -83,10 +84,10 @@ function polygammaOf(m: Tensor, x: Tensor): Tensor {
 /** The m-th derivative of the digamma function, for whole m. It has a derivative by x alone. */
 export function polygamma(m: TensorLike, x: TensorLike): Tensor {
   return withFloats([m, x] as const, "polygamma", ([u, v]) => {
-    const rule: (y: Tensor) => Tensor = libraryVjp((y: Tensor) => polygammaOf(u, y), {
-      forward: (y) => [polygammaOf(u, y), y],
-      backward: (y, ct) => [ops.mul(ct, polygammaOf(ops.add(u, 1), y))],
-    });
+    const rule = withDerivative(
+      (y) => polygammaOf(u, y),
+      (y) => polygammaOf(ops.add(u, 1), y),
+    );
     return rule(v);
   });
 }

@@ -1,7 +1,7 @@
 import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
 import { tileFor } from "../../compiler/gemm/tile.js";
 import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
-import { forEachStep } from "../../compiler/stepTree.js";
+import { forEachStep, someStep } from "../../compiler/stepTree.js";
 import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/addresses.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
@@ -154,11 +154,7 @@ function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAss
 
 /** Whether a program has products that machine code does not compute. */
 function readsGemmModule({ steps }: CompiledProgram, gemm: GemmChoice): boolean {
-  let reads = false;
-  forEachStep(steps, (step) => {
-    reads ||= step.op === "gemm" && !isInMachineCode(gemm, step);
-  });
-  return reads;
+  return someStep(steps, (step) => step.op === "gemm" && !isInMachineCode(gemm, step));
 }
 
 /** Sends a program to its devices, with the addresses that its parts have now. */
@@ -231,15 +227,12 @@ const LARGE_FLOPS = 4e6;
 
 /** Whether a program has steps that the threads of a device share. */
 function hasSharedSteps(steps: readonly Step[]): boolean {
-  let found = false;
-  forEachStep(steps, (step) => {
-    if (step.op === "kernel" && step.rows !== undefined) found = true;
-    if (step.op === "gemm") {
-      const count = step.batch.reduce((product, batch) => product * batch.count, 1);
-      if (2 * step.m * step.n * step.k * count >= LARGE_FLOPS) found = true;
-    }
+  return someStep(steps, (step) => {
+    if (step.op === "kernel") return step.rows !== undefined;
+    if (step.op !== "gemm") return false;
+    const count = step.batch.reduce((product, batch) => product * batch.count, 1);
+    return 2 * step.m * step.n * step.k * count >= LARGE_FLOPS;
   });
-  return found;
 }
 
 function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
