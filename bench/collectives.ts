@@ -4,7 +4,7 @@ import type { CompileOptions, Engine, Executable } from "../src/ir/engine.js";
 import type { MeshShape } from "../src/ir/mesh.js";
 import { at, range, tensorType } from "../src/ir/shape.js";
 import { collectiveSpec, handProgram } from "../test/support/threadsPrograms.js";
-import type { Report, Row } from "./measure.js";
+import { median, type Report, type Row } from "./measure.js";
 import { countsOption, option } from "./options.js";
 
 /**
@@ -140,12 +140,7 @@ async function timeDispatch(engine: ThreadsEngine, numArguments: number): Promis
     trips.push(performance.now() - begin);
     for (const buffer of outputs.flat()) engine.release(buffer);
   }
-  const median = (values: number[]) =>
-    at(
-      values.sort((a, b) => a - b),
-      Math.floor(values.length / 2),
-    ) * 1000;
-  return [median(starts), median(trips)];
+  return [1000 * median(starts), 1000 * median(trips)];
 }
 
 /** Runs the benchmark; with `--engine mpi` in several processes. */

@@ -14,7 +14,7 @@ import {
   type RematChoice,
   rematChoices,
 } from "./gpuDecoder.js";
-import type { Report, Row } from "./measure.js";
+import { median, type Report, type Row } from "./measure.js";
 import { listOption } from "./options.js";
 
 interface Result {
@@ -106,10 +106,9 @@ async function measure(size: GpuDecoderSize, choice: RematChoice, engine: Engine
   for (let i = 0; i < rounds; i++) [state] = step(state, tokens);
   await state.step.ready();
   const pipelined = (performance.now() - start) / rounds;
-  times.sort((a, b) => a - b);
   return {
-    median_ms: times[rounds >> 1] ?? Number.NaN,
-    best_ms: times[0] ?? Number.NaN,
+    median_ms: median(times),
+    best_ms: Math.min(...times),
     pipelined_ms: pipelined,
     first_ms: first,
     peak_bytes: engine.memoryUsage?.(0).peak ?? null,

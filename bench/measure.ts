@@ -5,6 +5,7 @@ import { arch, availableParallelism, cpus, totalmem } from "node:os";
 import { performance } from "node:perf_hooks";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
+import { at } from "../src/ir/shape.js";
 import { option } from "./options.js";
 
 /** One line of a benchmark's table. */
@@ -42,6 +43,16 @@ export async function bestInTurns(
     }
   } while (performance.now() < end);
   return fastest;
+}
+
+/** The values in order. */
+export function sorted(values: readonly number[]): number[] {
+  return [...values].sort((a, b) => a - b);
+}
+
+/** The value in the middle. */
+export function median(values: readonly number[]): number {
+  return at(sorted(values), values.length >> 1);
 }
 
 /** The machine's speed of copying memory on one core, in GB/s read and written. */

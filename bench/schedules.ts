@@ -18,7 +18,7 @@ import {
 import { at } from "../src/ir/shape.js";
 import { actionsInSlots } from "../src/parallel/schedule/slots.js";
 import { runJax } from "./jax.js";
-import { bestInTurns, type Report, type Row } from "./measure.js";
+import { bestInTurns, median, type Report, type Row } from "./measure.js";
 import { countsOption } from "./options.js";
 
 const [width, length, microbatchSize, layersOfStage] = [256, 64, 8, 2];
@@ -98,7 +98,7 @@ async function prepare(mesh: Mesh, name: ScheduleName, microbatches: number): Pr
   return { name, schedule, peakBytes, run };
 }
 
-/** Milliseconds of the slots of one recorded step. */
+/** Milliseconds of the slots of a step. */
 interface SlotTimes {
   /** From the first slot's beginning to the last one's end. */
   readonly span: number;
@@ -106,41 +106,57 @@ interface SlotTimes {
   readonly busy: readonly (readonly number[])[];
 }
 
-/** What devices did in the loop over slots. */
-function slotTimes(events: readonly TraceEvent[]): SlotTimes {
-  const loops = events.filter(({ kind }) => kind === "loop");
+/** A slot of a recorded step: how long it was, and how much of that was no waiting. */
+interface RecordedSlot {
+  readonly length: number;
+  readonly busy: number;
+}
+
+/** What devices did in the loop over slots, by stage and slot. */
+function recordedSlots(events: readonly TraceEvent[]): RecordedSlot[][] {
   const devices = [...new Set(events.map(({ device }) => device))].sort((a, b) => a - b);
-  const busy = devices.map((device) => {
+  return devices.map((device) => {
     const own = events.filter((event) => event.device === device);
     const waits = own.flatMap((event) => event.waits);
     return own.flatMap(({ kind, begin, end }) => {
       if (kind !== "iteration") return [];
       const waited = waits.filter((wait) => wait.begin >= begin && wait.end <= end);
-      return [end - begin - waited.reduce((sum, wait) => sum + wait.end - wait.begin, 0)];
+      return [{ length: end - begin, busy: end - begin - sum(waited.map((wait) => wait.end - wait.begin)) }];
     });
   });
-  const span = Math.max(...loops.map(({ end }) => end)) - Math.min(...loops.map(({ begin }) => begin));
-  return { span, busy };
 }
 
-/** Of the recorded steps of each, which take turns, the fastest: whatever else the machine does looks like waiting. */
+/**
+ * The step whose every slot is as it mostly is. Of the recorded steps only those count whose actions took least: what
+ * else the machine does prolongs actions, and then the waiting for them.
+ */
+function typicalStep(steps: readonly (readonly (readonly RecordedSlot[])[])[]): SlotTimes {
+  const work = (step: readonly (readonly RecordedSlot[])[]) => sum(step.flat().map(({ busy }) => busy));
+  const undisturbed = [...steps].sort((a, b) => work(a) - work(b)).slice(0, Math.ceil(steps.length / 8));
+  const typical = (of: keyof RecordedSlot) =>
+    at(steps, 0).map((slots, stage) =>
+      slots.map((_, slot) => median(undisturbed.map((step) => at(at(step, stage), slot)[of]))),
+    );
+  return { span: Math.max(...typical("length").map(sum)), busy: typical("busy") };
+}
+
+/** What is typical of the steps of each, which take turns. */
 async function record(
   engine: ThreadsEngine,
   runs: readonly (() => Promise<void>)[],
   seconds: number,
 ): Promise<SlotTimes[]> {
-  const fastest: SlotTimes[] = [];
+  const recorded: RecordedSlot[][][][] = runs.map(() => []);
   for (const run of runs) for (let i = 0; i < 3; i++) await run();
   const end = performance.now() + seconds * 1000;
   do {
     for (const [i, run] of runs.entries()) {
       engine.tracer.start();
       await run();
-      const recorded = slotTimes(await engine.tracer.stop());
-      if (recorded.span < (fastest[i]?.span ?? Number.POSITIVE_INFINITY)) fastest[i] = recorded;
+      at(recorded, i).push(recordedSlots(await engine.tracer.stop()));
     }
   } while (performance.now() < end);
-  return fastest;
+  return recorded.map(typicalStep);
 }
 
 function sum(values: readonly number[]): number {
@@ -249,7 +265,7 @@ export async function bubbles(): Promise<Report> {
       const recorded = await record(
         engine,
         ready.map(({ run }) => run),
-        9,
+        20,
       );
       for (const [i, { name, schedule }] of ready.entries()) {
         const [own, whole] = [at(recorded, i), at(recorded, 0)];

@@ -5,6 +5,7 @@
 import { createMpiEngine, type MpiEngine } from "../../src/engines/mpi/engine.js";
 import { at } from "../../src/ir/shape.js";
 import { collectiveKinds, collectiveLoop } from "../collectives.js";
+import { median, sorted } from "../measure.js";
 import { bindStraight } from "./straight.js";
 
 /** What is measured. */
@@ -50,9 +51,6 @@ async function timeEngine({ run, rounds }: ReturnType<typeof collectiveLoop>): P
   await run();
   return (1000 * (performance.now() - begin)) / rounds;
 }
-
-const sorted = (values: readonly number[]) => [...values].sort((a, b) => a - b);
-const median = (values: readonly number[]) => at(sorted(values), values.length >> 1);
 
 /** Half of the interval between those order statistics that hold a median with 95 %. */
 function uncertaintyOf(values: readonly number[]): number {

@@ -335,7 +335,7 @@ export interface DoneStep {
  * * `allGather`: source is `[outer, inner]`, target `[outer, size, inner]`.
  * * `reduceScatter`: source is `[outer, size, inner]`, target `[outer, inner]`: the own block, combined.
  * * `permute`: source and target are `elements` elements; `permutation` pairs positions inside a group
- *   (source, target); a device that is no target gets zero bytes.
+ *   (source, target); a device that is no target gets zero bytes, or nothing where the rest is `unset`.
  * * `allToAll`: source and target are `[size, inner]`: block j of the source goes to member j, block i of the
  *   target comes from member i.
  *
@@ -358,6 +358,7 @@ export interface CollectiveSpec {
   readonly outer: number;
   readonly inner: number;
   readonly permutation: readonly (readonly [source: number, target: number])[];
+  readonly unset?: true;
   readonly info: number;
 }
 

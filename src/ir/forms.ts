@@ -452,7 +452,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   pmin: fields({ axes }, {}),
   allGather: fields({ axes, dim: count }, {}),
   psumScatter: fields({ axes, dim: count }, {}),
-  ppermute: fields({ axes, permutation: hops }, {}),
+  ppermute: fields({ axes, permutation: hops, unset: onlyTrue }, {}),
   allToAll: fields({ axes, splitDim: count, concatDim: count }, {}),
   axisIndex: fields({ axes }, {}),
   shardMap,

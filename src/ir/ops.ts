@@ -265,8 +265,14 @@ export interface OpParams {
   allGather: Collective & { readonly dim: number };
   /** Sums over the devices and keeps the own block of `dim`. */
   psumScatter: Collective & { readonly dim: number };
-  /** Sends to the listed destination; a device that receives nothing gets zeros. */
-  ppermute: Collective & { readonly permutation: readonly (readonly [source: number, target: number])[] };
+  /**
+   * Sends to the listed destination; a device that receives nothing gets zeros, or, where its result is `unset` and
+   * promised not to be read, whatever lies there.
+   */
+  ppermute: Collective & {
+    readonly permutation: readonly (readonly [source: number, target: number])[];
+    readonly unset?: true;
+  };
   /** Splits `splitDim` among the devices and concatenates what they send along `concatDim`. */
   allToAll: Collective & { readonly splitDim: number; readonly concatDim: number };
   /** The int32 position of this device, row-major over `axes`. */

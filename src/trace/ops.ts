@@ -333,8 +333,9 @@ export function ppermute(
   x: Tensor,
   axes: readonly MeshAxis[],
   permutation: readonly (readonly [number, number])[],
+  others: Pick<OpParams["ppermute"], "unset"> = {},
 ): Tensor {
-  return bind1("ppermute", [x], { axes, permutation });
+  return bind1("ppermute", [x], { axes, permutation, ...others });
 }
 
 /** Splits one dim among the devices and joins what they send along another. */

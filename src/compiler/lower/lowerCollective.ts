@@ -34,6 +34,7 @@ export function lowerCollective(frame: Frame, eqn: Eqn<CollectiveOp>): void {
     target: refOf(target),
     elements,
     permutation: eqn.op === "ppermute" ? eqn.params.permutation : [],
+    ...(eqn.op === "ppermute" && eqn.params.unset ? { unset: true } : {}),
     info,
   };
   frame.steps.push({ op: "start", collective, info }, { op: "done", collective, info });

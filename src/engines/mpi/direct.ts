@@ -24,8 +24,9 @@ export function permute(exchange: Exchange): Collective {
     work() {
       messages.finish();
       exchange.awaitNeighbours();
-      if (from === undefined) host.kernels.zero(exchange.target, bytes);
-      else if (!isElsewhere(from)) {
+      if (from === undefined) {
+        if (!spec.unset) host.kernels.zero(exchange.target, bytes);
+      } else if (!isElsewhere(from)) {
         const source = exchange.sources[exchange.placeOf(from)] ?? 0;
         host.peers.pull(exchange.target, exchange.device(from), source, bytes);
       }

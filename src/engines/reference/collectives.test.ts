@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { applyOpSpmd, buildProgram } from "../../../test/support/interpreting.js";
 import type { DType } from "../../ir/dtype.js";
 import { AxisError, ValueError } from "../../ir/errors.js";
-import { axesSize, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
+import { axesSize, deviceGroups, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
 import type { CollectiveOp } from "../../ir/opFacts.js";
 import type { OpParams } from "../../ir/ops.js";
 import { newLiteral } from "../../ir/program.js";
@@ -171,6 +171,13 @@ describe.each(cases)("over $names of $mesh.axes", (expected) => {
   test("ppermute sends to the target and leaves zeros where nothing arrives", () => {
     const permutation = range(n - 1).map((i) => [i, i + 1] as const);
     expect(outcome("ppermute", mesh, [1], { axes, permutation })).toEqual([[1], expected.shifted]);
+  });
+
+  test("ppermute leaves what nobody may read where nothing arrives and its result is unset", () => {
+    const permutation = range(n - 1).map((i) => [i, i + 1] as const);
+    const first = new Set(deviceGroups(mesh, expected.names).map(([device]) => device));
+    const shifted = expected.shifted.map((values, device) => (first.has(device) ? [Number.NaN] : values));
+    expect(outcome("ppermute", mesh, [1], { axes, permutation, unset: true })).toEqual([[1], shifted]);
   });
 
   test("allToAll exchanges blocks", () => {

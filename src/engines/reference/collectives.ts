@@ -7,7 +7,7 @@ import { at, range, type TensorType } from "../../ir/shape.js";
 import { maxFold, minFold, sumFold } from "./reductions.js";
 import type { Context, EvalRule } from "./rule.js";
 import { concatenated, splitAlong } from "./strided.js";
-import { decode, encode, type HostTensor, hostTensor, zeros } from "./tensor.js";
+import { decode, encode, type HostTensor, hostTensor, unsetValues, zeros } from "./tensor.js";
 
 function axisNames(op: OpName, axes: readonly MeshAxis[], { mesh }: Context): string[] {
   return axes.map(({ name, size }) => {
@@ -94,8 +94,8 @@ export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: Eval
   psumScatter: collective("psumScatter", (blocks, { dim }) =>
     splitAlong(combined(blocks, sumFold), dim, blocks.length),
   ),
-  ppermute: collective("ppermute", (blocks, { permutation }, type) => {
-    const received = forEach(blocks, zeros(type));
+  ppermute: collective("ppermute", (blocks, { permutation, unset }, type) => {
+    const received = forEach(blocks, unset ? unsetValues(type) : zeros(type));
     for (const [source, target] of permutation) received[target] = at(blocks, source);
     return received;
   }),

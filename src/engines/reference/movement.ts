@@ -12,7 +12,7 @@ import {
   windowAt,
   writeWindow,
 } from "./strided.js";
-import { encode, type HostTensor, scalarOf } from "./tensor.js";
+import { encode, type HostTensor, scalarOf, unsetValues } from "./tensor.js";
 
 function iota({ shape, dim }: OpParams["iota"], type: TensorType): HostTensor {
   const stride = at(rowMajorStrides(shape), dim);
@@ -24,10 +24,7 @@ function iota({ shape, dim }: OpParams["iota"], type: TensorType): HostTensor {
 }
 
 function broadcastInDim(x: HostTensor, { shape, dims, unset }: OpParams["broadcastInDim"]): HostTensor {
-  // Whoever breaks the promise to write these elements before reading them should notice.
-  if (unset && isFloat(x.type.dtype)) {
-    return encode({ ...x.type, shape }, new Float64Array(sizeOf(shape)).fill(Number.NaN));
-  }
+  if (unset && isFloat(x.type.dtype)) return unsetValues({ ...x.type, shape });
   const strides = shape.map(() => 0);
   rowMajorStrides(x.type.shape).forEach((stride, i) => {
     strides[at(dims, i)] = x.type.shape[i] === 1 ? 0 : stride;

@@ -5,6 +5,7 @@ import {
   fromBfloat16Bits,
   fromFloat16Bits,
   type HostData,
+  isFloat,
   partType,
   toBfloat16Bits,
   toFloat16Bits,
@@ -60,6 +61,13 @@ export function numbersOf(tensor: HostTensor): number[] {
 /** A tensor of zeros. */
 export function zeros(type: TensorType): HostTensor {
   return { type, data: allocateHost(type.dtype, sizeOf(type.shape)) };
+}
+
+/** Values that are promised not to be read: NaN where there is one, so that whoever breaks the promise notices. */
+export function unsetValues(type: TensorType): HostTensor {
+  return isFloat(type.dtype)
+    ? encode(type, new Float64Array(sizeOf(type.shape)).fill(Number.NaN))
+    : zeros(type);
 }
 
 /** The only element of a tensor of one element. */

@@ -13,6 +13,8 @@ export const COLLECTIVE_SCRATCH_BYTES = 4 * TILE;
 /** The work between the waits: what this device writes for itself, or for all members. */
 export interface Work {
   readonly signal: Signal;
+  /** Whether anybody reads this device's source. */
+  readonly isRead: boolean;
   /** Computes the own result; `sources` are the members' addresses. */
   own(sources: readonly number[], target: number): void;
   /** Computes a share of everybody's result, when splitting the work pays. */
@@ -32,6 +34,7 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHo
     // Words of their own are faster to spin on, also for many: they lie on the lines that hold the addresses and
     // stamps of their owners, which are read next anyway. A count spares sleepers wake-ups.
     signal: size > 2 && host.signals.crowded ? link.byCount() : link.byPeers(others, others),
+    isRead: true,
     shared: undefined,
   };
   switch (spec.kind) {
@@ -56,10 +59,11 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHo
       const reads = others.filter((i) => i === pair?.[0]);
       const readBy = others.filter((i) => spec.permutation.some(([from, to]) => from === me && to === i));
       const own = (sources: readonly number[], target: number) => {
-        if (pair === undefined) kernels.zero(target, bytes);
-        else peers.pull(target, members[pair[0]] ?? 0, sources[pair[0]] ?? 0, bytes);
+        if (pair !== undefined) peers.pull(target, members[pair[0]] ?? 0, sources[pair[0]] ?? 0, bytes);
+        else if (!spec.unset) kernels.zero(target, bytes);
       };
-      return { signal: link.byPeers(reads, readBy), own, shared: undefined };
+      const isRead = spec.permutation.some(([from]) => from === me);
+      return { signal: link.byPeers(reads, readBy), isRead, own, shared: undefined };
     }
     case "allToAll": {
       const own = (sources: readonly number[], target: number) => {

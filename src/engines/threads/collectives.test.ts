@@ -18,6 +18,7 @@ import {
 } from "../../ir/dtype.js";
 import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
 import { at, range, tensorType } from "../../ir/shape.js";
+import { planStaging } from "./collectives.js";
 import { ThreadsEngine } from "./engine.js";
 
 const encode = (dtype: DType, value: number): number =>
@@ -261,5 +262,34 @@ describe.each(["shared", "separate"] as const)("collectives in %s memory", (layo
       const rotated = elements("float32", n, from + 4);
       expect(difference("float32", await engine.download(at(ys, d)), rotated)).toBe("");
     }
+  });
+});
+
+describe("copies of messages", () => {
+  const mesh = { axes: [{ name: "pipe", size: 4 }] };
+  const message = (inner: number, ...permutation: (readonly [number, number])[]) =>
+    collectiveSpec(
+      mesh,
+      { kind: "permute", dtype: "float32", axes: ["pipe"], outer: 1, inner, permutation },
+      0,
+      1,
+    );
+  const [inner, bytes] = [16_384, 65_536];
+
+  test("lie at the same place where nobody sends two of them", () => {
+    const right = range(3).map((i) => message(inner, [i, i + 1]));
+    const left = range(3).map((i) => message(inner, [i + 1, i]));
+    const { offsets, bytes: all } = planStaging([...right, ...left], false);
+    expect(offsets).toEqual([0, 0, 0, 2 * bytes, 2 * bytes, 0]);
+    expect(all).toBe(4 * bytes);
+    const other = planStaging([message(inner, [0, 1]), message(inner / 2, [1, 2])], false);
+    expect(other.offsets, "of another size").toEqual([0, 2 * bytes]);
+  });
+
+  test("are made where somebody only sends or only reads, and not around a ring or both ways", () => {
+    const ring = message(inner, ...range(4).map((i) => [i, (i + 1) % 4] as const));
+    const both = message(inner, [0, 1], [1, 0]);
+    const line = message(inner, [0, 1], [1, 2]);
+    expect(planStaging([ring, both, line], false).offsets).toEqual([undefined, undefined, 0]);
   });
 });

@@ -1,15 +1,16 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
 import { type CollectiveHost, Link, WORDS } from "./collectiveGroup.js";
 import { prepareWork, type Work } from "./collectiveWork.js";
 
 /** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
 const STAGED_BYTES = { ownCore: 1024, sharedCore: 16 * 1024 } as const;
 /** Messages along a line up to this size are staged, so that who sends them need not wait for who reads them. */
-const STAGED_LINE_BYTES = 1024 * 1024;
+const STAGED_LINE_BYTES = 4 * 2 ** 20;
 /** What a program may spend on staging. */
-const MAX_STAGING_BYTES = 4 * 1024 * 1024;
+const MAX_STAGING_BYTES = 16 * 2 ** 20;
 
 /** Where the staging memory of each collective lies, as an offset into the program's; undefined where it has none. */
 export interface Staging {
@@ -17,24 +18,52 @@ export interface Staging {
   readonly offsets: readonly (number | undefined)[];
 }
 
-/** Which collectives inside this process are staged, and where their two copies lie. */
+/** Staging memory of one size, and the positions of the mesh that use theirs. */
+interface Lane {
+  readonly offset: number;
+  readonly size: number;
+  readonly senders: Set<number>;
+}
+
+/**
+ * Which collectives inside this process are staged, and where their two copies lie. Messages of the same size that
+ * nobody sends two of, such as those between neighbours of a pipeline, have them at the same place.
+ */
 export function planStaging(collectives: readonly CollectiveSpec[], crowded: boolean): Staging {
   const limit = crowded ? STAGED_BYTES.sharedCore : STAGED_BYTES.ownCore;
+  const lanes: Lane[] = [];
   let bytes = 0;
   const offsets = collectives.map((spec) => {
     const size = Math.ceil((spec.elements * byteSize(spec.dtype)) / 64) * 64;
     const isSmall = size * spec.size <= limit || (isLine(spec) && size <= STAGED_LINE_BYTES);
-    if (spec.size === 1 || !isSmall || bytes + 2 * size > MAX_STAGING_BYTES) return undefined;
+    if (spec.size === 1 || !isSmall) return undefined;
+    const senders = sendersOf(spec);
+    const lane = lanes.find(
+      (one) => one.size === size && senders.every((sender) => !one.senders.has(sender)),
+    );
+    if (lane) {
+      for (const sender of senders) lane.senders.add(sender);
+      return lane.offset;
+    }
+    if (bytes + 2 * size > MAX_STAGING_BYTES) return undefined;
     const offset = bytes;
     bytes += 2 * size;
+    lanes.push({ offset, size, senders: new Set(senders) });
     return offset;
   });
   return { bytes, offsets };
 }
 
+/** The positions whose sources anybody reads. */
+function sendersOf({ kind, groups, permutation }: CollectiveSpec): readonly number[] {
+  if (kind !== "permute") return groups.flat();
+  return groups.flatMap((group) => permutation.map(([from]) => at(group, from)));
+}
+
 /** Whether somebody only sends or only reads: unlike around a ring, not all wait for somebody anyway. */
-function isLine({ kind, permutation, size }: CollectiveSpec): boolean {
-  return kind === "permute" && permutation.length < size;
+function isLine({ kind, permutation }: CollectiveSpec): boolean {
+  const readers = new Set(permutation.map(([, to]) => to));
+  return kind === "permute" && permutation.some(([from]) => !readers.has(from));
 }
 
 /**
@@ -142,7 +171,7 @@ function stagedCollective(
       sequence = (sequence + 1) | 0;
       target = to;
       work.signal.awaitFinished((sequence - 2) | 0);
-      host.kernels.copy(stagingAddress + (sequence & 1) * stride, from, bytes);
+      if (work.isRead) host.kernels.copy(stagingAddress + (sequence & 1) * stride, from, bytes);
       visits.come(sequence);
       work.signal.ready(sequence);
       visits.publish();

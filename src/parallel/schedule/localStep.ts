@@ -4,6 +4,7 @@ import { ShapeError } from "../../ir/errors.js";
 import { at, formatType, range, sameType, type TensorType } from "../../ir/shape.js";
 import * as lax from "../../lax/index.js";
 import * as np from "../../numpy/index.js";
+import { ppermuteUnset } from "../../spmd/mesh/collectives.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
@@ -16,8 +17,10 @@ import {
   cellColumns,
   cellNumbers,
   type Direction,
-  directions,
+  type Link,
   mapParts,
+  neighbours,
+  type Pair,
   type PartName,
   type SlotTable,
 } from "./slots.js";
@@ -45,7 +48,7 @@ type Buffers = { readonly [P in PartName]: { readonly [L in Lifetime]: readonly 
 interface State {
   /** The result of the last action that had one to send. */
   readonly outbox: readonly Tensor[];
-  /** What was received and not read yet, and a row for what is not for this stage. */
+  /** What was received and not read yet. */
   readonly arrived: readonly Tensor[];
   readonly kept: Buffers;
   readonly grads: {
@@ -56,9 +59,6 @@ interface State {
   /** The losses, and what `last` returns besides, added up. */
   readonly sums: readonly Tensor[];
 }
-
-/** By direction, whether any stage has a message from there. */
-type Exchanges = { readonly [D in Direction]: Tensor };
 
 interface Weights {
   readonly first: unknown;
@@ -106,6 +106,17 @@ const sumType = ({ dtype, shape }: TensorType): TensorType => ({
 });
 const addTo = (sums: readonly Tensor[], values: readonly Tensor[]) =>
   sums.map((sum, i) => ops.add(sum, at(values, i).astype(sum.dtype)));
+
+const same = (rows: readonly Tensor[]) => rows;
+const onlyIf = (condition: Tensor, change: typeof same, rows: readonly Tensor[]) =>
+  cond(condition, change, same, rows);
+
+/** The stages of a link between which messages come from a direction. */
+function pairsFrom(way: (typeof neighbours)[number], { left, right, exchanges }: Link): Pair[] {
+  const [from, to] = way === "fromLeft" ? [left, right] : [right, left];
+  const isUsed = exchanges.some((pairs) => pairs.some((pair) => pair[0] === from));
+  return isUsed ? [[from, to]] : [];
+}
 
 /** One stage at work. */
 class StageRunner {
@@ -164,21 +175,16 @@ class StageRunner {
       table.slots.map((row) => row.map(cellNumbers)),
       "int32",
     );
-    const { fromSelf, fromLeft, fromRight } = table.exchanges;
-    const exchanges: Exchanges = {
-      fromSelf: np.array(fromSelf),
-      fromLeft: np.array(fromLeft),
-      fromRight: np.array(fromRight),
-    };
+    const exchanges = table.links.map(({ bySlot }) => np.array(bySlot, "int32"));
     const branches = [(state: State) => state, ...table.branches.map((branch) => this.action(branch))];
     const stage = lax.axisIndex(axisName);
     const [end] = scan(
-      (state: State, [slot, isUnderWay]: readonly [Tensor, Exchanges]): [State, null] => {
+      (state: State, [slot, exchange]: readonly [Tensor, readonly Tensor[]]): [State, null] => {
         const numbers = lax.dynamicIndexInDim(slot, stage, 0, false);
         const row = new Map(cellColumns.map((name, i) => [name, lax.indexInDim(numbers, i, 0, false)]));
         const cell = (name: string) => row.get(name) ?? Tensor.scalar(0, "int32");
         const after = switchCase(cell("branch"), branches, state, Object.fromEntries(row));
-        return [{ ...after, arrived: this.exchange(isUnderWay, state, after, cell) }, null];
+        return [{ ...after, arrived: this.exchange(exchange, state, after, cell) }, null];
       },
       this.start(),
       [cells, exchanges],
@@ -195,7 +201,7 @@ class StageRunner {
     const sums = (values: readonly Tensor[]) => values.map(({ type }) => ops.zeros(sumType(type)));
     return {
       outbox: this.streamTypes.map(ops.zeros),
-      arrived: this.streamTypes.map(buffer(numArrived + 1)),
+      arrived: this.streamTypes.map(buffer(numArrived)),
       kept: mapParts((part) =>
         mapLifetimes((lifetime) => this.parts[part].keptTypes[lifetime].map(buffer(rows[part][lifetime]))),
       ),
@@ -209,32 +215,43 @@ class StageRunner {
   }
 
   /**
-   * Sends results to the neighbours that read them and stores what is for this stage. Devices meet only after slots that
-   * have a message, and only who reads along its way waits.
+   * Hands results to the neighbours that read them and stores what is for this stage. Two neighbours meet only after
+   * slots in which one has a message for the other, and only who reads one waits.
    *
-   * @param isUnderWay by direction, whether the slot has a message from there
+   * @param exchanges by link, which of its exchanges follows the slot
    */
   private exchange(
-    isUnderWay: Exchanges,
+    exchanges: readonly Tensor[],
     before: State,
     after: State,
     cell: (name: string) => Tensor,
   ): readonly Tensor[] {
-    const { overlapSends, table } = this.settings;
-    const used = directions.filter((way) => table.exchanges[way].some(Boolean));
-    // What was computed in the slot before is on its way while this one is computed.
-    const sent = overlapSends ? before.outbox : after.outbox;
-    return used.reduce((arrived, way) => {
-      const store = (rows: readonly Tensor[]) =>
-        putRow(rows, way === "fromSelf" ? after.outbox : this.passedOn(way, sent), cell(way));
-      return overlapSends ? store(arrived) : cond(isUnderWay[way], store, (rows) => rows, arrived);
-    }, after.arrived);
-  }
-
-  /** What comes from a neighbour. */
-  private passedOn(way: keyof SlotTable["pairs"], sent: readonly Tensor[]): readonly Tensor[] {
-    const { axisName, table } = this.settings;
-    return lax.ppermute(sent, axisName, table.pairs[way]);
+    const { overlapSends, table, axisName } = this.settings;
+    const store = (values: readonly Tensor[], row: Tensor) => (rows: readonly Tensor[]) =>
+      putRow(rows, values, row);
+    const isThere = (way: Direction) => np.greaterEqual(cell(way), 0);
+    const hasSelf = table.slots.some((row) => row.some(({ fromSelf }) => fromSelf >= 0));
+    const kept = hasSelf
+      ? onlyIf(isThere("fromSelf"), store(after.outbox, cell("fromSelf")), after.arrived)
+      : after.arrived;
+    if (overlapSends) {
+      // What was computed in the slot before is on its way while this one is computed.
+      return neighbours.reduce((arrived, way) => {
+        const pairs = table.links.flatMap((link) => pairsFrom(way, link));
+        if (pairs.length === 0) return arrived;
+        return onlyIf(isThere(way), store(lax.ppermute(before.outbox, axisName, pairs), cell(way)), arrived);
+      }, kept);
+    }
+    const stage = lax.axisIndex(axisName);
+    return table.links.reduce((arrived, link, i) => {
+      const handOver = (pairs: readonly Pair[]) => (rows: readonly Tensor[]) => {
+        const message = ppermuteUnset(after.outbox, axisName, pairs);
+        const reads = pairs.map(([, to]) => np.equal(stage, to)).reduce((a, b) => np.logicalOr(a, b));
+        const row = np.where(np.equal(stage, link.right), cell("fromLeft"), cell("fromRight"));
+        return onlyIf(reads, store(message, row), rows);
+      };
+      return switchCase(at(exchanges, i), [same, ...link.exchanges.map(handOver)], arrived);
+    }, kept);
   }
 
   private action(branch: Branch): (state: State, cell: Readonly<Record<string, Tensor>>) => State {

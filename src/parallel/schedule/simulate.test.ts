@@ -84,6 +84,18 @@ describe("a step on paper", () => {
     }
   });
 
+  test("is as fast in slots as without where input gradients take longest and weight gradients least", () => {
+    const unequal = { F: 10, I: 12, W: 8 };
+    for (const name of ["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v"] as const) {
+      for (const numStages of [2, 4, 8]) {
+        const schedule = makeSchedule(name, { numStages, numMicrobatches: 4 * numStages });
+        const free = simulateSchedule(schedule, { times: unequal });
+        const slots = simulateSchedule(schedule, { times: unequal, inSlots: true });
+        expect(slots.seconds, `${name} on ${numStages} stages`).toBeCloseTo(free.seconds, 9);
+      }
+    }
+  });
+
   test("waits by ZB-H1 for at most a third of the time that it waits by 1F1B, in slots, too", () => {
     const equal = { F: 1, I: 1, W: 1 };
     for (const numStages of [2, 4, 8]) {

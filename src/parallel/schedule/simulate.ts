@@ -51,8 +51,8 @@ export interface SimulationOptions {
   /** The bytes that every stage has besides, such as weights and optimiser; 0 by default. */
   readonly fixedBytes?: number;
   /**
-   * Whether all stages do one action in a slot and then exchange messages, as `pipelineTrainStep` does: after a slot with
-   * messages, whoever reads along their way waits for its neighbour; false by default: stages wait only for what they read.
+   * Whether stages exchange messages at the ends of slots, as `pipelineTrainStep` does: whoever reads one waits until its
+   * neighbour has come as far; false by default: stages wait only for what they read, when they read it.
    */
   readonly inSlots?: boolean;
   /** With `inSlots`, how many cores the stages share; more of them at work than cores take turns. No limit by default. */

@@ -35,11 +35,22 @@ export type KeptRows = { readonly [P in PartName]: { readonly [L in Lifetime]: n
 /** From where a message comes: the stage before, the one behind, or the stage itself. */
 export type Direction = "fromLeft" | "fromRight" | "fromSelf";
 
-/** The directions of messages, in the order in which they are stored. */
-export const directions: readonly Direction[] = ["fromSelf", "fromLeft", "fromRight"];
+/** The directions of messages from other stages. */
+export const neighbours = ["fromLeft", "fromRight"] as const satisfies readonly Direction[];
 
 /** A stage that sends, and the one that reads. */
 export type Pair = readonly [from: number, to: number];
+
+/** Two neighbours that send each other messages. */
+export interface Link {
+  /** The one on whose right the other is. */
+  readonly left: number;
+  readonly right: number;
+  /** What they ever hand over at the same time: a message to the right, one to the left, or both. */
+  readonly exchanges: readonly (readonly Pair[])[];
+  /** Which of them follows a slot: 0 is none, others are one more than their place in the list. */
+  readonly bySlot: readonly number[];
+}
 
 /** What a stage does in a slot, in numbers: `branch` 0 is nothing, others are one more than their place in the list. */
 export interface SlotCell {
@@ -49,7 +60,7 @@ export interface SlotCell {
   readonly arrived: number;
   /** The rows of what is kept. */
   readonly kept: KeptRows;
-  /** Where the message from the left, from the right and from the stage itself goes after the slot. */
+  /** The row of the message from the left, from the right and from the stage itself after the slot, -1 for none. */
   readonly fromLeft: number;
   readonly fromRight: number;
   readonly fromSelf: number;
@@ -64,10 +75,8 @@ export interface SlotTable {
   readonly rows: KeptRows;
   /** How many messages wait at one time on some stage. */
   readonly numArrived: number;
-  /** By slot, whether any message comes from a direction when it ends. */
-  readonly exchanges: { readonly [D in Direction]: readonly boolean[] };
-  /** The stages that ever send a message to a neighbour, and that neighbour. */
-  readonly pairs: { readonly [D in Exclude<Direction, "fromSelf">]: readonly Pair[] };
+  /** The neighbours that ever send each other anything. */
+  readonly links: readonly Link[];
 }
 
 /** From the slot in which something is written to the slot in which it is read for the last time. */
@@ -184,25 +193,38 @@ function keptRows(
 /** A message: which action of which stage reads it, and from where it comes. */
 interface Message extends Span {
   readonly reader: string;
+  readonly sender: number;
   readonly direction: Direction;
 }
 
-/** The messages of a schedule; they are stored at the end of their first slot. */
+/**
+ * The messages of a schedule; they are stored at the end of their first slot. That is right before the action that
+ * reads a message, since a stage that waits for it earlier would only stand still, or before its sender's next action
+ * for which others wait: weight gradients alone may come between.
+ */
 function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: number): Message[] {
   const layout = layoutOf(schedule);
   const readers = new Map(acts.map((act) => [`${act.kind} ${key(act)}`, act]));
-  return acts.flatMap((act): Message[] => {
+  const senders = acts.filter(
+    ({ kind, isFirst, isLast }) => kind !== "W" && !(kind === "F" ? isLast : isFirst),
+  );
+  const urgent = schedule.stages.map((_, stage) =>
+    acts.filter((act) => act.stage === stage && act.kind !== "W"),
+  );
+  return senders.map((act): Message => {
     const { kind, stage, chunk, microbatch, sent } = act;
-    if (kind === "W" || (kind === "F" ? act.isLast : act.isFirst)) return [];
     const to = placeOf(layout, partOf(layout, stage, chunk) + (kind === "F" ? 1 : -1));
     const reader = `${kind} ${key({ ...to, microbatch })}`;
     const numStages = layout.numStages;
     // Of two stages, each is both neighbours of the other, and which way a message goes tells who sends it.
     const isNext = to.stage === stage + 1 || (numStages > 2 && to.stage === (stage + 1) % numStages);
     const direction = to.stage === stage ? "fromSelf" : isNext ? "fromLeft" : "fromRight";
-    // What stays on a stage need not wait for the next round of messages.
-    const from = sent + (direction === "fromSelf" ? 0 : delay);
-    return [{ stage: to.stage, from, to: readers.get(reader)?.slot ?? from, reader, direction }];
+    const read = readers.get(reader)?.slot ?? sent + 1;
+    const later = at(urgent, stage).filter(({ slot }) => slot > act.slot);
+    const latest = Math.min(read, ...later.map(({ slot }) => slot)) - 1;
+    // What stays on a stage is stored at once, and what travels during a slot arrives with its end.
+    const from = direction === "fromSelf" ? sent : delay > 0 ? sent + delay : Math.max(sent, latest);
+    return { stage: to.stage, from, to: read, reader, sender: stage, direction };
   });
 }
 
@@ -234,15 +256,14 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
   };
   const slots = range(numSlots).map(() =>
     range(schedule.stages.length).map((): { -readonly [K in keyof SlotCell]: SlotCell[K] } => {
-      const nowhere = arrived.numRows;
       return {
         branch: 0,
         microbatch: 0,
         arrived: 0,
         kept: mapParts(() => mapLifetimes(() => 0)),
-        fromLeft: nowhere,
-        fromRight: nowhere,
-        fromSelf: nowhere,
+        fromLeft: -1,
+        fromRight: -1,
+        fromSelf: -1,
       };
     }),
   );
@@ -261,43 +282,42 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
     slots,
     rows: mapParts((part) => mapLifetimes((lifetime) => kept[part][lifetime].numRows)),
     numArrived: arrived.numRows,
-    ...exchangesOf(messages, numSlots, schedule.stages.length),
+    links: linksOf(messages, numSlots),
   };
 }
 
-/** By slot, from where messages come, and who ever sends to whom. */
-function exchangesOf(
-  messages: readonly Message[],
-  numSlots: number,
-  numStages: number,
-): Pick<SlotTable, "exchanges" | "pairs"> {
-  const ofDirection = (way: Direction) => messages.filter(({ direction }) => direction === way);
-  const slotsOf = (way: Direction) => {
-    const slots = new Set(ofDirection(way).map(({ from }) => from));
-    return range(numSlots).map((slot) => slots.has(slot));
-  };
-  const pairs = (way: Direction, shift: number) =>
-    [...new Set(ofDirection(way).map(({ stage }) => stage))].map(
-      (to): Pair => [(to - shift + numStages) % numStages, to],
-    );
-  return {
-    exchanges: {
-      fromSelf: slotsOf("fromSelf"),
-      fromLeft: slotsOf("fromLeft"),
-      fromRight: slotsOf("fromRight"),
-    },
-    pairs: { fromLeft: pairs("fromLeft", 1), fromRight: pairs("fromRight", -1) },
-  };
+/** The neighbours that send each other messages, and when. */
+function linksOf(messages: readonly Message[], numSlots: number): Link[] {
+  const links = new Map<
+    string,
+    { readonly ends: readonly [left: number, right: number]; readonly slots: Pair[][] }
+  >();
+  for (const { sender, stage, direction, from } of messages) {
+    if (direction === "fromSelf") continue;
+    const ends: Pair = direction === "fromLeft" ? [sender, stage] : [stage, sender];
+    const link = links.get(`${ends}`) ?? { ends, slots: range(numSlots).map(() => []) };
+    links.set(`${ends}`, link);
+    at(link.slots, from).push([sender, stage]);
+  }
+  return [...links.values()].map(({ ends: [left, right], slots }) => {
+    const names = slots.map((pairs) => pairs.map(String).sort().join(" "));
+    const kinds = [...new Set(names)].filter((name) => name !== "");
+    return {
+      left,
+      right,
+      exchanges: kinds.map((name) => at(slots, names.indexOf(name))),
+      bySlot: names.map((name) => kinds.indexOf(name) + 1),
+    };
+  });
 }
 
 /** By slot, the pairs of stages of which the second waits for the first when the slot ends. */
 export function meetingsInSlots(schedule: PipelineSchedule): readonly (readonly Pair[])[] {
   const acts = actsOf(schedule, 0);
-  const messages = messagesOf(schedule, acts, 0);
   const numSlots = numSlotsOf(acts);
-  const { exchanges, pairs } = exchangesOf(messages, numSlots, schedule.stages.length);
+  const links = linksOf(messagesOf(schedule, acts, 0), numSlots);
   return range(numSlots).map((slot) =>
-    (["fromLeft", "fromRight"] as const).flatMap((way) => (exchanges[way][slot] ? pairs[way] : [])),
+    links.flatMap(({ exchanges, bySlot }) => exchanges[at(bySlot, slot) - 1] ?? []),
   );
 }
 

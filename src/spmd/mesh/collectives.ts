@@ -198,6 +198,16 @@ export function ppermute<T>(
   return onLeaves(values, found, "ppermute", (x) => ops.ppermute(x, found, permutation));
 }
 
+/** As {@link ppermute}, where only devices that receive something read what they get. */
+export function ppermuteUnset<T>(
+  values: T,
+  axes: AxisNames,
+  permutation: readonly (readonly [source: number, target: number])[],
+): T {
+  const found = lookUpAxes(axes, "ppermute");
+  return onLeaves(values, found, "ppermute", (x) => ops.ppermute(x, found, permutation, { unset: true }));
+}
+
 /** Sends each device's block `shift` places along a ring; negative shifts go the other way. */
 export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
   needIfGiven("number", shift, "shift", "pshift");

@@ -4,7 +4,7 @@ import { at } from "../../ir/shape.js";
 import { endsOf } from "../../parallel/schedule/check.js";
 import type { PipelineAction, PipelineSchedule } from "../../parallel/schedule/schedule.js";
 import { simulateSchedule } from "../../parallel/schedule/simulate.js";
-import { type Branch, directions, slotTable } from "../../parallel/schedule/slots.js";
+import { type Branch, slotTable } from "../../parallel/schedule/slots.js";
 import { type PartName, type Prices, partOfStep } from "./prices.js";
 
 /** Where the time of a step goes, in seconds. */
@@ -143,10 +143,12 @@ class Walk {
 
   /** A loop over slots: what all stages do in every slot, and what each does as the longest of them takes. */
   private addPipeline(ledger: Ledger, loop: LoopStep, choice: CondStep, schedule: PipelineSchedule): void {
-    const exchanges = exchangeChoices(loop, choice, schedule);
-    const around = loop.body.filter((step) => step !== choice && !exchanges.some((one) => one.step === step));
+    const messages = messageBranches(loop, choice, schedule);
+    const around = loop.body.filter(
+      (step) => step !== choice && !messages.some((one) => one.choice === step),
+    );
     ledger.add(this.list(around), loop.count);
-    for (const { step, count } of exchanges) ledger.add(this.list(step.branches[1] ?? []), count);
+    for (const one of messages) ledger.add(this.list(at(one.choice.branches, one.branch)), one.count);
     const branches = choice.branches.map((branch) => this.list(branch, 1));
     const number = branchNumber(schedule);
     const times = (action: PipelineAction, stage: number) => at(branches, number(action, stage)).seconds;
@@ -173,18 +175,35 @@ function actionChoice(loop: LoopStep, schedule: PipelineSchedule): CondStep | un
   );
 }
 
-/** The choices behind that of the action whether messages travel in a direction, and after how many slots they do. */
-function exchangeChoices(
+/** A branch of a choice behind that of the action, in which a message is stored, and how often a stage takes it. */
+interface MessageBranch {
+  readonly choice: CondStep;
+  readonly branch: number;
+  /** On average. */
+  readonly count: number;
+}
+
+/** What a loop over slots does with messages: first those that stages have for themselves, then those of each link. */
+function messageBranches(
   { body }: LoopStep,
   action: CondStep,
   schedule: PipelineSchedule,
-): { readonly step: CondStep; readonly count: number }[] {
-  const { exchanges } = slotTable(schedule, false);
-  const counts = directions.map((way) => exchanges[way].filter(Boolean).length).filter((count) => count > 0);
-  const choices = body
-    .slice(body.indexOf(action) + 1)
-    .filter((step): step is CondStep => step.op === "cond" && step.branches.length === 2);
-  return choices.length === counts.length ? choices.map((step, i) => ({ step, count: at(counts, i) })) : [];
+): readonly MessageBranch[] {
+  const { links, slots } = slotTable(schedule, false);
+  const numStages = schedule.stages.length;
+  const toThemselves = slots.flat().filter(({ fromSelf }) => fromSelf >= 0).length;
+  const counts = [
+    ...(toThemselves > 0 ? [[0, toThemselves]] : []),
+    ...links.map(({ exchanges, bySlot }) =>
+      // Both ends of a link are busy with an exchange.
+      [0, ...exchanges.map((_, i) => 2 * bySlot.filter((exchange) => exchange === i + 1).length)],
+    ),
+  ];
+  const choices = body.slice(body.indexOf(action) + 1).filter((step): step is CondStep => step.op === "cond");
+  if (choices.length !== counts.length) return [];
+  return choices.flatMap((choice, i) =>
+    at(counts, i).map((count, branch) => ({ choice, branch, count: count / numStages })),
+  );
 }
 
 /** Which branch of a step an action of a stage is. */
