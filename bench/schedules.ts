@@ -265,7 +265,8 @@ export async function bubbles(): Promise<Report> {
       const recorded = await record(
         engine,
         ready.map(({ run }) => run),
-        20,
+        // Longer steps are disturbed more often.
+        (15 * microbatches) / stages,
       );
       for (const [i, { name, schedule }] of ready.entries()) {
         const [own, whole] = [at(recorded, i), at(recorded, 0)];

@@ -7,8 +7,8 @@ import { prepareWork, type Work } from "./collectiveWork.js";
 
 /** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
 const STAGED_BYTES = { ownCore: 1024, sharedCore: 16 * 1024 } as const;
-/** Messages along a line up to this size are staged, so that who sends them need not wait for who reads them. */
-const STAGED_LINE_BYTES = 4 * 2 ** 20;
+/** Messages up to this size are staged, so that who sends them need not wait for who reads them. */
+const STAGED_MESSAGE_BYTES = 4 * 2 ** 20;
 /** What a program may spend on staging. */
 const MAX_STAGING_BYTES = 16 * 2 ** 20;
 
@@ -35,7 +35,7 @@ export function planStaging(collectives: readonly CollectiveSpec[], crowded: boo
   let bytes = 0;
   const offsets = collectives.map((spec) => {
     const size = Math.ceil((spec.elements * byteSize(spec.dtype)) / 64) * 64;
-    const isSmall = size * spec.size <= limit || (isLine(spec) && size <= STAGED_LINE_BYTES);
+    const isSmall = size * spec.size <= limit || (isMessage(spec) && size <= STAGED_MESSAGE_BYTES);
     if (spec.size === 1 || !isSmall) return undefined;
     const senders = sendersOf(spec);
     const lane = lanes.find(
@@ -60,10 +60,13 @@ function sendersOf({ kind, groups, permutation }: CollectiveSpec): readonly numb
   return groups.flatMap((group) => permutation.map(([from]) => at(group, from)));
 }
 
-/** Whether somebody only sends or only reads: unlike around a ring, not all wait for somebody anyway. */
-function isLine({ kind, permutation }: CollectiveSpec): boolean {
+/**
+ * Whether some send to some others, and who sends would wait for who reads: somebody only sends or only reads, or they
+ * do something else next. Around a ring all wait for somebody anyway.
+ */
+function isMessage({ kind, permutation, unset }: CollectiveSpec): boolean {
   const readers = new Set(permutation.map(([, to]) => to));
-  return kind === "permute" && permutation.some(([from]) => !readers.has(from));
+  return kind === "permute" && (unset === true || permutation.some(([from]) => !readers.has(from)));
 }
 
 /**
