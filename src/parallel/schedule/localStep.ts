@@ -123,6 +123,8 @@ class StageRunner {
   private readonly parts: { readonly [P in PartName]: PartPrograms };
   private readonly given: { readonly first: Given; readonly chunks: readonly Given[]; readonly last: Given };
   private readonly streamTypes: readonly TensorType[];
+  /** The number of this stage. */
+  private readonly stage: Tensor;
 
   constructor(
     functions: LocalFunctions,
@@ -161,6 +163,7 @@ class StageRunner {
     );
     checkLoss(last, settings.hasAux);
     this.parts = { first, stage, last };
+    this.stage = lax.axisIndex(settings.axisName);
     this.given = {
       first: first.give(tensors(weights.first)),
       chunks: chunks.map((own) => stage.give(tensors(own))),
@@ -170,17 +173,16 @@ class StageRunner {
 
   /** The state after all slots. */
   run(): State {
-    const { table, axisName } = this.settings;
+    const { table } = this.settings;
     const cells = np.array(
       table.slots.map((row) => row.map(cellNumbers)),
       "int32",
     );
     const exchanges = table.links.map(({ bySlot }) => np.array(bySlot, "int32"));
     const branches = [(state: State) => state, ...table.branches.map((branch) => this.action(branch))];
-    const stage = lax.axisIndex(axisName);
     const [end] = scan(
       (state: State, [slot, exchange]: readonly [Tensor, readonly Tensor[]]): [State, null] => {
-        const numbers = lax.dynamicIndexInDim(slot, stage, 0, false);
+        const numbers = lax.dynamicIndexInDim(slot, this.stage, 0, false);
         const row = new Map(cellColumns.map((name, i) => [name, lax.indexInDim(numbers, i, 0, false)]));
         const cell = (name: string) => row.get(name) ?? Tensor.scalar(0, "int32");
         const after = switchCase(cell("branch"), branches, state, Object.fromEntries(row));
@@ -242,12 +244,11 @@ class StageRunner {
         return onlyIf(isThere(way), store(lax.ppermute(before.outbox, axisName, pairs), cell(way)), arrived);
       }, kept);
     }
-    const stage = lax.axisIndex(axisName);
     return table.links.reduce((arrived, link, i) => {
       const handOver = (pairs: readonly Pair[]) => (rows: readonly Tensor[]) => {
         const message = ppermuteUnset(after.outbox, axisName, pairs);
-        const reads = pairs.map(([, to]) => np.equal(stage, to)).reduce((a, b) => np.logicalOr(a, b));
-        const row = np.where(np.equal(stage, link.right), cell("fromLeft"), cell("fromRight"));
+        const reads = pairs.map(([, to]) => np.equal(this.stage, to)).reduce((a, b) => np.logicalOr(a, b));
+        const row = np.where(np.equal(this.stage, link.right), cell("fromLeft"), cell("fromRight"));
         return onlyIf(reads, store(message, row), rows);
       };
       return switchCase(at(exchanges, i), [same, ...link.exchanges.map(handOver)], arrived);

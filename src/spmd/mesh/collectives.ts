@@ -188,24 +188,26 @@ function scatterGroup(x: Tensor, dim: number, groups: Groups): Tensor {
   return ops.reduceSum(exchangeGroup(rowsOf(x, dim, groups.size), groups), [0]);
 }
 
+type Permutation = readonly (readonly [source: number, target: number])[];
+
 /** Sends from device to device; a device that receives nothing gets zeros. The inverse permutation backward. */
-export function ppermute<T>(
-  values: T,
-  axes: AxisNames,
-  permutation: readonly (readonly [source: number, target: number])[],
-): T {
-  const found = lookUpAxes(axes, "ppermute");
-  return onLeaves(values, found, "ppermute", (x) => ops.ppermute(x, found, permutation));
+export function ppermute<T>(values: T, axes: AxisNames, permutation: Permutation): T {
+  return permuted(values, axes, permutation);
 }
 
 /** As {@link ppermute}, where only devices that receive something read what they get. */
-export function ppermuteUnset<T>(
+export function ppermuteUnset<T>(values: T, axes: AxisNames, permutation: Permutation): T {
+  return permuted(values, axes, permutation, { unset: true });
+}
+
+function permuted<T>(
   values: T,
   axes: AxisNames,
-  permutation: readonly (readonly [source: number, target: number])[],
+  permutation: Permutation,
+  others?: { readonly unset: true },
 ): T {
   const found = lookUpAxes(axes, "ppermute");
-  return onLeaves(values, found, "ppermute", (x) => ops.ppermute(x, found, permutation, { unset: true }));
+  return onLeaves(values, found, "ppermute", (x) => ops.ppermute(x, found, permutation, others));
 }
 
 /** Sends each device's block `shift` places along a ring; negative shifts go the other way. */
