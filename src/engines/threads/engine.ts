@@ -299,7 +299,10 @@ export class ThreadsEngine implements Engine {
     this.closed = true;
     await this.pool.close();
     // A device that does not end in time may still be in the middle of a kernel.
-    void this.pool.allExited.then(() => this.code?.release());
+    void this.pool.allExited.then(() => {
+      this.code?.release();
+      this.memory.discard();
+    });
   }
 
   /** Whether the engine still runs programs: it was not closed and none of its devices failed. */

@@ -123,6 +123,11 @@ export class EngineMemory implements MemoryOwner {
     );
   }
 
+  /** Gives the real memory back to the system; no device may run any more. */
+  discard(): void {
+    discardLayout(this.current);
+  }
+
   private moveTo(choice: LayoutChoice, bytes: number): boolean {
     const old = this.current;
     let layout: MemoryLayout;
@@ -143,13 +148,17 @@ export class EngineMemory implements MemoryOwner {
       this.isMoving = false;
     }
     this.views = viewsOf(layout);
-    for (const memory of new Set(old.memories)) discardPages(memory);
+    discardLayout(old);
     return true;
   }
 
   private partOf(device: number): { readonly base: number; readonly bytes: number } {
     return { base: at(this.current.bases, device), bytes: this.current.bytes };
   }
+}
+
+function discardLayout({ memories }: MemoryLayout): void {
+  for (const memory of new Set(memories)) discardPages(memory);
 }
 
 function viewsOf({ memories }: MemoryLayout): Uint8Array[] {

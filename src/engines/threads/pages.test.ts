@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { nativeAddress, releaseNativeAddress } from "./blas.js";
+import { createThreadsEngine } from "./engine.js";
 import { loadKoffi } from "./koffi.js";
 import { createMemories } from "./memoryLayout.js";
 
@@ -29,5 +30,24 @@ test.runIf(canAsk).each(["shared", "separate"] as const)(
       expect(flagsAt(nativeAddress(memory))).toContain("hg");
       releaseNativeAddress(memory);
     }
+  },
+);
+
+/** The real memory of this process, in MiB. */
+function residentMiB(): number {
+  return process.memoryUsage.rss() / 2 ** 20;
+}
+
+test.runIf(canAsk)(
+  "a closed engine gives its memory back, even while somebody holds a tensor of it",
+  async () => {
+    const engine = createThreadsEngine({ numDevices: 1 });
+    const data = new Float32Array(2 ** 26).fill(1);
+    const buffer = engine.upload({ dtype: "float32", shape: [data.length] }, data, 0);
+    await engine.ready(buffer);
+    const before = residentMiB();
+    await engine.close();
+    await expect.poll(() => before - residentMiB()).toBeGreaterThan(200);
+    expect(buffer.type.shape).toEqual([data.length]);
   },
 );
