@@ -21,7 +21,12 @@ import { runJax } from "./jax.js";
 import { bestInTurns, median, type Report, type Row } from "./measure.js";
 import { countsOption } from "./options.js";
 
-const [width, length, microbatchSize, layersOfStage] = [256, 64, 8, 2];
+const [width, length, microbatchSize] = [256, 64, 8];
+
+/** How many layers a stage has: few where many schedules are compared. */
+const layersOfStage = 2;
+/** So many that handing a message over, which the formulas leave out, takes less than a hundredth of an action. */
+const layersOfDeepStage = 8;
 
 const names: readonly ScheduleName[] = [
   "gpipe",
@@ -40,7 +45,7 @@ interface LayerWeights {
 }
 
 /** The layers as a step by a schedule, with weights and a batch. */
-function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number) {
+function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number, numLayers: number) {
   const stages = mesh.size;
   const chunks = name === "interleaved" || name === "circular" ? { numChunks: 2 } : {};
   const schedule = makeSchedule(name, { numStages: stages, numMicrobatches: microbatches, ...chunks });
@@ -57,7 +62,7 @@ function buildStep(mesh: Mesh, name: ScheduleName, microbatches: number) {
     { mesh },
   );
   const normal = (i: number, shape: number[]) => random.normal(random.key(i), shape).mul(0.02);
-  const layers = Array.from({ length: layersOfStage / schedule.numChunks }, (_, i) => ({
+  const layers = Array.from({ length: numLayers / schedule.numChunks }, (_, i) => ({
     up: normal(2 * i + 2, [numParts, width, 4 * width]),
     down: normal(2 * i + 3, [numParts, 4 * width, width]),
   }));
@@ -78,8 +83,13 @@ function leaves(values: unknown): Tensor[] {
   return tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
 }
 
-async function prepare(mesh: Mesh, name: ScheduleName, microbatches: number): Promise<ReadyStep> {
-  const { step, schedule, weights, x } = buildStep(mesh, name, microbatches);
+async function prepare(
+  mesh: Mesh,
+  name: ScheduleName,
+  microbatches: number,
+  numLayers = layersOfStage,
+): Promise<ReadyStep> {
+  const { step, schedule, weights, x } = buildStep(mesh, name, microbatches, numLayers);
   const everywhere = new NamedSharding(mesh, P());
   const zeros = np.zerosLike(x);
   const { peakBytes } = costAnalysis(step, { mesh })(weights, x, zeros);
@@ -261,12 +271,12 @@ export async function bubbles(): Promise<Report> {
     for (const microbatches of [stages, 2 * stages, 4 * stages]) {
       const ready: ReadyStep[] = [];
       for (const name of ["1f1b", "zb-h1", "zb-v"] as const)
-        ready.push(await prepare(mesh, name, microbatches));
+        ready.push(await prepare(mesh, name, microbatches, layersOfDeepStage));
       const recorded = await record(
         engine,
         ready.map(({ run }) => run),
         // Longer steps are disturbed more often.
-        (15 * microbatches) / stages,
+        (20 * microbatches) / stages,
       );
       for (const [i, { name, schedule }] of ready.entries()) {
         const [own, whole] = [at(recorded, i), at(recorded, 0)];
