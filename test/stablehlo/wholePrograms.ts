@@ -1,6 +1,6 @@
 /**
  * Programs as `jit` partitions them for several devices: training steps whose update is split over the devices,
- * complex numbers, and integers of 8 and 16 bits.
+ * pipelines by all schedules, complex numbers, and integers of 8 and 16 bits.
  */
 import { createReferenceEngine } from "../../src/engines/index.js";
 import {
@@ -25,10 +25,13 @@ import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range } from "../../src/ir/shape.js";
 import * as optim from "../../src/optim/index.js";
+import { makeSchedule, type ScheduleName, scheduleNames } from "../../src/parallel/schedule/makers.js";
+import type { PipelineSchedule } from "../../src/parallel/schedule/schedule.js";
 import { type AnyJitOptions, partitionCall } from "../../src/spmd/run/call.js";
 import { type EngineCase, type Fill, sample } from "../conformance/engine/cases.js";
 import { failuresOf } from "../conformance/engine/differences.js";
 import { blockOf } from "../support/blockOf.js";
+import { chunksOf, inTurn, stepArguments, stepOf } from "../support/pipelinedModel.js";
 import { withoutTiny, withTinyResults } from "./tiny.js";
 
 /** Meshes are only shapes here: the interpreter's devices are as many as anybody asks for. */
@@ -198,15 +201,46 @@ async function trainingFailures(
   const failures: string[] = [];
   for (const sizes of [{ data: 8 }, { data: 4, model: 2 }]) {
     const got = await train(optimizer, engine, sizes);
-    const isNear = (a: number, b: number) => Math.abs(a - b) <= 1e-3 * share + share * Math.abs(b);
-    const wrong = expected.findIndex((x, i) => !isNear(got[i] ?? Number.NaN, x));
-    if (wrong >= 0 || got.length !== expected.length) {
-      failures.push(
-        `training on ${JSON.stringify(sizes)}: number ${wrong} of ${got.length} is ${got[wrong]}, not ${expected[wrong]} of ${expected.length}`,
-      );
-    }
+    failures.push(...differences(`training on ${JSON.stringify(sizes)}`, got, expected, share));
   }
   return failures;
+}
+
+/** The first number that is off by more than a share of it, as a line. */
+function differences(
+  what: string,
+  got: readonly number[],
+  expected: readonly number[],
+  share: number,
+): string[] {
+  const isNear = (a: number, b: number) => Math.abs(a - b) <= 1e-3 * share + share * Math.abs(b);
+  const wrong = expected.findIndex((x, i) => !isNear(got[i] ?? Number.NaN, x));
+  if (wrong < 0 && got.length === expected.length) return [];
+  return [
+    `${what}: number ${wrong} of ${got.length} is ${got[wrong]}, not ${expected[wrong]} of ${expected.length}`,
+  ];
+}
+
+/** All schedules on two stages, and some on four, beside data parallelism as far as there are devices. */
+function schedules(): PipelineSchedule[] {
+  const make = (numStages: number) => (name: ScheduleName) =>
+    makeSchedule(name, { numStages, numMicrobatches: numStages + 2, ...chunksOf(name, 2) });
+  return [...scheduleNames.map(make(2)), ...(["1f1b", "zb-h1", "dualpipev"] as const).map(make(4))];
+}
+
+/** Which numbers of the loss and the gradients by a schedule are not those of the model without a pipeline. */
+async function scheduleFailures(engine: Engine, schedule: PipelineSchedule): Promise<string[]> {
+  const numStages = schedule.stages.length;
+  const ways = engine.numDevices / numStages;
+  const mesh = Mesh.create({ data: ways, pipe: numStages }, { engine });
+  const args = tree.map((x: Tensor) => x.astype("float64"), stepArguments(schedule, ways));
+  const step = jit(stepOf(schedule, mesh, { options: { batchAxes: ["data"] } }), { mesh });
+  const numbers = async (results: unknown) => {
+    const leaves = tree.leaves(results).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
+    return (await Promise.all(leaves.map((leaf) => leaf.data()))).flatMap((data) => [...data]);
+  };
+  const [got, expected] = [await numbers(step(...args)), await numbers(inTurn(...args))];
+  return differences(`${schedule.name} on ${mesh}`, got, expected, 1e-9);
 }
 
 /** Runs all of them on an engine of eight simulated devices. */
@@ -226,6 +260,7 @@ export async function runWholePrograms(
   note(await trainingFailures(engine, adamw, 1e-9));
   // The norm by which gradients are clipped is a float32.
   note(await trainingFailures(engine, clipped, 1e-6));
+  for (const schedule of schedules()) note(await scheduleFailures(engine, schedule));
   await engine.close();
   print(`programs on many devices: ${count.passed} passed, ${count.failed} failed`);
   return count;

@@ -191,13 +191,23 @@ export class X64 extends X64Encoder {
     );
   }
 
+  /** Asks for a line of memory to come into the L1 cache. */
   prefetcht0(at: Mem): this {
+    return this.prefetch("prefetcht0", 1, at);
+  }
+
+  /** Asks for a line of memory to come into the L2 cache. */
+  prefetcht1(at: Mem): this {
+    return this.prefetch("prefetcht1", 2, at);
+  }
+
+  private prefetch(name: string, digit: number, at: Mem): this {
     return this.instruction(
-      () => `prefetcht0 ${memText(at)}`,
+      () => `${name} ${memText(at)}`,
       () => {
         this.rex(0, 0, at);
         this.bytes.push(0x0f, 0x18);
-        this.modRm(1, at, 1);
+        this.modRm(digit, at, 1);
       },
     );
   }

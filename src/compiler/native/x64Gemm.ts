@@ -50,9 +50,10 @@ export function x64Gemm(bits: 256 | 512, type: ProductType, Assembler = X64): Ge
     // A set of the L1 cache has eight lines or more, of which six rows of A leave some to B.
     flat: isPaired ? undefined : { rows: 6, columns: (isWide ? 4 : 2) * v.lanes, mostColumns: 16 * v.lanes },
     fullStrips: false,
+    // Blocks of A are whole strips, and a little more than 2048 rows, so that B is packed once for so many.
     block: isWide
-      ? { rows: 2044, columns: 480, depth: (1536 / v.size) * v.perLane }
-      : { rows: 2046, columns: 192, depth: 1280 / v.size },
+      ? { rows: 2058, columns: 480, depth: (1536 / v.size) * v.perLane }
+      : { rows: 2052, columns: 192, depth: 1280 / v.size },
     // Rows that are farther apart than 1 KiB share so few lines of the L1 cache that a column of A does not fit; a panel
     // of B, which has more of them, does not fit at 1 KiB either, nor a strip of a transposed A at 512 bytes. Packing
     // B takes as long as many strips lose by reading it where it lies, so that few of them do not repay it.

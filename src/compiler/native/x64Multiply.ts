@@ -27,6 +27,8 @@ import { MATRIX, type Vectors } from "./x64Vectors.js";
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
 /** Where the running step and tile are, what is left to do, and where the panel of B began. */
 const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, PANEL, ROW] = [rbx, r12, r11, r13, r14, rax, rbp];
+/** The bytes of a packed strip of A, while sums are made: no row of C is looked at then. */
+const STRIP = ROW;
 
 /** Steps along k that one turn of the innermost loop does. */
 const UNROLL = 4;
@@ -55,6 +57,7 @@ export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void 
   x.mov(A_AT, A).mov(STEPS_LEFT, K).mov(PANEL, B_AT);
   // A tile that is only stored waits in the store buffer: asking for it would delay the first steps.
   if (kernel.beta !== 0) prefetchTile(x, v, kernel);
+  if (a === "packed") x.imul(STRIP, K, stepBytes(v, a, height));
   tile.clear(x);
   sumSteps(x, v, kernel, tile);
   writeTile(x, v, kernel, tile, labels);
@@ -127,6 +130,8 @@ function sumStep(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, aByte: 
   const rowBytes = kernel.a === "packed" ? v.size : kernel.a.row;
   for (let j = 0; j < vectors; j++) v.move(x, tile.free(j), mem(B_AT, bByte + j * v.bytes));
   prefetchStep(x, v, kernel, bByte, vectors);
+  // The same step of the next strip, which comes from L3 or memory: it takes long, and has all panels of B to come.
+  if (kernel.a === "packed") x.prefetcht1(mem(A_AT, aByte, STRIP));
   for (let i = 0; i < tile.height; i++) {
     // Two registers in turn, so that the next element can arrive while this one is used.
     const element = tile.free(vectors + (i % 2));

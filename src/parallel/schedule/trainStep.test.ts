@@ -4,7 +4,15 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { agreement, expectTreeClose } from "../../../test/support/goldens.js";
-import { normal } from "../../../test/support/parallelChecks.js";
+import {
+  chunksOf,
+  inTurn,
+  model,
+  modelSizes,
+  type StepCase,
+  stepArguments,
+  stepOf,
+} from "../../../test/support/pipelinedModel.js";
 import { randomNumbers, randomSchedule } from "../../../test/support/randomSchedule.js";
 import { compileProgram } from "../../compiler/compile.js";
 import { forEachStep } from "../../compiler/stepTree.js";
@@ -20,7 +28,6 @@ import {
   remat,
   shardMap,
   type Tensor,
-  valueAndGrad,
   withShardingConstraint,
 } from "../../index.js";
 import { forEachEqn } from "../../ir/program.js";
@@ -30,80 +37,20 @@ import { checkSchedule, most } from "./check.js";
 import { makeSchedule, type ScheduleName, scheduleNames } from "./makers.js";
 import type { PipelineSchedule } from "./schedule.js";
 import { neighbours, type SlotTable, slotTable } from "./slots.js";
-import { type PipelineTrainStepOptions, partsInOrder, pipelineTrainStep, placeParts } from "./trainStep.js";
+import { pipelineTrainStep, placeParts } from "./trainStep.js";
 
-const [width, hidden, rows] = [4, 6, 2];
+const { width, hidden, rows } = modelSizes;
 
-/** Two layers a part in a loop, an embedding in front and a head behind. */
-const model = {
-  first: (w: { embed: Tensor }, x: Tensor) => np.matmul(x, w.embed),
-  stage: (w: { up: Tensor; down: Tensor }, x: Tensor) =>
-    lax.scan(
-      (h: Tensor, own: { up: Tensor; down: Tensor }): [Tensor, null] => [
-        h.add(np.matmul(np.tanh(np.matmul(h, own.up)), own.down)),
-        null,
-      ],
-      x,
-      w,
-    )[0],
-  last: (w: { head: Tensor }, h: Tensor, y: Tensor) => np.mean(np.square(np.matmul(h, w.head).sub(y))),
-};
-
-function weightsOf(numParts: number) {
-  return {
-    first: { embed: normal(0, 3, width) },
-    stages: {
-      up: normal(1, numParts, 2, width, hidden).mul(0.5),
-      down: normal(2, numParts, 2, hidden, width).mul(0.5),
-    },
-    last: { head: normal(3, width, 2) },
-  };
-}
-
-type Weights = ReturnType<typeof weightsOf>;
-
-/** Loss and gradients without a pipeline. */
-function inTurn(weights: Weights, x: Tensor, y: Tensor) {
-  return valueAndGrad((w: Weights) => {
-    let h = model.first(w.first, x);
-    const numParts = w.stages.up.shape[0] ?? 0;
-    for (const i of range(numParts)) {
-      const own = {
-        up: lax.indexInDim(w.stages.up, i, 0, false),
-        down: lax.indexInDim(w.stages.down, i, 0, false),
-      };
-      h = model.stage(own, h);
-    }
-    return model.last(w.last, h, y);
-  })(weights);
-}
-
-interface Case {
-  readonly functions?: typeof model;
-  readonly options?: Omit<PipelineTrainStepOptions, "mesh">;
+interface Case extends StepCase {
   /** How many devices split the rows. */
   readonly ways?: number;
 }
 
-/** The step of a schedule on weights in the order of the model. */
-function stepOf(schedule: PipelineSchedule, mesh: Mesh, { functions = model, options = {} }: Case = {}) {
-  const step = pipelineTrainStep(schedule, functions, { mesh, ...options });
-  return (weights: Weights, x: Tensor, y: Tensor) => {
-    const { value, grads } = step({ ...weights, stages: placeParts(schedule, weights.stages) }, x, y);
-    return [value, { ...grads, stages: partsInOrder(schedule, grads.stages) }];
-  };
-}
-
 async function expectSameGradients(schedule: PipelineSchedule, mesh: Mesh, given: Case = {}): Promise<void> {
-  const weights = weightsOf(schedule.stages.length * schedule.numChunks);
-  const batch = schedule.numMicrobatches * rows * (given.ways ?? 1);
-  const [x, y] = [normal(4, batch, 3), normal(5, batch, 2)];
-  const got = jit(stepOf(schedule, mesh, given), { mesh })(weights, x, y);
-  await expectTreeClose(got, inTurn(weights, x, y), agreement.gradient);
+  const args = stepArguments(schedule, given.ways);
+  const got = jit(stepOf(schedule, mesh, given), { mesh })(...args);
+  await expectTreeClose(got, inTurn(...args), agreement.gradient);
 }
-
-const chunksOf = (name: ScheduleName, numChunks: number) =>
-  ["circular", "interleaved", "breadth-first"].includes(name) ? { numChunks } : {};
 
 const all = process.env.SCHEDULES === "all";
 const cases = (all ? [2, 4, 8] : [2]).flatMap((numStages) =>
@@ -286,14 +233,8 @@ describe("messages", () => {
 
 /** By shape without its first dim, how many rows the buffers have that a step carries from slot to slot. */
 function carriedRows(schedule: PipelineSchedule): Map<string, number> {
-  const numStages = schedule.stages.length;
-  const batch = schedule.numMicrobatches * rows;
-  const step = stepOf(schedule, meshOf(numStages));
-  const program = makeProgram(step)(
-    weightsOf(numStages * schedule.numChunks),
-    np.zeros([batch, 3]),
-    np.zeros([batch, 2]),
-  );
+  const step = stepOf(schedule, meshOf(schedule.stages.length));
+  const program = makeProgram(step)(...stepArguments(schedule));
   const found = new Map<string, number>();
   forEachEqn(program, (eqn) => {
     if (eqn.op !== "scan" || !eqn.params.body.eqns.some(({ op }) => op === "cond")) return;
@@ -309,10 +250,7 @@ function carriedRows(schedule: PipelineSchedule): Map<string, number> {
 function compiled(name: ScheduleName, numMicrobatches: number) {
   const schedule = makeSchedule(name, { numStages: 2, numMicrobatches, ...chunksOf(name, 2) });
   const mesh = meshOf(2);
-  const batch = numMicrobatches * rows;
-  const [x, y] = [np.zeros([batch, 3]), np.zeros([batch, 2])];
-  const weights = weightsOf(2 * schedule.numChunks);
-  const { program } = partitionCall(stepOf(schedule, mesh), [weights, x, y], { mesh });
+  const { program } = partitionCall(stepOf(schedule, mesh), stepArguments(schedule), { mesh });
   return compileProgram(program, { mesh });
 }
 
@@ -383,8 +321,8 @@ describe("memory", () => {
 describe("what does not fit is refused", () => {
   const schedule = makeSchedule("1f1b", { numStages: 2, numMicrobatches: 4 });
   const mesh = meshOf(2);
-  const weights = { ...weightsOf(2), stages: placeParts(schedule, weightsOf(2).stages) };
-  const [x, y] = [np.zeros([8, 3]), np.zeros([8, 2])];
+  const [inOrder, x, y] = stepArguments(schedule);
+  const weights = { ...inOrder, stages: placeParts(schedule, inOrder.stages) };
 
   test("a mesh of another size, and axes that it does not have", () => {
     expect(() => pipelineTrainStep(schedule, model, { mesh: meshOf(4) })).toThrow(
@@ -397,7 +335,7 @@ describe("what does not fit is refused", () => {
 
   test("weights and rows in the wrong form", () => {
     const step = pipelineTrainStep(schedule, model, { mesh });
-    expect(() => step({ ...weights, stages: weightsOf(2).stages }, x, y)).toThrow(
+    expect(() => step(inOrder, x, y)).toThrow(
       'the weights of the stages at "down" are [2,2,6,4], but "1f1b" has 1 chunks on 2 stages: give [1,2,…]',
     );
     expect(() => step(weights, np.zeros([6, 3]), y)).toThrow(
