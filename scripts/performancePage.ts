@@ -32,7 +32,7 @@ const PRODUCTS = "float32 products on one core, GFLOP/s";
 
 const INTRODUCTION = `# Performance
 
-This page is made by \`npm run performance\` of the files in \`docs/performance/\`; nothing in it is written by hand. Figures are the best of several runs. *Products alone* is what the same cores reach together when each does nothing but multiply large matrices; the share of it tells what is left between a step and the machine. JAX runs the same step in the same run of the benchmark, pinned to as many cores.
+This page is made by \`npm run performance\` of the files in \`docs/performance/\`; nothing in it is written by hand. Figures are the best of several runs. *Products alone* is what the same cores reach together when each does nothing but multiply large matrices; the share of it tells what is left between a step and the machine. Machines that others use, too, are faster at one moment than at another: a step above 100 % met a faster one. JAX runs the same step in the same run of the benchmark, pinned to as many cores.
 
 \`\`\`sh
 npm run bench -- matmul lm --devices 1,2,8,16 --sizes d256,d512,d1024 \\
