@@ -380,6 +380,7 @@ export {
   nansum,
   nanvar,
   percentile,
+  type Quantiles,
   quantile,
   type RunningOptions,
 } from "./statistics.js";

@@ -5,6 +5,14 @@ import { DTypeError, grad, ShapeError, type Tensor, ValueError } from "../index.
 import * as np from "./index.js";
 
 const q = np.array([3, 1, 2, 1, 3, Number.NaN, 0]);
+const spread = np.array([
+  [3, 1, 2.5],
+  [0.5, -1, 4],
+]);
+const holes = np.array([
+  [3, Number.NaN, 2.5],
+  [0.5, -1, 4],
+]);
 
 const reductions: readonly Row[] = [
   ["np.sum(t)", () => np.sum(t), "float32", [], [34.5]],
@@ -345,6 +353,34 @@ const statistics: readonly Row[] = [
   ["np.median(n)", () => np.median(n), "float32", [], [Number.NaN]],
   ["np.quantile(f, 0.3, 1)", () => np.quantile(f, 0.3, 1), "float32", [2], [-0.44999996, 2.9802322e-8]],
   [
+    "np.quantile(spread, [0, 0.3, 1], 1)",
+    () => np.quantile(spread, [0, 0.3, 1], 1),
+    "float32",
+    [3, 2],
+    [1, -1, 1.9, -0.09999996, 3, 4],
+  ],
+  [
+    "np.percentile(spread, [25, 90], undefined, { keepdims: true })",
+    () => np.percentile(spread, [25, 90], undefined, { keepdims: true }),
+    "float32",
+    [2, 1, 1],
+    [0.62499994, 3.4999995],
+  ],
+  [
+    "np.nanquantile(holes, [0.3, 0.5], 1, { keepdims: true })",
+    () => np.nanquantile(holes, [0.3, 0.5], 1, { keepdims: true }),
+    "float32",
+    [2, 2, 1],
+    [2.65, -0.09999996, 2.75, 0.5],
+  ],
+  [
+    "np.nanpercentile(holes, [10, 60])",
+    () => np.nanpercentile(holes, [10, 60]),
+    "float32",
+    [2],
+    [-0.40000004, 2.6999998],
+  ],
+  [
     "np.percentile(t, 90, 0, { keepdims: true })",
     () => np.percentile(t, 90, 0, { keepdims: true }),
     "float32",
@@ -532,6 +568,8 @@ describe("statistics, sorting and norms", () => {
 
   test("arguments are checked", () => {
     expect(() => np.quantile(f, 1.5)).toThrow("[quantile] q = 1.5 must lie between 0 and 1");
+    expect(() => np.percentile(f, [50, 101])).toThrow("[percentile] q = 101 must lie between 0 and 100");
+    expect(() => np.nanquantile(f, [])).toThrow("[nanquantile] q is an empty list: pass at least one number");
     expect(() => np.diff(f, -1)).toThrow("[diff] n = -1 must be a whole number from 0");
     expect(() => np.average(f, null, { weights: np.ones([3]) })).toThrow(
       "[average] weights f32[3] need one dim of f32[2,3] with 3 elements: pass that dim",

@@ -13,6 +13,7 @@ import { conj } from "./complex.js";
 import { matmul } from "./contraction.js";
 import { diagonal } from "./diagonals.js";
 import { floor, isnan, sqrt, square } from "./elementwise.js";
+import { stack } from "./joining.js";
 import { lessEqual, notEqual, where } from "./logic.js";
 import {
   asFloat,
@@ -158,31 +159,59 @@ function sortedAlong(value: TensorLike, dim: Dims | undefined, caller: string) {
   return { x, dims, shape, n, sorted: at(ops.sort([flat], shape.length), 0) };
 }
 
-/** The value below which the part `q` (0 … 1) of the elements lies, interpolated; NaN if there is a NaN. */
-export function quantile(value: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  need("number", q, "q", "quantile");
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "quantile");
-  const { keepdims } = options;
-  if (!(q >= 0 && q <= 1)) throw new ValueError(`[quantile] q = ${q} must lie between 0 and 1`);
-  const { x, dims, shape, n, sorted } = sortedAlong(value, dim, "quantile");
-  const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
-  const position = q * (n - 1);
-  const low = Math.floor(position);
-  const fraction = position - low;
-  const below = element(low);
-  const result =
-    fraction === 0
-      ? below
-      : ops.add(ops.mul(below, 1 - fraction), ops.mul(element(Math.ceil(position)), fraction));
-  const hasNan = isnan(element(n - 1));
-  return restoreDims(where(hasNan, Number.NaN, result), x, dims, keepdims);
+/** One part of the elements, from 0 to 1 or in percent, or several: then results are stacked along a first dim. */
+export type Quantiles = number | readonly number[];
+
+/** Calls `of` for every q after a look at it; `whole` is what all elements are, 1 or 100. */
+function eachQuantile(q: Quantiles, whole: number, caller: string, of: (part: number) => Tensor): Tensor {
+  if (typeof q === "number") need("number", q, "q", caller);
+  else need("numbers", q, "q", caller);
+  if (typeof q !== "number" && q.length === 0)
+    throw new ValueError(`[${caller}] q is an empty list: pass at least one number`);
+  const parts = (typeof q === "number" ? [q] : [...q]).map((one) => {
+    if (!(one >= 0 && one <= whole))
+      throw new ValueError(`[${caller}] q = ${one} must lie between 0 and ${whole}`);
+    return of(one / whole);
+  });
+  return typeof q === "number" ? at(parts, 0) : stack(parts);
+}
+
+/**
+ * The value below which the part `q` (0 … 1) of the elements lies, interpolated; NaN if there is a NaN. Several `q` give
+ * as many values along a first dim.
+ */
+export function quantile(value: TensorLike, q: Quantiles, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return quantileOf(value, q, 1, dim, options, "quantile");
 }
 
 /** {@link quantile} with q in percent. */
-export function percentile(x: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  need("number", q, "q", "percentile");
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "percentile");
-  return quantile(x, q / 100, dim, options);
+export function percentile(x: TensorLike, q: Quantiles, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  return quantileOf(x, q, 100, dim, options, "percentile");
+}
+
+function quantileOf(
+  value: TensorLike,
+  q: Quantiles,
+  whole: number,
+  dim: Dims | undefined,
+  options: KeepdimsOptions,
+  caller: string,
+): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, caller);
+  const { x, dims, shape, n, sorted } = sortedAlong(value, dim, caller);
+  const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
+  const hasNan = isnan(element(n - 1));
+  return eachQuantile(q, whole, caller, (part) => {
+    const position = part * (n - 1);
+    const low = Math.floor(position);
+    const fraction = position - low;
+    const below = element(low);
+    const result =
+      fraction === 0
+        ? below
+        : ops.add(ops.mul(below, 1 - fraction), ops.mul(element(Math.ceil(position)), fraction));
+    return restoreDims(where(hasNan, Number.NaN, result), x, dims, options.keepdims);
+  });
 }
 
 /** The middle of the sorted elements, or the mean of the middle two. */
@@ -283,26 +312,47 @@ function positionWithoutNan(
 }
 
 /** {@link quantile} of the elements that are not NaN. */
-export function nanquantile(value: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  need("number", q, "q", "nanquantile");
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "nanquantile");
-  if (!(q >= 0 && q <= 1)) throw new ValueError(`[nanquantile] q = ${q} must lie between 0 and 1`);
-  // NaN is sorted to the end, so that the first elements are those that count.
-  const { x, dims, shape, sorted } = sortedAlong(value, dim, "nanquantile");
-  const count = sum(cast(ops.not(isnan(sorted)), x.dtype), -1, { keepdims: true });
-  const position = multiply(maximum(subtract(count, 1), 0), q);
-  const low = floor(position);
-  const element = (place: Tensor) => takeAlongAxis(sorted, cast(place, "int32"), -1, { mode: "clip" });
-  const share = subtract(position, low);
-  const [below, above] = [element(low), element(minimum(add(low, 1), maximum(subtract(count, 1), 0)))];
-  const result = add(multiply(below, subtract(1, share)), multiply(above, share));
-  return restoreDims(ops.reshape(result, shape), x, dims, options.keepdims);
+export function nanquantile(
+  value: TensorLike,
+  q: Quantiles,
+  dim?: Dims,
+  options: KeepdimsOptions = {},
+): Tensor {
+  return nanquantileOf(value, q, 1, dim, options, "nanquantile");
 }
 
 /** {@link nanquantile} with q in percent. */
-export function nanpercentile(x: TensorLike, q: number, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  need("number", q, "q", "nanpercentile");
-  return nanquantile(x, q / 100, dim, options);
+export function nanpercentile(
+  x: TensorLike,
+  q: Quantiles,
+  dim?: Dims,
+  options: KeepdimsOptions = {},
+): Tensor {
+  return nanquantileOf(x, q, 100, dim, options, "nanpercentile");
+}
+
+function nanquantileOf(
+  value: TensorLike,
+  q: Quantiles,
+  whole: number,
+  dim: Dims | undefined,
+  options: KeepdimsOptions,
+  caller: string,
+): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, caller);
+  // NaN is sorted to the end, so that the first elements are those that count.
+  const { x, dims, shape, sorted } = sortedAlong(value, dim, caller);
+  const count = sum(cast(ops.not(isnan(sorted)), x.dtype), -1, { keepdims: true });
+  const last = maximum(subtract(count, 1), 0);
+  const element = (place: Tensor) => takeAlongAxis(sorted, cast(place, "int32"), -1, { mode: "clip" });
+  return eachQuantile(q, whole, caller, (part) => {
+    const position = multiply(last, part);
+    const low = floor(position);
+    const share = subtract(position, low);
+    const [below, above] = [element(low), element(minimum(add(low, 1), last))];
+    const result = add(multiply(below, subtract(1, share)), multiply(above, share));
+    return restoreDims(ops.reshape(result, shape), x, dims, options.keepdims);
+  });
 }
 
 /** The middle of the sorted elements that are not NaN. */
