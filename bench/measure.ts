@@ -3,8 +3,8 @@ import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { arch, availableParallelism, cpus, totalmem } from "node:os";
 import { performance } from "node:perf_hooks";
-import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
-import { createThreadsEngine } from "shardwise/engines";
+import { devicePut, jit, Mesh, NamedSharding, np, P, Tensor, tree } from "shardwise";
+import { createThreadsEngine, type ThreadsEngine, type TraceEvent } from "shardwise/engines";
 import { at } from "../src/ir/shape.js";
 import { option } from "./options.js";
 
@@ -43,6 +43,25 @@ export async function bestInTurns(
     }
   } while (performance.now() < end);
   return fastest;
+}
+
+/** Waits for all tensors of some results, and lets go of them. */
+export async function settle(results: unknown): Promise<void> {
+  const tensors = tree.leaves(results).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
+  await Promise.all(tensors.map((tensor) => tensor.ready()));
+  for (const tensor of tensors) tensor.dispose();
+}
+
+/** What the devices of an engine do while something runs. */
+export async function traced(engine: ThreadsEngine, run: () => Promise<void>): Promise<TraceEvent[]> {
+  engine.tracer.start();
+  await run();
+  return engine.tracer.stop();
+}
+
+/** The sum of some values. */
+export function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
 }
 
 /** The values in order. */

@@ -12,14 +12,13 @@ import {
   np,
   P,
   random,
-  Tensor,
-  tree,
+  type Tensor,
 } from "shardwise";
 import { createThreadsEngine, type ThreadsEngine, type TraceEvent } from "shardwise/engines";
 import * as nn from "shardwise/nn";
 import { CircularPipeline } from "shardwise/parallel";
 import { at } from "../src/ir/shape.js";
-import { bestInTurns, type Report, type Row } from "./measure.js";
+import { bestInTurns, type Report, type Row, settle, sum, traced } from "./measure.js";
 import { compareSchedules } from "./schedules.js";
 
 const [stages, width, length, microbatchSize, numLayers] = [2, 256, 64, 4, 4];
@@ -66,46 +65,33 @@ async function prepare(mesh: Mesh, shape: Shape): Promise<() => Promise<void>> {
   const { step, variables, x } = build(mesh, shape);
   const placed = await devicePut(x, new NamedSharding(mesh, P()));
   const compiled = jit(step, { mesh });
-  return async () => {
-    const grads = compiled(variables, placed);
-    await Promise.all(leaves(grads).map((leaf) => leaf.ready()));
-    for (const leaf of leaves(grads)) leaf.dispose();
-  };
+  return () => settle(compiled(variables, placed));
 }
 
-function leaves(values: unknown): Tensor[] {
-  return tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
-}
+const millisecondsOf = (events: readonly TraceEvent[]) => sum(events.map(({ begin, end }) => end - begin));
 
 /**
  * The share of the time in which stages compute what nobody reads: all of them take part in every iteration of the loops
  * forward and back, though microbatches reach one stage later than another and are through it earlier.
  */
-function idleShare(events: readonly TraceEvent[], numPasses: number): number {
-  const iterations = events.filter(({ kind }) => kind === "iteration");
+function idleShare(iterations: readonly TraceEvent[], numPasses: number): number {
   const forward = Math.min(...iterations.map(({ step }) => step));
   const isIdle = ({ device, step, iteration = 0 }: TraceEvent) => {
     // The way back begins at the last stage.
     const stage = step === forward ? device : stages - 1 - device;
     return iteration < stage || iteration >= stage + numPasses;
   };
-  const milliseconds = (some: readonly TraceEvent[]) =>
-    some.reduce((total, { begin, end }) => total + end - begin, 0);
-  return milliseconds(iterations.filter(isIdle)) / milliseconds(iterations);
+  return millisecondsOf(iterations.filter(isIdle)) / millisecondsOf(iterations);
 }
 
 /** The iterations of a step's quickest run among some. */
 async function record(engine: ThreadsEngine, run: () => Promise<void>): Promise<readonly TraceEvent[]> {
-  let quickest: { readonly ms: number; readonly events: readonly TraceEvent[] } | undefined;
+  const recorded: TraceEvent[][] = [];
   for (let i = 0; i < RECORDED; i++) {
-    engine.tracer.start();
-    const begin = performance.now();
-    await run();
-    const ms = performance.now() - begin;
-    const events = await engine.tracer.stop();
-    if (quickest === undefined || ms < quickest.ms) quickest = { ms, events };
+    const events = await traced(engine, run);
+    recorded.push(events.filter(({ kind }) => kind === "iteration"));
   }
-  return quickest?.events ?? [];
+  return recorded.reduce((a, b) => (millisecondsOf(b) < millisecondsOf(a) ? b : a));
 }
 
 /** Runs the benchmark. */
@@ -120,12 +106,12 @@ export async function pipeline(): Promise<Report> {
       runs.push(await prepare(mesh, { microbatches, repeats, remat: false }));
     const times = await bestInTurns(runs);
     for (const [i, microbatches] of counts.entries()) {
-      const events = await record(engine, at(runs, i));
+      const iterations = await record(engine, at(runs, i));
       rows.push({
         schedule: repeats === 1 ? "GPipe" : `circular x${repeats}`,
         microbatches,
         ms: at(times, i),
-        "bubble measured %": 100 * idleShare(events, repeats * microbatches),
+        "bubble measured %": 100 * idleShare(iterations, repeats * microbatches),
         "bubble formula %": (100 * (stages - 1)) / (repeats * microbatches + stages - 1),
       });
     }

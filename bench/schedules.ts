@@ -3,7 +3,7 @@
  * of GPipe in JAX where a Python with JAX is found. Layers are products alone, so that the forward pass and both halves
  * of the backward pass take about equally long, as the formulas have it.
  */
-import { costAnalysis, devicePut, jit, Mesh, NamedSharding, np, P, random, Tensor, tree } from "shardwise";
+import { costAnalysis, devicePut, jit, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
 import { createThreadsEngine, type ThreadsEngine, type TraceEvent } from "shardwise/engines";
 import {
   checkSchedule,
@@ -18,7 +18,7 @@ import {
 import { at } from "../src/ir/shape.js";
 import { actionsInSlots } from "../src/parallel/schedule/slots.js";
 import { runJax } from "./jax.js";
-import { bestInTurns, median, type Report, type Row } from "./measure.js";
+import { bestInTurns, median, type Report, type Row, settle, sum, traced } from "./measure.js";
 import { countsOption } from "./options.js";
 
 const [width, length, microbatchSize] = [256, 64, 8];
@@ -79,10 +79,6 @@ interface ReadyStep {
   readonly run: () => Promise<void>;
 }
 
-function leaves(values: unknown): Tensor[] {
-  return tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
-}
-
 async function prepare(
   mesh: Mesh,
   name: ScheduleName,
@@ -100,11 +96,7 @@ async function prepare(
   ]);
   const kernels = await devicePut(weights.stages, new NamedSharding(mesh, P(null, "pipe")));
   const compiled = jit(step, { mesh });
-  const run = async () => {
-    const results = compiled({ ...weights, first, stages: kernels }, placed, zero);
-    await Promise.all(leaves(results).map((leaf) => leaf.ready()));
-    for (const leaf of leaves(results)) leaf.dispose();
-  };
+  const run = () => settle(compiled({ ...weights, first, stages: kernels }, placed, zero));
   return { name, schedule, peakBytes, run };
 }
 
@@ -161,16 +153,10 @@ async function record(
   const end = performance.now() + seconds * 1000;
   do {
     for (const [i, run] of runs.entries()) {
-      engine.tracer.start();
-      await run();
-      at(recorded, i).push(recordedSlots(await engine.tracer.stop()));
+      at(recorded, i).push(recordedSlots(await traced(engine, run)));
     }
   } while (performance.now() < end);
   return recorded.map(typicalStep);
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }
 
 /** How long actions took: each by itself, or those of a kind on a stage on average. */

@@ -159,21 +159,46 @@ function sortedAlong(value: TensorLike, dim: Dims | undefined, caller: string) {
   return { x, dims, shape, n, sorted: at(ops.sort([flat], shape.length), 0) };
 }
 
+type Sorted = ReturnType<typeof sortedAlong>;
+
 /** One part of the elements, from 0 to 1 or in percent, or several: then results are stacked along a first dim. */
 export type Quantiles = number | readonly number[];
 
-/** Calls `of` for every q after a look at it; `whole` is what all elements are, 1 or 100. */
-function eachQuantile(q: Quantiles, whole: number, caller: string, of: (part: number) => Tensor): Tensor {
+/** A function of quantiles. */
+interface QuantileKind {
+  readonly caller: string;
+  /** What all elements are: 1, or 100 in percent. */
+  readonly whole: number;
+  /** Makes what finds the value below which a part of sorted elements lies. */
+  readonly finder: (along: Sorted) => (part: number) => Tensor;
+}
+
+/** The quantiles of elements along some dims, which are sorted once. */
+function quantilesOf(
+  { caller, whole, finder }: QuantileKind,
+  value: TensorLike,
+  q: Quantiles,
+  dim: Dims | undefined,
+  options: KeepdimsOptions,
+): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, caller);
+  const parts = checkQuantiles(q, whole, caller).map((one) => one / whole);
+  const along = sortedAlong(value, dim, caller);
+  const find = finder(along);
+  const results = parts.map((part) => restoreDims(find(part), along.x, along.dims, options.keepdims));
+  return typeof q === "number" ? at(results, 0) : stack(results);
+}
+
+/** All q of an argument, each of which lies between 0 and `whole`. */
+function checkQuantiles(q: Quantiles, whole: number, caller: string): readonly number[] {
   if (typeof q === "number") need("number", q, "q", caller);
   else need("numbers", q, "q", caller);
-  if (typeof q !== "number" && q.length === 0)
-    throw new ValueError(`[${caller}] q is an empty list: pass at least one number`);
-  const parts = (typeof q === "number" ? [q] : [...q]).map((one) => {
-    if (!(one >= 0 && one <= whole))
-      throw new ValueError(`[${caller}] q = ${one} must lie between 0 and ${whole}`);
-    return of(one / whole);
-  });
-  return typeof q === "number" ? at(parts, 0) : stack(parts);
+  const list = typeof q === "number" ? [q] : [...q];
+  if (list.length === 0) throw new ValueError(`[${caller}] q is an empty list: pass at least one number`);
+  const outside = list.find((one) => !(one >= 0 && one <= whole));
+  if (outside !== undefined)
+    throw new ValueError(`[${caller}] q = ${outside} must lie between 0 and ${whole}`);
+  return list;
 }
 
 /**
@@ -181,27 +206,18 @@ function eachQuantile(q: Quantiles, whole: number, caller: string, of: (part: nu
  * as many values along a first dim.
  */
 export function quantile(value: TensorLike, q: Quantiles, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  return quantileOf(value, q, 1, dim, options, "quantile");
+  return quantilesOf({ caller: "quantile", whole: 1, finder: inAll }, value, q, dim, options);
 }
 
 /** {@link quantile} with q in percent. */
 export function percentile(x: TensorLike, q: Quantiles, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
-  return quantileOf(x, q, 100, dim, options, "percentile");
+  return quantilesOf({ caller: "percentile", whole: 100, finder: inAll }, x, q, dim, options);
 }
 
-function quantileOf(
-  value: TensorLike,
-  q: Quantiles,
-  whole: number,
-  dim: Dims | undefined,
-  options: KeepdimsOptions,
-  caller: string,
-): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, caller);
-  const { x, dims, shape, n, sorted } = sortedAlong(value, dim, caller);
+function inAll({ shape, n, sorted }: Sorted): (part: number) => Tensor {
   const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
   const hasNan = isnan(element(n - 1));
-  return eachQuantile(q, whole, caller, (part) => {
+  return (part) => {
     const position = part * (n - 1);
     const low = Math.floor(position);
     const fraction = position - low;
@@ -210,8 +226,8 @@ function quantileOf(
       fraction === 0
         ? below
         : ops.add(ops.mul(below, 1 - fraction), ops.mul(element(Math.ceil(position)), fraction));
-    return restoreDims(where(hasNan, Number.NaN, result), x, dims, options.keepdims);
-  });
+    return where(hasNan, Number.NaN, result);
+  };
 }
 
 /** The middle of the sorted elements, or the mean of the middle two. */
@@ -318,7 +334,7 @@ export function nanquantile(
   dim?: Dims,
   options: KeepdimsOptions = {},
 ): Tensor {
-  return nanquantileOf(value, q, 1, dim, options, "nanquantile");
+  return quantilesOf({ caller: "nanquantile", whole: 1, finder: inNumbers }, value, q, dim, options);
 }
 
 /** {@link nanquantile} with q in percent. */
@@ -328,31 +344,21 @@ export function nanpercentile(
   dim?: Dims,
   options: KeepdimsOptions = {},
 ): Tensor {
-  return nanquantileOf(x, q, 100, dim, options, "nanpercentile");
+  return quantilesOf({ caller: "nanpercentile", whole: 100, finder: inNumbers }, x, q, dim, options);
 }
 
-function nanquantileOf(
-  value: TensorLike,
-  q: Quantiles,
-  whole: number,
-  dim: Dims | undefined,
-  options: KeepdimsOptions,
-  caller: string,
-): Tensor {
-  checkOptions<KeepdimsOptions>(options, { keepdims: true }, caller);
-  // NaN is sorted to the end, so that the first elements are those that count.
-  const { x, dims, shape, sorted } = sortedAlong(value, dim, caller);
+/** NaN is sorted to the end, so that the first elements are those that count. */
+function inNumbers({ x, shape, sorted }: Sorted): (part: number) => Tensor {
   const count = sum(cast(ops.not(isnan(sorted)), x.dtype), -1, { keepdims: true });
   const last = maximum(subtract(count, 1), 0);
   const element = (place: Tensor) => takeAlongAxis(sorted, cast(place, "int32"), -1, { mode: "clip" });
-  return eachQuantile(q, whole, caller, (part) => {
+  return (part) => {
     const position = multiply(last, part);
     const low = floor(position);
     const share = subtract(position, low);
     const [below, above] = [element(low), element(minimum(add(low, 1), last))];
-    const result = add(multiply(below, subtract(1, share)), multiply(above, share));
-    return restoreDims(ops.reshape(result, shape), x, dims, options.keepdims);
-  });
+    return ops.reshape(add(multiply(below, subtract(1, share)), multiply(above, share)), shape);
+  };
 }
 
 /** The middle of the sorted elements that are not NaN. */

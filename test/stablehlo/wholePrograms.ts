@@ -180,7 +180,13 @@ async function train(
     numbers.push(await loss.item());
   }
   // Whoever reads moments finds them whole.
-  for (const leaf of tree.leaves(state)) {
+  return [...numbers, ...(await numbersOf(state))];
+}
+
+/** All numbers of the tensors of a tree. */
+async function numbersOf(values: unknown): Promise<number[]> {
+  const numbers: number[] = [];
+  for (const leaf of tree.leaves(values)) {
     if (leaf instanceof Tensor) numbers.push(...(await leaf.data()));
   }
   return numbers;
@@ -235,11 +241,7 @@ async function scheduleFailures(engine: Engine, schedule: PipelineSchedule): Pro
   const mesh = Mesh.create({ data: ways, pipe: numStages }, { engine });
   const args = tree.map((x: Tensor) => x.astype("float64"), stepArguments(schedule, ways));
   const step = jit(stepOf(schedule, mesh, { options: { batchAxes: ["data"] } }), { mesh });
-  const numbers = async (results: unknown) => {
-    const leaves = tree.leaves(results).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
-    return (await Promise.all(leaves.map((leaf) => leaf.data()))).flatMap((data) => [...data]);
-  };
-  const [got, expected] = [await numbers(step(...args)), await numbers(inTurn(...args))];
+  const [got, expected] = [await numbersOf(step(...args)), await numbersOf(inTurn(...args))];
   return differences(`${schedule.name} on ${mesh}`, got, expected, 1e-9);
 }
 
