@@ -14,7 +14,6 @@ import { emitKernel, spillBytes } from "./emit.js";
 import { exactKey } from "./exactKey.js";
 import { markBelowZero } from "./markBelowZero.js";
 import { type KernelPlan, planKernel } from "./phases.js";
-import { simplifyDivision } from "./simplifyDivision.js";
 import type { KernelSpec } from "./spec.js";
 
 /** A kernel of the library. */
@@ -97,7 +96,7 @@ const plans = new Recent<Omit<LibraryKernel, "index">>(256);
 
 function planFor(spec: KernelSpec, features: WasmFeatures, parts: number): Omit<LibraryKernel, "index"> {
   const divided = divide(spec, parts);
-  const plan = planKernel(simplifyDivision(markBelowZero(divided ?? spec)), features);
+  const plan = planKernel(markBelowZero(divided ?? spec), features);
   return {
     plan,
     spillBytes: spillBytes(plan).map((bytes) => bytes * (divided ? parts : 1)),
