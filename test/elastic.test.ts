@@ -7,7 +7,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import "../src/index.js";
 import { createThreadsEngine } from "../src/engines/index.js";
 import { readMetrics } from "../src/train/report/metrics.js";
-import { trainRun } from "../src/train/run/trainer.js";
+import { trainRun } from "../src/train/run/trainRun.js";
 import { ended, findLaunchers, type Launcher } from "./support/launchers.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
 

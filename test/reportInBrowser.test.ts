@@ -5,7 +5,7 @@ import { type Browser, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import "../src/index.js";
 import { createThreadsEngine } from "../src/engines/index.js";
-import { trainRun } from "../src/train/run/trainer.js";
+import { trainRun } from "../src/train/run/trainRun.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
 
 /** A browser of the system; `CHROMIUM` names another one. */

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { readRunConfig, runSchema } from "../train/run/config.js";
-import { fieldsOf } from "../train/run/schema.js";
+import { readRunConfig, runSchema } from "../train/config/runConfig.js";
+import { fieldsOf } from "../train/config/schema.js";
 import { parseArguments } from "./arguments.js";
 
 const accepted = { values: ["prompt"], switches: ["resume"], fields: [...fieldsOf(runSchema).keys()] };

@@ -1,6 +1,6 @@
 import { ShardwiseError } from "../ir/errors.js";
 import { nearest } from "../ir/nearest.js";
-import type { Setting } from "../train/run/schema.js";
+import type { Setting } from "../train/config/schema.js";
 
 /** Wrong use of the command line; the process ends with code 2. */
 export class UsageError extends ShardwiseError {

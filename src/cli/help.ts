@@ -1,5 +1,5 @@
-import { runSchema } from "../train/run/config.js";
-import { fieldsOf } from "../train/run/schema.js";
+import { runSchema } from "../train/config/runConfig.js";
+import { fieldsOf } from "../train/config/schema.js";
 import type { Command } from "./command.js";
 
 const codes = [

@@ -13,7 +13,7 @@ import {
   usualFigures,
 } from "../train/plan/machine.js";
 import type { Prices } from "../train/plan/prices.js";
-import { measurePeak } from "../train/run/peak.js";
+import { measurePeak } from "../train/report/peak.js";
 import { type Arguments, UsageError } from "./arguments.js";
 import type { OptionHelp } from "./command.js";
 import { integerOption, numberOption } from "./runArguments.js";

@@ -4,8 +4,8 @@ import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { type Ended, ended, startShardwise } from "../../test/support/cliProcess.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
+import { checkpointFolder } from "../train/config/setup.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
-import { checkpointFolder } from "../train/run/setup.js";
 import { main } from "./main.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));

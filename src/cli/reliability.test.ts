@@ -7,8 +7,8 @@ import { builtFile } from "../../test/support/built.js";
 import { type Ended, ended, nodeArguments, startShardwise } from "../../test/support/cliProcess.js";
 import { userEnvironment } from "../../test/support/environment.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
+import { checkpointFolder } from "../train/config/setup.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
-import { checkpointFolder } from "../train/run/setup.js";
 
 const folder = temporaryFolder();
 const text = writeText(folder.path);

@@ -2,12 +2,12 @@ import { existsSync, readFileSync, statSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { chooseEngine, givenDevices } from "../engines/default.js";
 import { engineNames } from "../engines/table.js";
+import { type RunConfig, readRunConfig, runSchema } from "../train/config/runConfig.js";
+import { fieldsOf, readConfig } from "../train/config/schema.js";
+import { checkpointFolder } from "../train/config/setup.js";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
 import { reasonOf } from "../train/files/fileError.js";
 import { isObject } from "../train/files/json.js";
-import { type RunConfig, readRunConfig, runSchema } from "../train/run/config.js";
-import { fieldsOf, readConfig } from "../train/run/schema.js";
-import { checkpointFolder } from "../train/run/setup.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command, OptionHelp } from "./command.js";
 

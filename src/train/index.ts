@@ -1,6 +1,8 @@
 /** Training for real: data, tokenisers, checkpoints, and what tells how a run goes. */
 import "./install.js";
 
+export { type RunConfig, readRunConfig, runSchema } from "./config/runConfig.js";
+export type { Config, Field, ReadConfig, Schema, Setting } from "./config/schema.js";
 export { type Batch, Batches, type BatchesOptions, openBatches } from "./data/batches.js";
 export { type AddedToken, type BpeModel, BpeTokenizer, type Cut } from "./data/bpe.js";
 export { type TrainBpeOptions, trainBpe } from "./data/bpeTrainer.js";
@@ -27,10 +29,10 @@ export {
   type PendingSave,
 } from "./files/checkpoint.js";
 export type { Json, Manifest, ManifestFile, ManifestLeaf, StoredTree } from "./files/checkpointManifest.js";
-export type { Company } from "./files/company.js";
 export { type ExchangeOptions, exportSafetensors, importSafetensors } from "./files/exchange.js";
 export { FileError } from "./files/fileError.js";
 export type { FileSystem, WritableFile } from "./files/files.js";
+export type { ProcessGroup } from "./files/processGroup.js";
 export {
   parseSafetensors,
   readSafetensors,
@@ -98,11 +100,9 @@ export {
   type TraceFileEvent,
   type TraceTrack,
 } from "./report/traceFile.js";
-export { type RunConfig, readRunConfig, runSchema } from "./run/config.js";
 export type { RunEnding } from "./run/ending.js";
 export type { RunControls, RunHost, RunOptions, RunOutcome } from "./run/runOptions.js";
-export type { Config, Field, ReadConfig, Schema, Setting } from "./run/schema.js";
-export { trainRun } from "./run/trainer.js";
+export { trainRun } from "./run/trainRun.js";
 export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";
 export type { LanguageModelState, StepMetrics } from "./step/state.js";

@@ -16,6 +16,8 @@ import * as np from "../../src/numpy/index.js";
 import { devicePut } from "../../src/spmd/mesh/sharding.js";
 import { Tensor } from "../../src/trace/tensor.js";
 import * as tree from "../../src/trace/tree.js";
+import { type RunConfig, readRunConfig } from "../../src/train/config/runConfig.js";
+import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../src/train/config/setup.js";
 import { Calibrator, calibrationOf } from "../../src/train/plan/calibrate.js";
 import {
   type Calibration,
@@ -24,11 +26,9 @@ import {
   writeCalibration,
 } from "../../src/train/plan/calibration.js";
 import { describeChoice } from "../../src/train/plan/candidates.js";
+import type { MachineLoad, Observed } from "../../src/train/plan/machineLoad.js";
 import { type PlannedStep, priceConfig } from "../../src/train/plan/plan.js";
 import { formatParts } from "../../src/train/plan/planText.js";
-import type { Observed, Weather } from "../../src/train/plan/weather.js";
-import { type RunConfig, readRunConfig } from "../../src/train/run/config.js";
-import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../src/train/run/setup.js";
 
 const [timeTolerance, memoryTolerance, choiceTolerance] = [0.15, 0.05, 0.05];
 
@@ -144,28 +144,28 @@ class Contender {
   constructor(
     readonly config: RunConfig,
     private readonly runner: Runner,
-    private readonly weather: Weather,
+    private readonly load: MachineLoad,
   ) {}
 
   /** Compiles a configuration and warms it up. */
-  static async open({ engine, weather }: Calibrator, config: RunConfig): Promise<Contender> {
+  static async open({ engine, load }: Calibrator, config: RunConfig): Promise<Contender> {
     const runner = await open(engine, config);
     for (let i = 0; i < 3; i++) await runner.step();
-    return new Contender(config, runner, weather);
+    return new Contender(config, runner, load);
   }
 
   /** Runs two steps, of which the faster one counts. */
   async round(): Promise<void> {
     const twice = async () => Math.min(await this.runner.step(), await this.runner.step());
-    this.steps.push(await this.weather.around(twice));
+    this.steps.push(await this.load.observe(twice));
   }
 
-  get numFair(): number {
-    return this.weather.numFair(this.steps);
+  get numUndisturbed(): number {
+    return this.load.numUndisturbed(this.steps);
   }
 
   get milliseconds(): number {
-    return Math.min(...this.weather.fair(this.steps));
+    return Math.min(...this.load.undisturbed(this.steps));
   }
 }
 
@@ -184,14 +184,14 @@ async function takeTurns(
   const file = given("calibration");
   const known = file !== undefined && existsSync(file) ? readCalibration(file) : undefined;
   for (let round = 1; round <= mostTries * rounds; round++) {
-    const late = contenders.filter(({ numFair }) => numFair < rounds);
+    const late = contenders.filter(({ numUndisturbed }) => numUndisturbed < rounds);
     const rough = known ? [] : calibrators.filter((one) => one.needs(rounds));
     if (late.length + rough.length === 0 || performance.now() > latest) break;
     console.error(`round ${round}: ${late.length} configurations, ${rough.length} calibrations`);
     for (const one of rough) await one.round(rounds);
     for (const contender of late) await contender.round();
   }
-  const undisturbed = Math.min(...contenders.map(({ numFair }) => numFair));
+  const undisturbed = Math.min(...contenders.map(({ numUndisturbed }) => numUndisturbed));
   if (undisturbed < rounds) {
     console.log(
       `others used this machine: some configuration ran undisturbed in ${undisturbed} of ${rounds} rounds; run this again when it is idle`,

@@ -2,8 +2,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type RunConfig, readRunConfig } from "../../src/train/config/runConfig.js";
 import type { ModelConfig } from "../../src/train/models/config.js";
-import { type RunConfig, readRunConfig } from "../../src/train/run/config.js";
 
 /** A new folder, which `remove` takes away. */
 export function temporaryFolder(): { readonly path: string; readonly remove: () => void } {

@@ -1,8 +1,8 @@
 import { ShardwiseError } from "../../ir/errors.js";
-import { openRunData, storedTokenizer } from "../../train/run/data.js";
+import { runMesh, runTrainingFunctions } from "../../train/config/setup.js";
+import { checkResumable, restoreRun, storedConfig } from "../../train/folder/savedRun.js";
 import { evaluateOn } from "../../train/run/evaluation.js";
-import { runMesh, runTrainingFunctions } from "../../train/run/setup.js";
-import { checkResumable, restoreRun, storedConfig } from "../../train/run/state.js";
+import { openRunData, storedTokenizer } from "../../train/run/runData.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,

@@ -1,8 +1,8 @@
 import type { Variables } from "../../nn/scope.js";
+import { modelConfig } from "../../train/config/runConfig.js";
+import { storedConfig } from "../../train/folder/savedRun.js";
 import { sampleText } from "../../train/models/sampleText.js";
-import { modelConfig } from "../../train/run/config.js";
-import { storedTokenizer } from "../../train/run/data.js";
-import { storedConfig } from "../../train/run/state.js";
+import { storedTokenizer } from "../../train/run/runData.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,

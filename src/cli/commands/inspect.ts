@@ -6,21 +6,21 @@ import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { evenPlaces, linkNames, linkOver } from "../../spmd/mesh/topology.js";
-import type { Checkpoint } from "../../train/files/checkpoint.js";
-import { calibrationFile, readCalibration } from "../../train/plan/calibration.js";
-import { hostPrices } from "../../train/plan/hosts.js";
-import { priceConfig } from "../../train/plan/plan.js";
-import type { RunConfig } from "../../train/run/config.js";
-import { memoryNeed, totalBytes } from "../../train/run/memoryNeed.js";
-import { formatPlaces, placesOf, stateMemory } from "../../train/run/places.js";
+import { memoryNeed, totalBytes } from "../../train/config/memoryNeed.js";
+import type { RunConfig } from "../../train/config/runConfig.js";
 import {
   expectedVocabulary,
   numParameters,
   runMesh,
   runTrainingFunctions,
   splittingAxes,
-} from "../../train/run/setup.js";
-import { pipelineSchedule } from "../../train/run/writeReport.js";
+} from "../../train/config/setup.js";
+import type { Checkpoint } from "../../train/files/checkpoint.js";
+import { calibrationFile, readCalibration } from "../../train/plan/calibration.js";
+import { hostPrices } from "../../train/plan/hosts.js";
+import { priceConfig } from "../../train/plan/plan.js";
+import { formatPlaces, placesOf, stateMemory } from "../../train/report/places.js";
+import { pipelineSchedule } from "../../train/report/runReport.js";
 import { abstractTree } from "../../train/step/abstractTensor.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";

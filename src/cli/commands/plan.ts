@@ -2,6 +2,7 @@ import { existsSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { availableMemory } from "../../engines/machineMemory.js";
 import { bytesAccepted } from "../../engines/settings.js";
+import type { RunConfig } from "../../train/config/runConfig.js";
 import { isObject } from "../../train/files/json.js";
 import { calibrate } from "../../train/plan/calibrate.js";
 import {
@@ -14,7 +15,6 @@ import { parseSize } from "../../train/plan/machine.js";
 import { planTraining } from "../../train/plan/plan.js";
 import { chosenFields, formatPlan } from "../../train/plan/planText.js";
 import type { Prices } from "../../train/plan/prices.js";
-import type { RunConfig } from "../../train/run/config.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import { machineOptions, parsedOption, pricesOf, textOption } from "../machineArguments.js";

@@ -1,9 +1,9 @@
 import { ShardwiseError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
+import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/config/setup.js";
+import { writeStepTrace } from "../../train/report/runReport.js";
 import { recordWork, sharesOfWork } from "../../train/report/stepTrace.js";
-import { expectedVocabulary, runMesh, runTrainingFunctions } from "../../train/run/setup.js";
-import { writeStepTrace } from "../../train/run/writeReport.js";
 import { type Command, exitCodes } from "../command.js";
 import {
   argumentsOf,

@@ -1,13 +1,13 @@
 import { ShardwiseError } from "../../ir/errors.js";
 import { processCount, processIndex } from "../../spmd/run/processes.js";
+import type { RunConfig } from "../../train/config/runConfig.js";
+import { checkpointFolder } from "../../train/config/setup.js";
 import { openCheckpoints } from "../../train/files/checkpoint.js";
+import { runHolder } from "../../train/folder/lock.js";
 import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
 import { formatDuration } from "../../train/report/progress.js";
-import type { RunConfig } from "../../train/run/config.js";
-import { runHolder } from "../../train/run/lock.js";
 import type { RunOptions, RunOutcome } from "../../train/run/runOptions.js";
-import { checkpointFolder } from "../../train/run/setup.js";
-import { trainRun } from "../../train/run/trainer.js";
+import { trainRun } from "../../train/run/trainRun.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import {

@@ -31,10 +31,10 @@ import {
   storeTree,
 } from "./checkpointManifest.js";
 import { listSteps, removeOld, type Snapshot, writeCheckpoint } from "./checkpointWrite.js";
-import { alone, type Company } from "./company.js";
 import { FileError, reasonOf } from "./fileError.js";
 import { type FileSystem, nodeFileSystem } from "./files.js";
 import { checkFit } from "./fit.js";
+import { alone, type ProcessGroup } from "./processGroup.js";
 import { readSafetensors, readSafetensorsHeader, type StoredArray, storedTypes } from "./safetensors.js";
 import { firstDifference, PieceHasher, pieceBytes } from "./seal.js";
 import { download, namedLeaves, ownPlacement, type RestoreOptions, rebuild } from "./treeFiles.js";
@@ -207,7 +207,7 @@ export interface CheckpointsOptions {
   /** The file system to write through; that of the machine by default. */
   readonly fileSystem?: FileSystem;
   /** The processes that save together, each some of the files; by default there is one. */
-  readonly company?: Company;
+  readonly processGroup?: ProcessGroup;
 }
 
 /** A save that is under way. */
@@ -231,7 +231,7 @@ export class Checkpoints {
   private readonly keep: number;
   private readonly maxFileBytes: number;
   private readonly files: FileSystem;
-  private readonly company: Company;
+  private readonly group: ProcessGroup;
   private writing: Promise<unknown> = Promise.resolve();
   private failure: { readonly error: unknown } | undefined;
 
@@ -239,7 +239,7 @@ export class Checkpoints {
   constructor(root: string, options: CheckpointsOptions) {
     need("path", root, "the folder", "openCheckpoints");
     need("object", options, "the options", "openCheckpoints");
-    const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem, company = alone } = options;
+    const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem, processGroup = alone } = options;
     if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {
       throw new ValueError(
         `[openCheckpoints] keep must be a whole number of at least 1, got ${describe(keep)}`,
@@ -249,7 +249,7 @@ export class Checkpoints {
     this.keep = keep;
     this.maxFileBytes = maxFileBytes;
     this.files = fileSystem;
-    this.company = company;
+    this.group = processGroup;
   }
 
   /**
@@ -262,13 +262,13 @@ export class Checkpoints {
     }
     const snapshot = await takeSnapshot(step, state, extras);
     const committed = this.writing.then(async () => {
-      const { files, root, keep, company } = this;
+      const { files, root, keep, group } = this;
       // Every process has about as much to write.
-      const share = Math.ceil(snapshotBytes(snapshot) / company.count);
-      const most = company.count === 1 ? this.maxFileBytes : Math.max(1, Math.min(this.maxFileBytes, share));
-      const name = await writeCheckpoint(files, root, snapshot, most, company);
+      const share = Math.ceil(snapshotBytes(snapshot) / group.count);
+      const most = group.count === 1 ? this.maxFileBytes : Math.max(1, Math.min(this.maxFileBytes, share));
+      const name = await writeCheckpoint(files, root, snapshot, most, group);
       const notRemoved =
-        company.index > 0 ? [] : await removeOld(files, root, keep, name).catch((error) => [reasonOf(error)]);
+        group.index > 0 ? [] : await removeOld(files, root, keep, name).catch((error) => [reasonOf(error)]);
       return { folder: join(this.root, name), notRemoved };
     });
     this.writing = committed.catch((error: unknown) => {

@@ -5,9 +5,9 @@ import type { HostData } from "../../ir/dtype.js";
 import { byteSize } from "../../ir/dtype.js";
 import { range, sizeOf } from "../../ir/shape.js";
 import { formatManifest, type Manifest, type ManifestFile, manifestName } from "./checkpointManifest.js";
-import { alone, type Company, together } from "./company.js";
 import { FileError, reasonOf, systemCode } from "./fileError.js";
 import type { FileSystem } from "./files.js";
+import { alone, type ProcessGroup, together } from "./processGroup.js";
 import { bytesOf, layOutSafetensors } from "./safetensors.js";
 import { PieceHasher, piecesOf } from "./seal.js";
 import type { NamedLeaf } from "./treeFiles.js";
@@ -65,26 +65,26 @@ export async function writeCheckpoint(
   root: string,
   snapshot: Snapshot,
   maxFileBytes: number,
-  company: Company = alone,
+  group: ProcessGroup = alone,
 ): Promise<string> {
   const { step } = snapshot.manifest;
   const label = `step-${String(step).padStart(8, "0")}`;
-  const isFirst = company.index === 0;
-  const [draft = ""] = await company.share(join(root, `.partial-${label}-${randomUUID()}`));
+  const isFirst = group.index === 0;
+  const [draft = ""] = await group.share(join(root, `.partial-${label}-${randomUUID()}`));
   try {
-    await together(company, async () => {
+    await together(group, async () => {
       if (isFirst) await files.makeFolder(draft);
       return "";
     });
     const { tensorFiles, manifest } = layOut(snapshot, maxFileBytes);
-    const reports = await together(company, async () =>
-      JSON.stringify(await writeTensors(files, draft, tensorFiles, company)),
+    const reports = await together(group, async () =>
+      JSON.stringify(await writeTensors(files, draft, tensorFiles, group)),
     );
     const written = tensorFiles.map(({ name }, i) => ({
       name,
-      ...(JSON.parse(reports[i % company.count] ?? "{}") as Record<string, Written>)[name],
+      ...(JSON.parse(reports[i % group.count] ?? "{}") as Record<string, Written>)[name],
     }));
-    const [name = ""] = await together(company, async () =>
+    const [name = ""] = await together(group, async () =>
       isFirst ? commit(files, root, draft, label, manifest(written as ManifestFile[])) : "",
     );
     return name;
@@ -148,7 +148,7 @@ async function writeTensors(
   files: FileSystem,
   draft: string,
   tensorFiles: ReturnType<typeof layOut>["tensorFiles"],
-  { index, count }: Company,
+  { index, count }: ProcessGroup,
 ): Promise<Record<string, Written>> {
   const written: Record<string, Written> = {};
   for (const { name, parts } of tensorFiles.filter((_, i) => i % count === index)) {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { np, type Tensor } from "../../index.js";
-import { readRunConfig } from "../run/config.js";
+import { readRunConfig } from "../config/runConfig.js";
 import { fromCanonical, toCanonical } from "./canonical.js";
 
 test("layers of a V lie in the order in which stages run them, and come back in their own", async () => {

@@ -22,9 +22,9 @@ import {
   openTraining,
   trainingProbes,
 } from "./calibrationPrograms.js";
+import { MachineLoad } from "./machineLoad.js";
 import type { Profiler } from "./profile.js";
 import { stepTime } from "./stepCost.js";
-import { Weather } from "./weather.js";
 
 /** Options of {@link calibrate}. */
 export interface CalibrateOptions {
@@ -100,7 +100,7 @@ export class Calibrator {
     /** The engine that it measures. */
     readonly engine: ThreadsEngine,
     /** How fast the machine is. */
-    readonly weather: Weather,
+    readonly load: MachineLoad,
     private readonly programs: Programs,
   ) {
     const { call, collectives, products, probes } = programs;
@@ -111,22 +111,22 @@ export class Calibrator {
   static async open(numDevices: number): Promise<Calibrator> {
     const engine = createThreadsEngine({ numDevices });
     try {
-      const weather = await Weather.open(engine);
+      const load = await MachineLoad.open(engine);
       const computes = numDevices <= availableParallelism();
       const probes: TrainingProbe[] = [];
       if (computes) {
         for (const config of trainingProbes(numDevices))
-          probes.push(await openTraining(engine, weather, config));
+          probes.push(await openTraining(engine, load, config));
       }
       const programs: Programs = {
-        call: await openCall(engine, weather),
-        collectives: await openCollectives(engine, weather),
+        call: await openCall(engine, load),
+        collectives: await openCollectives(engine, load),
         products: computes
-          ? [...(await openLayers(engine, weather)), ...(await openAttention(engine, weather))]
+          ? [...(await openLayers(engine, load)), ...(await openAttention(engine, load))]
           : [],
         probes,
       };
-      return new Calibrator(engine, weather, programs);
+      return new Calibrator(engine, load, programs);
     } catch (error) {
       await engine.close();
       throw error;
@@ -135,12 +135,12 @@ export class Calibrator {
 
   /** Whether a program has had fewer rounds than wanted that nobody disturbed. */
   needs(numRounds: number): boolean {
-    return this.all.some(({ numFair }) => numFair < numRounds);
+    return this.all.some(({ numUndisturbed }) => numUndisturbed < numRounds);
   }
 
   /** Measures a round of every program that has had fewer than so many that nobody disturbed. */
   async round(numRounds: number): Promise<void> {
-    for (const profiler of this.all) if (profiler.numFair < numRounds) await profiler.round();
+    for (const profiler of this.all) if (profiler.numUndisturbed < numRounds) await profiler.round();
   }
 
   /** What was measured so far. */

@@ -13,11 +13,11 @@ import { jit } from "../../spmd/run/jit.js";
 import { shardMap } from "../../spmd/run/shardMap.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { type RunConfig, readRunConfig } from "../config/runConfig.js";
+import { expectedVocabulary, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { scheduleOfRun } from "../models/scheduled.js";
-import { type RunConfig, readRunConfig } from "../run/config.js";
-import { expectedVocabulary, runMesh, runTrainingFunctions } from "../run/setup.js";
+import type { MachineLoad } from "./machineLoad.js";
 import { Profiler, type RunCounts } from "./profile.js";
-import type { Weather } from "./weather.js";
 
 const finish = async (values: unknown) => {
   const tensors = tree.leaves(values).filter((leaf): leaf is Tensor => leaf instanceof Tensor);
@@ -28,7 +28,7 @@ const finish = async (values: unknown) => {
 /** Compiles a function of tensors that lie on the mesh. */
 async function openFunction<A extends readonly unknown[]>(
   mesh: Mesh,
-  weather: Weather,
+  load: MachineLoad,
   fn: (...args: A) => unknown,
   args: A,
   options: RunCounts & { readonly name: string },
@@ -37,17 +37,17 @@ async function openFunction<A extends readonly unknown[]>(
   const { program, donated } = partitionCall(fn, args, { mesh, name });
   const compiled = compileProgram(program, { mesh, donated, name });
   const run = jit(fn, { mesh, name });
-  const profiler = new Profiler(mesh.engine, weather, compiled, () => finish(run(...args)), options);
+  const profiler = new Profiler(mesh.engine, load, compiled, () => finish(run(...args)), options);
   await profiler.warmUp();
   return profiler;
 }
 
 /** A program that does next to nothing. */
-export async function openCall(engine: Engine, weather: Weather): Promise<Profiler> {
+export async function openCall(engine: Engine, load: MachineLoad): Promise<Profiler> {
   const mesh = Mesh.create({ device: engine.numDevices }, { engine });
   const x = await devicePut(np.ones([engine.numDevices, 16]), new NamedSharding(mesh, P("device")));
   const counts = { plain: 10, recorded: 10 };
-  return openFunction(mesh, weather, (a: Tensor) => a.add(1), [x], { name: "call", ...counts });
+  return openFunction(mesh, load, (a: Tensor) => a.add(1), [x], { name: "call", ...counts });
 }
 
 /** Rows of what layers work on, and the widths of layers that are multiplied with each other for so many rows. */
@@ -77,7 +77,7 @@ class Shared {
 /** Compiles what every device computes by itself. */
 function openLocal(
   mesh: Mesh,
-  weather: Weather,
+  load: MachineLoad,
   local: (...args: Tensor[]) => Tensor[],
   args: readonly Tensor[],
   name: string,
@@ -90,11 +90,11 @@ function openLocal(
     outSpecs: P("device"),
     checkReplication: false,
   });
-  return openFunction(mesh, weather, mapped, [...args], { name, plain: 0, recorded: 2 });
+  return openFunction(mesh, load, mapped, [...args], { name, plain: 0, recorded: 2 });
 }
 
 /** The products of layers: forward, the gradient of what came in, and that of the weights. */
-export async function openLayers(engine: Engine, weather: Weather): Promise<Profiler[]> {
+export async function openLayers(engine: Engine, load: MachineLoad): Promise<Profiler[]> {
   const mesh = Mesh.create({ device: engine.numDevices }, { engine });
   const shared = new Shared(mesh);
   const profilers: Profiler[] = [];
@@ -113,7 +113,7 @@ export async function openLayers(engine: Engine, weather: Weather): Promise<Prof
           ];
         });
       const name = `layers ${rows} ${width}`;
-      profilers.push(await openLocal(mesh, weather, local, [x, ...weights, ...gradients], name));
+      profilers.push(await openLocal(mesh, load, local, [x, ...weights, ...gradients], name));
     }
   }
   return profilers;
@@ -131,7 +131,7 @@ const attentions: readonly (readonly [batch: number, length: number, heads: numb
 ];
 
 /** The products of attention, of tensors that lie as in models. */
-export async function openAttention(engine: Engine, weather: Weather): Promise<Profiler[]> {
+export async function openAttention(engine: Engine, load: MachineLoad): Promise<Profiler[]> {
   const mesh = Mesh.create({ device: engine.numDevices }, { engine });
   const shared = new Shared(mesh);
   const local = (q: Tensor, k: Tensor, p: Tensor) => [
@@ -147,7 +147,7 @@ export async function openAttention(engine: Engine, weather: Weather): Promise<P
       shared.get("shares", [batch, heads, length, length]),
     ]);
     const mapped = (...all: Tensor[]) => local(at(all, 0), at(all, 1), at(all, 2));
-    profilers.push(await openLocal(mesh, weather, mapped, args, `attention ${batch} ${length}`));
+    profilers.push(await openLocal(mesh, load, mapped, args, `attention ${batch} ${length}`));
   }
   return profilers;
 }
@@ -156,7 +156,7 @@ export async function openAttention(engine: Engine, weather: Weather): Promise<P
 const elements = [2 ** 8, 2 ** 12, 2 ** 16, 2 ** 19, 2 ** 21] as const;
 
 /** Collectives of all kinds, one after the other. */
-export async function openCollectives(engine: Engine, weather: Weather): Promise<Profiler[]> {
+export async function openCollectives(engine: Engine, load: MachineLoad): Promise<Profiler[]> {
   const { numDevices } = engine;
   const sizes = [...new Set([2, 4, 8, numDevices])].filter((n) => n > 1 && numDevices % n === 0);
   const profilers: Profiler[] = [];
@@ -173,7 +173,7 @@ export async function openCollectives(engine: Engine, weather: Weather): Promise
       const mapped = shardMap(local, { mesh, inSpecs: [P()], outSpecs: P("inner"), checkReplication: false });
       const x = await devicePut(np.ones([Math.max(count, size)]), new NamedSharding(mesh, P()));
       const options = { name: `collectives ${size} ${count}`, plain: 0, recorded: 3 };
-      profilers.push(await openFunction(mesh, weather, mapped, [x], options));
+      profilers.push(await openFunction(mesh, load, mapped, [x], options));
     }
   }
   return profilers;
@@ -221,7 +221,7 @@ function onSeveralDevices(medium: Settings, large: Settings, numDevices: number)
 /** The training step of a configuration. */
 export async function openTraining(
   engine: Engine,
-  weather: Weather,
+  load: MachineLoad,
   config: RunConfig,
 ): Promise<{ readonly profiler: Profiler; readonly schedule: PipelineSchedule | undefined }> {
   const mesh = runMesh(config, engine);
@@ -235,7 +235,7 @@ export async function openTraining(
     state = next;
     await finish(metrics);
   };
-  const profiler = new Profiler(engine, weather, compiled, run, { plain: 2, recorded: 2 });
+  const profiler = new Profiler(engine, load, compiled, run, { plain: 2, recorded: 2 });
   await profiler.warmUp();
   return { profiler, schedule: scheduleOfRun(config.pipeline, training.layout) };
 }

@@ -1,8 +1,8 @@
 /** The configurations that a plan chooses from: meshes, schedules, microbatches, and what is recomputed. */
 import { range } from "../../ir/shape.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
+import { type RunConfig, readRunConfig } from "../config/runConfig.js";
 import { placementOf } from "../models/scheduled.js";
-import { type RunConfig, readRunConfig } from "../run/config.js";
 
 /** What a plan may change. */
 export interface SearchSpace {

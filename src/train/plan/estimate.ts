@@ -2,8 +2,8 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
+import type { RunConfig } from "../config/runConfig.js";
 import { placementOf } from "../models/scheduled.js";
-import type { RunConfig } from "../run/config.js";
 import type { Prices } from "./prices.js";
 
 /** What a guess needs of the model besides its configuration. */

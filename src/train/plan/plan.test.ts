@@ -10,18 +10,18 @@ import { createReferenceEngine } from "../../engines/reference/engine.js";
 import { at, range } from "../../ir/shape.js";
 import { makeSchedule } from "../../parallel/schedule/makers.js";
 import { slotTable } from "../../parallel/schedule/slots.js";
-import { memoryNeed, totalBytes } from "../run/memoryNeed.js";
-import { expectedVocabulary, runMesh, runTrainingFunctions } from "../run/setup.js";
+import { memoryNeed, totalBytes } from "../config/memoryNeed.js";
+import { expectedVocabulary, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { type Calibration, calibratedPrices, readCalibration, writeCalibration } from "./calibration.js";
 import { candidatesOf, describeChoice, meshesOf } from "./candidates.js";
 import { fitTimes } from "./fit.js";
 import { linkPrices, machinePrices, parseBandwidth, parseFlops, parseSeconds, parseSize } from "./machine.js";
+import { MachineLoad } from "./machineLoad.js";
 import { planTraining, priceConfig } from "./plan.js";
 import { formatPlan } from "./planText.js";
 import type { Prices } from "./prices.js";
 import { Profiler } from "./profile.js";
 import { stepTime } from "./stepCost.js";
-import { Weather } from "./weather.js";
 
 const folder = temporaryFolder();
 afterAll(folder.remove);
@@ -343,22 +343,22 @@ describe("a calibration", () => {
 });
 
 describe("a machine that others use", () => {
-  const fast = { value: "fast", weather: 0 };
-  const slow = [3e9, 1e9, 2e9].map((weather) => ({ value: `slow ${weather / 1e9}`, weather }));
+  const fast = { value: "fast", probeSeconds: 0 };
+  const slow = [3e9, 1e9, 2e9].map((probeSeconds) => ({ value: `slow ${probeSeconds / 1e9}`, probeSeconds }));
 
   test("counts while it is about as fast as at its best, or else the third that comes nearest to that", async () => {
-    const weather = await Weather.open(createReferenceEngine({ numDevices: 1 }), 8);
-    expect(weather.fair([...slow, fast])).toEqual(["fast"]);
-    expect(weather.numFair([...slow, fast, fast])).toBe(2);
-    expect(weather.fair(slow)).toEqual(["slow 1"]);
-    expect(weather.fair([...slow, ...slow])).toEqual(["slow 1", "slow 1"]);
-    const { value, weather: seconds } = await weather.around(async () => 7);
+    const load = await MachineLoad.open(createReferenceEngine({ numDevices: 1 }), 8);
+    expect(load.undisturbed([...slow, fast])).toEqual(["fast"]);
+    expect(load.numUndisturbed([...slow, fast, fast])).toBe(2);
+    expect(load.undisturbed(slow)).toEqual(["slow 1"]);
+    expect(load.undisturbed([...slow, ...slow])).toEqual(["slow 1", "slow 1"]);
+    const { value, probeSeconds: seconds } = await load.observe(async () => 7);
     expect(value).toBe(7);
     expect(seconds).toBeGreaterThan(0);
   });
 
   test("is profiled by the rounds in which nobody disturbed it", async () => {
-    const weather = await Weather.open(createReferenceEngine({ numDevices: 1 }), 8);
+    const load = await MachineLoad.open(createReferenceEngine({ numDevices: 1 }), 8);
     // Each recording is of one device that runs one product, which takes 2 ms, and 50 in a round that is disturbed.
     let milliseconds = 2;
     const event = { device: 0, program: "made", step: 0, kind: "gemm", ops: [], waits: [] };
@@ -366,17 +366,17 @@ describe("a machine that others use", () => {
       { ...event, iteration: undefined, source: undefined, begin: 0, end: milliseconds },
     ];
     const engine = Object.assign(Object.create(hostEngine), { tracer: { start: () => {}, stop } });
-    const profiler = new Profiler(engine, weather, programOf([product(1)]), async () => {}, {
+    const profiler = new Profiler(engine, load, programOf([product(1)]), async () => {}, {
       plain: 1,
       recorded: 1,
     });
-    const around = vi.spyOn(weather, "around");
-    around.mockImplementation(async (measure) => ({ value: await measure(), weather: 0 }));
+    const observe = vi.spyOn(load, "observe");
+    observe.mockImplementation(async (measure) => ({ value: await measure(), probeSeconds: 0 }));
     for (let i = 0; i < 2; i++) await profiler.round();
-    around.mockImplementation(async (measure) => ({ value: await measure(), weather: 1e9 }));
+    observe.mockImplementation(async (measure) => ({ value: await measure(), probeSeconds: 1e9 }));
     milliseconds = 50;
     for (let i = 0; i < 9; i++) await profiler.round();
-    expect(profiler.numFair).toBe(2);
+    expect(profiler.numUndisturbed).toBe(2);
     const { steps, stepSeconds } = profiler.profile();
     expect(steps).toMatchObject([{ number: 0, count: 1 }]);
     expect(stepSeconds).toBeCloseTo(2e-3, 9);

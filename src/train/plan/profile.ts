@@ -5,7 +5,7 @@ import type { Engine } from "../../ir/engine.js";
 import type { TraceEvent } from "../../ir/engineReports.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import type { Observed, Weather } from "./weather.js";
+import type { MachineLoad, Observed } from "./machineLoad.js";
 
 /** A step and its time. */
 export interface ProfiledStep {
@@ -59,7 +59,7 @@ export class Profiler {
 
   constructor(
     private readonly engine: Engine,
-    private readonly weather: Weather,
+    private readonly load: MachineLoad,
     readonly compiled: CompiledProgram,
     private readonly run: () => Promise<void>,
     private readonly counts: RunCounts,
@@ -74,17 +74,17 @@ export class Profiler {
 
   /** Measures some runs. */
   async round(): Promise<void> {
-    this.rounds.push(await this.weather.around(() => this.measure()));
+    this.rounds.push(await this.load.observe(() => this.measure()));
   }
 
   /** How many rounds were measured while nobody slowed the machine down. */
-  get numFair(): number {
-    return this.weather.numFair(this.rounds);
+  get numUndisturbed(): number {
+    return this.load.numUndisturbed(this.rounds);
   }
 
   /** The time of each step, of all rounds that were fair. */
   profile(): Profile {
-    const rounds = this.weather.fair(this.rounds);
+    const rounds = this.load.undisturbed(this.rounds);
     const steps = this.steps.flatMap((step, number): ProfiledStep[] => {
       const all = rounds.flatMap(({ times }) => times.get(number) ?? []);
       if (all.length === 0) return [];

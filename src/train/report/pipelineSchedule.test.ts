@@ -5,9 +5,8 @@ import { createThreadsEngine } from "../../engines/index.js";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { zeroBubbleH1, zeroBubbleV } from "../../parallel/index.js";
-import { runMesh, runTrainingFunctions } from "../run/setup.js";
-import { trainRun } from "../run/trainer.js";
-import { runPipeline } from "../run/writeReport.js";
+import { runMesh, runTrainingFunctions } from "../config/setup.js";
+import { trainRun } from "../run/trainRun.js";
 import { pipelineChart } from "./pipelineChart.js";
 import {
   measurePipeline,
@@ -17,6 +16,7 @@ import {
   planSchedule,
   taskLabel,
 } from "./pipelineSchedule.js";
+import { runPipeline } from "./runReport.js";
 import { type LoopIteration, type StepTrace, sharesOfWork, stepTraceOf, type Work } from "./stepTrace.js";
 
 const plan = planPipeline({ numStages: 2, numRepeats: 2 }, 2);

@@ -3,11 +3,11 @@ import { tinyModel } from "../../../test/support/runs.js";
 import { devicePut, Mesh, np, random, type Tensor, tree } from "../../index.js";
 import { chain, clipByGlobalNorm, momentum } from "../../optim/index.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
+import { numParameters } from "../config/setup.js";
+import { onHost } from "../folder/savedRun.js";
 import { toCanonical } from "../models/canonical.js";
 import { abstractTree } from "../step/abstractTensor.js";
 import { createTraining } from "../step/training.js";
-import { numParameters } from "./setup.js";
-import { onHost } from "./state.js";
 
 const [batch, length] = [8, 8];
 

@@ -4,13 +4,13 @@ import { afterAll, expect, test } from "vitest";
 import { temporaryFolder, tinyConfig } from "../../../test/support/runs.js";
 import { devicePut, np, tree } from "../../index.js";
 import type { Tensor } from "../../trace/tensor.js";
+import type { RunConfig } from "../config/runConfig.js";
+import { checkpointFolder, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
+import { onHost, restoreRun } from "../folder/savedRun.js";
+import { RunSaves } from "../folder/saves.js";
 import { toCanonical } from "../models/canonical.js";
 import type { Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
-import { RunSaves } from "./saves.js";
-import { checkpointFolder, runMesh, runTrainingFunctions } from "./setup.js";
-import { onHost, restoreRun } from "./state.js";
 
 const meshes: Readonly<Record<string, Readonly<Record<string, number | string>>>> = {
   "one device": {},

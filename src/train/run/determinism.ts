@@ -4,8 +4,8 @@ import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { bytesOf } from "../files/safetensors.js";
 import { download, namedLeaves } from "../files/treeFiles.js";
+import { onHost } from "../folder/savedRun.js";
 import type { Training } from "../step/training.js";
-import { onHost } from "./state.js";
 
 /** What two runs of the same step had in common. */
 export interface DeterminismReport {

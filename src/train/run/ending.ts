@@ -2,16 +2,16 @@ import { join } from "node:path";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { modelConfig, type RunConfig } from "../config/runConfig.js";
+import { onHost } from "../folder/savedRun.js";
 import { toCanonical } from "../models/canonical.js";
 import { sampleText } from "../models/sampleText.js";
 import type { RunReport } from "../report/reportPage.js";
+import { writeRunReport, writeStepTrace } from "../report/runReport.js";
 import { recordWorkOfAll } from "../report/stepTrace.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
-import { modelConfig, type RunConfig } from "./config.js";
-import type { RunData } from "./data.js";
-import { onHost } from "./state.js";
-import { writeRunReport, writeStepTrace } from "./writeReport.js";
+import type { RunData } from "./runData.js";
 
 /** A run whose last step is done. */
 export interface EndedRun extends Pick<RunReport, "steps" | "evaluations"> {

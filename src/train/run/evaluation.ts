@@ -1,7 +1,7 @@
+import type { RunConfig } from "../config/runConfig.js";
 import type { TokenSource } from "../data/tokenShards.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
 import { openRunBatches, placeBatch } from "./runBatches.js";
 
 /** How many batches are taken at most, unless more are asked for. */

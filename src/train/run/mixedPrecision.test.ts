@@ -3,16 +3,16 @@ import { afterAll, describe, expect, test } from "vitest";
 import { silent, temporaryFolder, tinyConfig, tinyModel, writeText } from "../../../test/support/runs.js";
 import { devicePut, Mesh, random, Tensor, tree } from "../../index.js";
 import { adamw, castFloats, type LossScaleOptions, sgd } from "../../optim/index.js";
+import { runSchedule } from "../config/optimizer.js";
+import { runMesh, runTrainingFunctions } from "../config/setup.js";
 import { openCheckpoint } from "../files/checkpoint.js";
+import { onHost, restoreRun } from "../folder/savedRun.js";
 import { readMetrics } from "../report/metrics.js";
 import { DivergedError, problemOf } from "../step/health.js";
 import type { ParamDtype } from "../step/parameterUpdates.js";
 import type { LanguageModelState } from "../step/state.js";
 import { createTraining } from "../step/training.js";
-import { runSchedule } from "./optimizer.js";
-import { runMesh, runTrainingFunctions } from "./setup.js";
-import { onHost, restoreRun } from "./state.js";
-import { trainRun } from "./trainer.js";
+import { trainRun } from "./trainRun.js";
 
 interface Types {
   readonly dtype?: ParamDtype;

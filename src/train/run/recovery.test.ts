@@ -3,12 +3,12 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
+import type { RunConfig } from "../config/runConfig.js";
+import { checkpointFolder } from "../config/setup.js";
 import { openCheckpoint } from "../files/checkpoint.js";
 import { readMetrics } from "../report/metrics.js";
-import type { RunConfig } from "./config.js";
 import type { RunOutcome } from "./runOptions.js";
-import { checkpointFolder } from "./setup.js";
-import { trainRun } from "./trainer.js";
+import { trainRun } from "./trainRun.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

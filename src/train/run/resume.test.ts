@@ -12,7 +12,7 @@ import { adamw, applyUpdates, chain, clipByGlobalNorm, warmupCosine } from "../.
 import { type Batch, openBatches } from "../data/batches.js";
 import { tokensInMemory } from "../data/tokenShards.js";
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
-import { trainRun } from "./trainer.js";
+import { trainRun } from "./trainRun.js";
 
 let root: string;
 beforeEach(async () => {

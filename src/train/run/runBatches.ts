@@ -3,10 +3,10 @@ import { axesOf } from "../../spmd/mesh/partitionSpec.js";
 import { devicePut, type NamedSharding } from "../../spmd/mesh/sharding.js";
 import { makeArrayFromProcessLocalData } from "../../spmd/run/processes.js";
 import { Tensor } from "../../trace/tensor.js";
+import type { RunConfig } from "../config/runConfig.js";
 import { type Batch, type Batches, type BatchesOptions, openBatches } from "../data/batches.js";
 import type { TokenSource } from "../data/tokenShards.js";
 import type { Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
 
 /** Which part of every batch a process reads. */
 export interface BatchPart {

@@ -1,7 +1,7 @@
 import type { Engine } from "../../ir/engine.js";
+import type { RunConfig } from "../config/runConfig.js";
 import type { ProgressStream } from "../report/progress.js";
 import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
-import type { RunConfig } from "./config.js";
 import type { RunEnding } from "./ending.js";
 
 /** What a run needs besides its configuration. */

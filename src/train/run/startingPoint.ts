@@ -1,8 +1,8 @@
 import { ShardwiseError } from "../../ir/errors.js";
+import type { RunConfig } from "../config/runConfig.js";
 import { type Checkpoint, type Checkpoints, openCheckpoint } from "../files/checkpoint.js";
 import { reasonOf } from "../files/fileError.js";
-import type { RunConfig } from "./config.js";
-import { checkResumable } from "./state.js";
+import { checkResumable } from "../folder/savedRun.js";
 
 /**
  * The checkpoint that a run goes on from: the newest one whose files are all sound, or none for a new run. Throws

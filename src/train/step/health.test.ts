@@ -4,11 +4,11 @@ import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/su
 import { createThreadsEngine } from "../../engines/threads/engine.js";
 import { devicePut, Mesh, np, Tensor, tree } from "../../index.js";
 import { adamw } from "../../optim/index.js";
+import type { RunConfig } from "../config/runConfig.js";
+import { checkpointFolder } from "../config/setup.js";
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
-import type { RunConfig } from "../run/config.js";
 import type { RunOptions } from "../run/runOptions.js";
-import { checkpointFolder } from "../run/setup.js";
-import { trainRun } from "../run/trainer.js";
+import { trainRun } from "../run/trainRun.js";
 import { DivergedError, diverged } from "./health.js";
 import type { LanguageModelState } from "./state.js";
 import { createTraining } from "./training.js";

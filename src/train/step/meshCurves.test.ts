@@ -7,9 +7,9 @@ import { golden } from "../../../test/support/goldens.js";
 import { createThreadsEngine, type ThreadsEngine } from "../../engines/index.js";
 import { devicePut, Mesh, Tensor, tree } from "../../index.js";
 import type { ScheduleName } from "../../parallel/index.js";
+import { runOptimizer } from "../config/optimizer.js";
+import { readRunConfig } from "../config/runConfig.js";
 import type { ModelConfig } from "../models/config.js";
-import { readRunConfig } from "../run/config.js";
-import { runOptimizer } from "../run/optimizer.js";
 import { createTraining } from "./training.js";
 
 const all = process.env.SHARDWISE_ALL_MESHES === "1";

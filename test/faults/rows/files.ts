@@ -5,7 +5,7 @@ import { np } from "../../../src/index.js";
 import { parseManifest } from "../../../src/train/files/checkpointManifest.js";
 import { FileError } from "../../../src/train/files/fileError.js";
 import { openCheckpoint, openCheckpoints, readSafetensors } from "../../../src/train/index.js";
-import { openRunData } from "../../../src/train/run/data.js";
+import { openRunData } from "../../../src/train/run/runData.js";
 import { tinyConfig } from "../../support/runs.js";
 import type { FaultArea, FaultContext, FaultRow } from "../row.js";
 

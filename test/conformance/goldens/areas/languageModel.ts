@@ -1,8 +1,8 @@
 import { devicePut } from "../../../../src/spmd/mesh/sharding.js";
 import * as tree from "../../../../src/trace/tree.js";
+import { runOptimizer } from "../../../../src/train/config/optimizer.js";
+import { type RunConfig, readRunConfig } from "../../../../src/train/config/runConfig.js";
 import type { ModelConfig } from "../../../../src/train/models/config.js";
-import { type RunConfig, readRunConfig } from "../../../../src/train/run/config.js";
-import { runOptimizer } from "../../../../src/train/run/optimizer.js";
 import type { LanguageModelState } from "../../../../src/train/step/state.js";
 import { createTraining, type Training } from "../../../../src/train/step/training.js";
 import { type GoldenCase, isRecord } from "../cases.js";

@@ -6,10 +6,10 @@ import { PartitionSpec } from "../../spmd/mesh/partitionSpec.js";
 import { devicePut, NamedSharding } from "../../spmd/mesh/sharding.js";
 import { jit } from "../../spmd/run/jit.js";
 import type { Tensor } from "../../trace/tensor.js";
+import type { RunConfig } from "../config/runConfig.js";
 import { namedLeaves } from "../files/treeFiles.js";
-import { recordWork } from "../report/stepTrace.js";
 import type { Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
+import { recordWork } from "./stepTrace.js";
 
 /**
  * The floating-point operations that one step needs on all devices: six for each weight and token, and the

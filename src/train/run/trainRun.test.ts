@@ -4,11 +4,11 @@ import { afterAll, describe, expect, test, vi } from "vitest";
 import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { createReferenceEngine } from "../../engines/reference/engine.js";
+import { checkpointFolder } from "../config/setup.js";
 import { openCheckpoint, openCheckpoints } from "../files/checkpoint.js";
 import { readMetrics } from "../report/metrics.js";
 import { DivergedError } from "../step/health.js";
-import { checkpointFolder } from "./setup.js";
-import { trainRun } from "./trainer.js";
+import { trainRun } from "./trainRun.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

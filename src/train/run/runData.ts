@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { ShardwiseError } from "../../ir/errors.js";
+import type { RunConfig } from "../config/runConfig.js";
 import { BpeTokenizer } from "../data/bpe.js";
 import { trainBpe } from "../data/bpeTrainer.js";
 import { bundledText } from "../data/corpus.js";
@@ -11,7 +12,6 @@ import { formatTokenizer, readTokenizer } from "../data/tokenizerJson.js";
 import { openTokenShards, type TokenSource, tokenRange, tokensInMemory } from "../data/tokenShards.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
-import type { RunConfig } from "./config.js";
 
 /** The text of a run as tokens. */
 export interface RunData {

@@ -7,12 +7,26 @@ import { needOptions } from "../../ir/options.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { checkMemory } from "../config/memoryNeed.js";
+import { modelConfig, type RunConfig } from "../config/runConfig.js";
+import {
+  checkpointFolder,
+  numParameters,
+  runMesh,
+  runTrainingFunctions,
+  splittingAxes,
+} from "../config/setup.js";
 import type { Batches } from "../data/batches.js";
 import { type Checkpoint, type Checkpoints, openCheckpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
-import { companyOf } from "../files/company.js";
 import { FileError, reasonOf } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
+import { processGroupOf } from "../files/processGroup.js";
+import { flightFolder, recordFlight } from "../folder/flight.js";
+import { RunJournal } from "../folder/journal.js";
+import { restoreRun } from "../folder/savedRun.js";
+import { RunSaves } from "../folder/saves.js";
+import { measurePeak } from "../report/peak.js";
 import {
   diverged,
   firstBadLeaf,
@@ -24,23 +38,15 @@ import {
 } from "../step/health.js";
 import type { LanguageModelState, StepMetrics } from "../step/state.js";
 import type { Training } from "../step/training.js";
-import { agreedOptions, agreeOn, lockTogether } from "./company.js";
-import { modelConfig, type RunConfig } from "./config.js";
-import { openRunData, type RunData } from "./data.js";
 import { verifyDeterminism } from "./determinism.js";
 import { endRun, type RunEnding } from "./ending.js";
 import { evaluateOn } from "./evaluation.js";
 import { explain, withRecording } from "./failures.js";
-import { flightFolder, recordFlight } from "./flight.js";
-import { RunJournal } from "./journal.js";
-import { checkMemory } from "./memoryNeed.js";
-import { measurePeak } from "./peak.js";
+import { agreedOptions, agreeOn, lockTogether } from "./processes.js";
 import { openRunBatches, placeBatch } from "./runBatches.js";
+import { openRunData, type RunData } from "./runData.js";
 import type { RunOptions, RunOutcome } from "./runOptions.js";
-import { RunSaves } from "./saves.js";
-import { checkpointFolder, numParameters, runMesh, runTrainingFunctions, splittingAxes } from "./setup.js";
 import { startingPoint } from "./startingPoint.js";
-import { restoreRun } from "./state.js";
 
 /** Trains a model as a configuration says; see `docs/guide.md` for what it writes and where. */
 export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
@@ -60,14 +66,17 @@ export async function trainRun(asked: RunOptions): Promise<RunOutcome> {
     "trainRun",
   );
   const mesh = runMesh(asked.config, asked.engine);
-  const company = companyOf(mesh.engine);
-  const options = await agreedOptions(asked, company);
+  const group = processGroupOf(mesh.engine);
+  const options = await agreedOptions(asked, group);
   const { config, resume = false, stream = process.stderr } = options;
-  const release = await lockTogether(config.out, company);
-  const checkpoints = openCheckpoints(checkpointFolder(config.out), { keep: config.keep, company });
+  const release = await lockTogether(config.out, group);
+  const checkpoints = openCheckpoints(checkpointFolder(config.out), {
+    keep: config.keep,
+    processGroup: group,
+  });
   try {
     const from = await startingPoint(checkpoints, config, resume, (text) => stream.write(`${text}\n`));
-    await agreeOn(company, "the step to go on from", String(from?.step ?? 0));
+    await agreeOn(group, "the step to go on from", String(from?.step ?? 0));
     const data = await openRunData(config, config.out, { begun: from !== undefined });
     const run = new Run(options, mesh, data, checkpoints, from);
     mesh.engine.keepFlightsIn?.(flightFolder(config.out));

@@ -1,4 +1,4 @@
-/** How fast the machine is at this moment: whoever else uses it makes it slower, for milliseconds or for minutes. */
+/** How busy the machine is: other processes slow it down, for milliseconds or for minutes. */
 import type { Engine } from "../../ir/engine.js";
 import * as np from "../../numpy/index.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
@@ -10,25 +10,25 @@ import type { Tensor } from "../../trace/tensor.js";
 /** How much slower than at its best the machine may be while something is measured. */
 const tolerance = 1.1;
 
-/** Times a product that is always the same, on all devices at once. */
-export class Weather {
+/** The load that others put on the machine, seen by a fixed matrix product that is timed on all devices at once. */
+export class MachineLoad {
   private best = Number.POSITIVE_INFINITY;
 
   private constructor(private readonly multiply: () => Promise<void>) {}
 
   /** Makes the product ready on the devices of an engine. @param side the rows of its matrices */
-  static async open(engine: Engine, side = 512): Promise<Weather> {
+  static async open(engine: Engine, side = 512): Promise<MachineLoad> {
     const mesh = Mesh.create({ device: engine.numDevices }, { engine });
     const split = new NamedSharding(mesh, P("device"));
     const x = await devicePut(np.ones([engine.numDevices, side, side]).mul(1 / side), split);
     const product = jit((a: Tensor) => np.matmul(a, a), { mesh, outShardings: split });
-    const weather = new Weather(async () => (await product(x).ready()).dispose());
-    for (let i = 0; i < 3; i++) await weather.look();
-    return weather;
+    const load = new MachineLoad(async () => (await product(x).ready()).dispose());
+    for (let i = 0; i < 3; i++) await load.probe();
+    return load;
   }
 
   /** The seconds that the product takes now. */
-  async look(): Promise<number> {
+  async probe(): Promise<number> {
     let fastest = Number.POSITIVE_INFINITY;
     for (let i = 0; i < 2; i++) {
       const begin = performance.now();
@@ -39,31 +39,31 @@ export class Weather {
     return fastest;
   }
 
-  /** Measures something, with the weather around it. */
-  async around<T>(measure: () => Promise<T>): Promise<Observed<T>> {
-    const before = await this.look();
+  /** Measures something, and probes the load before and after it. */
+  async observe<T>(measure: () => Promise<T>): Promise<Observed<T>> {
+    const before = await this.probe();
     const value = await measure();
-    return { value, weather: Math.max(before, await this.look()) };
+    return { value, probeSeconds: Math.max(before, await this.probe()) };
   }
 
   /**
    * Those that were measured while the machine was about as fast as it ever was, and where they are few the third that
    * comes nearest to that.
    */
-  fair<T>(observed: readonly Observed<T>[]): T[] {
-    const least = Math.max(1, Math.floor(observed.length / 3), this.numFair(observed));
-    const sorted = [...observed].sort((a, b) => a.weather - b.weather);
+  undisturbed<T>(observed: readonly Observed<T>[]): T[] {
+    const least = Math.max(1, Math.floor(observed.length / 3), this.numUndisturbed(observed));
+    const sorted = [...observed].sort((a, b) => a.probeSeconds - b.probeSeconds);
     return sorted.slice(0, least).map(({ value }) => value);
   }
 
   /** How many were measured while the machine was about as fast as it ever was. */
-  numFair(observed: readonly Observed<unknown>[]): number {
-    return observed.filter(({ weather }) => weather <= tolerance * this.best).length;
+  numUndisturbed(observed: readonly Observed<unknown>[]): number {
+    return observed.filter(({ probeSeconds }) => probeSeconds <= tolerance * this.best).length;
   }
 }
 
-/** What was measured, and the seconds that the product of {@link Weather} took around it. */
+/** What was measured, and the seconds that the product of {@link MachineLoad} took around it. */
 export interface Observed<T> {
   readonly value: T;
-  readonly weather: number;
+  readonly probeSeconds: number;
 }

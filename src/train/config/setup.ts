@@ -10,8 +10,8 @@ import { Mesh } from "../../spmd/mesh/mesh.js";
 import { byteTokenizer } from "../data/tokenizer.js";
 import { namedLeaves } from "../files/treeFiles.js";
 import { createTraining, type Training } from "../step/training.js";
-import { engineSettings, modelConfig, needRunConfig, type RunConfig } from "./config.js";
 import { runOptimizer } from "./optimizer.js";
+import { engineSettings, modelConfig, needRunConfig, type RunConfig } from "./runConfig.js";
 
 /** The folder of a run's checkpoints. */
 export function checkpointFolder(run: string): string {

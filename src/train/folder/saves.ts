@@ -2,14 +2,14 @@ import { statfs } from "node:fs/promises";
 import { bytesOf } from "../../ir/shape.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import type { RunConfig } from "../config/runConfig.js";
 import type { Checkpoint, Checkpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { reasonOf } from "../files/fileError.js";
 import { diverged, firstBadLeaf } from "../step/health.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
-import { saveRun } from "./state.js";
+import { saveRun } from "./savedRun.js";
 
 /** How long after a save that failed it is tried again, in milliseconds. */
 const retryAfter = 5000;

@@ -4,7 +4,7 @@ import { range } from "../../ir/shape.js";
 import { isObject } from "./json.js";
 
 /** The processes that do something together, as one of them sees them. */
-export interface Company {
+export interface ProcessGroup {
   readonly index: number;
   readonly count: number;
   /** Gives every process the texts of all, in their order. */
@@ -12,10 +12,10 @@ export interface Company {
 }
 
 /** A process by itself. */
-export const alone: Company = { index: 0, count: 1, share: async (text) => [text] };
+export const alone: ProcessGroup = { index: 0, count: 1, share: async (text) => [text] };
 
 /** The processes that share the devices of an engine. */
-export function companyOf(engine: Engine): Company {
+export function processGroupOf(engine: Engine): ProcessGroup {
   const { index, count } = engine.process;
   const { share } = engine;
   if (count === 1) return alone;
@@ -35,8 +35,8 @@ type Report = { readonly done: string } | { readonly failed: string };
  * Does something in every process and gives the results of all; when it fails in one, it fails in all with the
  * reason of the first that failed.
  */
-export async function together(company: Company, task: () => Promise<string>): Promise<string[]> {
-  if (company.count === 1) return [await task()];
+export async function together(group: ProcessGroup, task: () => Promise<string>): Promise<string[]> {
+  if (group.count === 1) return [await task()];
   let own: Report;
   let cause: unknown;
   try {
@@ -45,12 +45,12 @@ export async function together(company: Company, task: () => Promise<string>): P
     cause = error;
     own = { failed: error instanceof Error ? error.message : String(error) };
   }
-  const reports = (await company.share(JSON.stringify(own))).map(readReport);
+  const reports = (await group.share(JSON.stringify(own))).map(readReport);
   if ("failed" in own) throw cause;
-  const process = range(company.count).find((i) => "failed" in (reports[i] ?? {}));
+  const process = range(group.count).find((i) => "failed" in (reports[i] ?? {}));
   const report = process === undefined ? undefined : reports[process];
   if (report && "failed" in report) {
-    throw new ShardwiseError("file", `process ${process} of ${company.count}: ${report.failed}`);
+    throw new ShardwiseError("file", `process ${process} of ${group.count}: ${report.failed}`);
   }
   return reports.map((one) => ("done" in one ? one.done : ""));
 }

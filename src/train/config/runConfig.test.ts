@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { defaultBatch, engineSettings, readRunConfig } from "./config.js";
+import { defaultBatch, engineSettings, readRunConfig } from "./runConfig.js";
 
 const problems = (settings: Readonly<Record<string, unknown>>) =>
   readRunConfig(

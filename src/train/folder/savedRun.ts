@@ -3,14 +3,14 @@ import { ShardwiseError } from "../../ir/errors.js";
 import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
+import { type RunConfig, readRunConfig, runSchema } from "../config/runConfig.js";
+import { fieldsOf } from "../config/schema.js";
 import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { wholeOf } from "../files/treeFiles.js";
 import { fromCanonical, toCanonical } from "../models/canonical.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
-import { type RunConfig, readRunConfig, runSchema } from "./config.js";
-import { fieldsOf } from "./schema.js";
 
 /** Saves a run; returns when the values are copied, so that training can go on. */
 export async function saveRun(

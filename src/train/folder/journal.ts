@@ -1,20 +1,23 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { runSchedule } from "../config/optimizer.js";
+import type { RunConfig } from "../config/runConfig.js";
 import type { Checkpoint } from "../files/checkpoint.js";
 import { reasonOf } from "../files/fileError.js";
 import { type MetricsWriter, openMetricsFile, readMetrics, tolerant, writeToAll } from "../report/metrics.js";
-import { type Progress, startProgress } from "../report/progress.js";
+import { stepFlops } from "../report/peak.js";
+import { type Progress, type ProgressStream, startProgress } from "../report/progress.js";
 import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
 import { openEventFile } from "../report/tensorboard.js";
 import { isSkipped, type StepValues } from "../step/health.js";
 import type { Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
-import { runSchedule } from "./optimizer.js";
-import { stepFlops } from "./peak.js";
-import type { RunOptions } from "./runOptions.js";
 
 /** Whose journal it is. */
-interface Journaled extends Pick<RunOptions, "stream" | "onStep"> {
+interface Journaled {
+  /** Where progress is shown; standard error by default. */
+  readonly stream?: ProgressStream;
+  /** Called with what each step told. */
+  readonly onStep?: (record: StepRecord) => void;
   readonly config: RunConfig;
   readonly types: Training["types"];
   readonly from: Checkpoint | undefined;
@@ -34,7 +37,7 @@ export class RunJournal {
   private readonly metrics: MetricsWriter;
   private readonly progress: Progress;
   private readonly flops: number;
-  private readonly onStep: RunOptions["onStep"];
+  private readonly onStep: Journaled["onStep"];
   /** When the numbers of the step before were read. */
   private lastRead = 0;
 

@@ -3,9 +3,9 @@ import "../../index.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
 import { hostEngine } from "../../engines/default.js";
 import { createThreadsEngine } from "../../engines/threads/engine.js";
+import { trainRun } from "../run/trainRun.js";
 import { memoryNeed, totalBytes } from "./memoryNeed.js";
 import { expectedVocabulary, runMesh, runTrainingFunctions } from "./setup.js";
-import { trainRun } from "./trainer.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

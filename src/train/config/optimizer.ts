@@ -15,7 +15,7 @@ import {
   warmupCosine,
   wsd,
 } from "../../optim/index.js";
-import type { RunConfig } from "./config.js";
+import type { RunConfig } from "./runConfig.js";
 
 /** The share of the highest learning rate that is left at the end of a falling schedule. */
 const finalShare = 0.1;

@@ -1,9 +1,12 @@
 import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
+import type { RunConfig } from "../config/runConfig.js";
+import { numParameters, splittingAxes } from "../config/setup.js";
 import { replaceFile } from "../files/files.js";
 import type { LayerLayout } from "../models/canonical.js";
 import { isInterleaved, scheduleFor } from "../models/scheduled.js";
-import { formatValue } from "../report/lossCurve.js";
+import type { Training } from "../step/training.js";
+import { formatValue } from "./lossCurve.js";
 import {
   type MeasuredPipeline,
   measurePipeline,
@@ -12,14 +15,11 @@ import {
   planPipeline,
   planSchedule,
   taskLabel,
-} from "../report/pipelineSchedule.js";
-import { formatCount } from "../report/progress.js";
-import { type EvaluationRecord, type RunReport, reportHtml, type StepRecord } from "../report/reportPage.js";
-import { devicesOf, type StepTrace, sharesOfWork, writeTrace } from "../report/stepTrace.js";
-import type { Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
+} from "./pipelineSchedule.js";
 import { placesOf, stateMemory } from "./places.js";
-import { numParameters, splittingAxes } from "./setup.js";
+import { formatCount } from "./progress.js";
+import { type EvaluationRecord, type RunReport, reportHtml, type StepRecord } from "./reportPage.js";
+import { devicesOf, type StepTrace, sharesOfWork, writeTrace } from "./stepTrace.js";
 
 /** The plan of a run's pipeline. */
 function planOf(layout: LayerLayout, { microbatches, schedule }: RunConfig["pipeline"]): PipelinePlan {

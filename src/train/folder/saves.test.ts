@@ -2,10 +2,10 @@ import { join } from "node:path";
 import { afterAll, afterEach, expect, test, vi } from "vitest";
 import "../../index.js";
 import { temporaryFolder, tinyConfig, writeText } from "../../../test/support/runs.js";
+import { runMesh, runTrainingFunctions } from "../config/setup.js";
 import { openCheckpoints } from "../files/checkpoint.js";
 import { type FileSystem, nodeFileSystem } from "../files/files.js";
 import { RunSaves } from "./saves.js";
-import { runMesh, runTrainingFunctions } from "./setup.js";
 
 const folder = temporaryFolder();
 writeText(folder.path);

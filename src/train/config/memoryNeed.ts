@@ -5,7 +5,7 @@ import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { abstractTree } from "../step/abstractTensor.js";
 import type { StepMemory, Training } from "../step/training.js";
-import type { RunConfig } from "./config.js";
+import type { RunConfig } from "./runConfig.js";
 import { runMesh, runTrainingFunctions } from "./setup.js";
 
 /** What one step of a run takes of each device's memory. */

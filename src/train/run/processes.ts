@@ -2,10 +2,10 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { ShardwiseError } from "../../ir/errors.js";
-import { type Company, together } from "../files/company.js";
+import type { RunConfig } from "../config/runConfig.js";
 import { FileError } from "../files/fileError.js";
-import type { RunConfig } from "./config.js";
-import { lockFile, lockRun } from "./lock.js";
+import { type ProcessGroup, together } from "../files/processGroup.js";
+import { lockFile, lockRun } from "../folder/lock.js";
 import type { RunOptions } from "./runOptions.js";
 
 const silent = { write: () => true };
@@ -14,20 +14,20 @@ const silent = { write: () => true };
  * The options with which all processes train: those of each, which must have the same configuration but for the
  * folder, which is that of process 0. Only that process tells how the run goes.
  */
-export async function agreedOptions(options: RunOptions, company: Company): Promise<RunOptions> {
-  if (company.count === 1) return options;
+export async function agreedOptions(options: RunOptions, group: ProcessGroup): Promise<RunOptions> {
+  if (group.count === 1) return options;
   const { out, ...rest } = options.config;
-  const folders = await company.share(out);
-  await agreeOn(company, "the configuration", JSON.stringify(rest));
+  const folders = await group.share(out);
+  await agreeOn(group, "the configuration", JSON.stringify(rest));
   const config: RunConfig = { ...options.config, out: folders[0] ?? out };
-  const stream = company.index === 0 ? options.stream : silent;
+  const stream = group.index === 0 ? options.stream : silent;
   return { ...options, config, ...(stream && { stream }) };
 }
 
 /** Throws in every process unless they all say the same; both sides are shown. */
-export async function agreeOn(company: Company, what: string, own: string): Promise<void> {
-  if (company.count === 1) return;
-  const texts = await company.share(own);
+export async function agreeOn(group: ProcessGroup, what: string, own: string): Promise<void> {
+  if (group.count === 1) return;
+  const texts = await group.share(own);
   const [first = ""] = texts;
   const other = texts.findIndex((text) => text !== first);
   if (other < 0) return;
@@ -48,13 +48,13 @@ function firstDifference(a: string, b: string): [string, string] {
 }
 
 /** Takes a run's folder for all processes; each must see it. @returns gives it back */
-export async function lockTogether(folder: string, company: Company): Promise<() => void> {
+export async function lockTogether(folder: string, group: ProcessGroup): Promise<() => void> {
   let release = () => {};
-  await together(company, async () => {
-    if (company.index === 0) release = lockRun(folder);
+  await together(group, async () => {
+    if (group.index === 0) release = lockRun(folder);
     return "";
   });
-  await together(company, async () => {
+  await together(group, async () => {
     if (existsSync(join(folder, lockFile))) return "";
     const rule =
       "process 0 trains into this folder, but it is not here: runs of several hosts need a file system that they share";
