@@ -9,16 +9,16 @@ import { buildGemmModule } from "../src/compiler/gemm/gemmModule.js";
 import { tileFor } from "../src/compiler/gemm/tile.js";
 import { createWasmGemm } from "../src/compiler/gemm/wasmGemm.js";
 import { detectFeatures } from "../src/compiler/wasm/features.js";
-import { findAllBlas, nativeAddress, releaseNativeAddress } from "../src/engines/threads/blas.js";
-import { allNativeGemmsHere } from "../src/engines/threads/native/available.js";
-import { CodeMemory } from "../src/engines/threads/native/codeMemory.js";
+import { findAllBlas, nativeAddress, releaseNativeAddress } from "../src/engines/products/blas.js";
+import { allNativeGemmsHere } from "../src/engines/system/instructionSets.js";
+import { CodeMemory } from "../src/engines/system/codeMemory.js";
 import {
   INSTRUCTION_SETS,
   NativeGemm,
   type ProductSets,
   targetsOf,
-} from "../src/engines/threads/native/nativeGemm.js";
-import { compileWasmModule, enableRelaxedSimd } from "../src/engines/threads/v8Flags.js";
+} from "../src/engines/products/nativeGemm.js";
+import { compileWasmModule, enableRelaxedSimd } from "../src/engines/system/v8Flags.js";
 import { best, type Report, type Row } from "./measure.js";
 import { listOption } from "./options.js";
 

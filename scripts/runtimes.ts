@@ -18,8 +18,8 @@ const shortFiles = [
   "src/compiler/wasm",
   "src/compiler/gemm",
   "src/engines/threads/engine.test.ts",
-  "src/engines/threads/engineMemory.test.ts",
-  "src/engines/threads/moveKernels.test.ts",
+  "src/engines/workers/engineMemory.test.ts",
+  "src/engines/collectives/moveKernels.test.ts",
   "src/engines/threads/failure.test.ts",
   "src/engines/inline",
 ];

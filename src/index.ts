@@ -49,7 +49,7 @@ export {
   visualizeSharding,
 } from "./spmd/mesh/sharding.js";
 export type { Link } from "./spmd/mesh/topology.js";
-export type { GatherNote } from "./spmd/partition/resharding.js";
+export type { GatherNote } from "./spmd/partition/blocks/resharding.js";
 export type { AnyJitOptions, ShardingLike, TensorArgs } from "./spmd/run/call.js";
 export { ioCallback, type PureCallbackOptions, pureCallback } from "./spmd/run/callback.js";
 export * as checkify from "./spmd/run/checkify.js";
@@ -76,8 +76,8 @@ export { namedScope } from "./trace/source.js";
 export { type Nested, Tensor, type TensorData } from "./trace/tensor.js";
 export type { Argnums } from "./trace/trace.js";
 export * as tree from "./trace/tree.js";
-export { customJvp, type JvpRule } from "./transforms/customJvp.js";
-export { type CustomRule, customGradient, customVjp } from "./transforms/customVjp.js";
+export { customJvp, type JvpRule } from "./transforms/derivatives/customJvp.js";
+export { type CustomRule, customGradient, customVjp } from "./transforms/derivatives/customVjp.js";
 export {
   type GradOptions,
   type GradsOf,
@@ -86,7 +86,7 @@ export {
   type VjpOptions,
   valueAndGrad,
   vjp,
-} from "./transforms/grad.js";
+} from "./transforms/derivatives/grad.js";
 export {
   hessian,
   type JacobianOf,
@@ -94,9 +94,9 @@ export {
   jacfwd,
   jacrev,
   jacrev as jacobian,
-} from "./transforms/jacobian.js";
-export { jvp, linearize } from "./transforms/jvp.js";
+} from "./transforms/derivatives/jacobian.js";
+export { jvp, linearize } from "./transforms/derivatives/jvp.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";
-export { checkpointName, checkpointPolicies, type RematOptions, remat } from "./transforms/remat.js";
-export { simplify } from "./transforms/simplify.js";
-export { type VmapOptions, vmap } from "./transforms/vmap.js";
+export { checkpointName, checkpointPolicies, type RematOptions, remat } from "./transforms/derivatives/remat.js";
+export { simplify } from "./transforms/rewrite/simplify.js";
+export { type VmapOptions, vmap } from "./transforms/batching/vmap.js";

@@ -4,7 +4,7 @@ import { detectLaunch } from "../../src/engines/launch.js";
 import { mpich, openMpi } from "../../src/engines/mpi/families.js";
 import { reductionOf } from "../../src/engines/mpi/group.js";
 import { Mpi } from "../../src/engines/mpi/library.js";
-import { loadKoffi } from "../../src/engines/threads/koffi.js";
+import { loadKoffi } from "../../src/engines/system/koffi.js";
 import { range } from "../../src/ir/shape.js";
 
 type Native = (...args: number[]) => number;

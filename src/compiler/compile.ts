@@ -2,7 +2,7 @@ import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf } from "../ir/shape.js";
 import { Frame } from "./lower/frame.js";
-import type { KernelTarget } from "./native/x64Kernel.js";
+import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
 import { type Buffer, denseView } from "./plan/buffers.js";
 import { Compilation } from "./plan/compilation.js";

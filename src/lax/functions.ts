@@ -5,7 +5,7 @@ import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 
 const constant = (x: Tensor, value: number) => Tensor.scalar(value, x.dtype);
 

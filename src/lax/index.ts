@@ -34,15 +34,15 @@ export {
   slice,
   transpose,
 } from "../trace/ops.js";
-export { cond, switchCase, switchCase as switch } from "../transforms/cond.js";
+export { cond, switchCase, switchCase as switch } from "../transforms/control/cond.js";
 export {
   type AssociativeScanOptions,
   associativeScan,
   map,
   type ScanOptions,
   scan,
-} from "../transforms/scan.js";
-export { foriLoop, whileLoop } from "../transforms/whileLoop.js";
+} from "../transforms/control/scan.js";
+export { foriLoop, whileLoop } from "../transforms/control/whileLoop.js";
 export { besselI0e, besselI1e } from "./bessel.js";
 export {
   argmax,

@@ -7,7 +7,7 @@ import { formatType } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { withDerivative } from "./functions.js";
 
 const constant = (x: Tensor, value: number) => ops.full(x.shape, value, x.dtype);

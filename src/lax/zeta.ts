@@ -4,7 +4,7 @@ import { range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { withDerivative } from "./functions.js";
 import { withFloats } from "./incomplete.js";
 import { digamma, lgamma } from "./special.js";

@@ -6,9 +6,9 @@ import * as np from "../numpy/index.js";
 import { jit as jitFunction } from "../spmd/run/jit.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { customVjp as customFunction } from "../transforms/customVjp.js";
-import { vjp as vjpFunction } from "../transforms/grad.js";
-import { jvp as jvpFunction } from "../transforms/jvp.js";
+import { customVjp as customFunction } from "../transforms/derivatives/customVjp.js";
+import { vjp as vjpFunction } from "../transforms/derivatives/grad.js";
+import { jvp as jvpFunction } from "../transforms/derivatives/jvp.js";
 import type { CollectionFilter } from "./filter.js";
 import {
   type KeyGroup,

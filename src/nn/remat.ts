@@ -1,6 +1,6 @@
 import type { RematPolicy } from "../ir/ops.js";
 import { checkOptions, type OptionNames } from "../ir/options.js";
-import { remat as rematFunction } from "../transforms/remat.js";
+import { remat as rematFunction } from "../transforms/derivatives/remat.js";
 import type { CollectionFilter } from "./filter.js";
 import {
   type KeyGroup,

@@ -3,7 +3,7 @@ import { normalizeDim } from "../ir/shape.js";
 import type { Prefix } from "../trace/prefix.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { vmap as vmapFunction } from "../transforms/vmap.js";
+import { vmap as vmapFunction } from "../transforms/batching/vmap.js";
 import { ModuleError } from "./errors.js";
 import {
   type KeyGroup,

@@ -7,7 +7,7 @@ import { checkSquare } from "../lax/linalg/matrices.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { scan } from "../transforms/scan.js";
+import { scan } from "../transforms/control/scan.js";
 import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
 import { asInexact, asTensor, expandTo, requireRank } from "./operands.js";

@@ -18,7 +18,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { resultType } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { matmul } from "./contraction.js";
 import { eye } from "./creation.js";
 import { diagonal } from "./diagonals.js";

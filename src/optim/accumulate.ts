@@ -12,7 +12,7 @@ import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { evalShape } from "../transforms/makeProgram.js";
-import { scan } from "../transforms/scan.js";
+import { scan } from "../transforms/control/scan.js";
 import { zeroCount } from "./moments.js";
 import {
   type GradientTransformation,

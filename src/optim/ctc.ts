@@ -15,7 +15,7 @@ import { sum } from "../numpy/reductions.js";
 import { expandDims, moveaxis } from "../numpy/shaping.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { scan } from "../transforms/scan.js";
+import { scan } from "../transforms/control/scan.js";
 
 /** Options of {@link ctcLoss}. */
 export interface CtcOptions {

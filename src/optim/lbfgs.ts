@@ -10,7 +10,7 @@ import { sum } from "../numpy/reductions.js";
 import { take } from "../numpy/take.js";
 import type { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { scan } from "../transforms/scan.js";
+import { scan } from "../transforms/control/scan.js";
 import { zeroCount, zerosOf } from "./moments.js";
 import { type CountState, scale, scaleByLearningRate } from "./scaling.js";
 import type { LearningRate } from "./schedules.js";

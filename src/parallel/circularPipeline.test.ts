@@ -11,8 +11,8 @@ import { costAnalysis } from "../spmd/inspect/cost.js";
 import { explainSharding } from "../spmd/inspect/explain.js";
 import { PartitionSpec } from "../spmd/mesh/partitionSpec.js";
 import { partitionCall } from "../spmd/run/call.js";
-import { checkpointPolicies } from "../transforms/remat.js";
-import { simplify } from "../transforms/simplify.js";
+import { checkpointPolicies } from "../transforms/derivatives/remat.js";
+import { simplify } from "../transforms/rewrite/simplify.js";
 import {
   CircularPipeline,
   type CircularPipelineConfig,

@@ -18,7 +18,7 @@ import { lookUpAxes } from "../trace/axes.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { customGradient } from "../transforms/customVjp.js";
+import { customGradient } from "../transforms/derivatives/customVjp.js";
 import { splitArrayOverMesh } from "./arrays.js";
 import { logger } from "./logger.js";
 import { boxed, dimSplitBy, formatNames, mapParams, type OpenParam } from "./params.js";

@@ -13,7 +13,7 @@ import * as ops from "../trace/ops.js";
 import type { Tensor } from "../trace/tensor.js";
 import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { scan } from "../transforms/scan.js";
+import { scan } from "../transforms/control/scan.js";
 
 /** One stage of a pipeline: a module or a function whose result is like its first argument. */
 export type Stage<T, A extends readonly unknown[]> = (x: T, ...args: A) => T;

@@ -6,8 +6,8 @@ import { broadcastShape, type DTypeOption, dtypeOf, expandTo, type ShapeLike } f
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { vmap } from "../transforms/vmap.js";
-import { whileLoop } from "../transforms/whileLoop.js";
+import { vmap } from "../transforms/batching/vmap.js";
+import { whileLoop } from "../transforms/control/whileLoop.js";
 import { checkBroadcast, exponential, normal, uniform } from "./floats.js";
 import { atOnce, checkKey, drawnShape, split } from "./keys.js";
 

@@ -6,7 +6,7 @@ import { at, type Shape, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { scan } from "../transforms/scan.js";
+import { scan } from "../transforms/control/scan.js";
 import { normal } from "./floats.js";
 import { atOnce, checkKey, drawnShape } from "./keys.js";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { detectFeatures } from "../../src/compiler/wasm/features.js";
-import { enableRelaxedSimd } from "../../src/engines/threads/v8Flags.js";
+import { enableRelaxedSimd } from "../../src/engines/system/v8Flags.js";
 import type { DType } from "../../src/ir/dtype.js";
 import { range } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";

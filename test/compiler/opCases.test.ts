@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { BASELINE_FEATURES, detectFeatures } from "../../src/compiler/wasm/features.js";
-import { enableRelaxedSimd } from "../../src/engines/threads/v8Flags.js";
+import { enableRelaxedSimd } from "../../src/engines/system/v8Flags.js";
 import type { EngineCase } from "../conformance/engine/cases.js";
 import { opCases } from "../conformance/engine/opCases.js";
 import { programCases } from "../conformance/engine/programCases.js";

@@ -8,27 +8,27 @@ export interface Target {
 /** What is mutated. */
 export const targets: readonly Target[] = [
   {
-    sources: ["src/transforms/vjpRules.ts", "src/transforms/vjpControl.ts"],
-    tests: ["src/transforms/vjpRules.test.ts", "src/transforms/grad.test.ts", "src/transforms/remat.test.ts"],
+    sources: ["src/transforms/derivatives/vjpRules.ts", "src/transforms/derivatives/vjpControl.ts"],
+    tests: ["src/transforms/derivatives/vjpRules.test.ts", "src/transforms/derivatives/grad.test.ts", "src/transforms/derivatives/remat.test.ts"],
   },
   {
     sources: [
-      "src/transforms/vmapRules.ts",
-      "src/transforms/vmapIndexing.ts",
-      "src/transforms/vmapControl.ts",
-      "src/transforms/vmapCollectives.ts",
-      "src/transforms/vmapSpmd.ts",
+      "src/transforms/batching/vmapRules.ts",
+      "src/transforms/batching/vmapIndexing.ts",
+      "src/transforms/batching/vmapControl.ts",
+      "src/transforms/batching/vmapCollectives.ts",
+      "src/transforms/batching/vmapSpmd.ts",
     ],
     tests: [
-      "src/transforms/vmapRules.test.ts",
-      "src/transforms/vmapCollectives.test.ts",
-      "src/transforms/vmap.test.ts",
+      "src/transforms/batching/vmapRules.test.ts",
+      "src/transforms/batching/vmapCollectives.test.ts",
+      "src/transforms/batching/vmap.test.ts",
     ],
   },
   {
-    sources: ["src/spmd/partition/factors.ts"],
+    sources: ["src/spmd/partition/placement/factors.ts"],
     tests: [
-      "src/spmd/partition/factors.test.ts",
+      "src/spmd/partition/placement/factors.test.ts",
       "src/spmd/partition/partition.test.ts",
       "src/spmd/partition/partitionRandom.test.ts",
     ],

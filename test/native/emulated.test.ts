@@ -4,9 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";
-import { a64Gemm } from "../../src/compiler/native/a64Gemm.js";
-import { packingBytes, planProduct } from "../../src/compiler/native/gemmPlan.js";
-import type { GemmTarget, GemmTask } from "../../src/compiler/native/gemmTarget.js";
+import { a64Gemm } from "../../src/compiler/native/gemm/a64Gemm.js";
+import { packingBytes, planProduct } from "../../src/compiler/native/gemm/plan.js";
+import type { GemmTarget, GemmTask } from "../../src/compiler/native/gemm/target.js";
 import { compiler, emulator, hasTools } from "./emulator.js";
 
 const driver = fileURLToPath(new URL("driver.c", import.meta.url));

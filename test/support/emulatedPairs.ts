@@ -1,5 +1,5 @@
-import { mem, rsp, type Vector, vec } from "../../src/compiler/native/x64Operands.js";
-import { X64Simd } from "../../src/compiler/native/x64Simd.js";
+import { mem, rsp, type Vector, vec } from "../../src/compiler/native/x64/operands.js";
+import { X64Simd } from "../../src/compiler/native/x64/simd.js";
 
 /**
  * Writes the products of pairs of bfloat16 in instructions that every processor with AVX-512 has, so that kernels for

@@ -1,5 +1,5 @@
-import { low32, type Mem, mem, rbp, rsp, vec } from "../../src/compiler/native/x64Operands.js";
-import { type TileShape, Tiles } from "../../src/compiler/native/x64Tiles.js";
+import { low32, type Mem, mem, rbp, rsp, vec } from "../../src/compiler/native/x64/operands.js";
+import { type TileShape, Tiles } from "../../src/compiler/native/x64/tiles.js";
 
 const [TILE_BYTES, ROW_BYTES] = [1024, 64];
 const [POINTER, MASK] = [rbp, 2];

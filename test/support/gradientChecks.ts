@@ -14,7 +14,7 @@ import {
 } from "../../src/ir/program.js";
 import { at, formatType, range, sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";
-import { vjpProgram } from "../../src/transforms/grad.js";
+import { vjpProgram } from "../../src/transforms/derivatives/grad.js";
 import { isNear } from "./near.js";
 
 const wideDType = (dtype: DType): DType => (dtype === "float32" ? "float64" : dtype);

@@ -1,4 +1,4 @@
-import { loadKoffi } from "../../src/engines/threads/koffi.js";
+import { loadKoffi } from "../../src/engines/system/koffi.js";
 
 /** Memory between two pages that nobody may touch. */
 export interface GuardedMemory {

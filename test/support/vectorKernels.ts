@@ -2,7 +2,7 @@ import { BASELINE_FEATURES, detectFeatures, type WasmFeatures } from "../../src/
 import { HOST_MATH } from "../../src/compiler/wasm/hostMath.js";
 import { type Vec, VecBuilder } from "../../src/compiler/wasm/vectorProgram.js";
 import { STORAGE_BYTES, type VectorStorage } from "../../src/compiler/wasm/vectorStorage.js";
-import { enableRelaxedSimd } from "../../src/engines/threads/v8Flags.js";
+import { enableRelaxedSimd } from "../../src/engines/system/v8Flags.js";
 import { buildElementwiseModule } from "./elementwiseKernel.js";
 
 enableRelaxedSimd();

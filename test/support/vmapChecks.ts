@@ -8,7 +8,7 @@ import { at, range, sizeOf, tensorType } from "../../src/ir/shape.js";
 import { verify } from "../../src/ir/verify.js";
 import { traceFlat } from "../../src/trace/builder.js";
 import type { Tensor } from "../../src/trace/tensor.js";
-import { vmapProgram } from "../../src/transforms/vmap.js";
+import { vmapProgram } from "../../src/transforms/batching/vmap.js";
 import { oracleFor } from "./agreement.js";
 import { deviceAxis, type TensorOperand } from "./opCases.js";
 

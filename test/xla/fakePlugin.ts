@@ -3,7 +3,7 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { loadKoffi } from "../../src/engines/threads/koffi.js";
+import { loadKoffi } from "../../src/engines/system/koffi.js";
 
 /** What the fake plug-in has handed out and not got back. */
 export interface FakeCounts {

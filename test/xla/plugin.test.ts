@@ -5,7 +5,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterAll, describe, expect, test } from "vitest";
 import { OutOfMemoryError } from "../../src/engines/errors.js";
-import { loadKoffi } from "../../src/engines/threads/koffi.js";
+import { loadKoffi } from "../../src/engines/system/koffi.js";
 import { XlaError, XlaPluginError } from "../../src/engines/xla/errors.js";
 import { createXlaEngine, flagsOf } from "../../src/engines/xla/open.js";
 import { cacheFolder, ExecutableCache } from "../../src/engines/xla/pjrt/cache.js";

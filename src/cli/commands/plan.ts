@@ -1,6 +1,6 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { availableMemory } from "../../engines/machineMemory.js";
+import { availableMemory } from "../../engines/system/machineMemory.js";
 import { bytesAccepted } from "../../engines/settings.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
 import { isObject } from "../../train/files/json.js";

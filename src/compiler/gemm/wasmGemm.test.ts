@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { FEATURE_SETS } from "../../../test/support/vectorKernels.js";
-import { hasWideMemories, newMemory } from "../../engines/threads/memoryLayout.js";
+import { hasWideMemories, newMemory } from "../../engines/memory/memoryLayout.js";
 import { GEMM_SCRATCH_BYTES } from "./blockedGemm.js";
 import { buildGemmModule } from "./gemmModule.js";
 import { NARROW_TILE, WIDE_TILE } from "./tile.js";

@@ -3,7 +3,7 @@ import { findDifference, randomInputs } from "../../../test/compiler/differentia
 import { simulate } from "../../../test/compiler/simulate.js";
 import { printPlanned, text } from "../../../test/support/compilerText.js";
 import { hostTensor } from "../../engines/reference/tensor.js";
-import { enableRelaxedSimd } from "../../engines/threads/v8Flags.js";
+import { enableRelaxedSimd } from "../../engines/system/v8Flags.js";
 import { lax, makeProgram, np, simplify, type Tensor } from "../../index.js";
 import type { MeshShape } from "../../ir/mesh.js";
 import { makeEqn, newVar, type Program } from "../../ir/program.js";

@@ -1,8 +1,8 @@
 /** Calls of several native functions in one, for where each call from JavaScript would cost more than what it begins. */
-import { A64, sp, x } from "./a64.js";
+import { A64, sp, x } from "./a64/assembler.js";
 import { RESULT } from "./lookLoop.js";
-import { X64 } from "./x64.js";
-import { mem, r8, r9, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64Operands.js";
+import { X64 } from "./x64/assembler.js";
+import { mem, r8, r9, r12, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
 
 /** How many arguments every call of a list has. */
 export const LISTED_ARGUMENTS = 7;

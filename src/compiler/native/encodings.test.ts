@@ -4,18 +4,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { randomKernel, randomSource } from "../../../test/support/randomKernel.js";
-import { writeFeatureProbe } from "../../engines/threads/native/cpu.js";
+import { writeFeatureProbe } from "../../engines/system/cpu.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
-import { A64, d, q, sp, x } from "./a64.js";
-import { a64Gemm } from "./a64Gemm.js";
+import { A64, d, q, sp, x } from "./a64/assembler.js";
+import { a64Gemm } from "./gemm/a64Gemm.js";
 import { a64Calls, x64Calls } from "./callList.js";
-import type { FactorLayout, GemmKernel, GemmTarget } from "./gemmTarget.js";
+import type { FactorLayout, GemmKernel, GemmTarget } from "./gemm/target.js";
 import { a64Loop, x64Loop } from "./lookLoop.js";
-import { X64 } from "./x64.js";
-import { x64AmxGemm } from "./x64AmxGemm.js";
-import { x64Gemm } from "./x64Gemm.js";
-import { writeKernel } from "./x64Kernel.js";
-import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64Operands.js";
+import { X64 } from "./x64/assembler.js";
+import { x64AmxGemm } from "./gemm/x64AmxGemm.js";
+import { x64Gemm } from "./gemm/x64Gemm.js";
+import { writeKernel } from "./kernels/x64Kernel.js";
+import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64/operands.js";
 
 /** Kernels of a target that reach every instruction and every kind of edge. */
 function kernelsOf(target: GemmTarget): readonly GemmKernel[] {

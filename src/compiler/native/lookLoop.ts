@@ -1,7 +1,7 @@
 /** A loop that looks whether something has happened, for where each call from JavaScript would cost more than a look. */
-import { A64, sp, x } from "./a64.js";
-import { X64 } from "./x64.js";
-import { mem, r8, r9, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64Operands.js";
+import { A64, sp, x } from "./a64/assembler.js";
+import { X64 } from "./x64/assembler.js";
+import { mem, r8, r9, r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp } from "./x64/operands.js";
 
 /**
  * The code of `(count, requests, flag, statuses, look, times)`: calls `look(count, requests, flag, statuses)` at most so

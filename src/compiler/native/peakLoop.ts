@@ -1,7 +1,7 @@
 /** A loop of nothing but multiply-adds, as many a cycle as the core can do: what products are measured against. */
-import { A64, q, x } from "./a64.js";
-import { X64 } from "./x64.js";
-import { rdi, vec } from "./x64Operands.js";
+import { A64, q, x } from "./a64/assembler.js";
+import { X64 } from "./x64/assembler.js";
+import { rdi, vec } from "./x64/operands.js";
 
 /** The code of `(turns)`, and how many floating-point operations a turn is. */
 export interface PeakLoop {

@@ -3,7 +3,7 @@ import type { MeshShape } from "../../ir/mesh.js";
 import type { Literal, SourceLocation } from "../../ir/program.js";
 import { bytesOf, type TensorType } from "../../ir/shape.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
-import type { KernelTarget } from "../native/x64Kernel.js";
+import type { KernelTarget } from "../native/kernels/x64Kernel.js";
 import { ALIGNMENT, type StepInfo } from "../steps.js";
 import type { AddressType } from "../wasm/addresses.js";
 import type { WasmFeatures } from "../wasm/features.js";

@@ -9,7 +9,7 @@
 import type { Program } from "../../ir/program.js";
 import { at, bytesOf } from "../../ir/shape.js";
 import type { KernelPlan } from "../kernel/phases.js";
-import { writeKernel } from "../native/x64Kernel.js";
+import { writeKernel } from "../native/kernels/x64Kernel.js";
 import type {
   CallbackSpec,
   CollectiveSpec,

@@ -8,13 +8,13 @@ import { at, sizeOf, type TensorType } from "../../ir/shape.js";
 import type { MovableTensor } from "../localEngine.js";
 import { limitLoops } from "../loopLimit.js";
 import type { HostTensor } from "../reference/tensor.js";
-import type { PreparedGemm } from "../threads/gemm.js";
-import { type Block, roundUp } from "../threads/heap.js";
-import type { LoadedModule } from "../threads/messages.js";
-import type { CodeMemory } from "../threads/native/codeMemory.js";
-import { loadKernels, unloadKernels } from "../threads/native/loadKernels.js";
-import { bindKernels } from "../threads/native/nativeKernels.js";
-import { StepRunner } from "../threads/stepRunner.js";
+import type { PreparedGemm } from "../products/gemm.js";
+import { type Block, roundUp } from "../memory/heap.js";
+import type { LoadedModule } from "../devices/messages.js";
+import type { CodeMemory } from "../system/codeMemory.js";
+import { loadKernels, unloadKernels } from "../kernels/loadKernels.js";
+import { bindKernels } from "../kernels/nativeKernels.js";
+import { StepRunner } from "../devices/stepRunner.js";
 import { byteLength, type InlineMemory } from "./memory.js";
 
 /**

@@ -4,7 +4,7 @@ import { byteSize, type HostData, viewHost } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { HighWaterMark, reclaim, type Watch, watch } from "../../ir/reclaim.js";
 import { sizeOf, type TensorType } from "../../ir/shape.js";
-import { type Block, Heap, roundUp } from "../threads/heap.js";
+import { type Block, Heap, roundUp } from "../memory/heap.js";
 
 /** How much may be in use before the arrays that nothing reaches are looked for. */
 const EASY_BYTES = 256 * 1024 * 1024;

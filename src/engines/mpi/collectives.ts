@@ -1,7 +1,7 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import type { CollectiveHost } from "../threads/collectiveGroup.js";
-import { type Collective, groupOf } from "../threads/collectives.js";
+import type { CollectiveHost } from "../collectives/collectiveGroup.js";
+import { type Collective, groupOf } from "../collectives/collectives.js";
 import { allToAll, permute } from "./direct.js";
 import { Exchange } from "./exchange.js";
 import { allGather, reduceWhole } from "./gathers.js";

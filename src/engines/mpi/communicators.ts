@@ -2,7 +2,7 @@ import type { CompileOptions } from "../../ir/engine.js";
 import { type DimAxes, deviceGroups } from "../../ir/mesh.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
-import type { Seats } from "../threads/messages.js";
+import type { Seats } from "../devices/messages.js";
 import { Group, sharersName } from "./group.js";
 import type { World } from "./world.js";
 

@@ -1,7 +1,7 @@
 /** Collectives in which every block goes from one member to one other. */
 import { byteSize } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
-import type { Collective } from "../threads/collectives.js";
+import type { Collective } from "../collectives/collectives.js";
 import type { Exchange } from "./exchange.js";
 import { PHASE } from "./messages.js";
 

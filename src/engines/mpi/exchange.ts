@@ -3,7 +3,7 @@ import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
 import { fingerprintOf } from "../flight/fingerprint.js";
-import { type CollectiveHost, Link, WORDS } from "../threads/collectiveGroup.js";
+import { type CollectiveHost, Link, WORDS } from "../collectives/collectiveGroup.js";
 import type { Group } from "./group.js";
 import type { Links } from "./links.js";
 import { type Batch, numPieces, PHASE } from "./messages.js";

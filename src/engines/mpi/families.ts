@@ -1,4 +1,4 @@
-import type { Koffi } from "../threads/koffi.js";
+import type { Koffi } from "../system/koffi.js";
 
 /** A library that koffi has loaded. */
 export type Library = import("koffi").LibraryHandle;

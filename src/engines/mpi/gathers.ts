@@ -1,9 +1,9 @@
 /** Collectives in which every process gets the sources of all members once. */
 import { byteSize } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
-import type { Collective } from "../threads/collectives.js";
-import { prepareCombine } from "../threads/collectiveWork.js";
-import { roundUp } from "../threads/heap.js";
+import type { Collective } from "../collectives/collectives.js";
+import { prepareCombine } from "../collectives/collectiveWork.js";
+import { roundUp } from "../memory/heap.js";
 import type { Exchange } from "./exchange.js";
 import { blockBytes } from "./group.js";
 import { PHASE } from "./messages.js";

@@ -1,8 +1,8 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
-import { roundUp } from "../threads/heap.js";
-import type { Seats } from "../threads/messages.js";
+import { roundUp } from "../memory/heap.js";
+import type { Seats } from "../devices/messages.js";
 import { type SummedType, summedTypes } from "./families.js";
 
 /** A member of a group: which process it is in, and its device there. */

@@ -1,7 +1,7 @@
 /** Sums that MPI forms itself, in an order of its own. */
 import { at } from "../../ir/shape.js";
-import type { Collective } from "../threads/collectives.js";
-import { prepareCombine } from "../threads/collectiveWork.js";
+import type { Collective } from "../collectives/collectives.js";
+import { prepareCombine } from "../collectives/collectiveWork.js";
 import type { Exchange } from "./exchange.js";
 import { type MpiSum, partBounds } from "./group.js";
 import { numPieces } from "./messages.js";

@@ -1,9 +1,9 @@
 /** Collectives in which every member combines its part of all sources. */
 import { byteSize } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
-import type { Collective } from "../threads/collectives.js";
-import { type CombineSources, prepareCombine } from "../threads/collectiveWork.js";
-import { roundUp } from "../threads/heap.js";
+import type { Collective } from "../collectives/collectives.js";
+import { type CombineSources, prepareCombine } from "../collectives/collectiveWork.js";
+import { roundUp } from "../memory/heap.js";
 import type { Exchange } from "./exchange.js";
 import { blockBytes, partBounds } from "./group.js";
 import type { Underway } from "./links.js";

@@ -1,9 +1,9 @@
 import type { CompiledProgram } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
 import { at } from "../../ir/shape.js";
-import { groupOf, planStaging, type Staging } from "../threads/collectives.js";
-import { roundUp } from "../threads/heap.js";
-import type { Seats } from "../threads/messages.js";
+import { groupOf, planStaging, type Staging } from "../collectives/collectives.js";
+import { roundUp } from "../memory/heap.js";
+import type { Seats } from "../devices/messages.js";
 import { Group, stagingBytes } from "./group.js";
 
 /** From which step to which a collective is under way; steps are numbered as they are listed. */

@@ -2,7 +2,7 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import type { DevicePlace } from "../../ir/engine.js";
 import { at } from "../../ir/shape.js";
-import type { Seats } from "../threads/messages.js";
+import type { Seats } from "../devices/messages.js";
 import { blockBytes, Group, partBounds, reductionOf } from "./group.js";
 
 /** What a collective sends between hosts. */

@@ -1,5 +1,5 @@
 /** The entry point of the worker thread of a device that reaches other processes through MPI. */
-import { runNodeWorker } from "../threads/nodeWorker.js";
+import { runNodeWorker } from "../devices/nodeWorker.js";
 import { Links, type LinksSetup } from "./links.js";
 
 runNodeWorker((extra) => (signals, memory) => new Links(extra as LinksSetup, signals, memory).remote);

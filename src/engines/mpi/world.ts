@@ -5,7 +5,7 @@ import { writeLookLoop } from "../../compiler/native/lookLoop.js";
 import { at, range } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
 import { detectLaunch } from "../launch.js";
-import { CodeMemory } from "../threads/native/codeMemory.js";
+import { CodeMemory } from "../system/codeMemory.js";
 import { Calls, sharedBytes } from "./calls.js";
 import { Clocks } from "./clocks.js";
 import { parseCpuList } from "./cores.js";

@@ -16,22 +16,22 @@ import { verify } from "../../ir/verify.js";
 import { checkDeviceCount, checkHostData, checkSizes } from "../checks.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
 import { DEFAULT_DEADLINE_MS } from "../settings.js";
-import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "./buffers.js";
-import { chooseCores, chooseThreads } from "./chooseThreads.js";
-import { ADDRESS_UNIT, COMMAND } from "./commands.js";
-import type { DeviceMemory } from "./deviceMemory.js";
-import { EngineMemory } from "./engineMemory.js";
+import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "../memory/buffers.js";
+import { chooseCores, chooseThreads } from "../workers/chooseThreads.js";
+import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
+import type { DeviceMemory } from "../memory/deviceMemory.js";
+import { EngineMemory } from "../workers/engineMemory.js";
 import type { PartOptions, TestOptions, ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
-import { EngineTracer } from "./engineTracer.js";
-import { ThreadsExecutable } from "./executable.js";
-import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "./gemmChoice.js";
-import { answerCall } from "./hostCalls.js";
-import { chooseKernels, type KernelChoice } from "./kernelChoice.js";
-import type { MemoryLayout } from "./memoryLayout.js";
-import { allHere, type Seats } from "./messages.js";
-import { moveModuleFor } from "./moveModule.js";
-import type { CodeMemory } from "./native/codeMemory.js";
-import { openKernelCode } from "./native/loadKernels.js";
+import { EngineTracer } from "../workers/engineTracer.js";
+import { ThreadsExecutable } from "../workers/executable.js";
+import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
+import { answerCall } from "../devices/hostCalls.js";
+import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
+import type { MemoryLayout } from "../memory/memoryLayout.js";
+import { allHere, type Seats } from "../devices/messages.js";
+import { moveModuleFor } from "../collectives/moveModule.js";
+import type { CodeMemory } from "../system/codeMemory.js";
+import { openKernelCode } from "../kernels/loadKernels.js";
 import {
   adaptProgram,
   describeProgram,
@@ -41,12 +41,12 @@ import {
   positionsOf,
   sendProgram,
   unloadProgram,
-} from "./programs.js";
-import { checkRuntime } from "./runtime.js";
-import { shareOfPeak } from "./shareOfPeak.js";
-import { enableRelaxedSimd } from "./v8Flags.js";
-import { workerEntry } from "./workerEntry.js";
-import { WorkerPool } from "./workerPool.js";
+} from "../workers/programs.js";
+import { checkRuntime } from "../workers/runtime.js";
+import { shareOfPeak } from "../products/shareOfPeak.js";
+import { enableRelaxedSimd } from "../system/v8Flags.js";
+import { workerEntry } from "../system/workerEntry.js";
+import { WorkerPool } from "../workers/workerPool.js";
 
 /** So many programs may be loaded before those that nothing can run any more are looked for. */
 const EASY_PROGRAMS = 128;

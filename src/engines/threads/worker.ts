@@ -1,6 +1,6 @@
 /** The entry point of worker threads under Node when all devices are in one process. */
 import { InternalError } from "../../ir/errors.js";
-import { runNodeWorker } from "./nodeWorker.js";
+import { runNodeWorker } from "../devices/nodeWorker.js";
 
 runNodeWorker(() => () => ({
   prepare() {

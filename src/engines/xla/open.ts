@@ -1,7 +1,7 @@
 import type { Engine } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import { checkOptions } from "../../ir/options.js";
-import { loadKoffi } from "../threads/koffi.js";
+import { loadKoffi } from "../system/koffi.js";
 import type { Lowering } from "./builder.js";
 import { XlaEngine } from "./engine.js";
 import { XlaPluginError } from "./errors.js";

@@ -3,8 +3,8 @@ import { limits } from "../../ir/dtype.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { scan } from "../../transforms/scan.js";
-import { whileLoop } from "../../transforms/whileLoop.js";
+import { scan } from "../../transforms/control/scan.js";
+import { whileLoop } from "../../transforms/control/whileLoop.js";
 import { adjoint, scaleRows, times } from "./matrices.js";
 
 /** The angles of turns [batch, pairs]. */

@@ -6,8 +6,8 @@ import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { libraryVjp } from "../../transforms/customVjp.js";
-import { vjp } from "../../transforms/grad.js";
+import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
+import { vjp } from "../../transforms/derivatives/grad.js";
 import {
   alignRows,
   directions,

@@ -8,8 +8,8 @@ import { ppermuteUnset } from "../../spmd/mesh/collectives.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { cond, switchCase } from "../../transforms/cond.js";
-import { scan } from "../../transforms/scan.js";
+import { cond, switchCase } from "../../transforms/control/cond.js";
+import { scan } from "../../transforms/control/scan.js";
 import { type Given, type Kept, type Lifetime, mapLifetimes, PartPrograms } from "./parts.js";
 import type { PipelineSchedule } from "./schedule.js";
 import {

@@ -8,10 +8,10 @@ import { toDifferentiate } from "../../trace/order.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { removeDeadCode, sliceOf } from "../../transforms/deadCode.js";
-import { vjpProgram } from "../../transforms/grad.js";
-import { cut, dependsOnlyOn } from "../../transforms/split.js";
-import { splitOutputs } from "../../transforms/splitOutputs.js";
+import { removeDeadCode, sliceOf } from "../../transforms/rewrite/deadCode.js";
+import { vjpProgram } from "../../transforms/derivatives/grad.js";
+import { cut, dependsOnlyOn } from "../../transforms/rewrite/split.js";
+import { splitOutputs } from "../../transforms/rewrite/splitOutputs.js";
 
 /**
  * When a value that is kept is read for the last time: `input` values from `F` to `I`, `weight` values from `F` to

@@ -4,7 +4,7 @@ import { type CollectiveOp, flopsOf, isCollectiveEqn, opFacts } from "../../ir/o
 import { checkOptions } from "../../ir/options.js";
 import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
 import { at, bytesOf, formatBytes } from "../../ir/shape.js";
-import { simplify } from "../../transforms/simplify.js";
+import { simplify } from "../../transforms/rewrite/simplify.js";
 import { type JitOptions, jitNames, partitionCall } from "../run/call.js";
 
 /** What the collectives of one kind over the same axes cost. */

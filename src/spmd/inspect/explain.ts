@@ -2,9 +2,9 @@ import { need } from "../../ir/arguments.js";
 import { formatMesh } from "../../ir/mesh.js";
 import { checkOptions } from "../../ir/options.js";
 import { at, formatBytes, formatType, type TensorType } from "../../ir/shape.js";
-import { simplify } from "../../transforms/simplify.js";
+import { simplify } from "../../transforms/rewrite/simplify.js";
 import { type PartitionSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
-import type { GatherNote } from "../partition/resharding.js";
+import type { GatherNote } from "../partition/blocks/resharding.js";
 import { type JitOptions, jitNames, type PartitionedCall, partitionCall } from "../run/call.js";
 import { type CollectiveCost, CostReport, formatCollectives } from "./cost.js";
 

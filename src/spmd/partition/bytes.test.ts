@@ -3,7 +3,7 @@ import { communicationPrograms } from "../../../test/support/communicationProgra
 import { layerPrograms } from "../../../test/support/layerPrograms.js";
 import { expectSharded } from "../../../test/support/shardedPrograms.js";
 import { sizeOf } from "../../ir/shape.js";
-import { simplify } from "../../transforms/simplify.js";
+import { simplify } from "../../transforms/rewrite/simplify.js";
 import { CostReport } from "../inspect/cost.js";
 
 /** Programs of more elements or operations are only counted: the interpreter would take too long for them. */

@@ -29,7 +29,7 @@ import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { shardingOf } from "../mesh/sharding.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "./partition.js";
-import { reshard } from "./reshard.js";
+import { reshard } from "./placement/reshard.js";
 
 const mesh = Mesh.create({ data: 2, model: 2 }, { engine: hostEngine });
 const line = Mesh.create({ stage: 4 }, { engine: hostEngine });

@@ -7,19 +7,19 @@ import { at, bytesOf, formatType, range, type TensorType } from "../../ir/shape.
 import { atSource, bind, inlineOnce, repeat, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { removeDeadCode } from "../../transforms/deadCode.js";
-import { deferSums } from "./deferSums.js";
-import { DeviceSums } from "./deviceSums.js";
-import { factorRule } from "./factors.js";
-import { hoistGathers, loopBytes } from "./hoistGathers.js";
-import { inlineCalls } from "./inlineCalls.js";
-import { joinPermutes } from "./joinPermutes.js";
-import { joinSums } from "./joinSums.js";
-import { emitLocal, isLocal, type LocalOp } from "./localOps.js";
-import { isSparse, specOfMoves, unmoved } from "./moves.js";
-import { Origins } from "./origins.js";
-import { ownConstants } from "./ownConstants.js";
-import { placeMoves } from "./placeMoves.js";
+import { removeDeadCode } from "../../transforms/rewrite/deadCode.js";
+import { deferSums } from "./passes/deferSums.js";
+import { DeviceSums } from "./blocks/deviceSums.js";
+import { factorRule } from "./placement/factors.js";
+import { hoistGathers, loopBytes } from "./passes/hoistGathers.js";
+import { inlineCalls } from "./passes/inlineCalls.js";
+import { joinPermutes } from "./passes/joinPermutes.js";
+import { joinSums } from "./passes/joinSums.js";
+import { emitLocal, isLocal, type LocalOp } from "./blocks/localOps.js";
+import { isSparse, specOfMoves, unmoved } from "./moves/moves.js";
+import { Origins } from "./moves/origins.js";
+import { ownConstants } from "./passes/ownConstants.js";
+import { placeMoves } from "./moves/placeMoves.js";
 import {
   assignAxes,
   dimAxes,
@@ -28,13 +28,13 @@ import {
   Shardings,
   usableAxes,
   wishesOf,
-} from "./propagate.js";
-import { busyMesh, specOn } from "./reshard.js";
-import { type GatherNote, Resharding } from "./resharding.js";
-import { ringProducts } from "./ringProducts.js";
-import type { Blocks, Moves, Segments, Value } from "./rowValues.js";
-import { exchange, gatherSegments, type Received, sourceSpec, zeroRows } from "./segments.js";
-import { setAside } from "./setAside.js";
+} from "./placement/propagate.js";
+import { busyMesh, specOn } from "./placement/reshard.js";
+import { type GatherNote, Resharding } from "./blocks/resharding.js";
+import { ringProducts } from "./passes/ringProducts.js";
+import type { Blocks, Moves, Segments, Value } from "./placement/rowValues.js";
+import { exchange, gatherSegments, type Received, sourceSpec, zeroRows } from "./moves/segments.js";
+import { setAside } from "./placement/setAside.js";
 
 /** A per-device program and how its inputs and outputs are split. */
 export interface PartitionedProgram {

@@ -9,7 +9,7 @@ import { onDevice } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { argumentPositions, type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { simplify } from "../../transforms/simplify.js";
+import { simplify } from "../../transforms/rewrite/simplify.js";
 import { defaultEngine, type Mesh, meshAt } from "../mesh/mesh.js";
 import { PartitionSpec, resolveSpec } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";

@@ -9,8 +9,8 @@ import { isFields, parseTemplate } from "../../trace/placeholders.js";
 import { Tensor } from "../../trace/tensor.js";
 import { flattenArgs } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { newCheck } from "../../transforms/checks.js";
-import { ErrorValue } from "../../transforms/errorValue.js";
+import { newCheck } from "../../transforms/checks/checks.js";
+import { ErrorValue } from "../../transforms/checks/errorValue.js";
 
 export {
   allChecks,
@@ -21,9 +21,9 @@ export {
   indexChecks,
   nanChecks,
   userChecks,
-} from "../../transforms/checkify.js";
-export type { ErrorCategory } from "../../transforms/checks.js";
-export { ErrorValue } from "../../transforms/errorValue.js";
+} from "../../transforms/checks/checkify.js";
+export type { ErrorCategory } from "../../transforms/checks/checks.js";
+export { ErrorValue } from "../../transforms/checks/errorValue.js";
 
 /** So many texts are remembered, so that a loop that checks the same way calls the same function. */
 const mostTexts = 256;

@@ -13,14 +13,14 @@ import { formatPlace, isFullyAddressable, type Place, samePlace } from "../../tr
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
 import { blockOffsets, type Held, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
-import { refuseChecks } from "../../transforms/checks.js";
+import { refuseChecks } from "../../transforms/checks/checks.js";
 import { meshAt } from "../mesh/mesh.js";
 import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
-import { inlineCalls } from "../partition/inlineCalls.js";
+import { inlineCalls } from "../partition/passes/inlineCalls.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
-import { reshard } from "../partition/reshard.js";
-import { splitUpdates } from "../partition/splitUpdates.js";
+import { reshard } from "../partition/placement/reshard.js";
+import { splitUpdates } from "../partition/passes/splitUpdates.js";
 import { noteEffects } from "./effects.js";
 
 /** A program ready to run, with the places its inputs must have and its outputs will have. */

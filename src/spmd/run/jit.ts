@@ -12,7 +12,7 @@ import { currentOrder } from "../../trace/order.js";
 import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { refuseChecks } from "../../transforms/checks.js";
+import { refuseChecks } from "../../transforms/checks/checks.js";
 import type { Mesh } from "../mesh/mesh.js";
 import {
   type AnyJitOptions,

@@ -10,10 +10,10 @@ import { onePlace } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { type Argnums, flattenCall, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { markOutputs } from "../../transforms/varyingTypes.js";
+import { markOutputs } from "../../transforms/control/varyingTypes.js";
 import { type Mesh, needMesh, unknownAxis } from "../mesh/mesh.js";
 import { PartitionSpec, replicatedSpec, resolveSpec, toPartitionSpec } from "../mesh/partitionSpec.js";
-import { varyingOutputs } from "../partition/replication.js";
+import { varyingOutputs } from "../partition/passes/replication.js";
 
 /** Options of {@link shardMap} for a function with the arguments `A` and the result `R`. */
 export interface ShardMapOptions<A = unknown, R = unknown> {

@@ -7,7 +7,7 @@ import { isInitializing, variable } from "../../nn/variables.js";
 import { initializers } from "../../random/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { checkpointPolicies } from "../../transforms/remat.js";
+import { checkpointPolicies } from "../../transforms/derivatives/remat.js";
 import type { ModelConfig } from "./config.js";
 import { LlamaBlock } from "./llama.js";
 import { MlstmBlock } from "./mlstm.js";

@@ -2,7 +2,7 @@ import { at } from "../../ir/shape.js";
 import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { remat } from "../../transforms/remat.js";
+import { remat } from "../../transforms/derivatives/remat.js";
 
 /** The parts of a language model's loss. */
 export interface LossParts {

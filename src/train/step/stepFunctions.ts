@@ -19,7 +19,7 @@ import { withMesh } from "../../spmd/run/constraint.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { valueAndGrad } from "../../transforms/grad.js";
+import { valueAndGrad } from "../../transforms/derivatives/grad.js";
 import { fromCanonical, type LayerLayout, toCanonical } from "../models/canonical.js";
 import type { ModelConfig } from "../models/config.js";
 import { LanguageModel } from "../models/languageModel.js";

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { createThreadsEngine } from "../../../src/engines/index.js";
-import { hasWideMemories } from "../../../src/engines/threads/memoryLayout.js";
+import { hasWideMemories } from "../../../src/engines/memory/memoryLayout.js";
 import { runEngineSuite } from "./suite.js";
 
 /** More than 32 bits can address: intermediate values lie behind the fourth gibibyte. */

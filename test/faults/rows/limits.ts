@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { createThreadsEngine } from "../../../src/engines/index.js";
-import { availableMemory } from "../../../src/engines/machineMemory.js";
+import { availableMemory } from "../../../src/engines/system/machineMemory.js";
 import { grad, jit, Mesh, np, type Tensor } from "../../../src/index.js";
 import { parseTokenizer } from "../../../src/train/index.js";
 import { ended } from "../../support/cliProcess.js";

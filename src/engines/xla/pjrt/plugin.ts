@@ -1,4 +1,4 @@
-import type { Koffi } from "../../threads/koffi.js";
+import type { Koffi } from "../../system/koffi.js";
 import { errorOf, XlaPluginError } from "../errors.js";
 import { type CalledFunction, FIRST_FUNCTION, functionNames, otherStructs, structs } from "./layout.js";
 

@@ -4,7 +4,7 @@
  * `worker.ts` goes on.
  */
 import { parentPort, workerData } from "node:worker_threads";
-import { type Koffi, loadKoffi } from "../../threads/koffi.js";
+import { type Koffi, loadKoffi } from "../../system/koffi.js";
 import { storeCallbacks } from "../pjrt/layout.js";
 import { type StoreRequest, statuses } from "./frames.js";
 import { answer, type PortEnd, waitForMessage } from "./ports.js";

@@ -1,7 +1,7 @@
 import { hostname } from "node:os";
 import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
 import { at, range } from "../../../ir/shape.js";
-import { workerEntry } from "../../threads/workerEntry.js";
+import { workerEntry } from "../../system/workerEntry.js";
 import { XlaPluginError } from "../errors.js";
 import type { XlaProcesses } from "../processes.js";
 import type { CallbackAddresses, CallbackName, CallbackWorkerData } from "./callbackWorker.js";

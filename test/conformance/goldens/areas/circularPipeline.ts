@@ -12,7 +12,7 @@ import type { Mesh } from "../../../../src/spmd/mesh/mesh.js";
 import { P, type SpecEntry } from "../../../../src/spmd/mesh/partitionSpec.js";
 import { jit } from "../../../../src/spmd/run/jit.js";
 import { Tensor } from "../../../../src/trace/tensor.js";
-import { valueAndGrad } from "../../../../src/transforms/grad.js";
+import { valueAndGrad } from "../../../../src/transforms/derivatives/grad.js";
 import type { GoldenCase } from "../cases.js";
 import { type AreaRunner, expectAll } from "../check.js";
 import { agreement, expectClose, expectTreeClose, Mismatch, type Tolerance } from "../compare.js";

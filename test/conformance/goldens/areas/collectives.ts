@@ -2,7 +2,7 @@ import type { Engine } from "../../../../src/ir/engine.js";
 import * as lax from "../../../../src/lax/index.js";
 import * as np from "../../../../src/numpy/index.js";
 import type { Tensor } from "../../../../src/trace/tensor.js";
-import { valueAndGrad } from "../../../../src/transforms/grad.js";
+import { valueAndGrad } from "../../../../src/transforms/derivatives/grad.js";
 import type { GoldenCase } from "../cases.js";
 import { type AreaRunner, expectAll } from "../check.js";
 import { agreement, expectClose, expectTreeClose, Mismatch } from "../compare.js";

@@ -11,7 +11,7 @@ import {
 } from "../../../../src/parallel/dataParallel.js";
 import * as random from "../../../../src/random/index.js";
 import type { Tensor } from "../../../../src/trace/tensor.js";
-import { valueAndGrad } from "../../../../src/transforms/grad.js";
+import { valueAndGrad } from "../../../../src/transforms/derivatives/grad.js";
 import { unitOfLastPlace } from "../../../support/floatBits.js";
 import type { GoldenCase } from "../cases.js";
 import { type AreaRunner, byName, expectAll } from "../check.js";

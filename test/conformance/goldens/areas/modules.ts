@@ -3,7 +3,7 @@ import * as nn from "../../../../src/nn/index.js";
 import * as np from "../../../../src/numpy/index.js";
 import * as random from "../../../../src/random/index.js";
 import type { Tensor } from "../../../../src/trace/tensor.js";
-import { valueAndGrad } from "../../../../src/transforms/grad.js";
+import { valueAndGrad } from "../../../../src/transforms/derivatives/grad.js";
 import type { GoldenCase } from "../cases.js";
 import { type AreaRunner, byName, expectAll } from "../check.js";
 import { agreement, expectClose, expectTreeClose } from "../compare.js";

@@ -9,7 +9,7 @@ import { ModelParallelismWrapper, TPDense, type TPMode } from "../../../../src/p
 import * as random from "../../../../src/random/index.js";
 import { Tensor } from "../../../../src/trace/tensor.js";
 import * as tree from "../../../../src/trace/tree.js";
-import { valueAndGrad } from "../../../../src/transforms/grad.js";
+import { valueAndGrad } from "../../../../src/transforms/derivatives/grad.js";
 import { type GoldenCase, HostArray } from "../cases.js";
 import { type AreaRunner, byName, expectAll } from "../check.js";
 import { agreement, expectClose, expectTreeClose, wholeOf } from "../compare.js";

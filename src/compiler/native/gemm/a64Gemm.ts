@@ -1,0 +1,89 @@
+import { InternalError } from "../../../ir/errors.js";
+import { A64, d, sp, x } from "../a64/assembler.js";
+import { writeMultiply } from "./a64Multiply.js";
+import { MATRIX, packingOf, VECTOR, writePackColumns, writePackRows } from "./a64Packing.js";
+import {
+  type Elements,
+  elementsOf,
+  type GemmKernel,
+  type GemmTarget,
+  type ProductType,
+  RECORD_BYTES,
+} from "./target.js";
+
+/** The kernels for AArch64 with NEON, and with BF16 for bfloat16. */
+export function a64Gemm(type: ProductType): GemmTarget {
+  const elements = elementsOf(type);
+  const { size, factorBytes } = elements;
+  const packing = packingOf(elements);
+  return {
+    name: type === "bfloat16" ? "NEON-BF16" : "NEON",
+    ...elements,
+    perLane: packing.perLane,
+    lanes: VECTOR / packing.laneBytes,
+    depthUnit: packing.perLane,
+    // 24 vectors of sums, which leave eight for factors.
+    rows: 8,
+    columns: 3 * (VECTOR / size),
+    fullStrips: false,
+    block: { rows: 2048, columns: 480, depth: 1024 / factorBytes },
+    // Both instructions want a step of A in neighbouring elements, so everything is packed.
+    direct: { a: 0, transposedA: 0, b: 0, passedB: 0 },
+    kernel(kernel: GemmKernel, listing?: string[]) {
+      const code = new A64(listing);
+      writeKernel(code, elements, kernel);
+      return code.finish();
+    },
+    runner: (listing?: string[]) => writeRunner(new A64(listing)).finish(),
+  };
+}
+
+function writeKernel(code: A64, elements: Elements, kernel: GemmKernel): void {
+  switch (kernel.kind) {
+    case "packRows":
+      writePackRows(code, packingOf(elements), kernel);
+      break;
+    case "packColumns":
+      writePackColumns(code, packingOf(elements), kernel);
+      break;
+    case "multiply":
+      if (kernel.a !== "packed" || kernel.b !== "packed") {
+        throw new InternalError("[a64Gemm] kernels for NEON take packed factors");
+      }
+      writeMultiply(code, elements, kernel);
+      break;
+  }
+}
+
+/** Kernels get their arguments in x0 to x6 and may change all but x18 and what the runner keeps, x19 to x24. */
+function writeRunner(code: A64): A64 {
+  const [record, program, left, address] = [x(19), x(23), x(24), x(16)];
+  const { a, b, c } = MATRIX;
+  const saved = [x(29), x(30), x(19), x(20), x(21), x(22), x(23), x(24)];
+  const savedVectors = [8, 9, 10, 11, 12, 13, 14, 15].map(d);
+  const pairs = [saved, savedVectors].flatMap((list) =>
+    [0, 2, 4, 6].map((i) => [list[i] ?? sp, list[i + 1] ?? sp] as const),
+  );
+  const frameBytes = 16 * pairs.length;
+  code.sub(sp, sp, frameBytes);
+  pairs.forEach(([first, second], i) => {
+    code.stp(first, second, sp, 16 * i);
+  });
+  code.mov(program, x(0)).mov(a, x(1)).mov(b, x(2)).mov(c, x(3)).ldr(left, program);
+  const product = code.here();
+  const done = code.label();
+  code.mov(record, program);
+  const task = code.here();
+  code.add(record, record, RECORD_BYTES).ldr(address, record).cbz(address, done);
+  for (let i = 0; i < 7; i++) code.ldr(x(i), record, 8 + 8 * i);
+  code.blr(address).b(task);
+  code.place(done);
+  [a, b, c].forEach((matrix, i) => {
+    code.ldr(address, program, 8 + 8 * i).add(matrix, matrix, address);
+  });
+  code.subs(left, left, 1).bCond("ne", product);
+  pairs.forEach(([first, second], i) => {
+    code.ldp(first, second, sp, 16 * i);
+  });
+  return code.add(sp, sp, frameBytes).ret();
+}

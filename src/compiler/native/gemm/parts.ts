@@ -1,0 +1,104 @@
+import type { GemmBatch } from "../../steps.js";
+import type { Product } from "./plan.js";
+import type { GemmTarget } from "./target.js";
+
+/** A part of a batch of products that can run beside the others: it writes elements of C that are its own. */
+export interface ProductPart {
+  readonly product: Product;
+  readonly batch: GemmBatch;
+  /** Where the part begins in each matrix, in bytes. */
+  readonly a: number;
+  readonly b: number;
+  readonly c: number;
+}
+
+/** Into how many pieces products, rows and columns are cut. */
+interface Grid {
+  readonly products: number;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** Products of fewer operations are not worth telling another thread of. */
+const FEWEST_FLOPS = 1e6;
+
+/** What packing an element costs, in multiplications and additions of an element of a tile. */
+const PACKING = 8;
+
+/**
+ * Cuts a batch of products into at most `count` parts of about the same work. Every element of C is the same sum in
+ * the same order whatever the parts are, since none of them cuts the sums.
+ */
+export function divideProduct(
+  target: GemmTarget,
+  product: Product,
+  batch: GemmBatch,
+  count: number,
+): readonly ProductPart[] {
+  const { m, n, k } = product;
+  const most = Math.min(count, Math.max(1, Math.floor((2 * m * n * k * batch.count) / FEWEST_FLOPS)));
+  const { products, rows, columns } = bestGrid(target, product, batch.count, most);
+  const parts: ProductPart[] = [];
+  for (const some of cuts(batch.count, products, 1)) {
+    for (const height of cuts(m, rows, 1)) {
+      for (const width of cuts(n, columns, target.columns)) {
+        parts.push(part(target, product, batch, some, height, width));
+      }
+    }
+  }
+  return parts;
+}
+
+function part(
+  target: GemmTarget,
+  product: Product,
+  batch: GemmBatch,
+  products: Cut,
+  rows: Cut,
+  columns: Cut,
+): ProductPart {
+  const { transposeA, transposeB, lda, ldb, ldc } = product;
+  const bytes = target.factorBytes;
+  return {
+    product: { ...product, m: rows.length, n: columns.length },
+    batch: { ...batch, count: products.length },
+    a: products.from * batch.strideA + rows.from * (transposeA ? 1 : lda) * bytes,
+    b: products.from * batch.strideB + columns.from * (transposeB ? ldb : 1) * bytes,
+    c: products.from * batch.strideC + (rows.from * ldc + columns.from) * target.size,
+  };
+}
+
+/** The grid whose largest part takes least. */
+function bestGrid(target: GemmTarget, { m, n, k }: Product, numProducts: number, most: number): Grid {
+  let best: Grid = { products: 1, rows: 1, columns: 1 };
+  let least = Number.POSITIVE_INFINITY;
+  for (let products = 1; products <= Math.min(most, numProducts); products++) {
+    for (let rows = 1; rows * products <= most && rows <= m; rows++) {
+      const columns = Math.min(Math.floor(most / products / rows), Math.ceil(n / target.columns));
+      const [height, width] = [m / rows, Math.ceil(n / columns / target.columns) * target.columns];
+      const strips = Math.ceil(height / target.rows);
+      const work = k * (strips * target.rows * width + PACKING * (height + width));
+      const time = Math.ceil(numProducts / products) * work;
+      if (time < least) [best, least] = [{ products, rows, columns }, time];
+    }
+  }
+  return best;
+}
+
+/** Neighbours in a matrix or a batch. */
+interface Cut {
+  readonly from: number;
+  readonly length: number;
+}
+
+/** Cuts an extent into at most `count` pieces as equal as multiples of `unit` allow. */
+function cuts(extent: number, count: number, unit: number): readonly Cut[] {
+  const units = Math.ceil(extent / unit);
+  const at = (i: number) => Math.min(extent, Math.floor((i * units) / count) * unit);
+  const list: Cut[] = [];
+  for (let i = 0; i < count; i++) {
+    const [from, to] = [at(i), at(i + 1)];
+    if (to > from) list.push({ from, length: to - from });
+  }
+  return list;
+}

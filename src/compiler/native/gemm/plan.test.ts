@@ -1,0 +1,144 @@
+import { describe, expect, it } from "vitest";
+import { a64Gemm } from "./a64Gemm.js";
+import { assertInBounds, planProduct } from "./plan.js";
+import type { GemmTask } from "./target.js";
+import { x64AmxGemm } from "./x64AmxGemm.js";
+import { x64Gemm } from "./x64Gemm.js";
+
+const SPACE = { a: 2 ** 36, b: 2 ** 37 };
+const TARGETS = (["float32", "float64", "bfloat16"] as const)
+  .flatMap((type) => [
+    x64Gemm(512, type),
+    ...(type === "bfloat16" ? [] : [x64Gemm(256, type)]),
+    a64Gemm(type),
+  ])
+  .concat(x64AmxGemm());
+
+function product(m: number, n: number, k: number, transposeA = false, transposeB = false) {
+  const shape = { m, n, k, lda: transposeA ? m : k, ldb: transposeB ? k : n, ldc: n };
+  return { ...shape, transposeA, transposeB, alpha: 1, beta: 0 };
+}
+
+const kinds = (tasks: readonly GemmTask[]) => tasks.map(({ kernel }) => kernel.kind);
+
+describe("the plan of a product", () => {
+  it("stays inside its matrices and the packing space", () => {
+    for (const target of TARGETS) {
+      for (const [m, n, k] of [
+        [1, 1, 1],
+        [15, 33, 7],
+        [300, 301, 299],
+        [2100, 500, 400],
+        [5, 2000, 3],
+      ] as const) {
+        for (const transposes of [0, 1, 2, 3]) {
+          const one = product(m, n, k, transposes % 2 === 1, transposes > 1);
+          const tasks = planProduct(target, one, SPACE);
+          expect(() => assertInBounds(target, one, SPACE, tasks)).not.toThrow();
+        }
+      }
+    }
+  });
+
+  it("writes every element of C once for each block of steps", () => {
+    for (const target of TARGETS) {
+      const [m, n, k] = [2100, 500, 1024];
+      const written = new Map<number, number>();
+      for (const task of planProduct(target, product(m, n, k), SPACE)) {
+        if (task.kind !== "multiply") continue;
+        const [, , , , depth, strips, panels] = task.args;
+        const area = strips * task.kernel.height * panels * task.kernel.width;
+        written.set(task.kernel.beta, (written.get(task.kernel.beta) ?? 0) + area * depth);
+      }
+      const { perLane } = target;
+      // The first block overwrites, the others add.
+      const total = [...written.values()].reduce((sum, area) => sum + area, 0);
+      expect(total * perLane).toBe(m * n * k);
+      expect([...written.keys()].sort()).toEqual([0, 1]);
+    }
+  });
+
+  it("multiplies small factors where they lie, and packs what it must", () => {
+    const target = x64Gemm(512, "float32");
+    expect(kinds(planProduct(target, product(28, 32, 64), SPACE))).toEqual(["multiply"]);
+    expect(kinds(planProduct(target, product(28, 252, 64), SPACE))).toEqual([
+      "packRows",
+      "multiply",
+      "multiply",
+    ]);
+    expect(kinds(planProduct(target, product(28, 32, 64, false, true), SPACE))).toEqual([
+      "packColumns",
+      "multiply",
+    ]);
+    expect(kinds(planProduct(target, product(28, 480, 300), SPACE))).toEqual(["packColumns", "multiply"]);
+    expect(kinds(planProduct(target, product(28, 480, 64, true), SPACE))).toEqual(["multiply"]);
+    expect(kinds(planProduct(target, product(140, 480, 64, true), SPACE))).toEqual(["packRows", "multiply"]);
+  });
+
+  it("packs B when there are so many strips that they repay it", () => {
+    const target = x64Gemm(512, "float32");
+    const packs = (m: number) => kinds(planProduct(target, product(m, 480, 256), SPACE)).includes("packRows");
+    // A strip passes 256 · 480 · 4 bytes.
+    expect(packs(14 * 24)).toBe(false);
+    expect(packs(14 * 25)).toBe(true);
+  });
+
+  it("has flat tiles where C is narrow or low, so that no A is packed whose rows are far apart", () => {
+    const shapesOf = (one: ReturnType<typeof product>) =>
+      planProduct(x64Gemm(512, "float32"), one, SPACE).map(({ kernel }) =>
+        kernel.kind === "multiply" ? `${kernel.height} × ${kernel.width}` : kernel.kind,
+      );
+    const shapes = (...of: Parameters<typeof product>) => shapesOf(product(...of));
+    expect(shapes(30, 64, 64)).toEqual(["6 × 64"]);
+    expect(shapes(30, 256, 300)).toEqual(["6 × 64"]);
+    expect(shapes(5, 448, 300)).toEqual(["5 × 64"]);
+    expect(shapes(28, 128, 64)).toEqual(["14 × 32"]);
+    expect(shapes(28, 288, 300)).toEqual(["packColumns", "14 × 32"]);
+    expect(shapes(140, 64, 64, true)).toEqual(["packRows", "14 × 32"]);
+    // So far apart that not all rows of a tile can be named from the first on.
+    expect(shapesOf({ ...product(5, 64, 64), lda: 2 ** 27 })).toEqual(["packColumns", "5 × 32"]);
+  });
+
+  it("takes pairs of bfloat16 where they lie only along rows of even length", () => {
+    const target = x64Gemm(512, "bfloat16");
+    const packed = (one: ReturnType<typeof product>) =>
+      planProduct(target, one, SPACE).flatMap(({ kernel, args }) =>
+        kernel.kind === "multiply"
+          ? [`${kernel.kind} ${args[4]}`]
+          : [
+              `${kernel.kind} ${kernel.from} ${args[3]}${kernel.leftOver > 0 ? ` and ${kernel.leftOver}` : ""}`,
+            ],
+      );
+    expect(packed(product(28, 64, 64))).toEqual(["packRows b 32", "multiply 32"]);
+    expect(packed(product(28, 64, 63))).toEqual([
+      "packColumns a 31 and 1",
+      "packRows b 31 and 1",
+      "multiply 32",
+    ]);
+    expect(packed(product(28, 64, 64, true, true))).toEqual([
+      "packRows a 32",
+      "packColumns b 32",
+      "multiply 32",
+    ]);
+  });
+
+  it("has strips of nearly equal height", () => {
+    const heights = planProduct(x64Gemm(512, "float32"), product(128, 32, 64), SPACE).map(
+      ({ kernel, args }) => (kernel.kind === "multiply" ? [kernel.height, args[5]] : []),
+    );
+    expect(heights).toEqual([
+      [13, 8],
+      [12, 2],
+    ]);
+  });
+});
+
+describe("the check of bounds", () => {
+  it("names the task and the bytes that it would touch", () => {
+    const target = x64Gemm(512, "float32");
+    const [tasks, smaller] = [planProduct(target, product(28, 32, 64), SPACE), product(27, 32, 64)];
+    expect(() => assertInBounds(target, smaller, SPACE, tasks)).toThrow(
+      /multiply of 27×32×64 touches bytes 0 to 7168 of a, which has 0 to 6912/,
+    );
+  });
+});

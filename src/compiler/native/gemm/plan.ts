@@ -1,0 +1,318 @@
+import { InternalError } from "../../../ir/errors.js";
+import {
+  type Factor,
+  type FactorLayout,
+  type GemmTarget,
+  type GemmTask,
+  type PackColumnsKernel,
+  type PackRowsKernel,
+  pitchBytes,
+  stepsBehind,
+} from "./target.js";
+
+/** `C = alpha · op(A) · op(B) + beta · C`, row-major; op(A) is m × k, op(B) is k × n, strides are in elements. */
+export interface Product {
+  readonly transposeA: boolean;
+  readonly transposeB: boolean;
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly lda: number;
+  readonly ldb: number;
+  readonly ldc: number;
+  readonly alpha: number;
+  readonly beta: number;
+}
+
+/** Where packed strips of A and panels of B go; `packingBytes` says how much room they take. */
+export type PackingSpace = { readonly [F in Factor]: number };
+
+/** `count` strips or panels of one extent, one after the other. */
+interface Group {
+  readonly extent: number;
+  readonly count: number;
+  /** The first row or column of the group in its block. */
+  readonly first: number;
+  /** Where it is when it is packed. */
+  readonly packed: number;
+}
+
+/** A part of the product: these rows of A, columns of B and steps along k. */
+interface Block {
+  readonly rows: Piece;
+  readonly columns: Piece;
+  readonly depth: Piece;
+}
+
+interface Piece {
+  readonly at: number;
+  readonly size: number;
+}
+
+/** The calls that compute a product. */
+export function planProduct(target: GemmTarget, product: Product, space: PackingSpace): readonly GemmTask[] {
+  const { m, n, k } = product;
+  const { block } = target;
+  const planner = new Planner(target, product, space);
+  for (const rows of pieces(m, block.rows, planner.tile.rows)) {
+    for (const depth of pieces(k, block.depth, target.lanes * target.perLane)) {
+      planner.packA({ rows, depth });
+      for (const columns of pieces(n, block.columns, planner.tile.columns)) {
+        planner.packB({ columns, depth });
+        planner.multiply({ rows, columns, depth });
+      }
+    }
+  }
+  return planner.tasks;
+}
+
+/** The most bytes that the packed blocks of a product take. */
+export function packingBytes(target: GemmTarget): { readonly [F in Factor]: number } {
+  const { rows, columns, block } = target;
+  const steps = stepsOf(target, block.depth);
+  return {
+    a: Math.ceil(block.rows / rows) * pitchBytes(target, rows) * steps,
+    b: Math.ceil(block.columns / columns) * pitchBytes(target, columns) * steps,
+  };
+}
+
+/** The steps that multiply so many elements along k. */
+function stepsOf({ perLane, depthUnit }: GemmTarget, depth: number): number {
+  return (Math.ceil(depth / depthUnit) * depthUnit) / perLane;
+}
+
+/** The bytes from the first element of a matrix to behind its last. */
+export function extentBytes(size: number, rows: number, columns: number, stride: number): number {
+  return ((rows - 1) * stride + columns) * size;
+}
+
+/** The rows and columns of C that stay in registers. */
+type Tile = Pick<GemmTarget, "rows" | "columns">;
+
+/** The bytes from row to row of A whose multiples for all rows of a flat tile instructions can name, in 32 bits. */
+const FARTHEST = 2 ** 28;
+
+/** The tile for a product: a flat one where C is no larger than it in a direction, or where it spares packing A. */
+function tileOf(target: GemmTarget, { transposeA, lda, m, n }: Product, isNearA: boolean): Tile {
+  const { flat, columns, factorBytes } = target;
+  if (flat === undefined || lda * factorBytes > FARTHEST) return target;
+  if (m <= flat.rows) return flat;
+  const isFlat = isNearA ? n > columns && n <= flat.columns : !transposeA && n <= flat.mostColumns;
+  return isFlat ? flat : target;
+}
+
+class Planner {
+  readonly tasks: GemmTask[] = [];
+  readonly tile: Tile;
+  private readonly stride: { readonly [F in "a" | "b" | "c"]: number };
+  private readonly isDirect: { readonly [F in Factor]: boolean };
+
+  constructor(
+    private readonly target: GemmTarget,
+    private readonly product: Product,
+    private readonly space: PackingSpace,
+  ) {
+    const { size, factorBytes: bytes, direct, depthUnit } = target;
+    const { transposeA, transposeB, lda, ldb, ldc, m, k } = product;
+    this.stride = { a: lda * bytes, b: ldb * bytes, c: ldc * size };
+    const isNearA = this.stride.a <= (transposeA ? direct.transposedA : direct.a);
+    this.tile = tileOf(target, product, isNearA);
+    const isNearB = this.stride.b < direct.b && k * bytes <= direct.b;
+    const passedB = Math.ceil(m / this.tile.rows) * k * this.stride.b;
+    // Only packing fills up with zeros.
+    const isWhole = k % depthUnit === 0;
+    this.isDirect = {
+      a: isWhole && (isNearA || (!transposeA && this.tile === target.flat)),
+      b: isWhole && !transposeB && (isNearB || passedB <= direct.passedB),
+    };
+  }
+
+  packA({ rows, depth }: Omit<Block, "columns">): void {
+    if (this.isDirect.a) return;
+    for (const strip of this.strips(rows, depth)) {
+      const source = this.placeInA(rows.at + strip.first, depth.at);
+      this.pack("a", !this.product.transposeA, strip, source, depth.size);
+    }
+  }
+
+  packB({ columns, depth }: Omit<Block, "rows">): void {
+    for (const panel of this.panels(columns, depth)) {
+      if (this.isDirectPanel(panel)) continue;
+      const source = this.placeInB(columns.at + panel.first, depth.at);
+      this.pack("b", this.product.transposeB, panel, source, depth.size);
+    }
+  }
+
+  multiply({ rows, columns, depth }: Block): void {
+    const { alpha, transposeA } = this.product;
+    const { size } = this.target;
+    const steps = stepsOf(this.target, depth.size);
+    // Later steps along k add to what the first ones wrote.
+    const beta = depth.at === 0 ? this.product.beta : 1;
+    const whereA: FactorLayout = transposeA
+      ? { row: size, step: this.stride.a }
+      : { row: this.stride.a, step: size };
+    for (const panel of this.panels(columns, depth)) {
+      const b: FactorLayout = this.isDirectPanel(panel) ? { row: size, step: this.stride.b } : "packed";
+      const bAt = b === "packed" ? panel.packed : this.placeInB(columns.at + panel.first, depth.at);
+      for (const strip of this.strips(rows, depth)) {
+        const a = this.isDirect.a ? whereA : "packed";
+        const aAt = a === "packed" ? strip.packed : this.placeInA(rows.at + strip.first, depth.at);
+        const cAt = (rows.at + strip.first) * this.stride.c + (columns.at + panel.first) * size;
+        this.tasks.push({
+          kind: "multiply",
+          kernel: { kind: "multiply", height: strip.extent, width: panel.extent, a, b, alpha, beta },
+          args: [aAt, bAt, cAt, this.stride.c, steps, strip.count, panel.count],
+        });
+      }
+    }
+  }
+
+  private pack(from: Factor, transposed: boolean, group: Group, source: number, depth: number): void {
+    const { extent, count, packed } = group;
+    const { perLane } = this.target;
+    const [k, leftOver] = [Math.floor(depth / perLane), depth % perLane];
+    const zeros = stepsOf(this.target, depth) - Math.ceil(depth / perLane);
+    const kernel: PackRowsKernel | PackColumnsKernel = transposed
+      ? { kind: "packColumns", from, height: extent, leftOver, zeros }
+      : { kind: "packRows", from, width: extent, leftOver, zeros };
+    this.tasks.push({ kind: "pack", kernel, args: [source, this.stride[from], packed, k, count] });
+  }
+
+  /** Panels whose last vector is not whole are packed, so that only C is ever touched in part. */
+  private isDirectPanel({ extent }: Group): boolean {
+    return this.isDirect.b && extent % this.target.lanes === 0;
+  }
+
+  private placeInA(row: number, step: number): number {
+    const bytes = this.target.factorBytes;
+    return this.product.transposeA ? step * this.stride.a + row * bytes : row * this.stride.a + step * bytes;
+  }
+
+  private placeInB(column: number, step: number): number {
+    const bytes = this.target.factorBytes;
+    return this.product.transposeB
+      ? column * this.stride.b + step * bytes
+      : step * this.stride.b + column * bytes;
+  }
+
+  /** As few strips as there can be, of two heights that differ by one, so that none is left with a row or two. */
+  private strips({ size }: Piece, depth: Piece): readonly Group[] {
+    if (this.target.fullStrips) return this.wholeGroups("a", size, this.tile.rows, depth);
+    const count = Math.ceil(size / this.tile.rows);
+    const low = Math.floor(size / count);
+    const numHigh = size - low * count;
+    return this.groups("a", depth, [
+      [low + 1, numHigh],
+      [low, count - numHigh],
+    ]);
+  }
+
+  /** Panels of a tile's width, and one with what is left. */
+  private panels({ size }: Piece, depth: Piece): readonly Group[] {
+    return this.wholeGroups("b", size, this.tile.columns, depth);
+  }
+
+  private wholeGroups(factor: Factor, size: number, extent: number, depth: Piece): readonly Group[] {
+    return this.groups(factor, depth, [
+      [extent, Math.floor(size / extent)],
+      [size % extent, 1],
+    ]);
+  }
+
+  private groups(factor: Factor, depth: Piece, kinds: readonly (readonly [number, number])[]): Group[] {
+    const groups: Group[] = [];
+    let [first, packed] = [0, this.space[factor]];
+    for (const [extent, count] of kinds) {
+      if (extent === 0 || count === 0) continue;
+      groups.push({ extent, count, first, packed });
+      first += extent * count;
+      packed += count * stepsOf(this.target, depth.size) * pitchBytes(this.target, extent);
+    }
+    return groups;
+  }
+}
+
+/** Cuts an extent into the fewest pieces of at most `most`, as equal as multiples of `unit` allow. */
+function pieces(extent: number, most: number, unit: number): readonly Piece[] {
+  const count = Math.ceil(extent / most);
+  const size = Math.min(most, Math.ceil(extent / count / unit) * unit);
+  const cut: Piece[] = [];
+  for (let from = 0; from < extent; from += size) cut.push({ at: from, size: Math.min(size, extent - from) });
+  return cut;
+}
+
+/** The bytes that a task touches of a matrix or of packing space: from the first to behind the last. */
+export interface Touched {
+  readonly what: "a" | "b" | "c" | "packedA" | "packedB";
+  readonly from: number;
+  readonly to: number;
+}
+
+/** What a task reads and writes. */
+export function touchedBy(target: GemmTarget, task: GemmTask): readonly Touched[] {
+  const { size } = target;
+  const packed = (
+    what: "packedA" | "packedB",
+    from: number,
+    extent: number,
+    steps: number,
+    count: number,
+  ) => ({
+    ...{ what, from },
+    to: from + count * steps * pitchBytes(target, extent),
+  });
+  if (task.kind === "pack") {
+    const { kernel } = task;
+    const [source, stride, to, k, count] = task.args;
+    const steps = k + stepsBehind(kernel);
+    const depth = k * target.perLane + kernel.leftOver;
+    const extent = kernel.kind === "packRows" ? kernel.width : kernel.height;
+    const [rows, columns] = kernel.kind === "packRows" ? [depth, extent * count] : [extent * count, depth];
+    const end = source + (rows - 1) * stride + columns * target.factorBytes;
+    const place = kernel.from === "a" ? "packedA" : "packedB";
+    return [{ what: kernel.from, from: source, to: end }, packed(place, to, extent, steps, count)];
+  }
+  const { kernel } = task;
+  const [a, b, c, cStride, k, strips, panels] = task.args;
+  const { height, width } = kernel;
+  const [m, n] = [strips * height, panels * width];
+  return [
+    kernel.a === "packed"
+      ? packed("packedA", a, height, k, strips)
+      : { what: "a", from: a, to: a + (m - 1) * kernel.a.row + (k - 1) * kernel.a.step + size },
+    kernel.b === "packed"
+      ? packed("packedB", b, width, k, panels)
+      : { what: "b", from: b, to: b + (k - 1) * kernel.b.step + n * size },
+    { what: "c", from: c, to: c + (m - 1) * cStride + n * size },
+  ];
+}
+
+/** Throws when a task would leave its matrices or the packing space: in machine code nothing else would notice. */
+export function assertInBounds(
+  target: GemmTarget,
+  product: Product,
+  space: PackingSpace,
+  tasks: readonly GemmTask[],
+): void {
+  const { m, n, k, transposeA, transposeB, lda, ldb, ldc } = product;
+  const bytes = target.factorBytes;
+  const room = packingBytes(target);
+  const bounds: { readonly [W in Touched["what"]]: readonly [from: number, to: number] } = {
+    a: [0, transposeA ? extentBytes(bytes, k, m, lda) : extentBytes(bytes, m, k, lda)],
+    b: [0, transposeB ? extentBytes(bytes, n, k, ldb) : extentBytes(bytes, k, n, ldb)],
+    c: [0, extentBytes(target.size, m, n, ldc)],
+    packedA: [space.a, space.a + room.a],
+    packedB: [space.b, space.b + room.b],
+  };
+  for (const task of tasks) {
+    for (const { what, from, to } of touchedBy(target, task)) {
+      const [first, end] = bounds[what];
+      if (from < first || to > end || !Number.isSafeInteger(from)) {
+        throw new InternalError(
+          `[planProduct] ${task.kernel.kind} of ${m}×${n}×${k} touches bytes ${from} to ${to} of ${what}, which has ${first} to ${end}`,
+        );
+      }
+    }
+  }
+}

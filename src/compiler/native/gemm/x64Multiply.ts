@@ -1,0 +1,181 @@
+import type { Label } from "../code.js";
+import type { FactorLayout, MultiplyKernel } from "./target.js";
+import {
+  type Mem,
+  mem,
+  r8,
+  r9,
+  r10,
+  r11,
+  r12,
+  r13,
+  r14,
+  rax,
+  rbp,
+  rbx,
+  rcx,
+  rdi,
+  rdx,
+  ripTo,
+  rsi,
+  type Vector,
+} from "../x64/operands.js";
+import { repeat } from "./x64Packing.js";
+import type { X64Simd as X64 } from "../x64/simd.js";
+import { MATRIX, type Vectors } from "./x64Vectors.js";
+
+const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];
+/** Where the running step and tile are, what is left to do, and where the panel of B began. */
+const [A_AT, B_AT, C_AT, STEPS_LEFT, PANELS_LEFT, PANEL, ROW] = [rbx, r12, r11, r13, r14, rax, rbp];
+/** The bytes of a packed strip of A, while sums are made: no row of C is looked at then. */
+const STRIP = ROW;
+
+/** Steps along k that one turn of the innermost loop does. */
+const UNROLL = 4;
+
+/** How many bytes ahead of the running step a packed panel of B, which lies in the L2 cache, is asked for. */
+const AHEAD = 512;
+
+/** How many steps ahead B is asked for where it lies: rows that share a set of the L1 cache, of eight lines or more, fit. */
+const STEPS_AHEAD = 6;
+
+/** Rows of B that are not this far apart, in bytes, come in time without being asked for. */
+const FAR = 512;
+
+/** Writes the code of `multiply`: a strip of A stays in the L1 cache while all panels of B pass. */
+export function writeMultiply(x: X64, v: Vectors, kernel: MultiplyKernel): void {
+  const { height, width, a, b } = kernel;
+  const tile = new Tile(v, height, Math.ceil(width / v.lanes));
+  const labels = { mask: x.label(), alpha: x.label(), beta: x.label() };
+  if (a !== "packed") x.add(A, MATRIX.a);
+  if (b !== "packed") x.add(B, MATRIX.b);
+  x.add(C, MATRIX.c);
+  v.prepareMask(x, width % v.lanes);
+  const strip = x.here();
+  x.mov(B_AT, B).mov(C_AT, C).mov(PANELS_LEFT, PANELS);
+  const panel = x.here();
+  x.mov(A_AT, A).mov(STEPS_LEFT, K).mov(PANEL, B_AT);
+  // A tile that is only stored waits in the store buffer: asking for it would delay the first steps.
+  if (kernel.beta !== 0) prefetchTile(x, v, kernel);
+  if (a === "packed") x.imul(STRIP, K, stepBytes(v, a, height));
+  tile.clear(x);
+  sumSteps(x, v, kernel, tile);
+  writeTile(x, v, kernel, tile, labels);
+  x.add(C_AT, width * v.size);
+  if (b !== "packed") x.lea(B_AT, mem(PANEL, width * v.size));
+  x.dec(PANELS_LEFT).j("ne", panel);
+  if (a === "packed") x.imul(rax, K, stepBytes(v, a, height)).add(A, rax);
+  else x.add(A, height * a.row);
+  x.imul(rax, C_STRIDE, height).add(C, rax).dec(STRIPS).j("ne", strip);
+  x.ret();
+  v.placeMask(x, width % v.lanes, labels.mask);
+  v.placeNumber(x, labels.alpha, kernel.alpha);
+  v.placeNumber(x, labels.beta, kernel.beta);
+}
+
+/** The registers of a tile of C: its sums, then the vectors of a step of B, then elements of A. */
+class Tile {
+  constructor(
+    private readonly v: Vectors,
+    readonly height: number,
+    /** Vectors of a row. */
+    readonly vectors: number,
+  ) {}
+
+  sum(row: number, vector: number): Vector {
+    return this.v.vec(row * this.vectors + vector);
+  }
+
+  /** A register beside the sums; tiles leave at least four. */
+  free(index: number): Vector {
+    return this.v.vec(this.height * this.vectors + index);
+  }
+
+  clear(x: X64): void {
+    for (let id = 0; id < this.height * this.vectors; id++) this.v.clear(x, id);
+  }
+}
+
+/** Bytes from one step along k to the next. */
+function stepBytes(v: Vectors, layout: FactorLayout, extent: number): number {
+  return layout === "packed" ? Math.ceil(extent / v.lanes) * v.bytes : layout.step;
+}
+
+/** Asks for the tile of C, which is added to when its sums are done. */
+function prefetchTile(x: X64, v: Vectors, { height, width }: MultiplyKernel): void {
+  x.mov(ROW, C_AT);
+  for (let i = 0; i < height; i++) {
+    for (let byte = 0; byte < width * v.size; byte += 64) x.prefetcht0(mem(ROW, byte));
+    if (i + 1 < height) x.add(ROW, C_STRIDE);
+  }
+}
+
+/** The sums of a tile over all steps along k. */
+function sumSteps(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile): void {
+  const aBytes = stepBytes(v, kernel.a, kernel.height);
+  const bBytes = stepBytes(v, kernel.b, kernel.width);
+  const done = x.label();
+  for (const steps of [UNROLL, 1]) {
+    repeat(x, STEPS_LEFT, steps, done, () => {
+      for (let u = 0; u < steps; u++) sumStep(x, v, kernel, tile, u * aBytes, u * bBytes);
+      x.add(A_AT, steps * aBytes).add(B_AT, steps * bBytes);
+    });
+  }
+  x.place(done);
+}
+
+/** One step along k: every row's element of A times the vectors of B. */
+function sumStep(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, aByte: number, bByte: number): void {
+  const { vectors } = tile;
+  const rowBytes = kernel.a === "packed" ? v.size : kernel.a.row;
+  for (let j = 0; j < vectors; j++) v.move(x, tile.free(j), mem(B_AT, bByte + j * v.bytes));
+  prefetchStep(x, v, kernel, bByte, vectors);
+  // The same step of the next strip, which comes from L3 or memory: it takes long, and has all panels of B to come.
+  if (kernel.a === "packed") x.prefetcht1(mem(A_AT, aByte, STRIP));
+  for (let i = 0; i < tile.height; i++) {
+    // Two registers in turn, so that the next element can arrive while this one is used.
+    const element = tile.free(vectors + (i % 2));
+    v.broadcast(x, element, mem(A_AT, aByte + i * rowBytes));
+    for (let j = 0; j < vectors; j++) v.sumProducts(x, tile.sum(i, j), element, tile.free(j));
+  }
+}
+
+/** Asks for a later step of B. */
+function prefetchStep(x: X64, v: Vectors, { b }: MultiplyKernel, bByte: number, vectors: number): void {
+  if (b !== "packed" && b.step < FAR) return;
+  const ahead = b === "packed" ? AHEAD : STEPS_AHEAD * b.step;
+  for (let byte = bByte; byte < bByte + vectors * v.bytes; byte += v.bytes) {
+    if (byte % 64 === 0) x.prefetcht0(mem(B_AT, byte + ahead));
+  }
+}
+
+interface Labels {
+  readonly mask: Label;
+  readonly alpha: Label;
+  readonly beta: Label;
+}
+
+/** C = alpha · sums + beta · C for a tile; whatever else should happen to finished sums belongs here. */
+function writeTile(x: X64, v: Vectors, kernel: MultiplyKernel, tile: Tile, labels: Labels): void {
+  const { width, height, alpha, beta } = kernel;
+  const rest = width % v.lanes;
+  const [old, mask, scale, oldScale] = [tile.free(0), tile.free(1), tile.free(2), tile.free(3)];
+  v.loadMask(x, rest, mask, labels.mask);
+  if (alpha !== 1) v.broadcast(x, scale, ripTo(labels.alpha));
+  if (beta !== 0 && beta !== 1) v.broadcast(x, oldScale, ripTo(labels.beta));
+  x.mov(ROW, C_AT);
+  for (let i = 0; i < height; i++) {
+    for (let j = 0; j < tile.vectors; j++) {
+      const [sum, place] = [tile.sum(i, j), mem(ROW, j * v.bytes)];
+      const isPart = rest > 0 && j === tile.vectors - 1;
+      if (alpha !== 1) v.multiply(x, sum, sum, scale);
+      if (beta !== 0 && isPart) v.loadPart(x, old, place, mask);
+      const before: Vector | Mem = isPart ? old : place;
+      if (beta === 1) v.add(x, sum, sum, before);
+      else if (beta !== 0) v.multiplyAdd(x, sum, oldScale, before);
+      if (isPart) v.storePart(x, place, sum, mask);
+      else v.move(x, place, sum);
+    }
+    if (i + 1 < height) x.add(ROW, C_STRIDE);
+  }
+}

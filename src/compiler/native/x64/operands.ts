@@ -1,0 +1,96 @@
+/** What instructions of x86-64 work on: registers, and places in memory. */
+import { type Label, labelName } from "../code.js";
+
+/** A general register, whole or its lower half. */
+export interface Gpr {
+  readonly kind: "gpr";
+  readonly id: number;
+  readonly bits: 32 | 64;
+  readonly name: string;
+}
+
+/** A vector register. */
+export interface Vector {
+  readonly kind: "vector";
+  readonly id: number;
+  readonly bits: VectorBits;
+}
+
+/** The widths of vector registers. */
+export type VectorBits = 128 | 256 | 512;
+
+/** A place in memory: base + index · scale + displacement, or a label of the same code. */
+export type Mem =
+  | {
+      readonly kind: "mem";
+      readonly base: Gpr;
+      readonly disp: number;
+      readonly index: Gpr | undefined;
+      readonly scale: 1 | 2 | 4 | 8;
+    }
+  | { readonly kind: "rip"; readonly label: Label };
+
+const names64 = "rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11 r12 r13 r14 r15".split(" ");
+const names32 = "eax ecx edx ebx esp ebp esi edi r8d r9d r10d r11d r12d r13d r14d r15d".split(" ");
+const gpr = (id: number): Gpr => ({ kind: "gpr", id, bits: 64, name: names64[id] ?? "" });
+
+export const rax = gpr(0);
+export const rcx = gpr(1);
+export const rdx = gpr(2);
+export const rbx = gpr(3);
+export const rsp = gpr(4);
+export const rbp = gpr(5);
+export const rsi = gpr(6);
+export const rdi = gpr(7);
+export const r8 = gpr(8);
+export const r9 = gpr(9);
+export const r10 = gpr(10);
+export const r11 = gpr(11);
+export const r12 = gpr(12);
+export const r13 = gpr(13);
+export const r14 = gpr(14);
+export const r15 = gpr(15);
+
+/** The lower 32 bits of a general register. */
+export function low32(register: Gpr): Gpr {
+  return { ...register, bits: 32, name: names32[register.id] ?? "" };
+}
+
+/** A vector register by width and number. */
+export function vec(bits: VectorBits, id: number): Vector {
+  return { kind: "vector", id, bits };
+}
+
+/** The place `base + index · scale + disp`. */
+export function mem(base: Gpr, disp = 0, index?: Gpr, scale: 1 | 2 | 4 | 8 = 1): Mem {
+  return { kind: "mem", base, disp, index, scale };
+}
+
+/** The place of a label in the same code. */
+export function ripTo(label: Label): Mem {
+  return { kind: "rip", label };
+}
+
+/** Which lanes an AVX-512 instruction touches: mask register k1 to k7, the others kept or made zero. */
+export interface Masking {
+  readonly mask: number;
+  readonly zero?: boolean;
+}
+
+/** A place as GNU `as` reads it. */
+export function memText(at: Mem): string {
+  if (at.kind === "rip") return `[rip + ${labelName(at.label)}]`;
+  const index = at.index === undefined ? "" : ` + ${at.index.name} * ${at.scale}`;
+  const disp = at.disp === 0 ? "" : at.disp < 0 ? ` - ${-at.disp}` : ` + ${at.disp}`;
+  return `[${at.base.name}${index}${disp}]`;
+}
+
+/** A vector register as GNU `as` reads it. */
+export function vectorText({ bits, id }: Vector): string {
+  return `${bits === 512 ? "zmm" : bits === 256 ? "ymm" : "xmm"}${id}`;
+}
+
+/** The mask of an instruction as GNU `as` reads it. */
+export function maskText(masking: Masking | undefined): string {
+  return masking === undefined ? "" : `{k${masking.mask}}${masking.zero ? "{z}" : ""}`;
+}

@@ -1,0 +1,180 @@
+import { at, range } from "../../ir/shape.js";
+import type { Attendance, Visits } from "./attendance.js";
+import { SLEEP } from "../protocol/control.js";
+import type { Seats } from "../devices/messages.js";
+import type { MoveKernels } from "./moveKernels.js";
+import type { Peers } from "./peers.js";
+import { SEVERAL, type Signals } from "../protocol/signals.js";
+
+/** What is shared per collective and mesh position, on cache lines of its own. */
+export const WORDS = {
+  ready: 0,
+  finished: 1,
+  // Addresses are float64 and take two words each; there are two of staged copies.
+  source: 2,
+  target: 4,
+  staged: 6,
+  // Run and sequence number of the last two uses; see `attendance.ts`.
+  stamps: 10,
+  /** How far a member is that receives for others of its process. */
+  arrived: 14,
+  // The counts are on another line than what their owner publishes alone.
+  readyCount: 16,
+  /** Where a member that receives for others put what came. */
+  received: 20,
+  finishedCount: 24,
+  stride: 32,
+} as const;
+
+/** The words that the collectives of one loaded program share among its devices, and those of their attendance. */
+export function newCollectiveWords(
+  numCollectives: number,
+  numCommunicators: number,
+  numPositions: number,
+): Int32Array<SharedArrayBuffer> {
+  const numLines = (numCollectives + numCommunicators) * numPositions;
+  return new Int32Array(new SharedArrayBuffer(4 * WORDS.stride * Math.max(1, numLines)));
+}
+
+/** What a collective needs to know of the device it runs on. */
+export interface CollectiveHost {
+  readonly signals: Signals;
+  readonly kernels: MoveKernels;
+  readonly peers: Peers;
+  /** The start of {@link COLLECTIVE_SCRATCH_BYTES} bytes. */
+  readonly scratch: number;
+  /** The words made by {@link newCollectiveWords}. */
+  readonly words: Int32Array;
+  /** The device's position in the mesh. */
+  readonly position: number;
+  readonly seats: Seats;
+  readonly attendance: Attendance;
+}
+
+/**
+ * The members of a group as one of them sees them, and the words they share. Members tell each other how far
+ * they are in one of two ways. Where somebody waits for one peer only, that is the peer's own word. Where all wait
+ * for all and sleep, it is a count in the words of the first member: the last one to arrive wakes the others, so
+ * that each of them sleeps and wakes once.
+ */
+export class Link {
+  readonly me: number;
+  readonly members: readonly number[];
+  /** The members whose sources are read, by their index. */
+  reads: readonly number[] = [];
+  readonly visits: Visits;
+  private readonly lines: readonly number[];
+  private readonly mine: number;
+  /** The words as float64. */
+  private readonly doubles: Float64Array;
+
+  constructor(
+    index: number,
+    private readonly host: CollectiveHost,
+    readonly group: readonly number[],
+  ) {
+    this.me = group.indexOf(host.position);
+    this.members = group.map((position) => at(host.seats.devices, position));
+    this.lines = group.map((position) => (index * host.seats.devices.length + position) * WORDS.stride);
+    this.mine = at(this.lines, this.me);
+    this.doubles = new Float64Array(host.words.buffer);
+    this.visits = host.attendance.at(index, this);
+  }
+
+  /** A word of a member. */
+  word(member: number, word: number): number {
+    return this.host.words[(this.lines[member] ?? 0) + word] ?? 0;
+  }
+
+  /** Publishes a word for the other members. */
+  put(word: number, value: number): void {
+    this.host.words[this.mine + word] = value;
+  }
+
+  /** Publishes an address for the other members. */
+  putAddress(word: number, address: number): void {
+    this.doubles[(this.mine + word) / 2] = address;
+  }
+
+  /** The addresses that all members published. */
+  addresses(word: number, into: number[]): void {
+    for (let i = 0; i < this.lines.length; i++) into[i] = this.address(i, word);
+  }
+
+  /**
+   * The addresses of this member and of those whose sources it reads. It does not look at the others, who are at work:
+   * a look takes a cache line from whoever writes there, and with many members around a ring all of them do.
+   */
+  addressesRead(word: number, into: number[]): void {
+    into[this.me] = this.address(this.me, word);
+    for (const i of this.reads) into[i] = this.address(i, word);
+  }
+
+  private address(member: number, word: number): number {
+    return this.doubles[((this.lines[member] ?? 0) + word) / 2] ?? 0;
+  }
+
+  /** Stores how far this member is in one of its own words, and wakes devices that may wait for it. */
+  tell(word: number, sequence: number, devices: readonly number[]): void {
+    Atomics.store(this.host.words, this.mine + word, sequence);
+    this.host.signals.wake(devices);
+  }
+
+  /** Waits until the words of some members have come as far. */
+  awaitMembers(list: readonly number[], word: number, sequence: number): void {
+    const { signals, words } = this.host;
+    const suspect = word === WORDS.ready ? this.visits.suspect : undefined;
+    for (const i of list) {
+      const index = (this.lines[i] ?? 0) + word;
+      signals.waitForSequence(words, index, sequence, this.members[i] ?? 0, SLEEP.forPeer, suspect);
+    }
+  }
+
+  /** A way for `reads` to be told of by their own words, and to tell `readBy`. */
+  byPeers(reads: readonly number[], readBy: readonly number[]): Signal {
+    const [sources, readers] = [reads, readBy].map((list) => list.map((i) => at(this.members, i)));
+    this.reads = reads;
+    return {
+      ready: (sequence) => this.tell(WORDS.ready, sequence, readers ?? []),
+      awaitReady: (sequence) => this.awaitMembers(reads, WORDS.ready, sequence),
+      finished: (sequence) => this.tell(WORDS.finished, sequence, sources ?? []),
+      awaitFinished: (sequence) => this.awaitMembers(readBy, WORDS.finished, sequence),
+    };
+  }
+
+  /** A way for all to tell all, by counting. */
+  byCount(): Signal {
+    const { signals, words } = this.host;
+    const { members } = this;
+    const size = members.length;
+    const line = at(this.lines, 0);
+    this.reads = range(size).filter((i) => i !== this.me);
+    const arrive = (word: number, sequence: number) => {
+      const count = Atomics.add(words, line + word, 1) + 1;
+      if (((count - Math.imul(sequence, size)) | 0) === 0) signals.wake(members);
+    };
+    const awaitAll = (word: number, sequence: number) => {
+      const suspect = word === WORDS.readyCount ? this.visits.suspect : undefined;
+      const total = Math.imul(sequence, size);
+      signals.waitForSequence(words, line + word, total, SEVERAL, SLEEP.forPeer, suspect);
+    };
+    return {
+      ready: (sequence) => arrive(WORDS.readyCount, sequence),
+      awaitReady: (sequence) => awaitAll(WORDS.readyCount, sequence),
+      finished: (sequence) => arrive(WORDS.finishedCount, sequence),
+      awaitFinished: (sequence) => awaitAll(WORDS.finishedCount, sequence),
+    };
+  }
+}
+
+/** How the members of a group learn how far the others are. */
+export interface Signal {
+  /** Tells that the source can be read. */
+  ready(sequence: number): void;
+  /** Waits until the sources that are needed can be read. */
+  awaitReady(sequence: number): void;
+  /** Tells that the sources have been read. */
+  finished(sequence: number): void;
+  /** Waits until those who need the own source have read it. */
+  awaitFinished(sequence: number): void;
+}

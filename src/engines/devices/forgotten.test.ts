@@ -1,0 +1,29 @@
+import { Worker } from "node:worker_threads";
+import { expect, test } from "vitest";
+import type { Extent } from "../collector.js";
+import { EASY, Forgotten } from "./forgotten.js";
+import { workerEntry } from "../system/workerEntry.js";
+
+test("a thread looks for what it let go of when that was much", () => {
+  const looks: (Extent | undefined)[] = [];
+  const forgotten = new Forgotten((extent) => looks.push(extent));
+  for (let i = 1; i < EASY.programs; i++) forgotten.program();
+  forgotten.message(EASY.bytes - 1);
+  expect(looks).toEqual([]);
+  forgotten.message(1);
+  forgotten.program();
+  expect(looks).toEqual(["young", "all"]);
+  for (let i = 0; i < 2 * EASY.programs; i++) forgotten.program();
+  expect(looks).toEqual(["young", "all", "all", "all"]);
+});
+
+test("what it finds is given back in the middle of the thread's task", async () => {
+  const fixture = new URL("../../../test/fixtures/collectingThread.js", import.meta.url);
+  const worker = new Worker(workerEntry(fixture));
+  const found = await new Promise((resolve, reject) => {
+    worker.once("message", resolve);
+    worker.once("error", reject);
+  });
+  await worker.terminate();
+  expect(found).toEqual({ program: true });
+});

@@ -1,0 +1,118 @@
+import { InternalError } from "../../ir/errors.js";
+import { type CrewMemory, FIELD, help, JOB, PART_FIELDS } from "../protocol/crew.js";
+import type { Forgotten } from "./forgotten.js";
+import type { LoadedModule } from "./messages.js";
+import { CodeMemory, type NativeFunction } from "../system/codeMemory.js";
+import { bindKernels } from "../kernels/nativeKernels.js";
+import { type KernelFunction, runRows } from "./stepRunner.js";
+
+/** What a helper is started with. */
+export interface HelperSetup {
+  readonly crew: CrewMemory;
+  /** The processor it stays on, if any. */
+  readonly core: number | undefined;
+}
+
+/** The kernels of a program, sent before the device gets the program. */
+export interface KernelsMessage {
+  readonly kind: "kernels";
+  readonly id: number;
+  /** What jobs call the program; it changes when the device moves to another memory. */
+  readonly sending: number;
+  /** The memory of the device. */
+  readonly memory: WebAssembly.Memory;
+  readonly modules: readonly LoadedModule[];
+}
+
+/** A program that is gone. */
+export interface ForgetMessage {
+  readonly kind: "forget";
+  readonly id: number;
+}
+
+/** What the main thread leaves in a helper's port. */
+export type HelperMessage = KernelsMessage | ForgetMessage;
+
+/** What the host of a helper provides. */
+export interface HelperHost {
+  /** Takes the next message, if there is one. */
+  receive(): HelperMessage | undefined;
+  /** Gets to know what the thread lets go of. */
+  readonly forgotten: Forgotten;
+  kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports;
+}
+
+/** Takes parts of a device's jobs until the engine stops. */
+export function runHelper({ crew }: HelperSetup, host: HelperHost): void {
+  const { job } = crew;
+  const field = (index: number): number => job[index] ?? 0;
+  const programs = new ProgramKernels(host);
+  const runners = new Runners();
+  const runPart = (part: number): void => {
+    if (field(FIELD.kind) === JOB.kernel) {
+      const kernel = programs.kernel(field(FIELD.program), field(FIELD.module), field(FIELD.kernel));
+      const [table, args] = [field(FIELD.table), field(FIELD.args)];
+      runRows(kernel, table, args, field(FIELD.rows), part, field(FIELD.count));
+    } else {
+      const at = FIELD.parts + PART_FIELDS * part;
+      runners.at(field(FIELD.runner))(field(at), field(at + 1), field(at + 2), field(at + 3));
+    }
+  };
+  help(crew, runPart, () => programs.update());
+}
+
+/** The kernels of the programs that the device has, by their sending. */
+class ProgramKernels {
+  private readonly programs = new Map<number, ProgramOfHelper>();
+
+  constructor(private readonly host: HelperHost) {}
+
+  kernel(sending: number, module: number, index: number): KernelFunction {
+    if (!this.programs.has(sending)) this.update();
+    const kernel = this.programs.get(sending)?.kernels[module]?.[index];
+    if (kernel === undefined) throw new InternalError(`[threads] a helper has no kernel ${index} to run`);
+    return kernel;
+  }
+
+  update(): void {
+    for (let message = this.host.receive(); message !== undefined; message = this.host.receive()) {
+      const { id } = message;
+      for (const [sending, program] of this.programs) if (program.id === id) this.programs.delete(sending);
+      if (message.kind === "forget") {
+        this.host.forgotten.program();
+        continue;
+      }
+      const imports = this.host.kernelImports(message.memory);
+      const kernels = message.modules.map((module) => bindKernels(module, imports, message.memory));
+      this.programs.set(message.sending, { id, kernels });
+    }
+  }
+}
+
+interface ProgramOfHelper {
+  readonly id: number;
+  readonly kernels: readonly (readonly KernelFunction[])[];
+}
+
+/** The functions that run products, by their addresses in the code memory of the device. */
+class Runners {
+  private readonly known = new Map<number, NativeFunction>();
+  private memory: CodeMemory | undefined;
+
+  at(address: number): NativeFunction {
+    let runner = this.known.get(address);
+    if (runner === undefined) {
+      this.memory ??= open();
+      runner = this.memory.bind(address, PART_FIELDS);
+      this.known.set(address, runner);
+    }
+    return runner;
+  }
+}
+
+function open(): CodeMemory {
+  const memory = CodeMemory.open();
+  if (typeof memory === "string")
+    throw new InternalError(`[threads] a helper runs no machine code: ${memory}`);
+  return memory;
+}

@@ -1,0 +1,81 @@
+/**
+ * How a device has a function of the host called: the functions are on the main thread, where JavaScript runs. The
+ * device copies the operands into an area that both threads see, counts one more call and sleeps. The main thread, told
+ * of it as of everything that happens on a device, calls, writes the results into the area and counts one more answer.
+ * A device waits for each of its calls, so that they come in its order.
+ */
+import { runCallback } from "../../compiler/kernel/callbackStep.js";
+import type { CallbackStep, CompiledProgram, Place } from "../../compiler/steps.js";
+import { forEachStep } from "../../compiler/stepTree.js";
+import { InternalError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+import type { Signals } from "../protocol/signals.js";
+
+/** Elements of every type may begin at such a place. */
+const ALIGNMENT = 8;
+
+/** Where each operand and result of a call lies in the area, and then where it ends. */
+function offsetsOf({ places }: CallbackStep): number[] {
+  let end = 0;
+  const offsets = places.map(({ bytes }) => {
+    const start = end;
+    end += Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;
+    return start;
+  });
+  return [...offsets, end];
+}
+
+const stepsOf = new WeakMap<CompiledProgram, ReadonlyMap<number, CallbackStep>>();
+
+/** The callback steps of a program by their numbers. */
+function callbackSteps(program: CompiledProgram): ReadonlyMap<number, CallbackStep> {
+  const known = stepsOf.get(program);
+  if (known) return known;
+  const found = new Map<number, CallbackStep>();
+  let number = 0;
+  forEachStep(program.steps, (step) => {
+    if (step.op === "callback") found.set(number, step);
+    number++;
+  });
+  stepsOf.set(program, found);
+  return found;
+}
+
+/** The area for the calls of a program on one device; nothing for a program without. */
+export function newCallArea(program: CompiledProgram): Uint8Array | undefined {
+  const steps = [...callbackSteps(program).values()];
+  if (steps.length === 0) return undefined;
+  const bytes = Math.max(...steps.map((step) => offsetsOf(step).at(-1) ?? 0));
+  return new Uint8Array(new SharedArrayBuffer(bytes));
+}
+
+/** The main thread's side: does what a device has asked for in a step. */
+export function answerCall(program: CompiledProgram, number: number, area: Uint8Array | undefined): void {
+  const step = callbackSteps(program).get(number);
+  if (!step || !area) throw new InternalError(`[threads] step ${number} of ${program.name} calls nobody`);
+  runCallback(at(program.callbacks, step.callback), step, area.buffer, offsetsOf(step));
+}
+
+/** The device's side: a call that is ready to be made, given where the operands and results lie by then. */
+export function prepareCall(
+  step: CallbackStep,
+  area: Uint8Array | undefined,
+  memory: WebAssembly.Memory,
+  signals: Signals,
+): (addressOf: (place: Place) => number) => void {
+  if (!area) throw new InternalError("[threads] a program that calls the host has no area for it");
+  const offsets = offsetsOf(step);
+  const bytes = new Uint8Array(memory.buffer);
+  const { places, numOperands } = step;
+  return (addressOf) => {
+    places.slice(0, numOperands).forEach((place, i) => {
+      const address = addressOf(place);
+      area.set(bytes.subarray(address, address + place.bytes), at(offsets, i));
+    });
+    signals.callHost();
+    places.slice(numOperands).forEach((place, i) => {
+      const start = at(offsets, numOperands + i);
+      bytes.set(area.subarray(start, start + place.bytes), addressOf(place));
+    });
+  };
+}

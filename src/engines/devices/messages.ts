@@ -1,0 +1,129 @@
+import type { CollectiveSpec, CompiledProgram, SlotBase, Step } from "../../compiler/steps.js";
+import type { CrewMemory } from "../protocol/crew.js";
+import type { Fault } from "../protocol/faults.js";
+import type { GemmChoice } from "../products/gemmChoice.js";
+import type { MemoryLayout } from "../memory/memoryLayout.js";
+
+/** What a worker is started with. */
+export interface WorkerSetup {
+  readonly device: number;
+  readonly control: Int32Array;
+  readonly commands: Int32Array;
+  /** The ring of the device's flight recorder. */
+  readonly flight: Float64Array;
+  readonly layout: MemoryLayout;
+  readonly moveModule: WebAssembly.Module;
+  /** Where the device has its scratch memory; see `scratch.ts`. */
+  readonly scratch: number;
+  /** Whether there are more workers than cores. */
+  readonly crowded: boolean;
+  /** Who multiplies matrices. */
+  readonly gemm: GemmChoice;
+  /** What the device shares with the threads that help it; undefined when it computes alone. */
+  readonly crew: CrewMemory | undefined;
+  /** How many threads compute for the device, its own included. */
+  readonly threads: number;
+  /** The processors that threads stay on, device by device; none when they may wander. */
+  readonly cores: readonly number[];
+  /** The main thread's `performance.timeOrigin`, to which trace times refer. */
+  readonly timeOrigin: number;
+  readonly faults: readonly Fault[];
+}
+
+/** Kernels that are compiled: a module, and where the machine code of those is that are not in it. */
+export interface LoadedModule {
+  readonly module: WebAssembly.Module;
+  /** The names of all kernels. */
+  readonly exports: readonly string[];
+  /** The addresses of machine code, by the index of its kernel. */
+  readonly native: readonly (number | undefined)[];
+}
+
+/** A program as a worker needs it: without what is only for messages. */
+export interface LoadMessage {
+  readonly kind: "load";
+  readonly id: number;
+  /** By which the helpers of the device know the program in the memory that it has now. */
+  readonly sending: number;
+  readonly name: string;
+  readonly modules: readonly LoadedModule[];
+  /** The kernel for matrix products that nobody else does, when the program has any. */
+  readonly gemmModule: WebAssembly.Module | undefined;
+  readonly steps: readonly Step[];
+  readonly slots: readonly SlotBase[];
+  readonly numInputs: number;
+  readonly numOutputs: number;
+  readonly constants: CompiledProgram["constants"];
+  readonly collectives: readonly CollectiveSpec[];
+  readonly addresses: ProgramAddresses;
+  /** For every collective that has staging memory where it begins, as an offset into the program's. */
+  readonly staging: readonly (number | undefined)[];
+  /** The device's position in the program's mesh. */
+  readonly position: number;
+  readonly seats: Seats;
+  /** The words the program's collectives share. */
+  readonly words: Int32Array;
+  /** Where the device hands values to functions of the host, when the program calls any. */
+  readonly calls: Uint8Array | undefined;
+}
+
+/** Who sits at the positions of a program's mesh. */
+export interface Seats {
+  /** The device at every position, counted in its own process. */
+  readonly devices: readonly number[];
+  /** The process of the device at every position. */
+  readonly processes: readonly number[];
+  /** Which process this is. */
+  readonly process: number;
+  /** What devices of several processes have for themselves, by names that their engine gives. */
+  readonly channels?: Readonly<Record<string, number>>;
+}
+
+/** The seats of a program whose devices are all in this process. */
+export function allHere(devices: readonly number[]): Seats {
+  return { devices, processes: devices.map(() => 0), process: 0 };
+}
+
+/** Where the parts of a loaded program lie in a device's memory. */
+export interface ProgramAddresses {
+  readonly constants: number;
+  readonly table: number;
+  readonly staging: number;
+  readonly arena: number;
+  readonly arenaBytes: number;
+}
+
+/** Elements for a buffer whose memory earlier runs may still use. */
+export interface UploadMessage {
+  readonly kind: "upload";
+  readonly address: number;
+  readonly bytes: Uint8Array;
+}
+
+/** The device's memory is another one from now on; programs are loaded again after it. */
+export interface MoveMessage {
+  readonly kind: "move";
+  readonly layout: MemoryLayout;
+  /** The kernels for copies and collectives there. */
+  readonly moveModule: WebAssembly.Module;
+  /** Where the device has its scratch memory there. */
+  readonly scratch: number;
+  /** How much of the old part, from its beginning, is in use and goes along. */
+  readonly bytes: number;
+}
+
+/** Where to record steps from now on; `undefined` ends the recording. */
+export interface TraceMessage {
+  readonly kind: "trace";
+  readonly buffer: Float64Array | undefined;
+}
+
+/** What the main thread leaves in a worker's port for a `message` command. */
+export type WorkerMessage = LoadMessage | UploadMessage | MoveMessage | TraceMessage;
+
+/** The last that a thread says when something threw. */
+export interface WorkerFailure {
+  readonly name: string;
+  readonly message: string;
+  readonly stack: string | undefined;
+}

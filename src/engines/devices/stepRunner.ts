@@ -1,0 +1,384 @@
+import type {
+  AddressStep,
+  AxisIndexStep,
+  CallbackStep,
+  CondStep,
+  CopyStep,
+  DoneStep,
+  GemmStep,
+  HostStep,
+  KernelStep,
+  LoopStep,
+  Place,
+  Step,
+  WhileStep,
+} from "../../compiler/steps.js";
+import type { Addresses } from "../../compiler/wasm/addresses.js";
+import { InternalError } from "../../ir/errors.js";
+import { at } from "../../ir/shape.js";
+import type { LimitLoop } from "../loopLimit.js";
+import type { Collective } from "../collectives/collectives.js";
+import { type Crew, FIELD, JOB } from "../protocol/crew.js";
+import type { PreparedGemm } from "../products/gemm.js";
+import type { WaitListener } from "../protocol/signals.js";
+import { PART, recordPart } from "../protocol/trace.js";
+
+/** What the steps of a loaded program work with. */
+export interface StepHost {
+  /** The device's address table. */
+  readonly table: Addresses;
+  readonly tableAddress: number;
+  readonly constantsAddress: number;
+  /** The exported functions of each kernel module. */
+  readonly kernels: readonly (readonly KernelFunction[])[];
+  readonly memory: WebAssembly.Memory;
+  readonly position: number;
+  readonly collectives: readonly { readonly spec: CollectivePlaces; readonly collective: Collective }[];
+  copy(target: number, source: number, bytes: number): void;
+  prepareGemm(step: GemmStep): PreparedGemm;
+  /** The threads that share large kernels, and what they call the program. */
+  readonly shared?: { readonly crew: Crew; readonly sending: number } | undefined;
+  runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
+  /** Makes a call of the host ready, which is given where the places of the step are by then. */
+  prepareCall(step: CallbackStep): (addressOf: (place: Place) => number) => void;
+  /** Where the number of the running step is published. */
+  readonly status: {
+    readonly words: Int32Array;
+    readonly step: number;
+    readonly progress: number;
+    readonly loops: number;
+  };
+  /** Milliseconds since the main thread's origin of time. */
+  now(): number;
+  /** Says who is told of waits for peers; nobody with `undefined`. */
+  tellWaits(listener: WaitListener | undefined): void;
+  /** Moves messages to and from other processes on, between steps; undefined where there are none. */
+  readonly progress: (() => void) | undefined;
+  /** Ends loops without end where no watchdog looks; undefined where one does. */
+  readonly limitLoop?: LimitLoop;
+  /** Replaces the action of a step, for tests. */
+  wrap(index: number, action: () => void): () => void;
+}
+
+interface CollectivePlaces {
+  readonly source: Place;
+  readonly target: Place;
+}
+
+/**
+ * A kernel: takes the addresses of the address table and of its arguments, and when threads share it the first row
+ * of a part, the row behind its last, and the number of the part.
+ */
+export type KernelFunction = (table: number, args: number, from?: number, to?: number, part?: number) => void;
+
+/** Runs one of `count` parts of a kernel that threads share. */
+export function runRows(
+  kernel: KernelFunction,
+  table: number,
+  args: number,
+  rows: number,
+  part: number,
+  count: number,
+): void {
+  kernel(table, args, Math.floor((part * rows) / count), Math.floor(((part + 1) * rows) / count), part);
+}
+
+/** The kernels of a module, in the order of their names. */
+export function instantiateKernels(
+  module: WebAssembly.Module,
+  names: readonly string[],
+  imports: WebAssembly.Imports,
+): KernelFunction[] {
+  const { exports } = new WebAssembly.Instance(module, imports);
+  return names.map((name) => {
+    const kernel = exports[name];
+    if (typeof kernel !== "function") throw new InternalError(`[threads] a kernel module has no ${name}`);
+    return kernel as KernelFunction;
+  });
+}
+
+/** Steps that take long enough for messages to arrive meanwhile. */
+const COMPUTES: ReadonlySet<Step["op"]> = new Set(["kernel", "gemm", "copy", "host"]);
+
+/** A step made ready: its number and what it does. */
+interface Action {
+  readonly index: number;
+  readonly run: () => void;
+}
+
+/**
+ * Runs the step list of one loaded program on one device. Preparing turns every step into a closure with
+ * everything looked up, so that running a step costs a call and allocates nothing.
+ */
+export class StepRunner {
+  private readonly actions: readonly Action[];
+  private numSteps = 0;
+  private progress = 0;
+  /** How many loops without a fixed end are around the running step. */
+  private depth = 0;
+  private trace: Float64Array | undefined;
+  private readonly bytes: Uint8Array;
+  private readonly words: Int32Array;
+  /** While steps are prepared: the collectives of the ends that come one after the other. */
+  private readonly unsettled: Collective[] = [];
+
+  constructor(
+    private readonly id: number,
+    steps: readonly Step[],
+    private readonly host: StepHost,
+  ) {
+    this.bytes = new Uint8Array(host.memory.buffer);
+    this.words = new Int32Array(host.memory.buffer);
+    this.actions = this.prepareList(steps);
+  }
+
+  /** Runs the program once; the address table is filled. */
+  run(trace: Float64Array | undefined): void {
+    this.trace = trace;
+    if (trace === undefined) {
+      this.runList(this.actions);
+      return;
+    }
+    const { words, step } = this.host.status;
+    this.host.tellWaits({
+      now: this.host.now,
+      waited: (begin, end) => recordPart(trace, this.id, words[step] ?? 0, PART.wait, begin, end),
+    });
+    this.runList(this.actions);
+    this.host.tellWaits(undefined);
+  }
+
+  private runList(actions: readonly Action[]): void {
+    const { words, step, progress } = this.host.status;
+    const { trace } = this;
+    for (let i = 0; i < actions.length; i++) {
+      const action = actions[i];
+      if (action === undefined) continue;
+      words[step] = action.index;
+      words[progress] = ++this.progress;
+      if (trace === undefined) {
+        action.run();
+      } else {
+        const begin = this.host.now();
+        action.run();
+        recordPart(trace, this.id, action.index, PART.whole, begin, this.host.now());
+      }
+    }
+  }
+
+  /** Runs the body of the loop with this step number once more. */
+  private runIteration(index: number, iteration: number, actions: readonly Action[]): void {
+    const { trace } = this;
+    if (trace === undefined) {
+      this.runList(actions);
+      return;
+    }
+    const begin = this.host.now();
+    this.runList(actions);
+    recordPart(trace, this.id, index, iteration, begin, this.host.now());
+  }
+
+  private prepareList(steps: readonly Step[]): Action[] {
+    return steps.map((step, i) => {
+      const index = this.numSteps++;
+      const action = this.prepare(step, index, steps[i + 1]);
+      return { index, run: this.host.wrap(index, this.withProgress(step, action)) };
+    });
+  }
+
+  /** The action of a step that computes, followed by a look at messages that are on their way. */
+  private withProgress(step: Step, action: () => void): () => void {
+    const { progress } = this.host;
+    if (progress === undefined || !COMPUTES.has(step.op)) return action;
+    return () => {
+      action();
+      progress();
+    };
+  }
+
+  /** @param next the step that comes after it */
+  private prepare(step: Step, index: number, next: Step | undefined): () => void {
+    switch (step.op) {
+      case "kernel":
+        return this.prepareKernel(step);
+      case "gemm":
+        return this.prepareGemm(step);
+      case "copy":
+        return this.prepareCopy(step);
+      case "host":
+        return () => this.host.runHostStep(step, this.host.table, this.host.memory);
+      case "callback":
+        return this.prepareCallback(step);
+      case "address":
+        return this.prepareAddress(step);
+      case "axisIndex":
+        return this.prepareAxisIndex(step);
+      case "loop":
+        return this.prepareLoop(step, index);
+      case "while":
+        return this.prepareWhile(step, index);
+      case "cond":
+        return this.prepareCond(step);
+      case "start": {
+        const { spec, collective } = at(this.host.collectives, step.collective);
+        return () => collective.start(this.address(spec.source), this.address(spec.target));
+      }
+      case "done":
+        return this.prepareDone(step, next);
+    }
+  }
+
+  /** The last of several collectives that end one after the other settles all of them. */
+  private prepareDone(step: DoneStep, next: Step | undefined): () => void {
+    const { collective } = at(this.host.collectives, step.collective);
+    this.unsettled.push(collective);
+    if (next?.op === "done") return () => collective.work();
+    const all = this.unsettled.splice(0);
+    return () => {
+      collective.work();
+      for (const one of all) one.settle();
+    };
+  }
+
+  private address(place: Place): number {
+    return (this.host.table[place.slot] ?? 0) + place.offset;
+  }
+
+  private readInt(place: Place): number {
+    return this.words[this.address(place) / 4] ?? 0;
+  }
+
+  private prepareKernel(step: KernelStep): () => void {
+    const kernel = this.host.kernels[step.module]?.[step.kernel];
+    if (kernel === undefined) {
+      throw new InternalError(`[threads] module ${step.module} has no kernel ${step.kernel}`);
+    }
+    const { tableAddress } = this.host;
+    const args = this.host.constantsAddress + step.args;
+    const { rows } = step;
+    if (rows === undefined) return () => kernel(tableAddress, args);
+    const { shared } = this.host;
+    if (shared === undefined) return () => kernel(tableAddress, args, 0, rows, 0);
+    return this.prepareShared(shared, step, rows, args, kernel);
+  }
+
+  private prepareShared(
+    { crew, sending }: { readonly crew: Crew; readonly sending: number },
+    step: KernelStep,
+    rows: number,
+    args: number,
+    kernel: KernelFunction,
+  ): () => void {
+    const { tableAddress } = this.host;
+    const count = Math.min(crew.size, rows);
+    const describe = (job: Float64Array): void => {
+      job[FIELD.kind] = JOB.kernel;
+      job[FIELD.program] = sending;
+      job[FIELD.module] = step.module;
+      job[FIELD.kernel] = step.kernel;
+      job[FIELD.table] = tableAddress;
+      job[FIELD.args] = args;
+      job[FIELD.rows] = rows;
+    };
+    const run = (part: number): void => runRows(kernel, tableAddress, args, rows, part, count);
+    return () => crew.share(count, describe, run);
+  }
+
+  private prepareGemm(step: GemmStep): () => void {
+    const gemm = this.host.prepareGemm(step);
+    return () => gemm(this.address(step.a), this.address(step.b), this.address(step.c));
+  }
+
+  private prepareCopy({ source, target, bytes }: CopyStep): () => void {
+    const { copy } = this.host;
+    return () => copy(this.address(target), this.address(source), bytes);
+  }
+
+  private prepareCallback(step: CallbackStep): () => void {
+    const addressOf = (place: Place) => this.address(place);
+    if (at(step.calls, this.host.position)) {
+      const call = this.host.prepareCall(step);
+      return () => call(addressOf);
+    }
+    const results = step.places.slice(step.numOperands);
+    return () => {
+      for (const place of results) {
+        const address = addressOf(place);
+        this.bytes.fill(0, address, address + place.bytes);
+      }
+    };
+  }
+
+  private prepareAddress({ slot, from, terms }: AddressStep): () => void {
+    const { table } = this.host;
+    return () => {
+      let address = this.address(from);
+      for (const { index, max, stride } of terms) {
+        address += Math.min(Math.max(this.readInt(index), 0), max) * stride;
+      }
+      table[slot] = address;
+    };
+  }
+
+  private prepareAxisIndex({ target, positions }: AxisIndexStep): () => void {
+    const value = at(positions, this.host.position);
+    return () => {
+      this.words[this.address(target) / 4] = value;
+    };
+  }
+
+  private prepareLoop({ count, sets, body, advances, swaps }: LoopStep, index: number): () => void {
+    const { table } = this.host;
+    const actions = this.prepareList(body);
+    return () => {
+      for (const { slot, from } of sets) table[slot] = this.address(from);
+      for (let i = 0; i < count; i++) {
+        this.runIteration(index, i, actions);
+        for (const { slot, stride } of advances) table[slot] = (table[slot] ?? 0) + stride;
+        this.swap(swaps);
+      }
+    };
+  }
+
+  private prepareWhile({ sets, condition, predicate, body, swaps }: WhileStep, index: number): () => void {
+    const { table } = this.host;
+    const conditionActions = this.prepareList(condition);
+    const actions = this.prepareList(body);
+    return () => {
+      for (const { slot, from } of sets) table[slot] = this.address(from);
+      if (this.depth++ === 0) this.countLoop();
+      const look = this.host.limitLoop?.();
+      for (let i = 0; ; i++) {
+        look?.();
+        this.runList(conditionActions);
+        if (this.bytes[this.address(predicate)] === 0) break;
+        this.runIteration(index, i, actions);
+        this.swap(swaps);
+      }
+      if (--this.depth === 0) this.countLoop();
+    };
+  }
+
+  /** Tells that an outermost loop without a fixed end begins or ends. */
+  private countLoop(): void {
+    const { words, loops } = this.host.status;
+    words[loops] = (words[loops] ?? 0) + 1;
+  }
+
+  private prepareCond({ index, branches }: CondStep): () => void {
+    const lists = branches.map((branch) => this.prepareList(branch));
+    return () => {
+      const chosen = Math.min(Math.max(this.readInt(index), 0), lists.length - 1);
+      this.runList(at(lists, chosen));
+    };
+  }
+
+  private swap(swaps: readonly (readonly [number, number])[]): void {
+    const { table } = this.host;
+    for (const [a, b] of swaps) {
+      const kept = table[a] ?? 0;
+      table[a] = table[b] ?? 0;
+      table[b] = kept;
+    }
+  }
+}

@@ -1,0 +1,31 @@
+import { ShardwiseError } from "../../ir/errors.js";
+import { nativeKernelsHere } from "../system/instructionSets.js";
+import type { KernelChoice } from "./kernelTest.js";
+import { settingOf } from "../system/setting.js";
+
+export type { KernelChoice } from "./kernelTest.js";
+
+/** What `SHARDWISE_KERNELS` can say: who computes fused kernels and, for machine code, with which instructions. */
+const SETTINGS: { readonly [setting: string]: KernelChoice["set"] | "best" | "none" } = {
+  native: "best",
+  "native-avx512": "AVX-512",
+  "native-avx2": "AVX2",
+  wasm: "none",
+};
+
+/**
+ * Decides who computes fused kernels: whom `SHARDWISE_KERNELS` names, else machine code where it can be loaded, has
+ * wider vectors than WebAssembly and passes its test; nothing stands for WebAssembly. Call it on the main thread.
+ */
+export function chooseKernels(): KernelChoice | undefined {
+  const setting = process.env.SHARDWISE_KERNELS;
+  const wanted = setting ? settingOf("SHARDWISE_KERNELS", setting, SETTINGS) : "best";
+  if (wanted === "none") return undefined;
+  const found = nativeKernelsHere(wanted === "best" ? undefined : wanted);
+  if (!("unavailable" in found)) return found;
+  if (!setting) return undefined;
+  throw new ShardwiseError(
+    "config",
+    `[createThreadsEngine] kernels by "${setting}": ${found.unavailable}; use "wasm", or leave the choice out`,
+  );
+}

@@ -1,0 +1,42 @@
+import type { CompiledProgram, KernelModule } from "../../compiler/steps.js";
+import { InternalError } from "../../ir/errors.js";
+import type { LoadedModule } from "../devices/messages.js";
+import { compileWasmModule } from "../system/v8Flags.js";
+import { CodeMemory } from "../system/codeMemory.js";
+
+/** Memory for the machine code of kernels, on a machine whose kernels passed their test. */
+export function openKernelCode(): CodeMemory {
+  const memory = CodeMemory.open();
+  if (typeof memory === "string") throw new InternalError(`[threads] machine code worked before: ${memory}`);
+  return memory;
+}
+
+/** Compiles the kernels of a program for all threads of the process. */
+export function loadKernels({ modules }: CompiledProgram, code: CodeMemory | undefined): LoadedModule[] {
+  return modules.map(({ bytes, exports, native }) => ({
+    module: compileWasmModule(bytes.slice()),
+    exports,
+    native: mapCode(native, code),
+  }));
+}
+
+/** Maps machine code; gives its addresses. */
+function mapCode(
+  native: KernelModule["native"],
+  code: CodeMemory | undefined,
+): readonly (number | undefined)[] {
+  const pieces = native.filter((piece) => piece !== undefined);
+  if (pieces.length === 0) return [];
+  if (code === undefined) throw new InternalError("[threads] there is no memory for the code of kernels");
+  const addresses = code.load(pieces);
+  let next = 0;
+  return native.map((piece) => (piece === undefined ? undefined : addresses[next++]));
+}
+
+/** Gives the machine code of a program back when no thread runs it any more. */
+export function unloadKernels(modules: readonly LoadedModule[], code: CodeMemory | undefined): void {
+  for (const { native } of modules) {
+    const first = native.find((address) => address !== undefined);
+    if (first !== undefined) code?.unload(first);
+  }
+}

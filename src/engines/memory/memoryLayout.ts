@@ -1,0 +1,153 @@
+import { type AddressType, MAX_PAGES } from "../../compiler/wasm/addresses.js";
+import { formatBytes } from "../../ir/shape.js";
+import { OutOfMemoryError } from "../errors.js";
+import { addressSpace } from "../system/machineMemory.js";
+import { wantHugePages } from "../system/pages.js";
+
+/**
+ * Where the devices' tensors lie. One `WebAssembly.Memory` for all devices is fastest, because a kernel can read
+ * a peer's elements where they are, but it ends at 4 GiB; beyond that every device has a memory of its own and
+ * peers' elements are copied over.
+ */
+export interface MemoryLayout {
+  readonly kind: LayoutKind;
+  readonly addressType: AddressType;
+  /** The memory of every device; all the same one when it is shared. */
+  readonly memories: readonly WebAssembly.Memory[];
+  /** Where each device's part of its memory begins. */
+  readonly bases: readonly number[];
+  /** The bytes of every device's part. */
+  readonly bytes: number;
+}
+
+/** Whether all devices share one memory or have one each. */
+export type LayoutKind = "shared" | "separate";
+
+/** A kind of layout, and the most bytes that a device can have in it. */
+export interface LayoutChoice {
+  readonly kind: LayoutKind;
+  readonly addressType: AddressType;
+  readonly reach: number;
+}
+
+const PAGE = 65536;
+/** Bytes after the last part, which kernels may read but nobody owns. */
+const TAIL = 1024;
+/** Less memory than this is not worth having. */
+const LEAST_BYTES = 16 * 1024 * 1024;
+
+/** The layouts that so many devices can have here: the fastest first, then those that reach further. */
+export function layoutChoices(numDevices: number): LayoutChoice[] {
+  const choices: LayoutChoice[] = [
+    { kind: "shared", addressType: "i32", reach: align(mostBytes("i32") / numDevices) },
+    { kind: "separate", addressType: "i32", reach: align(mostBytes("i32")) },
+  ];
+  if (hasWideMemories()) {
+    choices.push({ kind: "separate", addressType: "i64", reach: align(mostBytes("i64")) });
+  }
+  return choices.filter(({ reach }, i) => i === 0 || reach > (choices[i - 1]?.reach ?? 0));
+}
+
+function mostBytes(addressType: AddressType): number {
+  return MAX_PAGES[addressType] * PAGE - TAIL;
+}
+
+let wide: boolean | undefined;
+
+/** Whether the runtime has memories whose addresses have 64 bits (Node 24 and newer). */
+export function hasWideMemories(): boolean {
+  if (wide === undefined) {
+    try {
+      wide = newMemory("i64", PAGE).buffer.byteLength === PAGE;
+    } catch {
+      wide = false;
+    }
+  }
+  return wide;
+}
+
+/** The most bytes that a device can have in any of some layouts. */
+export function farthest(choices: readonly LayoutChoice[]): number {
+  return choices.at(-1)?.reach ?? 0;
+}
+
+/** How far a device's memory reaches here and where it would reach further, for messages. */
+export function describeReach(reach: number): string {
+  const most = `${formatBytes(reach)} on Node ${process.versions.node}`;
+  return hasWideMemories() ? most : `${most}, and up to 16 GiB from Node 24 on, which has 64-bit memories`;
+}
+
+function align(bytes: number): number {
+  return Math.floor(bytes / 64) * 64;
+}
+
+/**
+ * Reserves address space for all devices; pages become real when they are first touched.
+ *
+ * @param bytes what each device has
+ * @param isExact whether less will not do; otherwise it is halved while the system refuses it
+ */
+export function createMemories(
+  choice: Pick<LayoutChoice, "kind" | "addressType">,
+  numDevices: number,
+  bytes: number,
+  isExact: boolean,
+): MemoryLayout {
+  for (let tried = Math.ceil(bytes / 64) * 64; ; tried = align(tried / 2)) {
+    try {
+      return reserve(choice, numDevices, tried);
+    } catch (cause) {
+      if (isExact || tried / 2 < LEAST_BYTES) throw refusal(numDevices, tried, cause);
+    }
+  }
+}
+
+function reserve(
+  { kind, addressType }: Pick<LayoutChoice, "kind" | "addressType">,
+  numDevices: number,
+  bytes: number,
+): MemoryLayout {
+  if (kind === "shared") {
+    const memory = newMemory(addressType, bytes * numDevices + TAIL);
+    wantHugePages(memory);
+    return {
+      kind,
+      addressType,
+      memories: new Array<WebAssembly.Memory>(numDevices).fill(memory),
+      bases: Array.from({ length: numDevices }, (_, device) => device * bytes),
+      bytes,
+    };
+  }
+  const memories = Array.from({ length: numDevices }, () => newMemory(addressType, bytes + TAIL));
+  for (const memory of memories) wantHugePages(memory);
+  return { kind, addressType, memories, bases: memories.map(() => 0), bytes };
+}
+
+/** A shared memory of at least so many bytes that does not grow. */
+export function newMemory(addressType: AddressType, bytes: number): WebAssembly.Memory {
+  const pages = Math.min(MAX_PAGES[addressType], Math.ceil(bytes / PAGE));
+  if (addressType === "i32") {
+    return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  }
+  // The checker's types do not know such memories yet.
+  const size = BigInt(pages);
+  const descriptor = { address: addressType, initial: size, maximum: size, shared: true };
+  return Reflect.construct(WebAssembly.Memory, [descriptor]);
+}
+
+/** Before this version of Node a memory of any size reserved all that its addresses can name. */
+const THRIFTY_NODE = 24;
+
+function refusal(numDevices: number, bytes: number, cause: unknown): OutOfMemoryError {
+  const wanted = `[createThreadsEngine] the system refused address space for ${numDevices} x ${formatBytes(bytes)} (${String(cause)})`;
+  const limited = addressSpace();
+  const node = process.versions.node;
+  if (limited === undefined) return new OutOfMemoryError(`${wanted}: ask for less with memoryBytes`);
+  const why = `${limited.limit} and has ${formatBytes(limited.bytes)} left`;
+  if (Number.parseInt(node, 10) >= THRIFTY_NODE) {
+    return new OutOfMemoryError(`${wanted} because of ${why}: raise it, or ask for less with memoryBytes`);
+  }
+  return new OutOfMemoryError(
+    `${wanted} because of ${why}; Node ${node} reserves 10 GiB for every WebAssembly memory: raise the limit, start node with --disable-wasm-trap-handler, or use Node ${THRIFTY_NODE}`,
+  );
+}

@@ -1,0 +1,59 @@
+import { isMainThread } from "node:worker_threads";
+import type { LibraryHandle } from "koffi";
+import { CodeMemory } from "../system/codeMemory.js";
+import { detectX64Features, type X64Features } from "../system/cpu.js";
+
+/** Kernels of OpenBLAS for processors without AVX2, in its own names. */
+const CORES_BEFORE_AVX2: ReadonlySet<string> = new Set(
+  "Prescott Core2 Penryn Dunnington Nehalem Sandybridge Atom Nano Opteron Barcelona Bobcat Bulldozer".split(
+    " ",
+  ),
+);
+
+/** The vectors that its kernels differ by. */
+type Vectors = Pick<X64Features, "avx2" | "avx512">;
+
+/** The kernels OpenBLAS should use when it chose some that know less than the processor; else undefined. */
+export function betterCore(chosen: string, { avx2, avx512 }: Vectors): string | undefined {
+  if (!CORES_BEFORE_AVX2.has(chosen) || !avx2) return undefined;
+  return avx512 ? "SkylakeX" : "Haswell";
+}
+
+/**
+ * An OpenBLAS does not know processors that are newer than itself and then takes kernels that run everywhere, at a
+ * fifth of the speed. It chooses when it is loaded, so it is loaded again with the right ones named.
+ *
+ * @param load loads the library, from the main thread, whose environment is the one that it reads
+ */
+export function withBetterCore(
+  library: LibraryHandle,
+  load: () => LibraryHandle | undefined,
+): LibraryHandle | undefined {
+  if (!isMainThread || process.arch !== "x64" || process.env.OPENBLAS_CORETYPE !== undefined) return library;
+  const better = betterCore(chosenCore(library), processorFeatures());
+  if (better === undefined) return library;
+  library.unload();
+  process.env.OPENBLAS_CORETYPE = better;
+  return load();
+}
+
+/** The kernels a library chose; nothing when it is no OpenBLAS. */
+function chosenCore(library: LibraryHandle): string {
+  try {
+    return String(library.func("openblas_get_corename", "str", [])());
+  } catch {
+    return "";
+  }
+}
+
+function processorFeatures(): Vectors {
+  const memory = CodeMemory.open();
+  if (typeof memory === "string") return { avx2: false, avx512: false };
+  try {
+    return detectX64Features(memory);
+  } catch {
+    return { avx2: false, avx512: false };
+  } finally {
+    memory.release();
+  }
+}

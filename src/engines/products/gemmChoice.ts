@@ -1,0 +1,84 @@
+import type { GemmStep } from "../../compiler/steps.js";
+import type { WasmFeatures } from "../../compiler/wasm/features.js";
+import { ShardwiseError } from "../../ir/errors.js";
+import { findBlas } from "./blas.js";
+import { nativeGemmHere } from "../system/instructionSets.js";
+import type { InstructionSet, ProductSets } from "./nativeGemm.js";
+import { settingOf } from "../system/setting.js";
+
+/** Who can multiply matrices: machine code of our own, a BLAS library of the system, or WebAssembly. */
+export type GemmKind = "native" | "blas" | "wasm";
+
+/** Who multiplies the matrices of an engine. */
+export type GemmChoice =
+  | ({ readonly kind: "native" } & ProductSets)
+  | { readonly kind: "blas"; readonly name: string; readonly path: string }
+  | { readonly kind: "wasm" };
+
+/** What `SHARDWISE_GEMM` can say: who multiplies and, for machine code, with which instructions. */
+const SETTINGS: { readonly [setting: string]: { readonly kind: GemmKind; readonly set?: InstructionSet } } = {
+  native: { kind: "native" },
+  "native-avx512": { kind: "native", set: "AVX-512" },
+  "native-avx2": { kind: "native", set: "AVX2" },
+  "native-neon": { kind: "native", set: "NEON" },
+  blas: { kind: "blas" },
+  wasm: { kind: "wasm" },
+};
+
+/**
+ * Decides who multiplies: whom `asked` or `SHARDWISE_GEMM` names, else the BLAS that `SHARDWISE_BLAS` names, else
+ * machine code where it can be loaded and passes its test, else a BLAS of the system, else WebAssembly. Call it on
+ * the main thread, as `findBlas`.
+ */
+export function chooseGemm(asked: GemmKind | undefined): GemmChoice {
+  const setting = asked ?? process.env.SHARDWISE_GEMM;
+  if (setting) return askedGemm(setting);
+  const { SHARDWISE_BLAS } = process.env;
+  if (SHARDWISE_BLAS && SHARDWISE_BLAS !== "none") return blasGemm() ?? { kind: "wasm" };
+  const native = nativeGemmHere();
+  if ("set" in native) return { kind: "native", ...native };
+  return blasGemm() ?? { kind: "wasm" };
+}
+
+/** Whether machine code computes a product; empty sums are too rare for code of their own. */
+export function isInMachineCode(choice: GemmChoice, { k }: Pick<GemmStep, "k">): boolean {
+  return choice.kind === "native" && k > 0;
+}
+
+/** Whether products take bfloat16 as they are, instead of float32 made of them. */
+export function takesBfloat16(choice: GemmChoice): boolean {
+  return choice.kind === "native" && choice.bfloat16 !== undefined;
+}
+
+/** Who multiplies, in words: for example `native AVX-512 (bfloat16: AMX)`. */
+export function describeGemm(choice: GemmChoice, features: WasmFeatures): string {
+  if (choice.kind === "native") {
+    return `native ${choice.set}${choice.bfloat16 === undefined ? "" : ` (bfloat16: ${choice.bfloat16})`}`;
+  }
+  if (choice.kind === "blas") return `${choice.name} (${choice.path})`;
+  return `WebAssembly SIMD${features.fma ? " with fused multiply-add" : ""}`;
+}
+
+function askedGemm(setting: string): GemmChoice {
+  const wanted = settingOf("SHARDWISE_GEMM", setting, SETTINGS);
+  if (wanted.kind === "wasm") return { kind: "wasm" };
+  if (wanted.kind === "blas") {
+    const blas = blasGemm();
+    if (blas !== undefined) return blas;
+    throw new ShardwiseError(
+      "config",
+      `[createThreadsEngine] matrix products by "blas": no BLAS library was found; install one (on Debian libopenblas0-pthread), give its path as SHARDWISE_BLAS, or leave the choice out`,
+    );
+  }
+  const native = nativeGemmHere(wanted.set);
+  if ("set" in native) return { kind: "native", ...native };
+  throw new ShardwiseError(
+    "config",
+    `[createThreadsEngine] matrix products by "${setting}": ${native.unavailable}; use "blas" or "wasm", or leave the choice out`,
+  );
+}
+
+function blasGemm(): GemmChoice | undefined {
+  const blas = findBlas();
+  return blas && { kind: "blas", name: blas.name, path: blas.path };
+}

@@ -1,0 +1,217 @@
+import { a64Gemm } from "../../compiler/native/gemm/a64Gemm.js";
+import { divideProduct } from "../../compiler/native/gemm/parts.js";
+import {
+  assertInBounds,
+  type PackingSpace,
+  type Product,
+  packingBytes,
+  planProduct,
+} from "../../compiler/native/gemm/plan.js";
+import {
+  type GemmKernel,
+  type GemmTarget,
+  type ProductType,
+  RECORD_BYTES,
+} from "../../compiler/native/gemm/target.js";
+import { x64AmxGemm } from "../../compiler/native/gemm/x64AmxGemm.js";
+import { x64Gemm } from "../../compiler/native/gemm/x64Gemm.js";
+import type { GemmBatch } from "../../compiler/steps.js";
+import { InternalError } from "../../ir/errors.js";
+import type { CodeMemory, NativeFunction } from "../system/codeMemory.js";
+
+/** The instruction sets there are kernels for. */
+export const INSTRUCTION_SETS = ["AVX-512", "AVX2", "NEON"] as const;
+
+/** An instruction set there are kernels for. */
+export type InstructionSet = (typeof INSTRUCTION_SETS)[number];
+
+/** The instructions that multiply bfloat16, which some processors have beside those of an instruction set. */
+export const BFLOAT16_SETS = ["AMX", "AVX-512-BF16", "NEON-BF16"] as const;
+
+/** Instructions that multiply bfloat16. */
+export type Bfloat16Set = (typeof BFLOAT16_SETS)[number];
+
+/** Which instructions multiply: floats, and bfloat16 where the processor can. */
+export interface ProductSets {
+  readonly set: InstructionSet;
+  readonly bfloat16?: Bfloat16Set | undefined;
+}
+
+/** The kernels for each type of factors, as far as there are any. */
+export type ProductTargets = { readonly [T in ProductType]: GemmTarget | undefined };
+
+/** The kernels of some instructions. */
+export function targetsOf({ set, bfloat16 }: ProductSets): ProductTargets {
+  const target = { "AVX-512": wide, AVX2: narrow, NEON: a64Gemm }[set];
+  return {
+    float32: target("float32"),
+    float64: target("float64"),
+    bfloat16: bfloat16 && { AMX: x64AmxGemm, "AVX-512-BF16": widePairs, "NEON-BF16": pairs }[bfloat16](),
+  };
+}
+
+const wide = (type: ProductType): GemmTarget => x64Gemm(512, type);
+const widePairs = (): GemmTarget => x64Gemm(512, "bfloat16");
+const pairs = (): GemmTarget => a64Gemm("bfloat16");
+const narrow = (type: ProductType): GemmTarget => x64Gemm(256, type);
+
+/** A product on native addresses. */
+export type NativeProduct = (a: number, b: number, c: number) => void;
+
+/** A part of a product for any thread of the process to run: `run(program, A + a, B + b, C + c)`. */
+export interface NativePart {
+  readonly program: number;
+  readonly a: number;
+  readonly b: number;
+  readonly c: number;
+}
+
+/**
+ * Matrix products in machine code, made for their shapes when they are prepared. One thread prepares and starts the
+ * products of an instance, one after the other: they share the memory that operands are packed into, and so do the
+ * parts with the same number.
+ */
+export class NativeGemm {
+  private readonly families = new Map<ProductType, KernelFamily>();
+  private readonly spaces: PackingSpace[] = [];
+  private readonly divided = new Map<string, readonly NativePart[]>();
+  /** Runs a product or a part of one: takes a program and the addresses of A, B and C. */
+  readonly run: NativeFunction;
+  /** The address of `run`, for other threads. */
+  readonly runner: number;
+
+  constructor(
+    private readonly memory: CodeMemory,
+    private readonly targets: ProductTargets,
+  ) {
+    const [at = 0] = memory.load([this.target("float32").runner()]);
+    this.run = memory.bind(at, 4);
+    this.runner = at;
+  }
+
+  /**
+   * Makes a product ready, `batch.count` of it with one call.
+   *
+   * @returns a function of the native addresses of A, B and C; whoever calls it answers for what lies there
+   */
+  prepare(type: ProductType, product: Product, batch: GemmBatch = SINGLE): NativeProduct {
+    const records = this.records(type, product, batch, this.space(0));
+    const { run } = this;
+    const program = this.memory.addressOf(records.buffer);
+    // The address keeps nothing alive, so the function holds the records themselves.
+    return Object.assign((a: number, b: number, c: number) => run(program, a, b, c), { records });
+  }
+
+  /**
+   * Makes a product ready as at most `count` parts that can run at the same time, on any threads. What they run stays
+   * where it is until the code memory is given back, because other threads do not end when this one does.
+   */
+  prepareParts(
+    type: ProductType,
+    product: Product,
+    batch: GemmBatch = SINGLE,
+    count: number,
+  ): readonly NativePart[] {
+    const key = JSON.stringify([type, product, batch, count]);
+    let parts = this.divided.get(key);
+    if (parts === undefined) {
+      parts = divideProduct(this.target(type), product, batch, count).map((part, i) => {
+        const records = this.records(type, part.product, part.batch, this.space(i));
+        return {
+          program: this.memory.store(new Uint8Array(records.buffer)),
+          a: part.a,
+          b: part.b,
+          c: part.c,
+        };
+      });
+      this.divided.set(key, parts);
+    }
+    return parts;
+  }
+
+  /** The task records of a product that packs into some space. */
+  private records(
+    type: ProductType,
+    product: Product,
+    batch: GemmBatch,
+    space: PackingSpace,
+  ): BigInt64Array<SharedArrayBuffer> {
+    const { m, n, k } = product;
+    if (Math.min(m, n, k, batch.count) < 1) {
+      throw new InternalError(
+        `[NativeGemm] ${batch.count} products of ${m}×${n}×${k}: all must be at least 1`,
+      );
+    }
+    const family = this.family(type);
+    const tasks = planProduct(family.target, product, space);
+    assertInBounds(family.target, product, space, tasks);
+    const functions = family.addresses(tasks.map(({ kernel }) => kernel));
+    const words = RECORD_BYTES / 8;
+    const records = new BigInt64Array(new SharedArrayBuffer((tasks.length + 2) * RECORD_BYTES));
+    const write = (record: number, values: readonly number[]) => {
+      records.set(values.map(BigInt), record * words);
+    };
+    write(0, [batch.count, batch.strideA, batch.strideB, batch.strideC]);
+    tasks.forEach(({ args }, i) => {
+      write(i + 1, [functions[i] ?? 0, ...args]);
+    });
+    return records;
+  }
+
+  private target(type: ProductType): GemmTarget {
+    const target = this.targets[type];
+    if (target === undefined) throw new InternalError(`[NativeGemm] there are no kernels for ${type} here`);
+    return target;
+  }
+
+  private family(type: ProductType): KernelFamily {
+    let family = this.families.get(type);
+    if (family === undefined) {
+      family = new KernelFamily(this.memory, this.target(type));
+      this.families.set(type, family);
+    }
+    return family;
+  }
+
+  /** Where a part packs its operands: products run one after the other, so they all take the same space. */
+  private space(part: number): PackingSpace {
+    let space = this.spaces[part];
+    if (space === undefined) {
+      const rooms = Object.values(this.targets).flatMap((target) => (target ? [packingBytes(target)] : []));
+      const a = Math.ceil(Math.max(...rooms.map((room) => room.a)) / 4096) * 4096;
+      const at = this.memory.scratch(a + Math.max(...rooms.map((room) => room.b)));
+      space = { a: at, b: at + a };
+      this.spaces[part] = space;
+    }
+    return space;
+  }
+}
+
+const SINGLE: GemmBatch = { count: 1, strideA: 0, strideB: 0, strideC: 0 };
+
+/** The kernels of one target that are loaded so far. */
+class KernelFamily {
+  private readonly loaded = new Map<string, number>();
+
+  constructor(
+    private readonly memory: CodeMemory,
+    readonly target: GemmTarget,
+  ) {}
+
+  /** The addresses of kernels; those that are new are made and loaded together. */
+  addresses(kernels: readonly GemmKernel[]): readonly number[] {
+    const fresh = new Map<string, Uint8Array>();
+    const keys = kernels.map((kernel) => JSON.stringify(kernel));
+    kernels.forEach((kernel, i) => {
+      const key = keys[i] ?? "";
+      if (!this.loaded.has(key) && !fresh.has(key)) fresh.set(key, this.target.kernel(kernel));
+    });
+    if (fresh.size > 0) {
+      const addresses = this.memory.load([...fresh.values()]);
+      [...fresh.keys()].forEach((key, i) => {
+        this.loaded.set(key, addresses[i] ?? 0);
+      });
+    }
+    return keys.map((key) => this.loaded.get(key) ?? 0);
+  }
+}

@@ -1,0 +1,97 @@
+import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/blockedGemm.js";
+import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
+import { tileFor } from "../../compiler/gemm/tile.js";
+import { writePeakLoop } from "../../compiler/native/peakLoop.js";
+import type { GemmStep } from "../../compiler/steps.js";
+import type { WasmFeatures } from "../../compiler/wasm/features.js";
+import { GemmPreparer } from "./gemm.js";
+import type { GemmChoice } from "./gemmChoice.js";
+import { nativeGemmHere } from "../system/instructionSets.js";
+import { CodeMemory } from "../system/codeMemory.js";
+import { compileWasmModule } from "../system/v8Flags.js";
+
+/** The side of the matrices that are multiplied: they fit a core's own caches. */
+const SIDE = 256;
+/** The turns of the loop, some hundredths of a millisecond. */
+const TURNS = 8192;
+/** For how many milliseconds both are run again and again; the quickest run counts. */
+const PATIENCE_MS = 10;
+
+const known = new Map<string, number | undefined>();
+
+/**
+ * The share of the multiply-adds a core can do that whoever multiplies reaches, on the calling thread; undefined where
+ * the processor cannot be asked. It is measured once for the process and takes some milliseconds.
+ */
+export function shareOfPeak(choice: GemmChoice, features: WasmFeatures): number | undefined {
+  const key = JSON.stringify(choice);
+  if (!known.has(key)) {
+    known.set(key, measured(choice, features));
+  }
+  return known.get(key);
+}
+
+function measured(choice: GemmChoice, features: WasmFeatures): number | undefined {
+  try {
+    const peak = corePeak();
+    // Both are measured on a core that may do something else meanwhile.
+    return peak && Math.min(1, productRate(choice, features) / peak);
+  } catch (error) {
+    // Where there is no memory to measure with, what is needed for more than a figure tells so in its own words.
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}
+
+/** The floating-point operations a millisecond that a core can do. */
+function corePeak(): number | undefined {
+  const here = nativeGemmHere();
+  const memory = CodeMemory.open();
+  if (!("set" in here) || typeof memory === "string") return undefined;
+  const { code, flops } = writePeakLoop(here.set);
+  const [at = 0] = memory.load([code]);
+  const loop = memory.bind(at, 1);
+  const peak = (TURNS * flops) / quickest(() => loop(TURNS));
+  memory.release();
+  return peak;
+}
+
+/** The floating-point operations a millisecond of products. */
+function productRate(choice: GemmChoice, features: WasmFeatures): number {
+  const bytes = 4 * SIDE * SIDE;
+  const pages = Math.ceil((GEMM_SCRATCH_BYTES + 3 * bytes) / 65536);
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true });
+  const gemms = new GemmPreparer(memory, choice, 0);
+  const module =
+    choice.kind === "native"
+      ? undefined
+      : compileWasmModule(buildGemmModule(features, tileFor(process.arch)));
+  const [a, b, c] = [GEMM_SCRATCH_BYTES, GEMM_SCRATCH_BYTES + bytes, GEMM_SCRATCH_BYTES + 2 * bytes];
+  const multiply = gemms.prepare(product, module);
+  const milliseconds = quickest(() => multiply(a, b, c));
+  gemms.release();
+  return (2 * SIDE ** 3) / milliseconds;
+}
+
+const place = { slot: 0, offset: 0 };
+
+const product: GemmStep = {
+  op: "gemm",
+  dtype: "float32",
+  ...{ a: place, b: place, c: place },
+  ...{ m: SIDE, n: SIDE, k: SIDE, lda: SIDE, ldb: SIDE, ldc: SIDE },
+  ...{ transposeA: false, transposeB: false, alpha: 1, beta: 0 },
+  batch: [],
+  info: 0,
+};
+
+/** The milliseconds of the quickest of some runs. */
+function quickest(run: () => void): number {
+  let least = Number.POSITIVE_INFINITY;
+  const end = performance.now() + PATIENCE_MS;
+  for (let begin = performance.now(); begin < end; begin = performance.now()) {
+    run();
+    least = Math.min(least, performance.now() - begin);
+  }
+  return least;
+}

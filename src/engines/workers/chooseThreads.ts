@@ -1,0 +1,39 @@
+import { availableParallelism } from "node:os";
+import { ValueError } from "../../ir/errors.js";
+import { MAX_THREADS } from "../protocol/crew.js";
+import type { GemmChoice } from "../products/gemmChoice.js";
+import { allowedCores } from "../system/pinning.js";
+
+/** What decides how many threads an engine has and where they run. */
+export interface ThreadChoices {
+  readonly numDevices: number;
+  readonly threadsPerDevice?: number;
+  readonly pinned?: boolean;
+}
+
+/** How many threads compute for a device, its own included. */
+export function chooseThreads(
+  { numDevices, threadsPerDevice }: ThreadChoices,
+  gemm: GemmChoice,
+  numCores = availableParallelism(),
+): number {
+  if (threadsPerDevice === undefined) {
+    if (gemm.kind !== "native") return 1;
+    return Math.min(MAX_THREADS, Math.max(1, Math.floor(numCores / numDevices)));
+  }
+  if (!Number.isInteger(threadsPerDevice) || threadsPerDevice < 1 || threadsPerDevice > MAX_THREADS) {
+    throw new ValueError(
+      `[createThreadsEngine] threadsPerDevice must be a whole number from 1 to ${MAX_THREADS}, not ${threadsPerDevice}`,
+    );
+  }
+  return threadsPerDevice;
+}
+
+/** A processor for every thread, or none at all. */
+export function chooseCores(
+  { pinned = process.env.SHARDWISE_PIN === "1" }: ThreadChoices,
+  count: number,
+): number[] {
+  const cores = pinned ? allowedCores() : [];
+  return cores.length >= count ? cores.slice(0, count) : [];
+}

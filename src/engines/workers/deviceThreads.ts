@@ -1,0 +1,190 @@
+/** How the threads of an engine start, and how they end: by themselves where that is possible. */
+import { at, range } from "../../ir/shape.js";
+import { newFlightRing } from "../flight/recorder.js";
+import { newCommandRing } from "../protocol/commands.js";
+import { abortAll, deviceBase, EVENTS, STATE, WORD } from "../protocol/control.js";
+import { type CrewMemory, dismissHelpers, newCrewMemory } from "../protocol/crew.js";
+import type { HelperMessage, HelperSetup } from "../devices/helper.js";
+import type { WorkerMessage, WorkerSetup } from "../devices/messages.js";
+import { startThread, type Thread } from "./thread.js";
+
+/**
+ * How long threads have to end by themselves. Whoever is ended from outside while native code calls back into
+ * JavaScript, as koffi does when it binds functions, takes the whole process down.
+ */
+const GRACE_MS = 1000;
+
+/** How long those have that are still loading their code, which they cannot break off. */
+const START_GRACE_MS = 10_000;
+
+/** The engines with threads that may be in native code when the process ends. */
+const living = new Set<DeviceThreads>();
+
+function letThreadsEnd(): void {
+  for (const threads of living) threads.leave();
+}
+
+/** What every worker is given besides its own words. */
+export type SharedSetup = Omit<
+  WorkerSetup,
+  "device" | "control" | "commands" | "scratch" | "crew" | "flight"
+>;
+
+/** How the threads of devices are started. */
+export interface DeviceThreadsOptions {
+  readonly numDevices: number;
+  readonly entry: URL;
+  readonly setup: SharedSetup;
+  /** What the entry point needs besides. */
+  readonly extra?: unknown;
+  /** Where each device has its scratch memory. */
+  readonly scratch: readonly number[];
+}
+
+/** Told why a thread of a device cannot go on; also when it ends because it should. */
+export type ThreadFailed = (device: number, reason: string, cause: unknown) => void;
+
+/** The threads of one device. */
+interface Threads {
+  readonly own: Thread;
+  /** What the device shares with its helpers, which start when there is something to help with. */
+  readonly crew: CrewMemory | undefined;
+  helpers: readonly Thread[];
+  /** Where its commands are written. */
+  readonly commands: Int32Array;
+  /** The ring of its flight recorder. */
+  readonly flight: Float64Array;
+}
+
+/** The threads of all devices of an engine. */
+export class DeviceThreads {
+  private readonly devices: readonly Threads[];
+
+  constructor(
+    private readonly options: DeviceThreadsOptions,
+    private readonly control: Int32Array,
+    private readonly failed: ThreadFailed,
+  ) {
+    this.devices = range(options.numDevices).map((device) => this.start(device));
+    // Before whatever else ends with the process: threads may be about to use it.
+    if (living.size === 0) process.prependListener("exit", letThreadsEnd);
+    living.add(this);
+  }
+
+  /** Where the commands of a device are written. */
+  commandsOf(device: number): Int32Array {
+    return at(this.devices, device).commands;
+  }
+
+  /** The ring of a device's flight recorder. */
+  flightOf(device: number): Float64Array {
+    return at(this.devices, device).flight;
+  }
+
+  /** @param given buffers of the message that this thread does not need any more */
+  post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[]): void {
+    at(this.devices, device).own.port.postMessage(message, given);
+  }
+
+  /** Sends a message to the threads that help a device, which are started by the first. */
+  tellHelpers(device: number, message: HelperMessage): void {
+    const threads = at(this.devices, device);
+    const { crew } = threads;
+    if (crew === undefined) return;
+    if (threads.helpers.length === 0) {
+      const { threads: count, cores } = this.options.setup;
+      threads.helpers = range(count - 1).map((i) =>
+        this.startHelper(device, i, { crew, core: cores[device * count + 1 + i] }),
+      );
+    }
+    for (const { port } of threads.helpers) port.postMessage(message);
+  }
+
+  /** Lets the devices keep the process alive, or no longer. */
+  keepAlive(isNeeded: boolean): void {
+    for (const { own } of this.devices) {
+      if (isNeeded) own.worker.ref();
+      else own.worker.unref();
+    }
+  }
+
+  /** Ends when the devices' own threads have ended. */
+  get exited(): Promise<unknown> {
+    return Promise.all(this.devices.map(({ own }) => own.exited));
+  }
+
+  /** Ends when no thread can run anything any more. */
+  get allExited(): Promise<unknown> {
+    return Promise.all(
+      this.devices.flatMap(({ own, helpers }) => [own, ...helpers].map(({ exited }) => exited)),
+    );
+  }
+
+  /** Asks all threads to end, and ends those that do not in time. */
+  end(): void {
+    this.dismiss();
+    const force = setTimeout(() => this.terminate(), GRACE_MS).unref();
+    void this.allExited.then(() => {
+      clearTimeout(force);
+      living.delete(this);
+      if (living.size === 0) process.off("exit", letThreadsEnd);
+    });
+  }
+
+  /** Asks all threads to end and waits for those of devices, without the event loop, as the process ends. */
+  leave(): void {
+    this.dismiss();
+    const begin = performance.now();
+    const isAwaited = ({ own }: Threads, device: number) => {
+      const state = Atomics.load(this.control, deviceBase(device) + WORD.state);
+      const patience = state === STATE.starting ? START_GRACE_MS : GRACE_MS;
+      return !own.hasExited() && state !== STATE.gone && performance.now() - begin < patience;
+    };
+    while (this.devices.some(isAwaited)) {
+      Atomics.wait(this.control, EVENTS, Atomics.load(this.control, EVENTS), 1);
+    }
+  }
+
+  private start(device: number): Threads {
+    const commands = newCommandRing();
+    const flight = newFlightRing();
+    const { entry, extra, setup: shared, scratch } = this.options;
+    const crew = shared.threads > 1 ? newCrewMemory(shared.crowded) : undefined;
+    const setup: WorkerSetup = {
+      ...shared,
+      crew,
+      device,
+      control: this.control,
+      commands,
+      scratch: at(scratch, device),
+      flight,
+    };
+    const own = startThread({
+      entry,
+      name: `shardwise device ${device}`,
+      data: { role: "device", setup, extra },
+      failed: (reason, cause) => this.failed(device, `its worker ${reason}`, cause),
+    });
+    return { own, crew, helpers: [], commands, flight };
+  }
+
+  private startHelper(device: number, index: number, setup: HelperSetup): Thread {
+    return startThread({
+      entry: this.options.entry,
+      name: `shardwise device ${device}, helper ${index}`,
+      data: { role: "helper", setup },
+      failed: (reason, cause) => this.failed(device, `a thread that helps it ${reason}`, cause),
+    });
+  }
+
+  private dismiss(): void {
+    abortAll(this.control, this.devices.length);
+    for (const { crew } of this.devices) if (crew) dismissHelpers(crew);
+  }
+
+  private terminate(): void {
+    for (const { own, helpers } of this.devices) {
+      for (const { worker } of [...helpers, own]) void worker.terminate();
+    }
+  }
+}

@@ -1,0 +1,341 @@
+import { buildGemmModule } from "../../compiler/gemm/gemmModule.js";
+import { tileFor } from "../../compiler/gemm/tile.js";
+import type { CompiledProgram, Step, StepInfo } from "../../compiler/steps.js";
+import { forEachStep, someStep } from "../../compiler/stepTree.js";
+import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/addresses.js";
+import type { WasmFeatures } from "../../compiler/wasm/features.js";
+import type { CompileOptions } from "../../ir/engine.js";
+import { ValueError } from "../../ir/errors.js";
+import type { FlightProgram } from "../../ir/flight.js";
+import { axesSize, formatMesh } from "../../ir/mesh.js";
+import { at, range } from "../../ir/shape.js";
+import type { DevicePosition } from "../errors.js";
+import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
+import { communicatorsOf, readPlaces } from "../collectives/attendance.js";
+import { newCollectiveWords } from "../collectives/collectiveGroup.js";
+import { planStaging, type Staging } from "../collectives/collectives.js";
+import { COMMAND, MAX_COMMAND_WORDS } from "../protocol/commands.js";
+import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
+import { type GemmChoice, isInMachineCode } from "../products/gemmChoice.js";
+import { roundUp } from "../memory/heap.js";
+import { newCallArea } from "../devices/hostCalls.js";
+import type { MemoryLayout } from "../memory/memoryLayout.js";
+import type { LoadedModule, Seats } from "../devices/messages.js";
+import type { CodeMemory } from "../system/codeMemory.js";
+import { loadKernels, unloadKernels } from "../kernels/loadKernels.js";
+import { compileWasmModule } from "../system/v8Flags.js";
+import type { WorkerPool } from "./workerPool.js";
+
+/** A program that lies on devices, as the main thread knows it. */
+export interface LoadedProgram {
+  readonly id: number;
+  readonly name: string;
+  compiled: CompiledProgram;
+  /** The engine's number of the device at every position of the mesh. */
+  readonly numbers: readonly number[];
+  readonly seats: Seats;
+  /** The mesh positions whose devices are in this process, ascending. */
+  readonly positions: readonly number[];
+  /** The device at each of these positions. */
+  readonly devices: readonly number[];
+  /** What every step does, by its number. */
+  readonly steps: readonly LoadedStep[];
+  /** Memory for constants, address table and staging at each of these positions. */
+  allocations: readonly Allocation[];
+  /** The kernels, compiled. */
+  modules: readonly LoadedModule[];
+  /** Compiles it for memories with other addresses; a program without kernels is the same for all. */
+  readonly recompile: ((addressType: AddressType) => CompiledProgram) | undefined;
+  /** Whether it has steps that the threads of a device share. */
+  readonly isShared: boolean;
+  /** The words that its collectives share since it was last sent. */
+  words: Int32Array;
+  /** Where the device at each of these positions hands values to functions of the host. */
+  readonly calls: readonly (Uint8Array | undefined)[];
+}
+
+/** What messages and traces say of a step. */
+export interface LoadedStep {
+  readonly kind: Step["op"];
+  readonly ops: StepInfo["ops"];
+  readonly source: StepInfo["source"];
+}
+
+/** Where programs are loaded. */
+export interface LoadTarget {
+  readonly pool: WorkerPool;
+  readonly memories: readonly DeviceMemory[];
+  readonly layout: MemoryLayout;
+  readonly numDevices: number;
+  readonly features: WasmFeatures;
+  /** Who multiplies on the devices. */
+  readonly gemm: GemmChoice;
+  /** Whether there are more workers than cores. */
+  readonly crowded: boolean;
+  /** Where the machine code of kernels goes; undefined where all are WebAssembly. */
+  readonly code: CodeMemory | undefined;
+  /** Plans the staging memory of a position whose collectives may reach other processes. */
+  readonly planStaging?: StagingPlanner | undefined;
+}
+
+/** Finds places for what collectives set aside at a position of the mesh. */
+export type StagingPlanner = (
+  program: CompiledProgram,
+  position: number,
+  seats: Seats,
+  crowded: boolean,
+) => Staging;
+
+let nextId = 0;
+let numSent = 0;
+const gemmModules = new Map<AddressType, WebAssembly.Module>();
+
+/** Compiles the kernels, makes room on every device and sends the program there. */
+export function loadProgram(
+  compiled: CompiledProgram,
+  options: CompileOptions,
+  target: LoadTarget,
+  seats: Seats,
+  recompile?: LoadedProgram["recompile"],
+): LoadedProgram {
+  const { pool, memories, numDevices } = target;
+  checkDevices(compiled, options, numDevices);
+  if (pool.failure) throw pool.failure;
+  const id = ++nextId;
+  const name = options.name ?? compiled.name;
+  const caller = `compile ${JSON.stringify(name)}`;
+  const modules = loadKernels(compiled, target.code);
+  const positions = range(seats.devices.length).filter((i) => seats.processes[i] === seats.process);
+  const devices = positions.map((position) => at(seats.devices, position));
+  const allocations = makeRoom(
+    devices.map((device) => at(memories, device)),
+    positions.map((position) => programBytes(compiled, position, seats, target).whole),
+    compiled.arenaBytes,
+    caller,
+  );
+  const steps = describeSteps(compiled);
+  const isShared = hasSharedSteps(compiled.steps);
+  const words = new Int32Array();
+  const where = { numbers: options.devices, seats, positions, devices };
+  const calls = devices.map(() => newCallArea(compiled));
+  const what = { compiled, steps, allocations, modules, recompile, isShared, words, calls };
+  const loaded = { id, name, ...where, ...what };
+  sendProgram(loaded, target);
+  return loaded;
+}
+
+/** Compiles a program anew for the addresses that its devices have now, and gives it memory for what that takes. */
+export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
+  if (loaded.recompile === undefined) return;
+  const memories = loaded.devices.map((device) => at(target.memories, device));
+  loaded.compiled = loaded.recompile(target.layout.addressType);
+  unloadKernels(loaded.modules, target.code);
+  loaded.modules = loadKernels(loaded.compiled, target.code);
+  memories.forEach((memory, i) => {
+    memory.release(at(loaded.allocations, i));
+  });
+  const { compiled, positions, seats } = loaded;
+  const caller = `compile ${JSON.stringify(loaded.name)}`;
+  loaded.allocations = memories.map((memory, i) => {
+    const { whole } = programBytes(compiled, at(positions, i), seats, target);
+    return memory.allocate(whole, caller, () => "its constants and tables");
+  });
+}
+
+/** The kernel for matrix products, for all programs whose memories have addresses of this type. */
+function gemmModuleFor(addressType: AddressType, features: WasmFeatures): WebAssembly.Module {
+  let module = gemmModules.get(addressType);
+  if (module === undefined) {
+    module = compileWasmModule(buildGemmModule(features, tileFor(process.arch), addressType));
+    gemmModules.set(addressType, module);
+  }
+  return module;
+}
+
+/** Whether a program has products that machine code does not compute. */
+function readsGemmModule({ steps }: CompiledProgram, gemm: GemmChoice): boolean {
+  return someStep(steps, (step) => step.op === "gemm" && !isInMachineCode(gemm, step));
+}
+
+/** Sends a program to its devices, with the addresses that its parts have now. */
+export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
+  const { id, name, compiled, seats, positions, devices, allocations, modules, isShared } = loaded;
+  const { pool, memories, layout, features, gemm } = target;
+  const gemmModule = readsGemmModule(compiled, gemm)
+    ? gemmModuleFor(layout.addressType, features)
+    : undefined;
+  const { count } = communicatorsOf(compiled.collectives);
+  const words = newCollectiveWords(compiled.collectives.length, count, seats.devices.length);
+  loaded.words = words;
+  const sending = ++numSent;
+  devices.forEach((device, i) => {
+    const position = at(positions, i);
+    if (isShared) {
+      pool.tellHelpers(device, {
+        kind: "kernels",
+        id,
+        sending,
+        modules,
+        memory: at(layout.memories, device),
+      });
+    }
+    const memory = at(memories, device);
+    const bytes = programBytes(compiled, position, seats, target);
+    const constants = memory.addressOf(at(allocations, i));
+    const table = constants + bytes.constants;
+    pool.post(device, {
+      kind: "load",
+      id,
+      sending,
+      name,
+      modules,
+      gemmModule,
+      steps: compiled.steps,
+      slots: compiled.slots,
+      numInputs: compiled.inputs.length,
+      numOutputs: compiled.outputs.length,
+      constants: compiled.constants,
+      collectives: compiled.collectives,
+      addresses: {
+        constants,
+        table,
+        staging: table + bytes.table,
+        arena: memory.arenaAddress(compiled.arenaBytes),
+        arenaBytes: compiled.arenaBytes,
+      },
+      staging: bytes.staging.offsets,
+      position,
+      seats,
+      words,
+      calls: loaded.calls[i],
+    });
+  });
+}
+
+/** What a program takes of the memory of the device at a position besides its arena. */
+function programBytes(compiled: CompiledProgram, position: number, seats: Seats, target: LoadTarget) {
+  const { crowded } = target;
+  const staging =
+    target.planStaging?.(compiled, position, seats, crowded) ?? planStaging(compiled.collectives, crowded);
+  const constants = roundUp(compiled.constants.byteLength);
+  const table = roundUp(ADDRESS_BYTES.i64 * compiled.slots.length);
+  return { constants, table, staging, whole: constants + table + staging.bytes };
+}
+
+/** Products of this many operations are worth a thread that helps. */
+const LARGE_FLOPS = 4e6;
+
+/** Whether a program has steps that the threads of a device share. */
+function hasSharedSteps(steps: readonly Step[]): boolean {
+  return someStep(steps, (step) => {
+    if (step.op === "kernel") return step.rows !== undefined;
+    if (step.op !== "gemm") return false;
+    const count = step.batch.reduce((product, batch) => product * batch.count, 1);
+    return 2 * step.m * step.n * step.k * count >= LARGE_FLOPS;
+  });
+}
+
+function describeSteps({ steps, infos }: CompiledProgram): LoadedStep[] {
+  const described: LoadedStep[] = [];
+  forEachStep(steps, (step) => {
+    const info = infos[step.info];
+    described.push({ kind: step.op, ops: info?.ops ?? [step.op], source: info?.source });
+  });
+  return described;
+}
+
+/** A program as flight recordings name it. */
+export function describeProgram({ id, name, compiled, numbers }: LoadedProgram): FlightProgram {
+  const collectives = compiled.collectives.map((spec) => ({
+    text: collectiveText(spec),
+    fingerprint: fingerprintOf(spec),
+    groups: spec.groups.map((group) => group.map((position) => at(numbers, position))),
+    source: compiled.infos[spec.info]?.source?.text ?? null,
+  }));
+  return { id, name, collectives };
+}
+
+/** Where every device of a program is among the collectives of one kind of groups. */
+export function positionsOf(loaded: LoadedProgram, communicator: number): DevicePosition[] {
+  const { collectives } = describeProgram(loaded);
+  const places = readPlaces(loaded.words, collectives.length, communicator, loaded.numbers.length);
+  return places.map(({ run, count, fingerprint, hasLeft }, position) => {
+    const device = at(loaded.numbers, position);
+    if (hasLeft) return { device, run, sequence: count, what: "was its last: it has left the run" };
+    if (count === 0) return { device, run, sequence: 0, what: "has come to none yet" };
+    const found = collectives.find((one) => one.fingerprint === fingerprint);
+    return { device, run, sequence: count, what: found?.text ?? "", source: found?.source ?? undefined };
+  });
+}
+
+/** Memory for constants and tables, and for intermediate values, on every device or on none. */
+function makeRoom(
+  memories: readonly DeviceMemory[],
+  bytes: readonly number[],
+  arenaBytes: number,
+  caller: string,
+): Allocation[] {
+  const allocations: Allocation[] = [];
+  let numArenas = 0;
+  try {
+    memories.forEach((memory, i) => {
+      allocations.push(memory.allocate(at(bytes, i), caller, () => "its constants and tables"));
+      memory.reserveArena(arenaBytes, caller);
+      numArenas++;
+    });
+  } catch (error) {
+    allocations.forEach((allocation, i) => {
+      at(memories, i).release(allocation);
+    });
+    for (const memory of memories.slice(0, numArenas)) memory.releaseArena(arenaBytes);
+    throw error;
+  }
+  return allocations;
+}
+
+/** Makes the devices forget a program and gives its memory back. */
+export function unloadProgram(
+  loaded: LoadedProgram,
+  { pool, memories, code }: LoadTarget,
+  whenGone: () => void,
+): void {
+  const { devices } = loaded;
+  const sent = devices.map((device) => ({ device, command: pool.send(device, [COMMAND.unload, loaded.id]) }));
+  // Peers may read a device's staging memory until they have finished too.
+  pool.afterwards(sent, () => {
+    devices.forEach((device, i) => {
+      // Runs that were asked for before may still be waiting for the device, and its helpers take part in them.
+      if (loaded.isShared) pool.tellHelpers(device, { kind: "forget", id: loaded.id });
+      const memory = at(memories, device);
+      memory.release(at(loaded.allocations, i));
+      memory.releaseArena(loaded.compiled.arenaBytes);
+    });
+    unloadKernels(loaded.modules, code);
+    whenGone();
+  });
+}
+
+function checkDevices(
+  compiled: CompiledProgram,
+  { mesh, devices }: CompileOptions,
+  numDevices: number,
+): void {
+  const size = axesSize(mesh.axes);
+  if (devices.length !== size) {
+    throw new ValueError(
+      `[compile] the mesh ${formatMesh(mesh)} has ${size} positions, not ${devices.length}`,
+    );
+  }
+  if (
+    new Set(devices).size !== size ||
+    devices.some((d) => !Number.isInteger(d) || d < 0 || d >= numDevices)
+  ) {
+    throw new ValueError(
+      `[compile] devices [${devices}] must be different numbers from 0 to ${numDevices - 1}: open the engine with more devices or use a smaller mesh`,
+    );
+  }
+  const words = compiled.inputs.length + compiled.outputs.length + 2;
+  if (words > MAX_COMMAND_WORDS) {
+    throw new ValueError(`[compile] ${words - 2} inputs and outputs are more than ${MAX_COMMAND_WORDS - 2}`);
+  }
+}

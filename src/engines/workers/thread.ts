@@ -1,0 +1,58 @@
+import { MessageChannel, type MessagePort, Worker } from "node:worker_threads";
+import type { WorkerFailure } from "../devices/messages.js";
+
+/** A thread of an engine, with the way to send it messages. */
+export interface Thread {
+  readonly worker: Worker;
+  readonly port: MessagePort;
+  /** Whether it has ended. */
+  readonly hasExited: () => boolean;
+  /** Ends when the thread has ended. */
+  readonly exited: Promise<void>;
+}
+
+/** How a thread is started. */
+export interface ThreadRequest {
+  readonly entry: URL;
+  readonly name: string;
+  /** What its entry point is given besides the port. */
+  readonly data: object;
+  /** Told why the thread cannot go on; also when it ends because it should. */
+  readonly failed: (reason: string, cause?: unknown) => void;
+}
+
+/** Starts a thread that does not keep the process alive by itself. */
+export function startThread({ entry, name, data, failed }: ThreadRequest): Thread {
+  const { port1, port2 } = new MessageChannel();
+  const worker = new Worker(entry, {
+    workerData: { ...data, port: port2 },
+    transferList: [port2],
+    execArgv: [],
+    name,
+  });
+  // Threads tell what they throw; what is thrown before they run or by Node itself comes as an event.
+  const threw = (cause: unknown) => failed(`threw ${describeError(cause)}`, cause);
+  worker.on("error", threw);
+  worker.on("message", ({ name, message, stack }: WorkerFailure) =>
+    threw(Object.assign(new Error(message), { name, stack })),
+  );
+  worker.on("messageerror", (cause) => failed(`lost a message: ${describeError(cause)}`, cause));
+  let ended = false;
+  const exited = new Promise<void>((resolve) => {
+    worker.on("exit", (code) => {
+      ended = true;
+      failed(`exited with code ${code}`);
+      port1.close();
+      resolve();
+    });
+  });
+  // Whoever listens to a worker's messages keeps the process alive, until told not to.
+  worker.unref();
+  port1.unref();
+  return { worker, port: port1, hasExited: () => ended, exited };
+}
+
+/** An error in one line. */
+export function describeError(cause: unknown): string {
+  return cause instanceof Error ? `${cause.name}: ${cause.message}` : String(cause);
+}

@@ -1,0 +1,165 @@
+import { deviceBase, STATE, WORD } from "../protocol/control.js";
+import { THE_HOST } from "../protocol/signals.js";
+
+/** What the watchdog needs to know of a device. */
+export interface Watched {
+  readonly sent: number;
+}
+
+/** What the watchdog tells. */
+export interface WatchdogListener {
+  /** A device has failed. */
+  fail(device: number, reason: string): void;
+  /** A device may be about to. */
+  warn(device: number, text: string): void;
+}
+
+/** A worker may take this long to start on a machine that is busy. */
+const START_MS = 30_000;
+
+/** When everybody waits for somebody, no more is to be expected after this long. */
+const DEADLOCK_MS = 10_000;
+
+interface Sample {
+  progress: number;
+  completed: number;
+  loops: number;
+  /** When it last began a step. */
+  since: number;
+  /** When it last began a step outside of loops without a fixed end. */
+  sinceLoop: number;
+  warned: boolean;
+}
+
+/**
+ * Looks from time to time whether the devices that have work get on with it. A device that computes without
+ * beginning a new step for longer than the deadline has failed, and so has one that does not leave a `while` loop;
+ * one that waits for a peer has not, unless everybody waits. Time counts only while this process runs: what passes
+ * while it is stopped, or while the machine sleeps, is nobody's fault.
+ */
+export class Watchdog {
+  private timer: NodeJS.Timeout | undefined;
+  private samples: Sample[] = [];
+  private readonly interval: number;
+  /** Milliseconds in which the process ran. */
+  private clock = 0;
+  private looked: number | undefined;
+
+  constructor(
+    private readonly control: Int32Array,
+    private readonly deadlineMs: number,
+    private readonly listener: WatchdogListener,
+    /** When all devices of this process wait, after how long nobody is to come any more. */
+    private readonly deadlockMs: number = DEADLOCK_MS,
+  ) {
+    this.interval = Math.min(1000, Math.max(5, deadlineMs / 4));
+  }
+
+  /** Begins to look after devices that have been given work. */
+  start(devices: readonly Watched[]): void {
+    if (!Number.isFinite(this.deadlineMs)) return;
+    this.samples = [];
+    this.looked = undefined;
+    this.timer = setInterval(() => this.look(devices), this.interval);
+    this.timer.unref();
+  }
+
+  /** Stops looking. */
+  stop(): void {
+    clearInterval(this.timer);
+    this.timer = undefined;
+  }
+
+  /** Looks once whether the devices get on. */
+  look(devices: readonly Watched[]): void {
+    if (!Number.isFinite(this.deadlineMs)) return;
+    this.advance();
+    const working = devices.flatMap(({ sent }, device) =>
+      this.sample(device) === (sent | 0) ? [] : [device],
+    );
+    const stuckFor = (device: number) => this.clock - (this.samples[device]?.since ?? this.clock);
+    const stuck = working.filter((device) => stuckFor(device) >= this.patience(device));
+    const culprit = stuck.find((device) => this.word(device, WORD.state) !== STATE.waiting);
+    if (culprit !== undefined) {
+      this.listener.fail(culprit, `it made no progress for ${this.deadlineMs} ms`);
+      return;
+    }
+    const endless = working.find((device) => this.isEndless(device));
+    if (endless !== undefined) {
+      const reason = `its whileLoop has not ended for ${this.deadlineMs} ms (if it may take that long, raise deadlineMs)`;
+      this.listener.fail(endless, reason);
+      return;
+    }
+    const patience = Math.min(this.deadlineMs, this.deadlockMs);
+    const isWaiting = (device: number) =>
+      this.word(device, WORD.state) === STATE.waiting && stuckFor(device) >= patience;
+    const [first] = working;
+    if (first !== undefined && working.every(isWaiting)) {
+      this.listener.fail(first, `it has waited ${patience} ms for ${this.whom(first)} no such work`);
+      return;
+    }
+    for (const device of working) this.warn(device, stuckFor(device));
+  }
+
+  private advance(): void {
+    const now = performance.now();
+    this.clock += Math.min(now - (this.looked ?? now), 2 * this.interval);
+    this.looked = now;
+  }
+
+  private word(device: number, word: number): number {
+    return Atomics.load(this.control, deviceBase(device) + word);
+  }
+
+  /** Notes how far a device is, and returns how many commands it has finished. */
+  private sample(device: number): number {
+    const completed = this.word(device, WORD.completed);
+    const progress = this.word(device, WORD.progress);
+    const loops = this.word(device, WORD.loops);
+    const before = this.samples[device];
+    if (before === undefined || before.completed !== completed) {
+      this.samples[device] = {
+        progress,
+        completed,
+        loops,
+        since: this.clock,
+        sinceLoop: this.clock,
+        warned: false,
+      };
+      return completed;
+    }
+    if (before.progress !== progress) before.since = this.clock;
+    // An even number is none; an odd one that stays is a loop that goes on.
+    if (before.loops !== loops || loops % 2 === 0) before.sinceLoop = this.clock;
+    Object.assign(before, { progress, loops });
+    return completed;
+  }
+
+  private patience(device: number): number {
+    const isStarting = this.word(device, WORD.state) === STATE.starting;
+    return isStarting ? Math.max(this.deadlineMs, START_MS) : this.deadlineMs;
+  }
+
+  private isEndless(device: number): boolean {
+    return this.clock - (this.samples[device]?.sinceLoop ?? this.clock) >= this.deadlineMs;
+  }
+
+  private whom(device: number): string {
+    const peer = this.word(device, WORD.waitsFor);
+    if (peer === THE_HOST) return "a function of the host to be called, for which the main thread has";
+    return peer < 0 ? "its peers, which wait too or have" : `device ${peer}, which waits too or has`;
+  }
+
+  /** Warns once of a device that has used up half of its patience. */
+  private warn(device: number, stuckFor: number): void {
+    const sample = this.samples[device];
+    if (sample === undefined || sample.warned) return;
+    if (stuckFor < this.patience(device) / 2 || this.word(device, WORD.state) === STATE.waiting) return;
+    sample.warned = true;
+    const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`;
+    this.listener.warn(
+      device,
+      `it has made no progress for ${seconds(stuckFor)}; after ${seconds(this.patience(device))} it counts as failed (deadlineMs)`,
+    );
+  }
+}

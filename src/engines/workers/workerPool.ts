@@ -1,0 +1,368 @@
+import { DisposedError, type ShardwiseError } from "../../ir/errors.js";
+import type { FlightDevice, FlightState } from "../../ir/flight.js";
+import { at, range } from "../../ir/shape.js";
+import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js";
+import { readFlightRing } from "../flight/recorder.js";
+import { COMMAND, CommandWriter } from "../protocol/commands.js";
+import { deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "../protocol/control.js";
+import { DeviceThreads, type DeviceThreadsOptions } from "./deviceThreads.js";
+import type { HelperMessage } from "../devices/helper.js";
+import type { WorkerMessage } from "../devices/messages.js";
+import { describeError } from "./thread.js";
+import { Watchdog } from "./watchdog.js";
+
+/** How long closing waits for a thread that does not end, because it is stuck in native code. */
+const CLOSE_PATIENCE_MS = 5000;
+
+/** How far a device may be behind the main thread, in commands. */
+const MAX_BEHIND = 256;
+
+/** How long the main thread sleeps at most before it looks after the devices again. */
+const LOOK_MS = 20;
+
+/** How a pool of workers is made. */
+export interface PoolOptions extends DeviceThreadsOptions {
+  /** Without progress for so long while it has work, a device counts as failed. */
+  readonly deadlineMs: number;
+  /** How long all devices may wait for each other, where that is not the watchdog's own choice. */
+  readonly deadlockMs?: number;
+  /** Names the program and the step that a device works on. */
+  readonly describe: (device: number, program: number, step: number) => FailurePlace;
+  /** Calls the function of the host that a device asks for in a step. */
+  readonly answer: (device: number, program: number, step: number) => void;
+  /** Says where all devices are that share a program, when some are somewhere else than others. */
+  readonly describeParting: (program: number, communicator: number) => ShardwiseError | undefined;
+}
+
+interface Waiter {
+  readonly command: number;
+  readonly resolve: () => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** A command of a device. */
+interface Sent {
+  readonly device: number;
+  readonly command: number;
+}
+
+/** Something to do when commands are finished. */
+interface Sequel {
+  readonly commands: readonly Sent[];
+  readonly action: () => void;
+}
+
+/** One device as the main thread sees it. */
+interface Member {
+  readonly writer: CommandWriter;
+  /** Numbers of commands count from 1. */
+  sent: number;
+  completed: number;
+  waiters: Waiter[];
+  /** How many of its calls of the host were begun, as its word counts them. */
+  answered: number;
+}
+
+/**
+ * The workers of an engine: sends them commands, knows which ones they have finished, and ends everything with
+ * one error when a worker fails. The main thread sleeps in `Atomics.waitAsync` while there is work, and the workers
+ * keep the process alive only then. It blocks only where going on would take ever more memory: when it is hundreds
+ * of commands ahead of a device ({@link keepUp}), or before it refuses memory ({@link drain}).
+ */
+export class WorkerPool {
+  private readonly control: Int32Array;
+  private readonly threads: DeviceThreads;
+  private readonly members: readonly Member[];
+  private readonly watchdog: Watchdog;
+  private busy = false;
+  private ended: ShardwiseError | undefined;
+  private readonly sequels: Sequel[] = [];
+
+  constructor(private readonly options: PoolOptions) {
+    this.control = newControl(options.numDevices);
+    this.threads = new DeviceThreads(options, this.control, (device, reason, cause) =>
+      this.fail(device, reason, cause),
+    );
+    this.members = range(options.numDevices).map((device) => ({
+      writer: new CommandWriter(this.control, this.threads.commandsOf(device), device),
+      sent: 0,
+      completed: 0,
+      waiters: [],
+      answered: 0,
+    }));
+    const listener = {
+      fail: (device: number, reason: string) => this.fail(device, reason),
+      warn: (device: number, text: string) => this.warn(device, text),
+    };
+    this.watchdog = new Watchdog(this.control, options.deadlineMs, listener, options.deadlockMs);
+  }
+
+  /** Why nothing can be run any more: a failed device, or because the engine is closed. */
+  get failure(): ShardwiseError | undefined {
+    return this.ended;
+  }
+
+  /** Sends a command and returns its number on this device. */
+  send(device: number, command: readonly number[]): number {
+    if (this.ended) throw this.ended;
+    const member = at(this.members, device);
+    member.writer.send(command);
+    member.sent++;
+    this.becomeBusy();
+    return member.sent;
+  }
+
+  /**
+   * Sends a message in order with the commands and returns its command's number.
+   *
+   * @param given buffers of the message that this thread does not need any more
+   */
+  post(device: number, message: WorkerMessage, given: readonly ArrayBuffer[] = []): number {
+    if (this.ended) throw this.ended;
+    this.threads.post(device, message, given);
+    return this.send(device, [COMMAND.message]);
+  }
+
+  /** Sends a message to the threads that help a device, which are started by the first. */
+  tellHelpers(device: number, message: HelperMessage): void {
+    if (this.ended) throw this.ended;
+    this.threads.tellHelpers(device, message);
+  }
+
+  /** The number of the last command that the device has finished. */
+  completed(device: number): number {
+    const member = at(this.members, device);
+    const word = Atomics.load(this.control, deviceBase(device) + WORD.completed);
+    // The word counts around at 2^32; there are never that many commands on the way.
+    member.completed += (word - (member.completed | 0)) | 0;
+    return member.completed;
+  }
+
+  /** The number of the last command sent to the device. */
+  sent(device: number): number {
+    return at(this.members, device).sent;
+  }
+
+  /** Resolves when the device has finished the command, rejects when it never will. */
+  whenCompleted(device: number, command: number): Promise<void> {
+    if (this.completed(device) >= command) return Promise.resolve();
+    if (this.ended) return Promise.reject(this.ended);
+    return new Promise((resolve, reject) => {
+      at(this.members, device).waiters.push({ command, resolve, reject });
+    });
+  }
+
+  /** Does something when all these commands are finished; never, if they never will be. */
+  afterwards(commands: readonly Sent[], action: () => void): void {
+    this.sequels.push({ commands, action });
+    this.becomeBusy();
+  }
+
+  /**
+   * Waits until no device is far behind, and does what was to be done afterwards, so that a loop that never lets go of
+   * its task can queue neither without end.
+   */
+  keepUp(): void {
+    this.followUp();
+    const isBehind = (member: Member, device: number) => member.sent - this.completed(device) >= MAX_BEHIND;
+    if (this.members.some(isBehind)) this.block(() => !this.members.some(isBehind));
+  }
+
+  /** Waits until the devices have finished everything, so that what they used can be given back. */
+  drain(): void {
+    this.block(() => this.members.every((member, device) => this.completed(device) === member.sent));
+  }
+
+  /** Calls the functions of the host that devices wait for; for a main thread that is held up by something else. */
+  look(): void {
+    if (this.ended) throw this.ended;
+    this.answerCalls();
+    this.collect();
+  }
+
+  private block(isDone: () => boolean): void {
+    while (!this.ended) {
+      const seen = Atomics.load(this.control, EVENTS);
+      this.answerCalls();
+      this.collect();
+      if (isDone()) return;
+      Atomics.wait(this.control, EVENTS, seen, LOOK_MS);
+      // Neither timers nor events of workers arrive while the main thread is here.
+      this.watchdog.look(this.members);
+      const gone = this.members.findIndex((_, device) => this.stateOf(device) === STATE.gone);
+      if (gone >= 0) this.fail(gone, "its worker has ended");
+    }
+    throw this.ended;
+  }
+
+  /** Stops all workers; what is still running ends with an error. */
+  async close(): Promise<void> {
+    this.end(new DisposedError("[engine] the threads engine is closed: open another one to run programs"));
+    let timer: NodeJS.Timeout | undefined;
+    const patience = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, CLOSE_PATIENCE_MS);
+    });
+    await Promise.race([this.threads.exited, patience]);
+    clearTimeout(timer);
+  }
+
+  /** Ends when no thread of a closed pool can run anything any more. */
+  get allExited(): Promise<unknown> {
+    return this.threads.allExited;
+  }
+
+  private becomeBusy(): void {
+    if (this.busy) return;
+    this.busy = true;
+    this.threads.keepAlive(true);
+    this.watchdog.start(this.members);
+    // After the current task, so that a burst of commands goes out first.
+    queueMicrotask(this.pump);
+  }
+
+  private becomeIdle(): void {
+    this.busy = false;
+    this.threads.keepAlive(false);
+    this.watchdog.stop();
+  }
+
+  private readonly pump = (): void => {
+    while (this.busy) {
+      const seen = Atomics.load(this.control, EVENTS);
+      this.answerCalls();
+      if (!this.busy) return;
+      if (!this.collect()) {
+        this.becomeIdle();
+        return;
+      }
+      const result = waitAsync(this.control, EVENTS, seen);
+      if (result.async) {
+        void result.value.then(this.pump);
+        return;
+      }
+    }
+  };
+
+  /** Calls the functions that devices wait for; one that throws ends the run, as a device that throws does. */
+  private answerCalls(): void {
+    this.members.forEach((member, device) => {
+      if (this.ended) return;
+      const base = deviceBase(device);
+      const calls = Atomics.load(this.control, base + WORD.calls);
+      if (calls === member.answered) return;
+      // Before the call: what the function does may come here again.
+      member.answered = calls;
+      const [program, step] = [WORD.program, WORD.step].map((word) =>
+        Atomics.load(this.control, base + word),
+      );
+      try {
+        this.options.answer(device, program ?? 0, step ?? 0);
+      } catch (cause) {
+        this.fail(device, `the function of the host that it called threw ${describeError(cause)}`, cause);
+        return;
+      }
+      Atomics.store(this.control, base + WORD.answers, calls);
+      ring(this.control, device, SLEEP.forAnswer);
+    });
+  }
+
+  /** Settles what has been finished; returns whether something is still on its way. */
+  private collect(): boolean {
+    let pending = false;
+    this.members.forEach((member, device) => {
+      member.writer.flush();
+      const completed = this.completed(device);
+      if (completed < member.sent) pending = true;
+      if (!member.waiters.some(({ command }) => command <= completed)) return;
+      const settled = member.waiters.filter(({ command }) => command <= completed);
+      member.waiters = member.waiters.filter(({ command }) => command > completed);
+      for (const { resolve } of settled) resolve();
+    });
+    this.followUp();
+    return pending;
+  }
+
+  /** Does what was to be done after commands that are finished by now, in the order in which it was asked for. */
+  private followUp(): void {
+    const { sequels } = this;
+    const isFinished = ({ device, command }: Sent) => this.completed(device) >= command;
+    const isDue = ({ commands }: Sequel) => commands.every(isFinished);
+    const numDue = sequels.findIndex((sequel) => !isDue(sequel));
+    const due = sequels.splice(0, numDue < 0 ? sequels.length : numDue);
+    for (const { action } of due) action();
+  }
+
+  /** What each device did last, also when it is gone. */
+  recordings(): FlightDevice[] {
+    return this.members.map((_, device) => {
+      const state = stateNames[this.stateOf(device)] ?? "gone";
+      const { program } = this.placeOf(device);
+      const place = program === undefined ? null : formatPlace(this.placeOf(device));
+      return { device, state, place, records: readFlightRing(this.threads.flightOf(device)) };
+    });
+  }
+
+  private fail(device: number, reason: string, cause?: unknown): void {
+    if (this.ended) return;
+    const parting = this.findParting();
+    if (parting) {
+      this.end(parting);
+      return;
+    }
+    const starting = this.stateOf(device) === STATE.starting;
+    const what = starting ? `${reason} while it started` : reason;
+    this.end(new DeviceFailedError(this.placeOf(device), what, cause === undefined ? undefined : { cause }));
+  }
+
+  private warn(device: number, text: string): void {
+    process.emitWarning(`[engine] ${formatPlace(this.placeOf(device))}: ${text}`, "ShardwiseWarning");
+  }
+
+  private placeOf(device: number): FailurePlace {
+    const base = deviceBase(device);
+    const program = Atomics.load(this.control, base + WORD.program);
+    if (program === 0) return { device };
+    return this.options.describe(device, program, Atomics.load(this.control, base + WORD.step));
+  }
+
+  /** The error of devices that are at different places, if that is why one of them ended. */
+  private findParting(): ShardwiseError | undefined {
+    for (const [device] of this.members.entries()) {
+      const base = deviceBase(device);
+      const parted = Atomics.load(this.control, base + WORD.parted);
+      const program = Atomics.load(this.control, base + WORD.program);
+      if (parted > 0) return this.options.describeParting(program, parted - 1);
+    }
+    return undefined;
+  }
+
+  private stateOf(device: number): number {
+    return Atomics.load(this.control, deviceBase(device) + WORD.state);
+  }
+
+  private end(error: ShardwiseError): void {
+    if (this.ended) return;
+    this.collect();
+    this.ended = error;
+    this.sequels.length = 0;
+    this.threads.end();
+    Atomics.notify(this.control, EVENTS);
+    if (this.busy) this.becomeIdle();
+    for (const member of this.members) {
+      const { waiters } = member;
+      member.waiters = [];
+      for (const { reject } of waiters) reject(error);
+    }
+  }
+}
+
+/** The states of {@link STATE} as recordings name them. */
+const stateNames: readonly FlightState[] = ["starting", "idle", "running", "waiting", "gone"];
+
+type AsyncWait = { readonly async: false } | { readonly async: true; readonly value: Promise<string> };
+
+function waitAsync(words: Int32Array, index: number, value: number): AsyncWait {
+  const { waitAsync: wait } = Atomics as { waitAsync?: (w: Int32Array, i: number, v: number) => AsyncWait };
+  if (wait !== undefined) return wait.call(Atomics, words, index, value);
+  return { async: true, value: new Promise((resolve) => setTimeout(resolve, 1, "timed-out")) };
+}

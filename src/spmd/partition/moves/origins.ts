@@ -1,0 +1,89 @@
+import type { Eqn } from "../../../ir/program.js";
+import { at, range, type Shape, sizeOf } from "../../../ir/shape.js";
+import * as ops from "../../../trace/ops.js";
+import type { Tensor } from "../../../trace/tensor.js";
+import { emitLocal, type LocalContext } from "../blocks/localOps.js";
+import { besides, movedDims } from "../placement/rowValues.js";
+
+/** A value of which others were made row by row: sending its rows may be less than sending theirs. */
+export interface Origin {
+  readonly operand: Tensor;
+  /** For every dim of the value that of the operand which it is, if any. */
+  readonly dims: readonly (number | undefined)[];
+  readonly apply: (rows: Tensor) => Tensor;
+}
+
+/** What each device's blocks were made of, row by row: products, and what is cut out of them or has another shape. */
+export class Origins {
+  private readonly known = new WeakMap<Tensor, Origin>();
+
+  /** What a block was made of, if that is known. */
+  readonly of = (block: Tensor): Origin | undefined => this.known.get(block);
+
+  /** Remembers what the result of an equation was made of. */
+  note(eqn: Eqn, operands: readonly Tensor[], result: Tensor, context: LocalContext): void {
+    const origin = this.find(eqn, operands, result, context);
+    if (origin) this.known.set(result, origin);
+  }
+
+  private find(
+    eqn: Eqn,
+    operands: readonly Tensor[],
+    result: Tensor,
+    context: LocalContext,
+  ): Origin | undefined {
+    if (eqn.op === "dotGeneral") return ofProduct(eqn, operands, context);
+    const [operand] = operands;
+    const before = operand && this.known.get(operand);
+    if (before === undefined) return undefined;
+    if (eqn.op === "slice") return afterSlice(eqn, before);
+    return eqn.op === "reshape" ? afterReshape(eqn, before, result) : undefined;
+  }
+}
+
+/** The rows of a product are made of those of its first operand. */
+function ofProduct(eqn: Eqn<"dotGeneral">, operands: readonly Tensor[], context: LocalContext): Origin {
+  const { lhsBatch, lhsContract } = eqn.params;
+  const operand = at(operands, 0);
+  const free = range(operand.ndim).filter((d) => !lhsBatch.includes(d) && !lhsContract.includes(d));
+  const dims = [...lhsBatch.map(() => undefined), ...free];
+  const apply = (rows: Tensor) => at(emitLocal(eqn, [rows, ...operands.slice(1)], context), 0);
+  return { operand, dims, apply };
+}
+
+function afterSlice(eqn: Eqn<"slice">, { operand, dims, apply }: Origin): Origin {
+  const moved = movedDims(eqn);
+  const { after } = besides(eqn, [], undefined);
+  return {
+    operand,
+    dims: dims.map((from, d) => (moved.includes(d) ? undefined : from)),
+    apply: (rows) => {
+      const made = apply(rows);
+      return after ? after(made) : made;
+    },
+  };
+}
+
+function afterReshape(eqn: Eqn<"reshape">, { operand, dims, apply }: Origin, { shape }: Tensor): Origin {
+  const same = sameDims(at(eqn.ins, 0).type.shape, at(eqn.outs, 0).type.shape);
+  return {
+    operand,
+    dims: same.map((from) => (from === undefined ? undefined : dims[from])),
+    apply: (rows) => {
+      const made = apply(rows);
+      return ops.reshape(
+        made,
+        shape.map((n, d) => made.shape[same[d] ?? -1] ?? n),
+      );
+    },
+  };
+}
+
+/** For every dim of a reshaped tensor the dim from which its elements come one by one, if there is such. */
+function sameDims(from: Shape, to: Shape): (number | undefined)[] {
+  const before = (shape: Shape, d: number) => sizeOf(shape.slice(0, d));
+  return to.map((n, d) => {
+    const found = from.findIndex((m, e) => m === n && n > 1 && before(from, e) === before(to, d));
+    return found < 0 ? undefined : found;
+  });
+}

@@ -1,0 +1,55 @@
+import {
+  type Atom,
+  type Eqn,
+  mapInnerPrograms,
+  mapOperands,
+  newVar,
+  type Program,
+  type SourceLocation,
+} from "../../../ir/program.js";
+import { at } from "../../../ir/shape.js";
+
+/** The program with the bodies of `remat` and `customVjp` in their places: by now they have done their work. */
+export function inlineCalls(program: Program): Program {
+  const renamed = new Map<number, Atom>();
+  const eqns: Eqn[] = [];
+  const resolve = (atom: Atom): Atom => (atom.kind === "var" ? (renamed.get(atom.id) ?? atom) : atom);
+  for (const eqn of program.eqns) {
+    if (eqn.op === "remat" || eqn.op === "customVjp") {
+      const body = inlineCalls(eqn.params.body);
+      const outs = copyInto(eqns, body, eqn.ins.map(resolve), eqn.source);
+      eqn.outs.forEach((out, i) => {
+        renamed.set(out.id, at(outs, i));
+      });
+    } else {
+      eqns.push(mapInnerPrograms(mapOperands(eqn, resolve), inlineCalls));
+    }
+  }
+  return { inputs: program.inputs, eqns, outputs: program.outputs.map(resolve) };
+}
+
+/**
+ * Appends a copy of a program's equations, with values of its own, and returns its outputs. Equations without a
+ * source line have that of the call.
+ */
+function copyInto(
+  eqns: Eqn[],
+  body: Program,
+  ins: readonly Atom[],
+  source: SourceLocation | undefined,
+): Atom[] {
+  const values = new Map<number, Atom>();
+  const resolve = (atom: Atom): Atom => (atom.kind === "var" ? (values.get(atom.id) ?? atom) : atom);
+  body.inputs.forEach((input, i) => {
+    values.set(input.id, at(ins, i));
+  });
+  for (const eqn of body.eqns) {
+    const outs = eqn.outs.map((out) => {
+      const copy = newVar(out.type);
+      values.set(out.id, copy);
+      return copy;
+    });
+    eqns.push({ ...eqn, ins: eqn.ins.map(resolve), outs, source: eqn.source ?? source });
+  }
+  return body.outputs.map(resolve);
+}

@@ -1,0 +1,125 @@
+import type { MeshAxis } from "../../../ir/mesh.js";
+import type { AxisOp, OpName, ProgramOp } from "../../../ir/ops.js";
+import type { Atom, Eqn, Program } from "../../../ir/program.js";
+import { at } from "../../../ir/shape.js";
+
+/** The axes along which a value may differ from device to device. */
+export type Varying = ReadonlySet<string>;
+
+const none: Varying = new Set();
+const union = (...sets: readonly Varying[]): Varying => new Set(sets.flatMap((set) => [...set]));
+const named = (axes: readonly MeshAxis[]): Varying => new Set(axes.map(({ name }) => name));
+const without = (set: Varying, axes: readonly MeshAxis[]): Varying =>
+  new Set([...set].filter((name) => !axes.some((axis) => axis.name === name)));
+
+/** Told of every equation along which axes its operands may vary; in a loop again as they turn out to vary more. */
+type Visit = (eqn: Eqn, ins: readonly Varying[]) => void;
+
+/**
+ * The axes along which each output of a per-device program may vary: those of the inputs it depends on, less
+ * what reductions and gathers make equal again.
+ */
+export function varyingOutputs(
+  program: Program,
+  inputs: readonly Varying[],
+  visit: Visit = () => {},
+): Varying[] {
+  const values = new Map<number, Varying>();
+  const read = (atom: Atom): Varying => (atom.kind === "var" ? (values.get(atom.id) ?? none) : none);
+  program.inputs.forEach((input, i) => {
+    values.set(input.id, inputs[i] ?? none);
+  });
+  for (const eqn of program.eqns) {
+    const ins = eqn.ins.map(read);
+    visit(eqn, ins);
+    const outs = varyingOf(eqn, ins, visit);
+    eqn.outs.forEach((out, i) => {
+      values.set(out.id, at(outs, i));
+    });
+  }
+  return program.outputs.map(read);
+}
+
+/** Along which axes the results of an equation may vary, given those of its operands. */
+type Rule<K extends OpName> = (eqn: Eqn<K>, ins: readonly Varying[], visit: Visit) => readonly Varying[];
+
+/** All devices along the axes end up with the same. */
+const equal = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [without(union(...ins), params.axes)];
+
+/** Every device along the axes has a share of its own. */
+const own = ({ params }: Eqn<AxisOp>, ins: readonly Varying[]) => [union(...ins, named(params.axes))];
+
+/** The body itself. */
+const called: Rule<"remat" | "customVjp"> = ({ params }, ins, visit) =>
+  varyingOutputs(params.body, ins, visit);
+
+/** The ops that devices may tell apart, or whose results depend on some of the operands only. */
+const rules: { readonly [K in AxisOp | ProgramOp | "optimizationBarrier"]: Rule<K> } = {
+  psum: equal,
+  pmax: equal,
+  pmin: equal,
+  allGather: equal,
+  psumScatter: own,
+  ppermute: own,
+  allToAll: own,
+  axisIndex: own,
+  optimizationBarrier: (_, ins) => ins,
+  scan: ({ params: { body, numConsts, numCarry } }, ins, visit) => {
+    const [consts, carries] = [ins.slice(0, numConsts), ins.slice(numConsts, numConsts + numCarry)];
+    const xs = ins.slice(numConsts + numCarry);
+    return untilStable(carries, (carry) => varyingOutputs(body, [...consts, ...carry, ...xs], visit));
+  },
+  while: ({ params: { condition, body, numConditionConsts, numBodyConsts } }, ins, visit) => {
+    const [conditionIns, bodyIns] = [ins.slice(0, numConditionConsts), ins.slice(numConditionConsts)];
+    return untilStable(bodyIns.slice(numBodyConsts), (carry) => {
+      const verdict = at(varyingOutputs(condition, [...conditionIns, ...carry], visit), 0);
+      const outs = varyingOutputs(body, [...bodyIns.slice(0, numBodyConsts), ...carry], visit);
+      return outs.map((out) => union(out, verdict));
+    });
+  },
+  cond: ({ params, outs }, [index = none, ...operands], visit) => {
+    const results = params.branches.map((branch) => varyingOutputs(branch, operands, visit));
+    return outs.map((_, i) => union(index, ...results.map((result) => at(result, i))));
+  },
+  remat: called,
+  customVjp: called,
+  shardMap: ({ params: { manual, inSpecs, outSpecs, body } }, ins, visit) => {
+    const split = ins.map((varying, i) => union(varying, new Set(at(inSpecs, i).flat())));
+    return varyingOutputs(body, split, visit).map(
+      (varying, i) =>
+        new Set([...varying].filter((a) => !manual.includes(a) || at(outSpecs, i).flat().includes(a))),
+    );
+  },
+};
+
+type RuledOp = keyof typeof rules;
+
+const isRuled = (eqn: Eqn): eqn is Eqn<RuledOp> => Object.hasOwn(rules, eqn.op);
+
+/** Equal operands give equal results on every device, unless a rule says otherwise. */
+function varyingOf(eqn: Eqn, ins: readonly Varying[], visit: Visit): readonly Varying[] {
+  if (isRuled(eqn)) return applyRule(eqn, ins, visit);
+  const all = union(...ins);
+  return eqn.outs.map(() => all);
+}
+
+function applyRule<K extends RuledOp>(eqn: Eqn<K>, ins: readonly Varying[], visit: Visit) {
+  const { op }: { readonly op: K } = eqn;
+  const rule: Rule<K> = rules[op];
+  return rule(eqn, ins, visit);
+}
+
+/** Grows the carry's axes until another iteration adds none. */
+function untilStable(
+  start: readonly Varying[],
+  step: (carry: readonly Varying[]) => readonly Varying[],
+): readonly Varying[] {
+  let carry = start;
+  for (;;) {
+    const outs = step(carry);
+    const next = carry.map((varying, i) => union(varying, at(outs, i)));
+    if (next.every((varying, i) => varying.size === at(carry, i).size))
+      return [...next, ...outs.slice(carry.length)];
+    carry = next;
+  }
+}

@@ -1,0 +1,382 @@
+import type { OpName, OpParams } from "../../../ir/ops.js";
+import type { Eqn } from "../../../ir/program.js";
+import { at, range, type TensorType } from "../../../ir/shape.js";
+
+/**
+ * What splitting a factor means: `parallel` factors stay split in the result, `sum`, `max` and `min` factors
+ * leave partial results on the devices, those of `index` factors are combined by the op's own rule on blocks,
+ * `whole` factors cannot be split.
+ */
+export type FactorKind = "parallel" | "sum" | "max" | "min" | "index" | "whole";
+
+/** A piece of index space that dims of several tensors share. */
+export interface Factor {
+  readonly size: number;
+  readonly kind: FactorKind;
+}
+
+/** For every dim of a tensor the factors it is made of, outermost first. */
+export type DimFactors = readonly (readonly number[])[];
+
+/** How the dims of an op's operands and results correspond. */
+export interface FactorRule {
+  readonly factors: readonly Factor[];
+  readonly operands: readonly DimFactors[];
+  readonly results: readonly DimFactors[];
+}
+
+/** Builds a rule: `shared` factors for dims that correspond, `own` factors for dims that stand alone. */
+class RuleBuilder {
+  readonly factors: Factor[] = [];
+
+  add(size: number, kind: FactorKind = "parallel"): number {
+    this.factors.push({ size, kind });
+    return this.factors.length - 1;
+  }
+
+  dims(shape: readonly number[], kind: (d: number) => FactorKind = () => "parallel"): number[][] {
+    return shape.map((n, d) => (n === 1 ? [] : [this.add(n, kind(d))]));
+  }
+
+  rule(operands: readonly DimFactors[], results: readonly DimFactors[]): FactorRule {
+    return { factors: this.factors, operands, results };
+  }
+}
+
+type Rule<K extends OpName> = (
+  params: OpParams[K],
+  ins: readonly TensorType[],
+  outs: readonly TensorType[],
+) => FactorRule;
+
+/** Ops whose programs the partitioner opens itself. */
+const opened = () => new RuleBuilder().rule([], []);
+
+const shapeOf = (types: readonly TensorType[], i: number) => at(types, i).shape;
+
+/** All operands and results have the same dims; scalars have none. */
+const elementwise = (
+  _params: object,
+  ins: readonly TensorType[],
+  outs: readonly TensorType[],
+): FactorRule => {
+  const b = new RuleBuilder();
+  const dims = b.dims(shapeOf(outs, 0));
+  const of = (type: TensorType) => (type.shape.length === dims.length ? dims : []);
+  return b.rule(ins.map(of), outs.map(of));
+};
+
+/** Operand and result correspond dim by dim; those that `moved` names cannot be split. */
+const along = (
+  x: TensorType,
+  out: TensorType,
+  moved: (d: number) => boolean,
+  more: readonly TensorType[] = [],
+): FactorRule => {
+  const b = new RuleBuilder();
+  const shared = b.dims(x.shape.map((n, d) => (moved(d) ? 1 : n)));
+  const own = (type: TensorType) =>
+    shared.map((factors, d) =>
+      moved(d) && type.shape[d] !== 1 ? [b.add(at(type.shape, d), "whole")] : factors,
+    );
+  return b.rule([own(x), ...more.map((type) => (type.shape.length === 0 ? [] : own(type)))], [own(out)]);
+};
+
+const reduce =
+  (kind: FactorKind) =>
+  ({ dims }: { readonly dims: readonly number[] }, ins: readonly TensorType[]): FactorRule => {
+    const b = new RuleBuilder();
+    const x = b.dims(shapeOf(ins, 0), (d) => (dims.includes(d) ? kind : "parallel"));
+    return b.rule([x], [x.filter((_, d) => !dims.includes(d))]);
+  };
+
+const extremeIndex = ({ dim }: { readonly dim: number }, ins: readonly TensorType[]): FactorRule =>
+  reduce("index")({ dims: [dim] }, ins);
+
+/** Operand and result have the same dims; along a split one devices exchange what they need. */
+const sameDims = (_params: object, ins: readonly TensorType[]): FactorRule => {
+  const b = new RuleBuilder();
+  const dims = b.dims(shapeOf(ins, 0));
+  return b.rule([dims], [dims]);
+};
+
+/**
+ * Every device gives the rows of the window that it has, and zeros for the others; a window of half of the rows or
+ * more is taken from the gathered whole, which sends less.
+ */
+function windowRule({ sizes }: OpParams["dynamicSlice"], ins: readonly TensorType[]): FactorRule {
+  const b = new RuleBuilder();
+  const { dtype, shape } = at(ins, 0);
+  const partial = dtype === "bool" ? "max" : "sum";
+  const kindOf = (d: number): FactorKind => {
+    if (sizes[d] === shape[d]) return "parallel";
+    return 2 * at(sizes, d) < at(shape, d) ? partial : "whole";
+  };
+  const operand = b.dims(shape, kindOf);
+  const result = operand.map((factors, d) => {
+    if (kindOf(d) === "parallel") return factors;
+    return sizes[d] === 1 ? [] : [b.add(at(sizes, d), "whole")];
+  });
+  return b.rule([operand, ...ins.slice(1).map(() => [])], [result]);
+}
+
+/** Every device writes the rows of the update that fall into its own. */
+function updateRule(ins: readonly TensorType[]): FactorRule {
+  const b = new RuleBuilder();
+  const shape = shapeOf(ins, 0);
+  const operand = b.dims(shape);
+  const update = shapeOf(ins, 1).map((n, d) => {
+    if (n === shape[d]) return at(operand, d);
+    return n === 1 ? [] : [b.add(n, "whole")];
+  });
+  return b.rule([operand, update, ...ins.slice(2).map(() => [])], [operand]);
+}
+
+/** Splits two shapes of the same elements into the largest factors they share, outermost first. */
+function reshapeRule(from: readonly number[], to: readonly number[]): FactorRule {
+  const b = new RuleBuilder();
+  const operand: number[][] = from.map(() => []);
+  const result: number[][] = to.map(() => []);
+  let [i, j, restI, restJ] = [0, 0, from[0] ?? 1, to[0] ?? 1];
+  while (i < from.length || j < to.length) {
+    if (restI === 1 && i < from.length) {
+      i++;
+      restI = from[i] ?? 1;
+    } else if (restJ === 1 && j < to.length) {
+      j++;
+      restJ = to[j] ?? 1;
+    } else {
+      const size = greatestCommonDivisor(restI, restJ);
+      if (size === 1) break;
+      const factor = b.add(size);
+      operand[i]?.push(factor);
+      result[j]?.push(factor);
+      restI /= size;
+      restJ /= size;
+    }
+  }
+  return b.rule([operand], [result]);
+}
+
+function greatestCommonDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestCommonDivisor(b, a % b);
+}
+
+function gatherFactors(
+  b: RuleBuilder,
+  x: readonly number[],
+  indices: readonly number[],
+  { dim, batchDims }: { readonly dim: number; readonly batchDims: number },
+  kinds: { readonly looked: FactorKind; readonly rest: FactorKind },
+) {
+  const operand = b.dims(x, (d) => (d === dim ? kinds.looked : "parallel"));
+  const rest = b.dims(indices.slice(batchDims), () => kinds.rest);
+  const index = [...operand.slice(0, batchDims), ...rest];
+  const taken = [...operand.slice(0, dim), ...rest, ...operand.slice(dim + 1)];
+  return { operand, index, taken };
+}
+
+/** Batch and key heads can be split, and within a key head the query heads that share it, as `shared` says. */
+function attentionFactors(ins: readonly TensorType[], shared: FactorKind) {
+  const [batch = 1, length = 1, heads = 1, headSize = 1] = shapeOf(ins, 0);
+  const [, keyLength = 1, keyHeads = 1] = shapeOf(ins, 1);
+  const b = new RuleBuilder();
+  const kinds: FactorKind[] = ["parallel", "parallel", shared, "whole", "whole", "whole"];
+  const sizes = [batch, keyHeads, heads / keyHeads, length, keyLength, headSize];
+  const [i = [], k = [], g = [], t = [], s = [], h = []] = b.dims(sizes, (d) => at(kinds, d));
+  return { b, query: [i, t, [...k, ...g], h], key: [i, s, k, h], sums: [i, [...k, ...g], t] };
+}
+
+const collective = (
+  dims: readonly number[],
+  ins: readonly TensorType[],
+  outs: readonly TensorType[],
+): FactorRule => along(at(ins, 0), at(outs, 0), (d) => dims.includes(d));
+
+const rules: { readonly [K in OpName]: Rule<K> } = {
+  neg: elementwise,
+  exp: elementwise,
+  expm1: elementwise,
+  log: elementwise,
+  log1p: elementwise,
+  tanh: elementwise,
+  sin: elementwise,
+  cos: elementwise,
+  sqrt: elementwise,
+  rsqrt: elementwise,
+  cbrt: elementwise,
+  abs: elementwise,
+  sign: elementwise,
+  floor: elementwise,
+  ceil: elementwise,
+  round: elementwise,
+  erf: elementwise,
+  erfInv: elementwise,
+  logistic: elementwise,
+  not: elementwise,
+  isFinite: elementwise,
+  convert: elementwise,
+  bitcast: elementwise,
+  add: elementwise,
+  sub: elementwise,
+  mul: elementwise,
+  div: elementwise,
+  rem: elementwise,
+  pow: elementwise,
+  max: elementwise,
+  min: elementwise,
+  and: elementwise,
+  or: elementwise,
+  xor: elementwise,
+  shl: elementwise,
+  shrLogical: elementwise,
+  shrArithmetic: elementwise,
+  atan2: elementwise,
+  compare: elementwise,
+  select: elementwise,
+  clamp: elementwise,
+  threefry2x32: elementwise,
+  name: elementwise,
+  stopGradient: elementwise,
+  pvary: elementwise,
+  optimizationBarrier: (_, ins) => {
+    const b = new RuleBuilder();
+    const dims = ins.map(({ shape }) => b.dims(shape));
+    return b.rule(dims, dims);
+  },
+
+  iota: (_, __, outs) => {
+    const b = new RuleBuilder();
+    return b.rule([], [b.dims(shapeOf(outs, 0))]);
+  },
+  broadcastInDim: ({ shape, dims }, ins) => {
+    const b = new RuleBuilder();
+    const result = b.dims(shape);
+    return b.rule([dims.map((d, i) => (shapeOf(ins, 0)[i] === 1 ? [] : at(result, d)))], [result]);
+  },
+  reshape: ({ shape }, ins) => reshapeRule(shapeOf(ins, 0), shape),
+  transpose: ({ permutation }, ins) => {
+    const b = new RuleBuilder();
+    const x = b.dims(shapeOf(ins, 0));
+    return b.rule([x], [permutation.map((d) => at(x, d))]);
+  },
+  reverse: sameDims,
+  slice: ({ starts, limits, strides }, ins, outs) =>
+    along(
+      at(ins, 0),
+      at(outs, 0),
+      (d) => starts[d] !== 0 || limits[d] !== shapeOf(ins, 0)[d] || strides[d] !== 1,
+    ),
+  pad: ({ low, high, interior }, ins, outs) =>
+    along(at(ins, 0), at(outs, 0), (d) => low[d] !== 0 || high[d] !== 0 || interior[d] !== 0, ins.slice(1)),
+  concatenate: ({ dim }, ins, outs) => along(at(ins, 0), at(outs, 0), (d) => d === dim, ins.slice(1)),
+  dynamicSlice: windowRule,
+  dynamicUpdateSlice: (_, ins) => updateRule(ins),
+  gather: (params, ins) => {
+    const b = new RuleBuilder();
+    // The rows that other devices hold are zeros here, and false for booleans, which cannot be summed.
+    const kinds = { looked: at(ins, 0).dtype === "bool" ? "max" : "sum", rest: "parallel" } as const;
+    const { operand, index, taken } = gatherFactors(b, shapeOf(ins, 0), shapeOf(ins, 1), params, kinds);
+    return b.rule([operand, index], [taken]);
+  },
+  scatter: (params, ins) => {
+    const b = new RuleBuilder();
+    const kinds = { looked: "parallel", rest: params.combine === "add" ? "sum" : "whole" } as const;
+    const { operand, index, taken } = gatherFactors(b, shapeOf(ins, 0), shapeOf(ins, 1), params, kinds);
+    return b.rule([operand, index, taken], [operand]);
+  },
+
+  reduceSum: reduce("sum"),
+  reduceMax: reduce("max"),
+  reduceMin: reduce("min"),
+  argmax: extremeIndex,
+  argmin: extremeIndex,
+  cumsum: sameDims,
+  sort: ({ dim }, ins) => {
+    const b = new RuleBuilder();
+    const dims = b.dims(shapeOf(ins, 0), (d) => (d === dim ? "whole" : "parallel"));
+    return b.rule(
+      ins.map(() => dims),
+      ins.map(() => dims),
+    );
+  },
+  dotGeneral: (p, ins) => {
+    const b = new RuleBuilder();
+    const x = b.dims(shapeOf(ins, 0), (d) => (p.lhsContract.includes(d) ? "sum" : "parallel"));
+    const y = shapeOf(ins, 1).map((n, d) => {
+      const contracted = p.rhsContract.indexOf(d);
+      if (contracted >= 0) return at(x, at(p.lhsContract, contracted));
+      const batch = p.rhsBatch.indexOf(d);
+      if (batch >= 0) return at(x, at(p.lhsBatch, batch));
+      return n === 1 ? [] : [b.add(n)];
+    });
+    const free = (dims: number[][], used: readonly number[]) => dims.filter((_, d) => !used.includes(d));
+    return b.rule(
+      [x, y],
+      [
+        [
+          ...p.lhsBatch.map((d) => at(x, d)),
+          ...free(x, [...p.lhsBatch, ...p.lhsContract]),
+          ...free(y, [...p.rhsBatch, ...p.rhsContract]),
+        ],
+      ],
+    );
+  },
+
+  attention: (_, ins) => {
+    const { b, query, key, sums } = attentionFactors(ins, "parallel");
+    return b.rule([query, key, key], [query, sums]);
+  },
+  attentionBackward: (_, ins) => {
+    // The query heads that share a key head are summed into its cotangents.
+    const { b, query, key, sums } = attentionFactors(ins, "whole");
+    return b.rule([query, key, key, sums, query, query], [query, key, key]);
+  },
+
+  callback: (_, ins, outs) => {
+    const b = new RuleBuilder();
+    const whole = ({ shape }: TensorType) => b.dims(shape, () => "whole");
+    return b.rule(ins.map(whole), outs.map(whole));
+  },
+
+  scan: opened,
+  while: opened,
+  cond: opened,
+  remat: opened,
+  customVjp: opened,
+  shardMap: opened,
+
+  psum: elementwise,
+  pmax: elementwise,
+  pmin: elementwise,
+  ppermute: elementwise,
+  allGather: ({ dim }, ins, outs) => collective([dim], ins, outs),
+  psumScatter: ({ dim }, ins, outs) => collective([dim], ins, outs),
+  allToAll: ({ splitDim, concatDim }, ins, outs) => collective([splitDim, concatDim], ins, outs),
+  axisIndex: (_, __, outs) => elementwise({}, [], outs),
+  shardingConstraint: elementwise,
+};
+
+/** How the dims of an equation's operands and results correspond. */
+export function factorRule<K extends OpName>(eqn: Eqn<K>): FactorRule {
+  const { op, params, ins, outs }: Pick<Eqn, "ins" | "outs"> & { op: K; params: OpParams[K] } = eqn;
+  const rule: Rule<K> = rules[op];
+  return rule(
+    params,
+    ins.map(({ type }) => type),
+    outs.map(({ type }) => type),
+  );
+}
+
+/** A rule as text: `([i,k],[k,j])->([i,j]) reduction={k}`; `whole` and other reductions are listed likewise. */
+export function formatRule({ factors, operands, results }: FactorRule): string {
+  const name = (f: number) => (f < 18 ? String.fromCharCode(105 + f) : `f${f}`);
+  const tensor = (dims: DimFactors) => `[${dims.map((list) => list.map(name).join("") || "1").join(",")}]`;
+  const side = (tensors: readonly DimFactors[]) => `(${tensors.map(tensor).join(",")})`;
+  const label = { sum: "reduction", max: "max", min: "min", index: "index", whole: "whole" } as const;
+  const groups = (["sum", "max", "min", "index", "whole"] as const).flatMap((kind) => {
+    const list = range(factors.length).filter((f) => at(factors, f).kind === kind);
+    return list.length > 0 ? [` ${label[kind]}={${list.map(name).join(",")}}`] : [];
+  });
+  return `${side(operands)}->${side(results)}${groups.join("")}`;
+}

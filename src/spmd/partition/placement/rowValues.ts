@@ -1,0 +1,107 @@
+import type { Spec } from "../../../ir/mesh.js";
+import type { Eqn } from "../../../ir/program.js";
+import { at, range, type TensorType } from "../../../ir/shape.js";
+import * as ops from "../../../trace/ops.js";
+import type { Tensor } from "../../../trace/tensor.js";
+
+/** A value as its blocks on the devices. */
+export interface Blocks {
+  readonly kind: "blocks";
+  readonly block: Tensor;
+  readonly spec: Spec;
+}
+
+/** Part of a row of rows: a range along a dim of some tensor, split or on every device, or zeros. */
+export interface Piece {
+  readonly source: Blocks | null;
+  readonly start: number;
+  readonly length: number;
+}
+
+/**
+ * The result of slices, pads and concatenations along a split dim, not yet moved: a chain of them (a roll, a
+ * shift) is put together first and then becomes a single exchange with neighbours.
+ */
+export interface Segments {
+  readonly kind: "segments";
+  readonly type: TensorType;
+  readonly dim: number;
+  readonly pieces: readonly Piece[];
+  /** Something to add once the pieces are in their place. */
+  readonly base?: Blocks;
+  /** What happens along other dims once the pieces are in their place: so all windows of rows share one exchange. */
+  readonly after?: (rows: Tensor) => Tensor;
+}
+
+/** For every row of a result along a dim the row of the source that it is; -1 where it is zeros. */
+export type RowIndex = readonly number[];
+
+/** Rows of one value, along any of its dims. */
+export interface Term {
+  readonly source: Blocks;
+  readonly rows: ReadonlyMap<number, RowIndex>;
+  /** What happens along dims that no axis splits, where rows need not travel. */
+  readonly after?: (x: Tensor) => Tensor;
+}
+
+/**
+ * A sum of rows that are not yet moved: windows of several split dims or with strides, and what gradients of
+ * windows add up. Put together first, they become one exchange with each neighbour.
+ */
+export interface Moves {
+  readonly kind: "moves";
+  readonly type: TensorType;
+  readonly terms: readonly Term[];
+  /** Something to add once the rows are in their place. */
+  readonly base?: Blocks;
+}
+
+/** A value under partitioning. */
+export type Value = Blocks | Segments | Moves;
+
+/** The dims along which an equation moves rows. */
+export function movedDims(eqn: Eqn): readonly number[] {
+  const where = (isMoved: (dim: number) => boolean) =>
+    range(eqn.ins[0]?.type.shape.length ?? 0).filter(isMoved);
+  if (eqn.op === "concatenate") return [eqn.params.dim];
+  if (eqn.op === "slice") {
+    const { starts, limits, strides } = eqn.params;
+    return where((d) => starts[d] !== 0 || limits[d] !== eqn.ins[0]?.type.shape[d] || strides[d] !== 1);
+  }
+  if (eqn.op === "pad") {
+    const { low, high, interior } = eqn.params;
+    const value = eqn.ins[1];
+    if (value?.kind !== "literal" || value.value !== 0) return [];
+    return where((d) => low[d] !== 0 || high[d] !== 0 || interior[d] !== 0);
+  }
+  return [];
+}
+
+/** What a slice or pad does along dims that `rows` does not name, once `first` has happened. */
+export function besides(
+  eqn: Eqn<"slice"> | Eqn<"pad">,
+  rows: readonly number[],
+  first: Segments["after"],
+): Pick<Segments, "after"> {
+  const others = movedDims(eqn).filter((d) => !rows.includes(d));
+  if (others.length === 0) return first ? { after: first } : {};
+  const along = (list: readonly number[], rest: (d: number) => number) =>
+    list.map((n, d) => (others.includes(d) ? n : rest(d)));
+  const none = (list: readonly number[]) => along(list, () => 0);
+  const step = (x: Tensor): Tensor => {
+    if (eqn.op === "slice") {
+      const { starts, limits, strides } = eqn.params;
+      const once = along(strides, () => 1);
+      return ops.slice(
+        x,
+        none(starts),
+        along(limits, (d) => at(x.shape, d)),
+        once,
+      );
+    }
+    const { low, high, interior } = eqn.params;
+    const zero = ops.full([], 0, x.dtype);
+    return ops.pad(x, zero, { low: none(low), high: none(high), interior: none(interior) });
+  };
+  return { after: (x) => step(first ? first(x) : x) };
+}

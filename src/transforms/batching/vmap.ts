@@ -1,0 +1,258 @@
+import { need } from "../../ir/arguments.js";
+import { DimError, InternalError, ShapeError, TreeError, ValueError } from "../../ir/errors.js";
+import type { DimAxes } from "../../ir/mesh.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
+import { checkOptions, type OptionNames } from "../../ir/options.js";
+import type { Atom, Program } from "../../ir/program.js";
+import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
+import { withAxes } from "../../trace/axes.js";
+import { atSource, bind, callProgram, isTracing, traceFlat } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import type { Prefix } from "../../trace/prefix.js";
+import { Tensor } from "../../trace/tensor.js";
+import { type Argnums, type FlatArgs, flattenCall, traceTree } from "../../trace/trace.js";
+import { broadcastPrefix, leafPaths, type Structure, unflatten } from "../../trace/tree.js";
+import {
+  type BatchContext,
+  type Batched,
+  type BatchedProgram,
+  batchProgram,
+  materialize,
+  namesAxis,
+  tensorsOf,
+  unbatched,
+  type VmapRule,
+} from "./vmapContext.js";
+import { vmapRules } from "./vmapRules.js";
+
+/** How {@link vmap} maps a function with the arguments `A` and the result `R`. */
+export interface VmapOptions<A = unknown, R = unknown> {
+  /**
+   * The dim of each argument to map over: one number for all, or a prefix of the tree of arguments with one
+   * entry per argument. `null` leaves an argument whole; negative dims count from the end. Default 0.
+   */
+  readonly inAxes?: Prefix<A, number | null>;
+  /** Where the mapped dim stands in the results: a prefix of the result's tree, `null` for results that are the same for all. Default 0. */
+  readonly outAxes?: Prefix<R, number | null>;
+  /** The name under which collectives inside the function speak of the mapped dim. */
+  readonly axisName?: string;
+  /** The size of the mapped dim, needed only when no argument is mapped. */
+  readonly axisSize?: number;
+  /** The mesh axes that the mapped dim is split over in shard maps and sharding constraints inside. */
+  readonly spmdAxisName?: string | readonly string[];
+  /** Arguments that are not tensors but part of the function; booleans and strings are so anyway. −1 is the last one. */
+  readonly staticArgnums?: Argnums;
+}
+
+const vmapNames: OptionNames<VmapOptions> = {
+  inAxes: true,
+  outAxes: true,
+  axisName: true,
+  axisSize: true,
+  spmdAxisName: true,
+  staticArgnums: true,
+};
+
+/** What {@link vmapProgram} needs to know of the batch. */
+export interface VmapProgramOptions {
+  /** The number of elements of the batch. */
+  readonly size: number;
+  /** Which inputs have the batch as dim 0. */
+  readonly batchedInputs: readonly boolean[];
+  readonly axisName?: string | undefined;
+  readonly spmdAxisName?: string | readonly string[] | undefined;
+}
+
+/**
+ * Turns a function of single elements into one of whole batches.
+ *
+ * ```ts
+ * const distances = vmap((x: Tensor, y: Tensor) => np.abs(x.sub(y)).sum(), { inAxes: [0, null] });
+ * distances(np.ones([8, 3]), np.zeros([3])); // 8 numbers
+ * ```
+ */
+export function vmap<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  options: VmapOptions<A, R> = {},
+): (...args: A) => R {
+  need("function", fn, "fn", "vmap");
+  checkOptions<VmapOptions<A, R>>(options, vmapNames, "vmap");
+  const { inAxes = 0, outAxes = 0, axisName, axisSize, spmdAxisName, staticArgnums } = options;
+  return (...args) => {
+    const flat = flattenCall(args, staticArgnums, "vmap");
+    const { tensors, structure } = flat;
+    const mapped = mappedDims(inAxes, args.length, flat);
+    const size = commonSize(mapped, axisSize);
+    const traced = withAxes(axisName === undefined ? [] : [{ name: axisName, size }], () =>
+      traceTree(
+        fn,
+        structure,
+        mapped.map(({ tensor, dim }) => elementType(tensor.type, dim)),
+        "vmap",
+      ),
+    );
+    const { program, captures, outStructure, place } = traced;
+    const context = newContext(size, axisName, spmdAxisName);
+    const apply = (ins: readonly Tensor[]): Tensor[] => {
+      const values = ins.map((tensor, i): Batched => {
+        const dim = mapped[i - captures.length]?.dim ?? null;
+        return dim === null ? unbatched(tensor) : { tensor: ops.moveDim(tensor, dim, 0), batched: true };
+      });
+      return placeResults(evaluate(program, values, context), outAxes, outStructure, context);
+    };
+    const ins = [...captures, ...tensors];
+    const whole = () =>
+      traceFlat(
+        apply,
+        ins.map(({ type }) => type),
+        "vmap",
+      ).program;
+    return unflatten<R>(outStructure, isTracing() ? apply(ins) : callProgram(whole(), ins, place));
+  };
+}
+
+/** Rewrites a program of single elements into one of batches, which are dim 0 of the inputs that have a flag. */
+export function vmapProgram(program: Program, options: VmapProgramOptions): BatchedProgram {
+  const { size, batchedInputs, axisName, spmdAxisName } = options;
+  return batchProgram(program, batchedInputs, newContext(size, axisName, spmdAxisName));
+}
+
+function newContext(
+  size: number,
+  axisName: string | undefined,
+  spmdAxisName: string | readonly string[] | undefined,
+): BatchContext {
+  const spmdAxes: DimAxes = typeof spmdAxisName === "string" ? [spmdAxisName] : (spmdAxisName ?? []);
+  return { size, axisName, spmdAxes, splitBy: [], varying: [], evaluate };
+}
+
+/** Evaluates a program on a batch in the current trace; what is the same for all is computed once. */
+function evaluate(program: Program, ins: readonly Batched[], context: BatchContext): Batched[] {
+  const values = new Map<number, Batched>();
+  const read = (atom: Atom): Batched => {
+    if (atom.kind === "literal") return unbatched(Tensor.literal(atom));
+    const value = values.get(atom.id);
+    if (!value) throw new InternalError("[vmap] a program reads a value that was never defined");
+    return value;
+  };
+  program.inputs.forEach((input, i) => {
+    values.set(input.id, at(ins, i));
+  });
+  for (const eqn of program.eqns) {
+    const operands = eqn.ins.map(read);
+    const isMapped = operands.some((value) => value.batched) || namesAxis(eqn, context.axisName);
+    const outs = atSource(eqn.source, () =>
+      isMapped
+        ? applyRule(eqn.op, operands, eqn.params, context)
+        : bind(eqn.op, tensorsOf(operands), eqn.params).map(unbatched),
+    );
+    eqn.outs.forEach((out, i) => {
+      values.set(out.id, at(outs, i));
+    });
+  }
+  return program.outputs.map(read);
+}
+
+function applyRule<K extends OpName>(
+  op: K,
+  ins: readonly Batched[],
+  params: OpParams[K],
+  context: BatchContext,
+): Batched[] {
+  const rule: VmapRule<K> = vmapRules[op];
+  return rule(ins, params, context, op);
+}
+
+/** An argument with the dim it is mapped over, or `null`. */
+interface MappedArg {
+  readonly tensor: Tensor;
+  readonly path: string;
+  readonly dim: number | null;
+}
+
+function elementType(type: TensorType, dim: number | null): TensorType {
+  return withShape(
+    type,
+    type.shape.filter((_, d) => d !== dim),
+  );
+}
+
+/** One entry of an axes tree as a dim of a tensor with `rank` dims. */
+function resolveDim(axis: unknown, rank: number, option: string, where: string): number | null {
+  if (axis === null || axis === undefined) return null;
+  if (typeof axis !== "number" || !Number.isInteger(axis)) {
+    throw new ValueError(
+      `[vmap] ${option} has ${String(axis)} for ${where}: use a whole number, or null for what is not mapped`,
+    );
+  }
+  if (axis < -rank || axis >= rank) {
+    const range = rank === 0 ? "use null for it" : `use a number from ${-rank} to ${rank - 1}, or null`;
+    throw new DimError(`[vmap] ${option} ${axis} is out of range for ${where} (${rank} dims): ${range}`);
+  }
+  return axis < 0 ? axis + rank : axis;
+}
+
+function mappedDims(inAxes: unknown, numArgs: number, { tensors, paths, structure }: FlatArgs): MappedArg[] {
+  if (Array.isArray(inAxes) && inAxes.length !== numArgs) {
+    throw new TreeError(
+      `[vmap] inAxes has ${inAxes.length} entries for ${numArgs} arguments: give one per argument, or one number for all`,
+    );
+  }
+  const axes = broadcastPrefix(inAxes, structure, "vmap inAxes");
+  return tensors.map((tensor, i) => {
+    const path = at(paths, i);
+    const where = `argument ${path} ${formatType(tensor.type)}`;
+    return { tensor, path, dim: resolveDim(axes[i], tensor.ndim, "inAxes", where) };
+  });
+}
+
+/** The size of the mapped dim, which all mapped arguments must share. */
+function commonSize(args: readonly MappedArg[], axisSize: number | undefined): number {
+  const sizes = args.flatMap(({ tensor, path, dim }) => {
+    if (dim === null) return [];
+    const size = at(tensor.shape, dim);
+    return [{ size, text: `argument ${path} ${formatType(tensor.type)} has ${size} along dim ${dim}` }];
+  });
+  if (axisSize !== undefined) {
+    if (!Number.isInteger(axisSize) || axisSize < 0) {
+      throw new ValueError(`[vmap] axisSize ${axisSize} is no size: use a whole number that is not negative`);
+    }
+    sizes.push({ size: axisSize, text: `axisSize is ${axisSize}` });
+  }
+  const [first] = sizes;
+  if (!first) {
+    throw new ValueError(
+      "[vmap] no argument is mapped (inAxes is null for all of them), so the size of the mapped dim is unknown: map an argument, or give axisSize",
+    );
+  }
+  if (sizes.some(({ size }) => size !== first.size)) {
+    throw new ShapeError(
+      `[vmap] the mapped dims must have one size:\n${sizes.map(({ text }) => `  ${text}`).join("\n")}\nmap other dims with inAxes, or leave an argument whole with null`,
+    );
+  }
+  return first.size;
+}
+
+/** Moves the batch of every result to the dim that `outAxes` gives it. */
+function placeResults(
+  results: readonly Batched[],
+  outAxes: unknown,
+  structure: Structure,
+  context: BatchContext,
+): Tensor[] {
+  const axes = broadcastPrefix(outAxes, structure, "vmap outAxes");
+  const paths = leafPaths(structure);
+  return results.map((result, i) => {
+    const path = at(paths, i);
+    const where = path === "" ? "the result" : `result ${path}`;
+    const rank = result.tensor.ndim + (result.batched ? 0 : 1);
+    const dim = resolveDim(axes[i], rank, "outAxes", where);
+    if (dim !== null) return ops.moveDim(materialize(result, context), 0, dim);
+    if (result.batched) {
+      throw new ValueError(
+        `[vmap] outAxes is null for ${where}, but its value differs within the batch: give the dim to put the batch at, or reduce it first (lax.psum over an axisName)`,
+      );
+    }
+    return result.tensor;
+  });
+}

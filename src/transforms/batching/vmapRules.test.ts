@@ -1,0 +1,70 @@
+import { describe, expect, test } from "vitest";
+import { caseProgram, type OpCase, opCases, type TensorOperand } from "../../../test/support/opCases.js";
+import { asTensor, expectLikeLoop, randomNumbers } from "../../../test/support/vmapChecks.js";
+import type { OpName } from "../../ir/ops.js";
+import { at, range, tensorType } from "../../ir/shape.js";
+import { verify } from "../../ir/verify.js";
+import { bind, traceFlat } from "../../trace/builder.js";
+import { vmapProgram } from "./vmap.js";
+import { vmapRules } from "./vmapRules.js";
+
+/** Every way to choose some of n things. */
+function subsets(n: number): boolean[][] {
+  return range(2 ** n).map((bits) => range(n).map((i) => ((bits >> i) & 1) === 1));
+}
+
+function checkOp<K extends OpName>(op: K, cases: readonly OpCase<K>[]): void {
+  const random = randomNumbers(op.length * 7919 + 1);
+  for (const opCase of cases) {
+    const program = verify(caseProgram(op, opCase));
+    const operands = opCase.ins.filter((operand) => operand.kind === "tensor");
+    for (const flags of subsets(operands.length)) expectLikeLoop(program, operands, flags, random);
+  }
+}
+
+const opNames = Object.keys(vmapRules) as OpName[];
+
+describe("every op", () => {
+  test("has a case", () => {
+    expect(Object.keys(opCases).sort()).toEqual([...opNames].sort());
+    for (const op of opNames) expect(opCases[op].length, op).toBeGreaterThan(0);
+  });
+
+  test.each(opNames)("%s over a batch equals a loop over its elements", (op) => {
+    checkOp(op, opCases[op]);
+  });
+});
+
+describe("nested programs", () => {
+  test.each(["scan", "while", "cond", "remat", "customVjp", "dynamicUpdateSlice", "gather"] as const)(
+    "%s can be mapped twice",
+    (op) => {
+      const random = randomNumbers(5);
+      const checkTwice = <K extends OpName>(name: K, cases: readonly OpCase<K>[]) => {
+        const opCase = at(cases, 0);
+        const operands = opCase.ins.filter((operand) => operand.kind === "tensor");
+        for (const flags of subsets(operands.length)) {
+          const once = vmapProgram(caseProgram(name, opCase), { size: 2, batchedInputs: flags }).program;
+          const grown = operands.map((operand, i) => ({ ...operand, type: at(once.inputs, i).type }));
+          expectLikeLoop(once, grown, [...flags].reverse(), random);
+        }
+      };
+      checkTwice(op, opCases[op]);
+    },
+  );
+
+  test("a scan whose carry becomes batched only through another carry", () => {
+    const scalar: TensorOperand = { kind: "tensor", type: tensorType("float32", []), low: -1, high: 1 };
+    const xs: TensorOperand = { ...scalar, type: tensorType("float32", [5]) };
+    // Every step hands the values on to the left: x → third → second → first → y.
+    const body = traceFlat(
+      ([first, ...others]) => [...others, asTensor(first)],
+      range(4).map(() => scalar.type),
+    ).program;
+    const program = traceFlat(
+      (args) => bind("scan", args, { body, length: 5, reverse: false, numConsts: 0, numCarry: 3 }),
+      [scalar.type, scalar.type, scalar.type, xs.type],
+    ).program;
+    expectLikeLoop(program, [scalar, scalar, scalar, xs], [false, false, false, true], randomNumbers(3));
+  });
+});

@@ -1,0 +1,180 @@
+import type { ReduceOp } from "../../ir/opFacts.js";
+import type { OpName, OpParams } from "../../ir/ops.js";
+import { at } from "../../ir/shape.js";
+import { bind, bind1 } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { vmapCallback } from "./vmapCallback.js";
+import { vmapCollectiveRules } from "./vmapCollectives.js";
+import {
+  type BatchContext,
+  type Batched,
+  batched,
+  elementShape,
+  flagsOf,
+  materialize,
+  tensorsOf,
+  unbatched,
+  type VmapRule,
+  withFlags,
+} from "./vmapContext.js";
+import { vmapControlRules } from "./vmapControl.js";
+import { vmapIndexingRules } from "./vmapIndexing.js";
+import { vmapSpmdRules } from "./vmapSpmd.js";
+
+/** Elementwise ops: operands that are the same for all are repeated; scalar constants fit any shape. */
+function pointwise<K extends OpName>(
+  ins: readonly Batched[],
+  params: OpParams[K],
+  context: BatchContext,
+  op: K,
+): Batched[] {
+  const operands = ins.map((x) => (x.tensor.node.kind === "literal" ? x.tensor : materialize(x, context)));
+  return bind(op, operands, params).map(batched);
+}
+
+/** Ops whose operands all become batched, with parameters that count the batch as dim 0. */
+function shifted<K extends OpName>(
+  shift: (params: OpParams[K], context: BatchContext) => OpParams[K],
+): VmapRule<K> {
+  return (ins, params, context, op) => {
+    const operands = ins.map((x) => materialize(x, context));
+    return bind(op, operands, shift(params, context)).map(batched);
+  };
+}
+
+const next = (dim: number): number => dim + 1;
+
+const reduce: VmapRule<ReduceOp> = shifted(({ dims }) => ({ dims: dims.map(next) }));
+
+/** A padding value that differs within the batch is chosen wherever a padded mask shows no element. */
+function pad(ins: readonly Batched[], params: OpParams["pad"], context: BatchContext): Batched[] {
+  const [x, value] = [at(ins, 0), at(ins, 1)];
+  const { low, high, interior } = params;
+  const around: OpParams["pad"] = { low: [0, ...low], high: [0, ...high], interior: [0, ...interior] };
+  const tensor = materialize(x, context);
+  if (!value.batched) return [batched(bind1("pad", [tensor, value.tensor], around))];
+  const padded = bind1("pad", [tensor, Tensor.scalar(0, tensor.dtype)], around);
+  const mask = bind1("pad", [ops.full(elementShape(x), true, "bool"), Tensor.scalar(false, "bool")], params);
+  const padding = ops.broadcastInDim(value.tensor, padded.shape, [0]);
+  return [batched(ops.select(materialize(unbatched(mask), context), padded, padding))];
+}
+
+/** The batch is a batch dim of the product when both sides have it, else a free dim that moves to the front. */
+function dotGeneral(ins: readonly Batched[], params: OpParams["dotGeneral"]): Batched[] {
+  const [x, y] = [at(ins, 0), at(ins, 1)];
+  const { lhsContract, rhsContract, lhsBatch, rhsBatch } = params;
+  const both = x.batched && y.batched;
+  const dimsOf = (side: Batched, dims: readonly number[]) => (side.batched ? dims.map(next) : dims);
+  const product = bind1("dotGeneral", [x.tensor, y.tensor], {
+    ...params,
+    lhsContract: dimsOf(x, lhsContract),
+    rhsContract: dimsOf(y, rhsContract),
+    lhsBatch: both ? [0, ...lhsBatch.map(next)] : dimsOf(x, lhsBatch),
+    rhsBatch: both ? [0, ...rhsBatch.map(next)] : dimsOf(y, rhsBatch),
+  });
+  if (both) return [batched(product)];
+  const place = x.batched ? lhsBatch.length : x.tensor.ndim - lhsContract.length;
+  return [batched(ops.moveDim(product, place, 0))];
+}
+
+/** The batch joins the one that attention has. */
+function attention(
+  ins: readonly Batched[],
+  params: OpParams["attention"],
+  context: BatchContext,
+  op: "attention" | "attentionBackward",
+): Batched[] {
+  const operands = ins.map((x) => {
+    const [size = 0, batch = 0, ...rest] = materialize(x, context).shape;
+    return ops.reshape(materialize(x, context), [size * batch, ...rest]);
+  });
+  return bind(op, operands, params).map((out) => {
+    const [all = 0, ...rest] = out.shape;
+    return batched(ops.reshape(out, [context.size, all / context.size, ...rest]));
+  });
+}
+
+/** How every op works on a batch. */
+export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
+  neg: pointwise,
+  exp: pointwise,
+  expm1: pointwise,
+  log: pointwise,
+  log1p: pointwise,
+  tanh: pointwise,
+  sin: pointwise,
+  cos: pointwise,
+  sqrt: pointwise,
+  rsqrt: pointwise,
+  cbrt: pointwise,
+  abs: pointwise,
+  sign: pointwise,
+  floor: pointwise,
+  ceil: pointwise,
+  round: pointwise,
+  erf: pointwise,
+  erfInv: pointwise,
+  logistic: pointwise,
+  not: pointwise,
+  isFinite: pointwise,
+  convert: pointwise,
+  bitcast: pointwise,
+  add: pointwise,
+  sub: pointwise,
+  mul: pointwise,
+  div: pointwise,
+  rem: pointwise,
+  pow: pointwise,
+  max: pointwise,
+  min: pointwise,
+  and: pointwise,
+  or: pointwise,
+  xor: pointwise,
+  shl: pointwise,
+  shrLogical: pointwise,
+  shrArithmetic: pointwise,
+  atan2: pointwise,
+  compare: pointwise,
+  select: pointwise,
+  clamp: pointwise,
+  threefry2x32: pointwise,
+  name: pointwise,
+  stopGradient: pointwise,
+  pvary: pointwise,
+  optimizationBarrier: (ins, params, _context, op) =>
+    withFlags(bind(op, tensorsOf(ins), params), flagsOf(ins)),
+
+  iota: (_ins, params, _context, op) => bind(op, [], params).map(unbatched),
+  broadcastInDim: shifted(({ shape, dims }, { size }) => ({
+    shape: [size, ...shape],
+    dims: [0, ...dims.map(next)],
+  })),
+  reshape: shifted(({ shape }, { size }) => ({ shape: [size, ...shape] })),
+  transpose: shifted(({ permutation }) => ({ permutation: [0, ...permutation.map(next)] })),
+  reverse: shifted(({ dims }) => ({ dims: dims.map(next) })),
+  slice: shifted(({ starts, limits, strides }, { size }) => ({
+    starts: [0, ...starts],
+    limits: [size, ...limits],
+    strides: [1, ...strides],
+  })),
+  pad,
+  concatenate: shifted(({ dim }) => ({ dim: next(dim) })),
+  ...vmapIndexingRules,
+
+  reduceSum: reduce,
+  reduceMax: reduce,
+  reduceMin: reduce,
+  argmax: shifted(({ dim }) => ({ dim: next(dim) })),
+  argmin: shifted(({ dim }) => ({ dim: next(dim) })),
+  cumsum: shifted(({ dim, reverse }) => ({ dim: next(dim), reverse })),
+  sort: shifted(({ dim, numKeys }) => ({ dim: next(dim), numKeys })),
+  dotGeneral,
+  attention,
+  attentionBackward: attention,
+
+  callback: vmapCallback,
+  ...vmapControlRules,
+  ...vmapCollectiveRules,
+  ...vmapSpmdRules,
+};

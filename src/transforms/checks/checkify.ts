@@ -1,0 +1,335 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
+import { ValueError } from "../../ir/errors.js";
+import type { MeshAxis } from "../../ir/mesh.js";
+import type { OpParams, ProgramOp } from "../../ir/ops.js";
+import { type Eqn, type EqnParts, forEachEqn, hasPrograms, type Program, someEqn } from "../../ir/program.js";
+import { at, formatType, type TensorType } from "../../ir/shape.js";
+import { joinAxes, varyingAxes } from "../../ir/varying.js";
+import { boundAxes, checkedAxes } from "../../trace/axes.js";
+import { atSource, bind, callProgram, Environment, inline, isTracing, traceFlat } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { flattenArgs, traceTree } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { checksOf, type OpCheck } from "./checkRules.js";
+import type { ErrorCategory } from "./checks.js";
+import { ErrorValue, SiteTable } from "./errorValue.js";
+import { cut, typesOf } from "../rewrite/split.js";
+
+/** Checks that the function itself makes by `check`. */
+export const userChecks: readonly ErrorCategory[] = ["user"];
+/** That no op gives NaN. */
+export const nanChecks: readonly ErrorCategory[] = ["nan"];
+/** That nothing is divided by zero. */
+export const divChecks: readonly ErrorCategory[] = ["division"];
+/** That every index is inside of its dim. */
+export const indexChecks: readonly ErrorCategory[] = ["index"];
+/** NaN and division by zero. */
+export const floatChecks: readonly ErrorCategory[] = [...nanChecks, ...divChecks];
+/** Everything that is checked without a `check`. */
+export const automaticChecks: readonly ErrorCategory[] = [...floatChecks, ...indexChecks];
+/** Everything. */
+export const allChecks: readonly ErrorCategory[] = [...automaticChecks, ...userChecks];
+
+/** The number of the first check that failed, and then what is kept of every kind of check. */
+type State = readonly Tensor[];
+
+/** What is the same in all programs of one function. */
+class Checking {
+  readonly sites = new SiteTable();
+  /** The types of all that is kept. */
+  readonly kept: TensorType[] = [];
+  /** Checks that keep values of the same types keep them in the same place: only one can be the first. */
+  private readonly offsets = new Map<string, number>();
+
+  constructor(readonly wanted: ReadonlySet<ErrorCategory>) {}
+
+  /** Makes room for what the checks of a program keep. */
+  prepare(program: Program): void {
+    forEachEqn(program, (eqn) => {
+      for (const { keeps } of checksOf(eqn, this.wanted)) {
+        const key = keyOf(keeps);
+        if (this.offsets.has(key)) continue;
+        this.offsets.set(key, this.kept.length);
+        this.kept.push(...keeps);
+      }
+    });
+  }
+
+  /** That nothing went wrong yet; the axes are those along which devices may see it otherwise. */
+  start(axes: readonly MeshAxis[]): State {
+    const types: readonly TensorType[] = [{ dtype: "int32", shape: [] }, ...this.kept];
+    return types.map((type) => ops.pvary(ops.zeros(type), axes));
+  }
+
+  /** Whether a check of the wanted kinds stands in the equation. */
+  canFail(eqn: Eqn): boolean {
+    return someEqn({ eqns: [eqn] }, (one) => checksOf(one, this.wanted).length > 0);
+  }
+
+  /** The state after one more check. */
+  note(state: State, check: OpCheck, eqn: Eqn, ins: readonly Tensor[], outs: readonly Tensor[]): State {
+    const { failed, values } = check.find(ins.map(ops.stopGradient), outs.map(ops.stopGradient));
+    const offset = this.offsets.get(keyOf(check.keeps)) ?? 0;
+    const code = this.sites.add({
+      describe: check.describe,
+      offset,
+      numKept: values.length,
+      source: eqn.source?.text,
+    });
+    const isFirst = ops.and(ops.compare("eq", at(state, 0), 0), failed);
+    return state.map((x, i) => {
+      if (i === 0) return ops.select(isFirst, Tensor.scalar(code, "int32"), x);
+      const value = values[i - 1 - offset];
+      return value ? ops.select(ops.broadcastInDim(isFirst, x.shape, []), value, x) : x;
+    });
+  }
+}
+
+const keyOf = (types: readonly TensorType[]) => types.map(formatType).join();
+
+/** The results of a program, and the state after it. */
+interface Checked {
+  readonly outs: readonly Tensor[];
+  readonly state: State;
+}
+
+/** Records a program in the current trace with its checks behind the equations. */
+function evaluate(program: Program, ins: readonly Tensor[], before: State, checking: Checking): Checked {
+  const environment = new Environment(program.inputs, ins);
+  let state = before;
+  for (const eqn of program.eqns) {
+    const operands = environment.read(eqn.ins);
+    const isCheck = eqn.op === "callback" && eqn.params.kind === "check";
+    atSource(eqn.source, () => {
+      if (hasPrograms(eqn) && checking.canFail(eqn)) {
+        const inside = applyRule(eqn, operands, state, checking);
+        environment.define(eqn.outs, inside.outs);
+        state = inside.state;
+        return;
+      }
+      const outs = isCheck ? [] : bind(eqn.op, operands, eqn.params);
+      environment.define(eqn.outs, outs);
+      for (const check of checksOf(eqn, checking.wanted))
+        state = checking.note(state, check, eqn, operands, outs);
+    });
+  }
+  return { outs: environment.read(program.outputs), state };
+}
+
+/** Records an equation with programs inside so that they have their checks and hand the state on. */
+type Rule<K extends ProgramOp> = (
+  ins: readonly Tensor[],
+  params: OpParams[K],
+  state: State,
+  checking: Checking,
+) => Checked;
+
+function applyRule<K extends ProgramOp>(
+  eqn: Eqn<K>,
+  ins: readonly Tensor[],
+  state: State,
+  checking: Checking,
+): Checked {
+  const { op, params }: EqnParts<K> = eqn;
+  const rule: Rule<K> = rules[op];
+  return rule(ins, params, state, checking);
+}
+
+/** From (…state, …inputs) to (…state, …outputs). */
+function checkedProgram(program: Program, state: State, checking: Checking): Program {
+  return traceFlat(
+    (args) => {
+      const [before = [], ins = []] = cut(args, state.length);
+      const { outs, state: after } = evaluate(program, ins, before, checking);
+      return [...after, ...outs];
+    },
+    [...typesOf(state), ...typesOf(program.inputs)],
+    "checkify",
+  ).program;
+}
+
+/** Results that begin with the state. */
+function split(results: readonly Tensor[], { length }: State): Checked {
+  return { state: results.slice(0, length), outs: results.slice(length) };
+}
+
+/** The inputs of a program in another order: first so many that stood after the next ones. */
+function constsFirst({ inputs, ...rest }: Program, numState: number, numConsts: number): Program {
+  const [state = [], consts = [], others = []] = cut(inputs, numState, numConsts);
+  return { ...rest, inputs: [...consts, ...state, ...others] };
+}
+
+const scan: Rule<"scan"> = (ins, params, state, checking) => {
+  const { numConsts, numCarry } = params;
+  const body = constsFirst(checkedProgram(params.body, state, checking), state.length, numConsts);
+  const operands = [...ins.slice(0, numConsts), ...state, ...ins.slice(numConsts)];
+  return split(bind("scan", operands, { ...params, body, numCarry: state.length + numCarry }), state);
+};
+
+/** The condition is checked where it is evaluated: before the first iteration and after each. */
+const whileLoop: Rule<"while"> = (ins, params, state, checking) => {
+  const { condition, body, numConditionConsts, numBodyConsts } = params;
+  const [conditionConsts = [], bodyConsts = [], carry = []] = cut(ins, numConditionConsts, numBodyConsts);
+  const start = evaluate(condition, [...conditionConsts, ...carry], state, checking).state;
+  const consts = [...conditionConsts, ...bodyConsts];
+  const step = traceFlat(
+    (args) => {
+      const [own = [], before = [], values = []] = cut(args, consts.length, state.length);
+      const [forCondition = [], forBody = []] = cut(own, numConditionConsts);
+      const { outs, state: after } = evaluate(body, [...forBody, ...values], before, checking);
+      return [...evaluate(condition, [...forCondition, ...outs], after, checking).state, ...outs];
+    },
+    typesOf([...consts, ...start, ...carry]),
+    "checkify of while",
+  ).program;
+  const test = traceFlat(
+    (args) => {
+      const [forCondition = [], , values = []] = cut(args, numConditionConsts, state.length);
+      return inline(withoutChecks(condition), [...forCondition, ...values]);
+    },
+    typesOf([...conditionConsts, ...start, ...carry]),
+    "checkify of while",
+  ).program;
+  const results = bind("while", [...conditionConsts, ...consts, ...start, ...carry], {
+    condition: test,
+    body: step,
+    numConditionConsts,
+    numBodyConsts: consts.length,
+  });
+  return split(results, state);
+};
+
+/** The program without what its user checks: that was seen to already. */
+function withoutChecks(program: Program): Program {
+  const isCheck = (eqn: Eqn) => eqn.op === "callback" && eqn.params.kind === "check";
+  return { ...program, eqns: program.eqns.filter((eqn) => !isCheck(eqn)) };
+}
+
+const cond: Rule<"cond"> = ([index, ...operands], { branches }, state, checking) => {
+  const checked = branches.map((branch) => checkedProgram(branch, state, checking));
+  const ins = index ? [index, ...state, ...operands] : [];
+  return split(bind("cond", ins, { branches: checked }), state);
+};
+
+const remat: Rule<"remat"> = (ins, { body, policy }, state, checking) =>
+  split(bind("remat", [...state, ...ins], { body: checkedProgram(body, state, checking), policy }), state);
+
+/** The state is one more value that the function closes over; its way back knows nothing of it. */
+const customVjp: Rule<"customVjp"> = (ins, params, state, checking) => {
+  const { body, forward, backward, numCaptures, numResiduals } = params;
+  const [captures = [], residuals = [], cotangents = []] = cut(
+    typesOf(backward.inputs),
+    numCaptures,
+    numResiduals,
+  );
+  const kept = typesOf(state);
+  const back = traceFlat(
+    (args) => {
+      const [, known = [], , cts = []] = cut(args, kept.length, numCaptures + numResiduals, kept.length);
+      return inline(backward, [...known, ...cts]);
+    },
+    [...kept, ...captures, ...residuals, ...kept, ...cotangents],
+    "checkify of customVjp",
+  ).program;
+  const results = bind("customVjp", [...state, ...ins], {
+    body: checkedProgram(body, state, checking),
+    forward: checkedProgram(forward, state, checking),
+    backward: back,
+    numCaptures: state.length + numCaptures,
+    numResiduals,
+  });
+  return split(results, state);
+};
+
+/** Every device has a state of its own; of those where something went wrong, the first is told of. */
+const shardMap: Rule<"shardMap"> = (ins, params, state, checking) => {
+  const { mesh, manual, checked, body, outSpecs } = params;
+  const axes = mesh.axes.filter(({ name }) => manual.includes(name));
+  const { program } = traceFlat(
+    (args) => {
+      const own = checking.start(checked ? joinAxes([varyingAxes(at(state, 0).type), axes]) : []);
+      const { outs, state: after } = evaluate(body, args, own, checking);
+      return [...after.map((x) => ops.reshape(x, [1, ...x.shape])), ...outs];
+    },
+    typesOf(body.inputs),
+    "checkify of shardMap",
+  );
+  const names = axes.map(({ name }) => name);
+  const results = bind("shardMap", ins, {
+    ...params,
+    body: program,
+    outSpecs: [...state.map(({ shape }) => [names, ...shape.map(() => [])]), ...outSpecs],
+  });
+  const { outs, state: ofDevices } = split(results, state);
+  const failed = ops.convert(ops.compare("ne", at(ofDevices, 0), 0), "int32");
+  const first = ops.argmax(failed, 0);
+  const isOpen = ops.compare("eq", at(state, 0), 0);
+  const merged = ofDevices.map((x, i) => {
+    const own = ops.gather(x, first, { dim: 0, batchDims: 0 });
+    return ops.select(ops.broadcastInDim(isOpen, own.shape, []), own, at(state, i));
+  });
+  return { outs, state: merged };
+};
+
+const rules: { readonly [K in ProgramOp]: Rule<K> } = {
+  scan,
+  while: whileLoop,
+  cond,
+  remat,
+  customVjp,
+  shardMap,
+};
+
+function readCategories(errors: readonly ErrorCategory[]): ReadonlySet<ErrorCategory> {
+  need("list", errors, "errors", "checkify");
+  const unknown = errors.find((category) => !allChecks.includes(category));
+  if (unknown !== undefined) {
+    throw new ValueError(
+      `[checkify] errors has ${describe(unknown)}: use userChecks, nanChecks, divChecks, indexChecks, floatChecks, automaticChecks or allChecks`,
+    );
+  }
+  return new Set(errors);
+}
+
+/**
+ * The function with its checks as one more result: the first that failed, in the order of the program. Checks are those
+ * that it makes itself by `check`, and what `errors` adds to each of its ops. It may be compiled, differentiated and
+ * mapped, and it may itself hold what was.
+ *
+ * ```ts
+ * const [error, y] = jit(checkify.checkify(f, checkify.floatChecks))(x);
+ * await error.throw();
+ * ```
+ *
+ * @param errors what is checked, `userChecks` by default: `[...checkify.userChecks, ...checkify.nanChecks]`
+ */
+export function checkify<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  errors: readonly ErrorCategory[] = userChecks,
+): (...args: A) => [error: ErrorValue, result: R] {
+  need("function", fn, "fn", "checkify");
+  const wanted = readCategories(errors);
+  return (...args) => {
+    const { tensors, structure } = flattenArgs(args, "checkify");
+    const traced = traceTree(fn, structure, typesOf(tensors), "checkify");
+    const { program, captures, outStructure, place } = traced;
+    const checking = new Checking(wanted);
+    checking.prepare(program);
+    const axes = checkedAxes(boundAxes()).map(({ name, size }) => ({ name, size }));
+    const apply = (ins: readonly Tensor[]): Tensor[] => {
+      const { outs, state } = evaluate(program, ins, checking.start(axes), checking);
+      return [...state, ...outs];
+    };
+    const ins = [...captures, ...tensors];
+    const whole = () => traceFlat(apply, typesOf(ins), "checkify").program;
+    const results = isTracing() ? apply(ins) : callProgram(whole(), ins, place);
+    const [code, ...rest] = results;
+    const [kept = [], outs = []] = cut(rest, checking.kept.length);
+    return [
+      new ErrorValue(at(code ? [code] : [], 0), kept, checking.sites),
+      tree.unflatten<R>(outStructure, outs),
+    ];
+  };
+}

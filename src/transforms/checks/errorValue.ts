@@ -1,0 +1,109 @@
+import type { HostValue } from "../../ir/callbacks.js";
+import { CheckError } from "../../ir/errors.js";
+import { at, range, sizeOf } from "../../ir/shape.js";
+import type { HostArray } from "../../trace/hostArray.js";
+import type { Tensor } from "../../trace/tensor.js";
+import { registerClass } from "../../trace/tree.js";
+import { type Describe, elementAt } from "./checks.js";
+
+/** One check of a program. */
+export interface Site {
+  readonly describe: Describe;
+  /** Where the values that tell of it stand among what the error keeps. */
+  readonly offset: number;
+  readonly numKept: number;
+  /** The line that it came from. */
+  readonly source: string | undefined;
+}
+
+let nextTable = 0;
+
+/** The checks of a program; what an error says is the number of one of them, counted from 1. */
+export class SiteTable {
+  /** Tells tables apart. */
+  readonly id = nextTable++;
+  private readonly sites: Site[] = [];
+
+  /** Takes a check in and gives its number. */
+  add(site: Site): number {
+    return this.sites.push(site);
+  }
+
+  /** What a check says, and where it stands, of one error: its number and what is kept of it. */
+  tell(code: number, kept: readonly HostArray[]): { readonly message: string; readonly source?: string } {
+    const { describe, offset, numKept, source } = at(this.sites, code - 1);
+    const message = describe(kept.slice(offset, offset + numKept));
+    return source === undefined ? { message } : { message, source };
+  }
+}
+
+/**
+ * What went wrong first in a function made by `checkify`, or that nothing did: a value like others, that `jit`, `vmap`,
+ * loops and trees take and give.
+ */
+export class ErrorValue {
+  /** @internal */
+  constructor(
+    /** @internal The number of the check, 0 for none. */
+    readonly code: Tensor,
+    /** @internal What is kept of every kind of check. */
+    readonly kept: readonly Tensor[],
+    /** @internal */
+    readonly sites: SiteTable,
+  ) {}
+
+  /**
+   * What went wrong first, or `null`. Under `vmap` there is a line for each element: `at mapped index 2: …`.
+   *
+   * ```ts
+   * console.log(await error.get());
+   * ```
+   */
+  async get(): Promise<string | null> {
+    const found = await this.findings();
+    return found.length === 0 ? null : found.map(({ where, message }) => where + message).join("\n");
+  }
+
+  /** Throws a `CheckError` if something went wrong, whose message also names the line. */
+  async throw(): Promise<void> {
+    const found = await this.findings();
+    if (found.length === 0) return;
+    const lines = found.map(
+      ({ where, message, source }) => where + message + (source ? `\n  at ${source}` : ""),
+    );
+    throw new CheckError(lines.join("\n"));
+  }
+
+  private async findings() {
+    const [code, ...kept] = await Promise.all([this.code, ...this.kept].map(download));
+    if (!code) return [];
+    const { shape } = code.type;
+    return range(sizeOf(shape)).flatMap((i) => {
+      const number = code.data[i] ?? 0;
+      if (number === 0) return [];
+      const values = kept.map((value) => elementAt(value, shape.length, i));
+      const where = shape.length === 0 ? "" : `at mapped index ${positionOf(i, shape).join(", ")}: `;
+      return [{ where, ...this.sites.tell(number, values) }];
+    });
+  }
+
+  /** @internal How it is told of by the elements of `[code, …kept]`. */
+  get describe(): Describe {
+    return ([code, ...kept]) => this.sites.tell(code?.item() ?? 1, kept).message;
+  }
+}
+
+async function download(x: Tensor): Promise<HostValue> {
+  return { type: x.type, data: await x.storage("checkify").download("checkify") };
+}
+
+/** An index of the flattened elements as one for each dim. */
+function positionOf(index: number, shape: readonly number[]): number[] {
+  return shape.map((n, d) => Math.floor(index / sizeOf(shape.slice(d + 1))) % n);
+}
+
+registerClass(ErrorValue, {
+  children: ({ code, kept }): [Tensor, readonly Tensor[]] => [code, kept],
+  rebuild: ({ sites }, [code, kept]) => new ErrorValue(code, kept, sites),
+  describe: ({ sites }) => `checks ${sites.id}`,
+});

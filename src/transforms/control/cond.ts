@@ -1,0 +1,113 @@
+import { need } from "../../ir/arguments.js";
+import { describe } from "../../ir/describe.js";
+import { DTypeError, ShapeError, ValueError } from "../../ir/errors.js";
+import { at, formatType, sameType } from "../../ir/shape.js";
+import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
+import { bind } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { shareCaptures } from "./closure.js";
+import { checkMeetings, markInputs, markOutputs } from "./varyingTypes.js";
+
+/**
+ * One of two functions of the same operands, chosen by a bool scalar when the program runs.
+ *
+ * ```ts
+ * lax.cond(loss.lt(1), (x) => x.mul(2), (x) => x, x)
+ * ```
+ */
+export function cond<A extends readonly unknown[], R>(
+  predicate: Tensor | boolean,
+  onTrue: (...operands: A) => R,
+  onFalse: (...operands: A) => R,
+  ...operands: A
+): R {
+  need("function", onTrue, "onTrue", "cond");
+  need("function", onFalse, "onFalse", "cond");
+  if (typeof predicate === "boolean") return predicate ? onTrue(...operands) : onFalse(...operands);
+  checkScalar(predicate, "cond", "predicate");
+  return choose(ops.convert(predicate, "int32"), [onFalse, onTrue], operands, "cond");
+}
+
+/** One of several functions of the same operands, chosen by an int32 scalar (clamped to the valid range). */
+export function switchCase<A extends readonly unknown[], R>(
+  index: Tensor | number,
+  branches: readonly ((...operands: A) => R)[],
+  ...operands: A
+): R {
+  need("list", branches, "the branches", "switchCase");
+  for (const branch of branches) need("function", branch, "a branch", "switchCase");
+  if (branches.length === 0) throw new ValueError("[switchCase] needs at least one branch");
+  if (typeof index === "number") {
+    return at(branches, Math.max(0, Math.min(branches.length - 1, Math.trunc(index))))(...operands);
+  }
+  checkScalar(index, "switchCase", "index");
+  return choose(ops.convert(index, "int32"), branches, operands, "switchCase");
+}
+
+function checkScalar(value: Tensor, caller: string, what: string): void {
+  if (what === "predicate" && typeof value === "number") {
+    throw new DTypeError(`[${caller}] the predicate must be bool, got ${value}: compare it with something`);
+  }
+  if (!(value instanceof Tensor) || value.ndim !== 0) {
+    throw new ShapeError(
+      `[${caller}] the ${what} must be a scalar, got ${value instanceof Tensor ? value : describe(value)}: reduce it with all() or any(), or use np.where`,
+    );
+  }
+  if (what === "predicate" && value.dtype !== "bool") {
+    throw new DTypeError(`[${caller}] the predicate must be bool, got ${value}: compare it with something`);
+  }
+}
+
+function choose<A extends readonly unknown[], R>(
+  index: Tensor,
+  branches: readonly ((...operands: A) => R)[],
+  operands: A,
+  caller: string,
+): R {
+  const flat = flattenArgs(operands, caller);
+  // Devices that choose different branches make different things of what they share.
+  const split = varyingAxes(index.type);
+  const mark = ({ type }: Tensor) => varyingAlong(type, joinAxes([varyingAxes(type), split]));
+  const types = flat.tensors.map(mark);
+  const traced = branches.map((branch) => traceTree(branch, flat.structure, types, caller));
+  const first = at(traced, 0);
+  const decider = caller === "cond" ? "predicate" : "index";
+  checkMeetings(
+    index.type,
+    traced.map(({ program }) => program),
+    caller,
+    decider,
+  );
+  traced.forEach((other, i) => {
+    checkSameResults(first, other, i, caller);
+  });
+  const { captures, programs, place } = shareCaptures(traced);
+  const marked = programs.map((program) => markInputs(program, split));
+  const outAxes = first.program.outputs.map((_, i) =>
+    joinAxes([split, ...marked.map(({ outputs }) => varyingAxes(at(outputs, i).type))]),
+  );
+  const params = { branches: marked.map((program) => markOutputs(program, outAxes)) };
+  const results = bind("cond", [index, ...captures, ...flat.tensors], params, place);
+  return tree.unflatten<R>(first.outStructure, results);
+}
+
+function checkSameResults(first: TracedTree, other: TracedTree, branch: number, caller: string): void {
+  tree.checkSameStructure(
+    first.outStructure,
+    other.outStructure,
+    caller,
+    "branch 0's result",
+    `branch ${branch}'s result`,
+  );
+  first.program.outputs.forEach(({ type }, i) => {
+    const got = at(other.program.outputs, i).type;
+    if (!sameType(type, got)) {
+      throw new ShapeError(
+        `[${caller}] all branches must return the same types: leaf ${i} is ${formatType(type)} in branch 0 and ${formatType(got)} in branch ${branch}`,
+      );
+    }
+  });
+}

@@ -1,0 +1,83 @@
+import { ShardingError } from "../../ir/errors.js";
+import type { MeshAxis } from "../../ir/mesh.js";
+import { isCollectiveEqn } from "../../ir/opFacts.js";
+import { forEachEqn, type Program } from "../../ir/program.js";
+import { at, type TensorType } from "../../ir/shape.js";
+import { joinAxes, missingAxes, varies, varyingAlong, varyingAxes } from "../../ir/varying.js";
+import { inline, traceFlat } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import type { Tensor } from "../../trace/tensor.js";
+
+/**
+ * A cotangent that differs along the axes along which its value does: what is known of it alone may differ along
+ * fewer, and what a user's rule made of it along more.
+ */
+export function likeItsValue(ct: Tensor, type: TensorType): Tensor {
+  const marked = ops.pvary(ct, varyingAxes(type));
+  return ops.psum(marked, missingAxes(varyingAxes(type), varyingAxes(marked.type)));
+}
+
+/**
+ * Throws when devices that decide differently would have to meet: what is run in some of them alone communicates
+ * over an axis along which the decision differs.
+ */
+export function checkMeetings(
+  decision: TensorType,
+  programs: readonly Program[],
+  caller: string,
+  what: string,
+): void {
+  for (const program of programs) {
+    forEachEqn(program, (eqn) => {
+      if (!isCollectiveEqn(eqn)) return;
+      const shared = eqn.params.axes.find(({ name }) => varies(decision, name));
+      if (shared === undefined) return;
+      const where = eqn.source ? ` at ${eqn.source.text}` : "";
+      throw new ShardingError(
+        `[${caller}] the ${what} differs along axis "${shared.name}", over which ${eqn.op}${where} communicates: devices that decide differently would never meet there; decide alike, for example with lax.pmax(${what}, "${shared.name}"), or communicate outside`,
+        "replication",
+      );
+    });
+  }
+}
+
+/** The program for inputs that differ along further axes. */
+export function markInputs(program: Program, axes: readonly MeshAxis[]): Program {
+  if (axes.length === 0) return program;
+  return traceFlat(
+    (args) => inline(program, args),
+    program.inputs.map(({ type }) => varyingAlong(type, joinAxes([varyingAxes(type), axes]))),
+  ).program;
+}
+
+/** The program with outputs that are marked as differing along the given axes, one list for each. */
+export function markOutputs(program: Program, axes: readonly (readonly MeshAxis[])[]): Program {
+  const isMarked = program.outputs.every(
+    ({ type }, i) => missingAxes(varyingAxes(type), axes[i] ?? []).length === 0,
+  );
+  if (isMarked) return program;
+  return traceFlat(
+    (args) => inline(program, args).map((out, i) => ops.pvary(out, axes[i] ?? [])),
+    program.inputs.map(({ type }) => type),
+  ).program;
+}
+
+/**
+ * Traces a loop again until its carry differs along no more axes after a step than before it.
+ *
+ * @param trace for given types of the carry the traced loop, and along which axes each leaf differs after a step
+ */
+export function settleCarry<T>(
+  start: readonly TensorType[],
+  trace: (types: readonly TensorType[]) => readonly [traced: T, after: readonly (readonly MeshAxis[])[]],
+): { readonly traced: T; readonly types: readonly TensorType[] } {
+  let types = start;
+  for (;;) {
+    const [traced, after] = trace(types);
+    const grown = types.map((type, i) => varyingAlong(type, joinAxes([varyingAxes(type), at(after, i)])));
+    if (grown.every((type, i) => varyingAxes(type).length === varyingAxes(at(types, i)).length)) {
+      return { traced, types };
+    }
+    types = grown;
+  }
+}

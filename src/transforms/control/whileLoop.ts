@@ -1,0 +1,102 @@
+import { need } from "../../ir/arguments.js";
+import { DTypeError } from "../../ir/errors.js";
+import { at, formatType, type TensorType } from "../../ir/shape.js";
+import { joinAxes, varyingAxes } from "../../ir/varying.js";
+import { bind } from "../../trace/builder.js";
+import * as ops from "../../trace/ops.js";
+import { onePlace } from "../../trace/place.js";
+import { Tensor } from "../../trace/tensor.js";
+import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { checkTypes, scan } from "./scan.js";
+import { checkMeetings, markOutputs, settleCarry } from "./varyingTypes.js";
+
+/**
+ * Repeats a function of a carried value while a condition on it holds. The number of iterations is known
+ * only when the program runs, so it has no reverse derivative; use `scan` or `foriLoop` for that.
+ */
+export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) => C, init: C): C {
+  need("function", condition, "condition", "whileLoop");
+  need("function", body, "body", "whileLoop");
+  const carry = flattenArgs(init, "whileLoop");
+  const structure: tree.Structure = { kind: "array", children: [carry.structure] };
+  const { traced, types } = settleCarry(
+    carry.tensors.map(({ type }) => type),
+    (given) => {
+      const loop = traceLoop(condition, body, carry.structure, structure, given);
+      // Devices that do not leave the loop together have different carries.
+      const leaves = varyingAxes(at(loop.test.program.outputs, 0).type);
+      return [loop, loop.step.program.outputs.map(({ type }) => joinAxes([varyingAxes(type), leaves]))];
+    },
+  );
+  const { test, step } = traced;
+  checkMeetings(at(test.program.outputs, 0).type, [test.program, step.program], "whileLoop", "condition");
+  const params = {
+    condition: test.program,
+    body: markOutputs(step.program, types.map(varyingAxes)),
+    numConditionConsts: test.captures.length,
+    numBodyConsts: step.captures.length,
+  };
+  const operands = [...test.captures, ...step.captures, ...carry.tensors];
+  const results = bind("while", operands, params, onePlace([test.place, step.place]));
+  return tree.unflatten<C>(carry.structure, results);
+}
+
+function traceLoop<C>(
+  condition: (carry: C) => Tensor,
+  body: (carry: C) => C,
+  carry: tree.Structure,
+  structure: tree.Structure,
+  types: readonly TensorType[],
+): { readonly test: TracedTree; readonly step: TracedTree } {
+  const test = traceTree(condition, structure, types, "whileLoop");
+  const [verdict] = test.program.outputs;
+  if (
+    test.program.outputs.length !== 1 ||
+    verdict?.type.dtype !== "bool" ||
+    verdict.type.shape.length !== 0
+  ) {
+    const got = test.program.outputs.map(({ type }) => formatType(type)).join(", ");
+    throw new DTypeError(`[whileLoop] the condition must return one bool scalar, it returned ${got}`);
+  }
+  const step = traceTree(body, structure, types, "whileLoop");
+  tree.checkSameStructure(
+    carry,
+    step.outStructure,
+    "whileLoop",
+    "the carry",
+    "the carry that the body returns",
+  );
+  checkTypes(types, step.program.outputs, "whileLoop");
+  return { test, step };
+}
+
+/**
+ * `for (i = lower; i < upper; i++) carry = body(i, carry)`. With plain numbers as bounds it can be
+ * differentiated; with tensors it is a {@link whileLoop}.
+ */
+export function foriLoop<C>(
+  lower: number | Tensor,
+  upper: number | Tensor,
+  body: (i: Tensor, carry: C) => C,
+  init: C,
+): C {
+  need("function", body, "body", "foriLoop");
+  if (typeof lower === "number" && typeof upper === "number") {
+    need("whole", lower, "lower", "foriLoop");
+    need("whole", upper, "upper", "foriLoop");
+    const length = Math.max(0, upper - lower);
+    const indices = ops.add(ops.iota("int32", [length], 0), lower);
+    const [last] = scan<C, Tensor, null>((carry, i) => [body(i, carry), null], init, indices);
+    return last;
+  }
+  const bound = (value: number | Tensor) =>
+    typeof value === "number" ? Tensor.scalar(value, "int32") : ops.convert(value, "int32");
+  const end = bound(upper);
+  const [, last] = whileLoop<[Tensor, C]>(
+    ([i]) => ops.compare("lt", i, end),
+    ([i, carry]) => [ops.add(i, 1), body(i, carry)],
+    [bound(lower), init],
+  );
+  return at([last], 0);
+}

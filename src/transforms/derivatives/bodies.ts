@@ -1,0 +1,73 @@
+import type { OpParams, ProgramOp } from "../../ir/ops.js";
+import type { Eqn, Program } from "../../ir/program.js";
+import type { LinearizeTools } from "./linearize.js";
+import { cut } from "../rewrite/split.js";
+
+/** A program inside an equation whose values the way back may need. */
+export interface Body {
+  readonly program: Program;
+  /** Which of its inputs need a cotangent. */
+  readonly active: readonly boolean[];
+}
+
+type Bodies<K extends ProgramOp> = (
+  params: OpParams[K],
+  active: readonly boolean[],
+  tools: LinearizeTools,
+) => readonly Body[];
+
+const bodies: { readonly [K in ProgramOp]: Bodies<K> } = {
+  scan: (params, active, tools) => [
+    { program: params.body, active: activityInScan(params, active, tools).activeIn },
+  ],
+  // Loops without a known length are not differentiated in reverse.
+  while: () => [],
+  cond: ({ branches }, active) => branches.map((program) => ({ program, active: active.slice(1) })),
+  remat: ({ body }, active) => [{ program: body, active }],
+  // The rule takes the place of the function where its result is differentiated, and is not itself.
+  customVjp: ({ forward }, active) =>
+    active.includes(true) ? [{ program: forward, active: active.map(() => false) }] : [],
+  shardMap: ({ body }, active) => [{ program: body, active }],
+};
+
+/**
+ * The programs inside an equation that run on the way forward.
+ *
+ * @param active which operands of the equation need a cotangent
+ */
+export function bodiesOf<K extends ProgramOp>(
+  { op, params }: Eqn<K>,
+  active: readonly boolean[],
+  tools: LinearizeTools,
+): readonly Body[] {
+  const rule: Bodies<K> = bodies[op];
+  return rule(params, active, tools);
+}
+
+/** Which inputs and outputs of a scan's body need a cotangent. */
+export interface ScanActivity {
+  readonly constActive: readonly boolean[];
+  readonly carryActive: readonly boolean[];
+  readonly yActive: readonly boolean[];
+  /** Constants, carry and what is scanned over. */
+  readonly activeIn: readonly boolean[];
+}
+
+/** A carry is active when it starts so or becomes so after some iterations. */
+export function activityInScan(
+  { body, numConsts, numCarry }: OpParams["scan"],
+  active: readonly boolean[],
+  { outputActivity }: LinearizeTools,
+): ScanActivity {
+  const [constActive = [], initActive = [], xsActive = []] = cut(active, numConsts, numCarry);
+  let carryActive = [...initActive];
+  for (;;) {
+    const activeIn = [...constActive, ...carryActive, ...xsActive];
+    const out = outputActivity(body, activeIn);
+    const next = carryActive.map((flag, i) => flag || (out[i] ?? false));
+    if (next.every((flag, i) => flag === carryActive[i])) {
+      return { constActive, carryActive, yActive: out.slice(numCarry), activeIn };
+    }
+    carryActive = next;
+  }
+}

@@ -1,0 +1,51 @@
+import { need } from "../../ir/arguments.js";
+import { TreeError } from "../../ir/errors.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { customVjp } from "./customVjp.js";
+import { vjpHere } from "./grad.js";
+
+/**
+ * The derivative of a function along tangents: from arguments and their tangents to the result and its tangent,
+ * which must be linear in the tangents.
+ */
+export type JvpRule<A extends readonly unknown[], R> = (
+  primals: readonly [...A],
+  tangents: readonly [...A],
+) => readonly [result: R, tangent: R];
+
+/**
+ * A function with a forward derivative of its own. Backward, the rule is transposed, so that it serves `grad` as
+ * well as `jvp`.
+ *
+ * ```ts
+ * const sin = customJvp((x: Tensor) => np.sin(x), ([x], [t]) => [np.sin(x), np.cos(x).mul(t)]);
+ * ```
+ */
+export function customJvp<A extends readonly unknown[], R>(
+  fn: (...args: A) => R,
+  rule: JvpRule<A, R>,
+): (...args: A) => R {
+  need("function", fn, "fn", "customJvp");
+  need("function", rule, "rule", "customJvp");
+  const tangentOf = (primals: A, tangents: A): R => {
+    const pair = rule(primals, tangents);
+    if (!Array.isArray(pair) || pair.length !== 2) {
+      throw new TreeError("[customJvp] the rule must return [result, tangent of the result]");
+    }
+    return pair[1];
+  };
+  return customVjp(fn, {
+    forward: (...args: A) => [fn(...args), args] as const,
+    backward: (args: A, cotangent: R) => {
+      // What is no tensor has no tangent and stays what it is.
+      const zeros = tree.map(
+        (leaf: unknown) => (leaf instanceof Tensor ? ops.zeros(leaf.type) : leaf),
+        args,
+      ) as A;
+      const [, pullback] = vjpHere((...tangents: A) => tangentOf(args, tangents), zeros);
+      return pullback(cotangent) as { readonly [I in keyof A]: A[I] };
+    },
+  });
+}

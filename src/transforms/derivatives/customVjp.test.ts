@@ -1,0 +1,128 @@
+import {
+  customGradient,
+  customJvp,
+  customVjp,
+  grad,
+  jit,
+  jvp,
+  linearize,
+  np,
+  type Tensor,
+  vjp,
+} from "shardwise";
+import { describe, expect, test } from "vitest";
+import { expectClose } from "../../../test/support/goldens.js";
+
+type Wrap = (inner: (x: Tensor) => Tensor) => (x: Tensor) => Tensor;
+
+/** Every part of the rule calls what it is wrapped around, and the way back is scaled, to tell it from the plain one. */
+const byVjp: Wrap = (inner) =>
+  customVjp((x: Tensor) => inner(x), {
+    forward: (x: Tensor): [Tensor, Tensor] => [inner(x), x],
+    backward: (x, ct) => [ct.mul(inner(x)).mul(10)],
+  });
+
+const byGradient: Wrap = (inner) =>
+  customGradient((x: Tensor) => [inner(x), (ct: Tensor) => [ct.mul(inner(x)).mul(10)]]);
+
+const byJvp: Wrap = (inner) =>
+  customJvp(
+    (x: Tensor) => inner(x),
+    ([x], [t]) => [inner(x), t.mul(inner(x)).mul(10)],
+  );
+
+/** A function inside so many others, which counts how often it is called. */
+function nested(wrap: Wrap, depth: number) {
+  let numCalls = 0;
+  let fn = (x: Tensor): Tensor => {
+    numCalls++;
+    return np.sin(x);
+  };
+  for (let i = 0; i < depth; i++) fn = wrap(fn);
+  return {
+    fn,
+    callsOf: (run: () => unknown): number => {
+      numCalls = 0;
+      run();
+      return numCalls;
+    },
+  };
+}
+
+const x = np.array(2);
+
+describe.each([
+  // The function alone, on the way forward, and on the way back.
+  ["customVjp", byVjp, 3],
+  ["customGradient", byGradient, 3],
+  ["customJvp", byJvp, 4],
+])("a function inside many by %s", (_, wrap, numCalls) => {
+  test.each([1, 7])("is called once where nobody differentiates, %i deep", (depth) => {
+    const { fn, callsOf } = nested(wrap, depth);
+    expect(callsOf(() => fn(x))).toBe(1);
+    expect(callsOf(() => jit(fn)(x))).toBe(1);
+  });
+
+  test.each([1, 7])("is called as often for a gradient as its rule calls it, %i deep", (depth) => {
+    const { fn, callsOf } = nested(wrap, depth);
+    expect(callsOf(() => grad(fn)(x))).toBe(numCalls);
+    expect(callsOf(() => jit(grad(fn))(x))).toBe(numCalls);
+  });
+
+  test("has the derivatives that the rules say", async () => {
+    const { fn } = nested(wrap, 4);
+    await expectClose(grad(fn)(x), 10 * Math.sin(2), { rtol: 1e-6 });
+    await expectClose(grad(grad(fn))(x), 100 * Math.sin(2), { rtol: 1e-6 });
+    await expectClose(grad(grad(grad(fn)))(x), 1000 * Math.sin(2), { rtol: 1e-6 });
+    await expectClose(jvp(fn, [x], [np.array(1)])[1], 10 * Math.sin(2), { rtol: 1e-6 });
+    const along = (y: Tensor) => jvp(fn, [y], [np.array(1)])[1];
+    await expectClose(jvp(along, [x], [np.array(1)])[1], 100 * Math.sin(2), { rtol: 1e-6 });
+  });
+
+  test("keeps its rule when it was compiled before", async () => {
+    const fn = jit(nested(wrap, 2).fn);
+    await expectClose(fn(x), Math.sin(2));
+    await expectClose(grad(fn)(x), 10 * Math.sin(2), { rtol: 1e-6 });
+    await expectClose(grad(grad(fn))(x), 100 * Math.sin(2), { rtol: 1e-6 });
+  });
+});
+
+describe("rules inside rules", () => {
+  const tripled = byVjp((y) => y);
+  const twice = customVjp((y: Tensor) => y.mul(2), {
+    forward: (y: Tensor) => [y.mul(2), null],
+    backward: (_: null, ct: Tensor) => [ct.mul(7)],
+  });
+  const backBySeven = customVjp((y: Tensor) => y, {
+    forward: (y: Tensor) => [y, null],
+    backward: (_: null, ct: Tensor) => [twice(ct)],
+  });
+
+  test("hold in gradients that a function with a rule takes itself", async () => {
+    const fn = customVjp((y: Tensor) => grad(tripled)(y), {
+      forward: (y: Tensor) => [grad(tripled)(y), null],
+      backward: (_: null, ct: Tensor) => [ct],
+    });
+    await expectClose(fn(x), 20);
+    await expectClose(jit(fn)(x), 20);
+    await expectClose(grad(fn)(x), 1);
+  });
+
+  test("hold in the way back that a user keeps and differentiates later", async () => {
+    const [, pullback] = vjp(backBySeven, [x]);
+    const pulled = (ct: Tensor) => pullback(ct)[0];
+    await expectClose(pulled(x), 4);
+    await expectClose(grad(pulled)(x), 7);
+    const inside = jit((y: Tensor) => {
+      const [, pull] = vjp(backBySeven, [y]);
+      return grad((ct: Tensor) => pull(ct)[0])(y);
+    });
+    await expectClose(inside(x), 7);
+  });
+
+  test("hold where directions are pushed through the transpose of the way back", async () => {
+    await expectClose(jvp(backBySeven, [x], [np.array(1)])[1], 7);
+    const [, push] = linearize(backBySeven, [x]);
+    await expectClose(push(np.array(1)), 7);
+  });
+});

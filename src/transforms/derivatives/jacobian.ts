@@ -1,0 +1,162 @@
+/** Whole matrices of derivatives. */
+import { need } from "../../ir/arguments.js";
+import { isComplex } from "../../ir/dtype.js";
+import { GradientError, TreeError } from "../../ir/errors.js";
+import { checkOptions } from "../../ir/options.js";
+import { formatType, range, type TensorType } from "../../ir/shape.js";
+import * as ops from "../../trace/ops.js";
+import { Tensor } from "../../trace/tensor.js";
+import { argumentPositions } from "../../trace/trace.js";
+import * as tree from "../../trace/tree.js";
+import { type GradsOf, vjpHere } from "./grad.js";
+import { jvp } from "./jvp.js";
+import { vmap } from "../batching/vmap.js";
+
+/** Options of {@link jacrev}, {@link jacfwd} and {@link hessian}. */
+export interface JacobianOptions<N extends number = number> {
+  /** The argument to differentiate by; the first by default. Negative numbers count from the end. */
+  readonly argnums?: N;
+  /** Whether the function is holomorphic: argument and results are complex, and so are the derivatives. */
+  readonly holomorphic?: boolean;
+}
+
+/** The derivatives of results `R` by one argument: in the place of every tensor a tree like the argument. */
+export type JacobianOf<R, A extends readonly unknown[], N extends number = 0> = tree.MapTree<
+  R,
+  Tensor,
+  GradsOf<A, N>
+>;
+
+/** Throws where complex numbers are differentiated of a function that is not said to be holomorphic, or the reverse. */
+function checkHolomorphic(
+  tensors: readonly Tensor[],
+  { holomorphic = false }: JacobianOptions,
+  what: "argument" | "results",
+  caller: string,
+): void {
+  const wrong = tensors.find(({ dtype }) => isComplex(dtype) !== holomorphic);
+  if (wrong === undefined) return;
+  throw new GradientError(
+    holomorphic
+      ? `[${caller}] a holomorphic function has complex ${what}, got ${formatType(wrong.type)}: leave holomorphic away`
+      : `[${caller}] the ${what} ${formatType(wrong.type)} can change in two directions: say { holomorphic: true } if the function is, or use vjp and jvp`,
+  );
+}
+
+/** The tensors of a tree, which must hold nothing else. */
+function tensorsOf(values: unknown, caller: string): Tensor[] {
+  return tree.leaves(values).map((leaf) => {
+    if (leaf instanceof Tensor) return leaf;
+    throw new TreeError(`[${caller}] differentiates trees of tensors, got ${String(leaf)}`);
+  });
+}
+
+/** The unit vectors of a tensor's space, one after the other along a new first dim. */
+function unitVectors({ dtype, shape }: TensorType): Tensor {
+  const n = shape.reduce((a, b) => a * b, 1);
+  const same = ops.compare("eq", ops.iota("int32", [n, n], 0), ops.iota("int32", [n, n], 1));
+  return ops.reshape(ops.convert(same, dtype), [n, ...shape]);
+}
+
+/** A tree of zeros but for one leaf. */
+function onlyLeaf(values: unknown, tensors: readonly Tensor[], place: number, leaf: Tensor): unknown {
+  return tree.unflatten(
+    tree.structure(values),
+    tensors.map((x, i) => (i === place ? leaf : ops.zeros(x.type))),
+  );
+}
+
+/** The function of one argument alone, and that argument. */
+function alone<A extends readonly unknown[]>(
+  fn: (...args: A) => unknown,
+  args: A,
+  { argnums = 0 }: JacobianOptions,
+  caller: string,
+): [fn: (x: unknown) => unknown, x: unknown] {
+  const [place = 0] = argumentPositions(argnums, args.length, caller, "argnums");
+  const without = (x: unknown) =>
+    fn(...(args.map((arg, i) => (i === place ? x : arg)) as readonly unknown[] as A));
+  return [without, args[place]];
+}
+
+/**
+ * The derivatives of every result by every element of an argument, a row of them for each result: for functions
+ * with few results. In a tree of results every leaf is a tree like the argument, of shape `[...result, ...argument]`.
+ *
+ * ```ts
+ * const jacobian = jacrev((x: Tensor) => np.sin(x))(x); // a diagonal matrix
+ * ```
+ */
+export function jacrev<A extends readonly unknown[], R, const N extends number = 0>(
+  fn: (...args: A) => R,
+  options: JacobianOptions<N> = {},
+): (...args: A) => JacobianOf<R, A, N> {
+  need("function", fn, "fn", "jacrev");
+  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacrev");
+  return (...args) => {
+    const [f, x] = alone(fn, args, options, "jacrev");
+    const value = f(x);
+    const outs = tensorsOf(value, "jacrev");
+    const ins = tensorsOf(x, "jacrev");
+    checkHolomorphic(outs, options, "results", "jacrev");
+    if (options.holomorphic) checkHolomorphic(ins, options, "argument", "jacrev");
+    const rows = outs.map((out, place) => {
+      const pull = (ct: Tensor) => vjpHere(f, [x])[1](onlyLeaf(value, outs, place, ct))[0];
+      const stacked: unknown = vmap(pull)(unitVectors(out.type));
+      return tree.map((leaf: Tensor) => ops.reshape(leaf, [...out.shape, ...leaf.shape.slice(1)]), stacked);
+    });
+    return tree.unflatten<JacobianOf<R, A, N>>(tree.structure(value), rows);
+  };
+}
+
+/** Like {@link jacrev}, a column for each element of the argument: for functions of few elements. */
+export function jacfwd<A extends readonly unknown[], R, const N extends number = 0>(
+  fn: (...args: A) => R,
+  options: JacobianOptions<N> = {},
+): (...args: A) => JacobianOf<R, A, N> {
+  need("function", fn, "fn", "jacfwd");
+  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "jacfwd");
+  return (...args) => {
+    const [f, x] = alone(fn, args, options, "jacfwd");
+    const ins = tensorsOf(x, "jacfwd");
+    checkHolomorphic(ins, options, "argument", "jacfwd");
+    const pushed = ins.map((input, place) => {
+      const push = (tangent: Tensor) => jvp(f, [x], [onlyLeaf(x, ins, place, tangent)]);
+      // The value is the same for all directions, and computed with them.
+      const [value, stacked]: readonly unknown[] = vmap(push, { outAxes: [null, 0] })(
+        unitVectors(input.type),
+      );
+      const column = tensorsOf(stacked, "jacfwd").map((leaf) => {
+        const outer = range(leaf.ndim - 1).map((d) => d + 1);
+        return ops.reshape(ops.transpose(leaf, [...outer, 0]), [...leaf.shape.slice(1), ...input.shape]);
+      });
+      return { value, column };
+    });
+    const value = pushed[0] ? pushed[0].value : f(x);
+    const rows = tensorsOf(value, "jacfwd").map((_, o) =>
+      tree.unflatten(
+        tree.structure(x),
+        pushed.map(({ column }) => column[o]),
+      ),
+    );
+    return tree.unflatten<JacobianOf<R, A, N>>(tree.structure(value), rows);
+  };
+}
+
+/**
+ * The second derivatives of a function with a scalar result: {@link jacfwd} of {@link jacrev}. Of a tensor that is a
+ * tensor of shape `[...x.shape, ...x.shape]`, of a tree a tree of such trees.
+ *
+ * ```ts
+ * const curvature = hessian((params: { w: Tensor; b: Tensor }) => loss(params))(params);
+ * curvature.w.b; // derivatives by w and then by b: [...w.shape, ...b.shape]
+ * ```
+ */
+export function hessian<A extends readonly unknown[], R, const N extends number = 0>(
+  fn: (...args: A) => R,
+  options: JacobianOptions<N> = {},
+): (...args: A) => JacobianOf<JacobianOf<R, A, N>, A, N> {
+  need("function", fn, "fn", "hessian");
+  checkOptions<JacobianOptions>(options, { argnums: true, holomorphic: true }, "hessian");
+  return jacfwd(jacrev(fn, options), options);
+}

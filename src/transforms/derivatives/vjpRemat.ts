@@ -1,0 +1,40 @@
+import * as ops from "../../trace/ops.js";
+import { type Kept, type Saved, savedOfBody } from "./keep.js";
+import type { Cotangent, LinearizeRule } from "./linearize.js";
+import { keepingEverything, keepOf, keepsEverything } from "./rematPolicy.js";
+import { replay } from "./replay.js";
+import { cut } from "../rewrite/split.js";
+
+/**
+ * The way forward keeps what the policy names, inside loops and branches too. The way back computes the rest
+ * again, behind a barrier that ties it to the cotangents, so that it can neither be merged with the first time
+ * nor moved before its use.
+ */
+export const rematRule: LinearizeRule<"remat"> = (ins, { body, policy }, active, tools, known) => {
+  const saved = savedOfBody(known, 0);
+  if (keepsEverything(policy)) return tools.linearize(keepingEverything(body), ins, active, saved);
+  const alreadyKept = saved.map(({ keep }) => keep);
+  const keep = keepOf(body, policy, active, tools, alreadyKept);
+  const { outs, kept } = replay(body, ins, keep, saved);
+  const pullback = (cotangents: readonly Cotangent[]): Cotangent[] => {
+    const layers: Saved = [...saved, { keep, values: kept }];
+    const present = cotangents.filter((ct) => ct !== null);
+    const shaped = ins.filter((x) => x.node.kind !== "literal");
+    const barred = ops.optimizationBarrier([
+      ...shaped,
+      ...layers.flatMap(({ values }) => values),
+      ...present,
+    ]);
+    const [values = [], ...rest] = cut(barred, shaped.length, ...layers.map((layer) => layer.values.length));
+    const nextValue = values.values();
+    const nextCt = (rest.at(-1) ?? []).values();
+    const again = tools.linearize(
+      body,
+      ins.map((x) => (x.node.kind === "literal" ? x : (nextValue.next().value ?? x))),
+      active,
+      layers.map((layer, i): Kept => ({ keep: layer.keep, values: rest[i] ?? [] })),
+    );
+    return again.pullback(cotangents.map((ct) => (ct ? (nextCt.next().value ?? ct) : null)));
+  };
+  return { outs, pullback };
+};
