@@ -37,7 +37,7 @@ const choosing =
         "src/engines/**",
         "src/ir/**",
         "src/parallel/schedule/{schedule,simulate}.test.ts",
-        "src/spmd/partition/{bytes,partitionRandom,ringProductsRandom}.test.ts",
+        "src/spmd/partition/{bytes,partitionRandom,passes/ringProductsRandom}.test.ts",
         "src/train/{data,files,plan,report}/**",
         "src/train/{run/memoryNeed,run/resume,step/health,step/meshCurves}.test.ts",
         "test/{addAnOp,architecture,elastic,engineProcess,examples,floors,goldensReference,goldensThreads,memory,mpi,mpiTraining}.test.ts",

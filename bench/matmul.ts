@@ -2,6 +2,7 @@
  * Square float32 products on one core: our machine code, every BLAS of the system, our WebAssembly; then through
  * `jit`. With `--dtype bfloat16` instead products of those beside products of float32.
  */
+
 import { devicePut, jit, Mesh, NamedSharding, np, P, random, type Tensor } from "shardwise";
 import { createThreadsEngine } from "shardwise/engines";
 import { GEMM_SCRATCH_BYTES } from "../src/compiler/gemm/blockedGemm.js";
@@ -9,15 +10,12 @@ import { buildGemmModule } from "../src/compiler/gemm/gemmModule.js";
 import { tileFor } from "../src/compiler/gemm/tile.js";
 import { createWasmGemm } from "../src/compiler/gemm/wasmGemm.js";
 import { detectFeatures } from "../src/compiler/wasm/features.js";
-import { findAllBlas, nativeAddress, releaseNativeAddress } from "../src/engines/products/blas.js";
-import { allNativeGemmsHere } from "../src/engines/system/instructionSets.js";
+import { allNativeGemmsHere } from "../src/engines/products/available.js";
+import { findAllBlas } from "../src/engines/products/blas.js";
+import { NativeGemm, targetsOf } from "../src/engines/products/nativeGemm.js";
 import { CodeMemory } from "../src/engines/system/codeMemory.js";
-import {
-  INSTRUCTION_SETS,
-  NativeGemm,
-  type ProductSets,
-  targetsOf,
-} from "../src/engines/products/nativeGemm.js";
+import { INSTRUCTION_SETS, type ProductSets } from "../src/engines/system/instructionSets.js";
+import { nativeAddress, releaseNativeAddress } from "../src/engines/system/nativeAddress.js";
 import { compileWasmModule, enableRelaxedSimd } from "../src/engines/system/v8Flags.js";
 import { best, type Report, type Row } from "./measure.js";
 import { listOption } from "./options.js";

@@ -76,6 +76,7 @@ export { namedScope } from "./trace/source.js";
 export { type Nested, Tensor, type TensorData } from "./trace/tensor.js";
 export type { Argnums } from "./trace/trace.js";
 export * as tree from "./trace/tree.js";
+export { type VmapOptions, vmap } from "./transforms/batching/vmap.js";
 export { customJvp, type JvpRule } from "./transforms/derivatives/customJvp.js";
 export { type CustomRule, customGradient, customVjp } from "./transforms/derivatives/customVjp.js";
 export {
@@ -96,7 +97,11 @@ export {
   jacrev as jacobian,
 } from "./transforms/derivatives/jacobian.js";
 export { jvp, linearize } from "./transforms/derivatives/jvp.js";
+export {
+  checkpointName,
+  checkpointPolicies,
+  type RematOptions,
+  remat,
+} from "./transforms/derivatives/remat.js";
 export { evalShape, makeProgram } from "./transforms/makeProgram.js";
-export { checkpointName, checkpointPolicies, type RematOptions, remat } from "./transforms/derivatives/remat.js";
 export { simplify } from "./transforms/rewrite/simplify.js";
-export { type VmapOptions, vmap } from "./transforms/batching/vmap.js";

@@ -72,12 +72,14 @@ export { type Blame, findBlame, formatBlame } from "./flight/blame.js";
 export { formatRecording, parseRecording, readRecordings, writeRecording } from "./flight/file.js";
 export { type CollectiveIdentity, collectiveText, fingerprintOf } from "./flight/fingerprint.js";
 export { FLIGHT_RECORDS, FlightRecorder, newFlightRing, readFlightRing } from "./flight/recorder.js";
+export type { LayoutKind } from "./memory/memoryLayout.js";
 export {
   createMpiEngine,
   type MpiEngine,
   type MpiEngineInfo,
   type MpiEngineOptions,
 } from "./mpi/engine.js";
+export type { GemmKind } from "./products/gemmChoice.js";
 export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/engine.js";
 export { interpret, interpretSpmd } from "./reference/interpret.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";
@@ -86,8 +88,6 @@ export { simulateDevices } from "./simulateDevices.js";
 export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
 export { createThreadsEngine, type ThreadsEngine } from "./threads/engine.js";
 export type { ThreadsEngineInfo, ThreadsEngineOptions } from "./threads/engineOptions.js";
-export type { GemmKind } from "./products/gemmChoice.js";
-export type { LayoutKind } from "./memory/memoryLayout.js";
 export type { XlaEngineInfo } from "./xla/engine.js";
 export { XlaError, XlaPluginError } from "./xla/errors.js";
 export { createXlaEngine, type XlaEngineOptions } from "./xla/open.js";

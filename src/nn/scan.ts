@@ -8,8 +8,8 @@ import type { Prefix } from "../trace/prefix.js";
 import type { Tensor } from "../trace/tensor.js";
 import { flattenArgs, traceTree } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { sliceOf } from "../transforms/rewrite/deadCode.js";
 import { scan as scanFunction } from "../transforms/control/scan.js";
+import { sliceOf } from "../transforms/rewrite/deadCode.js";
 import { ModuleError } from "./errors.js";
 import { type CollectionFilter, isEmptyFilter } from "./filter.js";
 import {

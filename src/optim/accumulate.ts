@@ -11,8 +11,8 @@ import * as ops from "../trace/ops.js";
 import { needTensor } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
-import { evalShape } from "../transforms/makeProgram.js";
 import { scan } from "../transforms/control/scan.js";
+import { evalShape } from "../transforms/makeProgram.js";
 import { zeroCount } from "./moments.js";
 import {
   type GradientTransformation,

@@ -9,8 +9,8 @@ import { needTensor } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { leafTensor } from "../trace/trace.js";
 import * as tree from "../trace/tree.js";
-import { valueAndGrad } from "../transforms/derivatives/grad.js";
 import { scan } from "../transforms/control/scan.js";
+import { valueAndGrad } from "../transforms/derivatives/grad.js";
 
 /**
  * The loss of a minibatch with whatever is summed beside it, such as counts, and the variables that the model

@@ -1,8 +1,8 @@
 import { type ModuleInstance, type Variables, vmap as vmapModule } from "../nn/index.js";
 import * as random from "../random/index.js";
 import { Tensor } from "../trace/tensor.js";
-import { checkpointName } from "../transforms/derivatives/remat.js";
 import { vmap } from "../transforms/batching/vmap.js";
+import { checkpointName } from "../transforms/derivatives/remat.js";
 import type { StageFunction } from "./pipelineConfig.js";
 import { type LoopState, PipelineLoop } from "./pipelineLoop.js";
 import type { SpecTree } from "./pipelineSpecs.js";

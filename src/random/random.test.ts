@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 import { expectClose, goldens, HostArray } from "../../test/support/goldens.js";
 import { type DType, grad, jit, type Tensor } from "../index.js";
 import * as ops from "../trace/ops.js";
-import { scan } from "../transforms/control/scan.js";
 import { vmap } from "../transforms/batching/vmap.js";
+import { scan } from "../transforms/control/scan.js";
 import * as random from "./index.js";
 
 /** A float32 tensor. */

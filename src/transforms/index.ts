@@ -1,10 +1,10 @@
 export { cond, switchCase } from "./control/cond.js";
+export { associativeScan, map, scan } from "./control/scan.js";
+export { foriLoop, whileLoop } from "./control/whileLoop.js";
 export { customGradient, customVjp } from "./derivatives/customVjp.js";
 export { grad, valueAndGrad, vjp, vjpProgram } from "./derivatives/grad.js";
 export { hessian, type JacobianOf, type JacobianOptions, jacfwd, jacrev } from "./derivatives/jacobian.js";
 export { jvp } from "./derivatives/jvp.js";
-export { evalShape, makeProgram } from "./makeProgram.js";
 export { checkpointName, checkpointPolicies, remat } from "./derivatives/remat.js";
-export { associativeScan, map, scan } from "./control/scan.js";
+export { evalShape, makeProgram } from "./makeProgram.js";
 export { simplify } from "./rewrite/simplify.js";
-export { foriLoop, whileLoop } from "./control/whileLoop.js";

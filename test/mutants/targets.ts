@@ -9,7 +9,11 @@ export interface Target {
 export const targets: readonly Target[] = [
   {
     sources: ["src/transforms/derivatives/vjpRules.ts", "src/transforms/derivatives/vjpControl.ts"],
-    tests: ["src/transforms/derivatives/vjpRules.test.ts", "src/transforms/derivatives/grad.test.ts", "src/transforms/derivatives/remat.test.ts"],
+    tests: [
+      "src/transforms/derivatives/vjpRules.test.ts",
+      "src/transforms/derivatives/grad.test.ts",
+      "src/transforms/derivatives/remat.test.ts",
+    ],
   },
   {
     sources: [

@@ -8,13 +8,13 @@ import { range } from "../../src/ir/shape.js";
 import { jit } from "../../src/spmd/run/jit.js";
 import { lookUpAxes } from "../../src/trace/axes.js";
 import * as ops from "../../src/trace/ops.js";
+import { vmap } from "../../src/transforms/batching/vmap.js";
 import { cond } from "../../src/transforms/control/cond.js";
+import { scan } from "../../src/transforms/control/scan.js";
+import { foriLoop } from "../../src/transforms/control/whileLoop.js";
 import { customGradient, customVjp } from "../../src/transforms/derivatives/customVjp.js";
 import { grad, vjp } from "../../src/transforms/derivatives/grad.js";
 import { checkpointName, checkpointPolicies, remat } from "../../src/transforms/derivatives/remat.js";
-import { scan } from "../../src/transforms/control/scan.js";
-import { vmap } from "../../src/transforms/batching/vmap.js";
-import { foriLoop } from "../../src/transforms/control/whileLoop.js";
 
 /** The shape of all values that random functions take and give. */
 export const shape = [4];

@@ -27,12 +27,12 @@ import {
 import { bind, traceFlat } from "../../src/trace/builder.js";
 import * as ops from "../../src/trace/ops.js";
 import { Tensor } from "../../src/trace/tensor.js";
-import { cond } from "../../src/transforms/control/cond.js";
-import { remat } from "../../src/transforms/derivatives/remat.js";
-import { scan } from "../../src/transforms/control/scan.js";
-import { simplify } from "../../src/transforms/rewrite/simplify.js";
 import { vmap } from "../../src/transforms/batching/vmap.js";
+import { cond } from "../../src/transforms/control/cond.js";
+import { scan } from "../../src/transforms/control/scan.js";
 import { foriLoop } from "../../src/transforms/control/whileLoop.js";
+import { remat } from "../../src/transforms/derivatives/remat.js";
+import { simplify } from "../../src/transforms/rewrite/simplify.js";
 import { findDifference, oracleFor } from "./agreement.js";
 import { blockOf } from "./blockOf.js";
 import { randomNumbers } from "./vmapChecks.js";

@@ -1,7 +1,7 @@
 import { existsSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
-import { availableMemory } from "../../engines/system/machineMemory.js";
 import { bytesAccepted } from "../../engines/settings.js";
+import { availableMemory } from "../../engines/system/machineMemory.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
 import { isObject } from "../../train/files/json.js";
 import { calibrate } from "../../train/plan/calibrate.js";

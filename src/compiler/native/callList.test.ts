@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { loadKoffi } from "../../engines/system/koffi.js";
 import { bindCode, CodeMemory } from "../../engines/system/codeMemory.js";
+import { loadKoffi } from "../../engines/system/koffi.js";
 import { CALL_WORDS, writeCallList } from "./callList.js";
 import { writeLookLoop } from "./lookLoop.js";
 

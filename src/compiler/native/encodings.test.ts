@@ -7,14 +7,14 @@ import { randomKernel, randomSource } from "../../../test/support/randomKernel.j
 import { writeFeatureProbe } from "../../engines/system/cpu.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
 import { A64, d, q, sp, x } from "./a64/assembler.js";
-import { a64Gemm } from "./gemm/a64Gemm.js";
 import { a64Calls, x64Calls } from "./callList.js";
+import { a64Gemm } from "./gemm/a64Gemm.js";
 import type { FactorLayout, GemmKernel, GemmTarget } from "./gemm/target.js";
-import { a64Loop, x64Loop } from "./lookLoop.js";
-import { X64 } from "./x64/assembler.js";
 import { x64AmxGemm } from "./gemm/x64AmxGemm.js";
 import { x64Gemm } from "./gemm/x64Gemm.js";
 import { writeKernel } from "./kernels/x64Kernel.js";
+import { a64Loop, x64Loop } from "./lookLoop.js";
+import { X64 } from "./x64/assembler.js";
 import { mem, r12, r13, rax, rbp, rbx, ripTo, rsp, vec } from "./x64/operands.js";
 
 /** Kernels of a target that reach every instruction and every kind of edge. */

@@ -1,10 +1,10 @@
 import { at, range } from "../../ir/shape.js";
-import type { Attendance, Visits } from "./attendance.js";
 import { SLEEP } from "../protocol/control.js";
-import type { Seats } from "../devices/messages.js";
+import type { DeviceLocations } from "../protocol/locations.js";
+import { SEVERAL, type Signals } from "../protocol/signals.js";
+import type { Attendance, Visits } from "./attendance.js";
 import type { MoveKernels } from "./moveKernels.js";
 import type { Peers } from "./peers.js";
-import { SEVERAL, type Signals } from "../protocol/signals.js";
 
 /** What is shared per collective and mesh position, on cache lines of its own. */
 export const WORDS = {
@@ -47,7 +47,7 @@ export interface CollectiveHost {
   readonly words: Int32Array;
   /** The device's position in the mesh. */
   readonly position: number;
-  readonly seats: Seats;
+  readonly locations: DeviceLocations;
   readonly attendance: Attendance;
 }
 
@@ -74,8 +74,8 @@ export class Link {
     readonly group: readonly number[],
   ) {
     this.me = group.indexOf(host.position);
-    this.members = group.map((position) => at(host.seats.devices, position));
-    this.lines = group.map((position) => (index * host.seats.devices.length + position) * WORDS.stride);
+    this.members = group.map((position) => at(host.locations.devices, position));
+    this.lines = group.map((position) => (index * host.locations.devices.length + position) * WORDS.stride);
     this.mine = at(this.lines, this.me);
     this.doubles = new Float64Array(host.words.buffer);
     this.visits = host.attendance.at(index, this);

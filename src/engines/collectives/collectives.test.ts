@@ -18,8 +18,8 @@ import {
 } from "../../ir/dtype.js";
 import { deviceGroups, type MeshShape } from "../../ir/mesh.js";
 import { at, range, tensorType } from "../../ir/shape.js";
-import { planStaging } from "./collectives.js";
 import { ThreadsEngine } from "../threads/engine.js";
+import { planStaging } from "./collectives.js";
 
 const encode = (dtype: DType, value: number): number =>
   dtype === "bfloat16" ? toBfloat16Bits(value) : dtype === "float16" ? toFloat16Bits(value) : value;

@@ -1,6 +1,6 @@
 import type { AddressType } from "../../compiler/wasm/addresses.js";
-import { buildMoveModule } from "./moveKernels.js";
 import { compileWasmModule } from "../system/v8Flags.js";
+import { buildMoveModule } from "./moveKernels.js";
 
 const moveModules = new Map<AddressType, WebAssembly.Module>();
 

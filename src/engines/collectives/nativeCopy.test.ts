@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { loadKoffi } from "../system/koffi.js";
 import { newMemory } from "../memory/memoryLayout.js";
+import { loadKoffi } from "../system/koffi.js";
 import { nativeCopy } from "./nativeCopy.js";
 
 describe.skipIf(loadKoffi() === undefined)("copies by the C library", () => {

@@ -2,22 +2,22 @@ import type { GemmStep, HostStep } from "../../compiler/steps.js";
 import { type Addresses, viewAddresses } from "../../compiler/wasm/addresses.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import { FlightRecorder } from "../flight/recorder.js";
 import { Attendance } from "../collectives/attendance.js";
 import { groupOf, prepareCollective } from "../collectives/collectives.js";
+import { instantiateMoveKernels, type MoveKernels } from "../collectives/moveKernels.js";
+import { type CopyBetween, connectPeers, type Peers } from "../collectives/peers.js";
+import { FlightRecorder } from "../flight/recorder.js";
+import { bindKernels } from "../kernels/nativeKernels.js";
+import type { MemoryLayout } from "../memory/memoryLayout.js";
+import type { PreparedGemm } from "../products/gemm.js";
 import { ADDRESS_UNIT, COMMAND, CommandReader } from "../protocol/commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "../protocol/control.js";
 import type { Crew } from "../protocol/crew.js";
-import type { Forgotten } from "./forgotten.js";
-import type { PreparedGemm } from "../products/gemm.js";
-import { prepareCall } from "./hostCalls.js";
-import type { MemoryLayout } from "../memory/memoryLayout.js";
-import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
-import { instantiateMoveKernels, type MoveKernels } from "../collectives/moveKernels.js";
-import { bindKernels } from "../kernels/nativeKernels.js";
-import { type CopyBetween, connectPeers, type Peers } from "../collectives/peers.js";
-import { SCRATCH } from "./scratch.js";
 import { Aborted, Signals } from "../protocol/signals.js";
+import type { Forgotten } from "./forgotten.js";
+import { prepareCall } from "./hostCalls.js";
+import type { LoadMessage, MoveMessage, WorkerMessage, WorkerSetup } from "./messages.js";
+import { SCRATCH } from "./scratch.js";
 import { StepRunner } from "./stepRunner.js";
 
 /** What the host of a worker (Node, later a browser) provides to the device loop. */
@@ -205,7 +205,7 @@ class Device {
   }
 
   private load(message: LoadMessage): LoadedProgram {
-    const { addresses, position, seats, words } = message;
+    const { addresses, position, locations, words } = message;
     const bytes = new Uint8Array(this.memory.buffer);
     bytes.set(message.constants, addresses.constants);
     const { addressType } = this.layout;
@@ -223,10 +223,10 @@ class Device {
       scratch: this.scratch + SCRATCH.collectives,
       words,
       position,
-      seats,
+      locations,
       attendance,
     };
-    const isHere = (member: number) => at(seats.processes, member) === seats.process;
+    const isHere = (member: number) => at(locations.processes, member) === locations.process;
     const imports = this.host.kernelImports(this.memory);
     const runner = new StepRunner(message.id, message.steps, {
       table,
@@ -264,12 +264,12 @@ class Device {
     return { runner, attendance, table, argumentSlots: argumentSlotsOf(message) };
   }
 
-  private attend({ id, words, position, seats, collectives }: LoadMessage): Attendance {
+  private attend({ id, words, position, locations, collectives }: LoadMessage): Attendance {
     const host = {
       program: id,
       words,
       position,
-      numPositions: seats.devices.length,
+      numPositions: locations.devices.length,
       recorder: this.recorder,
       parted: (communicator: number) =>
         void Atomics.store(this.setup.control, this.base + WORD.parted, communicator + 1),

@@ -1,8 +1,8 @@
 import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
 import type { Extent } from "../collector.js";
-import { EASY, Forgotten } from "./forgotten.js";
 import { workerEntry } from "../system/workerEntry.js";
+import { EASY, Forgotten } from "./forgotten.js";
 
 test("a thread looks for what it let go of when that was much", () => {
   const looks: (Extent | undefined)[] = [];

@@ -1,10 +1,10 @@
 import { InternalError } from "../../ir/errors.js";
-import { type CrewMemory, FIELD, help, JOB, PART_FIELDS } from "../protocol/crew.js";
-import type { Forgotten } from "./forgotten.js";
-import type { LoadedModule } from "./messages.js";
-import { CodeMemory, type NativeFunction } from "../system/codeMemory.js";
+import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
+import type { LoadedModule } from "../kernels/loadKernels.js";
 import { bindKernels } from "../kernels/nativeKernels.js";
-import { type KernelFunction, runRows } from "./stepRunner.js";
+import { type CrewMemory, FIELD, help, JOB, PART_FIELDS } from "../protocol/crew.js";
+import { CodeMemory, type NativeFunction } from "../system/codeMemory.js";
+import type { Forgotten } from "./forgotten.js";
 
 /** What a helper is started with. */
 export interface HelperSetup {

@@ -1,8 +1,10 @@
 import type { CollectiveSpec, CompiledProgram, SlotBase, Step } from "../../compiler/steps.js";
+import type { LoadedModule } from "../kernels/loadKernels.js";
+import type { MemoryLayout } from "../memory/memoryLayout.js";
+import type { GemmChoice } from "../products/gemmChoice.js";
 import type { CrewMemory } from "../protocol/crew.js";
 import type { Fault } from "../protocol/faults.js";
-import type { GemmChoice } from "../products/gemmChoice.js";
-import type { MemoryLayout } from "../memory/memoryLayout.js";
+import type { DeviceLocations } from "../protocol/locations.js";
 
 /** What a worker is started with. */
 export interface WorkerSetup {
@@ -30,15 +32,6 @@ export interface WorkerSetup {
   readonly faults: readonly Fault[];
 }
 
-/** Kernels that are compiled: a module, and where the machine code of those is that are not in it. */
-export interface LoadedModule {
-  readonly module: WebAssembly.Module;
-  /** The names of all kernels. */
-  readonly exports: readonly string[];
-  /** The addresses of machine code, by the index of its kernel. */
-  readonly native: readonly (number | undefined)[];
-}
-
 /** A program as a worker needs it: without what is only for messages. */
 export interface LoadMessage {
   readonly kind: "load";
@@ -60,28 +53,11 @@ export interface LoadMessage {
   readonly staging: readonly (number | undefined)[];
   /** The device's position in the program's mesh. */
   readonly position: number;
-  readonly seats: Seats;
+  readonly locations: DeviceLocations;
   /** The words the program's collectives share. */
   readonly words: Int32Array;
   /** Where the device hands values to functions of the host, when the program calls any. */
   readonly calls: Uint8Array | undefined;
-}
-
-/** Who sits at the positions of a program's mesh. */
-export interface Seats {
-  /** The device at every position, counted in its own process. */
-  readonly devices: readonly number[];
-  /** The process of the device at every position. */
-  readonly processes: readonly number[];
-  /** Which process this is. */
-  readonly process: number;
-  /** What devices of several processes have for themselves, by names that their engine gives. */
-  readonly channels?: Readonly<Record<string, number>>;
-}
-
-/** The seats of a program whose devices are all in this process. */
-export function allHere(devices: readonly number[]): Seats {
-  return { devices, processes: devices.map(() => 0), process: 0 };
 }
 
 /** Where the parts of a loaded program lie in a device's memory. */

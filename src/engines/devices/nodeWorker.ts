@@ -3,16 +3,16 @@ import { runHostStep } from "../../compiler/kernel/hostKernels.js";
 import { kernelImports } from "../../compiler/kernel/kernelLibrary.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
+import { nativeCopy } from "../collectives/nativeCopy.js";
+import { GemmPreparer } from "../products/gemm.js";
 import { deviceBase, reportEvent, STATE, WORD } from "../protocol/control.js";
 import { Crew } from "../protocol/crew.js";
-import { type LoopHost, runDevice } from "./deviceLoop.js";
 import type { Fault } from "../protocol/faults.js";
+import { pinThread } from "../system/pinning.js";
+import { type LoopHost, runDevice } from "./deviceLoop.js";
 import { Forgotten } from "./forgotten.js";
-import { GemmPreparer } from "../products/gemm.js";
 import { type HelperHost, type HelperMessage, type HelperSetup, runHelper } from "./helper.js";
 import type { WorkerFailure, WorkerMessage, WorkerSetup } from "./messages.js";
-import { nativeCopy } from "../collectives/nativeCopy.js";
-import { pinThread } from "../system/pinning.js";
 import { SCRATCH } from "./scratch.js";
 
 /** What a thread is started with; `extra` is what only the entry point of its engine understands. */

@@ -16,10 +16,11 @@ import type {
 import type { Addresses } from "../../compiler/wasm/addresses.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import type { LimitLoop } from "../loopLimit.js";
 import type { Collective } from "../collectives/collectives.js";
-import { type Crew, FIELD, JOB } from "../protocol/crew.js";
+import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
+import type { LimitLoop } from "../loopLimit.js";
 import type { PreparedGemm } from "../products/gemm.js";
+import { type Crew, FIELD, JOB } from "../protocol/crew.js";
 import type { WaitListener } from "../protocol/signals.js";
 import { PART, recordPart } from "../protocol/trace.js";
 
@@ -63,38 +64,6 @@ export interface StepHost {
 interface CollectivePlaces {
   readonly source: Place;
   readonly target: Place;
-}
-
-/**
- * A kernel: takes the addresses of the address table and of its arguments, and when threads share it the first row
- * of a part, the row behind its last, and the number of the part.
- */
-export type KernelFunction = (table: number, args: number, from?: number, to?: number, part?: number) => void;
-
-/** Runs one of `count` parts of a kernel that threads share. */
-export function runRows(
-  kernel: KernelFunction,
-  table: number,
-  args: number,
-  rows: number,
-  part: number,
-  count: number,
-): void {
-  kernel(table, args, Math.floor((part * rows) / count), Math.floor(((part + 1) * rows) / count), part);
-}
-
-/** The kernels of a module, in the order of their names. */
-export function instantiateKernels(
-  module: WebAssembly.Module,
-  names: readonly string[],
-  imports: WebAssembly.Imports,
-): KernelFunction[] {
-  const { exports } = new WebAssembly.Instance(module, imports);
-  return names.map((name) => {
-    const kernel = exports[name];
-    if (typeof kernel !== "function") throw new InternalError(`[threads] a kernel module has no ${name}`);
-    return kernel as KernelFunction;
-  });
 }
 
 /** Steps that take long enough for messages to arrive meanwhile. */

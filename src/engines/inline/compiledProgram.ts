@@ -5,16 +5,16 @@ import type { CompiledProgram, GemmStep } from "../../compiler/steps.js";
 import { allocateHost, type HostData, viewHost } from "../../ir/dtype.js";
 import { type Watch, watch } from "../../ir/reclaim.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
-import type { MovableTensor } from "../localEngine.js";
-import { limitLoops } from "../loopLimit.js";
-import type { HostTensor } from "../reference/tensor.js";
-import type { PreparedGemm } from "../products/gemm.js";
-import { type Block, roundUp } from "../memory/heap.js";
-import type { LoadedModule } from "../devices/messages.js";
-import type { CodeMemory } from "../system/codeMemory.js";
+import { StepRunner } from "../devices/stepRunner.js";
+import type { LoadedModule } from "../kernels/loadKernels.js";
 import { loadKernels, unloadKernels } from "../kernels/loadKernels.js";
 import { bindKernels } from "../kernels/nativeKernels.js";
-import { StepRunner } from "../devices/stepRunner.js";
+import type { MovableTensor } from "../localEngine.js";
+import { limitLoops } from "../loopLimit.js";
+import { type Block, roundUp } from "../memory/heap.js";
+import type { PreparedGemm } from "../products/gemm.js";
+import type { HostTensor } from "../reference/tensor.js";
+import type { CodeMemory } from "../system/codeMemory.js";
 import { byteLength, type InlineMemory } from "./memory.js";
 
 /**

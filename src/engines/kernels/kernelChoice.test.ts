@@ -1,9 +1,8 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { createThreadsEngine } from "../threads/engine.js";
-import { chooseKernels } from "./kernelChoice.js";
-import { nativeKernelsHere } from "../system/instructionSets.js";
 import { CodeMemory } from "../system/codeMemory.js";
 import { detectX64Features } from "../system/cpu.js";
+import { createThreadsEngine } from "../threads/engine.js";
+import { chooseKernels, nativeKernelsHere } from "./kernelChoice.js";
 
 const here = nativeKernelsHere();
 const opened = process.arch === "x64" ? CodeMemory.open() : "no x86-64";

@@ -1,9 +1,22 @@
 import { ShardwiseError } from "../../ir/errors.js";
-import { nativeKernelsHere } from "../system/instructionSets.js";
-import type { KernelChoice } from "./kernelTest.js";
+import { finder } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
+import { computesRight, type KernelChoice } from "./kernelTest.js";
 
 export type { KernelChoice } from "./kernelTest.js";
+
+/**
+ * The best machine code for kernels whose results are those of WebAssembly, or the one asked for; found once.
+ * Vectors as wide as WebAssembly's gain nothing, so that there are no kernels for NEON.
+ */
+export const nativeKernelsHere = finder<KernelChoice>(
+  [
+    { set: "AVX-512", bits: 512 },
+    { set: "AVX2", bits: 256 },
+  ],
+  computesRight,
+  "AVX2",
+);
 
 /** What `SHARDWISE_KERNELS` can say: who computes fused kernels and, for machine code, with which instructions. */
 const SETTINGS: { readonly [setting: string]: KernelChoice["set"] | "best" | "none" } = {

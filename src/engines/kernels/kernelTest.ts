@@ -2,8 +2,8 @@ import { KernelLibrary, kernelImports } from "../../compiler/kernel/kernelLibrar
 import type { Access, KernelSpec } from "../../compiler/kernel/spec.js";
 import { writeKernel } from "../../compiler/native/kernels/x64Kernel.js";
 import { BASELINE_FEATURES } from "../../compiler/wasm/features.js";
-import { releaseNativeAddress } from "../products/blas.js";
 import type { CodeMemory } from "../system/codeMemory.js";
+import { releaseNativeAddress } from "../system/nativeAddress.js";
 import { bindKernels } from "./nativeKernels.js";
 
 /** The instruction set of machine code for kernels, and the width of its vectors. */

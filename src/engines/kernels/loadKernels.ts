@@ -1,8 +1,16 @@
 import type { CompiledProgram, KernelModule } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import type { LoadedModule } from "../devices/messages.js";
-import { compileWasmModule } from "../system/v8Flags.js";
 import { CodeMemory } from "../system/codeMemory.js";
+import { compileWasmModule } from "../system/v8Flags.js";
+
+/** Kernels that are compiled: a module, and where the machine code of those is that are not in it. */
+export interface LoadedModule {
+  readonly module: WebAssembly.Module;
+  /** The names of all kernels. */
+  readonly exports: readonly string[];
+  /** The addresses of machine code, by the index of its kernel. */
+  readonly native: readonly (number | undefined)[];
+}
 
 /** Memory for the machine code of kernels, on a machine whose kernels passed their test. */
 export function openKernelCode(): CodeMemory {

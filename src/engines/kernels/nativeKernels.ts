@@ -1,11 +1,11 @@
 import { CONTEXT } from "../../compiler/native/kernels/x64Kernel.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import { nativeAddress } from "../products/blas.js";
-import { type Koffi, loadKoffi } from "../system/koffi.js";
-import type { LoadedModule } from "../devices/messages.js";
-import { instantiateKernels, type KernelFunction } from "../devices/stepRunner.js";
 import { bindCode } from "../system/codeMemory.js";
+import { type Koffi, loadKoffi } from "../system/koffi.js";
+import { nativeAddress } from "../system/nativeAddress.js";
+import { instantiateKernels, type KernelFunction } from "./kernelFunctions.js";
+import type { LoadedModule } from "./loadKernels.js";
 
 /** The kernels of a module as functions of this thread: machine code where there is some, else WebAssembly. */
 export function bindKernels(

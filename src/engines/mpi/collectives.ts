@@ -26,11 +26,11 @@ export function prepareExchange(
   links: Links,
 ): Collective {
   if (staging === undefined) throw new InternalError(`[mpi] collective ${index} has no staging memory`);
-  const group = new Group(groupOf(spec, host.position), host.position, host.seats);
+  const group = new Group(groupOf(spec, host.position), host.position, host.locations);
   const exchange = new Exchange(spec, index, host, staging, links, group);
   switch (spec.kind) {
     case "allReduce": {
-      const sum = mpiSum(spec, group, host.seats);
+      const sum = mpiSum(spec, group, host.locations);
       if (sum !== undefined) return reduceByMpi(exchange, sum);
       return reductionOf(exchange.bytes) === "whole" ? reduceWhole(exchange) : new PartsReduction(exchange);
     }

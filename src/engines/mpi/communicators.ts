@@ -2,7 +2,7 @@ import type { CompileOptions } from "../../ir/engine.js";
 import { type DimAxes, deviceGroups } from "../../ir/mesh.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { at } from "../../ir/shape.js";
-import type { Seats } from "../devices/messages.js";
+import type { DeviceLocations } from "../protocol/locations.js";
 import { Group, sharersName } from "./group.js";
 import type { World } from "./world.js";
 
@@ -20,13 +20,17 @@ export class Communicators {
   ) {}
 
   /** Those that a program needs, by their names; all its processes ask for them in the same order. */
-  for(program: Program, { mesh }: CompileOptions, seats: Seats): Readonly<Record<string, number>> {
+  for(
+    program: Program,
+    { mesh }: CompileOptions,
+    locations: DeviceLocations,
+  ): Readonly<Record<string, number>> {
     const needed: Record<string, number> = {};
     for (const axes of summedAxes(program)) {
       for (const positions of deviceGroups(mesh, axes)) {
-        const own = positions.filter((position) => at(seats.processes, position) === seats.process);
+        const own = positions.filter((position) => at(locations.processes, position) === locations.process);
         for (const position of own) {
-          const group = new Group(positions, position, seats);
+          const group = new Group(positions, position, locations);
           const name = sharersName(group);
           if (name !== undefined) needed[name] = this.get(name, group);
         }

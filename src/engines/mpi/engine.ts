@@ -10,9 +10,9 @@ import type { FlightAgreement, FlightRecording } from "../../ir/flight.js";
 import type { Program } from "../../ir/program.js";
 import { at, range, type TensorType } from "../../ir/shape.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
-import { ThreadsEngine } from "../threads/engine.js";
 import type { GemmKind } from "../products/gemmChoice.js";
-import type { Seats } from "../devices/messages.js";
+import type { DeviceLocations } from "../protocol/locations.js";
+import { ThreadsEngine } from "../threads/engine.js";
 import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
 import { shareCores } from "./cores.js";
@@ -160,10 +160,14 @@ export class MpiEngine implements Engine {
   }
 
   compile(program: Program, options: CompileOptions): Executable {
-    const seats = this.seatsOf(options);
-    const { processes, process } = seats;
-    const channels = this.communicators?.for(program, options, seats);
-    const executable = this.local.compileAt(program, options, channels ? { ...seats, channels } : seats);
+    const locations = this.seatsOf(options);
+    const { processes, process } = locations;
+    const channels = this.communicators?.for(program, options, locations);
+    const executable = this.local.compileAt(
+      program,
+      options,
+      channels ? { ...locations, channels } : locations,
+    );
     const together = [...new Set(processes)].sort((a, b) => a - b);
     if (together.length === 1 || !together.includes(process)) return executable;
     let unconfirmed: Program | undefined = program;
@@ -303,7 +307,7 @@ export class MpiEngine implements Engine {
   }
 
   /** Which processes hold the devices of a program. */
-  private seatsOf({ devices }: CompileOptions): Seats {
+  private seatsOf({ devices }: CompileOptions): DeviceLocations {
     return {
       devices: devices.map((device) => device % this.numLocal),
       processes: devices.map((device) => Math.floor(device / this.numLocal)),

@@ -5,12 +5,12 @@ import { Group } from "./group.js";
 /** Members of a group as each of them sees it; processes take turns along the axis. */
 const processes = [0, 1, 2, 0, 1, 2];
 const groupOf = (position: number) => {
-  const seats = {
+  const locations = {
     devices: processes.map((_, i) => Math.floor(i / 3)),
     processes,
     process: processes[position] ?? 0,
   };
-  return new Group(range(6), position, seats);
+  return new Group(range(6), position, locations);
 };
 
 test("members of a process agree on who receives what for all of them, and in which order", () => {

@@ -2,7 +2,7 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import { roundUp } from "../memory/heap.js";
-import type { Seats } from "../devices/messages.js";
+import type { DeviceLocations } from "../protocol/locations.js";
 import { type SummedType, summedTypes } from "./families.js";
 
 /** A member of a group: which process it is in, and its device there. */
@@ -29,16 +29,19 @@ export class Group {
   constructor(
     readonly positions: readonly number[],
     position: number,
-    seats: Seats,
+    locations: DeviceLocations,
   ) {
     this.size = positions.length;
     this.me = positions.indexOf(position);
-    this.members = positions.map((p) => ({ process: at(seats.processes, p), device: at(seats.devices, p) }));
+    this.members = positions.map((p) => ({
+      process: at(locations.processes, p),
+      device: at(locations.devices, p),
+    }));
     const all = range(this.size);
-    this.here = all.filter((i) => at(this.members, i).process === seats.process);
+    this.here = all.filter((i) => at(this.members, i).process === locations.process);
     // Beginning with the next one, so that they do not all send to the same one first.
     const inTurn = [...all.slice(this.me + 1), ...all.slice(0, Math.max(0, this.me))];
-    this.elsewhere = inTurn.filter((i) => at(this.members, i).process !== seats.process);
+    this.elsewhere = inTurn.filter((i) => at(this.members, i).process !== locations.process);
     const others = [...new Set(this.elsewhere.map((i) => at(this.members, i).process))];
     this.processes = others.map((process) => all.filter((i) => at(this.members, i).process === process));
   }
@@ -85,7 +88,11 @@ export interface MpiSum {
 }
 
 /** The sum that a collective leaves to MPI; undefined where the engine combines itself. */
-export function mpiSum(spec: CollectiveSpec, group: Group, { channels }: Seats): MpiSum | undefined {
+export function mpiSum(
+  spec: CollectiveSpec,
+  group: Group,
+  { channels }: DeviceLocations,
+): MpiSum | undefined {
   const dtype = summedTypes.find((one) => one === spec.dtype);
   if (channels === undefined || spec.kind !== "allReduce" || spec.combine !== "sum") return undefined;
   const comm = channels[sharersName(group) ?? ""];
@@ -115,8 +122,8 @@ export function blockBytes(spec: CollectiveSpec): number {
 }
 
 /** The bytes that a member of a group needs besides source and target. */
-export function stagingBytes(spec: CollectiveSpec, group: Group, seats: Seats): number {
-  if (mpiSum(spec, group, seats) !== undefined) return 0;
+export function stagingBytes(spec: CollectiveSpec, group: Group, locations: DeviceLocations): number {
+  if (mpiSum(spec, group, locations) !== undefined) return 0;
   const bytes = spec.elements * byteSize(spec.dtype);
   const numReceived = group.receivedBy(group.me).length;
   const numOthers = group.elsewhere.length;

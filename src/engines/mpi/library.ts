@@ -1,7 +1,7 @@
 import { EngineLoadError } from "../errors.js";
 import type { Launch } from "../launch.js";
-import { type Koffi, loadKoffi } from "../system/koffi.js";
 import { bindCode } from "../system/codeMemory.js";
+import { type Koffi, loadKoffi } from "../system/koffi.js";
 import {
   type Constants,
   type Family,

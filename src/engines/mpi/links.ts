@@ -1,8 +1,8 @@
 import { at } from "../../ir/shape.js";
-import { EngineLoadError } from "../errors.js";
 import type { Remote } from "../devices/deviceLoop.js";
-import { loadKoffi } from "../system/koffi.js";
+import { EngineLoadError } from "../errors.js";
 import { SEVERAL, type Signals } from "../protocol/signals.js";
+import { loadKoffi } from "../system/koffi.js";
 import { prepareExchange } from "./collectives.js";
 import type { Member } from "./group.js";
 import { type BatchCode, type CodePlaces, Mpi, type MpiChoice } from "./library.js";

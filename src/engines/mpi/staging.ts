@@ -3,7 +3,7 @@ import { forEachStep } from "../../compiler/stepTree.js";
 import { at } from "../../ir/shape.js";
 import { groupOf, planStaging, type Staging } from "../collectives/collectives.js";
 import { roundUp } from "../memory/heap.js";
-import type { Seats } from "../devices/messages.js";
+import type { DeviceLocations } from "../protocol/locations.js";
 import { Group, stagingBytes } from "./group.js";
 
 /** From which step to which a collective is under way; steps are numbered as they are listed. */
@@ -25,11 +25,11 @@ interface Piece extends Span {
 export function planExchanges(
   program: CompiledProgram,
   position: number,
-  seats: Seats,
+  locations: DeviceLocations,
   crowded: boolean,
 ): Staging {
   const { collectives } = program;
-  const isHere = (member: number) => at(seats.processes, member) === seats.process;
+  const isHere = (member: number) => at(locations.processes, member) === locations.process;
   const isInside = collectives.map((spec) => groupOf(spec, position).every(isHere));
   const inside = planStaging(collectives, crowded);
   const spans = spansOf(program);
@@ -37,7 +37,7 @@ export function planExchanges(
   let bytes = inside.bytes;
   const offsets = collectives.map((spec, i) => {
     if (isInside[i]) return inside.offsets[i];
-    const size = stagingBytes(spec, new Group(groupOf(spec, position), position, seats), seats);
+    const size = stagingBytes(spec, new Group(groupOf(spec, position), position, locations), locations);
     const piece = findPlace(at(spans, i), roundUp(size), placed, inside.bytes);
     placed.push(piece);
     bytes = Math.max(bytes, piece.offset + piece.bytes);

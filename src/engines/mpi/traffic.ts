@@ -2,7 +2,7 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import type { DevicePlace } from "../../ir/engine.js";
 import { at } from "../../ir/shape.js";
-import type { Seats } from "../devices/messages.js";
+import type { DeviceLocations } from "../protocol/locations.js";
 import { blockBytes, Group, partBounds, reductionOf } from "./group.js";
 
 /** What a collective sends between hosts. */
@@ -35,8 +35,12 @@ export function hostTraffic(spec: CollectiveSpec, places: readonly DevicePlace[]
       add(received, b, bytes);
     };
     for (const position of positions) {
-      const seats: Seats = { devices: places.map(() => 0), processes, process: at(processes, position) };
-      sendAll(spec, new Group(positions, position, seats), send);
+      const locations: DeviceLocations = {
+        devices: places.map(() => 0),
+        processes,
+        process: at(processes, position),
+      };
+      sendAll(spec, new Group(positions, position, locations), send);
     }
   }
   const bytes = Math.max(0, ...sent.values(), ...received.values());

@@ -1,5 +1,6 @@
 import { afterAll, describe, expect, it } from "vitest";
-import { findBlas, nativeAddress, releaseNativeAddress } from "./blas.js";
+import { nativeAddress, releaseNativeAddress } from "../system/nativeAddress.js";
+import { findBlas } from "./blas.js";
 
 const blas = findBlas();
 const memory = new WebAssembly.Memory({ initial: 1, maximum: 4, shared: true });

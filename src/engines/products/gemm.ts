@@ -4,10 +4,11 @@ import { extentBytes } from "../../compiler/native/gemm/plan.js";
 import { elementsOf } from "../../compiler/native/gemm/target.js";
 import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import { BLAS_CROSSOVER, type Blas, findBlas, nativeAddress, releaseNativeAddress } from "./blas.js";
 import { type Crew, FIELD, JOB, PART_FIELDS } from "../protocol/crew.js";
-import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
 import { CodeMemory } from "../system/codeMemory.js";
+import { nativeAddress, releaseNativeAddress } from "../system/nativeAddress.js";
+import { BLAS_CROSSOVER, type Blas, findBlas } from "./blas.js";
+import { type GemmChoice, isInMachineCode } from "./gemmChoice.js";
 import { NativeGemm, type NativePart, type NativeProduct, targetsOf } from "./nativeGemm.js";
 
 /** A matrix product of a program, ready to be called with the addresses of A, B and C. */

@@ -1,9 +1,9 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { findBlas } from "./blas.js";
 import { createThreadsEngine } from "../threads/engine.js";
+import { nativeGemmHere } from "./available.js";
+import { findBlas } from "./blas.js";
 import { joinBatches } from "./gemm.js";
 import { chooseGemm } from "./gemmChoice.js";
-import { nativeGemmHere } from "../system/instructionSets.js";
 
 const native = nativeGemmHere();
 const isNative = "set" in native;

@@ -1,10 +1,10 @@
 import type { GemmStep } from "../../compiler/steps.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import { ShardwiseError } from "../../ir/errors.js";
-import { findBlas } from "./blas.js";
-import { nativeGemmHere } from "../system/instructionSets.js";
-import type { InstructionSet, ProductSets } from "./nativeGemm.js";
+import type { InstructionSet, ProductSets } from "../system/instructionSets.js";
 import { settingOf } from "../system/setting.js";
+import { nativeGemmHere } from "./available.js";
+import { findBlas } from "./blas.js";
 
 /** Who can multiply matrices: machine code of our own, a BLAS library of the system, or WebAssembly. */
 export type GemmKind = "native" | "blas" | "wasm";

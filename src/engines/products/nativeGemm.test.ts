@@ -7,8 +7,8 @@ import { elementsOf, type GemmTarget, type ProductType } from "../../compiler/na
 import { x64AmxGemm } from "../../compiler/native/gemm/x64AmxGemm.js";
 import { x64Gemm } from "../../compiler/native/gemm/x64Gemm.js";
 import { fromBfloat16Bits, toBfloat16Bits } from "../../ir/dtype.js";
-import { allNativeGemmsHere, nativeGemmHere } from "../system/instructionSets.js";
 import { CodeMemory } from "../system/codeMemory.js";
+import { allNativeGemmsHere, nativeGemmHere } from "./available.js";
 import { NativeGemm, type ProductTargets, targetsOf } from "./nativeGemm.js";
 
 const memory = CodeMemory.open();

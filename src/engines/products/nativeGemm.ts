@@ -18,24 +18,7 @@ import { x64Gemm } from "../../compiler/native/gemm/x64Gemm.js";
 import type { GemmBatch } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
 import type { CodeMemory, NativeFunction } from "../system/codeMemory.js";
-
-/** The instruction sets there are kernels for. */
-export const INSTRUCTION_SETS = ["AVX-512", "AVX2", "NEON"] as const;
-
-/** An instruction set there are kernels for. */
-export type InstructionSet = (typeof INSTRUCTION_SETS)[number];
-
-/** The instructions that multiply bfloat16, which some processors have beside those of an instruction set. */
-export const BFLOAT16_SETS = ["AMX", "AVX-512-BF16", "NEON-BF16"] as const;
-
-/** Instructions that multiply bfloat16. */
-export type Bfloat16Set = (typeof BFLOAT16_SETS)[number];
-
-/** Which instructions multiply: floats, and bfloat16 where the processor can. */
-export interface ProductSets {
-  readonly set: InstructionSet;
-  readonly bfloat16?: Bfloat16Set | undefined;
-}
+import type { ProductSets } from "../system/instructionSets.js";
 
 /** The kernels for each type of factors, as far as there are any. */
 export type ProductTargets = { readonly [T in ProductType]: GemmTarget | undefined };

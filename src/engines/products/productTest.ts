@@ -2,7 +2,8 @@ import type { Product } from "../../compiler/native/gemm/plan.js";
 import { elementsOf, type ProductType } from "../../compiler/native/gemm/target.js";
 import { toBfloat16Bits } from "../../ir/dtype.js";
 import type { CodeMemory } from "../system/codeMemory.js";
-import { NativeGemm, type ProductSets, targetsOf } from "./nativeGemm.js";
+import type { ProductSets } from "../system/instructionSets.js";
+import { NativeGemm, targetsOf } from "./nativeGemm.js";
 
 /** Rows that are this much longer than they need be make a plan pack its factors. */
 const LONG = 261;

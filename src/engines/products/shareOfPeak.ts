@@ -4,11 +4,11 @@ import { tileFor } from "../../compiler/gemm/tile.js";
 import { writePeakLoop } from "../../compiler/native/peakLoop.js";
 import type { GemmStep } from "../../compiler/steps.js";
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
-import { GemmPreparer } from "./gemm.js";
-import type { GemmChoice } from "./gemmChoice.js";
-import { nativeGemmHere } from "../system/instructionSets.js";
 import { CodeMemory } from "../system/codeMemory.js";
 import { compileWasmModule } from "../system/v8Flags.js";
+import { nativeGemmHere } from "./available.js";
+import { GemmPreparer } from "./gemm.js";
+import type { GemmChoice } from "./gemmChoice.js";
 
 /** The side of the matrices that are multiplied: they fit a core's own caches. */
 const SIDE = 256;

@@ -4,11 +4,11 @@ import { afterAll, describe, expect, it } from "vitest";
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { jit, Mesh, np, random, type Tensor } from "../../index.js";
 import { at } from "../../ir/shape.js";
-import { Crew, FIELD, JOB, newCrewMemory } from "./crew.js";
-import { createThreadsEngine, type ThreadsEngine } from "../threads/engine.js";
-import { nativeGemmHere } from "../system/instructionSets.js";
+import { nativeGemmHere } from "../products/available.js";
 import { allowedCores } from "../system/pinning.js";
 import { workerEntry } from "../system/workerEntry.js";
+import { createThreadsEngine, type ThreadsEngine } from "../threads/engine.js";
+import { Crew, FIELD, JOB, newCrewMemory } from "./crew.js";
 
 /** A kernel of parts: writes 7 plus the part's number to the word of its first row. */
 function markingKernel(): WebAssembly.Module {

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { X64 } from "../../compiler/native/x64/assembler.js";
 import { low32, mem, r8, r9, rax, rbx, rcx, rdi, rdx } from "../../compiler/native/x64/operands.js";
-import { loadKoffi } from "./koffi.js";
 import type { CodeMemory } from "./codeMemory.js";
+import { loadKoffi } from "./koffi.js";
 
 /** What the processor and the system let programs use. */
 export interface X64Features {

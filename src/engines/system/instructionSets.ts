@@ -1,51 +1,29 @@
 import { CodeMemory } from "./codeMemory.js";
 import { detectX64Features, hasArmBfloat16, requestTiles } from "./cpu.js";
-import { computesRight, type KernelChoice } from "../kernels/kernelTest.js";
-import type { Bfloat16Set, InstructionSet, ProductSets } from "../products/nativeGemm.js";
-import { multipliesRight } from "../products/productTest.js";
 
-/** What machine code can do here, or why there is none. */
-type Found<C> = C | { readonly unavailable: string };
+/** The instruction sets there are kernels for. */
+export const INSTRUCTION_SETS = ["AVX-512", "AVX2", "NEON"] as const;
 
-/** Who multiplies in machine code here, or why nobody does. */
-export type NativeChoice = Found<ProductSets>;
+/** An instruction set there are kernels for. */
+export type InstructionSet = (typeof INSTRUCTION_SETS)[number];
 
-/** Whom products can be made by, best first. */
-const PRODUCT_SETS: readonly ProductSets[] = [
-  { set: "AVX-512", bfloat16: "AMX" },
-  { set: "AVX-512", bfloat16: "AVX-512-BF16" },
-  { set: "AVX-512" },
-  { set: "AVX2" },
-  { set: "NEON", bfloat16: "NEON-BF16" },
-  { set: "NEON" },
-];
+/** The instructions that multiply bfloat16, which some processors have beside those of an instruction set. */
+export const BFLOAT16_SETS = ["AMX", "AVX-512-BF16", "NEON-BF16"] as const;
 
-/**
- * The best instruction set of this machine whose products pass a test against plain sums, or the one asked for; with
- * it the best instructions for bfloat16 that pass. The answer is found once for the process.
- */
-export const nativeGemmHere = finder(PRODUCT_SETS, multipliesRight, "AVX2 or NEON");
+/** Instructions that multiply bfloat16. */
+export type Bfloat16Set = (typeof BFLOAT16_SETS)[number];
 
-/** All instructions for products that this machine has, those that fail their test left out. */
-export function allNativeGemmsHere(): readonly ProductSets[] {
-  return PRODUCT_SETS.filter((sets) => "set" in finder([sets], multipliesRight, "", "slow ones too")());
+/** Which instructions multiply: floats, and bfloat16 where the processor can. */
+export interface ProductSets {
+  readonly set: InstructionSet;
+  readonly bfloat16?: Bfloat16Set | undefined;
 }
 
-/**
- * The best machine code for kernels whose results are those of WebAssembly, or the one asked for; found once.
- * Vectors as wide as WebAssembly's gain nothing, so that there are no kernels for NEON.
- */
-export const nativeKernelsHere = finder<KernelChoice>(
-  [
-    { set: "AVX-512", bits: 512 },
-    { set: "AVX2", bits: 256 },
-  ],
-  computesRight,
-  "AVX2",
-);
+/** What machine code can do here, or why there is none. */
+export type Found<C> = C | { readonly unavailable: string };
 
 /** Finds the first of some candidates that the processor has and that passes its test, or the one asked for. */
-function finder<C extends ProductSets>(
+export function finder<C extends ProductSets>(
   candidates: readonly C[],
   isRight: (memory: CodeMemory, candidate: C) => boolean,
   least: string,

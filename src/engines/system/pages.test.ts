@@ -1,9 +1,9 @@
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { nativeAddress, releaseNativeAddress } from "../products/blas.js";
+import { createMemories } from "../memory/memoryLayout.js";
 import { createThreadsEngine } from "../threads/engine.js";
 import { loadKoffi } from "./koffi.js";
-import { createMemories } from "../memory/memoryLayout.js";
+import { nativeAddress, releaseNativeAddress } from "./nativeAddress.js";
 
 const canAsk = existsSync("/sys/kernel/mm/transparent_hugepage") && loadKoffi() !== undefined;
 

@@ -1,6 +1,7 @@
 /** What the system is told about the pages of shared memories, where it listens; without that all goes on, too. */
-import { nativeAddress, releaseNativeAddress } from "../products/blas.js";
+
 import { loadKoffi } from "./koffi.js";
+import { nativeAddress, releaseNativeAddress } from "./nativeAddress.js";
 
 /** Linux's numbers of what `madvise` is told. */
 const ADVICE = { dontNeed: 4, hugePages: 14 } as const;

@@ -14,24 +14,26 @@ import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { checkDeviceCount, checkHostData, checkSizes } from "../checks.js";
+import { moveModuleFor } from "../collectives/moveModule.js";
+import { answerCall } from "../devices/hostCalls.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
-import { DEFAULT_DEADLINE_MS } from "../settings.js";
+import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
+import { openKernelCode } from "../kernels/loadKernels.js";
 import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "../memory/buffers.js";
-import { chooseCores, chooseThreads } from "../workers/chooseThreads.js";
-import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
 import type { DeviceMemory } from "../memory/deviceMemory.js";
+import type { MemoryLayout } from "../memory/memoryLayout.js";
+import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
+import { shareOfPeak } from "../products/shareOfPeak.js";
+import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
+import { allHere, type DeviceLocations } from "../protocol/locations.js";
+import { DEFAULT_DEADLINE_MS } from "../settings.js";
+import type { CodeMemory } from "../system/codeMemory.js";
+import { enableRelaxedSimd } from "../system/v8Flags.js";
+import { workerEntry } from "../system/workerEntry.js";
+import { chooseCores, chooseThreads } from "../workers/chooseThreads.js";
 import { EngineMemory } from "../workers/engineMemory.js";
-import type { PartOptions, TestOptions, ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
 import { EngineTracer } from "../workers/engineTracer.js";
 import { ThreadsExecutable } from "../workers/executable.js";
-import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
-import { answerCall } from "../devices/hostCalls.js";
-import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
-import type { MemoryLayout } from "../memory/memoryLayout.js";
-import { allHere, type Seats } from "../devices/messages.js";
-import { moveModuleFor } from "../collectives/moveModule.js";
-import type { CodeMemory } from "../system/codeMemory.js";
-import { openKernelCode } from "../kernels/loadKernels.js";
 import {
   adaptProgram,
   describeProgram,
@@ -43,10 +45,8 @@ import {
   unloadProgram,
 } from "../workers/programs.js";
 import { checkRuntime } from "../workers/runtime.js";
-import { shareOfPeak } from "../products/shareOfPeak.js";
-import { enableRelaxedSimd } from "../system/v8Flags.js";
-import { workerEntry } from "../system/workerEntry.js";
 import { WorkerPool } from "../workers/workerPool.js";
+import type { PartOptions, TestOptions, ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
 
 /** So many programs may be loaded before those that nothing can run any more are looked for. */
 const EASY_PROGRAMS = 128;
@@ -167,7 +167,7 @@ export class ThreadsEngine implements Engine {
   }
 
   /** @internal Compiles a program whose devices may be in several processes. */
-  compileAt(program: Program, options: CompileOptions, seats: Seats): ThreadsExecutable {
+  compileAt(program: Program, options: CompileOptions, locations: DeviceLocations): ThreadsExecutable {
     verify(program, "partitioned");
     checkSizes(program);
     const { features, threads, memory } = this;
@@ -175,20 +175,20 @@ export class ThreadsEngine implements Engine {
     const bfloat16Products = takesBfloat16(this.gemm);
     const compile = (addressType: AddressType) =>
       compileProgram(program, { ...options, features, threads, addressType, vectorBits, bfloat16Products });
-    return this.load(compile(memory.layout.addressType), options, seats, compile);
+    return this.load(compile(memory.layout.addressType), options, locations, compile);
   }
 
   /** @internal Loads a step list that was compiled before; by default all devices are here. */
   load(
     compiled: CompiledProgram,
     options: CompileOptions,
-    seats = allHere(options.devices),
+    locations = allHere(options.devices),
     recompile?: LoadedProgram["recompile"],
   ): ThreadsExecutable {
     const { pool, target } = this;
     pool.keepUp();
     this.programMark.check(() => this.programs.size - this.numUnloading);
-    const loaded = loadProgram(compiled, options, target, seats, recompile);
+    const loaded = loadProgram(compiled, options, target, locations, recompile);
     this.programs.set(loaded.id, loaded);
     return new ThreadsExecutable(loaded, options, pool, target.memories, () => this.unload(loaded));
   }

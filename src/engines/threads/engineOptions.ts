@@ -1,8 +1,8 @@
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { EngineInfo } from "../../ir/engineReports.js";
-import type { Fault } from "../protocol/faults.js";
-import type { GemmKind } from "../products/gemmChoice.js";
 import type { LayoutChoice, LayoutKind } from "../memory/memoryLayout.js";
+import type { GemmKind } from "../products/gemmChoice.js";
+import type { Fault } from "../protocol/faults.js";
 import type { StagingPlanner } from "../workers/programs.js";
 
 /** How a threads engine is made. */

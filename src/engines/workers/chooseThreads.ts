@@ -1,7 +1,7 @@
 import { availableParallelism } from "node:os";
 import { ValueError } from "../../ir/errors.js";
-import { MAX_THREADS } from "../protocol/crew.js";
 import type { GemmChoice } from "../products/gemmChoice.js";
+import { MAX_THREADS } from "../protocol/crew.js";
 import { allowedCores } from "../system/pinning.js";
 
 /** What decides how many threads an engine has and where they run. */

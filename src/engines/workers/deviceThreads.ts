@@ -1,11 +1,11 @@
 /** How the threads of an engine start, and how they end: by themselves where that is possible. */
 import { at, range } from "../../ir/shape.js";
+import type { HelperMessage, HelperSetup } from "../devices/helper.js";
+import type { WorkerMessage, WorkerSetup } from "../devices/messages.js";
 import { newFlightRing } from "../flight/recorder.js";
 import { newCommandRing } from "../protocol/commands.js";
 import { abortAll, deviceBase, EVENTS, STATE, WORD } from "../protocol/control.js";
 import { type CrewMemory, dismissHelpers, newCrewMemory } from "../protocol/crew.js";
-import type { HelperMessage, HelperSetup } from "../devices/helper.js";
-import type { WorkerMessage, WorkerSetup } from "../devices/messages.js";
 import { startThread, type Thread } from "./thread.js";
 
 /**

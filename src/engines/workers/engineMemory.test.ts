@@ -2,8 +2,8 @@ import { afterEach, describe, expect, test } from "vitest";
 import { collectiveSpec, copyStep, handProgram } from "../../../test/support/threadsPrograms.js";
 import { grad, jit, Mesh, np, P, type Tensor } from "../../index.js";
 import { at, range, tensorType } from "../../ir/shape.js";
-import { ThreadsEngine } from "../threads/engine.js";
 import { hasWideMemories, type LayoutChoice, layoutChoices } from "../memory/memoryLayout.js";
+import { ThreadsEngine } from "../threads/engine.js";
 
 const MiB = 2 ** 20;
 const mesh = { axes: [{ name: "a", size: 2 }] };

@@ -1,7 +1,7 @@
 import { ValueError } from "../../ir/errors.js";
 import { at, formatBytes, range } from "../../ir/shape.js";
+import { SCRATCH_BYTES } from "../devices/scratch.js";
 import { OutOfMemoryError } from "../errors.js";
-import { availableMemory } from "../system/machineMemory.js";
 import { DeviceMemory, MemoryBudget, type MemoryOwner } from "../memory/deviceMemory.js";
 import {
   createMemories,
@@ -12,8 +12,8 @@ import {
   layoutChoices,
   type MemoryLayout,
 } from "../memory/memoryLayout.js";
+import { availableMemory } from "../system/machineMemory.js";
 import { discardPages } from "../system/pages.js";
-import { SCRATCH_BYTES } from "../devices/scratch.js";
 
 /** The share of the free memory that devices may take; JavaScript and the system need some, too. */
 const SHARE_OF_FREE = 0.9;

@@ -2,8 +2,8 @@ import type { TraceEvent, Tracer } from "../../ir/engineReports.js";
 import { ValueError } from "../../ir/errors.js";
 import { range } from "../../ir/shape.js";
 import type { FailurePlace } from "../errors.js";
-import type { LoadedProgram } from "./programs.js";
 import { DEFAULT_TRACE_CAPACITY, newTraceBuffer, readTrace } from "../protocol/trace.js";
+import type { LoadedProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
 
 /** What is traced, and who knows the names of steps. */

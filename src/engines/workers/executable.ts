@@ -2,8 +2,8 @@ import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.j
 import { DisposedError, ValueError } from "../../ir/errors.js";
 import { at, formatType, sameType } from "../../ir/shape.js";
 import { adoptBuffer, ThreadsBuffer } from "../memory/buffers.js";
-import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
 import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
+import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
 import type { LoadedProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
 

@@ -9,20 +9,21 @@ import { ValueError } from "../../ir/errors.js";
 import type { FlightProgram } from "../../ir/flight.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
-import type { DevicePosition } from "../errors.js";
-import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
 import { communicatorsOf, readPlaces } from "../collectives/attendance.js";
 import { newCollectiveWords } from "../collectives/collectiveGroup.js";
 import { planStaging, type Staging } from "../collectives/collectives.js";
-import { COMMAND, MAX_COMMAND_WORDS } from "../protocol/commands.js";
-import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
-import { type GemmChoice, isInMachineCode } from "../products/gemmChoice.js";
-import { roundUp } from "../memory/heap.js";
 import { newCallArea } from "../devices/hostCalls.js";
-import type { MemoryLayout } from "../memory/memoryLayout.js";
-import type { LoadedModule, Seats } from "../devices/messages.js";
-import type { CodeMemory } from "../system/codeMemory.js";
+import type { DevicePosition } from "../errors.js";
+import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
+import type { LoadedModule } from "../kernels/loadKernels.js";
 import { loadKernels, unloadKernels } from "../kernels/loadKernels.js";
+import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
+import { roundUp } from "../memory/heap.js";
+import type { MemoryLayout } from "../memory/memoryLayout.js";
+import { type GemmChoice, isInMachineCode } from "../products/gemmChoice.js";
+import { COMMAND, MAX_COMMAND_WORDS } from "../protocol/commands.js";
+import type { DeviceLocations } from "../protocol/locations.js";
+import type { CodeMemory } from "../system/codeMemory.js";
 import { compileWasmModule } from "../system/v8Flags.js";
 import type { WorkerPool } from "./workerPool.js";
 
@@ -33,7 +34,7 @@ export interface LoadedProgram {
   compiled: CompiledProgram;
   /** The engine's number of the device at every position of the mesh. */
   readonly numbers: readonly number[];
-  readonly seats: Seats;
+  readonly locations: DeviceLocations;
   /** The mesh positions whose devices are in this process, ascending. */
   readonly positions: readonly number[];
   /** The device at each of these positions. */
@@ -82,7 +83,7 @@ export interface LoadTarget {
 export type StagingPlanner = (
   program: CompiledProgram,
   position: number,
-  seats: Seats,
+  locations: DeviceLocations,
   crowded: boolean,
 ) => Staging;
 
@@ -95,7 +96,7 @@ export function loadProgram(
   compiled: CompiledProgram,
   options: CompileOptions,
   target: LoadTarget,
-  seats: Seats,
+  locations: DeviceLocations,
   recompile?: LoadedProgram["recompile"],
 ): LoadedProgram {
   const { pool, memories, numDevices } = target;
@@ -105,18 +106,20 @@ export function loadProgram(
   const name = options.name ?? compiled.name;
   const caller = `compile ${JSON.stringify(name)}`;
   const modules = loadKernels(compiled, target.code);
-  const positions = range(seats.devices.length).filter((i) => seats.processes[i] === seats.process);
-  const devices = positions.map((position) => at(seats.devices, position));
+  const positions = range(locations.devices.length).filter(
+    (i) => locations.processes[i] === locations.process,
+  );
+  const devices = positions.map((position) => at(locations.devices, position));
   const allocations = makeRoom(
     devices.map((device) => at(memories, device)),
-    positions.map((position) => programBytes(compiled, position, seats, target).whole),
+    positions.map((position) => programBytes(compiled, position, locations, target).whole),
     compiled.arenaBytes,
     caller,
   );
   const steps = describeSteps(compiled);
   const isShared = hasSharedSteps(compiled.steps);
   const words = new Int32Array();
-  const where = { numbers: options.devices, seats, positions, devices };
+  const where = { numbers: options.devices, locations, positions, devices };
   const calls = devices.map(() => newCallArea(compiled));
   const what = { compiled, steps, allocations, modules, recompile, isShared, words, calls };
   const loaded = { id, name, ...where, ...what };
@@ -134,10 +137,10 @@ export function adaptProgram(loaded: LoadedProgram, target: LoadTarget): void {
   memories.forEach((memory, i) => {
     memory.release(at(loaded.allocations, i));
   });
-  const { compiled, positions, seats } = loaded;
+  const { compiled, positions, locations } = loaded;
   const caller = `compile ${JSON.stringify(loaded.name)}`;
   loaded.allocations = memories.map((memory, i) => {
-    const { whole } = programBytes(compiled, at(positions, i), seats, target);
+    const { whole } = programBytes(compiled, at(positions, i), locations, target);
     return memory.allocate(whole, caller, () => "its constants and tables");
   });
 }
@@ -159,13 +162,13 @@ function readsGemmModule({ steps }: CompiledProgram, gemm: GemmChoice): boolean 
 
 /** Sends a program to its devices, with the addresses that its parts have now. */
 export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
-  const { id, name, compiled, seats, positions, devices, allocations, modules, isShared } = loaded;
+  const { id, name, compiled, locations, positions, devices, allocations, modules, isShared } = loaded;
   const { pool, memories, layout, features, gemm } = target;
   const gemmModule = readsGemmModule(compiled, gemm)
     ? gemmModuleFor(layout.addressType, features)
     : undefined;
   const { count } = communicatorsOf(compiled.collectives);
-  const words = newCollectiveWords(compiled.collectives.length, count, seats.devices.length);
+  const words = newCollectiveWords(compiled.collectives.length, count, locations.devices.length);
   loaded.words = words;
   const sending = ++numSent;
   devices.forEach((device, i) => {
@@ -180,7 +183,7 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
       });
     }
     const memory = at(memories, device);
-    const bytes = programBytes(compiled, position, seats, target);
+    const bytes = programBytes(compiled, position, locations, target);
     const constants = memory.addressOf(at(allocations, i));
     const table = constants + bytes.constants;
     pool.post(device, {
@@ -205,7 +208,7 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
       },
       staging: bytes.staging.offsets,
       position,
-      seats,
+      locations,
       words,
       calls: loaded.calls[i],
     });
@@ -213,10 +216,16 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
 }
 
 /** What a program takes of the memory of the device at a position besides its arena. */
-function programBytes(compiled: CompiledProgram, position: number, seats: Seats, target: LoadTarget) {
+function programBytes(
+  compiled: CompiledProgram,
+  position: number,
+  locations: DeviceLocations,
+  target: LoadTarget,
+) {
   const { crowded } = target;
   const staging =
-    target.planStaging?.(compiled, position, seats, crowded) ?? planStaging(compiled.collectives, crowded);
+    target.planStaging?.(compiled, position, locations, crowded) ??
+    planStaging(compiled.collectives, crowded);
   const constants = roundUp(compiled.constants.byteLength);
   const table = roundUp(ADDRESS_BYTES.i64 * compiled.slots.length);
   return { constants, table, staging, whole: constants + table + staging.bytes };

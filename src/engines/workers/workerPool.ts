@@ -1,13 +1,13 @@
 import { DisposedError, type ShardwiseError } from "../../ir/errors.js";
 import type { FlightDevice, FlightState } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
+import type { HelperMessage } from "../devices/helper.js";
+import type { WorkerMessage } from "../devices/messages.js";
 import { DeviceFailedError, type FailurePlace, formatPlace } from "../errors.js";
 import { readFlightRing } from "../flight/recorder.js";
 import { COMMAND, CommandWriter } from "../protocol/commands.js";
 import { deviceBase, EVENTS, newControl, ring, SLEEP, STATE, WORD } from "../protocol/control.js";
 import { DeviceThreads, type DeviceThreadsOptions } from "./deviceThreads.js";
-import type { HelperMessage } from "../devices/helper.js";
-import type { WorkerMessage } from "../devices/messages.js";
 import { describeError } from "./thread.js";
 import { Watchdog } from "./watchdog.js";
 

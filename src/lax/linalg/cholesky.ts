@@ -4,8 +4,8 @@ import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { needTensor } from "../../trace/promote.js";
 import { Tensor } from "../../trace/tensor.js";
-import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import { scan } from "../../transforms/control/scan.js";
+import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import {
   adjoint,
   blocksOf,

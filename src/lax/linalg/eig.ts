@@ -3,9 +3,9 @@ import { limits } from "../../ir/dtype.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
+import { scan } from "../../transforms/control/scan.js";
 import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import { vjp } from "../../transforms/derivatives/grad.js";
-import { scan } from "../../transforms/control/scan.js";
 import { decompose, solveWith } from "./lu.js";
 import {
   checkSquare,

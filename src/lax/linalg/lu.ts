@@ -1,8 +1,8 @@
 /** The LU decomposition with exchanged rows. */
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import { scan } from "../../transforms/control/scan.js";
+import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import {
   blocksOf,
   checkMatrices,

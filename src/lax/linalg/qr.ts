@@ -3,9 +3,9 @@ import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
+import { scan } from "../../transforms/control/scan.js";
 import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import { vjp } from "../../transforms/derivatives/grad.js";
-import { scan } from "../../transforms/control/scan.js";
 import {
   adjoint,
   checkMatrices,

@@ -4,8 +4,8 @@ import { checkOptions } from "../../ir/options.js";
 import { at, formatType, sameNumbers } from "../../ir/shape.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import { scan } from "../../transforms/control/scan.js";
+import { libraryVjp } from "../../transforms/derivatives/customVjp.js";
 import {
   blocksOf,
   checkMatrices,

@@ -8,8 +8,8 @@ import { toDifferentiate } from "../../trace/order.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { removeDeadCode, sliceOf } from "../../transforms/rewrite/deadCode.js";
 import { vjpProgram } from "../../transforms/derivatives/grad.js";
+import { removeDeadCode, sliceOf } from "../../transforms/rewrite/deadCode.js";
 import { cut, dependsOnlyOn } from "../../transforms/rewrite/split.js";
 import { splitOutputs } from "../../transforms/rewrite/splitOutputs.js";
 

@@ -8,18 +8,21 @@ import { atSource, bind, inlineOnce, repeat, traceFlat } from "../../trace/build
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { removeDeadCode } from "../../transforms/rewrite/deadCode.js";
-import { deferSums } from "./passes/deferSums.js";
 import { DeviceSums } from "./blocks/deviceSums.js";
-import { factorRule } from "./placement/factors.js";
+import { emitLocal, isLocal, type LocalOp } from "./blocks/localOps.js";
+import { type GatherNote, Resharding } from "./blocks/resharding.js";
+import { isSparse, specOfMoves, unmoved } from "./moves/moves.js";
+import { Origins } from "./moves/origins.js";
+import { placeMoves } from "./moves/placeMoves.js";
+import { exchange, gatherSegments, type Received, sourceSpec, zeroRows } from "./moves/segments.js";
+import { deferSums } from "./passes/deferSums.js";
 import { hoistGathers, loopBytes } from "./passes/hoistGathers.js";
 import { inlineCalls } from "./passes/inlineCalls.js";
 import { joinPermutes } from "./passes/joinPermutes.js";
 import { joinSums } from "./passes/joinSums.js";
-import { emitLocal, isLocal, type LocalOp } from "./blocks/localOps.js";
-import { isSparse, specOfMoves, unmoved } from "./moves/moves.js";
-import { Origins } from "./moves/origins.js";
 import { ownConstants } from "./passes/ownConstants.js";
-import { placeMoves } from "./moves/placeMoves.js";
+import { ringProducts } from "./passes/ringProducts.js";
+import { factorRule } from "./placement/factors.js";
 import {
   assignAxes,
   dimAxes,
@@ -30,10 +33,7 @@ import {
   wishesOf,
 } from "./placement/propagate.js";
 import { busyMesh, specOn } from "./placement/reshard.js";
-import { type GatherNote, Resharding } from "./blocks/resharding.js";
-import { ringProducts } from "./passes/ringProducts.js";
 import type { Blocks, Moves, Segments, Value } from "./placement/rowValues.js";
-import { exchange, gatherSegments, type Received, sourceSpec, zeroRows } from "./moves/segments.js";
 import { setAside } from "./placement/setAside.js";
 
 /** A per-device program and how its inputs and outputs are split. */

@@ -17,10 +17,10 @@ import { refuseChecks } from "../../transforms/checks/checks.js";
 import { meshAt } from "../mesh/mesh.js";
 import { replicatedSpec } from "../mesh/partitionSpec.js";
 import { samePlacement } from "../mesh/sharding.js";
-import { inlineCalls } from "../partition/passes/inlineCalls.js";
 import { type PartitionedProgram, type PartitionRequest, partition } from "../partition/partition.js";
-import { reshard } from "../partition/placement/reshard.js";
+import { inlineCalls } from "../partition/passes/inlineCalls.js";
 import { splitUpdates } from "../partition/passes/splitUpdates.js";
+import { reshard } from "../partition/placement/reshard.js";
 import { noteEffects } from "./effects.js";
 
 /** A program ready to run, with the places its inputs must have and its outputs will have. */

@@ -7,15 +7,23 @@ import { type Eqn, type EqnParts, forEachEqn, hasPrograms, type Program, someEqn
 import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { joinAxes, varyingAxes } from "../../ir/varying.js";
 import { boundAxes, checkedAxes } from "../../trace/axes.js";
-import { atSource, bind, callProgram, Environment, inline, isTracing, traceFlat } from "../../trace/builder.js";
+import {
+  atSource,
+  bind,
+  callProgram,
+  Environment,
+  inline,
+  isTracing,
+  traceFlat,
+} from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
+import { cut, typesOf } from "../rewrite/split.js";
 import { checksOf, type OpCheck } from "./checkRules.js";
 import type { ErrorCategory } from "./checks.js";
 import { ErrorValue, SiteTable } from "./errorValue.js";
-import { cut, typesOf } from "../rewrite/split.js";
 
 /** Checks that the function itself makes by `check`. */
 export const userChecks: readonly ErrorCategory[] = ["user"];

@@ -1,7 +1,7 @@
 import type { OpParams, ProgramOp } from "../../ir/ops.js";
 import type { Eqn, Program } from "../../ir/program.js";
-import type { LinearizeTools } from "./linearize.js";
 import { cut } from "../rewrite/split.js";
+import type { LinearizeTools } from "./linearize.js";
 
 /** A program inside an equation whose values the way back may need. */
 export interface Body {

@@ -9,8 +9,8 @@ import type { Tensor } from "../../trace/tensor.js";
 import { type FlatArgs, flattenArgs, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
 import { shareCaptures } from "../control/closure.js";
-import { conjugated } from "./conjugate.js";
 import { split, typesOf } from "../rewrite/split.js";
+import { conjugated } from "./conjugate.js";
 
 /**
  * How deep a function is replaced by its rule where the rule calls the function itself and differentiates what it

@@ -19,11 +19,11 @@ import {
 import { forEachEqn, type Program } from "../../ir/program.js";
 import * as np from "../../numpy/index.js";
 import * as ops from "../../trace/ops.js";
-import { cond } from "../control/cond.js";
-import { vjpProgram } from "./grad.js";
-import { scan } from "../control/scan.js";
 import { vmap } from "../batching/vmap.js";
+import { cond } from "../control/cond.js";
+import { scan } from "../control/scan.js";
 import { foriLoop, whileLoop } from "../control/whileLoop.js";
+import { vjpProgram } from "./grad.js";
 
 const opsIn = (program: Program): string[] => {
   const names: string[] = [];

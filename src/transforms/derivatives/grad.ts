@@ -18,12 +18,12 @@ import {
   traceTree,
 } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
-import { conjugated } from "./conjugate.js";
+import { likeItsValue } from "../control/varyingTypes.js";
 import { removeDeadCode } from "../rewrite/deadCode.js";
-import { type Cotangent, type Linearized, linearize } from "./linearize.js";
 import { simplify } from "../rewrite/simplify.js";
 import { type Split, split } from "../rewrite/split.js";
-import { likeItsValue } from "../control/varyingTypes.js";
+import { conjugated } from "./conjugate.js";
+import { type Cotangent, type Linearized, linearize } from "./linearize.js";
 
 /** Options of {@link grad} and {@link valueAndGrad}. */
 export interface GradOptions<N extends number | readonly number[] = number | readonly number[]> {

@@ -8,9 +8,9 @@ import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
 import { argumentPositions } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
+import { vmap } from "../batching/vmap.js";
 import { type GradsOf, vjpHere } from "./grad.js";
 import { jvp } from "./jvp.js";
-import { vmap } from "../batching/vmap.js";
 
 /** Options of {@link jacrev}, {@link jacfwd} and {@link hessian}. */
 export interface JacobianOptions<N extends number = number> {

@@ -31,8 +31,8 @@ import { isFloat } from "../../ir/dtype.js";
 import type { OpName } from "../../ir/ops.js";
 import { at, range } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
-import { jvpProgram } from "./pushForward.js";
 import { simplify } from "../rewrite/simplify.js";
+import { jvpProgram } from "./pushForward.js";
 import { vjpRules } from "./vjpRules.js";
 
 const opNames = Object.keys(vjpRules) as OpName[];

@@ -9,11 +9,11 @@ import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { type FlatArgs, flattenArgs, flattenCall, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
+import { likeItsValue } from "../control/varyingTypes.js";
 import { sliceOf } from "../rewrite/deadCode.js";
-import { jvpProgram } from "./pushForward.js";
 import { simplify } from "../rewrite/simplify.js";
 import { pick } from "../rewrite/split.js";
-import { likeItsValue } from "../control/varyingTypes.js";
+import { jvpProgram } from "./pushForward.js";
 
 /** A function traced at a place, ready to be differentiated there. */
 interface Traced {

@@ -12,9 +12,9 @@ import { varyingAxes } from "../../ir/varying.js";
 import { atSource, bind, Environment, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
+import { cut, pick, typesOf } from "../rewrite/split.js";
 import { activityInScan } from "./bodies.js";
 import { linearize, linearizeEqn, outputActivity, tools } from "./linearize.js";
-import { cut, pick, typesOf } from "../rewrite/split.js";
 import { vjpRules } from "./vjpRules.js";
 
 /** The change of a value; `null` stands for zeros that nobody has to compute. */

@@ -1,7 +1,14 @@
 import { hasEffects } from "../../ir/effects.js";
 import { factsOf } from "../../ir/opFacts.js";
 import type { RematPolicy } from "../../ir/ops.js";
-import { type Eqn, hasPrograms, mapInnerPrograms, type Program, someEqn, type Var } from "../../ir/program.js";
+import {
+  type Eqn,
+  hasPrograms,
+  mapInnerPrograms,
+  type Program,
+  someEqn,
+  type Var,
+} from "../../ir/program.js";
 import { bodiesOf } from "./bodies.js";
 import type { Keep } from "./keep.js";
 import type { LinearizeTools } from "./linearize.js";

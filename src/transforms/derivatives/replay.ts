@@ -6,7 +6,9 @@ import { varies, varyingAlong } from "../../ir/varying.js";
 import { atSource, bind, Environment, inline, repeat, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
+import { programNamesAxis } from "../batching/vmapContext.js";
 import { removeDeadCode } from "../rewrite/deadCode.js";
+import { cut, dependsOnlyOn, pick, typesOf } from "../rewrite/split.js";
 import { hoist } from "./hoist.js";
 import {
   type Keep,
@@ -19,8 +21,6 @@ import {
   savedOfBody,
   savedOuts,
 } from "./keep.js";
-import { cut, dependsOnlyOn, pick, typesOf } from "../rewrite/split.js";
-import { programNamesAxis } from "../batching/vmapContext.js";
 
 /** Results, and the values that were to be kept. */
 export interface Replayed {

@@ -7,8 +7,11 @@ import { at, formatType, type TensorType, withShape } from "../../ir/shape.js";
 import { bind, inline, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import type { Tensor } from "../../trace/tensor.js";
-import { activityInScan } from "./bodies.js";
+import { likeItsValue } from "../control/varyingTypes.js";
 import { removeDeadCode } from "../rewrite/deadCode.js";
+import { simplify } from "../rewrite/simplify.js";
+import { cut, dependsOnlyOn, inputIndex, pick, type Split, split, typesOf } from "../rewrite/split.js";
+import { activityInScan } from "./bodies.js";
 import { hoist } from "./hoist.js";
 import { keepNothing, savedOfBody } from "./keep.js";
 import type { Cotangent, LinearizeRule, LinearizeTools } from "./linearize.js";
@@ -21,9 +24,6 @@ import {
   withKnownInScan,
   withKnownOnDevices,
 } from "./replay.js";
-import { simplify } from "../rewrite/simplify.js";
-import { cut, dependsOnlyOn, inputIndex, pick, type Split, split, typesOf } from "../rewrite/split.js";
-import { likeItsValue } from "../control/varyingTypes.js";
 
 const count = (flags: readonly boolean[]): number => flags.filter(Boolean).length;
 const orZeros = (cotangent: Cotangent, type: TensorType): Tensor =>

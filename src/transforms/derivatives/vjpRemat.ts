@@ -1,9 +1,9 @@
 import * as ops from "../../trace/ops.js";
+import { cut } from "../rewrite/split.js";
 import { type Kept, type Saved, savedOfBody } from "./keep.js";
 import type { Cotangent, LinearizeRule } from "./linearize.js";
 import { keepingEverything, keepOf, keepsEverything } from "./rematPolicy.js";
 import { replay } from "./replay.js";
-import { cut } from "../rewrite/split.js";
 
 /**
  * The way forward keeps what the policy names, inside loops and branches too. The way back computes the rest

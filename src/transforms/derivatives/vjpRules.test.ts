@@ -14,9 +14,9 @@ import type { OpName } from "../../ir/ops.js";
 import { at, range } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
 import { inline, traceFlat } from "../../trace/builder.js";
+import { vmapProgram } from "../batching/vmap.js";
 import { vjpProgram } from "./grad.js";
 import { vjpRules } from "./vjpRules.js";
-import { vmapProgram } from "../batching/vmap.js";
 
 const mesh = { axes: [deviceAxis] };
 const opNames = Object.keys(vjpRules) as OpName[];

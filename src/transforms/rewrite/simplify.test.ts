@@ -10,8 +10,8 @@ import { verify } from "../../ir/verify.js";
 import { bind, bind1, traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
 import { Tensor } from "../../trace/tensor.js";
-import { checkpointName, remat } from "../derivatives/remat.js";
 import { scan } from "../control/scan.js";
+import { checkpointName, remat } from "../derivatives/remat.js";
 import { simplify } from "./simplify.js";
 
 const seed = Number(process.env.SEED ?? 1);

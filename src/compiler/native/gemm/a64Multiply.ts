@@ -1,7 +1,7 @@
 import { type A64, q, x } from "../a64/assembler.js";
+import type { Label } from "../code.js";
 import { loadPart, MATRIX, repeat, storePart, VECTOR } from "./a64Packing.js";
 import { FIRST_SUM, type Tile, tileOf } from "./a64Tile.js";
-import type { Label } from "../code.js";
 import type { Elements, MultiplyKernel } from "./target.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [x(0), x(1), x(2), x(3), x(4), x(5), x(6)];

@@ -1,9 +1,6 @@
 /** Products of bfloat16 on the tiles of AMX: C in up to four tiles, of 16 rows and columns each. */
 import { InternalError } from "../../../ir/errors.js";
 import type { Label } from "../code.js";
-import { elementsOf, type GemmKernel, type GemmTarget, type MultiplyKernel } from "./target.js";
-import { packLines, packTurned, TILE } from "./x64AmxPacking.js";
-import { writeRunner } from "./x64Gemm.js";
 import {
   type Gpr,
   low32,
@@ -27,8 +24,11 @@ import {
   rsi,
   rsp,
 } from "../x64/operands.js";
-import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { type TileShape, Tiles, X64Tiles } from "../x64/tiles.js";
+import { elementsOf, type GemmKernel, type GemmTarget, type MultiplyKernel } from "./target.js";
+import { packLines, packTurned, TILE } from "./x64AmxPacking.js";
+import { writeRunner } from "./x64Gemm.js";
+import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { MATRIX, Vectors } from "./x64Vectors.js";
 
 /** Factors as they are packed, and C as it lies. */

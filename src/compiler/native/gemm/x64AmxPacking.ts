@@ -2,10 +2,26 @@
  * How A is packed for AMX: for every 32 neighbours along k the rows of a strip, 64 bytes each, one below the other; so
  * 16 of them are a tile. What is missing of the last 32 is zeros.
  */
-import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
-import { type Gpr, low32, mem, r8, r9, r10, r11, r12, rax, rbx, rcx, rdi, rdx, rsi } from "../x64/operands.js";
-import { loadPair, nextStrip, repeat, transposeSquare } from "./x64Packing.js";
+
+import {
+  type Gpr,
+  low32,
+  mem,
+  r8,
+  r9,
+  r10,
+  r11,
+  r12,
+  rax,
+  rbx,
+  rcx,
+  rdi,
+  rdx,
+  rsi,
+} from "../x64/operands.js";
 import type { X64Simd as X64 } from "../x64/simd.js";
+import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
+import { loadPair, nextStrip, repeat, transposeSquare } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 /** The largest tile: rows, and bytes of a row. */

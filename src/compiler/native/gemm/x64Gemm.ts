@@ -1,13 +1,5 @@
 import { InternalError } from "../../../ir/errors.js";
 import {
-  elementsOf,
-  type GemmKernel,
-  type GemmTarget,
-  type ProductType,
-  RECORD_BYTES,
-} from "./target.js";
-import { writeMultiply } from "./x64Multiply.js";
-import {
   mem,
   r8,
   r9,
@@ -25,8 +17,10 @@ import {
   rsi,
   rsp,
 } from "../x64/operands.js";
-import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { X64Simd as X64 } from "../x64/simd.js";
+import { elementsOf, type GemmKernel, type GemmTarget, type ProductType, RECORD_BYTES } from "./target.js";
+import { writeMultiply } from "./x64Multiply.js";
+import { writePackColumns, writePackRows } from "./x64Packing.js";
 import { Vectors } from "./x64Vectors.js";
 
 /**

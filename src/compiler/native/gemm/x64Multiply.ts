@@ -1,5 +1,4 @@
 import type { Label } from "../code.js";
-import type { FactorLayout, MultiplyKernel } from "./target.js";
 import {
   type Mem,
   mem,
@@ -20,8 +19,9 @@ import {
   rsi,
   type Vector,
 } from "../x64/operands.js";
-import { repeat } from "./x64Packing.js";
 import type { X64Simd as X64 } from "../x64/simd.js";
+import type { FactorLayout, MultiplyKernel } from "./target.js";
+import { repeat } from "./x64Packing.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [A, B, C, C_STRIDE, K, STRIPS, PANELS] = [rdi, rsi, rdx, rcx, r8, r9, r10];

@@ -1,5 +1,4 @@
 import { at } from "../../../ir/shape.js";
-import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
 import {
   type Gpr,
   low32,
@@ -22,6 +21,7 @@ import {
   vec,
 } from "../x64/operands.js";
 import type { X64Simd as X64 } from "../x64/simd.js";
+import { type PackColumnsKernel, type PackRowsKernel, stepsBehind } from "./target.js";
 import { MATRIX, type Vectors } from "./x64Vectors.js";
 
 const [SOURCE, STRIDE, TARGET, K, COUNT] = [rdi, rsi, rdx, rcx, r8];

@@ -1,7 +1,7 @@
 import type { Label } from "../code.js";
-import { elementsOf, type ProductType } from "./target.js";
 import { low32, type Mem, mem, rax, ripTo, rsp, type Vector, vec } from "../x64/operands.js";
 import type { X64Simd as X64 } from "../x64/simd.js";
+import { elementsOf, type ProductType } from "./target.js";
 
 /** Where kernels find the addresses of A, B and C: in the runner's frame, above the return address. */
 export const MATRIX: { readonly [K in "a" | "b" | "c"]: Mem } = {

@@ -1,7 +1,7 @@
 import { InternalError } from "../../../ir/errors.js";
 import type { VectorOp } from "../../wasm/opcodes.js";
-import { isLaneInstruction, laneInstructions, type Operands } from "./x64Lanes.js";
 import type { Vector } from "../x64/operands.js";
+import { isLaneInstruction, laneInstructions, type Operands } from "./x64Lanes.js";
 import type { StorageTools } from "./x64Storage.js";
 
 /** `to = op(a, b)` on registers that are given, where `to` may be one of the operands. */

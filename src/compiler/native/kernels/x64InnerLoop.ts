@@ -7,12 +7,12 @@ import { combineInstruction } from "../../kernel/lanes.js";
 import type { KernelPlan } from "../../kernel/phases.js";
 import type { Section } from "../../kernel/section.js";
 import type { Access, Indirection, KernelNode } from "../../kernel/spec.js";
+import { type Gpr, low32, type Mem, mem, rax, rcx, rdx, rsp, type Vector, vec } from "../x64/operands.js";
 import { combineVectors } from "./x64Combine.js";
 import { SLOT_BYTES } from "./x64Frame.js";
 import { type KernelTools, POINTERS } from "./x64KernelTools.js";
 import { repeatWords } from "./x64Lanes.js";
 import { type LineTools, loadPinned, numRegisters, planLine, writeLine } from "./x64Line.js";
-import { type Gpr, low32, type Mem, mem, rax, rcx, rdx, rsp, type Vector, vec } from "../x64/operands.js";
 import { elementsOf, planStages, type Stage } from "./x64Stages.js";
 import { loadSplat, loadVector, splat, storeOne, storeVector } from "./x64Storage.js";
 

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 import { type RandomKernel, randomKernel, randomSource } from "../../../../test/support/randomKernel.js";
-import { releaseNativeAddress } from "../../../engines/products/blas.js";
-import type { LoadedModule } from "../../../engines/devices/messages.js";
+import type { LoadedModule } from "../../../engines/kernels/loadKernels.js";
+import { bindKernels } from "../../../engines/kernels/nativeKernels.js";
 import { CodeMemory } from "../../../engines/system/codeMemory.js";
 import { detectX64Features } from "../../../engines/system/cpu.js";
-import { bindKernels } from "../../../engines/kernels/nativeKernels.js";
+import { releaseNativeAddress } from "../../../engines/system/nativeAddress.js";
 import { enableRelaxedSimd } from "../../../engines/system/v8Flags.js";
 import { byteSize, type DType } from "../../../ir/dtype.js";
 import { at } from "../../../ir/shape.js";

@@ -14,12 +14,6 @@ import type { AddressType } from "../../wasm/addresses.js";
 import { ADDRESS_BYTES } from "../../wasm/addresses.js";
 import { float32Bits } from "../../wasm/vectorProgram.js";
 import type { Label } from "../code.js";
-import { type Extent, kernelExtents } from "./kernelBounds.js";
-import { combineVectors } from "./x64Combine.js";
-import { SLOT_BYTES } from "./x64Frame.js";
-import { X64InnerLoop } from "./x64InnerLoop.js";
-import { KernelTools } from "./x64KernelTools.js";
-import { hasCode, planLine, writeLine } from "./x64Line.js";
 import {
   type Gpr,
   low32,
@@ -42,6 +36,12 @@ import {
   rsp,
   type Vector,
 } from "../x64/operands.js";
+import { type Extent, kernelExtents } from "./kernelBounds.js";
+import { combineVectors } from "./x64Combine.js";
+import { SLOT_BYTES } from "./x64Frame.js";
+import { X64InnerLoop } from "./x64InnerLoop.js";
+import { KernelTools } from "./x64KernelTools.js";
+import { hasCode, planLine, writeLine } from "./x64Line.js";
 import { loadSplat, splat, storeOne } from "./x64Storage.js";
 
 /** What machine code of kernels is made for. */

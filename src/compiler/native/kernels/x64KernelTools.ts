@@ -2,9 +2,6 @@ import { at } from "../../../ir/shape.js";
 import type { KernelPlan } from "../../kernel/phases.js";
 import type { Section } from "../../kernel/section.js";
 import type { Access, Indirection, KernelNode } from "../../kernel/spec.js";
-import { ConstantPool, Frame } from "./x64Frame.js";
-import { repeatWords } from "./x64Lanes.js";
-import type { LineTools } from "./x64Line.js";
 import {
   low32,
   type Mem,
@@ -25,6 +22,9 @@ import {
   vec,
 } from "../x64/operands.js";
 import { X64Simd } from "../x64/simd.js";
+import { ConstantPool, Frame } from "./x64Frame.js";
+import { repeatWords } from "./x64Lanes.js";
+import type { LineTools } from "./x64Line.js";
 
 /** Registers that may point to the rows of a loop; rax and rdx are for what is over at once, rcx counts elements. */
 export const POINTERS = [rbx, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15];

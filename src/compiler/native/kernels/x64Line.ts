@@ -2,10 +2,10 @@ import { InternalError } from "../../../ir/errors.js";
 import { at } from "../../../ir/shape.js";
 import { lastUses, maxLive, outputSchedule } from "../../wasm/emitInterleaved.js";
 import { argsOf, type Vec, type VecInstruction, type VecProgram } from "../../wasm/vectorProgram.js";
-import { isLaneInstruction, laneInstructions, type Operands, shiftName } from "./x64Lanes.js";
 import type { Mem, Vector, VectorBits } from "../x64/operands.js";
-import { type Held, Registers } from "./x64Registers.js";
 import type { X64Simd } from "../x64/simd.js";
+import { isLaneInstruction, laneInstructions, type Operands, shiftName } from "./x64Lanes.js";
+import { type Held, Registers } from "./x64Registers.js";
 
 /** What straight-line code is written with. */
 export interface LineTools {

@@ -2,8 +2,8 @@ import { unrollFor } from "../../kernel/innerLoop.js";
 import type { LaneCount } from "../../kernel/memory.js";
 import { maxLive } from "../../wasm/emitInterleaved.js";
 import type { VecProgram } from "../../wasm/vectorProgram.js";
-import { numRegisters } from "./x64Line.js";
 import type { VectorBits } from "../x64/operands.js";
+import { numRegisters } from "./x64Line.js";
 
 /** A part of a vector loop: `count` turns over `copies` vectors, or over single elements. */
 export interface Stage {

@@ -1,4 +1,11 @@
-import { axisSizeIn, type DimAxes, formatSpec, type MeshShape, type Spec, sameSpec } from "../../../ir/mesh.js";
+import {
+  axisSizeIn,
+  type DimAxes,
+  formatSpec,
+  type MeshShape,
+  type Spec,
+  sameSpec,
+} from "../../../ir/mesh.js";
 import { at } from "../../../ir/shape.js";
 import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";

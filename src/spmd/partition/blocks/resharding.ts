@@ -2,9 +2,9 @@ import { formatSpec, type MeshShape, type Spec } from "../../../ir/mesh.js";
 import type { Eqn, Var } from "../../../ir/program.js";
 import { at, bytesOf, formatType, type TensorType } from "../../../ir/shape.js";
 import type { Tensor } from "../../../trace/tensor.js";
-import type { DeviceSums } from "./deviceSums.js";
 import { reshard } from "../placement/reshard.js";
 import type { Blocks } from "../placement/rowValues.js";
+import type { DeviceSums } from "./deviceSums.js";
 
 /** A place where a split value was needed whole. */
 export interface GatherNote {

@@ -2,10 +2,10 @@ import { type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
 import { at, range, sizeOf } from "../../../ir/shape.js";
 import * as ops from "../../../trace/ops.js";
 import type { Tensor } from "../../../trace/tensor.js";
-import { specOfMoves } from "./moves.js";
-import type { Origin } from "./origins.js";
 import { namedAxes } from "../placement/reshard.js";
 import type { Blocks, Moves, RowIndex, Term } from "../placement/rowValues.js";
+import { specOfMoves } from "./moves.js";
+import type { Origin } from "./origins.js";
 import { isAmong, overlay } from "./segments.js";
 import {
   type Box,

@@ -8,8 +8,8 @@ import { at } from "../../../ir/shape.js";
 import { traceFlat } from "../../../trace/builder.js";
 import * as ops from "../../../trace/ops.js";
 import { removeDeadCode } from "../../../transforms/rewrite/deadCode.js";
-import { hoistGathers } from "./hoistGathers.js";
 import type { PartitionRequest } from "../partition.js";
+import { hoistGathers } from "./hoistGathers.js";
 
 const mesh: MeshShape = { axes: [{ name: "d", size: 2 }] };
 const rows = [["d"], []] as const;

@@ -11,8 +11,8 @@ import { traceFlat } from "../../../trace/builder.js";
 import * as ops from "../../../trace/ops.js";
 import { Tensor } from "../../../trace/tensor.js";
 import { cond } from "../../../transforms/control/cond.js";
-import { remat } from "../../../transforms/derivatives/remat.js";
 import { scan } from "../../../transforms/control/scan.js";
+import { remat } from "../../../transforms/derivatives/remat.js";
 
 /** Another seed tries other products: `SEED=7 RUNS=1000 npx vitest run src/spmd/ringProductsRandom.test.ts`. */
 const seed = Number(process.env.SEED ?? 1);
