@@ -41,7 +41,7 @@ describe("a device and its helpers", () => {
       memory,
       modules: [{ module: markingKernel(), exports, native: [] }],
     });
-    const worker = new Worker(workerEntry(), {
+    const worker = new Worker(workerEntry(new URL("../threads/worker.js", import.meta.url)), {
       workerData: { role: "helper", setup: { crew, core: undefined }, port: port2 },
       transferList: [port2],
     });

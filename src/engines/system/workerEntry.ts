@@ -6,11 +6,11 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 /**
  * The file a device's worker starts from; `source` is where its module lies in the built package.
  *
- * In the built package that is the file beside this one. When the library runs from its TypeScript sources
+ * In the built package that is the file itself. When the library runs from its TypeScript sources
  * (tests, examples, benchmarks), Node 20 could not load it in a worker, so the worker's sources are bundled
  * once per process into one file below `node_modules/.cache`.
  */
-export function workerEntry(source = new URL("../threads/worker.js", import.meta.url)): URL {
+export function workerEntry(source: URL): URL {
   if (!import.meta.url.endsWith(".ts")) return source;
   const { href } = source;
   const entry = bundled.get(href) ?? bundleWorker(new URL(href.replace(/\.js$/, ".ts")));

@@ -130,7 +130,7 @@ export class ThreadsEngine implements Engine {
     );
     this.pool = new WorkerPool({
       numDevices,
-      entry: workerEntry(part?.entry),
+      entry: workerEntry(part?.entry ?? new URL("./worker.js", import.meta.url)),
       extra: part?.extra,
       deadlineMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS,
       // Devices of other processes, for which all of this one may wait, can be busy with something else.
