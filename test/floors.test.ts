@@ -242,6 +242,37 @@ function findLongFunctions(sources: Sources): string[] {
   return found;
 }
 
+/** Variables of modules that are no ambient state, each with the reason. */
+const ownVariables: Readonly<Record<string, string>> = {
+  "src/ir/ambient.ts: level": "the registry of ambient state itself",
+  "src/ir/ambient.ts: outermostRead": "the registry of ambient state itself",
+  "src/ir/ambient.ts: joined": "the registry of ambient state itself",
+  "src/trace/source.ts: usual":
+    "how far the last search for the user's line went: only its speed depends on it",
+};
+
+/** Every variable of a module, and every field of a class itself, that can be given another value. */
+function findModuleVariables(sources: Sources): string[] {
+  const found: string[] = [];
+  for (const [path, text] of sources) {
+    for (const statement of parse(path, text).statements) {
+      if (ts.isVariableStatement(statement) && !(statement.declarationList.flags & ts.NodeFlags.Const)) {
+        found.push(...statement.declarationList.declarations.map(({ name }) => `${path}: ${nameText(name)}`));
+      }
+      if (!ts.isClassDeclaration(statement)) continue;
+      for (const member of statement.members.filter(ts.isPropertyDeclaration)) {
+        const kinds = new Set(member.modifiers?.map(({ kind }) => kind));
+        const isState = kinds.has(ts.SyntaxKind.StaticKeyword) && !kinds.has(ts.SyntaxKind.ReadonlyKeyword);
+        if (isState) found.push(`${path}: ${statement.name?.text}.${nameText(member.name)}`);
+      }
+    }
+  }
+  return found;
+}
+
+const nameText = (name: ts.PropertyName | ts.BindingName) =>
+  ts.isIdentifier(name) ? name.text : "a pattern";
+
 /** The floor a file stands on: its folder below `src/`, or its own name when it is directly there. */
 function floorOf(path: string): string {
   return path.split("/")[1] ?? path;
@@ -347,6 +378,10 @@ describe("the sources", () => {
     expect(findLongFunctions(sources)).toEqual([]);
   });
 
+  test("keep ambient state in its registry (src/ir/ambient.ts), not in variables of modules", () => {
+    expect(findModuleVariables(sources).sort()).toEqual(Object.keys(ownVariables).sort());
+  });
+
   test("have no import cycle between files", () => {
     expect(findCycles(sources)).toEqual([]);
   });
@@ -360,6 +395,21 @@ describe("the check of lengths", () => {
       "src/ir/a.ts: f has 61 lines: find the seam, 60 are the most",
     ]);
     expect(of(`/** Says why. */\nfunction f() {\n${body(58)}}`)).toEqual([]);
+  });
+});
+
+describe("the check of module variables", () => {
+  test("sees variables and static fields that can change, at the top of a file only", () => {
+    const text = `
+      let a = 0;
+      export let b: number | undefined, c = 1;
+      var d;
+      const e = 0;
+      function f() { let g = 0; return g; }
+      class H { static i = 0; static readonly j = 0; k = 0; }
+    `;
+    const found = findModuleVariables(new Map([["src/ir/a.ts", text]]));
+    expect(found).toEqual(["a", "b", "c", "d", "H.i"].map((name) => `src/ir/a.ts: ${name}`));
   });
 });
 

@@ -1,7 +1,9 @@
 import { availableParallelism } from "node:os";
+import { Ambient } from "../ir/ambient.js";
 import type { Engine } from "../ir/engine.js";
 import type { EngineInfo } from "../ir/engineReports.js";
 import { ShardwiseError } from "../ir/errors.js";
+import { lazily } from "../ir/identity.js";
 import { createInlineEngine } from "./inline/engine.js";
 import { detectLaunch, isOneOfSeveral } from "./launch.js";
 import { createReferenceEngine } from "./reference/engine.js";
@@ -16,29 +18,45 @@ import { findProcesses } from "./xla/processes.js";
 export const hostEngine: Engine =
   process.env.SHARDWISE_ENGINE === "reference" ? createReferenceEngine() : createInlineEngine();
 
-let reference: Engine | undefined;
-
 /** The interpreter that this process shares. */
-function referenceEngine(): Engine {
-  reference ??= hostEngine.name === "reference" ? hostEngine : createReferenceEngine();
-  return reference;
+const referenceEngine = lazily(() =>
+  hostEngine.name === "reference" ? hostEngine : createReferenceEngine(),
+);
+
+const chosen = new Ambient<string | undefined>({
+  name: "engine's name",
+  initial: undefined,
+  setBy: "chooseEngine",
+  // Meshes made while a function is traced have this engine.
+  dependence: { key: String },
+});
+
+/** The engine that was opened last for all that name none. */
+interface Shared {
+  readonly name: string;
+  readonly settings: EngineSettings;
+  readonly engine: Engine;
 }
 
-let chosen: string | undefined;
-let shared: { readonly name: string; readonly settings: EngineSettings; readonly engine: Engine } | undefined;
+const opened = new Ambient<Shared | undefined>({
+  name: "shared engine",
+  initial: undefined,
+  setBy: "sharedEngine",
+  dependence: { unkeyed: "compiled programs are kept for the engine that they were compiled by" },
+});
 
 /** More worker threads than this take minutes to start and never finish a step. */
 const maxThreads = 256;
 
 /** Says which engine this process shares from now on; by default what `SHARDWISE_ENGINE` says. */
 export async function chooseEngine(name: string | undefined): Promise<void> {
-  chosen = name;
+  chosen.set(name);
   await importEngine(sharedName());
 }
 
 /** What was asked for; else worker threads, together with those of other processes where a launcher started several. */
 function sharedName(): string {
-  return chosen ?? (process.env.SHARDWISE_ENGINE || (isOneOfSeveral() ? "mpi" : "threads"));
+  return chosen.get() ?? (process.env.SHARDWISE_ENGINE || (isOneOfSeveral() ? "mpi" : "threads"));
 }
 
 /**
@@ -58,6 +76,7 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
       `a mesh of ${numDevices} devices needs as many worker threads, on a machine with ${availableParallelism()} processors: use at most ${maxThreads}, or set SHARDWISE_ENGINE=reference to simulate it on one`,
     );
   }
+  const shared = opened.get();
   const known = shared?.name === name && shared.engine.isOpen !== false ? shared : undefined;
   const wanted = settings && { ...environmentSettings(), ...settings };
   const isUsable =
@@ -67,7 +86,7 @@ export function sharedEngine(numDevices: number, settings?: EngineSettings): Eng
   // The devices of several processes are counted together, and the cores of one say nothing about them.
   const least = name === "mpi" ? numDevices : Math.max(numDevices, availableParallelism());
   const engine = openEngine(name, { numDevices: least, ...all });
-  shared = { name, settings: all, engine };
+  opened.set({ name, settings: all, engine });
   return engine;
 }
 
@@ -84,6 +103,7 @@ export function givenDevices(): number | undefined {
 /** Which of the processes that run this program together this one is; asking opens nothing. */
 export function sharedProcess(): Engine["process"] {
   const name = sharedName();
+  const shared = opened.get();
   if (shared?.name === name) return shared.engine.process;
   const together = name === "xla" ? findProcesses(undefined) : undefined;
   if (together) return { index: together.index, count: together.count };

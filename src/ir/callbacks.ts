@@ -1,6 +1,7 @@
 import { need } from "./arguments.js";
 import type { HostData } from "./dtype.js";
 import { ShapeError } from "./errors.js";
+import { newCounter } from "./identity.js";
 import { at, formatType, sizeOf, type TensorType } from "./shape.js";
 
 /** Elements that a program hands to a function of the host. */
@@ -12,6 +13,7 @@ export interface HostValue {
 /** What a function of the host does with the operands of an equation: gives the elements of results of these types. */
 export type HostCall = (ins: readonly HostValue[], results: readonly TensorType[]) => readonly HostData[];
 
+const nextLabel = newCounter();
 const registered = new Map<string, WeakRef<HostFunction>>();
 const forgotten = new FinalizationRegistry<string>((label) => registered.delete(label));
 
@@ -21,7 +23,6 @@ const forgotten = new FinalizationRegistry<string>((label) => registered.delete(
  * function; when the last of them is gone, so is the label.
  */
 export class HostFunction {
-  private static next = 0;
   /** The name and a number of its own, such as `print#3`. */
   readonly label: string;
 
@@ -29,7 +30,7 @@ export class HostFunction {
     readonly name: string,
     readonly call: HostCall,
   ) {
-    this.label = `${name}#${HostFunction.next++}`;
+    this.label = `${name}#${nextLabel()}`;
     registered.set(this.label, new WeakRef(this));
     forgotten.register(this, this.label);
   }

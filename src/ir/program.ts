@@ -1,6 +1,7 @@
 import { describe } from "./describe.js";
 import { type DType, isComplex, roundTo } from "./dtype.js";
 import { DTypeError, InternalError, ValueError } from "./errors.js";
+import { newCounter } from "./identity.js";
 import type { OpName, OpParams, ProgramOp } from "./ops.js";
 import { formatType, type TensorType } from "./shape.js";
 
@@ -55,12 +56,12 @@ export interface Program {
   readonly outputs: readonly Atom[];
 }
 
-let nextId = 0;
+const nextId = newCounter();
 
 /** A new value, different from all others. */
 export function newVar(type: TensorType): Var {
   needReal(type);
-  return { kind: "var", id: nextId++, type };
+  return { kind: "var", id: nextId(), type };
 }
 
 /** A scalar constant, rounded to its data type. */

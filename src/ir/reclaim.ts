@@ -1,3 +1,5 @@
+import { Ambient } from "./ambient.js";
+
 /**
  * Memory that belongs to objects which nothing can reach any more is given back in two ways: some time after the
  * garbage collector has found them, as everywhere in JavaScript, and at once when memory is short. The second is
@@ -70,28 +72,39 @@ export interface Collector {
   collect(): void;
 }
 
-let collector: Collector | undefined;
-let reclaiming = false;
+const unkeyed = "what is traced does not depend on when memory is given back";
+
+const provided = new Ambient<Collector | undefined>({
+  name: "garbage collector",
+  initial: undefined,
+  setBy: "provideCollector",
+  dependence: { unkeyed },
+});
+
+const reclaiming = new Ambient({
+  name: "reclaiming",
+  initial: false,
+  setBy: "reclaim",
+  dependence: { unkeyed },
+});
 
 /** Provides what the runtime has for collecting on demand; without it only finalisation callbacks give back. */
-export function provideCollector(provided: Collector): void {
-  collector = provided;
+export function provideCollector(collector: Collector): void {
+  provided.set(collector);
 }
 
 /** Gives back now what unreachable objects hold; returns how many there were. */
 export function reclaim(): number {
-  if (collector === undefined || reclaiming) return 0;
-  reclaiming = true;
-  try {
+  const collector = provided.get();
+  if (collector === undefined || reclaiming.get()) return 0;
+  return reclaiming.within(true, () => {
     collector.letGo();
     collector.collect();
     const released = sweep();
     // Looking at the others has made the runtime keep them until the task ends.
     collector.letGo();
     return released;
-  } finally {
-    reclaiming = false;
-  }
+  });
 }
 
 /**

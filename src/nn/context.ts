@@ -1,3 +1,4 @@
+import { Ambient } from "../ir/ambient.js";
 import { inModule } from "../trace/source.js";
 import { ModuleError } from "./errors.js";
 import type { Scope } from "./scope.js";
@@ -14,21 +15,23 @@ export interface Frame {
   readonly isTop: boolean;
 }
 
-const frames: Frame[] = [];
+/** The modules around the code that runs now, outermost first. */
+const frames = new Ambient<readonly Frame[]>({
+  name: "module",
+  initial: [],
+  setBy: "a module",
+  dependence: { once: "its variables and random keys are those of one init or apply" },
+});
 
 /** Runs `fn` inside a module. */
 export function inFrame<T>(frame: Partial<Frame> & Pick<Frame, "scope">, fn: () => T): T {
-  frames.push({ adopted: new Map(), lifted: [], isTop: false, ...frame });
-  try {
-    return inModule(frame.scope.path.join("/"), fn);
-  } finally {
-    frames.pop();
-  }
+  const inner = [...frames.peek(), { adopted: new Map(), lifted: [], isTop: false, ...frame }];
+  return frames.within(inner, () => inModule(frame.scope.path.join("/"), fn));
 }
 
 /** The scope of the module that runs now, or `undefined` outside of modules. */
 export function scopeOrNone(): Scope | undefined {
-  return frames.at(-1)?.scope;
+  return frames.get().at(-1)?.scope;
 }
 
 /** The scope of the module that runs now. */
@@ -43,7 +46,7 @@ export function currentScope(caller: string): Scope {
 
 /** The place that a running module gave to an instance of its configuration. */
 export function adoptedScope(instance: object): Scope | undefined {
-  for (const frame of frames.toReversed()) {
+  for (const frame of frames.get().toReversed()) {
     const scope = frame.adopted.get(instance);
     if (scope) return scope;
     if (frame.isTop) return undefined;
@@ -54,7 +57,7 @@ export function adoptedScope(instance: object): Scope | undefined {
 /** The scope that stands in for the given one inside the lifted calls that run now. */
 export function resolveScope(scope: Scope): Scope {
   let resolved = scope;
-  for (const { lifted } of frames) {
+  for (const { lifted } of frames.get()) {
     for (const [outer, inner] of lifted) {
       const steps = resolved.stepsFrom(outer);
       if (!steps) continue;

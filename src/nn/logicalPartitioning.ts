@@ -1,3 +1,4 @@
+import { Ambient } from "../ir/ambient.js";
 import { need, needIfGiven } from "../ir/arguments.js";
 import { show } from "../ir/describe.js";
 import type { DType } from "../ir/dtype.js";
@@ -20,7 +21,17 @@ import { constrain, type DimNames, describeBox, type ParamInitializer, Partition
  */
 export type LogicalRules = readonly (readonly [logicalName: string, axes: SpecEntry])[];
 
-let current: LogicalRules = [];
+const surrounding = new Ambient<LogicalRules>({
+  name: "logical axis rules",
+  initial: [],
+  setBy: "nn.logicalAxisRules",
+  dependence: { key: formatRules },
+});
+
+/** Rules as text; axes may also be left to the partitioner, by a symbol. */
+function formatRules(rules: LogicalRules): string {
+  return JSON.stringify(rules, (_, entry: unknown) => (typeof entry === "symbol" ? { symbol: true } : entry));
+}
 
 /**
  * Runs `fn` with rules for logical names.
@@ -32,18 +43,12 @@ let current: LogicalRules = [];
 export function logicalAxisRules<T>(rules: LogicalRules, fn: () => T): T {
   need("list", rules, "rules", "nn.logicalAxisRules");
   need("function", fn, "fn", "nn.logicalAxisRules");
-  const before = current;
-  current = rules;
-  try {
-    return fn();
-  } finally {
-    current = before;
-  }
+  return surrounding.within(rules, fn);
 }
 
 /** The rules of the surrounding {@link logicalAxisRules}. */
 export function getLogicalAxisRules(): LogicalRules {
-  return current;
+  return surrounding.get();
 }
 
 /** The mesh axes of each dim; `undefined` for a name without a rule that applies. */
@@ -75,7 +80,10 @@ function assign(names: DimNames, rules: LogicalRules): (SpecEntry | undefined)[]
  * // P("data", "model")
  * ```
  */
-export function logicalToMeshAxes(names: DimNames, rules: LogicalRules = current): PartitionSpec {
+export function logicalToMeshAxes(
+  names: DimNames,
+  rules: LogicalRules = getLogicalAxisRules(),
+): PartitionSpec {
   need("list", names, "names", "nn.logicalToMeshAxes");
   needIfGiven("list", rules, "rules", "nn.logicalToMeshAxes");
   return new PartitionSpec(assign(names, rules).map((axes) => axes ?? null));
@@ -84,7 +92,7 @@ export function logicalToMeshAxes(names: DimNames, rules: LogicalRules = current
 const isSpec = (node: unknown) => node instanceof PartitionSpec;
 
 /** {@link logicalToMeshAxes} for every spec of a tree, such as that of {@link getPartitionSpec}. */
-export function logicalToMesh<T>(specs: T, rules: LogicalRules = current): T {
+export function logicalToMesh<T>(specs: T, rules: LogicalRules = getLogicalAxisRules()): T {
   return mapSpecs<T, T>(specs, (spec) => logicalToMeshAxes(spec.entries, rules));
 }
 
@@ -92,7 +100,7 @@ export function logicalToMesh<T>(specs: T, rules: LogicalRules = current): T {
 export function logicalToMeshSharding<T>(
   specs: T,
   mesh: Mesh,
-  rules: LogicalRules = current,
+  rules: LogicalRules = getLogicalAxisRules(),
 ): tree.MapTree<T, PartitionSpec, NamedSharding> {
   need("object", mesh, "mesh", "nn.logicalToMeshSharding");
   needIfGiven("list", rules, "rules", "nn.logicalToMeshSharding");
@@ -136,7 +144,7 @@ export function withLogicalConstraint(
     { rules: "list", mesh: true, fallback: true },
     "nn.withLogicalConstraint",
   );
-  const { rules = current, mesh, fallback = "axisIsUnsharded" } = options;
+  const { rules = getLogicalAxisRules(), mesh, fallback = "axisIsUnsharded" } = options;
   if (rules.length === 0 || !(mesh ?? currentMesh())) return x;
   const assigned = assign(names, rules);
   const missing = names.filter((_, dim) => assigned[dim] === undefined);
@@ -166,7 +174,7 @@ export class LogicallyPartitioned<T = Tensor> extends Partitioned<T> {
   }
 
   override unbox(): T {
-    const rules = this.rules ?? current;
+    const rules = this.rules ?? getLogicalAxisRules();
     return rules.length === 0
       ? this.value
       : constrain(this.value, logicalToMeshAxes(this.names, rules), this.mesh);
@@ -184,7 +192,7 @@ export class LogicallyPartitioned<T = Tensor> extends Partitioned<T> {
 tree.registerClass(LogicallyPartitioned<unknown>, {
   children: (box): [unknown] => [box.value],
   rebuild: (box, [value]) => box.replaceBoxed(value),
-  describe: (box) => `${describeBox(box)}${box.rules ? ` by ${JSON.stringify(box.rules)}` : ""}`,
+  describe: (box) => `${describeBox(box)}${box.rules ? ` by ${formatRules(box.rules)}` : ""}`,
 });
 
 /**

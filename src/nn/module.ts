@@ -1,3 +1,4 @@
+import { Ambient } from "../ir/ambient.js";
 import { type ArgumentKind, need, needIfGiven } from "../ir/arguments.js";
 import { checkOptions, type OptionNames } from "../ir/options.js";
 import { Tensor } from "../trace/tensor.js";
@@ -273,18 +274,17 @@ export interface ModuleCall {
   result: unknown;
 }
 
-let observed: ModuleCall[] | undefined;
+const observed = new Ambient<ModuleCall[] | undefined>({
+  name: "list of module calls",
+  initial: undefined,
+  setBy: "nn.tabulate",
+  dependence: { unkeyed: "who looks on changes nothing" },
+});
 
 /** Runs `fn` and lists the calls of modules in the order in which they begin. */
 export function observeCalls<T>(fn: () => T): [result: T, calls: readonly ModuleCall[]] {
-  const before = observed;
   const calls: ModuleCall[] = [];
-  observed = calls;
-  try {
-    return [fn(), calls];
-  } finally {
-    observed = before;
-  }
+  return [observed.within(calls, fn), calls];
 }
 
 /** Runs a method of an instance in a scope. */
@@ -303,7 +303,7 @@ function runAt(
   }
   const adopted = adopt(config, scope, definition);
   const call = { path: scope.path, moduleName: definition.name, method, args, result: undefined as unknown };
-  observed?.push(call);
+  observed.get()?.push(call);
   return inFrame({ scope, adopted, isTop }, () => {
     const result = run(config)(...args);
     call.result = result;

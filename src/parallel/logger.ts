@@ -1,3 +1,4 @@
+import { Ambient } from "../ir/ambient.js";
 import { need } from "../ir/arguments.js";
 
 /** Where the library tells what it does with parameters; it never prints by itself. */
@@ -14,11 +15,16 @@ export const consoleLogger: Logger = {
   warn: (message) => console.warn(message),
 };
 
-let current: Logger = consoleLogger;
+const current = new Ambient<Logger>({
+  name: "logger",
+  initial: consoleLogger,
+  setBy: "setLogger",
+  dependence: { unkeyed: "messages are told once, when a function is traced" },
+});
 
 /** The logger in use. */
 export function logger(): Logger {
-  return current;
+  return current.get();
 }
 
 /**
@@ -34,7 +40,5 @@ export function setLogger(next: Logger): Logger {
   need("object", next, "the logger", "setLogger");
   need("function", next.info, "info of the logger", "setLogger");
   need("function", next.warn, "warn of the logger", "setLogger");
-  const before = current;
-  current = next;
-  return before;
+  return current.set(next);
 }

@@ -81,17 +81,6 @@ export class TrainState<P = unknown, S = unknown, F = unknown> implements TrainS
   }
 }
 
-const ids = new WeakMap<object, number>();
-let nextId = 0;
-
-/** A number that tells functions and objects apart. */
-function idOf(value: unknown): number {
-  if ((typeof value !== "object" && typeof value !== "function") || value === null) return -1;
-  const id = ids.get(value) ?? nextId++;
-  ids.set(value, id);
-  return id;
-}
-
 tree.registerClass(TrainState, {
   children: ({ step, params, optState, rng }: TrainState): [Tensor, unknown, unknown, Tensor] => [
     step,
@@ -100,5 +89,5 @@ tree.registerClass(TrainState, {
     rng,
   ],
   rebuild: (state, [step, params, optState, rng]) => state.replace({ step, params, optState, rng }),
-  describe: ({ applyFn, optimizer }) => `${idOf(applyFn)}, ${idOf(optimizer)}`,
+  describe: ({ applyFn, optimizer }) => `${tree.formatStatic(applyFn)}, ${tree.formatStatic(optimizer)}`,
 });

@@ -1,3 +1,4 @@
+import { traceKey } from "../ir/ambient.js";
 import { describe } from "../ir/describe.js";
 import { type DType, isInteger, isUnsigned, needDType } from "../ir/dtype.js";
 import { DTypeError, InternalError, ShapeError, ValueError } from "../ir/errors.js";
@@ -173,7 +174,7 @@ export function atOnce<A extends readonly Tensor[]>(
     );
   if (what !== undefined) {
     return at(
-      currentRuntime().run(`${what}${typesKey(ins)}`, () => closed(trace(), what), operands),
+      currentRuntime().run(`${what}${typesKey(ins)} ${traceKey()}`, () => closed(trace(), what), operands),
       0,
     );
   }

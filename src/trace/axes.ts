@@ -1,3 +1,4 @@
+import { Ambient } from "../ir/ambient.js";
 import { need } from "../ir/arguments.js";
 import { AxisError } from "../ir/errors.js";
 import type { MeshAxis } from "../ir/mesh.js";
@@ -8,16 +9,23 @@ export interface BoundAxis extends MeshAxis {
   readonly checked?: boolean;
 }
 
-let bound: readonly BoundAxis[] = [];
+const bound = new Ambient<readonly BoundAxis[]>({
+  name: "bound axes",
+  initial: [],
+  setBy: "shardMap or vmap",
+  dependence: {
+    key: (axes) => axes.map(({ name, size, checked }) => `${name}=${size}${checked ? "" : "?"}`).join(),
+  },
+});
 
 /** The axes that collectives can name at this point of tracing, outermost first. */
 export function boundAxes(): readonly BoundAxis[] {
-  return bound;
+  return bound.get();
 }
 
 /** Traces `fn` with further axes bound: those of a shard map or of a named `vmap`. */
 export function withAxes<T>(axes: readonly BoundAxis[], fn: () => T): T {
-  const before = bound;
+  const before = bound.get();
   for (const axis of axes) {
     if (before.some(({ name }) => name === axis.name)) {
       throw new AxisError(
@@ -25,12 +33,7 @@ export function withAxes<T>(axes: readonly BoundAxis[], fn: () => T): T {
       );
     }
   }
-  bound = [...before, ...axes];
-  try {
-    return fn();
-  } finally {
-    bound = before;
-  }
+  return bound.within([...before, ...axes], fn);
 }
 
 /** The bound axes with the given names. */
@@ -41,11 +44,13 @@ export function lookUpAxes(names: string | readonly string[], caller: string): M
     throw new AxisError(`[${caller}] axes [${list.join(", ")}] name an axis twice`);
   }
   return list.map((name) => {
-    const axis = bound.find((candidate) => candidate.name === name);
+    const axis = boundAxes().find((candidate) => candidate.name === name);
     if (axis) return { name, size: axis.size };
     const known =
-      bound.length > 0
-        ? `the axes here are ${bound.map((a) => `"${a.name}"`).join(", ")}`
+      boundAxes().length > 0
+        ? `the axes here are ${boundAxes()
+            .map((a) => `"${a.name}"`)
+            .join(", ")}`
         : "no axis is bound here";
     throw new AxisError(
       `[${caller}] unknown axis "${name}": ${known}; call it inside shardMap or vmap with that axis name`,
@@ -55,5 +60,5 @@ export function lookUpAxes(names: string | readonly string[], caller: string): M
 
 /** Those of the axes whose types say which values differ along them. */
 export function checkedAxes(axes: readonly MeshAxis[]): MeshAxis[] {
-  return axes.filter(({ name }) => bound.some((axis) => axis.name === name && axis.checked));
+  return axes.filter(({ name }) => boundAxes().some((axis) => axis.name === name && axis.checked));
 }

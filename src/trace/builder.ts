@@ -1,3 +1,4 @@
+import { Ambient } from "../ir/ambient.js";
 import { TracerError } from "../ir/errors.js";
 import { inferTypes } from "../ir/infer.js";
 import type { OpName, OpParams } from "../ir/ops.js";
@@ -88,7 +89,10 @@ export class Builder {
     }
     const resolve = (atom: Atom): Atom => (atom.kind === "var" ? (given.get(atom.id) ?? atom) : atom);
     for (const eqn of eqns) {
-      const own = mapOperands(eqn.source ? eqn : { ...eqn, source: pinned ?? captureSource() }, resolve);
+      const own = mapOperands(
+        eqn.source ? eqn : { ...eqn, source: pinned.get() ?? captureSource() },
+        resolve,
+      );
       if (own !== eqn && isWellTyped(eqn)) noteWellTyped(own);
       this.eqns.push(own);
     }
@@ -106,7 +110,7 @@ export class Builder {
     isInferred: boolean,
   ): Tensor[] {
     const outs = types.map(newVar);
-    const eqn = makeEqn<OpName>(op, atoms, outs, params, pinned ?? captureSource());
+    const eqn = makeEqn<OpName>(op, atoms, outs, params, pinned.get() ?? captureSource());
     if (isInferred && !checksPasses) noteWellTyped(eqn);
     this.eqns.push(eqn);
     return outs.map((out) => Tensor.traced(this, out));
@@ -120,7 +124,7 @@ export class Builder {
       const over = missingAxes(varyingAxes(atom.type), at(wanted, i));
       if (over.length === 0) return atom;
       const out = newVar(varyingAlong(atom.type, at(wanted, i)));
-      this.eqns.push(makeEqn<OpName>("pvary", [atom], [out], { over }, pinned ?? captureSource()));
+      this.eqns.push(makeEqn<OpName>("pvary", [atom], [out], { over }, pinned.get() ?? captureSource()));
       return out;
     });
   }
@@ -147,21 +151,26 @@ export interface Traced {
   readonly place: Place | undefined;
 }
 
-const stack: Builder[] = [];
-let pinned: SourceLocation | undefined;
+const building = new Ambient<Builder | undefined>({
+  name: "program that is traced",
+  initial: undefined,
+  setBy: "tracing",
+  dependence: { unkeyed: "a trace does not depend on the one around it unless it captures values of that" },
+});
+
+const pinned = new Ambient<SourceLocation | undefined>({
+  name: "source of equations",
+  initial: undefined,
+  setBy: "tracing",
+  dependence: { unkeyed: "it only says which line equations come from" },
+});
 
 /**
  * Runs `fn` so that the equations it records have the given source: for rewriting an equation, whose line the
  * user wrote, into others.
  */
 export function atSource<T>(source: SourceLocation | undefined, fn: () => T): T {
-  const before = pinned;
-  pinned = source ?? before;
-  try {
-    return fn();
-  } finally {
-    pinned = before;
-  }
+  return pinned.within(source ?? pinned.get(), fn);
 }
 
 /**
@@ -169,7 +178,7 @@ export function atSource<T>(source: SourceLocation | undefined, fn: () => T): T 
  * none of the user's: who called them is looked up once, and not for every equation.
  */
 export function asOneCall<T>(fn: () => T): T {
-  return pinned ? fn() : atSource(captureSource(), fn);
+  return pinned.get() ? fn() : atSource(captureSource(), fn);
 }
 
 /** {@link asOneCall} while a function is traced: ops that are computed at once mostly need no source. */
@@ -188,7 +197,7 @@ export function orderOf(tensors: readonly Tensor[]): number {
 
 /** Whether a function is being traced now. */
 export function isTracing(): boolean {
-  return stack.length > 0;
+  return building.get() !== undefined;
 }
 
 /**
@@ -204,7 +213,7 @@ export function traceFlat(
 ): Traced {
   const traced = record(new Builder(), fn, types);
   afterPass(pass, traced.program, "traced");
-  stack.at(-1)?.runsOn(traced.place);
+  building.get()?.runsOn(traced.place);
   return traced;
 }
 
@@ -213,11 +222,9 @@ function record(
   fn: (args: Tensor[]) => readonly Tensor[],
   types: readonly TensorType[],
 ): Traced {
-  stack.push(builder);
   try {
-    return builder.finish(fn(types.map((type) => builder.input(type))));
+    return building.within(builder, () => builder.finish(fn(types.map((type) => builder.input(type)))));
   } finally {
-    stack.pop();
     builder.open = false;
   }
 }
@@ -234,7 +241,7 @@ export function bind<K extends OpName>(
   place?: Place,
 ): Tensor[] {
   needTensors(ins, "the operands", op);
-  const builder = stack.at(-1);
+  const builder = building.get();
   if (builder) {
     builder.runsOn(place);
     return builder.add(op, ins, params);
@@ -274,7 +281,7 @@ function runProgram(program: Program, ins: readonly Tensor[], place: Place | und
  * others than the equation's.
  */
 export function repeat<K extends OpName>(eqn: EqnParts<K>, ins: readonly Tensor[]): Tensor[] {
-  const builder = stack.at(-1);
+  const builder = building.get();
   return builder ? builder.repeat(eqn, ins) : bind(eqn.op, ins, eqn.params);
 }
 
@@ -306,7 +313,7 @@ export function callOnce(program: Program, ins: readonly Tensor[], place?: Place
 
 /** Records the equations of a program in the current trace, applied to the given values. */
 export function inline(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
-  stack.at(-1)?.runsOn(place);
+  building.get()?.runsOn(place);
   const environment = new Environment(program.inputs, ins);
   for (const eqn of program.eqns) rebind(eqn, environment);
   return environment.read(program.outputs);
@@ -316,7 +323,7 @@ export function inline(program: Program, ins: readonly Tensor[], place?: Place):
  * {@link inline} for a program that stands nowhere else in the current trace: its equations are recorded as they are.
  */
 export function inlineOnce(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
-  const builder = stack.at(-1);
+  const builder = building.get();
   builder?.runsOn(place);
   return builder?.take(program, ins) ?? inline(program, ins, place);
 }

@@ -1,5 +1,6 @@
 import type { Engine } from "../ir/engine.js";
 import { ShardingError } from "../ir/errors.js";
+import { identityOf } from "../ir/identity.js";
 import { formatMesh, type MeshShape } from "../ir/mesh.js";
 
 /** Where a program runs: an engine's devices along the axes of a mesh; a place without axes is one device. */
@@ -50,4 +51,14 @@ export function formatPlace({ engine, mesh, devices }: Place, other: Place): str
   const text = `Mesh ${formatMesh(mesh)} on ${engine.name}`;
   const isAlike = engine === other.engine && formatMesh(mesh) === formatMesh(other.mesh);
   return isAlike ? `${text} (devices ${devices.join(", ")})` : text;
+}
+
+/** A text that tells the places of one engine apart. */
+export function placeKey({ mesh, devices }: Place): string {
+  return `${formatMesh(mesh)}@${devices.join()}`;
+}
+
+/** A text that tells all places apart. */
+export function targetKey(target: Place): string {
+  return `${identityOf(target.engine)} ${placeKey(target)}`;
 }

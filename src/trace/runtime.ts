@@ -1,5 +1,7 @@
+import { Ambient } from "../ir/ambient.js";
 import type { Engine } from "../ir/engine.js";
 import { InternalError } from "../ir/errors.js";
+import { identityOf } from "../ir/identity.js";
 import type { Program } from "../ir/program.js";
 import type { Place } from "./place.js";
 import type { Tensor } from "./tensor.js";
@@ -16,16 +18,23 @@ export interface Runtime {
   run(key: string, program: () => Program, inputs: readonly Tensor[], place?: Place): Tensor[];
 }
 
-let installed: Runtime | undefined;
+const installed = new Ambient<Runtime | undefined>({
+  name: "runtime",
+  initial: undefined,
+  setBy: "installRuntime",
+  // Constants of a trace lie on its engine.
+  dependence: { key: (runtime) => (runtime ? String(identityOf(runtime)) : "") },
+});
 
 /** Connects the array API to engines; the package's entry point does it once. */
 export function installRuntime(runtime: Runtime): void {
-  installed = runtime;
+  installed.set(runtime);
 }
 
 /** The installed runtime. */
 export function currentRuntime(): Runtime {
-  if (!installed)
+  const runtime = installed.get();
+  if (!runtime)
     throw new InternalError('no runtime is installed: import from "shardwise", not from its parts');
-  return installed;
+  return runtime;
 }

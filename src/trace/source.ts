@@ -1,3 +1,4 @@
+import { Ambient } from "../ir/ambient.js";
 import { need } from "../ir/arguments.js";
 import { pathInLibrary } from "../ir/frames.js";
 import type { SourceLocation } from "../ir/program.js";
@@ -13,20 +14,27 @@ const deepest = 30;
 let usual = 8;
 const reserve = 4;
 
-let currentModule: string | undefined;
+/** Names of equations say where something comes from, not what is computed. */
+const unkeyed = "it only names equations; those of a kept trace have the names under which they were traced";
+
+const currentModule = new Ambient<string | undefined>({
+  name: "module path",
+  initial: undefined,
+  setBy: "a module",
+  dependence: { unkeyed },
+});
 
 /** Runs `fn` so that equations recorded meanwhile carry the path of a module. */
 export function inModule<T>(path: string, fn: () => T): T {
-  const before = currentModule;
-  currentModule = path === "" ? undefined : path;
-  try {
-    return fn();
-  } finally {
-    currentModule = before;
-  }
+  return currentModule.within(path === "" ? undefined : path, fn);
 }
 
-let currentScopes: readonly string[] = [];
+const currentScopes = new Ambient<readonly string[]>({
+  name: "scope name",
+  initial: [],
+  setBy: "namedScope",
+  dependence: { unkeyed },
+});
 
 /**
  * Runs `fn` so that equations recorded meanwhile carry a name, before the paths of modules: in printed programs,
@@ -39,19 +47,14 @@ let currentScopes: readonly string[] = [];
 export function namedScope<T>(name: string, fn: () => T): T {
   need("text", name, "the name", "namedScope");
   need("function", fn, "fn", "namedScope");
-  const before = currentScopes;
-  currentScopes = [...before, name];
-  try {
-    return fn();
-  } finally {
-    currentScopes = before;
-  }
+  return currentScopes.within([...currentScopes.get(), name], fn);
 }
 
 /** The names around the code that runs now, those of scopes and of modules. */
 function currentPath(): string | undefined {
-  if (currentScopes.length === 0) return currentModule;
-  return [...currentScopes, ...(currentModule === undefined ? [] : [currentModule])].join("/");
+  const [scopes, module] = [currentScopes.get(), currentModule.get()];
+  if (scopes.length === 0) return module;
+  return [...scopes, ...(module === undefined ? [] : [module])].join("/");
 }
 
 /**

@@ -1,6 +1,7 @@
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { TreeError } from "../ir/errors.js";
+import { identityOf } from "../ir/identity.js";
 import type { Whole } from "./prefix.js";
 import { type Registered, registered } from "./treeClasses.js";
 
@@ -252,18 +253,13 @@ export function formatStructure(s: Structure): string {
   }
 }
 
-const identities = new WeakMap<object, number>();
-let nextIdentity = 0;
-
-/** Values are told apart by what they are; objects and functions by who they are. */
-function formatStatic(value: unknown): string {
+/** A text of a value that is not traced: equal for equal ones, and for objects and functions only if they are the same. */
+export function formatStatic(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
   if (value === null || (typeof value !== "object" && typeof value !== "function")) {
     return `${typeof value} ${Object.is(value, -0) ? "-0" : String(value)}`;
   }
-  const identity = identities.get(value) ?? nextIdentity++;
-  identities.set(value, identity);
-  return `${typeof value} #${identity}`;
+  return `${typeof value} #${identityOf(value)}`;
 }
 
 /** Throws a {@link TreeError} that shows both structures unless they are equal. */

@@ -1,4 +1,5 @@
 import { type AddressType, MAX_PAGES } from "../../compiler/wasm/addresses.js";
+import { lazily } from "../../ir/identity.js";
 import { formatBytes } from "../../ir/shape.js";
 import { OutOfMemoryError } from "../errors.js";
 import { addressSpace } from "../system/machineMemory.js";
@@ -52,19 +53,14 @@ function mostBytes(addressType: AddressType): number {
   return MAX_PAGES[addressType] * PAGE - TAIL;
 }
 
-let wide: boolean | undefined;
-
 /** Whether the runtime has memories whose addresses have 64 bits (Node 24 and newer). */
-export function hasWideMemories(): boolean {
-  if (wide === undefined) {
-    try {
-      wide = newMemory("i64", PAGE).buffer.byteLength === PAGE;
-    } catch {
-      wide = false;
-    }
+export const hasWideMemories = lazily((): boolean => {
+  try {
+    return newMemory("i64", PAGE).buffer.byteLength === PAGE;
+  } catch {
+    return false;
   }
-  return wide;
-}
+});
 
 /** The most bytes that a device can have in any of some layouts. */
 export function farthest(choices: readonly LayoutChoice[]): number {

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { hostname } from "node:os";
 import { writeCallList } from "../../compiler/native/callList.js";
 import { writeLookLoop } from "../../compiler/native/lookLoop.js";
+import { lazily } from "../../ir/identity.js";
 import { at, range } from "../../ir/shape.js";
 import { EngineLoadError } from "../errors.js";
 import { detectLaunch } from "../launch.js";
@@ -21,15 +22,8 @@ const LEAVE_MS = 1500;
 
 const TAGS = { length: 1, text: 2, subset: 4 } as const;
 
-let loaded: { readonly places: CodePlaces | undefined } | undefined;
-
 /** Where this process has the code that looks after messages, for good; undefined where none can be loaded. */
-function codeHere(): CodePlaces | undefined {
-  loaded ??= { places: loadCode() };
-  return loaded.places;
-}
-
-function loadCode(): CodePlaces | undefined {
+const codeHere = lazily((): CodePlaces | undefined => {
   const pieces = [writeLookLoop(process.arch), writeCallList(process.arch)].filter(
     (one) => one !== undefined,
   );
@@ -42,7 +36,7 @@ function loadCode(): CodePlaces | undefined {
     // The system allows no code of one's own: each message and each look is a call.
     return undefined;
   }
-}
+});
 
 /** All processes of the job, as one of them sees them. */
 export class World {
@@ -63,10 +57,7 @@ export class World {
   }
 
   /** Joins the other processes; once is enough for all engines of a process. */
-  static join(): World {
-    joined ??= World.begin();
-    return joined;
-  }
+  static readonly join = lazily(() => World.begin());
 
   private static begin(): World {
     const launch = detectLaunch();
@@ -217,8 +208,6 @@ export class World {
     return true;
   }
 }
-
-let joined: World | undefined;
 
 const pause = new Int32Array(new SharedArrayBuffer(4));
 

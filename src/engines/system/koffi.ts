@@ -1,10 +1,9 @@
 import { createRequire } from "node:module";
 import { isMainThread } from "node:worker_threads";
+import { lazily } from "../../ir/identity.js";
 
 /** The package that calls native functions. */
 export type Koffi = typeof import("koffi");
-
-let loaded: { readonly koffi: Koffi | undefined } | undefined;
 
 /**
  * Native code runs on stacks that koffi makes, 128 KiB for calls on other threads, where XLA's compiler ends the
@@ -13,15 +12,12 @@ let loaded: { readonly koffi: Koffi | undefined } | undefined;
 const stacks = { sync_stack_size: 16 << 20, async_stack_size: 16 << 20, resident_async_pools: 2 };
 
 /** The FFI, or nothing on platforms it has no binary for. */
-export function loadKoffi(): Koffi | undefined {
-  if (loaded === undefined) {
-    try {
-      const koffi = createRequire(import.meta.url)("koffi") as Koffi;
-      if (isMainThread) koffi.config(stacks);
-      loaded = { koffi };
-    } catch {
-      loaded = { koffi: undefined };
-    }
+export const loadKoffi = lazily((): Koffi | undefined => {
+  try {
+    const koffi = createRequire(import.meta.url)("koffi") as Koffi;
+    if (isMainThread) koffi.config(stacks);
+    return koffi;
+  } catch {
+    return undefined;
   }
-  return loaded.koffi;
-}
+});

@@ -7,6 +7,7 @@ import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightProgram } from "../../ir/flight.js";
+import { newCounter } from "../../ir/identity.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
 import { communicatorsOf, readPlaces } from "../collectives/attendance.js";
@@ -87,8 +88,8 @@ export type StagingPlanner = (
   crowded: boolean,
 ) => Staging;
 
-let nextId = 0;
-let numSent = 0;
+const nextId = newCounter(1);
+const nextSending = newCounter(1);
 const gemmModules = new Map<AddressType, WebAssembly.Module>();
 
 /** Compiles the kernels, makes room on every device and sends the program there. */
@@ -102,7 +103,7 @@ export function loadProgram(
   const { pool, memories, numDevices } = target;
   checkDevices(compiled, options, numDevices);
   if (pool.failure) throw pool.failure;
-  const id = ++nextId;
+  const id = nextId();
   const name = options.name ?? compiled.name;
   const caller = `compile ${JSON.stringify(name)}`;
   const modules = loadKernels(compiled, target.code);
@@ -170,7 +171,7 @@ export function sendProgram(loaded: LoadedProgram, target: LoadTarget): void {
   const { count } = communicatorsOf(compiled.collectives);
   const words = newCollectiveWords(compiled.collectives.length, count, locations.devices.length);
   loaded.words = words;
-  const sending = ++numSent;
+  const sending = nextSending();
   devices.forEach((device, i) => {
     const position = at(positions, i);
     if (isShared) {

@@ -1,5 +1,6 @@
 import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.js";
 import { DisposedError, ValueError } from "../../ir/errors.js";
+import { newCounter } from "../../ir/identity.js";
 import type { Program } from "../../ir/program.js";
 import { at, formatType, range, sameType, type TensorType } from "../../ir/shape.js";
 import type { XlaBuffer } from "./buffers.js";
@@ -210,15 +211,15 @@ export class XlaExecutable<A> implements Executable {
   }
 }
 
-let numLooks = 0;
+const nextLook = newCounter(1);
 
 /** Whether a buffer is there twice, found without making a set of them. */
 function hasTwice<A>(rows: Rows<A>): boolean {
-  numLooks++;
+  const look = nextLook();
   for (const row of rows) {
     for (const buffer of row) {
-      if (buffer.look === numLooks) return true;
-      buffer.look = numLooks;
+      if (buffer.look === look) return true;
+      buffer.look = look;
     }
   }
   return false;

@@ -1,7 +1,9 @@
+import { Ambient } from "../../ir/ambient.js";
 import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import type { Engine } from "../../ir/engine.js";
 import { AxisError, InternalError, ValueError } from "../../ir/errors.js";
+import { identityOf } from "../../ir/identity.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
 import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
@@ -27,31 +29,39 @@ export interface MeshOptions {
   readonly layout?: readonly string[];
 }
 
-let provideEngine: ((numDevices: number) => Engine) | undefined;
-let provideProcess: (() => Engine["process"]) | undefined;
+/** What runs programs where no engine is given. */
+interface Provider {
+  readonly engine: (numDevices: number) => Engine;
+  readonly process: () => Engine["process"];
+}
+
+const provider = new Ambient<Provider | undefined>({
+  name: "provider of engines",
+  initial: undefined,
+  setBy: "provideDefaultEngine",
+  // Meshes made while a function is traced have its engine.
+  dependence: { key: (provided) => (provided ? String(identityOf(provided)) : "") },
+});
 
 /**
  * Says which engine meshes use when none is given, and which process this is, which can be asked for before there
  * is an engine; the package's entry point does it once.
  */
-export function provideDefaultEngine(
-  provide: (numDevices: number) => Engine,
-  process: () => Engine["process"],
-): void {
-  provideEngine = provide;
-  provideProcess = process;
+export function provideDefaultEngine(engine: Provider["engine"], process: Provider["process"]): void {
+  provider.set({ engine, process });
 }
 
 /** Which of the processes that run this program together this one is. */
 export function defaultProcess(): Engine["process"] {
-  return provideProcess?.() ?? { index: 0, count: 1 };
+  return provider.get()?.process() ?? { index: 0, count: 1 };
 }
 
 /** The engine that is used when none is given, with at least `numDevices` devices. */
 export function defaultEngine(numDevices: number): Engine {
-  if (!provideEngine)
+  const provided = provider.get();
+  if (!provided)
     throw new InternalError('no engine is provided: import from "shardwise", not from its parts');
-  return provideEngine(numDevices);
+  return provided.engine(numDevices);
 }
 
 /** Throws unless an argument is a mesh. */

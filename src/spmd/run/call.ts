@@ -1,3 +1,4 @@
+import { readsOnce } from "../../ir/ambient.js";
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, type Spec } from "../../ir/mesh.js";
 import type { OptionNames } from "../../ir/options.js";
@@ -100,6 +101,8 @@ export interface TracedCall {
   /** Where it must run, if the function named a mesh. */
   readonly place: Place | undefined;
   readonly outStructure: tree.Structure;
+  /** Whether the trace serves later calls: it reads nothing that belongs to one call or to a surrounding trace. */
+  readonly isKept: boolean;
 }
 
 /** Where the program of a call runs, and how the user splits its inputs and outputs; what is undefined is left to the partitioner. */
@@ -141,8 +144,9 @@ export function traceCall<A extends readonly unknown[]>(
 ): TracedCall {
   const call = (...values: unknown[]) => fn(...withDynamic(args, dynamic, values));
   const types = tensors.map(({ type }) => type);
-  const traced = traceTree(call, structure, types, name);
-  return { ...traced, program: simplify(traced.program) };
+  const { result: traced, readOnce } = readsOnce(() => traceTree(call, structure, types, name));
+  const isKept = !readOnce && traced.captures.every(({ node }) => node.kind !== "traced");
+  return { ...traced, program: simplify(traced.program), isKept };
 }
 
 /** Arguments of which those at some positions have other values. */

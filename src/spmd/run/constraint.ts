@@ -1,7 +1,9 @@
+import { Ambient } from "../../ir/ambient.js";
 import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
 import { meshShape } from "../../ir/mesh.js";
 import * as ops from "../../trace/ops.js";
+import { targetKey } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
@@ -10,24 +12,23 @@ import { Mesh } from "../mesh/mesh.js";
 import { PartitionSpec, resolveConstraint } from "../mesh/partitionSpec.js";
 import { NamedSharding } from "../mesh/sharding.js";
 
-let current: Mesh | undefined;
+const surrounding = new Ambient<Mesh | undefined>({
+  name: "mesh",
+  initial: undefined,
+  setBy: "withMesh",
+  dependence: { key: (mesh) => (mesh ? targetKey(mesh.place) : "") },
+});
 
 /** Runs `fn` with a mesh that {@link withShardingConstraint} uses where it is given a bare spec. */
 export function withMesh<T>(mesh: Mesh, fn: () => T): T {
   need("object", mesh, "mesh", "withMesh");
   need("function", fn, "fn", "withMesh");
-  const before = current;
-  current = mesh;
-  try {
-    return fn();
-  } finally {
-    current = before;
-  }
+  return surrounding.within(mesh, fn);
 }
 
 /** The mesh of the surrounding {@link withMesh}, if any. */
 export function currentMesh(): Mesh | undefined {
-  return current;
+  return surrounding.get();
 }
 
 const isSharding = (node: unknown) =>
@@ -50,7 +51,7 @@ export function withShardingConstraint<T>(
     const x = leafTensor(leaf, "withShardingConstraint", path);
     const sharding = leaves[i];
     if (sharding === null || sharding === undefined) return x;
-    const mesh = sharding instanceof NamedSharding ? sharding.mesh : current;
+    const mesh = sharding instanceof NamedSharding ? sharding.mesh : currentMesh();
     const spec = sharding instanceof NamedSharding ? sharding.spec : sharding;
     if (!(spec instanceof PartitionSpec)) {
       throw new ShardingError("[withShardingConstraint] expects PartitionSpecs or NamedShardings");

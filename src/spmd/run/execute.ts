@@ -1,7 +1,7 @@
 import { programHasEffects } from "../../ir/effects.js";
 import type { DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
 import { ShardingError } from "../../ir/errors.js";
-import { blockShape, formatMesh, formatSpec, type Spec, sameSpec } from "../../ir/mesh.js";
+import { blockShape, formatSpec, type Spec, sameSpec } from "../../ir/mesh.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Program } from "../../ir/program.js";
 import { Recent } from "../../ir/recent.js";
@@ -9,7 +9,7 @@ import { watch } from "../../ir/reclaim.js";
 import { at, formatType, sameNumbers, sizeOf, type TensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
-import { formatPlace, isFullyAddressable, type Place, samePlace } from "../../trace/place.js";
+import { formatPlace, isFullyAddressable, type Place, placeKey, samePlace } from "../../trace/place.js";
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
 import { blockOffsets, type Held, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -259,11 +259,6 @@ export function specsOn(target: Place, inputs: readonly Tensor[]): (Spec | undef
     const { placement } = tensor.storage("run");
     return meshAt(target) && samePlace(placement, target) ? placement.spec : undefined;
   });
-}
-
-/** A text that tells the places of one engine apart. */
-export function placeKey({ mesh, devices }: Place): string {
-  return `${formatMesh(mesh)}@${devices.join()}`;
 }
 
 /** So many small programs are kept for each engine: those of eager ops, and those that move tensors. */

@@ -1,3 +1,4 @@
+import { Ambient, traceKey } from "../../ir/ambient.js";
 import { need } from "../../ir/arguments.js";
 import { formatSpec, meshShape } from "../../ir/mesh.js";
 import { checkOptions } from "../../ir/options.js";
@@ -8,8 +9,7 @@ import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
 import * as ops from "../../trace/ops.js";
-import { currentOrder } from "../../trace/order.js";
-import type { Place } from "../../trace/place.js";
+import { targetKey } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { refuseChecks } from "../../transforms/checks/checks.js";
@@ -29,8 +29,7 @@ import {
   traceCall,
   withDynamic,
 } from "./call.js";
-import { currentMesh } from "./constraint.js";
-import { type Compiled, checkInputs, compile, placeKey, type RunnableProgram, run } from "./execute.js";
+import { type Compiled, checkInputs, compile, type RunnableProgram, run } from "./execute.js";
 import { KnownCalls } from "./knownCalls.js";
 
 export type { JitOptions } from "./call.js";
@@ -60,7 +59,13 @@ export interface Jitted<A extends readonly unknown[], R> {
   lower(...args: A): Lowered;
 }
 
-let isDisabled = false;
+const disabled = new Ambient({
+  name: "disabled jit",
+  initial: false,
+  setBy: "disableJit",
+  // Without jit the shardings of functions inside are left out.
+  dependence: { key: String },
+});
 
 /**
  * Runs `fn` with every `jit` left out: functions run op by op, with values to look at. Loops, choices and shard maps
@@ -72,13 +77,7 @@ let isDisabled = false;
  */
 export function disableJit<T>(fn: () => T): T {
   need("function", fn, "fn", "disableJit");
-  const before = isDisabled;
-  isDisabled = true;
-  try {
-    return fn();
-  } finally {
-    isDisabled = before;
-  }
+  return disabled.within(true, fn);
 }
 
 /**
@@ -105,10 +104,11 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     const known = entries.get(key);
     if (known) return known;
     const entry = { ...traceCall(fn, args, flat, name), compiled: new Map(), lowered: new Map() };
-    if (isKept(entry)) entries.set(key, entry);
+    if (entry.isKept) entries.set(key, entry);
     return entry;
   };
   const call = (...args: A): R => {
+    const isDisabled = disabled.get();
     const again = isDisabled || isTracing() ? undefined : knownCalls.find(args);
     if (again) return tree.unflatten<R>(again.call.outStructure, run(again.call.compiled, again.inputs));
     const flat = callArgs(args, options, name);
@@ -134,7 +134,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
       entry.lowered.delete(where);
       entry.compiled.set(where, compiled);
     }
-    if (isKept(entry)) knownCalls.add(args, flat, entry, placement, compiled);
+    if (entry.isKept) knownCalls.add(args, flat, entry, placement, compiled);
     return tree.unflatten<R>(outStructure, run(compiled, inputs));
   };
   const lower = (...args: A): Lowered => {
@@ -151,16 +151,11 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
 
 /** What a function is traced anew for. */
 function keyOf(args: readonly unknown[], { structure, tensors, statics }: CallArgs): string {
-  const mesh = currentMesh();
   return [
     tree.formatStructure(structure),
     tensors.map(({ type }) => formatType(type) + varyingAxes(type).map((axis) => `~${axis.name}`)).join(),
-    boundAxes().map((axis) => `${axis.name}=${axis.size}${axis.checked ? "" : "?"}`),
-    // Constraints in the function are those of the surrounding mesh.
-    mesh ? targetKey(mesh.place) : "",
-    // Rules of its functions are there as often as they will be asked for.
-    currentOrder(),
-    ...statics.map((i) => staticKey(args[i])),
+    traceKey(),
+    ...statics.map((i) => tree.formatStatic(args[i])),
   ].join(" | ");
 }
 
@@ -171,9 +166,6 @@ function placed(entry: Entry, { tensors, structure }: CallArgs, options: AnyJitO
   const specs = placement.inSpecs.map((spec) => (spec ? formatSpec(spec) : "?")).join();
   return { inputs, placement, where: `${targetKey(placement.target)} ${specs}` };
 }
-
-/** Whether a call can be made again: what it captures of a surrounding trace is gone when that is over. */
-const isKept = ({ captures }: TracedCall) => captures.every(({ node }) => node.kind !== "traced");
 
 /** Inside a surrounding trace the shardings of arguments and results become constraints. */
 function constrained(
@@ -191,26 +183,4 @@ function constrained(
     const spec = specs[i];
     return spec ? ops.shardingConstraint(x, { mesh: meshShape(mesh), spec }, mesh.place) : x;
   });
-}
-
-const ids = new WeakMap<object, number>();
-let nextId = 0;
-
-/** A number of the object's own. */
-function identity(object: object): number {
-  const id = ids.get(object) ?? nextId++;
-  ids.set(object, id);
-  return id;
-}
-
-/** Targets are told apart by engine, devices and mesh axes. */
-function targetKey(target: Place): string {
-  return `${identity(target.engine)} ${placeKey(target)}`;
-}
-
-/** Static arguments are told apart by value, objects and functions by identity. */
-function staticKey(value: unknown): string {
-  if (typeof value !== "object" && typeof value !== "function") return `${typeof value} ${String(value)}`;
-  if (value === null) return "null";
-  return `object ${identity(value)}`;
 }

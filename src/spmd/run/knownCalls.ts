@@ -1,16 +1,14 @@
+import { traceKey } from "../../ir/ambient.js";
 import type { Engine } from "../../ir/engine.js";
 import { sameSpec } from "../../ir/mesh.js";
 import { at, sameNumbers, type TensorType } from "../../ir/shape.js";
-import { boundAxes } from "../../trace/axes.js";
-import { currentRuntime } from "../../trace/runtime.js";
 import type { Placement } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
 import type { Structure } from "../../trace/tree.js";
 import { everyLeafLike, outlineOf } from "../../trace/treeLike.js";
-import { defaultEngine, type Mesh } from "../mesh/mesh.js";
+import { defaultEngine } from "../mesh/mesh.js";
 import type { CallArgs, CallPlacement, TracedCall } from "./call.js";
-import { currentMesh } from "./constraint.js";
 import type { Compiled } from "./execute.js";
 
 /** A call that was compiled, with everything by which it is told from others. */
@@ -21,8 +19,8 @@ export interface KnownCall {
   /** For every argument its structure; a static one is a part of it. */
   readonly args: readonly Structure[];
   readonly leaves: readonly KnownLeaf[];
-  readonly mesh: Mesh | undefined;
-  readonly hostEngine: Engine;
+  /** What surrounded the call. */
+  readonly ambient: string;
   /** The engine that it runs on where that is the process's own. */
   readonly ownEngine: Engine | undefined;
 }
@@ -45,10 +43,9 @@ export class KnownCalls {
 
   /** The call that these arguments make again, and its inputs: captured tensors, then arguments. */
   find(args: readonly unknown[]): { readonly call: KnownCall; readonly inputs: Tensor[] } | undefined {
-    // Inside of shard maps calls are told apart by their axes too.
-    if (boundAxes().length > 0) return undefined;
+    const ambient = traceKey();
     for (const call of this.calls) {
-      const inputs = inputsOf(call, args);
+      const inputs = call.ambient === ambient ? inputsOf(call, args) : undefined;
       if (inputs) return { call, inputs };
     }
     return undefined;
@@ -73,8 +70,7 @@ export class KnownCalls {
         return place < 0 ? { kind: "static", value } : outlineOf(at(children, place));
       }),
       leaves: tensors.map((tensor) => ({ type: tensor.type, placement: placementOf(tensor) })),
-      mesh: currentMesh(),
-      hostEngine: currentRuntime().hostEngine,
+      ambient: traceKey(),
       ownEngine: isAnywhere ? target.engine : undefined,
     };
     this.calls.unshift(known);
@@ -88,8 +84,7 @@ function placementOf({ node }: Tensor): Placement | undefined {
 
 function inputsOf(call: KnownCall, args: readonly unknown[]): Tensor[] | undefined {
   const { leaves, captures } = call;
-  if (args.length !== call.args.length || call.mesh !== currentMesh()) return undefined;
-  if (call.hostEngine !== currentRuntime().hostEngine) return undefined;
+  if (args.length !== call.args.length) return undefined;
   const inputs = [...captures];
   const visit = (leaf: unknown): boolean => {
     const known = leaves[inputs.length - captures.length];

@@ -1,13 +1,13 @@
 /** Work that can be stopped from outside, such as a regular expression that backtracks without end. */
-import { type Context, createContext, Script } from "node:vm";
+import { createContext, Script } from "node:vm";
+import { lazily } from "../../ir/identity.js";
 
-let prepared: { readonly script: Script; readonly context: Context } | undefined;
+const prepared = lazily(() => ({ script: new Script("work()"), context: createContext({}) }));
 
 /** What `work` returns, or undefined when it took longer than so many milliseconds. */
 export function within<T>(limitMs: number, work: () => T): { readonly result: T } | undefined {
   // V8 looks for the end of the time also inside of regular expressions.
-  prepared ??= { script: new Script("work()"), context: createContext({}) };
-  const { script, context } = prepared;
+  const { script, context } = prepared();
   const before: unknown = context.work;
   let result: { readonly result: T } | undefined;
   context.work = () => {

@@ -1,5 +1,6 @@
 import type { HostValue } from "../../ir/callbacks.js";
 import { CheckError } from "../../ir/errors.js";
+import { newCounter } from "../../ir/identity.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import type { HostArray } from "../../trace/hostArray.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -16,12 +17,12 @@ export interface Site {
   readonly source: string | undefined;
 }
 
-let nextTable = 0;
+const nextTable = newCounter();
 
 /** The checks of a program; what an error says is the number of one of them, counted from 1. */
 export class SiteTable {
   /** Tells tables apart. */
-  readonly id = nextTable++;
+  readonly id = nextTable();
   private readonly sites: Site[] = [];
 
   /** Takes a check in and gives its number. */
