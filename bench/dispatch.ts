@@ -3,9 +3,11 @@
  * of the one before. On XLA with the plug-in that is there or, without one, with that of the tests, whose calls cost
  * nothing: then only what happens on this side of the plug-in is measured.
  */
+import { spawnSync } from "node:child_process";
 import { performance } from "node:perf_hooks";
 import { devicePut, jit, Mesh, NamedSharding, np, P, type Tensor } from "shardwise";
 import { createThreadsEngine, createXlaEngine, type Engine } from "shardwise/engines";
+import { loadKoffi } from "../src/engines/system/koffi.js";
 import { locatePlugin } from "../src/engines/xla/pjrt/locate.js";
 import { buildFakePlugin } from "../test/xla/fakePlugin.js";
 import type { Report, Row } from "./measure.js";
@@ -20,7 +22,7 @@ const rounds = 5;
 /** An engine to measure, with what it is called. */
 function engineOf(name: string): { readonly engine: Engine; readonly on: string } | undefined {
   if (name === "threads") return { engine: createThreadsEngine({ numDevices: 1 }), on: "threads" };
-  const plugin = realPlugin() ?? buildFakePlugin({ delay: 0 })?.path;
+  const plugin = realPlugin() ?? fakePlugin();
   if (plugin === undefined) return undefined;
   const engine = createXlaEngine({ plugin, cache: false });
   return { engine, on: `xla, ${engine.info?.().deviceKind}` };
@@ -32,6 +34,13 @@ function realPlugin(): string | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** The fake plug-in; nothing without a C compiler or koffi. */
+function fakePlugin(): string | undefined {
+  const koffi = loadKoffi();
+  const hasCompiler = spawnSync("cc", ["--version"]).status === 0;
+  return koffi && hasCompiler ? buildFakePlugin(koffi, { delay: 0 }).path : undefined;
 }
 
 async function measure(engine: Engine, on: string, width: number): Promise<Row> {

@@ -8,12 +8,13 @@ import "../src/index.js";
 import { createThreadsEngine } from "../src/engines/index.js";
 import { readMetrics } from "../src/train/report/metrics.js";
 import { trainRun } from "../src/train/run/trainRun.js";
-import { ended, findLaunchers, type Launcher } from "./support/launchers.js";
+import { ended, type Launcher } from "./support/launchers.js";
+import { bothOf, extended, mpi, orSkip } from "./support/optional.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
-/** `npm run test:mpi` tries it with every launcher. */
-const launchers = process.env.SHARDWISE_ALL_MPI === "1" ? findLaunchers() : [];
+const wholeSuite = extended("npm run test:mpi", process.env.SHARDWISE_ALL_MPI === "1");
+const [, launchers = []] = orSkip(bothOf(wholeSuite, mpi)) ?? [];
 
 const folder = temporaryFolder();
 writeText(folder.path);

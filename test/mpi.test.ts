@@ -6,19 +6,17 @@ import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, test } from "vitest";
 import { findBlame, readRecordings } from "../src/engines/index.js";
 import { nodeProgram } from "./support/built.js";
-import { ended, findLaunchers, launch, noLauncher } from "./support/launchers.js";
+import { ended, launch } from "./support/launchers.js";
+import { extended, mpi, orSkip, testWith } from "./support/optional.js";
 
 const path = (name: string) => fileURLToPath(new URL(name, import.meta.url));
 const program = (name: string) => nodeProgram(`test/fixtures/${name}.ts`);
 /** `npm run test:mpi` tries every launcher and every fault; the everyday suite one of each. */
 const everything = process.env.SHARDWISE_ALL_MPI === "1";
-const launchers = findLaunchers().slice(0, everything ? undefined : 1);
+const wholeSuite = extended("npm run test:mpi", everything);
+const launchers = (orSkip(mpi) ?? []).slice(0, everything ? undefined : 1);
 /** One of each waits for its launcher most of the time. */
 const describeTogether = everything ? describe : describe.concurrent;
-
-describe.runIf(launchers.length === 0)("several processes", () => {
-  test.skip(`are not tried: ${noLauncher}`, () => {});
-});
 
 const scratch = mkdtempSync(join(tmpdir(), "shardwise-mpi-"));
 afterAll(() => rmSync(scratch, { recursive: true }));
@@ -126,7 +124,7 @@ describeTogether.each(launchers)("processes that were started differently, by $n
     },
   );
 
-  test.runIf(everything)("refuse other releases", { timeout: 90_000 }, async () => {
+  testWith(wholeSuite, "refuse other releases", { timeout: 90_000 }, async () => {
     const folder = mkdtempSync(join(tmpdir(), "shardwise-release-"));
     try {
       const root = path("..");

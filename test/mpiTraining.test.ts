@@ -10,11 +10,13 @@ import { readMetrics } from "../src/train/report/metrics.js";
 import type { TrainedOutcome, TrainedRun } from "./fixtures/mpiTraining.js";
 import { nodeProgram } from "./support/built.js";
 import { userEnvironment } from "./support/environment.js";
-import { type Ended, ended, findLaunchers, type Launcher, launch } from "./support/launchers.js";
+import { type Ended, ended, type Launcher, launch } from "./support/launchers.js";
+import { extended, mpi, orSkip, testWith } from "./support/optional.js";
 import { temporaryFolder, writeText } from "./support/runs.js";
 
 const everything = process.env.SHARDWISE_ALL_MPI === "1";
-const launchers = findLaunchers().slice(0, everything ? undefined : 1);
+const wholeSuite = extended("npm run test:mpi", everything);
+const launchers = (orSkip(mpi) ?? []).slice(0, everything ? undefined : 1);
 
 type Fields = TrainedRun["fields"];
 
@@ -184,7 +186,8 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     },
   );
 
-  test.runIf(everything)(
+  testWith(
+    wholeSuite,
     "goes on from checkpoints of worker threads, and they from its own, bit for bit",
     { timeout: 600_000 },
     async () => {
@@ -207,7 +210,7 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     },
   );
 
-  test.runIf(everything)("is refused with other configurations", { timeout: 120_000 }, async () => {
+  testWith(wholeSuite, "is refused with other configurations", { timeout: 120_000 }, async () => {
     const runs = [{ name: `${launcher.name}-refused`, fields: { ...common, "mesh.data": 2 }, differs: true }];
     const { code, err } = await trainIn(launcher, 2, runs);
     expect(code).toBeGreaterThan(0);
@@ -216,7 +219,8 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     expect(err.match(text)).toHaveLength(2);
   });
 
-  test.runIf(everything)(
+  testWith(
+    wholeSuite,
     "says in all processes that the disk of one is full, and goes on when it is not",
     {
       timeout: 300_000,
@@ -241,7 +245,7 @@ describe.each(launchers)("training in processes of $name", (launcher) => {
     },
   );
 
-  test.runIf(everything)("says that the folder of a run is not shared", { timeout: 120_000 }, async () => {
+  testWith(wholeSuite, "says that the folder of a run is not shared", { timeout: 120_000 }, async () => {
     // The same name is another folder there.
     const out = `${launcher.name.replace(" ", "")}-own`;
     const elsewhere = mkdtempSync(join(folder.path, "elsewhere-"));

@@ -1,19 +1,13 @@
-import { existsSync, mkdirSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { type Browser, chromium, type Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import "../src/index.js";
 import { createThreadsEngine } from "../src/engines/index.js";
 import { trainRun } from "../src/train/run/trainRun.js";
+import { describeWith, browser as installedBrowser } from "./support/optional.js";
 import { silent, temporaryFolder, tinyConfig, writeText } from "./support/runs.js";
-
-/** A browser of the system; `CHROMIUM` names another one. */
-const places = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-const executablePath = process.env.CHROMIUM ?? places.find((path) => existsSync(path));
-const reason = `there is none; install Debian's chromium, or name one with CHROMIUM (looked for ${places.join(", ")})`;
-
-if (!executablePath) process.stderr.write(`the report is not opened in a browser: ${reason}\n`);
 
 /** Where to put pictures of the report, to be looked at; nowhere by default. */
 const pictures = process.env.SHARDWISE_SCREENSHOTS;
@@ -21,6 +15,8 @@ const pictures = process.env.SHARDWISE_SCREENSHOTS;
 const flags = [
   "--no-sandbox",
   "--disable-gpu",
+  // Containers have little of it, or none.
+  "--disable-dev-shm-usage",
   "--no-first-run",
   "--disable-background-networking",
   "--disable-component-update",
@@ -38,103 +34,100 @@ const sections = [
   "A sample",
 ];
 
-describe.skipIf(!executablePath)(
-  `the report of a circular run${executablePath ? "" : ` (${reason})`}`,
-  () => {
-    const folder = temporaryFolder();
-    let address = "";
-    let browser: Browser;
+describeWith(installedBrowser, "the report of a circular run", (executablePath) => {
+  const folder = temporaryFolder();
+  let address = "";
+  let browser: Browser;
 
-    beforeAll(async () => {
-      writeText(folder.path);
-      const engine = createThreadsEngine({ numDevices: 2 });
-      try {
-        const changes = { "mesh.pipe": 2, "pipeline.repeats": 2, "pipeline.microbatches": 4, sample: 12 };
-        const config = tinyConfig(folder.path, { ...changes, evalEvery: 3 });
-        const { files } = await trainRun({ config, engine, stream: silent });
-        address = pathToFileURL(files.report ?? "").href;
-      } finally {
-        await engine.close();
-      }
-      // Every launch has a new, empty profile.
-      browser = await chromium.launch({ executablePath: executablePath ?? "", headless: true, args: flags });
-    }, 180_000);
-    afterAll(async () => {
-      await browser?.close();
-      folder.remove();
-    });
+  beforeAll(async () => {
+    writeText(folder.path);
+    const engine = createThreadsEngine({ numDevices: 2 });
+    try {
+      const changes = { "mesh.pipe": 2, "pipeline.repeats": 2, "pipeline.microbatches": 4, sample: 12 };
+      const config = tinyConfig(folder.path, { ...changes, evalEvery: 3 });
+      const { files } = await trainRun({ config, engine, stream: silent });
+      address = pathToFileURL(files.report ?? "").href;
+    } finally {
+      await engine.close();
+    }
+    // Every launch has a new, empty profile.
+    browser = await chromium.launch({ executablePath, headless: true, args: flags });
+  }, 180_000);
+  afterAll(async () => {
+    await browser?.close();
+    folder.remove();
+  });
 
-    /** Opens the report and gives what the page complained about and asked for. */
-    const open = async (width: number, colorScheme: "light" | "dark") => {
-      const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme });
-      const complaints: string[] = [];
-      const requests: string[] = [];
-      page.on("console", (message) => complaints.push(message.text()));
-      page.on("pageerror", (error) => complaints.push(error.message));
-      page.on("request", (request) => requests.push(request.url()));
-      await page.goto(address);
-      if (pictures) {
-        mkdirSync(pictures, { recursive: true });
-        await page.screenshot({ path: join(pictures, `report-${width}-${colorScheme}.png`), fullPage: true });
-      }
-      return { page, complaints, requests };
-    };
+  /** Opens the report and gives what the page complained about and asked for. */
+  const open = async (width: number, colorScheme: "light" | "dark") => {
+    const page = await browser.newPage({ viewport: { width, height: 900 }, colorScheme });
+    const complaints: string[] = [];
+    const requests: string[] = [];
+    page.on("console", (message) => complaints.push(message.text()));
+    page.on("pageerror", (error) => complaints.push(error.message));
+    page.on("request", (request) => requests.push(request.url()));
+    await page.goto(address);
+    if (pictures) {
+      mkdirSync(pictures, { recursive: true });
+      await page.screenshot({ path: join(pictures, `report-${width}-${colorScheme}.png`), fullPage: true });
+    }
+    return { page, complaints, requests };
+  };
 
-    test.each([
-      [1280, "light"],
-      [1280, "dark"],
-      [390, "light"],
-      [390, "dark"],
-    ] as const)("is whole at %i pixels in %s colours", { timeout: 60_000 }, async (width, scheme) => {
-      const { page, complaints, requests } = await open(width, scheme);
-      try {
-        expect(complaints).toEqual([]);
-        expect(requests).toEqual([address]);
-        expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
-        expect(await page.locator("h2").allTextContents()).toEqual(sections);
-        for (const [i, title] of sections.entries()) {
-          const box = await page.locator("section").nth(i).boundingBox();
-          expect(box?.height, title).toBeGreaterThan(80);
-          expect(box?.width, title).toBeGreaterThan(300);
-        }
-        expect(await readability(page), "contrast of text and paper").toBeGreaterThan(4.5);
-      } finally {
-        await page.close();
+  test.each([
+    [1280, "light"],
+    [1280, "dark"],
+    [390, "light"],
+    [390, "dark"],
+  ] as const)("is whole at %i pixels in %s colours", { timeout: 60_000 }, async (width, scheme) => {
+    const { page, complaints, requests } = await open(width, scheme);
+    try {
+      expect(complaints).toEqual([]);
+      expect(requests).toEqual([address]);
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
+      expect(await page.locator("h2").allTextContents()).toEqual(sections);
+      for (const [i, title] of sections.entries()) {
+        const box = await page.locator("section").nth(i).boundingBox();
+        expect(box?.height, title).toBeGreaterThan(80);
+        expect(box?.width, title).toBeGreaterThan(300);
       }
-    });
+      expect(await readability(page), "contrast of text and paper").toBeGreaterThan(4.5);
+    } finally {
+      await page.close();
+    }
+  });
 
-    test("draws planned and measured iterations on one scale", { timeout: 60_000 }, async () => {
-      const { page } = await open(1280, "light");
-      try {
-        const section = page.locator("section", {
-          has: page.locator("h2", { hasText: "Pipeline schedule" }),
-        });
-        const boxes = await section.locator("rect.slot").evaluateAll((nodes) =>
-          nodes.map((node) => {
-            const { left, right, top } = node.getBoundingClientRect();
-            return { left, right, top, fill: getComputedStyle(node).fill };
-          }),
-        );
-        // 4 microbatches, 2 repeats, 2 stages: 9 iterations each way in 2 planned and 2 measured rows.
-        expect(boxes).toHaveLength(4 * 2 * 9);
-        const heights = [...new Set(boxes.map(({ top }) => Math.round(top)))];
-        const rows = heights.map((height) => boxes.filter(({ top }) => Math.round(top) === height));
-        const ends = rows.map((row) => Math.max(...row.map(({ right }) => right)));
-        const begins = rows.map((row) => Math.min(...row.map(({ left }) => left)));
-        expect(rows.map((row) => row.length)).toEqual([18, 18, 18, 18]);
-        // One of the two devices begins first and one ends last, where the plan does.
-        for (const edges of [begins, ends]) {
-          const [planned = 0, , ...measured] = edges;
-          expect(Math.min(...measured.map((edge) => Math.abs(edge - planned)))).toBeLessThan(2);
-        }
-        // Four colours in two shades, and the bubble.
-        expect(new Set(boxes.map(({ fill }) => fill)).size).toBe(4 * 2 + 1);
-      } finally {
-        await page.close();
+  test("draws planned and measured iterations on one scale", { timeout: 60_000 }, async () => {
+    const { page } = await open(1280, "light");
+    try {
+      const section = page.locator("section", {
+        has: page.locator("h2", { hasText: "Pipeline schedule" }),
+      });
+      const boxes = await section.locator("rect.slot").evaluateAll((nodes) =>
+        nodes.map((node) => {
+          const { left, right, top } = node.getBoundingClientRect();
+          return { left, right, top, fill: getComputedStyle(node).fill };
+        }),
+      );
+      // 4 microbatches, 2 repeats, 2 stages: 9 iterations each way in 2 planned and 2 measured rows.
+      expect(boxes).toHaveLength(4 * 2 * 9);
+      const heights = [...new Set(boxes.map(({ top }) => Math.round(top)))];
+      const rows = heights.map((height) => boxes.filter(({ top }) => Math.round(top) === height));
+      const ends = rows.map((row) => Math.max(...row.map(({ right }) => right)));
+      const begins = rows.map((row) => Math.min(...row.map(({ left }) => left)));
+      expect(rows.map((row) => row.length)).toEqual([18, 18, 18, 18]);
+      // One of the two devices begins first and one ends last, where the plan does.
+      for (const edges of [begins, ends]) {
+        const [planned = 0, , ...measured] = edges;
+        expect(Math.min(...measured.map((edge) => Math.abs(edge - planned)))).toBeLessThan(2);
       }
-    });
-  },
-);
+      // Four colours in two shades, and the bubble.
+      expect(new Set(boxes.map(({ fill }) => fill)).size).toBe(4 * 2 + 1);
+    } finally {
+      await page.close();
+    }
+  });
+});
 
 /** The contrast of the body's text with its background, as WCAG counts it. */
 function readability(page: Page): Promise<number> {

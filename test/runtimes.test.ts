@@ -3,7 +3,8 @@ import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { beforeAll, describe, expect, test } from "vitest";
-import { isFetched, nodeVersions, runtimes } from "../scripts/runtimeFolders.js";
+import { nodeVersions, runtimes } from "../scripts/runtimeFolders.js";
+import { runtime as fetched, testWith } from "./support/optional.js";
 
 const root = fileURLToPath(new URL("../", import.meta.url));
 const read = (path: string) => readFileSync(`${root}${path}`, "utf8");
@@ -53,9 +54,7 @@ function gradient(): number {
 describe("the program of all runtimes", () => {
   const here = { name: "this one", program: process.execPath, arguments: [], source: "" };
   for (const runtime of [here, ...runtimes]) {
-    const isMissing = runtime !== here && !isFetched(runtime);
-    const reason = isMissing ? " (not here: npm run test:nodes fetches it)" : "";
-    test.skipIf(isMissing)(`runs on ${runtime.name} without a word on stderr${reason}`, () => {
+    testWith(fetched(runtime), `runs on ${runtime.name} without a word on stderr`, {}, () => {
       const { NODE_OPTIONS: _, SHARDWISE_ENGINE: __, SHARDWISE_VERIFY: ___, ...env } = process.env;
       const args = [...runtime.arguments, program];
       const { stdout, stderr, status } = spawnSync(runtime.program, args, {

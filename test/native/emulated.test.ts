@@ -3,11 +3,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { expect, it } from "vitest";
+import { expect } from "vitest";
 import { a64Gemm } from "../../src/compiler/native/gemm/a64Gemm.js";
 import { packingBytes, planProduct } from "../../src/compiler/native/gemm/plan.js";
 import type { GemmTarget, GemmTask } from "../../src/compiler/native/gemm/target.js";
-import { compiler, emulator, hasTools } from "./emulator.js";
+import { emulator, testWith } from "../support/optional.js";
 
 const driver = fileURLToPath(new URL("driver.c", import.meta.url));
 
@@ -98,15 +98,19 @@ function productsFile(targets: readonly GemmTarget[]): Buffer {
   return Buffer.concat([bytes(head), ...codes, bytes(words)]);
 }
 
-it.skipIf(!hasTools())("NEON products are right on an emulated processor", { timeout: 120_000 }, () => {
+testWith(emulator, "NEON products are right on an emulated processor", {}, (tools) => {
   const folder = mkdtempSync(join(tmpdir(), "emulated-"));
   try {
     const targets = (["float32", "float64", "bfloat16"] as const).map(a64Gemm);
     writeFileSync(join(folder, "products"), productsFile(targets));
-    execFileSync(compiler, ["-O2", "-static", "-o", join(folder, "driver"), driver, "-lm"]);
-    const output = execFileSync(emulator, ["-cpu", "max", join(folder, "driver"), join(folder, "products")], {
-      encoding: "utf8",
-    });
+    execFileSync(tools.compiler, ["-O2", "-static", "-o", join(folder, "driver"), driver, "-lm"]);
+    const output = execFileSync(
+      tools.emulator,
+      ["-cpu", "max", join(folder, "driver"), join(folder, "products")],
+      {
+        encoding: "utf8",
+      },
+    );
     expect(output).toBe("168 products, 0 wrong elements\n");
   } finally {
     rmSync(folder, { recursive: true });

@@ -3,17 +3,17 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { expect, it } from "vitest";
+import { expect } from "vitest";
 import { writeCallList } from "../../src/compiler/native/callList.js";
 import { writeLookLoop } from "../../src/compiler/native/lookLoop.js";
-import { compiler, emulator, hasTools } from "./emulator.js";
+import { emulator, testWith } from "../support/optional.js";
 
 const driver = fileURLToPath(new URL("calls.c", import.meta.url));
 
 /** The lengths that the driver counts on. */
 const PIECE_BYTES = 256;
 
-it.skipIf(!hasTools())("messages are begun and looked for on an emulated processor", () => {
+testWith(emulator, "messages are begun and looked for on an emulated processor", {}, (tools) => {
   const folder = mkdtempSync(join(tmpdir(), "emulated-"));
   try {
     const code = Buffer.alloc(2 * PIECE_BYTES);
@@ -22,8 +22,8 @@ it.skipIf(!hasTools())("messages are begun and looked for on an emulated process
       code.set(piece ?? [], i * PIECE_BYTES);
     });
     writeFileSync(join(folder, "code"), code);
-    execFileSync(compiler, ["-O2", "-static", "-o", join(folder, "calls"), driver]);
-    const output = execFileSync(emulator, [join(folder, "calls"), join(folder, "code")], {
+    execFileSync(tools.compiler, ["-O2", "-static", "-o", join(folder, "calls"), driver]);
+    const output = execFileSync(tools.emulator, [join(folder, "calls"), join(folder, "code")], {
       encoding: "utf8",
     });
     expect(output.trim().split("\n")).toEqual([

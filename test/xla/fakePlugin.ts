@@ -3,7 +3,7 @@ import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { loadKoffi } from "../../src/engines/system/koffi.js";
+import type { Koffi } from "../../src/engines/system/koffi.js";
 
 /** What the fake plug-in has handed out and not got back. */
 export interface FakeCounts {
@@ -22,12 +22,12 @@ export interface FakePlugin {
 }
 
 /**
- * Builds the fake plug-in; nothing where there is no C compiler or no FFI.
+ * Builds the fake plug-in with the C compiler of this machine.
  *
  * @param minor the version of the API that it has
  * @param delay how long its runs take, in microseconds
  */
-export function buildFakePlugin({ minor = 115, delay = 2000 } = {}): FakePlugin | undefined {
+export function buildFakePlugin(koffi: Koffi, { minor = 115, delay = 2000 } = {}): FakePlugin {
   const source = fileURLToPath(new URL("./fakePlugin.c", import.meta.url));
   const path = join(mkdtempSync(join(tmpdir(), "shardwise-pjrt-")), "fake.so");
   const flags = [
@@ -42,8 +42,6 @@ export function buildFakePlugin({ minor = 115, delay = 2000 } = {}): FakePlugin 
     "-lpthread",
   ];
   const { status, stderr } = spawnSync("cc", flags, { encoding: "utf8" });
-  const koffi = loadKoffi();
-  if (status === null || koffi === undefined) return undefined;
   if (status !== 0) throw new Error(`the fake plug-in does not build: ${stderr}`);
   const library = koffi.load(path);
   const live: (what: number) => number = library.func("int FakeLive(int what)");

@@ -5,7 +5,6 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterAll, describe, expect, test } from "vitest";
 import { OutOfMemoryError } from "../../src/engines/errors.js";
-import { loadKoffi } from "../../src/engines/system/koffi.js";
 import { XlaError, XlaPluginError } from "../../src/engines/xla/errors.js";
 import { createXlaEngine, flagsOf } from "../../src/engines/xla/open.js";
 import { cacheFolder, ExecutableCache } from "../../src/engines/xla/pjrt/cache.js";
@@ -21,10 +20,9 @@ import * as np from "../../src/numpy/index.js";
 import { traceFlat } from "../../src/trace/builder.js";
 import type { Tensor } from "../../src/trace/tensor.js";
 import { buildProgram } from "../support/interpreting.js";
+import { bothOf, compiler, describeWith, koffi as koffiPackage } from "../support/optional.js";
 import { buildFakePlugin } from "./fakePlugin.js";
 
-const fake = buildFakePlugin();
-const koffi = loadKoffi();
 const folder = mkdtempSync(join(tmpdir(), "shardwise-xla-"));
 
 const type = tensorType("float32", [3]);
@@ -32,8 +30,8 @@ const single = { axes: [] };
 const both = buildProgram([type, type], (_emit, x, y) => [x, y]);
 const values = (...numbers: number[]) => Float32Array.from(numbers);
 
-describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
-  if (!fake || !koffi) return;
+describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
+  const fake = buildFakePlugin(koffi);
   const engine: Engine = createXlaEngine({ plugin: fake.path, cache: false });
   const upload = (numbers: readonly number[], device = 0) => engine.upload(type, values(...numbers), device);
   const compile = (name: string, donated?: readonly boolean[]) =>
@@ -95,7 +93,7 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
   });
 
   test("is called a few times for each run, however many nobody waits for", async () => {
-    const quick = buildFakePlugin({ delay: 0 });
+    const quick = buildFakePlugin(koffi, { delay: 0 });
     if (!quick) return;
     const own = createXlaEngine({ plugin: quick.path, cache: false });
     const options = { mesh: single, devices: [0], name: "chain", donated: [true, true] };
@@ -243,7 +241,7 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
   test("stays loaded while it is used, whatever is collected", async () => {
     setFlagsFromString("--expose-gc");
     const collect: () => void = runInNewContext("gc");
-    const other = createXlaEngine({ plugin: buildFakePlugin({ minor: 116 })?.path ?? "", cache: false });
+    const other = createXlaEngine({ plugin: buildFakePlugin(koffi, { minor: 116 }).path, cache: false });
     for (const _ of range(3)) {
       await new Promise((resolve) => setImmediate(resolve));
       collect();
@@ -287,7 +285,7 @@ describe.skipIf(!fake || !koffi)("a PJRT plug-in", () => {
   });
 
   test("of another version, or no plug-in at all, is refused with what to do", () => {
-    const old = buildFakePlugin({ minor: 3 });
+    const old = buildFakePlugin(koffi, { minor: 3 });
     expect(() => createXlaEngine({ plugin: old?.path ?? "" })).toThrow(/version 0\.3 of the PJRT API/);
     const nothing = join(folder, "nothing.so");
     writeFileSync(nothing, "no library");

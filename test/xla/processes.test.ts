@@ -10,6 +10,7 @@ import { StoreServer } from "../../src/engines/xla/store/server.js";
 import { range } from "../../src/ir/shape.js";
 import { nodeProgram } from "../support/built.js";
 import { withoutChoices } from "../support/environment.js";
+import { bothOf, compiler, describeWith, koffi } from "../support/optional.js";
 import { buildFakePlugin } from "./fakePlugin.js";
 
 async function freePort(): Promise<number> {
@@ -40,10 +41,8 @@ async function together(count: number, plugin: string, ...mode: string[]): Promi
   return Promise.all(range(count).map(run));
 }
 
-const fake = buildFakePlugin();
-
-describe.skipIf(!fake)("processes with a plug-in each", { timeout: 90_000 }, () => {
-  if (!fake) return;
+describeWith(bothOf(compiler, koffi), "processes with a plug-in each", ([, loaded]) => {
+  const fake = buildFakePlugin(loaded);
 
   test("find each other through the store, see all devices and run programs on their own", async () => {
     const seen = await together(2, fake.path);

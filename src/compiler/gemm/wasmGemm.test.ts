@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { describeWith, wideMemories } from "../../../test/support/optional.js";
 import { FEATURE_SETS } from "../../../test/support/vectorKernels.js";
-import { hasWideMemories, newMemory } from "../../engines/memory/memoryLayout.js";
+import { newMemory } from "../../engines/memory/memoryLayout.js";
 import { GEMM_SCRATCH_BYTES } from "./blockedGemm.js";
 import { buildGemmModule } from "./gemmModule.js";
 import { NARROW_TILE, WIDE_TILE } from "./tile.js";
@@ -126,7 +127,7 @@ describe.each(
 });
 
 // Node 24 is the first that has such memories; `npm run test:nodes` runs this there.
-describe.skipIf(!hasWideMemories())("WebAssembly GEMM on a memory of 64-bit addresses", () => {
+describeWith(wideMemories, "WebAssembly GEMM on a memory of 64-bit addresses", () => {
   it.each([WIDE_TILE, NARROW_TILE])("multiplies any shape in any layout", (tile) => {
     const wide = newMemory("i64", 128 * 65536);
     for (const features of FEATURE_SETS) {

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { findDifference, randomInputs } from "../../../test/compiler/differential.js";
 import { simulate } from "../../../test/compiler/simulate.js";
 import { printPlanned, text } from "../../../test/support/compilerText.js";
+import { fusedMultiply, testWith } from "../../../test/support/optional.js";
 import { hostTensor } from "../../engines/reference/tensor.js";
 import { enableRelaxedSimd } from "../../engines/system/v8Flags.js";
 import { lax, makeProgram, np, simplify, type Tensor } from "../../index.js";
@@ -280,7 +281,7 @@ describe("a kernel", () => {
     programOf((...args) => scaled(...(args as [Tensor, Tensor, Tensor])), [x, table, np.zeros([5], "int32")]);
   });
 
-  test.runIf(detectFeatures().fma)("adds and takes away products in one rounding where the host can", () => {
+  testWith(fusedMultiply, "adds and takes away products in one rounding", {}, () => {
     const step = 2 ** -23;
     const data = [1 + step, 1 - step, 1].map((value) => [new Float32Array([value])]);
     const inputs = data.map(([array = new Float32Array()]) => [hostTensor("float32", [1], [...array])]);

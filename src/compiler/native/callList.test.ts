@@ -1,18 +1,14 @@
-import { describe, expect, it } from "vitest";
-import { bindCode, CodeMemory } from "../../engines/system/codeMemory.js";
-import { loadKoffi } from "../../engines/system/koffi.js";
+import { expect, it } from "vitest";
+import { bothOf, codeMemory, describeWith, koffi as koffiPackage } from "../../../test/support/optional.js";
+import { bindCode } from "../../engines/system/codeMemory.js";
 import { CALL_WORDS, writeCallList } from "./callList.js";
 import { writeLookLoop } from "./lookLoop.js";
 
 const code = [writeCallList(process.arch), writeLookLoop(process.arch)].filter((one) => one !== undefined);
-const memory = CodeMemory.open();
-const koffi = loadKoffi();
-const canRun = code.length === 2 && memory instanceof CodeMemory && koffi !== undefined;
 
-describe.skipIf(!canRun)("native code that calls functions", () => {
+describeWith(bothOf(codeMemory, koffiPackage), "native code that calls functions", ([memory, koffi]) => {
   /** Calls functions of the C library one after the other. @returns what the last one gave */
   function callAll(calls: readonly (readonly [name: string, ...args: (number | Uint8Array)[]])[]): number {
-    if (!(memory instanceof CodeMemory) || koffi === undefined) return Number.NaN;
     const libc = koffi.load(null);
     const list = new BigUint64Array(new SharedArrayBuffer(8 * CALL_WORDS * calls.length));
     calls.forEach(([name, ...args], i) => {

@@ -3,6 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { a64Assembler, testWith, toolPrefixes, x64Assembler } from "../../../test/support/optional.js";
 import { randomKernel, randomSource } from "../../../test/support/randomKernel.js";
 import { writeFeatureProbe } from "../../engines/system/cpu.js";
 import { KernelLibrary } from "../kernel/kernelLibrary.js";
@@ -74,15 +75,6 @@ function assemble(prefix: string, header: string, listings: readonly (readonly s
     return readFileSync(join(folder, "a"));
   } finally {
     rmSync(folder, { recursive: true });
-  }
-}
-
-function hasAssembler(prefix: string): boolean {
-  try {
-    execFileSync(`${prefix}as`, ["--version"], { stdio: "ignore" });
-    return true;
-  } catch {
-    return false;
   }
 }
 
@@ -162,22 +154,20 @@ const kernels: readonly Piece[] = Array.from({ length: 40 }, (_, seed): Piece[] 
     },
   }));
 }).flat();
-const x64Prefix = process.arch === "x64" ? "" : "x86_64-linux-gnu-";
-const a64Prefix = process.arch === "arm64" ? "" : "aarch64-linux-gnu-";
 
 // Where binutils for a target are missing the comparison is skipped; the bytes below are checked everywhere.
 describe("machine code", () => {
-  it.skipIf(!hasAssembler(x64Prefix))("for x86-64 is what GNU as makes of its listing", () => {
+  testWith(x64Assembler, "for x86-64 is what GNU as makes of its listing", {}, () => {
     const count = compare(
-      x64Prefix,
+      toolPrefixes.x64,
       ".intel_syntax noprefix",
       piecesOf(x64Targets, [probe, ...messages.x64, ...kernels]),
     );
     expect(count).toBeGreaterThan(1000);
   });
 
-  it.skipIf(!hasAssembler(a64Prefix))("for AArch64 is what GNU as makes of its listing", () => {
-    const count = compare(a64Prefix, ".arch armv8.2-a+bf16", piecesOf(a64Targets, messages.a64));
+  testWith(a64Assembler, "for AArch64 is what GNU as makes of its listing", {}, () => {
+    const count = compare(toolPrefixes.arm64, ".arch armv8.2-a+bf16", piecesOf(a64Targets, messages.a64));
     expect(count).toBeGreaterThan(200);
   });
 });

@@ -1,9 +1,9 @@
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { describeWith, koffi } from "../../../test/support/optional.js";
 import { newMemory } from "../memory/memoryLayout.js";
-import { loadKoffi } from "../system/koffi.js";
 import { nativeCopy } from "./nativeCopy.js";
 
-describe.skipIf(loadKoffi() === undefined)("copies by the C library", () => {
+describeWith(koffi, "copies by the C library", () => {
   const memories = [newMemory("i32", 65536), newMemory("i32", 65536)];
   const [first, second] = memories.map((memory) => new Uint8Array(memory.buffer));
 

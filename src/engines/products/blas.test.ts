@@ -1,8 +1,8 @@
 import { afterAll, describe, expect, it } from "vitest";
+import { blas, describeWith, koffi, testWith } from "../../../test/support/optional.js";
 import { nativeAddress, releaseNativeAddress } from "../system/nativeAddress.js";
 import { findBlas } from "./blas.js";
 
-const blas = findBlas();
 const memory = new WebAssembly.Memory({ initial: 1, maximum: 4, shared: true });
 afterAll(() => releaseNativeAddress(memory));
 
@@ -11,14 +11,14 @@ describe("findBlas", () => {
     expect(findBlas("none")).toBeUndefined();
   });
 
-  it("says what to do about a library that is none", () => {
+  testWith(koffi, "says what to do about a library that is none", {}, () => {
     expect(() => findBlas("/no/such/libblas.so")).toThrow(
       /SHARDWISE_BLAS=\/no\/such\/libblas.so .*full path/,
     );
   });
 
-  it.skipIf(blas === undefined)("takes the library it is given", () => {
-    expect(findBlas(blas?.path)?.name).toBe(blas?.name);
+  testWith(blas, "takes the library it is given", {}, ({ path, name }) => {
+    expect(findBlas(path)?.name).toBe(name);
   });
 });
 
@@ -28,8 +28,8 @@ describe("nativeAddress", () => {
   });
 });
 
-describe.skipIf(blas === undefined)("a system BLAS", () => {
-  const base = blas === undefined ? 0 : nativeAddress(memory);
+describeWith(blas, "a system BLAS", (library) => {
+  const base = nativeAddress(memory);
 
   it("multiplies float32 matrices of every orientation in place", () => {
     const data = new Float32Array(memory.buffer);
@@ -41,7 +41,7 @@ describe.skipIf(blas === undefined)("a system BLAS", () => {
     data.set(b ?? [], 16);
     const product = (transA: boolean, transB: boolean): number[] => {
       const [lda, ldb] = [transA ? 2 : 3, transB ? 3 : 2];
-      blas?.sgemm(transA, transB, 2, 2, 3, 1, base, lda, base + 64, ldb, 0, base + 128, 2);
+      library.sgemm(transA, transB, 2, 2, 3, 1, base, lda, base + 64, ldb, 0, base + 128, 2);
       return [...data.slice(32, 36)];
     };
     expect(product(false, false)).toEqual([58, 64, 139, 154]);
@@ -54,11 +54,11 @@ describe.skipIf(blas === undefined)("a system BLAS", () => {
     const data = new Float64Array(memory.buffer);
     data.set([1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1], 64);
     const [a, b, c] = [base + 512, base + 544, base + 576];
-    blas?.dgemm(false, false, 2, 2, 2, 0.5, a, 2, b, 2, 2, c, 2);
+    library.dgemm(false, false, 2, 2, 2, 0.5, a, 2, b, 2, 2, c, 2);
     expect([...data.slice(72, 76)]).toEqual([11.5, 13, 23.5, 27]);
   });
 
   it("warms up", () => {
-    expect(() => blas?.warmUp()).not.toThrow();
+    expect(() => library.warmUp()).not.toThrow();
   });
 });

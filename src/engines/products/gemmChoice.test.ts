@@ -1,20 +1,16 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
+import { blas, nativeProducts, testWith } from "../../../test/support/optional.js";
 import { createThreadsEngine } from "../threads/engine.js";
 import { nativeGemmHere } from "./available.js";
-import { findBlas } from "./blas.js";
 import { joinBatches } from "./gemm.js";
 import { chooseGemm } from "./gemmChoice.js";
-
-const native = nativeGemmHere();
-const isNative = "set" in native;
-const blas = findBlas();
 
 afterEach(() => {
   vi.unstubAllEnvs();
 });
 
 describe("who multiplies", () => {
-  it.runIf(isNative)("is machine code where it can be loaded", () => {
+  testWith(nativeProducts, "is machine code where it can be loaded", {}, (native) => {
     vi.stubEnv("SHARDWISE_GEMM", undefined);
     vi.stubEnv("SHARDWISE_BLAS", undefined);
     expect(chooseGemm(undefined)).toEqual({ kind: "native", ...native });
@@ -23,12 +19,13 @@ describe("who multiplies", () => {
   it("is whom the engine's options or the environment name", () => {
     vi.stubEnv("SHARDWISE_GEMM", "wasm");
     expect(chooseGemm(undefined)).toEqual({ kind: "wasm" });
-    if (blas !== undefined) expect(chooseGemm("blas")).toMatchObject({ kind: "blas", path: blas.path });
   });
 
-  it.runIf(blas !== undefined)("is a BLAS that is named", () => {
+  testWith(blas, "is a BLAS that is named", {}, ({ path }) => {
+    vi.stubEnv("SHARDWISE_GEMM", "wasm");
+    expect(chooseGemm("blas")).toMatchObject({ kind: "blas", path });
     vi.stubEnv("SHARDWISE_GEMM", undefined);
-    vi.stubEnv("SHARDWISE_BLAS", blas?.path);
+    vi.stubEnv("SHARDWISE_BLAS", path);
     expect(chooseGemm(undefined)).toMatchObject({ kind: "blas" });
   });
 
@@ -40,7 +37,9 @@ describe("who multiplies", () => {
     vi.stubEnv("SHARDWISE_BLAS", "none");
     expect(() => chooseGemm("blas")).toThrow(/no BLAS library was found; install one/);
     vi.stubEnv("SHARDWISE_GEMM", process.arch === "arm64" ? "native-avx2" : "native-neon");
-    expect(() => chooseGemm(undefined)).toThrow(/has no (AVX2|NEON); use "blas" or "wasm"/);
+    expect(() => chooseGemm(undefined)).toThrow(
+      /(has no (AVX2|NEON)|koffi does not load); use "blas" or "wasm"/,
+    );
   });
 
   it("is told by the engine", async () => {

@@ -2,6 +2,7 @@ import { afterAll, describe, expect, it } from "vitest";
 import { EmulatedPairs } from "../../../test/support/emulatedPairs.js";
 import { EmulatedTiles } from "../../../test/support/emulatedTiles.js";
 import { type GuardedMemory, mapGuarded } from "../../../test/support/guardedMemory.js";
+import { codeMemory, describeWith, orSkip } from "../../../test/support/optional.js";
 import type { Product } from "../../compiler/native/gemm/plan.js";
 import { elementsOf, type GemmTarget, type ProductType } from "../../compiler/native/gemm/target.js";
 import { x64AmxGemm } from "../../compiler/native/gemm/x64AmxGemm.js";
@@ -11,7 +12,7 @@ import { CodeMemory } from "../system/codeMemory.js";
 import { allNativeGemmsHere, nativeGemmHere } from "./available.js";
 import { NativeGemm, type ProductTargets, targetsOf } from "./nativeGemm.js";
 
-const memory = CodeMemory.open();
+const memory = orSkip(codeMemory);
 const TYPES: readonly ProductType[] = ["float32", "float64", "bfloat16"];
 
 /** The kernels that run here, and those for bfloat16 in instructions that every processor with AVX-512 has. */
@@ -135,7 +136,7 @@ function randomProduct(random: () => number): Product {
   };
 }
 
-describe.skipIf(typeof memory === "string")("code memory", () => {
+describeWith(codeMemory, "code memory", () => {
   it("gives its mappings back", () => {
     const opened = CodeMemory.open();
     if (typeof opened === "string") return;
@@ -145,8 +146,8 @@ describe.skipIf(typeof memory === "string")("code memory", () => {
   });
 });
 
-describe.skipIf(typeof memory === "string").each(cases)("products with %s", (set, targets) => {
-  if (typeof memory === "string") return;
+describe.each(cases)("products with %s", (set, targets) => {
+  if (memory === undefined) return;
   const gemm = new NativeGemm(memory, targets);
   const guarded = [0, 1, 2].map(() => mapGuarded(1400 * 700 * 8));
   afterAll(() => {

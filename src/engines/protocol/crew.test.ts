@@ -1,10 +1,10 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { MessageChannel, Worker } from "node:worker_threads";
 import { afterAll, describe, expect, it } from "vitest";
+import { nativeProducts, testWith, twoCores } from "../../../test/support/optional.js";
 import { ModuleBuilder } from "../../compiler/wasm/assembler.js";
 import { jit, Mesh, np, random, type Tensor } from "../../index.js";
 import { at } from "../../ir/shape.js";
-import { nativeGemmHere } from "../products/available.js";
 import { allowedCores } from "../system/pinning.js";
 import { workerEntry } from "../system/workerEntry.js";
 import { createThreadsEngine, type ThreadsEngine } from "../threads/engine.js";
@@ -97,7 +97,7 @@ describe("devices of several threads", () => {
     return results;
   };
 
-  it.skipIf("unavailable" in nativeGemmHere())("compute the same bits as devices of one", async () => {
+  testWith(nativeProducts, "compute the same bits as devices of one", {}, async () => {
     const alone = await run(1);
     for (const threads of [2, 3]) {
       const shared = await run(threads);
@@ -107,25 +107,22 @@ describe("devices of several threads", () => {
     }
   });
 
-  it.skipIf(process.platform !== "linux" || allowedCores().length < 2)(
-    "stay on processors of their own when asked to",
-    async () => {
-      const engine = createThreadsEngine({ numDevices: 2, threadsPerDevice: 1, pinned: true });
-      engines.push(engine);
-      const mesh = Mesh.create({ x: 2 }, { engine });
-      await jit((x: Tensor) => x.add(1), { mesh })(np.ones([2])).data();
-      const places = () =>
-        readdirSync("/proc/self/task").flatMap((thread) => {
-          const file = `/proc/self/task/${thread}/status`;
-          // A thread may end while its neighbours are read.
-          const status = existsSync(file) ? readFileSync(file, "utf8") : "";
-          return /^Cpus_allowed_list:\s*(\S+)$/m.exec(status)?.[1] ?? [];
-        });
-      // A device that has nothing to do yet may still be starting.
-      const cores = allowedCores().slice(0, 2).map(String);
-      await expect.poll(places, { timeout: 60_000 }).toEqual(expect.arrayContaining(cores));
-    },
-  );
+  testWith(twoCores, "stay on processors of their own when asked to", {}, async () => {
+    const engine = createThreadsEngine({ numDevices: 2, threadsPerDevice: 1, pinned: true });
+    engines.push(engine);
+    const mesh = Mesh.create({ x: 2 }, { engine });
+    await jit((x: Tensor) => x.add(1), { mesh })(np.ones([2])).data();
+    const places = () =>
+      readdirSync("/proc/self/task").flatMap((thread) => {
+        const file = `/proc/self/task/${thread}/status`;
+        // A thread may end while its neighbours are read.
+        const status = existsSync(file) ? readFileSync(file, "utf8") : "";
+        return /^Cpus_allowed_list:\s*(\S+)$/m.exec(status)?.[1] ?? [];
+      });
+    // A device that has nothing to do yet may still be starting.
+    const cores = allowedCores().slice(0, 2).map(String);
+    await expect.poll(places, { timeout: 60_000 }).toEqual(expect.arrayContaining(cores));
+  });
 
   it("are refused where their number makes no sense", () => {
     expect(() => createThreadsEngine({ numDevices: 1, threadsPerDevice: 0.5 })).toThrow(

@@ -1,11 +1,11 @@
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import { bothOf, describeWith, hugePages, koffi, testWith } from "../../../test/support/optional.js";
 import { createMemories } from "../memory/memoryLayout.js";
 import { createThreadsEngine } from "../threads/engine.js";
-import { loadKoffi } from "./koffi.js";
 import { nativeAddress, releaseNativeAddress } from "./nativeAddress.js";
 
-const canAsk = existsSync("/sys/kernel/mm/transparent_hugepage") && loadKoffi() !== undefined;
+const needed = bothOf(hugePages, koffi);
 
 /** What the system notes about the pages at an address of this process. */
 function flagsAt(address: number): string[] {
@@ -22,24 +22,25 @@ function flagsAt(address: number): string[] {
   return [];
 }
 
-test.runIf(canAsk).each(["shared", "separate"] as const)(
-  "%s memories of devices ask for huge pages",
-  (kind) => {
+describeWith(needed, "memories of devices", () => {
+  test.each(["shared", "separate"] as const)("ask for huge pages: %s", (kind) => {
     const { memories } = createMemories({ kind, addressType: "i32" }, 2, 2 ** 26, true);
     for (const memory of memories) {
       expect(flagsAt(nativeAddress(memory))).toContain("hg");
       releaseNativeAddress(memory);
     }
-  },
-);
+  });
+});
 
 /** The real memory of this process, in MiB. */
 function residentMiB(): number {
   return process.memoryUsage.rss() / 2 ** 20;
 }
 
-test.runIf(canAsk)(
+testWith(
+  needed,
   "a closed engine gives its memory back, even while somebody holds a tensor of it",
+  {},
   async () => {
     const engine = createThreadsEngine({ numDevices: 1 });
     const data = new Float32Array(2 ** 26).fill(1);

@@ -1,8 +1,9 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { testWith, wideMemories } from "../../../test/support/optional.js";
 import { collectiveSpec, copyStep, handProgram } from "../../../test/support/threadsPrograms.js";
 import { grad, jit, Mesh, np, P, type Tensor } from "../../index.js";
 import { at, range, tensorType } from "../../ir/shape.js";
-import { hasWideMemories, type LayoutChoice, layoutChoices } from "../memory/memoryLayout.js";
+import { type LayoutChoice, layoutChoices } from "../memory/memoryLayout.js";
 import { ThreadsEngine } from "../threads/engine.js";
 
 const MiB = 2 ** 20;
@@ -91,7 +92,7 @@ describe("devices that need more than the layout they begin in", () => {
     ...layoutChoices(2).slice(2),
   ] as const;
 
-  test.skipIf(!hasWideMemories())("compile their programs anew for 64-bit memories", async () => {
+  testWith(wideMemories, "compile their programs anew for 64-bit memories", {}, async () => {
     const engine = open(wide);
     const mesh = Mesh.create({ data: 2 }, { engine });
     const loss = (w: Tensor, x: Tensor) => np.mean(np.square(np.tanh(np.matmul(x, w)).sub(x)));

@@ -173,9 +173,9 @@ const losses: readonly FaultRow[] = [
       await shardwise(context.folder, ...args, "--steps", "3");
       const again = ["train", "--resume", "--out", "run", "--steps", "12"];
       // A limit on the size of files fails as a full disk does.
-      const script = `trap '' XFSZ; ulimit -f 24; exec "$@"`;
-      const command = ["-c", script, "bash", process.execPath, ...nodeArguments, ...again];
-      const full = spawn("bash", command, { cwd: context.folder, env: userEnvironment });
+      const script = `trap '' XFSZ; ulimit -f 48; exec "$@"`;
+      const command = ["-c", script, "sh", process.execPath, ...nodeArguments, ...again];
+      const full = spawn("sh", command, { cwd: context.folder, env: userEnvironment });
       return `${describe(await ended(full))}\n${await shardwise(context.folder, ...again)}`;
     },
   },
@@ -216,7 +216,7 @@ await import(${JSON.stringify(main)});
           shell === "nohup"
             ? `nohup "$@" > log 2>&1 < /dev/null & echo $! > pid; wait`
             : `nohup sh run.sh "$@" > log 2>&1 < /dev/null`;
-        const child = spawn("bash", ["-c", line, "bash", ...run], {
+        const child = spawn("sh", ["-c", line, "sh", ...run], {
           cwd: context.folder,
           env: userEnvironment,
         });
@@ -271,8 +271,8 @@ await import(${JSON.stringify(main)});
         "65536",
       ];
       const script = `ulimit -v 18000000; exec "$@"`;
-      const command = ["-c", script, "bash", process.execPath, ...nodeArguments, ...args];
-      return describe(await ended(spawn("bash", command, { cwd: context.folder, env: userEnvironment })));
+      const command = ["-c", script, "sh", process.execPath, ...nodeArguments, ...args];
+      return describe(await ended(spawn("sh", command, { cwd: context.folder, env: userEnvironment })));
     },
   },
   {

@@ -1,9 +1,9 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect } from "vitest";
+import { testWith, vectors } from "../../../../test/support/optional.js";
 import { type RandomKernel, randomKernel, randomSource } from "../../../../test/support/randomKernel.js";
 import type { LoadedModule } from "../../../engines/kernels/loadKernels.js";
 import { bindKernels } from "../../../engines/kernels/nativeKernels.js";
-import { CodeMemory } from "../../../engines/system/codeMemory.js";
-import { detectX64Features } from "../../../engines/system/cpu.js";
+import type { CodeMemory } from "../../../engines/system/codeMemory.js";
 import { releaseNativeAddress } from "../../../engines/system/nativeAddress.js";
 import { enableRelaxedSimd } from "../../../engines/system/v8Flags.js";
 import { byteSize, type DType } from "../../../ir/dtype.js";
@@ -19,7 +19,6 @@ enableRelaxedSimd();
 const features = detectFeatures();
 const numKernels = Number(process.env.FUZZ_KERNELS ?? 150);
 const seed = Number(process.env.FUZZ_SEED ?? 1);
-const opened = process.arch === "x64" ? CodeMemory.open() : "no x86-64";
 
 const SPECIAL = [Number.NaN, Infinity, -Infinity, 0, -0, 1e-40, -1e-45, 3.4e38, -104.5, 88.8, 1];
 
@@ -132,50 +131,42 @@ const addition: KernelNode = {
   result: 0,
 };
 
-it.skipIf(typeof opened === "string")(
-  "kernels refuse arguments that leave the memory, and do nothing",
-  () => {
-    if (typeof opened === "string" || !detectX64Features(opened).avx2) return;
-    const library = new KernelLibrary(features);
-    const access = { arg: 0, strides: [1] };
-    library.add({
-      ...{ dims: [64], numRows: 0, args: ["float32"], fills: [] },
-      nodes: [
-        { kind: "load", dtype: "float32", access },
-        { kind: "literal", dtype: "float32", value: 1 },
-        addition,
-      ],
-      stores: [{ node: 2, access }],
-    });
-    const built = library.module("i32", (plan, isDivided) =>
-      writeKernel(plan, isDivided, { bits: 256, addressType: "i32" }),
-    );
-    const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
-    const module = new WebAssembly.Module(built.bytes.slice());
-    const native = opened.load(built.native.filter((piece) => piece !== undefined));
-    const kernel = at(bindKernels({ ...built, module, native }, kernelImports(memory), memory), 0);
-    const words = new Uint32Array(memory.buffer);
-    for (const [place, isRefused] of [
-      [65536 - 256, false],
-      [65536 - 252, true],
-      [0xfffffff0, true],
-    ] as const) {
-      words.fill(0);
-      words[16] = place;
-      if (isRefused)
-        expect(() => kernel(64, 128)).toThrow(/argument 0 of a kernel leaves the memory of 65536/);
-      else kernel(64, 128);
-      expect(new Float32Array(memory.buffer)[65536 / 4 - 1]).toBe(isRefused ? 0 : 1);
-    }
-    releaseNativeAddress(memory);
-  },
-);
+testWith(vectors[256], "kernels refuse arguments that leave the memory, and do nothing", {}, (opened) => {
+  const library = new KernelLibrary(features);
+  const access = { arg: 0, strides: [1] };
+  library.add({
+    ...{ dims: [64], numRows: 0, args: ["float32"], fills: [] },
+    nodes: [
+      { kind: "load", dtype: "float32", access },
+      { kind: "literal", dtype: "float32", value: 1 },
+      addition,
+    ],
+    stores: [{ node: 2, access }],
+  });
+  const built = library.module("i32", (plan, isDivided) =>
+    writeKernel(plan, isDivided, { bits: 256, addressType: "i32" }),
+  );
+  const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
+  const module = new WebAssembly.Module(built.bytes.slice());
+  const native = opened.load(built.native.filter((piece) => piece !== undefined));
+  const kernel = at(bindKernels({ ...built, module, native }, kernelImports(memory), memory), 0);
+  const words = new Uint32Array(memory.buffer);
+  for (const [place, isRefused] of [
+    [65536 - 256, false],
+    [65536 - 252, true],
+    [0xfffffff0, true],
+  ] as const) {
+    words.fill(0);
+    words[16] = place;
+    if (isRefused) expect(() => kernel(64, 128)).toThrow(/argument 0 of a kernel leaves the memory of 65536/);
+    else kernel(64, 128);
+    expect(new Float32Array(memory.buffer)[65536 / 4 - 1]).toBe(isRefused ? 0 : 1);
+  }
+  releaseNativeAddress(memory);
+});
 
-describe.skipIf(typeof opened === "string").each([256, 512] as const)("kernels of %s bits", (bits) => {
-  if (typeof opened === "string") return;
-  const { avx2, avx512 } = detectX64Features(opened);
-
-  it.skipIf(!(bits === 256 ? avx2 : avx512))("have the bits of WebAssembly and touch nothing else", () => {
+describe.each([256, 512] as const)("kernels of %s bits", (bits) => {
+  testWith(vectors[bits], "have the bits of WebAssembly and touch nothing else", {}, (opened) => {
     let numNative = 0;
     for (let i = 0; i < numKernels; i++) {
       const random = randomSource(seed * 1_000_003 + i);
