@@ -1,3 +1,4 @@
+import { rowsOf, uniformFamilies } from "../ir/opFacts.js";
 import type { OpName } from "../ir/ops.js";
 import type { Eqn } from "../ir/program.js";
 
@@ -10,41 +11,7 @@ export type Lowering = "fused" | "view" | "step" | "control" | "collective" | "g
 
 /** How every op is lowered. */
 export const lowerings = {
-  neg: "fused",
-  exp: "fused",
-  expm1: "fused",
-  log: "fused",
-  log1p: "fused",
-  tanh: "fused",
-  sin: "fused",
-  cos: "fused",
-  sqrt: "fused",
-  rsqrt: "fused",
-  cbrt: "fused",
-  abs: "fused",
-  sign: "fused",
-  floor: "fused",
-  ceil: "fused",
-  round: "fused",
-  erf: "fused",
-  erfInv: "fused",
-  logistic: "fused",
-  not: "fused",
-  add: "fused",
-  sub: "fused",
-  mul: "fused",
-  div: "fused",
-  rem: "fused",
-  pow: "fused",
-  max: "fused",
-  min: "fused",
-  and: "fused",
-  or: "fused",
-  xor: "fused",
-  shl: "fused",
-  shrLogical: "fused",
-  shrArithmetic: "fused",
-  atan2: "fused",
+  ...rowsOf(uniformFamilies, "fused"),
   isFinite: "fused",
   convert: "fused",
   bitcast: "fused",
@@ -83,19 +50,11 @@ export const lowerings = {
 
   callback: "step",
 
-  scan: "control",
-  while: "control",
-  cond: "control",
+  ...rowsOf(["control"], "control"),
   remat: "gone",
   customVjp: "gone",
 
-  psum: "collective",
-  pmax: "collective",
-  pmin: "collective",
-  allGather: "collective",
-  psumScatter: "collective",
-  ppermute: "collective",
-  allToAll: "collective",
+  ...rowsOf(["collective"], "collective"),
   axisIndex: "step",
 
   shardMap: "gone",

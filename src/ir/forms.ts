@@ -8,6 +8,7 @@ import {
   type MeshShape,
   type Spec,
 } from "./mesh.js";
+import { rowsOf, uniformFamilies } from "./opFacts.js";
 import type {
   CallbackBatching,
   CallbackKind,
@@ -361,44 +362,10 @@ const none = fields<"neg">({}, {});
 
 /** How the parameters of every op are printed and read. */
 const opForms: { readonly [K in OpName]: OpForm<K> } = {
-  neg: none,
-  exp: none,
-  expm1: none,
-  log: none,
-  log1p: none,
-  tanh: none,
-  sin: none,
-  cos: none,
-  sqrt: none,
-  rsqrt: none,
-  cbrt: none,
-  abs: none,
-  sign: none,
-  floor: none,
-  ceil: none,
-  round: none,
-  erf: none,
-  erfInv: none,
-  logistic: none,
-  not: none,
+  ...rowsOf(uniformFamilies, none),
   isFinite: none,
   convert: fields({ dtype }, {}),
   bitcast: fields({ dtype }, {}),
-  add: none,
-  sub: none,
-  mul: none,
-  div: none,
-  rem: none,
-  pow: none,
-  max: none,
-  min: none,
-  and: none,
-  or: none,
-  xor: none,
-  shl: none,
-  shrLogical: none,
-  shrArithmetic: none,
-  atan2: none,
   compare: fields({ direction }, {}),
   select: none,
   clamp: none,
@@ -462,9 +429,4 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
 /** How an op's parameters are printed and read. */
 export function opForm<K extends OpName>(op: K): OpForm<K> {
   return opForms[op];
-}
-
-/** Whether a word is the name of an op. */
-export function isOpName(name: string): name is OpName {
-  return Object.hasOwn(opForms, name);
 }

@@ -19,7 +19,7 @@ import {
 } from "./inferChecks.js";
 import { collectiveTypes } from "./inferCollectives.js";
 import { inferControl } from "./inferControl.js";
-import { type BinaryOp, type Domain, opFacts, type UnaryOp } from "./opFacts.js";
+import { type Domain, opFacts, rowsOf, type UniformOp, uniformFamilies } from "./opFacts.js";
 import { type OpName, type OpParams, precisions } from "./ops.js";
 import {
   at,
@@ -63,15 +63,13 @@ export function inferTypes<K extends OpName>(
 }
 
 /** Same type in as out, for operands of the types that the op is defined for. */
-function elementwise<K extends UnaryOp | BinaryOp>(op: K): TypeRule<K> {
+const uniform: TypeRule<UniformOp> = (ins, _, op) => {
   const { family, on } = opFacts[op];
-  return (ins) => {
-    count(ins, family === "unary" ? 1 : 2);
-    const dtype = commonDType(ins);
-    require(dtype, on);
-    return [tensorType(dtype, commonShape(ins))];
-  };
-}
+  count(ins, family === "unary" ? 1 : 2);
+  const dtype = commonDType(ins);
+  require(dtype, on);
+  return [tensorType(dtype, commonShape(ins))];
+};
 
 const reduce =
   (domain: Domain) =>
@@ -140,26 +138,7 @@ function attentionTypes(ins: readonly Operand[]): TensorType[] {
 }
 
 const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
-  neg: elementwise("neg"),
-  exp: elementwise("exp"),
-  expm1: elementwise("expm1"),
-  log: elementwise("log"),
-  log1p: elementwise("log1p"),
-  tanh: elementwise("tanh"),
-  sin: elementwise("sin"),
-  cos: elementwise("cos"),
-  sqrt: elementwise("sqrt"),
-  rsqrt: elementwise("rsqrt"),
-  cbrt: elementwise("cbrt"),
-  abs: elementwise("abs"),
-  sign: elementwise("sign"),
-  floor: elementwise("floor"),
-  ceil: elementwise("ceil"),
-  round: elementwise("round"),
-  erf: elementwise("erf"),
-  erfInv: elementwise("erfInv"),
-  logistic: elementwise("logistic"),
-  not: elementwise("not"),
+  ...rowsOf(uniformFamilies, uniform),
   isFinite: (ins) => {
     count(ins, 1);
     require(typeOf(ins, 0).dtype, "float");
@@ -180,21 +159,6 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     }
     return [tensorType(dtype, typeOf(ins, 0).shape)];
   },
-  add: elementwise("add"),
-  sub: elementwise("sub"),
-  mul: elementwise("mul"),
-  div: elementwise("div"),
-  rem: elementwise("rem"),
-  pow: elementwise("pow"),
-  max: elementwise("max"),
-  min: elementwise("min"),
-  and: elementwise("and"),
-  or: elementwise("or"),
-  xor: elementwise("xor"),
-  shl: elementwise("shl"),
-  shrLogical: elementwise("shrLogical"),
-  shrArithmetic: elementwise("shrArithmetic"),
-  atan2: elementwise("atan2"),
   compare: (ins) => {
     count(ins, 2);
     commonDType(ins);

@@ -55,7 +55,7 @@ export interface OpFacts<K extends OpName> {
 /** What is known besides of an op that works on each element by itself. */
 interface ElementwiseFacts<K extends OpName> extends OpFacts<K> {
   readonly price: Price;
-  /** Whether a result is exact in a narrow type whenever the operands are. */
+  /** Whether a result is exact in a narrow type whenever the operands are; such an op makes no NaN of numbers. */
   readonly exact: boolean;
 }
 
@@ -238,6 +238,8 @@ export type OpsOf<F extends Family> = {
 export type UnaryOp = OpsOf<"unary">;
 /** Elementwise ops of two operands of one type whose result has that type. */
 export type BinaryOp = OpsOf<"binary">;
+/** Elementwise ops of one type, without parameters. */
+export type UniformOp = UnaryOp | BinaryOp;
 /** Every op that works on each element by itself. */
 export type ElementwiseOp = OpsOf<"unary" | "binary" | "elementwise">;
 /** Ops that only move elements to other places. */
@@ -270,12 +272,28 @@ export function linearOperand<K extends OpName>(
   return factsOf(op).linear(eqn, isZero);
 }
 
-/** The ops of a family in the order of the table. */
-export function opsOf<F extends Family>(family: F): readonly OpsOf<F>[] {
-  return Object.keys(opFacts)
-    .filter(isOpName)
-    .filter((op): op is OpsOf<F> => opFacts[op].family === family);
+/** The ops of some families in the order of the table. */
+export function opsOf<F extends Family>(...families: readonly F[]): readonly OpsOf<F>[] {
+  const isOne = (op: OpName): op is OpsOf<F> => families.some((family) => family === opFacts[op].family);
+  return Object.keys(opFacts).filter(isOpName).filter(isOne);
 }
+
+/**
+ * One row for every op of some families, to be spread at the beginning of a table: rows that differ stand behind it, and
+ * the checker still asks for those of ops that belong to none of them.
+ */
+export function rowsOf<F extends Family, const Row>(
+  families: readonly F[],
+  row: Row,
+): { readonly [K in OpsOf<F>]: Row } {
+  // Object.fromEntries forgets the names.
+  return Object.fromEntries(opsOf(...families).map((op) => [op, row])) as { [K in OpsOf<F>]: Row };
+}
+
+/** The families of ops that work on each element by itself. */
+export const elementwiseFamilies = ["unary", "binary", "elementwise"] as const satisfies readonly Family[];
+/** Those of them whose operands and result have one type, and that have no parameters. */
+export const uniformFamilies = ["unary", "binary"] as const satisfies readonly Family[];
 
 /** Whether there is an op of this name. */
 export function isOpName(name: string): name is OpName {

@@ -4,6 +4,7 @@
  */
 import { complexType, isComplex, partType } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
+import { opFacts, rowsOf, type UniformOp, uniformFamilies } from "../ir/opFacts.js";
 import type { OpName, OpParams } from "../ir/ops.js";
 import { at, formatType, range } from "../ir/shape.js";
 import { bind, bind1 } from "./builder.js";
@@ -101,6 +102,12 @@ const ofReals = unsupported("is no function of complex numbers");
 const ofBits = unsupported("works on bits, not on complex numbers");
 const takenApart = unsupported("is given complex numbers as their parts");
 
+/** What an op is that says nothing of complex numbers. */
+const refused: ComplexRule<UniformOp> = (ins, params, op, place) => {
+  const { on } = opFacts[op];
+  return (on === "bits" || on === "integer" ? ofBits : ofReals)(ins, params, op, place);
+};
+
 /** The larger or the smaller of both; NaN wins. */
 const extreme = (direction: "gt" | "lt") =>
   spelled((z, w) => {
@@ -163,6 +170,7 @@ function regrouped(ins: readonly Tensor[], outs: readonly Tensor[]): Tensor[] {
 }
 
 const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
+  ...rowsOf(uniformFamilies, refused),
   neg: everywhere,
   exp: unary(math.exponential),
   expm1: unary(math.exponentialLess1),
@@ -173,21 +181,14 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   cos: unary(math.cos),
   sqrt: unary(math.sqrt),
   rsqrt: unary((z) => math.div([like(z[0], 1), like(z[0], 0)], math.sqrt(z))),
-  cbrt: ofReals,
   abs: (ins, _, op) => [math.abs(partsOf(at(ins, 0), op))],
   sign: unary(math.sign),
-  floor: ofReals,
-  ceil: ofReals,
-  round: ofReals,
-  erf: ofReals,
-  erfInv: ofReals,
   // (1 + tanh(z / 2)) / 2 does not overflow.
   logistic: unary(([a, b]) => {
     const half = (x: Tensor) => bind1("mul", [x, like(x, 0.5)], none);
     const [real, imag] = math.tanh([half(a), half(b)]);
     return [half(bind1("add", [real, like(real, 1)], none)), half(imag)];
   }),
-  not: ofBits,
   isFinite: (ins, _, op) => {
     const [a, b] = partsOf(at(ins, 0), op);
     return [bind1("and", [bind1(op, [a], none), bind1(op, [b], none)], none)];
@@ -202,17 +203,9 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
     const isByReal = math.isLiteralZero(pairOf(ins, op)[1][1]);
     return (isByReal ? binary : spelled)(math.div)(ins, params, op, place);
   },
-  rem: ofReals,
   pow: spelled(math.pow),
   max: extreme("gt"),
   min: extreme("lt"),
-  and: ofBits,
-  or: ofBits,
-  xor: ofBits,
-  shl: ofBits,
-  shrLogical: ofBits,
-  shrArithmetic: ofBits,
-  atan2: ofReals,
   compare: (ins, { direction }, op) => [math.compared(direction, ...pairOf(ins, op))],
   select: together(1, 2),
   clamp: ofReals,
@@ -261,11 +254,7 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   attentionBackward: ofReals,
 
   callback: takenApart,
-  scan: takenApart,
-  while: takenApart,
-  cond: takenApart,
-  remat: takenApart,
-  customVjp: takenApart,
+  ...rowsOf(["control", "call"], takenApart),
 
   psum: partwise,
   pmax: ofReals,

@@ -35,13 +35,13 @@ export interface ElementwiseKernel {
 export function buildElementwiseModule(kernel: ElementwiseKernel): Uint8Array<ArrayBuffer> {
   const builder = new ModuleBuilder();
   builder.importMemory({ module: "env", name: "memory", shared: true, minimumPages: 1, maximumPages: 65536 });
-  const host = importHostFunctions(builder, [kernel.program]);
+  const host = importHostFunctions(builder);
   const arrays = [...kernel.inputs, ...kernel.outputs];
   const params = ["i32" as const, ...arrays.map(() => "i32" as const)];
   const write = (code: FunctionBody): void => {
     const left = code.param(0);
     const addresses = arrays.map((_, index) => code.param(index + 1));
-    const prepared = prepareProgram(code, kernel.program, { host });
+    const prepared = prepareProgram(code, kernel.program, host);
     const stage = (unroll: number, whole: boolean): void => {
       const lanes = whole ? 4 : 1;
       const step = unroll * lanes;

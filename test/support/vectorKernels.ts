@@ -1,8 +1,8 @@
 import { BASELINE_FEATURES, detectFeatures, type WasmFeatures } from "../../src/compiler/wasm/features.js";
-import { HOST_MATH } from "../../src/compiler/wasm/hostMath.js";
 import { type Vec, VecBuilder } from "../../src/compiler/wasm/vectorProgram.js";
 import { STORAGE_BYTES, type VectorStorage } from "../../src/compiler/wasm/vectorStorage.js";
 import { enableRelaxedSimd } from "../../src/engines/system/v8Flags.js";
+import { scalarFunctions } from "../../src/ir/scalarFunctions.js";
 import { buildElementwiseModule } from "./elementwiseKernel.js";
 
 enableRelaxedSimd();
@@ -56,7 +56,7 @@ export function runModule(
   });
   const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes), {
     env: { memory },
-    math: HOST_MATH,
+    math: scalarFunctions,
   });
   const { run } = instance.exports;
   if (typeof run !== "function") throw new Error("[runModule] the module exports no run");

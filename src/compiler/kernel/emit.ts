@@ -124,10 +124,8 @@ class KernelEmitter {
   }
 
   private prepare(section: Section): PreparedProgram {
-    return prepareProgram(this.code, section.program, {
-      uniform: (slot) => this.rowValue(at(section.uniforms, slot)),
-      host: this.host,
-    });
+    const uniform = (slot: number) => this.rowValue(at(section.uniforms, slot));
+    return prepareProgram(this.code, section.program, this.host, uniform);
   }
 
   private rowValue(node: number): Local {

@@ -5,7 +5,7 @@ import { randomKernels, randomRowKernel, runKernel } from "../../../test/support
 import type { DType } from "../../ir/dtype.js";
 import { at, range } from "../../ir/shape.js";
 import { ModuleBuilder } from "../wasm/assembler.js";
-import { prepareProgram } from "../wasm/emitInterleaved.js";
+import { importHostFunctions, prepareProgram } from "../wasm/emitInterleaved.js";
 import { BASELINE_FEATURES } from "../wasm/features.js";
 import { InnerLoop } from "./innerLoop.js";
 import { planKernel } from "./phases.js";
@@ -33,8 +33,9 @@ function loopsOf(spec: KernelSpec): string {
   const { inner } = at(plan.phases, 0);
   const lines: string[] = [];
   const builder = new ModuleBuilder();
+  const host = importHostFunctions(builder);
   builder.function({ params: [], results: [] }, (code) => {
-    const prepared = prepareProgram(code, inner.program, { host: {}, uniform: () => code.local("v128") });
+    const prepared = prepareProgram(code, inner.program, host, () => code.local("v128"));
     const advance = code.advance.bind(code);
     code.advance = (local, amount) => {
       lines[lines.length - 1] += ` +${amount}`;

@@ -1,13 +1,11 @@
 import { Recent } from "../../ir/recent.js";
+import { scalarFunctions } from "../../ir/scalarFunctions.js";
 import { at } from "../../ir/shape.js";
 import type { KernelModule } from "../steps.js";
 import type { AddressType } from "../wasm/addresses.js";
 import { ModuleBuilder, sharedMemory } from "../wasm/assembler.js";
-import { HOST_FUNCTION_ARITY, type HostImports } from "../wasm/emitInterleaved.js";
+import { importHostFunctions } from "../wasm/emitInterleaved.js";
 import type { WasmFeatures } from "../wasm/features.js";
-import type { FunctionIndex } from "../wasm/functionBody.js";
-import { HOST_MATH } from "../wasm/hostMath.js";
-import type { HostFunction } from "../wasm/vectorProgram.js";
 import { canonical } from "./canonical.js";
 import { divide } from "./divide.js";
 import { emitKernel, spillBytes } from "./emit.js";
@@ -77,7 +75,7 @@ export class KernelLibrary {
   module(addressType: AddressType = "i32", write: WriteKernel = () => undefined): KernelModule {
     const builder = new ModuleBuilder();
     builder.importMemory(sharedMemory(addressType));
-    const host = importAllHostFunctions(builder);
+    const host = importHostFunctions(builder);
     const native = this.kernels.map(({ plan, rows }) => write(plan, rows !== undefined));
     const names = this.kernels.map(({ plan, index, rows }) => {
       const name = `k${index}`;
@@ -109,16 +107,7 @@ const KERNEL_PARAMS = ["address", "address"] as const;
 /** The first row of a part, the row behind its last, and the part's number, which has scratch of its own. */
 const PART_PARAMS = ["i32", "i32", "i32"] as const;
 
-function importAllHostFunctions(builder: ModuleBuilder): HostImports {
-  const imports: { [K in HostFunction]?: FunctionIndex } = {};
-  for (const name of Object.keys(HOST_FUNCTION_ARITY) as HostFunction[]) {
-    const params = HOST_FUNCTION_ARITY[name] === 1 ? (["f64"] as const) : (["f64", "f64"] as const);
-    imports[name] = builder.importFunction("math", name, { params, results: ["f64"] });
-  }
-  return imports;
-}
-
 /** What a kernel module is instantiated with. */
 export function kernelImports(memory: WebAssembly.Memory): WebAssembly.Imports {
-  return { env: { memory }, math: { ...HOST_MATH } };
+  return { env: { memory }, math: scalarFunctions };
 }

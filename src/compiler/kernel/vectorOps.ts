@@ -2,12 +2,13 @@ import { type DType, isFloat, isNarrowInteger, signedOf, unsignedOf } from "../.
 import { InternalError } from "../../ir/errors.js";
 import { type ElementwiseOp, type OpsOf, opFacts } from "../../ir/opFacts.js";
 import type { CompareDirection } from "../../ir/ops.js";
+import type { ScalarFunction } from "../../ir/scalarFunctions.js";
 import { at } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
 import type { FusedOp } from "../lowering.js";
 import * as math from "../wasm/math.js";
 import type { VectorOp } from "../wasm/opcodes.js";
-import type { HostFunction, Vec, VecBuilder } from "../wasm/vectorProgram.js";
+import type { Vec, VecBuilder } from "../wasm/vectorProgram.js";
 import {
   bitcast,
   combinations,
@@ -67,11 +68,11 @@ const instructionOfTwo =
   (b, x, y) =>
     b.op(op, x, y);
 const host =
-  (name: HostFunction): Emit =>
+  (name: ScalarFunction): Emit =>
   (b, x) =>
     b.host(name, "f64", x);
 const hostOfTwo =
-  (name: HostFunction): Emit =>
+  (name: ScalarFunction): Emit =>
   (b, x, y) =>
     b.host(name, "f64", x, y);
 

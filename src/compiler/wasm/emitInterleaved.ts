@@ -1,53 +1,20 @@
+import { type ScalarFunction, scalarFunctions } from "../../ir/scalarFunctions.js";
+import { range } from "../../ir/shape.js";
 import type { ModuleBuilder } from "./assembler.js";
 import type { FunctionBody, FunctionIndex, Label, Local } from "./functionBody.js";
 import type { LaneOp } from "./opcodes.js";
-import {
-  argsOf,
-  type HostFunction,
-  type LaneType,
-  type Vec,
-  type VecInstruction,
-  type VecProgram,
-} from "./vectorProgram.js";
+import { argsOf, type LaneType, type Vec, type VecInstruction, type VecProgram } from "./vectorProgram.js";
 
-/** How many float64 arguments each host function takes. */
-export const HOST_FUNCTION_ARITY: { readonly [K in HostFunction]: 1 | 2 } = {
-  sin: 1,
-  cos: 1,
-  rem: 2,
-  pow: 2,
-  exp: 1,
-  expm1: 1,
-  log: 1,
-  log1p: 1,
-  tanh: 1,
-  cbrt: 1,
-  atan2: 2,
-  logistic: 1,
-  erf: 1,
-  erfInv: 1,
-};
+/** Indices of the imported functions of float64 numbers in the module under construction. */
+export type HostImports = { readonly [K in ScalarFunction]: FunctionIndex };
 
-/** The host functions some programs call. */
-export function hostFunctionsOf(programs: readonly VecProgram[]): HostFunction[] {
-  const names = new Set<HostFunction>();
-  for (const { instructions } of programs) {
-    for (const instruction of instructions) if ("name" in instruction) names.add(instruction.name);
-  }
-  return [...names].sort();
-}
-
-/** Indices of the imported host functions in the module under construction. */
-export type HostImports = { readonly [K in HostFunction]?: FunctionIndex };
-
-/** Imports the host functions the programs call, under module name `math`. */
-export function importHostFunctions(builder: ModuleBuilder, programs: readonly VecProgram[]): HostImports {
-  const imports: { [K in HostFunction]?: FunctionIndex } = {};
-  for (const name of hostFunctionsOf(programs)) {
-    const params = HOST_FUNCTION_ARITY[name] === 1 ? (["f64"] as const) : (["f64", "f64"] as const);
-    imports[name] = builder.importFunction("math", name, { params, results: ["f64"] });
-  }
-  return imports;
+/** Imports all functions of float64 numbers, under module name `math`. */
+export function importHostFunctions(builder: ModuleBuilder): HostImports {
+  const imports = Object.entries(scalarFunctions).map(([name, { length }]) => {
+    const params = range(length).map(() => "f64" as const);
+    return [name, builder.importFunction("math", name, { params, results: ["f64"] })];
+  });
+  return Object.fromEntries(imports) as HostImports;
 }
 
 /** Where a kernel's loop takes vectors from and leaves them; each may be asked twice for the same copy. */
@@ -69,12 +36,14 @@ export interface PreparedProgram {
 /**
  * Loads a program's constants into locals; to be emitted before the loop.
  *
+ * @param host the functions of the host that the module imports
  * @param uniform the local that holds the vector of each uniform slot
  */
 export function prepareProgram(
   code: FunctionBody,
   program: VecProgram,
-  options: { readonly uniform?: (slot: number) => Local; readonly host?: HostImports } = {},
+  host: HostImports,
+  uniform?: (slot: number) => Local,
 ): PreparedProgram {
   const invariants = new Map<Vec, Local>();
   program.instructions.forEach((instruction, index) => {
@@ -83,11 +52,11 @@ export function prepareProgram(
       code.v128(instruction.words).set(local);
       invariants.set(index as Vec, local);
     } else if (instruction.kind === "uniform") {
-      if (!options.uniform) throw new Error(`[prepareProgram] no local for uniform ${instruction.slot}`);
-      invariants.set(index as Vec, options.uniform(instruction.slot));
+      if (!uniform) throw new Error(`[prepareProgram] no local for uniform ${instruction.slot}`);
+      invariants.set(index as Vec, uniform(instruction.slot));
     }
   });
-  return { program, invariants, pool: [], host: options.host ?? {} };
+  return { program, invariants, pool: [], host };
 }
 
 /**
@@ -147,7 +116,7 @@ function emitCopies(
         code.set(target);
       } else if (instruction.kind === "patch") {
         code.get(argAt(args, 0)).set(target);
-        if (slow === undefined) emitPatch(code, hostIndex(prepared.host, instruction.name), args, target);
+        if (slow === undefined) emitPatch(code, prepared.host[instruction.name], args, target);
       } else {
         emitInstruction(code, instruction, args, target, prepared.host);
       }
@@ -303,7 +272,7 @@ function emitInstruction(
       emitLanes(code, instruction.lane, args, target, () => code.op(instruction.op));
       return;
     case "host": {
-      const index = hostIndex(host, instruction.name);
+      const index = host[instruction.name];
       const { lane } = instruction;
       emitLanes(code, lane, args, target, () => code.call(index), lane === "f32");
       return;
@@ -355,10 +324,4 @@ function argAt<T>(args: readonly T[], index: number): T {
   const arg = args[index];
   if (arg === undefined) throw new Error(`[emitInterleaved] argument ${index} is missing`);
   return arg;
-}
-
-function hostIndex(host: HostImports, name: HostFunction): FunctionIndex {
-  const index = host[name];
-  if (index === undefined) throw new Error(`[emitInterleaved] host function ${name} is not imported`);
-  return index;
 }

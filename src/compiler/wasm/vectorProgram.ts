@@ -1,3 +1,4 @@
+import type { ScalarFunction } from "../../ir/scalarFunctions.js";
 import type { WasmFeatures } from "./features.js";
 import type { ScalarOp, VectorOp, VectorShiftOp } from "./opcodes.js";
 
@@ -6,23 +7,6 @@ export type Vec = number & { readonly __vec: never };
 
 /** Four 32-bit words, lane 0 first. */
 export type Words = readonly [number, number, number, number];
-
-/** A function of float64 scalars that the host provides for lanes that vector code does not cover. */
-export type HostFunction =
-  | "sin"
-  | "cos"
-  | "rem"
-  | "pow"
-  | "exp"
-  | "expm1"
-  | "log"
-  | "log1p"
-  | "tanh"
-  | "cbrt"
-  | "atan2"
-  | "logistic"
-  | "erf"
-  | "erfInv";
 
 /** How a vector's 16 bytes are split when an instruction works lane by lane. */
 export type LaneType = "f32" | "i32" | "f64";
@@ -44,15 +28,15 @@ export type VecInstruction =
   | { readonly kind: "shuffle"; readonly args: readonly [Vec, Vec]; readonly lanes: Words }
   /** A scalar WebAssembly instruction on every lane. */
   | { readonly kind: "scalar"; readonly op: ScalarOp; readonly lane: LaneType; readonly args: readonly Vec[] }
-  /** A host function on every lane. */
+  /** A function of the host on every lane. */
   | {
       readonly kind: "host";
-      readonly name: HostFunction;
+      readonly name: ScalarFunction;
       readonly lane: "f32" | "f64";
       readonly args: readonly Vec[];
     }
   /** `args[0]`, with the float32 lanes where the mask `args[1]` is set replaced by a host function of the rest. */
-  | { readonly kind: "patch"; readonly name: HostFunction; readonly args: readonly Vec[] };
+  | { readonly kind: "patch"; readonly name: ScalarFunction; readonly args: readonly Vec[] };
 
 /** A straight-line SSA list of vector instructions with its results. */
 export interface VecProgram {
@@ -150,12 +134,12 @@ export class VecBuilder {
   }
 
   /** A host function on every lane. */
-  host(name: HostFunction, lane: "f32" | "f64", ...args: readonly Vec[]): Vec {
+  host(name: ScalarFunction, lane: "f32" | "f64", ...args: readonly Vec[]): Vec {
     return this.push({ kind: "host", name, lane, args });
   }
 
   /** `value`, except where `mask` is set: there a host function of the float32 lanes of `args`. */
-  patch(value: Vec, mask: Vec, name: HostFunction, ...args: readonly Vec[]): Vec {
+  patch(value: Vec, mask: Vec, name: ScalarFunction, ...args: readonly Vec[]): Vec {
     return this.push({ kind: "patch", name, args: [value, mask, ...args] });
   }
 

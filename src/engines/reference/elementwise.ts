@@ -11,14 +11,12 @@ import {
 } from "../../ir/dtype.js";
 import type { ElementwiseOp } from "../../ir/opFacts.js";
 import type { CompareDirection, OpName } from "../../ir/ops.js";
+import { binaryFunctions, unaryFunctions } from "../../ir/scalarFunctions.js";
 import { at, sizeOf, type TensorType } from "../../ir/shape.js";
 import {
-  erf,
-  erfInv,
   integerDivide,
   integerPower,
   integerRemainder,
-  power,
   shiftLeft,
   shiftRightArithmetic,
   shiftRightLogical,
@@ -129,30 +127,26 @@ function threefryBits(ins: readonly HostTensor[], types: readonly TensorType[]):
   return [encode(at(types, 0), result0), encode(at(types, 1), result1)];
 }
 
+type UnaryFunctions = typeof unaryFunctions;
+
+const ofFunctions = Object.fromEntries(Object.entries(unaryFunctions).map(([op, f]) => [op, unary(f)])) as {
+  readonly [K in keyof UnaryFunctions]: EvalRule<K>;
+};
+
 /**
  * The meaning of the elementwise ops: every element is computed in float64 and rounded once to the result's
  * type, so a float32 result is the correctly rounded one wherever the float64 function is exact enough.
  */
 export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBarrier"]: EvalRule<K> } = {
+  ...ofFunctions,
   neg: unary((x) => -x),
-  exp: unary(Math.exp),
-  expm1: unary(Math.expm1),
-  log: unary(Math.log),
-  log1p: unary(Math.log1p),
-  tanh: unary(Math.tanh),
-  sin: unary(Math.sin),
-  cos: unary(Math.cos),
   sqrt: unary(Math.sqrt),
   rsqrt: unary((x) => 1 / Math.sqrt(x)),
-  cbrt: unary(Math.cbrt),
   abs: unary(Math.abs),
   sign: unary(Math.sign),
   floor: unary(Math.floor),
   ceil: unary(Math.ceil),
   round: unary(roundHalfEven),
-  erf: unary(erf),
-  erfInv: unary(erfInv),
-  logistic: unary((x) => 1 / (1 + Math.exp(-x))),
   not: onEveryLane((ins, _params, types) => {
     const type = at(types, 0);
     return [mapOne(ins, type, type.dtype === "bool" ? (x) => 1 - x : (x) => ~x)];
@@ -165,8 +159,8 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   sub: binary((x, y) => x - y),
   mul: binary((x, y) => x * y, Math.imul),
   div: binary((x, y) => x / y, integerDivide),
-  rem: binary((x, y) => x % y, integerRemainder),
-  pow: binary(power, integerPower),
+  rem: binary(binaryFunctions.rem, integerRemainder),
+  pow: binary(binaryFunctions.pow, integerPower),
   max: binary(Math.max),
   min: binary(Math.min),
   and: binary((x, y) => x & y),
@@ -175,7 +169,7 @@ export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBar
   shl: binary(shiftLeft),
   shrLogical: shiftRight(shiftRightLogical, unsignedOf),
   shrArithmetic: shiftRight(shiftRightArithmetic, signedOf),
-  atan2: binary(Math.atan2),
+  atan2: binary(binaryFunctions.atan2),
   compare: onEveryLane((ins, { direction }, types) => [mapTwo(ins, at(types, 0), comparisons[direction])]),
 
   select: ternary((predicate, onTrue, onFalse) => (predicate ? onTrue : onFalse)),

@@ -1,4 +1,4 @@
-import type { ReduceOp } from "../../ir/opFacts.js";
+import { elementwiseFamilies, type ReduceOp, rowsOf } from "../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../ir/ops.js";
 import { at } from "../../ir/shape.js";
 import { bind, bind1 } from "../../trace/builder.js";
@@ -97,51 +97,7 @@ function attention(
 
 /** How every op works on a batch. */
 export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
-  neg: pointwise,
-  exp: pointwise,
-  expm1: pointwise,
-  log: pointwise,
-  log1p: pointwise,
-  tanh: pointwise,
-  sin: pointwise,
-  cos: pointwise,
-  sqrt: pointwise,
-  rsqrt: pointwise,
-  cbrt: pointwise,
-  abs: pointwise,
-  sign: pointwise,
-  floor: pointwise,
-  ceil: pointwise,
-  round: pointwise,
-  erf: pointwise,
-  erfInv: pointwise,
-  logistic: pointwise,
-  not: pointwise,
-  isFinite: pointwise,
-  convert: pointwise,
-  bitcast: pointwise,
-  add: pointwise,
-  sub: pointwise,
-  mul: pointwise,
-  div: pointwise,
-  rem: pointwise,
-  pow: pointwise,
-  max: pointwise,
-  min: pointwise,
-  and: pointwise,
-  or: pointwise,
-  xor: pointwise,
-  shl: pointwise,
-  shrLogical: pointwise,
-  shrArithmetic: pointwise,
-  atan2: pointwise,
-  compare: pointwise,
-  select: pointwise,
-  clamp: pointwise,
-  threefry2x32: pointwise,
-  name: pointwise,
-  stopGradient: pointwise,
-  pvary: pointwise,
+  ...rowsOf(elementwiseFamilies, pointwise),
   optimizationBarrier: (ins, params, _context, op) =>
     withFlags(bind(op, tensorsOf(ins), params), flagsOf(ins)),
 
@@ -162,9 +118,7 @@ export const vmapRules: { readonly [K in OpName]: VmapRule<K> } = {
   concatenate: shifted(({ dim }) => ({ dim: next(dim) })),
   ...vmapIndexingRules,
 
-  reduceSum: reduce,
-  reduceMax: reduce,
-  reduceMin: reduce,
+  ...rowsOf(["reduction"], reduce),
   argmax: shifted(({ dim }) => ({ dim: next(dim) })),
   argmin: shifted(({ dim }) => ({ dim: next(dim) })),
   cumsum: shifted(({ dim, reverse }) => ({ dim: next(dim), reverse })),

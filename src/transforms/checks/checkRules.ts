@@ -1,4 +1,5 @@
 import { isFloat } from "../../ir/dtype.js";
+import { opFacts, rowsOf, type UniformOp, uniformFamilies } from "../../ir/opFacts.js";
 import type { OpName } from "../../ir/ops.js";
 import type { Eqn, EqnParts } from "../../ir/program.js";
 import { at, type Shape, sizeOf, type TensorType, withShape } from "../../ir/shape.js";
@@ -135,49 +136,18 @@ const userCheck: Rule<"callback"> = ({ ins, params }) => {
   ];
 };
 
+const computes: Rule<UniformOp> = (eqn) => (opFacts[eqn.op].exact ? [] : makesNaN(eqn));
+
 /** Nothing can be wrong that was not wrong before, or what can be stands in the programs inside. */
 const safe = () => [];
 
 /** What can be wrong with every op. */
 const rules: { readonly [K in OpName]: Rule<K> } = {
-  neg: safe,
-  exp: makesNaN,
-  expm1: makesNaN,
-  log: makesNaN,
-  log1p: makesNaN,
-  tanh: makesNaN,
-  sin: makesNaN,
-  cos: makesNaN,
-  sqrt: makesNaN,
-  rsqrt: makesNaN,
-  cbrt: makesNaN,
-  abs: safe,
-  sign: safe,
-  floor: safe,
-  ceil: safe,
-  round: safe,
-  erf: makesNaN,
-  erfInv: makesNaN,
-  logistic: makesNaN,
-  not: safe,
+  ...rowsOf(uniformFamilies, computes),
   isFinite: safe,
   convert: safe,
   bitcast: safe,
-  add: makesNaN,
-  sub: makesNaN,
-  mul: makesNaN,
   div: divides,
-  rem: makesNaN,
-  pow: makesNaN,
-  max: safe,
-  min: safe,
-  and: safe,
-  or: safe,
-  xor: safe,
-  shl: safe,
-  shrLogical: safe,
-  shrArithmetic: safe,
-  atan2: makesNaN,
   compare: safe,
   select: safe,
   clamp: safe,
@@ -187,13 +157,8 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   pvary: safe,
   optimizationBarrier: safe,
   iota: safe,
-  broadcastInDim: safe,
-  reshape: safe,
-  transpose: safe,
-  reverse: safe,
-  slice: safe,
+  ...rowsOf(["movement"], safe),
   pad: makesNaN,
-  concatenate: safe,
   dynamicSlice: ({ ins, params: { sizes } }) =>
     sizes.length === 0 ? [] : [findsBlock(at(ins, 0).type.shape, sizes, 1)],
   dynamicUpdateSlice: ({ ins }) => {
@@ -213,11 +178,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
   attention: makesNaN,
   attentionBackward: makesNaN,
   callback: userCheck,
-  scan: safe,
-  while: safe,
-  cond: safe,
-  remat: safe,
-  customVjp: safe,
+  ...rowsOf(["control", "call"], safe),
   psum: makesNaN,
   pmax: safe,
   pmin: safe,

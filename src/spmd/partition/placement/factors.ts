@@ -1,3 +1,4 @@
+import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
 import type { OpName, OpParams } from "../../../ir/ops.js";
 import type { Eqn } from "../../../ir/program.js";
 import { at, range, type TensorType } from "../../../ir/shape.js";
@@ -194,51 +195,7 @@ const collective = (
 ): FactorRule => along(at(ins, 0), at(outs, 0), (d) => dims.includes(d));
 
 const rules: { readonly [K in OpName]: Rule<K> } = {
-  neg: elementwise,
-  exp: elementwise,
-  expm1: elementwise,
-  log: elementwise,
-  log1p: elementwise,
-  tanh: elementwise,
-  sin: elementwise,
-  cos: elementwise,
-  sqrt: elementwise,
-  rsqrt: elementwise,
-  cbrt: elementwise,
-  abs: elementwise,
-  sign: elementwise,
-  floor: elementwise,
-  ceil: elementwise,
-  round: elementwise,
-  erf: elementwise,
-  erfInv: elementwise,
-  logistic: elementwise,
-  not: elementwise,
-  isFinite: elementwise,
-  convert: elementwise,
-  bitcast: elementwise,
-  add: elementwise,
-  sub: elementwise,
-  mul: elementwise,
-  div: elementwise,
-  rem: elementwise,
-  pow: elementwise,
-  max: elementwise,
-  min: elementwise,
-  and: elementwise,
-  or: elementwise,
-  xor: elementwise,
-  shl: elementwise,
-  shrLogical: elementwise,
-  shrArithmetic: elementwise,
-  atan2: elementwise,
-  compare: elementwise,
-  select: elementwise,
-  clamp: elementwise,
-  threefry2x32: elementwise,
-  name: elementwise,
-  stopGradient: elementwise,
-  pvary: elementwise,
+  ...rowsOf(elementwiseFamilies, elementwise),
   optimizationBarrier: (_, ins) => {
     const b = new RuleBuilder();
     const dims = ins.map(({ shape }) => b.dims(shape));
@@ -339,11 +296,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
     return b.rule(ins.map(whole), outs.map(whole));
   },
 
-  scan: opened,
-  while: opened,
-  cond: opened,
-  remat: opened,
-  customVjp: opened,
+  ...rowsOf(["control", "call"], opened),
   shardMap: opened,
 
   psum: elementwise,

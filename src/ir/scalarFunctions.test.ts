@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { erf, erfInv } from "./functions.js";
+import { unaryFunctions } from "./scalarFunctions.js";
+
+const { erf, erfInv } = unaryFunctions;
 
 /** The largest relative error of `f` over pairs of argument and true value. */
 function worstError(f: (x: number) => number, pairs: readonly (readonly [number, number])[]): number {
