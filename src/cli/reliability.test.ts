@@ -170,7 +170,7 @@ export const createEngine = (options) =>
     const settings = ["--steps", "8", "--checkpointEvery", "1", "--max-restarts", "2"];
     const { code, err } = await lost("restarted", 1, ...settings);
     expect(code, err).toBe(0);
-    expect(err).toContain("starting again (1 of 2 restarts) from");
+    expect(err).toContain("restarting (1 of 2) from");
     expect(err).not.toContain("(2 of 2 restarts)");
     expect((await result("restarted")).files).toEqual((await result("base")).files);
     const told = (await result("restarted")).told.filter(({ loss }) => loss !== undefined);
@@ -180,7 +180,7 @@ export const createEngine = (options) =>
   test("ends when it was restarted often enough, and says what was lost and what is left", async () => {
     const { code, err } = await lost("given up", 9, "--steps", "8", "--max-restarts", "1");
     expect(code).toBe(1);
-    expect(err).toContain("starting again (1 of 1 restarts)");
+    expect(err).toContain("restarting (1 of 1)");
     expect(err.trim().split("\n").at(-1)).toMatch(/^shardwise: .*exited with code 0.*see shardwise blame/);
   });
 });

@@ -8,6 +8,7 @@ import { checkpointFolder } from "../train/config/setup.js";
 import { type Checkpoint, openCheckpoint, openCheckpoints } from "../train/files/checkpoint.js";
 import { reasonOf } from "../train/files/fileError.js";
 import { isObject } from "../train/files/json.js";
+import { newestSound } from "../train/files/newestSound.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
 import type { Command, OptionHelp } from "./command.js";
 
@@ -128,18 +129,14 @@ export async function findCheckpoint(folder: string | undefined, command: string
   // The folder between a run's and those of its checkpoints stands for the run.
   const isMiddle = basename(folder) === "checkpoints" && !existsSync(checkpointFolder(folder));
   const run = isMiddle ? dirname(folder) : folder;
-  const problems: string[] = [];
-  for (const { folder: name, problem } of await openCheckpoints(checkpointFolder(run)).list()) {
-    try {
-      if (problem !== undefined) throw new Error(problem);
-      const checkpoint = await openCheckpoint(name);
-      await checkpoint.verify();
-      if (problems.length > 0)
-        process.stderr.write(`${problems.join("\n")}\n${command}: using ${checkpoint.folder} instead\n`);
-      return { checkpoint, run };
-    } catch (error) {
-      problems.push(`${command}: the checkpoint ${name} is damaged: ${reasonOf(error)}`);
-    }
+  const { checkpoint, damaged } = await newestSound(openCheckpoints(checkpointFolder(run)));
+  const problems = damaged.map(
+    (one) => `${command}: the checkpoint ${one.folder} is damaged: ${one.problem}`,
+  );
+  if (checkpoint) {
+    if (problems.length > 0)
+      process.stderr.write(`${problems.join("\n")}\n${command}: using ${checkpoint.folder} instead\n`);
+    return { checkpoint, run };
   }
   const broken = problems.map((line) => `\n  ${line}`);
   throw new UsageError(

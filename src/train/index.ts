@@ -100,8 +100,7 @@ export {
   type TraceFileEvent,
   type TraceTrack,
 } from "./report/traceFile.js";
-export type { RunEnding } from "./run/ending.js";
-export type { RunControls, RunHost, RunOptions, RunOutcome } from "./run/runOptions.js";
+export type { RunControls, RunEnding, RunHost, RunOptions, RunOutcome } from "./run/runOptions.js";
 export { trainRun } from "./run/trainRun.js";
 export { DivergedError } from "./step/health.js";
 export type { ParamDtype } from "./step/parameterUpdates.js";

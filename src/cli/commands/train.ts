@@ -1,4 +1,3 @@
-import { ShardwiseError } from "../../ir/errors.js";
 import { processCount, processIndex } from "../../spmd/run/processes.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
 import { checkpointFolder } from "../../train/config/setup.js";
@@ -6,6 +5,7 @@ import { openCheckpoints } from "../../train/files/checkpoint.js";
 import { runHolder } from "../../train/folder/lock.js";
 import { formatValue, plotCurve } from "../../train/report/lossCurve.js";
 import { formatDuration } from "../../train/report/progress.js";
+import { isDeviceLoss } from "../../train/run/failures.js";
 import type { RunOptions, RunOutcome } from "../../train/run/runOptions.js";
 import { trainRun } from "../../train/run/trainRun.js";
 import { type Arguments, UsageError } from "../arguments.js";
@@ -28,8 +28,8 @@ export const train: Command = {
   summary: "train a model",
   usage: "[config.json] [options]",
   options: [
-    { name: "resume", help: "go on from the newest checkpoint in the run's folder (--out)" },
-    { name: "max-restarts N", help: "after the loss of a device start again so often; 0 by default" },
+    { name: "resume", help: "resume from the newest checkpoint in the run's folder (--out)" },
+    { name: "max-restarts N", help: "restart up to N times after losing a device; 0 by default" },
     { name: "verify-determinism", help: "run the first step twice and compare all bits before training" },
     engineOption,
   ],
@@ -50,49 +50,43 @@ export const train: Command = {
     const maxRestarts = integerOption(parsed, "max-restarts", 0, 0);
     if (maxRestarts > 0 && processCount() > 1) {
       throw new UsageError(
-        `--max-restarts ${maxRestarts} is for one process: a launcher ends all ${processCount()} when one is lost; examples/elastic.sh starts them again, with the hosts that are left`,
+        `--max-restarts ${maxRestarts} is for one process: a launcher ends all ${processCount()} when one is lost; examples/elastic.sh restarts them on the hosts that are left`,
       );
     }
     const verifiesDeterminism = parsed.options.has("verify-determinism");
     const begin = performance.now();
-    const outcome = await trainAgain({ config, resume, verifiesDeterminism }, maxRestarts);
+    const outcome = await trainWithRestarts({ config, resume, verifiesDeterminism }, maxRestarts);
     const seconds = (performance.now() - begin) / 1000;
     if (processIndex() === 0) process.stdout.write(closingText(outcome, config, seconds));
     return outcome.status === "stopped" ? exitCodes.interrupted : exitCodes.ok;
   },
 };
 
-/** Trains, and after the loss of a device goes on from the newest checkpoint on a new engine, as often as allowed. */
-async function trainAgain(options: RunOptions, maxRestarts: number): Promise<RunOutcome> {
-  const { config } = options;
+/** Trains, and after the loss of a device restarts from the newest checkpoint on a new engine, up to a limit. */
+async function trainWithRestarts(options: RunOptions, maxRestarts: number): Promise<RunOutcome> {
+  let { resume = false } = options;
   for (let restarts = 0; ; restarts++) {
     try {
-      return await trainOnce(options, restarts > 0 && (await hasCheckpoint(config)));
+      return await trainUnderSignals({ ...options, resume });
     } catch (error) {
-      const isLost = error instanceof ShardwiseError && lostDevice.has(error.code);
-      if (!isLost || restarts >= maxRestarts) throw error;
+      if (!isDeviceLoss(error) || restarts >= maxRestarts) throw error;
+      const newest = await openCheckpoints(checkpointFolder(options.config.out)).latest();
+      resume ||= newest !== undefined;
       process.stderr.write(
-        `${error.message}\nstarting again (${restarts + 1} of ${maxRestarts} restarts) from ${(await hasCheckpoint(config)) ? "the newest checkpoint" : "the beginning"}\n`,
+        `${error.message}\nrestarting (${restarts + 1} of ${maxRestarts}) from ${newest ? "the newest checkpoint" : "the beginning"}\n`,
       );
     }
   }
 }
 
-/** The errors after which a new engine may do better. */
-const lostDevice: ReadonlySet<string> = new Set(["device-failed", "desync"]);
-
-async function hasCheckpoint({ out }: RunConfig): Promise<boolean> {
-  return (await openCheckpoints(checkpointFolder(out)).latest()) !== undefined;
-}
-
-async function trainOnce(options: RunOptions, again: boolean): Promise<RunOutcome> {
+/** Trains once; the first signal stops the run after its step, and SIGUSR2 writes what the devices did last. */
+async function trainUnderSignals(options: RunOptions): Promise<RunOutcome> {
   const stop = new AbortController();
   let interrupts: Interrupts | undefined;
   let record: (() => void) | undefined;
   try {
     return await trainRun({
       ...options,
-      resume: again || options.resume === true,
       signal: stop.signal,
       // Until there is something to save, signals end the process at once, as they do by themselves.
       onBegin: (run) => {

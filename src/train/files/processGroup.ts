@@ -60,3 +60,26 @@ function readReport(text: string): Report {
   if (isObject(value) && typeof value.done === "string") return { done: value.done };
   return { failed: isObject(value) ? String(value.failed) : text };
 }
+
+/** Throws in every process unless they all say the same; both sides are shown. */
+export async function agreeOn(group: ProcessGroup, what: string, own: string): Promise<void> {
+  if (group.count === 1) return;
+  const texts = await group.share(own);
+  const [first = ""] = texts;
+  const other = texts.findIndex((text) => text !== first);
+  if (other < 0) return;
+  const [a, b] = firstDifference(first, texts[other] ?? "");
+  throw new ShardwiseError(
+    "config",
+    `[train] the processes differ in ${what}: process 0 has ${a}, process ${other} has ${b}: start all of them with the same arguments, on files that they share`,
+  );
+}
+
+/** The parts of two texts from a little before the place where they begin to differ. */
+function firstDifference(a: string, b: string): [string, string] {
+  let at = 0;
+  while (at < a.length && a[at] === b[at]) at++;
+  const begin = Math.max(0, a.lastIndexOf(",", at) + 1);
+  const part = (text: string) => text.slice(begin, begin + 80);
+  return [part(a), part(b)];
+}

@@ -6,7 +6,7 @@ import type { RunConfig } from "../config/runConfig.js";
 import type { Checkpoint, Checkpoints } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { reasonOf } from "../files/fileError.js";
-import { diverged, firstBadLeaf } from "../step/health.js";
+import { diverged, firstBadLeaf, isFiniteState } from "../step/health.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
 import { saveRun } from "./savedRun.js";
@@ -106,11 +106,17 @@ export class RunSaves {
     }
   }
 
+  /** Saves the last state unless it is saved already, and waits until it is on the disk. */
+  async finish(state: LanguageModelState, step: number, position: Json): Promise<void> {
+    await this.settled();
+    if (this.step !== step || !this.folder) await this.save(state, step, position, true);
+    await this.checkpoints.finished();
+  }
+
   /** Saves the state that a step went wrong with, and tells whether that could be done. */
   async rescue(state: LanguageModelState, step: number, position: Json): Promise<boolean> {
     try {
-      await this.save(state, step, position, true);
-      await this.checkpoints.finished();
+      await this.finish(state, step, position);
       return true;
     } catch (error) {
       this.note(`the state of step ${step} was not saved: ${error}`);
@@ -120,10 +126,7 @@ export class RunSaves {
 
   /** Throws when an update led to numbers that are not finite although its gradients were. */
   private async requireFinite(state: LanguageModelState, step: number): Promise<void> {
-    const verdict = this.training.isFinite(state);
-    const isGood = (await verdict.item()) !== 0;
-    verdict.dispose();
-    if (isGood) return;
+    if (await isFiniteState(this.training, state)) return;
     const bad = await firstBadLeaf(state);
     const origin = bad && `the first one is ${bad.path}, on device ${bad.device}`;
     const problem = "the update led to tensors that are not finite, although its gradients are";

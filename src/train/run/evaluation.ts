@@ -2,7 +2,7 @@ import type { RunConfig } from "../config/runConfig.js";
 import type { TokenSource } from "../data/tokenShards.js";
 import type { LanguageModelState } from "../step/state.js";
 import type { Training } from "../step/training.js";
-import { openRunBatches, placeBatch } from "./runBatches.js";
+import { openRunBatches } from "./runBatches.js";
 
 /** How many batches are taken at most, unless more are asked for. */
 const defaultBatches = 4;
@@ -19,7 +19,7 @@ export async function evaluateOn(
   const count = Math.max(1, Math.min(maxBatches, Math.floor(batches.rowsPerEpoch / config.data.batch)));
   let total = 0;
   for (let i = 0; i < count; i++) {
-    const tokens = await placeBatch(await batches.next(), training);
+    const { tokens } = await batches.next();
     const loss = training.evaluate(state, tokens);
     total += await loss.item();
     tokens.dispose();

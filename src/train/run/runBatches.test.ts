@@ -4,7 +4,7 @@ import { openProcesses } from "../../../test/support/processes.js";
 import { tinyConfig } from "../../../test/support/runs.js";
 import { range } from "../../ir/shape.js";
 import { type TokenSource, tokensInMemory } from "../data/tokenShards.js";
-import { batchPart, openRunBatches, placeBatch } from "./runBatches.js";
+import { batchPart, openRunBatches } from "./runBatches.js";
 
 const batchSpec = P(["data", "fsdp"]);
 
@@ -53,10 +53,9 @@ test("two processes read every row of a batch once, and together it is the batch
       };
       const mesh = Mesh.create({ data: 2, fsdp: 1 }, { engine });
       const training = { batchSharding: new NamedSharding(mesh, batchSpec) };
-      const batch = await openRunBatches(counted, training, config, { seed: 3 }).next();
+      const { tokens } = await openRunBatches(counted, training, config, { seed: 3 }).next();
       // Two of four rows, and those of the next batch, which is read meanwhile.
       expect(numRead).toBeLessThanOrEqual(2 * 2 * 9);
-      const tokens = await placeBatch(batch, training);
       expect(tokens.shape).toEqual([4, 9]);
       const [shard] = tokens.addressableShards;
       return [...((await shard?.data.data()) ?? [])];
@@ -64,6 +63,6 @@ test("two processes read every row of a batch once, and together it is the batch
   );
   const mesh = Mesh.create({ data: 1, fsdp: 1 });
   const alone = { batchSharding: new NamedSharding(mesh, batchSpec) };
-  const all = await placeBatch(await openRunBatches(whole, alone, config, { seed: 3 }).next(), alone);
-  expect(blocks.flat()).toEqual([...(await all.data())]);
+  const { tokens } = await openRunBatches(whole, alone, config, { seed: 3 }).next();
+  expect(blocks.flat()).toEqual([...(await tokens.data())]);
 });

@@ -6,6 +6,7 @@ import { Tensor } from "../../trace/tensor.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { type Batch, type Batches, type BatchesOptions, openBatches } from "../data/batches.js";
 import type { TokenSource } from "../data/tokenShards.js";
+import type { Json } from "../files/checkpointManifest.js";
 import type { Training } from "../step/training.js";
 
 /** Which part of every batch a process reads. */
@@ -33,31 +34,40 @@ export function batchPart({ mesh, spec }: NamedSharding): BatchPart {
   return isShare ? { rank: first / held.length, numRanks: count / held.length } : { rank: 0, numRanks: 1 };
 }
 
-/** The batches of a run: each process reads the rows that its devices need. */
+/** A batch on its devices, and where the data stands after it. */
+export interface RunBatch {
+  readonly tokens: Tensor;
+  readonly position: Json;
+}
+
+/** The batches of a run. */
+export interface RunBatches extends Pick<Batches, "position" | "rowsPerEpoch"> {
+  next(): Promise<RunBatch>;
+}
+
+/** Opens the batches of a run: each process reads the rows that its devices need. */
 export function openRunBatches(
   source: TokenSource,
   { batchSharding }: Pick<Training, "batchSharding">,
   { data }: RunConfig,
   options: Pick<BatchesOptions, "seed" | "shuffle" | "position">,
-): Batches {
-  return openBatches(source, {
-    sequenceLength: data.sequence,
-    batchSize: data.batch,
-    ...batchPart(batchSharding),
-    ...options,
-  });
+): RunBatches {
+  const part = batchPart(batchSharding);
+  const sizes = { sequenceLength: data.sequence, batchSize: data.batch };
+  const batches = openBatches(source, { ...sizes, ...part, ...options });
+  const next = async () => {
+    const batch = await batches.next();
+    const position = batches.position();
+    return { tokens: await placeBatch(batch, batchSharding, part.numRanks), position };
+  };
+  return { next, position: () => batches.position(), rowsPerEpoch: batches.rowsPerEpoch };
 }
 
-/** A batch on the devices of a training, of what {@link openRunBatches} reads in each process. */
-export function placeBatch(
-  batch: Batch,
-  { batchSharding }: Pick<Training, "batchSharding">,
-): Promise<Tensor> {
-  const { numRanks } = batchPart(batchSharding);
+function placeBatch(batch: Batch, sharding: NamedSharding, numRanks: number): Promise<Tensor> {
   const rows = rowsOf(batch);
-  if (numRanks === 1) return devicePut(rows, batchSharding);
+  if (numRanks === 1) return devicePut(rows, sharding);
   const [own, length] = batch.shape;
-  return makeArrayFromProcessLocalData(batchSharding, rows, [own * numRanks, length + 1]);
+  return makeArrayFromProcessLocalData(sharding, rows, [own * numRanks, length + 1]);
 }
 
 /** Rows with the token after each, [batch, length + 1]. */

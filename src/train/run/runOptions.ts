@@ -2,7 +2,6 @@ import type { Engine } from "../../ir/engine.js";
 import type { RunConfig } from "../config/runConfig.js";
 import type { ProgressStream } from "../report/progress.js";
 import type { EvaluationRecord, StepRecord } from "../report/reportPage.js";
-import type { RunEnding } from "./ending.js";
 
 /** What a run needs besides its configuration. */
 export interface RunOptions {
@@ -35,6 +34,13 @@ export interface RunControls {
 export interface RunHost {
   /** Called once there is something to save and nothing left that takes long and cannot be stopped by `signal`. */
   listen(): void;
+}
+
+/** What is made of a run at its end. */
+export interface RunEnding {
+  readonly sample: string;
+  /** The files written, by what they are. */
+  readonly files: Readonly<Record<string, string>>;
 }
 
 /** How a run ended. */

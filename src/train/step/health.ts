@@ -126,6 +126,14 @@ export async function originOfExplosion(
   return `the largest gradient is that of ${largest.path}, with norm ${norm} of ${gradientNorm.toPrecision(3)}; the largest of its weights, ${value.toPrecision(3)}, is on device ${device}`;
 }
 
+/** Whether all tensors of a state are finite. */
+export async function isFiniteState(training: Training, state: LanguageModelState): Promise<boolean> {
+  const verdict = training.isFinite(state);
+  const isGood = (await verdict.item()) !== 0;
+  verdict.dispose();
+  return isGood;
+}
+
 /** The first leaf of a state that holds numbers that are not finite, with the device that holds them. */
 export async function firstBadLeaf(
   state: LanguageModelState,

@@ -146,7 +146,7 @@ const lost = async (context: FaultContext, out: string, failing: number, ...more
 const losses: readonly FaultRow[] = [
   {
     fault: "a lost device, with `--max-restarts 2`",
-    sees: /^same bits, .*starting again \(1 of 2 restarts\) from/s,
+    sees: /^same bits, .*restarting \(1 of 2\) from/s,
     lost: "the steps since the last checkpoint, which are done again",
     act: async (context) => {
       const seen = await lost(context, "run", 1, "--max-restarts", "2");

@@ -1,59 +1,51 @@
+/** The last stage of a run: its last checkpoint, a sample, the trace of a step, and the report. */
 import { join } from "node:path";
-import type { Mesh } from "../../spmd/mesh/mesh.js";
-import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
-import { modelConfig, type RunConfig } from "../config/runConfig.js";
+import { modelConfig } from "../config/runConfig.js";
 import { onHost } from "../folder/savedRun.js";
 import { toCanonical } from "../models/canonical.js";
 import { sampleText } from "../models/sampleText.js";
-import type { RunReport } from "../report/reportPage.js";
 import { writeRunReport, writeStepTrace } from "../report/runReport.js";
 import { recordWorkOfAll } from "../report/stepTrace.js";
-import type { LanguageModelState } from "../step/state.js";
-import type { Training } from "../step/training.js";
+import type { TrainedRun } from "./loop.js";
 import type { RunData } from "./runData.js";
-
-/** A run whose last step is done. */
-export interface EndedRun extends Pick<RunReport, "steps" | "evaluations"> {
-  readonly config: RunConfig;
-  readonly mesh: Mesh;
-  readonly training: Training;
-  readonly data: RunData;
-  /** When it is aborted, the rest is left out. */
-  readonly signal?: AbortSignal;
-}
-
-/** What is made of a run at its end. */
-export interface RunEnding {
-  readonly sample: string;
-  /** The files written, by what they are. */
-  readonly files: Readonly<Record<string, string>>;
-}
+import type { RunEnding, RunOutcome } from "./runOptions.js";
 
 /** How many tokens of text the sample at the end begins with. */
 const promptTokens = 48;
 
-/**
- * Writes a sample, the trace of a step and the report; where several processes train, they all take part, and the
- * first one writes.
- *
- * @param state is used up
- * @param tokens a batch to record a step with
- */
-export async function endRun(
-  run: EndedRun,
-  state: LanguageModelState,
-  tokens: () => Promise<Tensor>,
-): Promise<RunEnding> {
-  const sample = run.config.sample > 0 ? await sampleOf(run, state) : "";
-  if (run.signal?.aborted) return { sample, files: {} };
-  return { sample, files: await writeFiles(run, state, await tokens(), sample) };
+/** Ends a run whose steps are done, and says how it ended; the state is used up. */
+export async function finish(run: TrainedRun): Promise<RunOutcome> {
+  const { config, options, life, from, journal, saves, state, step, position } = run;
+  await saves.finish(state, step, position);
+  journal.finish();
+  const isDone = step >= config.steps;
+  const isClosing = isDone && options.finish !== false;
+  const { sample, files } = isClosing && !life.isStopping ? await close(run) : { sample: "", files: {} };
+  tree.dispose(state);
+  return {
+    status: isDone && !(isClosing && life.isStopping) ? "finished" : "stopped",
+    step,
+    resumedFrom: from?.step ?? 0,
+    folder: config.out,
+    checkpoint: saves.folder ?? "",
+    steps: journal.steps,
+    evaluations: journal.evaluations,
+    sample,
+    files: { metrics: journal.file, ...files },
+  };
 }
 
-async function sampleOf({ config, training, mesh, data, signal }: EndedRun, state: LanguageModelState) {
+/** Makes sample, trace and report; several processes all take part, and the first one writes. */
+async function close(run: TrainedRun): Promise<RunEnding> {
+  const sample = run.config.sample > 0 ? await sampleOf(run) : "";
+  return { sample, files: run.life.isStopping ? {} : await writeFiles(run, sample) };
+}
+
+async function sampleOf({ config, options, group, mesh, training, data, state }: TrainedRun) {
   const params = toCanonical(await onHost(state.params), training.layout);
   // All processes have a part of the parameters, but one of them is enough to read with.
-  if (!isFirst(mesh)) return "";
+  if (group.index > 0) return "";
   const sampled = {
     model: modelConfig(config, data.tokenizer.vocabSize),
     params,
@@ -65,22 +57,16 @@ async function sampleOf({ config, training, mesh, data, signal }: EndedRun, stat
     prompt: await promptFrom(data),
     length: config.sample,
     seed: config.seed,
-    ...(signal ? { signal } : {}),
+    ...(options.signal ? { signal: options.signal } : {}),
   });
-}
-
-/** Whether this process is the one that tells how a run went. */
-function isFirst({ engine }: Mesh): boolean {
-  return engine.process.index === 0;
 }
 
 /** Records a step, and writes its trace and the report. */
 async function writeFiles(
-  { config, mesh, training, steps, evaluations }: EndedRun,
-  state: LanguageModelState,
-  tokens: Tensor,
+  { config, group, mesh, training, batches, journal, state }: TrainedRun,
   sample: string,
 ): Promise<RunEnding["files"]> {
+  const { tokens } = await batches.next();
   const cost = training.cost(state, tokens);
   const warm = training.step(state, tokens);
   await warm[1].loss.ready();
@@ -90,7 +76,7 @@ async function writeFiles(
     return after;
   });
   tree.dispose([warm, recorded.result, tokens]);
-  if (!isFirst(mesh)) return {};
+  if (group.index > 0) return {};
   const trace = join(config.out, "trace.json");
   const isRecorded = recorded.work.length > 0;
   if (isRecorded) writeStepTrace(trace, recorded, `one step of ${config.out}`, { config, training, mesh });
@@ -101,8 +87,8 @@ async function writeFiles(
     training,
     cost,
     trace: recorded,
-    steps,
-    evaluations,
+    steps: journal.steps,
+    evaluations: journal.evaluations,
     sample,
   });
   return { report, ...(isRecorded ? { trace } : {}) };

@@ -1,0 +1,62 @@
+/** The third stage of a run: its step functions, its batches, and what reports and saves how it goes. */
+import { join } from "node:path";
+import { describeProducts } from "../../ir/engineReports.js";
+import { checkMemory } from "../config/memoryNeed.js";
+import { numParameters, runTrainingFunctions, splittingAxes } from "../config/setup.js";
+import { replaceFile } from "../files/files.js";
+import { RunJournal } from "../folder/journal.js";
+import { RunSaves } from "../folder/saves.js";
+import { measurePeak } from "../report/peak.js";
+import type { Training } from "../step/training.js";
+import { verifyDeterminism } from "./determinism.js";
+import type { OpenRun } from "./open.js";
+import { openRunBatches, type RunBatches } from "./runBatches.js";
+
+/** A run that has everything but its state. */
+export interface BuiltRun extends OpenRun {
+  readonly training: Training;
+  readonly batches: RunBatches;
+  readonly journal: RunJournal;
+  readonly saves: RunSaves;
+}
+
+/** Builds what the steps need and announces the run; throws when the devices have too little memory for it. */
+export async function build(run: OpenRun): Promise<BuiltRun> {
+  const { config, options, group, mesh, life, from, data } = run;
+  const { vocabSize } = data.tokenizer;
+  const isFirst = group.index === 0;
+  const training = runTrainingFunctions(config, vocabSize, mesh);
+  const openBatches = () => {
+    const position = from ? { position: from.manifest.data } : {};
+    return openRunBatches(data.training, training, config, { seed: config.seed, ...position });
+  };
+  const batches = openBatches();
+  const { stream, onStep } = options;
+  const { types } = training;
+  const shown = { ...(stream ? { stream } : {}), ...(onStep ? { onStep } : {}) };
+  const journal = new RunJournal({ config, types, from, isFirst, ...shown });
+  life.keep(journal);
+  const saves = new RunSaves(config, training, life.checkpoints, from, (text) => journal.note(text));
+  if (isFirst) await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
+  journal.note(introduction(run, training));
+  checkMemory(config, vocabSize, training, mesh);
+  life.begin();
+  journal.peak = await measurePeak(mesh);
+  if (options.verifiesDeterminism) {
+    const { tokens } = await openBatches().next();
+    journal.note(await verifyDeterminism(training, config.seed, tokens));
+    tokens.dispose();
+  }
+  return { ...run, training, batches, journal, saves };
+}
+
+/** What is trained where. */
+function introduction({ config, mesh, from, data }: OpenRun, { types }: Training): string {
+  const axes = splittingAxes(mesh.axes);
+  const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
+  const start = from ? `, from step ${from.step}` : "";
+  const what = `${config.model.kind} with ${(numParameters(types) / 1e6).toFixed(2)} M parameters on ${devices}, ${data.training.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;
+  const info = mesh.engine.info?.();
+  const products = (info && describeProducts(info)) ?? [];
+  return [what, products, `writing to ${config.out}`].flat().join("; ");
+}

@@ -1,0 +1,53 @@
+/** The first stage of a run: its options are checked, and its processes agree on them. */
+import { needOptions } from "../../ir/options.js";
+import type { Mesh } from "../../spmd/mesh/mesh.js";
+import type { RunConfig } from "../config/runConfig.js";
+import { runMesh } from "../config/setup.js";
+import { agreeOn, type ProcessGroup, processGroupOf } from "../files/processGroup.js";
+import type { RunOptions } from "./runOptions.js";
+
+/** A run that knows what to train, on which devices, and with which processes. */
+export interface ConfiguredRun {
+  /** What all processes agreed on. */
+  readonly options: RunOptions;
+  readonly config: RunConfig;
+  readonly mesh: Mesh;
+  /** The processes that train together; the first one writes and reports. */
+  readonly group: ProcessGroup;
+}
+
+/** Checks the options of a run and makes its mesh; throws in every process where they differ. */
+export async function configure(asked: RunOptions): Promise<ConfiguredRun> {
+  needOptions<RunOptions>(
+    asked,
+    {
+      config: true,
+      resume: true,
+      signal: true,
+      stream: true,
+      engine: true,
+      onStep: true,
+      finish: true,
+      verifiesDeterminism: true,
+      onBegin: true,
+    },
+    "trainRun",
+  );
+  const mesh = runMesh(asked.config, asked.engine);
+  const group = processGroupOf(mesh.engine);
+  const options = await agreedOptions(asked, group);
+  return { options, config: options.config, mesh, group };
+}
+
+const silent = { write: () => true };
+
+/** The options of each process, which must have the same configuration but for the folder: that is process 0's. */
+async function agreedOptions(options: RunOptions, group: ProcessGroup): Promise<RunOptions> {
+  if (group.count === 1) return options;
+  const { out, ...rest } = options.config;
+  const folders = await group.share(out);
+  await agreeOn(group, "the configuration", JSON.stringify(rest));
+  const config: RunConfig = { ...options.config, out: folders[0] ?? out };
+  const stream = group.index === 0 ? options.stream : silent;
+  return { ...options, config, ...(stream && { stream }) };
+}

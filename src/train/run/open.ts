@@ -1,0 +1,52 @@
+/** The second stage of a run: the checkpoint that it goes on from, and the text that it is trained on. */
+import { ShardwiseError } from "../../ir/errors.js";
+import type { Checkpoint } from "../files/checkpoint.js";
+import { newestSound } from "../files/newestSound.js";
+import { agreeOn } from "../files/processGroup.js";
+import { checkResumable } from "../folder/savedRun.js";
+import type { LiveRun } from "./life.js";
+import { openRunData, type RunData } from "./runData.js";
+
+/** A run that knows where it starts and has its data. */
+export interface OpenRun extends LiveRun {
+  /** The checkpoint that it goes on from; undefined for a new run. */
+  readonly from: Checkpoint | undefined;
+  readonly data: RunData;
+}
+
+/** Finds the checkpoint to go on from, and opens the data. */
+export async function open(run: LiveRun): Promise<OpenRun> {
+  const { config, group } = run;
+  const from = await startingPoint(run);
+  await agreeOn(group, "the step to go on from", String(from?.step ?? 0));
+  const data = await openRunData(config, config.out, { begun: from !== undefined });
+  return { ...run, from, data };
+}
+
+/**
+ * The newest checkpoint whose files are all sound, or none for a new run. Throws rather than begin a run over another
+ * one, or go on with other settings.
+ */
+async function startingPoint({ config, options, life }: LiveRun): Promise<Checkpoint | undefined> {
+  const { resume = false, stream = process.stderr } = options;
+  const { checkpoints } = life;
+  if (!resume) {
+    const [newest] = await checkpoints.list();
+    if (!newest) return undefined;
+    throw new ShardwiseError(
+      "config",
+      `[train] ${config.out} holds a run already, at step ${newest.step}: continue it with --resume, or choose another folder with --out`,
+    );
+  }
+  const { checkpoint, damaged } = await newestSound(checkpoints, (found) => checkResumable(config, found));
+  const problems = damaged.map(({ folder, problem }) => `${folder}: ${problem}`);
+  if (checkpoint) {
+    for (const line of problems) stream.write(`passed over a damaged checkpoint: ${line}\n`);
+    return checkpoint;
+  }
+  const list = problems.map((line) => `\n  ${line}`).join("");
+  throw new ShardwiseError(
+    "file",
+    `[resume] there is no checkpoint in ${checkpoints.root}${list === "" ? "" : ` that can be loaded:${list}`}\nstart without --resume${list === "" ? "" : " in another folder"}, or name the run's folder with --out`,
+  );
+}

@@ -1,0 +1,73 @@
+/** Reads what a step told, and finds out why when it went wrong. */
+import { existsSync } from "node:fs";
+import type { Tensor } from "../../trace/tensor.js";
+import * as tree from "../../trace/tree.js";
+import { modelConfig } from "../config/runConfig.js";
+import type { Json } from "../files/checkpointManifest.js";
+import {
+  type DivergedError,
+  diverged,
+  isFiniteStep,
+  originOfExplosion,
+  originOfNonFinite,
+  problemOf,
+  type StepValues,
+} from "../step/health.js";
+import type { LanguageModelState, StepMetrics } from "../step/state.js";
+import type { BuiltRun } from "./build.js";
+
+/** A step whose numbers are not read yet. */
+export interface UnreadStep {
+  readonly step: number;
+  readonly metrics: StepMetrics;
+  /** The tokens of the step, kept until it is known to be good. */
+  readonly tokens: Tensor;
+  /** Where the data stood before the step. */
+  readonly before: Json;
+}
+
+/** Reads and records what a step told; throws when it went wrong. @param state after the last step */
+export async function readStep(run: BuiltRun, unread: UnreadStep, state: LanguageModelState): Promise<void> {
+  const { config, data, journal } = run;
+  const values = await readValues(unread.metrics);
+  await journal.told(unread.step, values);
+  const problem = problemOf(values, modelConfig(config, data.tokenizer.vocabSize).vocabSize);
+  if (problem === undefined) unread.tokens.dispose();
+  else throw await divergence(run, unread, problem, values, state);
+}
+
+async function readValues(metrics: StepMetrics): Promise<StepValues> {
+  const [loss, crossEntropy, gradientNorm, gradientSquares, numUpdates, lossScale] = await Promise.all([
+    metrics.loss.item(),
+    metrics.crossEntropy.item(),
+    metrics.gradientNorm.item(),
+    metrics.gradientSquares.data(),
+    metrics.numUpdates.item(),
+    metrics.lossScale?.item(),
+  ]);
+  tree.dispose(metrics);
+  const told = { loss, crossEntropy, gradientNorm, gradientSquares, numUpdates };
+  return lossScale === undefined ? told : { ...told, lossScale };
+}
+
+/** Finds out what a step went wrong with, and saves the state from before it if that is still there. */
+async function divergence(
+  { life, training, journal, saves }: BuiltRun,
+  { step, tokens, before }: UnreadStep,
+  problem: string,
+  values: StepValues,
+  state: LanguageModelState,
+): Promise<DivergedError> {
+  await life.checkpoints.finished().catch(() => {});
+  const earlier = saves.folder;
+  if (isFiniteStep(values)) {
+    return diverged({ step, problem, origin: await originOfExplosion(state, values), kept: earlier });
+  }
+  journal.note(`step ${step}: ${problem}; looking for the tensor that it began with`);
+  const origin = await originOfNonFinite(training, state, tokens, values);
+  const isRescued = step - 1 > saves.step && (await saves.rescue(state, step - 1, before));
+  if (!isRescued) return diverged({ step, problem, origin, kept: earlier });
+  // Only as many checkpoints are kept as the configuration says.
+  const kept = earlier !== undefined && existsSync(earlier) ? earlier : undefined;
+  return diverged({ step, problem, origin, kept, rescued: saves.folder });
+}
