@@ -136,6 +136,7 @@ function isInternal(member: ts.ClassElement | ts.TypeElement): boolean {
 /** Whether users see a member: it is neither private nor marked as internal. */
 function isPublic(member: ts.ClassElement): boolean {
   const hidden = ts.ModifierFlags.Private | ts.ModifierFlags.Protected;
+  if (member.name && ts.isPrivateIdentifier(member.name)) return false;
   return !isInternal(member) && (ts.getCombinedModifierFlags(member) & hidden) === 0;
 }
 

@@ -138,6 +138,7 @@ const members: { readonly [K in keyof Required<Engine>]: string } = {
   download: "function",
   ready: "function",
   peek: "function",
+  readNow: "function?",
   transfer: "function",
   release: "function",
   close: "function",

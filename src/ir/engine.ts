@@ -70,6 +70,11 @@ export interface Engine {
   /** Stops all devices and gives everything back. */
   close(): Promise<void>;
 
+  /**
+   * The elements, after waiting for them on the calling thread; left out where that thread has to go on meanwhile. The
+   * caller does not change them.
+   */
+  readNow?(buffer: DeviceBuffer): HostData;
   /** Whether it still runs programs: it was not closed and no device failed. An engine that cannot tell is open. */
   readonly isOpen?: boolean;
   /** Whether the memory of buffers that nothing refers to is collected by itself, as arrays of the host are. */

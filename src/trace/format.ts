@@ -3,7 +3,7 @@ import { range, type Shape, sizeOf } from "../ir/shape.js";
 import { Complex, formatComplex } from "./complexNumber.js";
 
 /** Tensors of more elements are shortened: of every dim only the first and the last few are shown. */
-const mostElements = 1000;
+export const mostElements = 1000;
 
 /** How many at each end of a dim are shown then. */
 const edge = 3;

@@ -167,6 +167,14 @@ export class Storage {
     return data.every((block) => block !== undefined) ? this.assemble(held, data) : undefined;
   }
 
+  /** Like {@link download}, on the calling thread; undefined where the engine cannot be read so. */
+  readNow(caller: string): HostData | undefined {
+    const { engine } = this.placement;
+    const blocks = this.blocks(caller);
+    const data = blocks.map(({ buffer }) => engine.readNow?.(buffer) ?? engine.peek(buffer));
+    return data.every((block) => block !== undefined) ? this.assemble(blocks, data) : undefined;
+  }
+
   private assemble(blocks: readonly HeldBlock[], data: readonly HostData[]): HostData {
     if (data.length === 1) return at(data, 0);
     const { mesh, spec } = this.held;

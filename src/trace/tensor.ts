@@ -9,13 +9,14 @@ import {
   isComplex,
   partType,
 } from "../ir/dtype.js";
-import { DTypeError, ShapeError, TracerError } from "../ir/errors.js";
+import { DTypeError, ShapeError, TracerError, ValueError } from "../ir/errors.js";
 import { type Atom, type Literal, newLiteral } from "../ir/program.js";
 import { formatType, range, type Shape, sameType, sizeOf, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAlong, varyingAxes } from "../ir/varying.js";
 import type { Builder } from "./builder.js";
 import { Complex, partsOfNumber } from "./complexNumber.js";
-import { type ElementValue, formatElements, type Nested, nestElements } from "./format.js";
+import { digestOf } from "./digest.js";
+import { type ElementValue, formatElements, mostElements, type Nested, nestElements } from "./format.js";
 import { currentRuntime } from "./runtime.js";
 import { onDevice, place, type Storage } from "./storage.js";
 
@@ -45,12 +46,17 @@ export type TensorData = ReturnType<typeof decode>;
  */
 export class Tensor {
   readonly type: TensorType;
-  /** @internal */
-  readonly node: TensorNode;
+  readonly #node: TensorNode;
 
   private constructor(type: TensorType, node: TensorNode) {
     this.type = type;
-    this.node = node;
+    this.#node = node;
+    Object.defineProperty(this, "values", ownValues);
+  }
+
+  /** @internal */
+  get node(): TensorNode {
+    return this.#node;
   }
 
   /** @internal */
@@ -192,14 +198,33 @@ export class Tensor {
     this.dispose();
   }
 
+  /** @internal The elements as `data()` gives them, at once: waits on the calling thread where the engine can. */
+  dataNow(caller: string): TensorData {
+    if (this.parts) {
+      const [real, imag] = this.parts;
+      return interleaved(this.dtype, real.dataNow(caller), imag.dataNow(caller));
+    }
+    const host = this.storage(caller).readNow(caller);
+    if (host) return decode(this.dtype, host).slice();
+    throw new ValueError(
+      `[${caller}] the values of ${this} are on a device that cannot be read at once: use what \`await x.js()\` or \`await x.data()\` returns`,
+    );
+  }
+
+  /** What `JSON.stringify` writes: the elements as `js()` gives them, waiting for them on the calling thread. */
+  toJSON(): Nested {
+    return nestElements(this.shape, elementIn(this.dtype, this.dataNow("Tensor.toJSON")));
+  }
+
   /** The type and kind, such as `Tensor f32[4,8]`; values are read with `await tensor.js()`. */
   toString(): string {
     const isTraced = [this, ...(this.parts ?? [])].some(({ node }) => node.kind === "traced");
     return `Tensor ${formatType(this.type)}${isTraced ? " (traced)" : ""}`;
   }
 
+  /** In a template string a scalar is its value, as in `loss ${loss}`, where that can be read without waiting. */
   [Symbol.toPrimitive](hint: string): string {
-    if (hint === "string") return this.toString();
+    if (hint === "string") return this.ndim === 0 ? this.#shown() : this.toString();
     throw new TracerError(
       "traced-value",
       `${this} was used as a JavaScript number: use tensor arithmetic (x.add(y), np.where, lax.cond), or \`await x.item()\` outside of traced functions`,
@@ -208,35 +233,89 @@ export class Tensor {
 
   /** What `console.log` shows: the type, and the values where they can be read without waiting. */
   [Symbol.for("nodejs.util.inspect.custom")](): string {
-    const values = this.shownValues();
+    return this.#shown();
+  }
+
+  #shown(): string {
+    const values = this.#shownValues();
     if (values === undefined) return this.toString();
     return `${this.toString()}${values.includes("\n") ? "\n" : " "}${values}`;
   }
 
-  private shownValues(): string | undefined {
+  /** What Jest copies of a tensor for its report, instead of everything that getters such as `mT` compute. */
+  get [Symbol.for("@jest/serializableProperties")](): readonly string[] {
+    return ["type", "values"];
+  }
+
+  #shownValues(): string | undefined {
     const { node } = this;
     if (node.kind === "literal") return String(node.literal.value);
-    const data = this.shownData();
+    const data = this.#shownData();
     if (data === undefined || typeof data === "string") return data;
     return formatElements(this.shape, elementIn(this.dtype, data));
   }
 
   /** The elements if they are here, what to show while they are computed, or undefined where there are none. */
-  private shownData(): TensorData | string | undefined {
+  #shownData(): TensorData | string | undefined {
     const { node } = this;
     if (node.kind === "literal") return decode(this.dtype, encode(this.dtype, [node.literal.value]));
     if (node.kind === "complex") {
-      const [real, imag] = node.parts.map((part) => part.shownData());
+      const [real, imag] = node.parts.map((part) => part.#shownData());
       if (real === undefined || typeof real === "string") return real;
       return imag === undefined || typeof imag === "string" ? imag : interleaved(this.dtype, real, imag);
     }
     if (node.kind === "traced" || node.storage.released || !node.storage.hasValues) return undefined;
-    const host = node.storage.peek("Tensor");
-    return host === undefined ? "(being computed: await it.ready())" : decode(this.dtype, host);
+    try {
+      const host = node.storage.peek("Tensor");
+      return host === undefined ? "(being computed: await it.ready())" : decode(this.dtype, host);
+    } catch (error) {
+      // Whoever prints a tensor of an engine that is closed or failed is looking for the reason.
+      return `(${error instanceof Error ? error.message : error})`;
+    }
   }
 }
 
-/** Every second element, from the first or the second on. */
+/**
+ * What makes tensors with equal types and values equal, and others different, for everything that looks at the own
+ * enumerable properties of objects: the comparisons of test libraries, `structuredClone` and `postMessage`. Without
+ * it all tensors of a type would look alike, as their values are private.
+ */
+const ownValues: PropertyDescriptor & ThisType<Tensor> = {
+  enumerable: true,
+  get() {
+    const { node } = this;
+    if (node.kind === "array" && !node.storage.hasValues) return null;
+    const data = this.dataNow("Tensor");
+    return this.size > mostElements ? tokenOf(this.shape, this.dtype, data) : data;
+  },
+};
+
+/** The tokens of {@link tokenOf} that were looked at last. */
+const recentTokens = new Map<string, symbol>();
+
+/** More than a comparison has in its hands at a time. */
+const numRecentTokens = 64;
+
+/**
+ * What stands for many elements in a comparison, where each of them would take microseconds, and a line of the report of
+ * what differs: a symbol that is the same for the same elements. It cannot be cloned, so that no clone is without them.
+ */
+function tokenOf(shape: Shape, dtype: DType, data: TensorData): symbol {
+  // NaN has many bit patterns, and comparisons know only one.
+  for (let i = 0; i < data.length; i++) if (Number.isNaN(data[i])) data[i] = Number.NaN;
+  const shown = formatElements(shape, elementIn(dtype, data)).replace(/\s+/g, " ");
+  const text = `${data.length} elements, digest ${digestOf(data)}, read by \`await x.data()\`: ${shown}`;
+  const token = recentTokens.get(text) ?? Symbol(text);
+  recentTokens.delete(text);
+  recentTokens.set(text, token);
+  for (const oldest of recentTokens.keys()) {
+    if (recentTokens.size <= numRecentTokens) break;
+    recentTokens.delete(oldest);
+  }
+  return token;
+}
+
+/** Every second element, from the first/** Every second element, from the first or the second on. */
 function everySecond(data: HostData, dtype: DType, first: number): HostData {
   const part = allocateHost(dtype, data.length / 2);
   for (let i = 0; i < part.length; i++) part[i] = data[2 * i + first] ?? 0;

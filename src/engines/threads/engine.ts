@@ -265,6 +265,13 @@ export class ThreadsEngine implements Engine {
     return this.pool.completed(source.device) >= source.readyAt ? this.copyOut(source) : undefined;
   }
 
+  readNow(buffer: DeviceBuffer): HostData {
+    this.checkOpen();
+    const source = adoptBuffer(buffer, this.pool, "readNow");
+    this.pool.waitFor(source.device, source.readyAt);
+    return this.copyOut(source);
+  }
+
   transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
     const { pool } = this;
     const source = adoptBuffer(buffer, pool, "transfer");

@@ -67,7 +67,8 @@ interface Member {
  * The workers of an engine: sends them commands, knows which ones they have finished, and ends everything with
  * one error when a worker fails. The main thread sleeps in `Atomics.waitAsync` while there is work, and the workers
  * keep the process alive only then. It blocks only where going on would take ever more memory: when it is hundreds
- * of commands ahead of a device ({@link keepUp}), or before it refuses memory ({@link drain}).
+ * of commands ahead of a device ({@link keepUp}), or before it refuses memory ({@link drain}); and where somebody reads
+ * values at once ({@link waitFor}).
  */
 export class WorkerPool {
   private readonly control: Int32Array;
@@ -171,6 +172,11 @@ export class WorkerPool {
   /** Waits until the devices have finished everything, so that what they used can be given back. */
   drain(): void {
     this.block(() => this.members.every((member, device) => this.completed(device) === member.sent));
+  }
+
+  /** Waits until the device has finished the command. */
+  waitFor(device: number, command: number): void {
+    if (this.completed(device) < command) this.block(() => this.completed(device) >= command);
   }
 
   /** Calls the functions of the host that devices wait for; for a main thread that is held up by something else. */
