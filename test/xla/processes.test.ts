@@ -1,10 +1,11 @@
 import { execFile } from "node:child_process";
 import { connect, createServer } from "node:net";
 import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { findProcesses } from "../../src/engines/xla/processes.js";
 import { StoreConnection } from "../../src/engines/xla/store/connection.js";
-import { statuses } from "../../src/engines/xla/store/frames.js";
+import { type StoreAnswer, type StoreRequest, statuses } from "../../src/engines/xla/store/frames.js";
 import { Store } from "../../src/engines/xla/store/open.js";
 import { StoreServer } from "../../src/engines/xla/store/server.js";
 import { range } from "../../src/ir/shape.js";
@@ -12,6 +13,9 @@ import { nodeProgram } from "../support/built.js";
 import { withoutChoices } from "../support/environment.js";
 import { bothOf, compiler, describeWith, koffi } from "../support/optional.js";
 import { buildFakePlugin } from "./fakePlugin.js";
+
+/** Longer than all processes of a test need for what they ask of the store. */
+const HOLD_MS = 500;
 
 async function freePort(): Promise<number> {
   const server = createServer();
@@ -44,27 +48,33 @@ async function together(count: number, plugin: string, ...mode: string[]): Promi
 describeWith(bothOf(compiler, koffi), "processes with a plug-in each", ([, loaded]) => {
   const fake = buildFakePlugin(loaded);
 
+  const expected = range(2).map((index) => ({
+    process: { index, count: 2 },
+    addressable: [index],
+    places: [0, 1],
+    host: hostname(),
+    shared: [
+      ["first of 0", "first of 1"],
+      ["second of 0", "second of 1"],
+    ],
+    result: [index, 7],
+  }));
+
   test("find each other through the store, see all devices and run programs on their own", async () => {
-    const seen = await together(2, fake.path);
-    expect(seen).toEqual(
-      range(2).map((index) => ({
-        process: { index, count: 2 },
-        addressable: [index],
-        places: [0, 1],
-        host: hostname(),
-        shared: [
-          ["first of 0", "first of 1"],
-          ["second of 0", "second of 1"],
-        ],
-        result: [index, 7],
-      })),
-    );
+    expect(await together(2, fake.path)).toEqual(expected);
+  });
+
+  test("go on after process 0 has done its part, when they are late by a second", async () => {
+    const steps = ["share again", "run"];
+    const seen = await Promise.all(steps.map((step) => together(2, fake.path, "late", step)));
+    expect(seen).toEqual(steps.map(() => expected));
   });
 
   test("are told which key nobody put, and which process has ended", async () => {
-    const [silent, left] = await Promise.all([
+    const [silent, left, failed] = await Promise.all([
       together(2, fake.path, "silent"),
       together(2, fake.path, "leave"),
+      together(2, fake.path, "fail"),
     ]);
     // The second one to give up may find that the first has ended.
     expect(silent).toContainEqual({
@@ -73,6 +83,10 @@ describeWith(bothOf(compiler, koffi), "processes with a plug-in each", ([, loade
     expect(left).toEqual([
       { error: expect.stringMatching(/process 1 on .* has ended/) },
       { error: "", code: 0 },
+    ]);
+    expect(failed).toEqual([
+      { error: expect.stringMatching(/process 1 on .* is lost/) },
+      { error: "", code: 1 },
     ]);
   });
 });
@@ -132,8 +146,87 @@ describe("the store", () => {
       b.close();
       await expect
         .poll(async () => (await a.ask({ kind: "get", key: "k", timeoutMs: 20 })).head)
-        .toMatchObject({ reason: expect.stringContaining("process 1 on host1 has ended") });
+        .toMatchObject({ reason: expect.stringContaining("process 1 on host1 is lost") });
     });
+  });
+
+  test("lets process 0 end last: when the others have left or are lost, or after its deadline", async () => {
+    await withServer(async (open) => {
+      const [a, b] = [await open(), await open()];
+      await a.ask(join(0));
+      await b.ask(join(1));
+      expect((await a.ask({ kind: "leave", timeoutMs: 20 })).head).toEqual({
+        ok: false,
+        status: statuses.deadlineExceeded,
+        reason: "others are still here within 0.02 s: process 0 on host0 has ended",
+      });
+      const left = a.ask({ kind: "leave", timeoutMs: 60_000 });
+      b.close();
+      expect((await left).head).toEqual({ ok: true });
+    });
+  });
+
+  /** The requests of a process from its first to its last, as an engine and a plug-in make them. */
+  const requests = (process: number, count: number): readonly StoreRequest[] => {
+    const timeoutMs = 60_000;
+    const others = range(count);
+    const get = (key: string, from: number) =>
+      ({ kind: "get", key: `${key} ${from}`, timeoutMs, from }) as const;
+    return [
+      join(process, count),
+      { kind: "members", timeoutMs },
+      { kind: "put", key: `share 0 ${process}` },
+      ...others.map((from) => get("share 0", from)),
+      { kind: "put", key: `share 1 ${process}` },
+      ...others.map((from) => get("share 1", from)),
+      { kind: "remove", key: `share 0 ${process}` },
+      { kind: "tryGet", key: "share 1 0" },
+      { kind: "leave", timeoutMs },
+    ];
+  };
+
+  /**
+   * Runs processes of which one is held up before it sends its request of this number, or before it takes the answer.
+   * Process 0 ends as processes do: all connections of the store end with it, at once.
+   */
+  async function runHeld(
+    count: number,
+    held: { process: number; request: number; at: "sending" | "answer" },
+  ) {
+    const server = new StoreServer(count);
+    await server.listen(0, "127.0.0.1");
+    const run = async (process: number) => {
+      const connection = await StoreConnection.open("127.0.0.1", server.port, 60_000);
+      const answers: StoreAnswer[] = [];
+      for (const [request, head] of requests(process, count).entries()) {
+        const isHeld = process === held.process && request === held.request;
+        if (isHeld && held.at === "sending") await sleep(HOLD_MS);
+        const answered = connection.ask(head);
+        if (isHeld && held.at === "answer") await sleep(HOLD_MS);
+        answers.push((await answered).head);
+      }
+      if (process === 0) server.close();
+      connection.close();
+      return answers;
+    };
+    return Promise.all(range(count).map(run));
+  }
+
+  test("answers all processes to their end, whichever of them is late at whichever step", async () => {
+    const count = 3;
+    const steps = range(requests(0, count).length);
+    const cases = range(count).flatMap((process) =>
+      steps.flatMap((request) => (["sending", "answer"] as const).map((at) => ({ process, request, at }))),
+    );
+    expect(cases.length).toBe(2 * count * 13);
+    await Promise.all(
+      cases.map(async (held) => {
+        const answers = await runHeld(count, held);
+        // What a process hears when it leaves does not matter to it.
+        const failed = answers.map((own) => own.slice(0, -1).filter(({ ok }) => !ok));
+        expect(failed, JSON.stringify(held)).toEqual(range(count).map(() => []));
+      }),
+    );
   });
 
   test("refuses those who do not belong, and survives what is no message", async () => {

@@ -10,7 +10,12 @@ export type StoreRequest =
   /** Waits until a key has a value, or until it is known that there will be none: the process that puts it has ended. */
   | { readonly kind: "get"; readonly key: string; readonly timeoutMs: number; readonly from?: number }
   | { readonly kind: "tryGet"; readonly key: string }
-  | { readonly kind: "remove"; readonly key: string };
+  | { readonly kind: "remove"; readonly key: string }
+  /**
+   * The last of every connection: the process ends, and not because it failed. It may once it has the answer, which
+   * comes at once, but to process 0, without which nobody can read any more, after all others have left or are lost.
+   */
+  | { readonly kind: "leave"; readonly timeoutMs: number };
 
 /** What the store answers; a value travels beside it. */
 export type StoreAnswer =
@@ -87,7 +92,8 @@ export function readRequest(head: unknown): StoreRequest {
       case "join":
         return { kind: "join", process: number("process"), count: number("count"), host: text("host") };
       case "members":
-        return { kind: "members", timeoutMs: number("timeoutMs") };
+      case "leave":
+        return { kind: head.kind, timeoutMs: number("timeoutMs") };
       case "get":
         return {
           kind: "get",

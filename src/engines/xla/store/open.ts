@@ -38,6 +38,7 @@ export class Store {
     const { host, port } = addressOf(coordinator);
     // Two threads for every client of a process, of which there is hardly more than one.
     const pairs = range(threads.length * MOST_CLIENTS).map(() => newPorts());
+    const leaving = newPorts();
     const { port1, port2 } = new MessageChannel();
     const data: StoreWorkerData = {
       host,
@@ -46,7 +47,7 @@ export class Store {
       count,
       hostName: hostname(),
       timeoutMs,
-      ends: pairs.map(({ answering }) => answering),
+      ends: [...pairs, leaving].map(({ answering }) => answering),
       free: port2,
     };
     start("worker", data, [...data.ends.map((end) => end.port), port2]);
@@ -59,6 +60,11 @@ export class Store {
       );
     }
     this.hosts = opened.hosts;
+    leaving.waiting.port.unref();
+    process.once("exit", (code) => {
+      // Whoever failed is lost to the others, who need not wait to learn it.
+      if (code === 0) leave(leaving.waiting, timeoutMs);
+    });
     this.free = port1;
     this.free.on("message", ({ id, ...answered }: PortAnswer) => {
       this.waiting.get(id)?.(answered);
@@ -123,6 +129,16 @@ export class Store {
     start("callbackWorker", data, [store.port, answering.port]);
     return (waitForMessage(waiting, START_MS) ?? {}) as CallbackAddresses;
   }
+}
+
+/**
+ * Says that this process ends, and stands still until it may: the store ends with process 0, so that this one waits for
+ * those who may still read from it. The thread of the store goes on meanwhile.
+ */
+function leave(end: PortEnd, timeoutMs: number): void {
+  const request: PortRequest = { id: 0, head: { kind: "leave", timeoutMs } };
+  end.port.postMessage(request);
+  waitForMessage(end, timeoutMs);
 }
 
 /** So many clients of plug-ins that run with other processes can be made in one process. */

@@ -11,9 +11,10 @@ import {
 
 /** A process that has joined. */
 interface Member {
+  readonly process: number;
   readonly host: string;
-  /** Whether its connection has ended. */
-  hasLeft: boolean;
+  /** Whether it is here, has said that it leaves, or is lost: its connection ended without a word. */
+  state: "here" | "left" | "lost";
 }
 
 /** Somebody who waits for a key, or with an empty one for all processes. */
@@ -34,6 +35,8 @@ export class StoreServer {
   private readonly values = new Map<string, Uint8Array>();
   private readonly waiting = new Map<string, Set<Waiter>>();
   private readonly forAll = new Set<Waiter>();
+  /** Process 0, which waits for the end of all others. */
+  private readonly forEnd = new Set<Waiter>();
   private readonly members = new Map<number, Member>();
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
@@ -66,15 +69,14 @@ export class StoreServer {
   close(): void {
     this.server.close();
     for (const socket of this.sockets) socket.destroy();
-    for (const waiter of [...this.forAll, ...[...this.waiting.values()].flatMap((set) => [...set])]) {
-      clearTimeout(waiter.timer);
+    for (const waiters of [this.forAll, this.forEnd, ...this.waiting.values()]) {
+      for (const { timer } of waiters) clearTimeout(timer);
     }
   }
 
   private serve(socket: Socket): void {
     const reader = new FrameReader(readRequest);
     let member: Member | undefined;
-    let process = 0;
     this.sockets.add(socket);
     socket.on("data", (chunk: Buffer) => {
       try {
@@ -82,10 +84,9 @@ export class StoreServer {
           const answer: Answer = (reply, bytes = new Uint8Array()) => {
             if (!socket.destroyed) socket.write(encodeFrame({ id, head: reply, value: bytes }));
           };
-          if (head.kind === "join") {
-            member = this.join(head, answer);
-            process = head.process;
-          } else if (member === undefined) answer(failure("invalidArgument", "join first"));
+          if (head.kind === "join") member = this.join(head, answer);
+          else if (member === undefined) answer(failure("invalidArgument", "join first"));
+          else if (head.kind === "leave") this.leave(member, head.timeoutMs, answer);
           else this.handle(head, value, answer);
         }
       } catch {
@@ -96,7 +97,7 @@ export class StoreServer {
     socket.on("error", () => socket.destroy());
     socket.on("close", () => {
       this.sockets.delete(socket);
-      if (member) this.leave(process, member);
+      if (member?.state === "here") this.end(member, "lost");
     });
   }
 
@@ -107,7 +108,7 @@ export class StoreServer {
       answer(failure("invalidArgument", reason));
       return undefined;
     }
-    const member = { host, hasLeft: false };
+    const member: Member = { process, host, state: "here" };
     this.members.set(process, member);
     answer({ ok: true });
     if (this.members.size === this.count) {
@@ -128,7 +129,11 @@ export class StoreServer {
     return known && `two processes say that they are process ${process}, on ${known.host} and here`;
   }
 
-  private handle(request: Exclude<StoreRequest, { kind: "join" }>, value: Uint8Array, answer: Answer): void {
+  private handle(
+    request: Exclude<StoreRequest, { kind: "join" | "leave" }>,
+    value: Uint8Array,
+    answer: Answer,
+  ): void {
     switch (request.kind) {
       case "members":
         if (this.members.size === this.count) answer({ ok: true, hosts: this.hosts() });
@@ -159,7 +164,7 @@ export class StoreServer {
       answer({ ok: true }, found);
       return;
     }
-    if (from !== undefined && this.members.get(from)?.hasLeft) {
+    if (from !== undefined && (this.members.get(from)?.state ?? "here") !== "here") {
       answer(failure("unavailable", this.whoIsMissing()));
       return;
     }
@@ -168,15 +173,25 @@ export class StoreServer {
     this.wait(waiters, timeoutMs, answer, `nobody has put "${key}"`, from);
   }
 
-  private leave(process: number, member: Member): void {
-    member.hasLeft = true;
+  private leave(member: Member, timeoutMs: number, answer: Answer): void {
+    if (member.process === 0) this.wait(this.forEnd, timeoutMs, answer, "others are still here");
+    else answer({ ok: true });
+    this.end(member, "left");
+  }
+
+  /** Notes that a process puts nothing any more, and tells those who wait for just that. */
+  private end(member: Member, state: "left" | "lost"): void {
+    member.state = state;
     for (const waiters of this.waiting.values()) {
       for (const waiter of waiters) {
-        if (waiter.from !== process) continue;
+        if (waiter.from !== member.process) continue;
         waiters.delete(waiter);
         this.settle(waiter, failure("unavailable", this.whoIsMissing()));
       }
     }
+    if ([...this.members.values()].some((one) => one.state === "here")) return;
+    for (const waiter of this.forEnd) this.settle(waiter, { ok: true });
+    this.forEnd.clear();
   }
 
   private put(key: string, value: Uint8Array, answer: Answer): void {
@@ -213,10 +228,13 @@ export class StoreServer {
 
   private whoIsMissing(): string {
     const absent = range(this.count).filter((process) => !this.members.has(process));
-    const left = [...this.members].filter(([, { hasLeft }]) => hasLeft);
+    const ended = [...this.members.values()].filter(({ state }) => state !== "here");
     const parts = [
       ...(absent.length > 0 ? [`${processes(absent)} of ${this.count} never joined`] : []),
-      ...left.map(([process, { host }]) => `process ${process} on ${host} has ended`),
+      ...ended.map(
+        ({ process, host, state }) =>
+          `process ${process} on ${host} ${state === "left" ? "has ended" : "is lost"}`,
+      ),
     ];
     return parts.length > 0 ? parts.join(", ") : `all ${this.count} processes are here and go other ways`;
   }
