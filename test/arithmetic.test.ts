@@ -1,10 +1,11 @@
-import { jit, Mesh, np, type Tensor, vmap } from "shardwise";
-import { createThreadsEngine } from "shardwise/engines";
+import { jit, lax, Mesh, np, type Tensor, vmap } from "shardwise";
+import { createThreadsEngine, type Engine } from "shardwise/engines";
+import * as nn from "shardwise/nn";
 import * as optim from "shardwise/optim";
 import { afterAll, describe, expect, test } from "vitest";
 import { createInlineEngine } from "../src/engines/inline/engine.js";
 import { createReferenceEngine } from "../src/engines/reference/engine.js";
-import { range } from "../src/ir/shape.js";
+import { at, range, sizeOf } from "../src/ir/shape.js";
 import { Random } from "./compiler/randomProgram.js";
 
 /**
@@ -24,18 +25,57 @@ afterAll(() => threads.close());
 type Fn = (...args: Tensor[]) => Tensor;
 type Run = (fn: Fn, ...args: Tensor[]) => Promise<Tensor>;
 
+function runOn(engine: Engine): Run {
+  const mesh = Mesh.create({}, { engine });
+  return async (fn, ...args) => jit(fn, { mesh })(...args);
+}
+
+const interpreted = runOn(engines.reference);
+
 /** The ways to compute a function of tensors: op by op, and as one program on each engine. */
 const ways: readonly (readonly [string, Run])[] = [
   ["op by op", async (fn, ...args) => fn(...args)],
-  ...Object.entries(engines).map(([name, engine]) => {
-    const mesh = Mesh.create({}, { engine });
-    const run: Run = async (fn, ...args) => jit(fn, { mesh })(...args);
-    return [`as one program on ${name}`, run] as const;
-  }),
+  ...Object.entries(engines).map(([name, engine]) => [`as one program on ${name}`, runOn(engine)] as const),
 ];
 
 /** The numbers of a tensor, with the signs of its zeros. */
 const numbers = async (x: Tensor): Promise<number[]> => Array.from((await x.data()) as Float32Array);
+
+/** Floats of moderate size with all their digits. */
+function draw(seed: number, shape: readonly number[]): Tensor {
+  const random = new Random(seed);
+  const values = Float32Array.from({ length: sizeOf(shape) }, () => (random.next() - 0.5) * 8);
+  return np.array(values).reshape(shape);
+}
+
+/** A function of tensors whose shapes broadcast to that of the first, made of ops that IEEE 754 rounds. */
+function randomArithmetic(random: Random): Fn {
+  const places = range(12).map(() => [random.next(), random.next(), random.next()] as const);
+  const kinds: readonly ((x: Tensor, y: Tensor) => Tensor)[] = [
+    (x, y) => x.add(y),
+    (x, y) => x.sub(y),
+    (x, y) => x.mul(y),
+    (x, y) => x.div(y),
+    (x, y) => x.mul(y).add(x),
+    (x, y) => x.sub(y.mul(x)),
+    (x, y) => x.mul(x).sub(y.mul(y)),
+    (x, y) => np.maximum(x, y),
+    (x, y) => np.where(x.lt(y), x, y.neg()),
+    (x) => np.sqrt(np.abs(x)),
+    (x) => lax.rsqrt(np.abs(x)),
+    (x) => x.div(3),
+    (x) => x.mul(0.1),
+    (x) => np.floor(x.div(0.7)),
+  ];
+  return (...args) => {
+    const values = [...args];
+    // Later values are likelier, so that chains grow.
+    const pick = (p: number) => at(values, Math.floor(Math.sqrt(p) * values.length));
+    for (const [kind, x, y] of places)
+      values.push(at(kinds, Math.floor(kind * kinds.length))(pick(x), pick(y)));
+    return values.reduce((sum, x) => np.where(np.isfinite(x), sum.add(x), sum));
+  };
+}
 
 describe.each(ways)("%s", (_, run) => {
   const expectNumbers = async (want: readonly number[], fn: Fn, ...args: Tensor[]) => {
@@ -103,4 +143,63 @@ describe.each(ways)("%s", (_, run) => {
       await expectNumbers(want, (v) => v.div(divisor), np.array(x));
     },
   );
+
+  test("a difference of equal products is 0, and so is that of a product and itself stored", async () => {
+    const [x, y] = [draw(11, [40, 33]), draw(12, [40, 33])];
+    const zeros = range(40 * 33).map(() => 0);
+    await expectNumbers(zeros, (a, b) => a.mul(b).sub(b.mul(a)), x, y);
+    await expectNumbers(zeros, (a, b, c) => a.mul(b).sub(c), x, y, x.mul(y));
+    await expectNumbers(zeros, (a, b, c) => c.add(a.neg().mul(b)), x, y, x.mul(y));
+  });
+
+  test("nothing is cancelled that is not finite, and zeros keep their signs", async () => {
+    const x = np.array([Number.POSITIVE_INFINITY, Number.NaN, -0, 0, 1]);
+    const nan = Number.NaN;
+    await expectNumbers([nan, nan, 0, 0, 0], (v) => v.sub(v), x);
+    await expectNumbers([nan, nan, nan, nan, 1], (v) => v.div(v), x);
+    await expectNumbers([nan, nan, -0, 0, 0], (v) => v.mul(0), x);
+    await expectNumbers([Number.POSITIVE_INFINITY, nan, 0, 0, 1], (v) => v.add(0), x);
+    await expectNumbers([Number.POSITIVE_INFINITY, nan, -0, 0, 1], (v) => v.sub(0), x);
+    await expectNumbers([Number.NEGATIVE_INFINITY, nan, 0, -0, -1], (v) => v.neg(), x);
+    await expectNumbers([Number.NEGATIVE_INFINITY, nan, 0, 0, -1], (v) => np.subtract(0, v), x);
+  });
+
+  test("means and variances divide the sum by the number of elements", async () => {
+    // Sums of these integers are exact, in whatever order they are added.
+    const x = np.array([41, 82, 123, 1, 7, 9, 40, 2, 3, 5, 1, 1]).reshape([4, 3]);
+    const thirds = (...sums: number[]) => sums.map((sum) => Math.fround(sum / 3));
+    await expectNumbers(thirds(246, 17, 45, 7), (v) => np.mean(v, 1), x);
+    await expectNumbers([Math.fround(315 / 12)], (v) => np.mean(v).reshape([1]), x);
+    const y = np.array([0, 3, 6, 1, 4, 7]).reshape([2, 3]);
+    await expectNumbers([6, 6], (v) => np.var(v, 1), y);
+  });
+
+  test("a softmax divides each weight by their sum", async () => {
+    const parts: Fn = (x) => {
+      const weights = np.exp(x.sub(np.max(x, 1, { keepdims: true })));
+      const sum = np.sum(weights, 1, { keepdims: true });
+      return np.stack([weights, np.broadcastTo(sum, x.shape), nn.softmax(x, 1), weights.div(sum)]);
+    };
+    const all = await numbers(await run(parts, draw(13, [40, 33])));
+    const size = 40 * 33;
+    const part = (i: number) => all.slice(i * size, (i + 1) * size);
+    const want = part(0).map((weight, i) => Math.fround(weight / (part(1)[i] ?? 0)));
+    expect(part(3)).toEqual(want);
+    expect(part(2)).toEqual(want);
+  });
+
+  test.each([
+    ["float32", 12],
+    ["bfloat16", 4],
+    ["float16", 4],
+    ["float64", 4],
+  ] as const)("random arithmetic of %s has the bits of the interpreter", async (dtype, count) => {
+    for (const seed of range(count)) {
+      const fn = randomArithmetic(new Random(1000 + seed));
+      const args = [[12, 33], [12, 33], [33], [12, 1], []].map((shape, i) =>
+        draw(100 * seed + i, shape).astype(dtype),
+      );
+      await expectNumbers(await numbers(await interpreted(fn, ...args)), fn, ...args);
+    }
+  });
 });

@@ -110,5 +110,6 @@ async function oracleOf(program: JaxProgram, { number, what, valueShape }: Place
     traced,
     { axes: [] },
     [...captured, ...given].map((tensor) => [tensor]),
+    { joinsOps: true },
   );
 }

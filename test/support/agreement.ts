@@ -25,17 +25,21 @@ export interface Oracle {
  * rounding must be those of the reference engine. Other floats must lie among what the program gives when the
  * rounding of each of its ops is another one, element by element. Where that decides between two integers or
  * between a number and an infinity, each that comes out is right, and nothing else is.
+ *
+ * Sums, differences, products, quotients and roots have one right rounding, unless `joinsOps` says that who computes
+ * may join them, as XLA does.
  */
 export function oracleFor(
   program: Program,
   mesh: MeshShape,
   inputs: readonly (readonly HostTensor[])[],
+  { joinsOps = false }: { readonly joinsOps?: boolean } = {},
 ): Oracle {
   const expected = interpretSpmd(program, mesh, inputs);
   let samples: HostTensor[][][] | undefined;
   const perturbed = () => {
     samples ??= range(NUM_SAMPLES).map((seed) =>
-      interpretPerturbed(program, mesh, inputs, { seed, keepsDigits: seed % 2 === 1 }),
+      interpretPerturbed(program, mesh, inputs, { seed, joinsOps, keepsDigits: joinsOps && seed % 2 === 1 }),
     );
     return samples;
   };

@@ -11,7 +11,8 @@ import { digitsOf, quantumOf, unitOfLastPlace } from "./floatBits.js";
  *
  * - `exact`: not at all, the result is one of the operands' values or needs no rounding;
  * - `nearest`: the true value rounded to the nearest number, wherever the op stands;
- * - `rounded`: rounded once, which another order or a fused operation before or after may do otherwise;
+ * - `rounded`: the nearest number too, unless who computes may join ops (a product and a sum, a division by one number
+ *   over and over), as XLA does;
  * - `ulps`: so many units in the last place, as the kernels of the function promise;
  * - `sum`: the rounding of each addition, in any order;
  * - `body`: what its inner programs' ops do.
@@ -73,7 +74,7 @@ export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
   add: rounded(addsExactly),
   sub: rounded((difference, x, y) => addsExactly(difference, x, -y)),
   mul: rounded((_, x, y) => multipliesExactly(x, y)),
-  // A division by the same number over and over may be a product with its reciprocal.
+  // Joined divisions by one number are products with its reciprocal.
   div: rounded((_, _x, y) => isPowerOfTwo(y), 2),
   rem: exact,
   pow: ulps(1),
@@ -152,11 +153,13 @@ export interface Evaluation<K extends OpName = OpName> {
   readonly dtype: DType;
   /** Whether no rounding has touched the operands: what the op makes of them is then rounded correctly. */
   readonly isGiven: boolean;
+  /** Whether ops may be joined, so that results between them are not rounded for themselves. */
+  readonly joinsOps: boolean;
 }
 
 /** How far every element of the first result may be off, or nothing where no element may be. */
 export function localErrors(evaluation: Evaluation): readonly Float64Array[] | undefined {
-  const { op, ins, results, dtype, isGiven } = evaluation;
+  const { op, ins, results, dtype, isGiven, joinsOps } = evaluation;
   const level = errorLevels[op];
   if (level.kind === "sum") return sumErrors(evaluation);
   // Types of 16 bits compute in float32; their own rounding comes after.
@@ -165,7 +168,7 @@ export function localErrors(evaluation: Evaluation): readonly Float64Array[] | u
   if (level.kind === "ulps") {
     return results.map(({ data }) => Float64Array.from(data, (x) => level.ulps * unit(x)));
   }
-  if (level.kind !== "rounded" || (isGiven && level.ulps <= 0.5)) return undefined;
+  if (level.kind !== "rounded" || !joinsOps || (isGiven && level.ulps <= 0.5)) return undefined;
   return results.map(({ data }, lane) => {
     const operand = (n: number, i: number): number => {
       const values = ins[n]?.[lane]?.data;

@@ -9,9 +9,12 @@ import { at, range, sizeOf, type TensorType } from "../../src/ir/shape.js";
 import { scatteredBy } from "./floatBits.js";
 import { errorLevels, localErrors } from "./localErrors.js";
 
-/** One way to round: its seed, and whether values are rounded to their types or keep the digits of a float64. */
+/** One way to round. */
 export interface Rounding {
   readonly seed: number;
+  /** Whether ops may be joined. */
+  readonly joinsOps: boolean;
+  /** Whether values keep the digits of a float64, as between joined ops, instead of being rounded to their types. */
   readonly keepsDigits: boolean;
 }
 
@@ -111,7 +114,18 @@ class PerturbedRun {
     return results.map((lanes, out) => {
       const { dtype } = at(types, out);
       if (!isFloat(dtype)) return lanes;
-      const evaluation = { op, params, ins, types: wideTypes, context, results: lanes, dtype, isGiven };
+      const { joinsOps } = this.rounding;
+      const evaluation = {
+        op,
+        params,
+        ins,
+        types: wideTypes,
+        context,
+        results: lanes,
+        dtype,
+        isGiven,
+        joinsOps,
+      };
       const errors = localErrors(evaluation);
       const moved = new Map<HostTensor, HostTensor>();
       return lanes.map((tensor, lane) => {

@@ -4,7 +4,7 @@ import type { WasmFeatures } from "../wasm/features.js";
 import * as math from "../wasm/math.js";
 import { type Vec, VecBuilder, type VecProgram } from "../wasm/vectorProgram.js";
 import { lanes, toBits } from "./lanes.js";
-import type { KernelNode, KernelSpec, KernelStore } from "./spec.js";
+import type { KernelSpec, KernelStore } from "./spec.js";
 import { emitVectorOp } from "./vectorOps.js";
 
 /** The straight-line code between two loops, or inside one. */
@@ -95,26 +95,6 @@ export class SectionBuilder {
     return vec;
   }
 
-  /** A sum with a product that this section computes anyway is one instruction where the host has it. */
-  private multiplyAdd(node: Extract<KernelNode, { kind: "op" }>): Vec | undefined {
-    const b = this.builder;
-    if (!b.features.fma || node.dtype !== "float32") return undefined;
-    const [x, y] = [at(node.args, 0), node.args[1] ?? 0];
-    const factors = (i: number): readonly number[] | undefined => {
-      const product = at(this.spec.nodes, i);
-      if (product.kind !== "op" || product.call.op !== "mul" || product.dtype !== "float32") return undefined;
-      return this.isKnown(i) || this.isSpilled(i) ? undefined : product.args;
-    };
-    const [left, right] = [factors(x), factors(y)];
-    if (node.call.op === "add" && left)
-      return b.madd(this.value(at(left, 0)), this.value(at(left, 1)), this.value(y));
-    if (node.call.op === "add" && right)
-      return b.madd(this.value(at(right, 0)), this.value(at(right, 1)), this.value(x));
-    if (node.call.op === "sub" && right)
-      return b.nmadd(this.value(at(right, 0)), this.value(at(right, 1)), this.value(x));
-    return undefined;
-  }
-
   private compute(i: number): Vec {
     const b = this.builder;
     const node = at(this.spec.nodes, i);
@@ -137,8 +117,6 @@ export class SectionBuilder {
         return at(emitVectorOp(b, call, [raw]), 0);
       }
       case "op": {
-        const fused = this.multiplyAdd(node);
-        if (fused !== undefined) return fused;
         const key = `${JSON.stringify(node.call)}:${node.args.join()}`;
         let results = this.opResults.get(key);
         if (!results) {

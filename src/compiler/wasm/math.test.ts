@@ -115,6 +115,15 @@ describe.each(FEATURE_SETS)("float32 functions with fma $fma", (features) => {
     expect(outside.every((y, i) => y === (i % 2 ? -1 : 1))).toBe(true);
   });
 
+  it("gives the same bits for e^x whether or not x is known to be at most 0", () => {
+    // Without fused products x · log2(e) of the first one lies halfway between two integers.
+    const below = Float32Array.from([-29.458755493164062, ...samples], (x) => -Math.abs(x));
+    const numbers = (expression: typeof math.exp) =>
+      new Float32Array(evaluate(features, expression, [below]).buffer);
+    const [known, unknown] = [numbers(math.expBelowZero), numbers(math.exp)];
+    expect(below.filter((_, i) => !Object.is(known[i], unknown[i]))).toHaveLength(0);
+  });
+
   it("underflows to zero for masked softmax entries", () => {
     const x = new Float32Array([-104, -200, -1e30, -Infinity]);
     expect([...evaluate(features, math.exp, [x])]).toEqual([0, 0, 0, 0]);

@@ -5,13 +5,22 @@ import { at, range } from "../../../src/ir/shape.js";
 import { oracleFor } from "../../support/agreement.js";
 import type { EngineCase } from "./cases.js";
 
-/** What becomes of a result before it is judged, given what the interpreter says. */
-export type Allowance = (got: HostTensor, expected: HostTensor) => HostTensor;
+/** What an engine may do otherwise than the interpreter. */
+export interface Allowances {
+  /** What becomes of a result before it is judged, given what the interpreter says. */
+  readonly allow?: (got: HostTensor, expected: HostTensor) => HostTensor;
+  /** Whether it may join ops, as XLA does, instead of rounding each for itself. */
+  readonly joinsOps?: boolean;
+}
 
 /** The differences of a case, or the error that running it gives. */
-export async function failuresOf(engine: Engine, one: EngineCase, allow?: Allowance): Promise<string[]> {
+export async function failuresOf(
+  engine: Engine,
+  one: EngineCase,
+  allowances?: Allowances,
+): Promise<string[]> {
   try {
-    return await differences(engine, one, allow);
+    return await differences(engine, one, allowances);
   } catch (error) {
     return [`${one.name}: ${error instanceof Error ? error.message.slice(0, 400) : error}`];
   }
@@ -21,10 +30,10 @@ export async function failuresOf(engine: Engine, one: EngineCase, allow?: Allowa
 export async function differences(
   engine: Engine,
   one: EngineCase,
-  allow: Allowance = (got) => got,
+  { allow = (got) => got, joinsOps = false }: Allowances = {},
 ): Promise<string[]> {
   const { program, mesh, inputs } = one;
-  const oracle = oracleFor(program, mesh, inputs);
+  const oracle = oracleFor(program, mesh, inputs, { joinsOps });
   const devices = range(axesSize(mesh.axes)).reverse();
   const executable = engine.compile(program, { mesh, devices, name: one.name });
   const buffers = inputs.map((row) =>

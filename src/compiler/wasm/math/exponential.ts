@@ -41,11 +41,14 @@ export function exp(b: VecBuilder, x: Vec): Vec {
   return b.mul(b.mul(p, b.ishl(half, 23)), unlessZero(b, x, b.ishl(other, 23)));
 }
 
+/** Makes an even bias as `DOUBLE_BIAS` is, so that ties go to the same n and results have the bits of `exp`. */
+const BELOW_ZERO_SHIFT = 65;
+
 /** e^x for x ≤ 0, where one power of two and a constant one reach all the way down to denormals. */
 export function expBelowZero(b: VecBuilder, x: Vec): Vec {
-  const { r, biased } = exponentSplit(b, b.atLeast(x, -105), 127 + 64);
+  const { r, biased } = exponentSplit(b, b.atLeast(x, -105), 127 + BELOW_ZERO_SHIFT);
   const p = b.add(b.madd(b.mul(r, r), b.poly(r, EXP_COEFFICIENTS), r), b.f32(1));
-  return b.mul(b.mul(p, b.ishl(biased, 23)), unlessZero(b, x, b.f32(2 ** -64)));
+  return b.mul(b.mul(p, b.ishl(biased, 23)), unlessZero(b, x, b.f32(2 ** -BELOW_ZERO_SHIFT)));
 }
 
 /** e^x − 1 without cancellation near 0. */
