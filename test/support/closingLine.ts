@@ -2,22 +2,22 @@ import { writeFileSync } from "node:fs";
 import { relative } from "node:path";
 import type { Reporter, TestModule } from "vitest/node";
 
-/** The files with tests that were skipped because of what this machine lacks, by what that is. */
-function lacking(modules: readonly TestModule[]): ReadonlyMap<string, readonly string[]> {
+/** The files with skipped tests, by the reason that their names end with (`optional.ts`). */
+function skipped(modules: readonly TestModule[]): ReadonlyMap<string, readonly string[]> {
   const files = new Map<string, Set<string>>();
   for (const module of modules) {
     for (const test of module.children.allTests("skipped")) {
-      const [, need] = /\(needs (.+)\)$/.exec(test.name) ?? [];
-      if (need === undefined) continue;
-      files.set(need, (files.get(need) ?? new Set()).add(relative(process.cwd(), module.moduleId)));
+      const [, reason] = /\(((?:needs|only with) .+)\)$/.exec(test.name) ?? [];
+      if (reason === undefined) continue;
+      files.set(reason, (files.get(reason) ?? new Set()).add(relative(process.cwd(), module.moduleId)));
     }
   }
-  return new Map([...files].map(([need, names]) => [need, [...names].sort()]));
+  return new Map([...files].map(([reason, names]) => [reason, [...names].sort()]));
 }
 
 /**
- * Ends every run with what was skipped because something is missing, and with the plain line `N passed, M failed`, which
- * `.ci/run` reads. `SHARDWISE_SKIPPED` names a file that gets the paths of what was skipped, one a line.
+ * Ends every run with what was skipped and why, and with the plain line `N passed, M failed`, which `.ci/run` reads.
+ * `SHARDWISE_SKIPPED` names a file that gets the paths of what needs something to be installed, one a line.
  */
 export const closingLine: Reporter = {
   onTestRunEnd(modules, unhandledErrors) {
@@ -33,14 +33,14 @@ export const closingLine: Reporter = {
       // A file that does not load, or a hook that throws, fails without any failed test.
       failed += failedHere === 0 && !module.ok() ? 1 : failedHere;
     }
-    const missing = lacking(modules);
+    const missing = skipped(modules);
     const { SHARDWISE_SKIPPED } = process.env;
     if (SHARDWISE_SKIPPED) {
-      const files = [...new Set([...missing.values()].flat())];
+      const needing = [...missing].filter(([reason]) => reason.startsWith("needs "));
+      const files = [...new Set(needing.flatMap(([, names]) => names))];
       writeFileSync(SHARDWISE_SKIPPED, files.map((file) => `${file}\n`).join(""));
     }
-    for (const [need, files] of missing)
-      process.stdout.write(`skipped, needs ${need}: ${files.join(", ")}\n`);
+    for (const [reason, files] of missing) process.stdout.write(`skipped, ${reason}: ${files.join(", ")}\n`);
     process.stdout.write(`${passed} passed, ${failed} failed\n`);
   },
 };

@@ -182,7 +182,11 @@ export const runtime = (wanted: Runtime): Optional<Runtime> =>
 export const extended = (command: string, isAsked: boolean): Optional<true> =>
   optional(`\`${command}\`, which runs more than the everyday suite`, () => isAsked || undefined);
 
-const reasonOf = ({ name }: Optional) => `needs ${name}`;
+/** Why a test is skipped: what it needs could be there, or it is for other machines and commands. */
+function reasonOf({ name }: Optional): string {
+  const isInstallable = Object.values(installable).some((thing) => thing.name === name);
+  return `${isInstallable ? "needs" : "only with"} ${name}`;
+}
 
 /** A test of something that a machine may lack. */
 export function testWith<T>(
