@@ -45,11 +45,11 @@ export function listOption<T extends string>(
   });
 }
 
-/** The whole numbers of an option's value, or what holds without it. */
+/** The integers of an option's value, or what holds without it. */
 export function countsOption(name: OptionName, otherwise: readonly number[]): number[] {
   const given = option(name)?.split(",").map(Number) ?? otherwise;
   return given.map((value) => {
-    if (!Number.isInteger(value) || value < 1) fail(`--${name} ${value}: use whole numbers from 1`);
+    if (!Number.isInteger(value) || value < 1) fail(`--${name} ${value}: use integers from 1`);
     return value;
   });
 }
@@ -59,7 +59,7 @@ export function checkOptions(): void {
   words.forEach((word, i) => {
     if (!word.startsWith("--")) return;
     const lines = Object.entries(known).map(([name, what]) => `  --${name}  ${what}`);
-    if (!(word.slice(2) in known)) fail(`there is no option ${word}; there are\n${lines.join("\n")}`);
+    if (!(word.slice(2) in known)) fail(`unknown option ${word}; there are\n${lines.join("\n")}`);
     if (words[i + 1] === undefined || words[i + 1]?.startsWith("--")) fail(`${word} needs a value`);
   });
 }

@@ -158,7 +158,7 @@ describe("data types that do not fit", () => {
       () => np.zeros([2], wrong("float8")),
       DTypeError,
       "dtype",
-      /"float8" is no data type: use "float32"/,
+      /"float8" is not a data type: use "float32"/,
     ],
     [
       "bits of floats",
@@ -216,7 +216,7 @@ describe("dims and values out of range", () => {
       () => np.sum(x, wrong({ keepdims: true })),
       DimError,
       "dim",
-      /\[sum\] a dim is a number, and options come after it, got an object: use a whole number from -2 to 1/,
+      /\[sum\] a dim is a number, and options come after it, got an object: use an integer from -2 to 1/,
     ],
     [
       "a tensor in the place of options",
@@ -243,14 +243,14 @@ describe("dims and values out of range", () => {
       () => optim.adam(wrong({ lr: 0.1 })),
       ValueError,
       "value",
-      /there is no option "lr".*did you mean learningRate\?/,
+      /unknown option "lr".*did you mean learningRate\?/,
     ],
     [
       "a dim to reduce",
       () => np.sum(x, 2),
       DimError,
       "dim",
-      /\[sum\] dim 2 is out of range for a tensor of 2 dims: use a whole number from -2 to 1/,
+      /\[sum\] dim 2 is out of range for a tensor of 2 dims: use an integer from -2 to 1/,
     ],
     [
       "a dim twice",
@@ -725,7 +725,7 @@ describe("wrong numbers that were taken before", () => {
       () => optim.adamw(wrong({ learningRate: 1, beta1: 0.5 })),
       ValueError,
       "value",
-      /\[adamw\] there is no option "beta1": the options are b1, b2/,
+      /\[adamw\] unknown option "beta1": the options are b1, b2/,
     ],
     [
       "a misspelt option of sgd",
@@ -740,7 +740,7 @@ describe("wrong numbers that were taken before", () => {
       () => jit(fn, wrong({ donateArgnums: 0 })),
       ValueError,
       "value",
-      /\[jit\] there is no option "donateArgnums"/,
+      /\[jit\] unknown option "donateArgnums"/,
     ],
     [
       "a misspelt option of grad",

@@ -30,7 +30,7 @@ describe("the arguments of a command", () => {
   });
 
   test.each([
-    ["data=", /axis data needs a whole number .* as in data=2, got "data="/],
+    ["data=", /axis data needs an integer .* as in data=2, got "data="/],
     ["data=0", /as in data=1, got "data=0"/],
     ["data=1.5", /as in data=2, got "data=1.5"/],
     ["data=2=3", /got "data=2=3"/],
@@ -91,10 +91,10 @@ describe("a configuration", () => {
       "unknown field model.heads; did you mean model.numHeads?",
       "unknown field optimiser; did you mean optimizer?",
       "unknown field width; did you mean model.width?",
-      'model.mlpWidth is "12.4": use a whole number of at least 1; the nearest is 12',
+      'model.mlpWidth is "12.4": use an integer of at least 1; the nearest is 12',
       'optimizer.learningRate is "Infinity": use a number of at least 0',
-      "steps is -5: use a whole number of at least 1; the nearest is 1",
-      'seed is "": use a whole number of at least 0',
+      "steps is -5: use an integer of at least 1; the nearest is 1",
+      'seed is "": use an integer of at least 0',
       "model.width is 130, not a multiple of twice numHeads = 8: use 128 or 136, or another model.numHeads",
       "data.batch is 5, which does not split 2 ways (data x fsdp: 5 / 2 = 2.5): use 4 or 6",
     ]);
@@ -102,7 +102,7 @@ describe("a configuration", () => {
 
   test("does not blame a field for what another that cannot be read may have to do with", () => {
     const { violations } = readRunConfig({ data: { batch: 5 }, mesh: { data: "two" } });
-    expect(violations).toEqual(['mesh.data is "two": use a whole number of at least 1']);
+    expect(violations).toEqual(['mesh.data is "two": use an integer of at least 1']);
   });
 
   test("says what to use where a size is too small to be split", () => {

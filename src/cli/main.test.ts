@@ -151,7 +151,7 @@ describe("the command line", { timeout: 120_000 }, () => {
       ["generate", "nowhere"],
     );
     const [command, option, values, missing, folderless] = problems;
-    expect(command?.err).toContain('there is no command "trian"; did you mean train?');
+    expect(command?.err).toContain('unknown command "trian"; did you mean train?');
     expect(option?.err).toContain("did you mean --model.width?");
     expect(option?.err).toContain("did you mean data?");
     expect(values?.err).toContain("the configuration has 3 problems");

@@ -25,7 +25,7 @@ function commandNamed(name: string): Command {
   if (found) return found;
   const near = nearest(name, [...commands.map((command) => command.name), "help"]);
   throw new UsageError(
-    `there is no command "${name}"${near ? `; did you mean ${near}?` : ""}\nsee shardwise --help for the list`,
+    `unknown command "${name}"${near ? `; did you mean ${near}?` : ""}\nsee shardwise --help for the list`,
   );
 }
 

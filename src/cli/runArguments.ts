@@ -58,11 +58,11 @@ export function numberOption(args: Arguments, name: string, fallback: number, le
   throw new UsageError(`--${name} is "${given}": use a number of at least ${least}`);
 }
 
-/** The value of an option as a whole number. */
+/** The value of an option as an integer. */
 export function integerOption(args: Arguments, name: string, fallback: number, least: number): number {
   const value = numberOption(args, name, fallback, least);
   if (Number.isInteger(value)) return value;
-  throw new UsageError(`--${name} is "${value}": use a whole number; the nearest is ${Math.round(value)}`);
+  throw new UsageError(`--${name} is "${value}": use an integer; the nearest is ${Math.round(value)}`);
 }
 
 /** Reads a configuration file. */

@@ -204,7 +204,7 @@ export interface CallbackStep {
   readonly info: number;
 }
 
-/** A function of the host with the types of what it takes and gives. */
+/** A host callback with the types of what it takes and gives. */
 export interface CallbackSpec {
   readonly fn: HostFunction;
   readonly ins: readonly TensorType[];

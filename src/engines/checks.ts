@@ -23,7 +23,7 @@ export function checkSizes(program: Program): void {
 /** Throws unless an array has the kind and the number of elements of a type. */
 export function checkHostData(type: TensorType, data: HostData, caller: string): void {
   need("object", type, "type", "checkHostData");
-  need("text", caller, "caller", "checkHostData");
+  need("string", caller, "caller", "checkHostData");
   need("bytes", data, "the data", caller);
   const expected = allocateHost(type.dtype, 0).constructor;
   if (data.length === sizeOf(type.shape) && data.constructor === expected) return;
@@ -40,6 +40,6 @@ const maxDevices = 2 ** 16;
 export function checkDeviceCount(numDevices: number, caller: string, most = maxDevices): void {
   if (Number.isInteger(numDevices) && numDevices >= 1 && numDevices <= most) return;
   throw new ValueError(
-    `[${caller}] numDevices must be a whole number from 1 to ${most}, not ${describe(numDevices)}`,
+    `[${caller}] numDevices must be an integer from 1 to ${most}, not ${describe(numDevices)}`,
   );
 }

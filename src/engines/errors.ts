@@ -65,7 +65,7 @@ export interface DevicePosition {
   readonly device: number;
   /** Which run of the program it is in. */
   readonly run: number;
-  /** The how manieth collective of its groups in this run it came to. */
+  /** The ordinal of the collective it reached among those of its groups in this run. */
   readonly sequence: number;
   /** The collective, or what else it does. */
   readonly what: string;
@@ -88,7 +88,7 @@ export function formatPositions(positions: readonly DevicePosition[]): string {
 }
 
 const PARTED =
-  "a cond or whileLoop around a collective took other ways on some of them: let them decide alike, for example by " +
+  "a cond or whileLoop around a collective took different branches on some of them: let them decide alike, for example by " +
   "lax.pmax of the condition over the axis";
 
 /**

@@ -69,7 +69,7 @@ export function isOneOfSeveral(environment: Environment = process.env): boolean 
   return (detectLaunch(environment)?.size ?? 1) > 1;
 }
 
-/** A whole number that an environment variable holds; undefined for anything else. */
+/** An integer that an environment variable holds; undefined for anything else. */
 export function wholeNumber(text: string | undefined): number | undefined {
   return text !== undefined && /^\d+$/.test(text) ? Number(text) : undefined;
 }

@@ -60,8 +60,8 @@ describe("an engine's name", () => {
   });
 
   test.each([
-    ["thread", /there is no engine "thread": use "threads", "reference", "mpi", "xla", or a package or path/],
-    ["./no-engine.js", /there is no engine ".\/no-engine.js".*; there is no file \/.*no-engine.js/],
+    ["thread", /unknown engine "thread": use "threads", "reference", "mpi", "xla", or a package or path/],
+    ["./no-engine.js", /unknown engine ".\/no-engine.js".*; there is no file \/.*no-engine.js/],
     [write("throws.mjs", 'throw new Error("no driver");'), /throws.mjs" cannot be loaded: no driver/],
     [
       write("other.mjs", "export const makeEngine = 1;"),
@@ -129,7 +129,7 @@ describe("--engine", { timeout: 120_000 }, () => {
       ended(startShardwise(folder.path, ["trace", ...size, "--mesh", "data=1", "--engine", "reference"])),
     ]);
     expect(wrong).toMatchObject({ code: 2, out: "" });
-    expect(wrong.err).toContain('there is no engine "thread": use "threads", "reference", "mpi", "xla", or');
+    expect(wrong.err).toContain('unknown engine "thread": use "threads", "reference", "mpi", "xla", or');
     expect(traced.err).toContain('the engine "reference" records nothing: use --engine threads');
   });
 
@@ -146,6 +146,6 @@ describe("--engine", { timeout: 120_000 }, () => {
     );
     expect(lines.at(-2)).toMatch(/^\d+ passed, 0 failed$/);
     expect(lines.at(-2)).not.toMatch(/^0 passed/);
-    expect(() => run("--engine", "nothing")).toThrow(/there is no engine "nothing"/);
+    expect(() => run("--engine", "nothing")).toThrow(/unknown engine "nothing"/);
   });
 });

@@ -48,7 +48,7 @@ const imported = new Map<string, EngineModule>();
  * ```
  */
 export function openEngine(name: string, options: EngineOptions): Engine {
-  need("text", name, "name", "openEngine");
+  need("string", name, "name", "openEngine");
   needOptions<EngineOptions>(
     options,
     { numDevices: true, memoryBytes: true, deadlineMs: true, products: true, reduction: true },
@@ -64,7 +64,7 @@ export function openEngine(name: string, options: EngineOptions): Engine {
  * those on versions of Node that cannot require ES modules, are found this way only.
  */
 export async function importEngine(name: string): Promise<void> {
-  need("text", name, "name", "importEngine");
+  need("string", name, "name", "importEngine");
   if (isOwn(name)) return;
   const found = locate(name);
   let exports: unknown;
@@ -88,7 +88,7 @@ function locate(name: string): string {
     const list = engineNames.map((own) => `"${own}"`).join(", ");
     const looked = isPath ? `there is no file ${resolve(path)}` : `there is no package of this name here`;
     throw new EngineLoadError(
-      `there is no engine "${name}": use ${list}, or a package or path of a module that exports createEngine; ${looked}`,
+      `unknown engine "${name}": use ${list}, or a package or path of a module that exports createEngine; ${looked}`,
       { cause },
     );
   }

@@ -2,18 +2,18 @@
 import { describe } from "./describe.js";
 import { ValueError } from "./errors.js";
 
-/** A kind of argument or option that can be checked; `wholes`, `numbers` and `texts` are lists. */
+/** A kind of argument or option that can be checked; `integers`, `numbers` and `strings` are arrays. */
 export type ArgumentKind =
   | "function"
   | "list"
-  | "text"
+  | "string"
   | "path"
   | "flag"
   | "object"
   | "number"
-  | "whole"
-  | "texts"
-  | "wholes"
+  | "integer"
+  | "strings"
+  | "integers"
   | "numbers"
   | "bytes";
 
@@ -21,19 +21,19 @@ export type ArgumentKind =
 interface Kinds extends Readonly<Record<ArgumentKind, unknown>> {
   readonly function: (...args: never[]) => unknown;
   readonly list: readonly unknown[];
-  readonly text: string;
+  readonly string: string;
   readonly path: string;
   readonly flag: boolean;
   readonly object: object;
   readonly number: number;
-  readonly whole: number;
-  readonly texts: readonly string[];
-  readonly wholes: readonly number[];
+  readonly integer: number;
+  readonly strings: readonly string[];
+  readonly integers: readonly number[];
   readonly numbers: ArrayLike<number>;
   readonly bytes: ArrayBufferView;
 }
 
-const isWhole = (value: unknown) => Number.isSafeInteger(value);
+const isSafeInteger = (value: unknown) => Number.isSafeInteger(value);
 const isNumber = (value: unknown) => typeof value === "number";
 /** Typed arrays of numbers; those of big ones are none. */
 const isNumberArray = (value: unknown) =>
@@ -42,8 +42,8 @@ const isNumberArray = (value: unknown) =>
 
 const kinds: { readonly [K in keyof Kinds]: readonly [says: string, is: (value: unknown) => boolean] } = {
   function: ["a function", (value) => typeof value === "function"],
-  list: ["a list", Array.isArray],
-  text: ["a text", (value) => typeof value === "string"],
+  list: ["an array", Array.isArray],
+  string: ["a string", (value) => typeof value === "string"],
   path: ["a path", (value) => typeof value === "string" && !value.includes("\0")],
   flag: ["true or false", (value) => typeof value === "boolean"],
   object: [
@@ -52,14 +52,14 @@ const kinds: { readonly [K in keyof Kinds]: readonly [says: string, is: (value: 
       (typeof value === "object" || typeof value === "function") && value !== null && !Array.isArray(value),
   ],
   number: ["a number", (value) => typeof value === "number" && !Number.isNaN(value)],
-  whole: ["a whole number", isWhole],
-  texts: [
-    "a list of texts",
+  integer: ["an integer", isSafeInteger],
+  strings: [
+    "an array of strings",
     (value) => Array.isArray(value) && value.every((one) => typeof one === "string"),
   ],
-  wholes: ["a list of whole numbers", (value) => Array.isArray(value) && [...value].every(isWhole)],
+  integers: ["an array of integers", (value) => Array.isArray(value) && [...value].every(isSafeInteger)],
   numbers: [
-    "a list or array of numbers",
+    "an array of numbers",
     (value) => isNumberArray(value) || (Array.isArray(value) && [...value].every(isNumber)),
   ],
   bytes: ["a typed array", ArrayBuffer.isView],

@@ -4,13 +4,13 @@ import { ShapeError } from "./errors.js";
 import { newCounter } from "./identity.js";
 import { at, formatType, sizeOf, type TensorType } from "./shape.js";
 
-/** Elements that a program hands to a function of the host. */
+/** Elements that a program hands to a host callback. */
 export interface HostValue {
   readonly type: TensorType;
   readonly data: HostData;
 }
 
-/** What a function of the host does with the operands of an equation: gives the elements of results of these types. */
+/** What a host callback does with the operands of an equation: gives the elements of results of these types. */
 export type HostCall = (ins: readonly HostValue[], results: readonly TensorType[]) => readonly HostData[];
 
 const nextLabel = newCounter();
@@ -18,7 +18,7 @@ const registered = new Map<string, WeakRef<HostFunction>>();
 const forgotten = new FinalizationRegistry<string>((label) => registered.delete(label));
 
 /**
- * A function of the host that programs call. Programs are data and hold it as such: by a label that no other function
+ * A host callback that programs call. Programs are data and hold it as such: by a label that no other function
  * of this process ever has, which is what their text and the keys of caches show. Whoever keeps a program keeps the
  * function; when the last of them is gone, so is the label.
  */
@@ -46,7 +46,7 @@ export class HostFunction {
   }
 }
 
-/** Calls a function of the host and checks what it gives: for every result as many elements as its type has. */
+/** Calls a host callback and checks what it gives: for every result as many elements as its type has. */
 export function callHost(
   fn: HostFunction,
   ins: readonly HostValue[],

@@ -52,7 +52,7 @@ function findInside(a: Eqn, b: Eqn): string | undefined {
   return undefined;
 }
 
-/** Whether two values are the same plain data: lists, records, strings, numbers, booleans, functions of the host. */
+/** Whether two values are the same plain data: lists, records, strings, numbers, booleans, host callbacks. */
 function samePlain(a: unknown, b: unknown, skip: (value: unknown) => boolean): boolean {
   if (skip(a) && skip(b)) return true;
   if (Array.isArray(a)) {

@@ -148,7 +148,7 @@ function factsOf(dtype: DType): DTypeFacts {
 export function needDType(dtype: unknown, caller: string): asserts dtype is DType {
   if (isDType(dtype)) return;
   throw new DTypeError(
-    `[${caller}] ${describe(dtype)} is no data type: use ${Object.keys(facts)
+    `[${caller}] ${describe(dtype)} is not a data type: use ${Object.keys(facts)
       .map((name) => `"${name}"`)
       .join(", ")}`,
   );
@@ -222,7 +222,7 @@ const maxHostBytes = 2 ** 33;
 function checkedLength(dtype: DType, length: number): number {
   if (Number.isSafeInteger(length) && length >= 0 && length * byteSize(dtype) <= maxHostBytes) return length;
   throw new ValueError(
-    `an array of ${describe(length)} elements of ${dtype} cannot be: use a whole number from 0 to ${maxHostBytes / byteSize(dtype)}`,
+    `an array of ${describe(length)} elements of ${dtype} cannot be: use an integer from 0 to ${maxHostBytes / byteSize(dtype)}`,
   );
 }
 

@@ -8,7 +8,7 @@ export interface FlightRecord {
   readonly program: number;
   /** How often the program had been started on the device, this run included. */
   readonly run: number;
-  /** For a collective: the how manieth it is of this run among those of the same groups of devices, from 1. */
+  /** For a collective: its ordinal in this run among those of the same groups of devices, from 1. */
   readonly sequence: number;
   /** For a collective: its index in the program's list; −1 for a run. */
   readonly collective: number;
@@ -31,7 +31,7 @@ export interface FlightCollective {
 
 /** A program that several processes run together, as all of them must know it. */
 export interface FlightAgreement {
-  /** The how manieth program of which processes it is: `program 3 of processes 0, 1`. */
+  /** The ordinal of the program among those of the same processes: `program 3 of processes 0, 1`. */
   readonly key: string;
   /** A hash of its printed form. */
   readonly fingerprint: string;

@@ -44,7 +44,7 @@ export interface OpForm<K extends OpName> {
   readonly programs: { readonly [P in ProgramNames<K>]: "one" | "list" };
 }
 
-const count: Form<number> = { print: String, parse: (scanner) => scanner.integer("a whole number") };
+const count: Form<number> = { print: String, parse: (scanner) => scanner.integer("an integer") };
 
 const number: Form<number> = {
   print: String,
@@ -92,7 +92,7 @@ export const plainType: Form<TensorType> = {
   },
 };
 
-/** A function of the host by its label: programs that call one can be read only where the function is. */
+/** A host callback by its label: programs that call one can be read only where the function is. */
 const hostFunction: Form<HostFunction> = {
   print: ({ label }) => JSON.stringify(label),
   parse(scanner) {
@@ -188,7 +188,7 @@ const hops: Form<readonly (readonly [number, number])[]> = {
     }),
 };
 
-/** Policies hold policies; more of them in each other than this are no policy but an attack. */
+/** Policies hold policies; more of them in each other than this are not policy but an attack. */
 const MAX_POLICIES = 64;
 
 const policy: Form<RematPolicy> = {

@@ -51,7 +51,7 @@ export function inferTypes<K extends OpName>(
     if (typeof params !== "object" || params === null)
       throw broken.value(`its parameters must be an object, got ${describe(params)}`);
     const types = rule(ins, params, op);
-    // Sums and products of sizes may leave the whole numbers.
+    // Sums and products of sizes may leave the integers.
     for (const { shape } of types) checkShape(shape);
     if (keepsEqual(op) && nothingVaries(ins)) return types;
     const varying = resultVarying(op, ins, params, types.length);
@@ -146,7 +146,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
   },
   convert: (ins, { dtype }) => {
     count(ins, 1);
-    if (!isDType(dtype)) throw broken.dtype(`${describe(dtype)} is no data type`);
+    if (!isDType(dtype)) throw broken.dtype(`${describe(dtype)} is not a data type`);
     return [tensorType(dtype, typeOf(ins, 0).shape)];
   },
   bitcast: (ins, { dtype }) => {

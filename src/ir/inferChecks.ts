@@ -93,12 +93,12 @@ export function checkDim(dim: number, rank: number): void {
   }
 }
 
-/** Checks that something is a list of whole numbers, as many as are wanted. */
+/** Checks that something is an array of integers, as many as are wanted. */
 export function checkWholes(list: readonly number[], what: string, length?: number): void {
-  if (!Array.isArray(list)) throw broken.value(`${what} must be a list of numbers, got ${describe(list)}`);
+  if (!Array.isArray(list)) throw broken.value(`${what} must be an array of numbers, got ${describe(list)}`);
   const items: readonly unknown[] = [...list];
   if (!items.every(Number.isSafeInteger)) {
-    throw broken.value(`${what} [${items.map(describe).join(",")}] must be whole numbers`);
+    throw broken.value(`${what} [${items.map(describe).join(",")}] must be integers`);
   }
   if (length !== undefined && list.length !== length) {
     throw broken.dim(`${what} [${list}] need one entry for each of the ${length} dims`);
@@ -108,7 +108,7 @@ export function checkWholes(list: readonly number[], what: string, length?: numb
 /** Checks that a number is a whole one within bounds. */
 export function checkWhole(n: number, what: string, min: number, max: number): void {
   if (Number.isSafeInteger(n) && n >= min && n <= max) return;
-  throw broken.value(`${what} ${describe(n)} is not a whole number from ${min} to ${max}`);
+  throw broken.value(`${what} ${describe(n)} is not an integer from ${min} to ${max}`);
 }
 
 /** Checks that a tensor has dims, each named once. */
@@ -120,11 +120,12 @@ export function checkDims(dims: readonly number[], rank: number): void {
 
 /** Checks that numbers can be a shape. */
 export function checkShape(shape: Shape): void {
-  if (!Array.isArray(shape)) throw broken.shape(`the shape must be a list of sizes, got ${describe(shape)}`);
+  if (!Array.isArray(shape))
+    throw broken.shape(`the shape must be an array of sizes, got ${describe(shape)}`);
   for (let d = 0; d < shape.length; d++) {
     const n: unknown = shape[d];
     if (typeof n === "number" && Number.isSafeInteger(n) && n >= 0) continue;
-    throw broken.shape(`shape [${[...shape].map(describe)}] must hold whole numbers from 0 to 2^53 - 1`);
+    throw broken.shape(`shape [${[...shape].map(describe)}] must hold integers from 0 to 2^53 - 1`);
   }
 }
 

@@ -53,7 +53,7 @@ export const collectiveTypes: { readonly [K in AxisOp]: TypeRule<K> } = {
   ppermute: (ins, { axes, permutation }) => {
     const size = axesSize(axes);
     if (!Array.isArray(permutation) || ![...permutation].every((pair) => Array.isArray(pair)))
-      throw broken.value(`the permutation must be a list of pairs, got ${describe(permutation)}`);
+      throw broken.value(`the permutation must be an array of pairs, got ${describe(permutation)}`);
     for (const side of [0, 1] as const) {
       const ranks = permutation.map((pair) => pair[side]);
       if (

@@ -51,7 +51,7 @@ export function axesSize(axes: readonly MeshAxis[]): number {
 /** The coordinates of a row-major position along each axis. */
 export function axesCoordinates(axes: readonly MeshAxis[], position: number): number[] {
   need("list", axes, "the axes", "axesCoordinates");
-  need("whole", position, "the position", "axesCoordinates");
+  need("integer", position, "the position", "axesCoordinates");
   const coordinates = new Array<number>(axes.length);
   let rest = position;
   for (let i = axes.length - 1; i >= 0; i--) {

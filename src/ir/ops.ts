@@ -41,7 +41,7 @@ export interface Attention {
 }
 
 /**
- * What calling a function of the host means: a `pure` one only computes, may be called more often or never; `debug` and
+ * What calling a host callback means: a `pure` one only computes, may be called more often or never; `debug` and
  * `io` ones are called once for every run of their equation, in the order of the program. A `check` is given whether
  * something holds and the values to tell of it, and throws where it does not.
  */
@@ -210,7 +210,7 @@ export interface OpParams {
 
   // the host
   /**
-   * `(…operands) → (…results)`: hands the operands to a function of the host and waits for its results. Of the devices
+   * `(…operands) → (…results)`: hands the operands to a host callback and waits for its results. Of the devices
    * that differ only along the axes `once` only the first calls; the others get zeros.
    */
   callback: {

@@ -46,7 +46,7 @@ export function checkOptions<O>(options: unknown, names: OptionNames<O>, caller:
   const list = unknown.map((name) => JSON.stringify(name)).join(", ");
   const meant = unknown.map((name) => nearest(name, known)).find((name) => name !== undefined);
   throw new ValueError(
-    `[${caller}] there is no option ${list}: the options are ${known.join(", ") || "none"}${meant === undefined ? "" : `; did you mean ${meant}?`}`,
+    `[${caller}] unknown option ${list}: the options are ${known.join(", ") || "none"}${meant === undefined ? "" : `; did you mean ${meant}?`}`,
   );
 }
 

@@ -25,7 +25,7 @@ const MAX_DEPTH = 200;
  * @throws ParseError with the line and column of what is wrong and what was expected there
  */
 export function parseProgram(text: string): Program {
-  need("text", text, "the text", "parseProgram");
+  need("string", text, "the text", "parseProgram");
   const parser = new Parser(new Scanner(text, "parseProgram"));
   return parser.whole();
 }

@@ -47,7 +47,7 @@ export class Scanner {
     return this.take(word) ?? this.fail(what);
   }
 
-  /** A whole number that a program can count with. */
+  /** An integer that a program can count with. */
   integer(what: string): number {
     const start = this.here;
     const value = Number(this.take(integer) ?? this.fail(what));

@@ -51,7 +51,7 @@ export function sizeOf(shape: Shape): number {
     const n: unknown = shape[d];
     size = typeof n === "number" ? size * n : undefined;
   }
-  if (size === undefined) throw new ShapeError(`a shape must be a list of sizes, got ${describe(shape)}`);
+  if (size === undefined) throw new ShapeError(`a shape must be an array of sizes, got ${describe(shape)}`);
   return size;
 }
 
@@ -145,7 +145,7 @@ export function normalizeDim(dim: number, rank: number, caller: string): number 
         : `a dim is a number, and options come after it, got ${describe(dim)}`;
     throw new DimError(
       `[${caller}] ${wrong}: use ${
-        rank === 0 ? "a tensor with at least one dim" : `a whole number from ${-rank} to ${rank - 1}`
+        rank === 0 ? "a tensor with at least one dim" : `an integer from ${-rank} to ${rank - 1}`
       }`,
     );
   }

@@ -56,7 +56,7 @@ const gone: { readonly [S in Stage]: ReadonlySet<OpName> } = {
  */
 export function verify(program: Program, stage: Stage = "traced"): Program {
   if (!stages.includes(stage)) {
-    throw new ValueError(`[verify] there is no stage ${describe(stage)}: use ${stages.join(", ")}`);
+    throw new ValueError(`[verify] unknown stage ${describe(stage)}: use ${stages.join(", ")}`);
   }
   if (!verified[stage].has(program)) needProgram(program, "verify");
   check(program, stage, program);

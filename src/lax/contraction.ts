@@ -27,7 +27,7 @@ export const reduceOr = reduction("reduceOr", ops.reduceMax);
 /** The product over dims: the two halves are multiplied until one element is left. */
 export function reduceProd(x: Tensor, dims: readonly number[]): Tensor {
   needTensor(x, "x", "lax.reduceProd");
-  need("wholes", dims, "dims", "lax.reduceProd");
+  need("integers", dims, "dims", "lax.reduceProd");
   const reduced = normalizeDims(dims, x.ndim, "lax.reduceProd");
   const kept = range(x.ndim).filter((d) => !reduced.includes(d));
   const shape = kept.map((d) => at(x.shape, d));

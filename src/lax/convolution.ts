@@ -158,7 +158,7 @@ export function convTranspose(
 ): Tensor {
   needTensor(lhs, "lhs", "lax.convTranspose");
   needTensor(rhs, "rhs", "lax.convTranspose");
-  need("wholes", strides, "strides", "lax.convTranspose");
+  need("integers", strides, "strides", "lax.convTranspose");
   checkOptions<ConvTransposeOptions>(
     options,
     {
@@ -236,7 +236,7 @@ export function convGeneralDilatedPatches(
   options: PatchOptions = {},
 ): Tensor {
   needTensor(lhs, "lhs", "lax.convGeneralDilatedPatches");
-  need("wholes", filterShape, "filterShape", "lax.convGeneralDilatedPatches");
+  need("integers", filterShape, "filterShape", "lax.convGeneralDilatedPatches");
   need("list", windowStrides, "windowStrides", "lax.convGeneralDilatedPatches");
   checkOptions<PatchOptions>(options, patchNames, "lax.convGeneralDilatedPatches");
   const caller = "lax.convGeneralDilatedPatches";
@@ -275,7 +275,7 @@ export function convGeneralDilatedLocal(
   needTensor(lhs, "lhs", "lax.convGeneralDilatedLocal");
   needTensor(rhs, "rhs", "lax.convGeneralDilatedLocal");
   need("list", windowStrides, "windowStrides", "lax.convGeneralDilatedLocal");
-  need("wholes", filterShape, "filterShape", "lax.convGeneralDilatedLocal");
+  need("integers", filterShape, "filterShape", "lax.convGeneralDilatedLocal");
   checkOptions<PatchOptions>(options, patchNames, "lax.convGeneralDilatedLocal");
   const caller = "lax.convGeneralDilatedLocal";
   checkOperands(lhs, rhs, caller);

@@ -22,7 +22,7 @@ function numbered(layouts: ConvLayouts, rank: number, caller: string): ConvDimen
   const { lhsSpec, rhsSpec, outSpec } = layouts as ConvDimensionNumbers;
   const specs = { lhsSpec, rhsSpec, outSpec };
   for (const [name, spec] of Object.entries(specs)) {
-    need("wholes", spec, name, caller);
+    need("integers", spec, name, caller);
     if (
       !sameNumbers(
         [...spec].sort((a, b) => a - b),
@@ -41,8 +41,8 @@ export function convDimensionNumbers(
   rhsShape: Shape,
   layouts?: ConvLayouts,
 ): ConvDimensionNumbers {
-  need("wholes", lhsShape, "lhsShape", "lax.convDimensionNumbers");
-  need("wholes", rhsShape, "rhsShape", "lax.convDimensionNumbers");
+  need("integers", lhsShape, "lhsShape", "lax.convDimensionNumbers");
+  need("integers", rhsShape, "rhsShape", "lax.convDimensionNumbers");
   const caller = "lax.convDimensionNumbers";
   const rank = lhsShape.length;
   if (rhsShape.length !== rank || rank < 2) {
@@ -52,7 +52,7 @@ export function convDimensionNumbers(
   }
   if (layouts === undefined) return { lhsSpec: range(rank), rhsSpec: range(rank), outSpec: range(rank) };
   if (!Array.isArray(layouts)) return numbered(layouts, rank, caller);
-  need("texts", layouts, "the layouts", caller);
+  need("strings", layouts, "the layouts", caller);
   const [lhs = "", rhs = "", out = ""] = layouts;
   const space = [...rhs].filter((letter) => letter !== "O" && letter !== "I");
   const spec = (letters: string, first: string, second: string) => {

@@ -46,7 +46,7 @@ export const abs = unary(ops.abs);
 export const sign = unary(ops.sign);
 export const floor = unary(ops.floor);
 export const ceil = unary(ops.ceil);
-/** To the nearest whole number, ties to even. */
+/** To the nearest integer, ties to even. */
 export const round = unary(ops.round);
 export const erf = unary(ops.erf);
 export const erfInv = unary(ops.erfInv);

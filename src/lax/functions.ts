@@ -199,7 +199,7 @@ export function integerPow(x: Tensor, exponent: number): Tensor {
   needTensor(x, "x", "lax.integerPow");
   need("number", exponent, "exponent", "lax.integerPow");
   if (!Number.isInteger(exponent)) {
-    throw new ValueError(`[integerPow] exponent ${exponent} is not a whole number: use pow`);
+    throw new ValueError(`[integerPow] exponent ${exponent} is not an integer: use pow`);
   }
   if (exponent < 0) return ops.div(constant(x, 1), integerPow(x, -exponent));
   let result: Tensor | undefined;

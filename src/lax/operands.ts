@@ -53,7 +53,7 @@ export function toStart(index: TensorLike, n: number, caller: string): Tensor {
     if (isUnsigned(index.dtype)) return start;
     return ops.select(ops.compare("lt", start, 0), ops.add(start, n), start);
   }
-  need("whole", index, "a start", `lax.${caller}`);
+  need("integer", index, "a start", `lax.${caller}`);
   return Tensor.scalar(index < 0 ? index + n : index, "int32");
 }
 

@@ -19,14 +19,14 @@ export function iota(dtype: DType, size: number): Tensor {
 
 /** 0, 1, 2 … along a dim of a tensor of the given shape. */
 export function broadcastedIota(dtype: DType, shape: Shape, dim: number): Tensor {
-  need("wholes", shape, "shape", "lax.broadcastedIota");
+  need("integers", shape, "shape", "lax.broadcastedIota");
   need("number", dim, "dim", "lax.broadcastedIota");
   return ops.iota(dtype, shape, dim);
 }
 
 /** A tensor filled with one value. */
 export function full(shape: Shape, value: TensorLike, dtype?: DType): Tensor {
-  need("wholes", shape, "shape", "lax.full");
+  need("integers", shape, "shape", "lax.full");
   if (!(value instanceof Tensor)) {
     return ops.broadcastInDim(Tensor.scalar(value, dtype ?? resultType(value)), shape, []);
   }
@@ -42,7 +42,7 @@ export function fullLike(x: Tensor, value: TensorLike, dtype?: DType): Tensor {
 /** Puts new dims of the given sizes in front. */
 export function broadcast(x: Tensor, sizes: Shape): Tensor {
   needTensor(x, "x", "lax.broadcast");
-  need("wholes", sizes, "sizes", "lax.broadcast");
+  need("integers", sizes, "sizes", "lax.broadcast");
   return ops.broadcastInDim(
     x,
     [...sizes, ...x.shape],
@@ -53,7 +53,7 @@ export function broadcast(x: Tensor, sizes: Shape): Tensor {
 /** Inserts dims of size 1 at the given places of the result. */
 export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
   needTensor(x, "x", "lax.expandDims");
-  need("wholes", dims, "dims", "lax.expandDims");
+  need("integers", dims, "dims", "lax.expandDims");
   const rank = x.ndim + dims.length;
   const places = normalizeDims(dims, rank, "lax.expandDims");
   const sizes = [...x.shape];
@@ -66,7 +66,7 @@ export function expandDims(x: Tensor, dims: readonly number[]): Tensor {
 /** Drops dims of size 1. */
 export function squeeze(x: Tensor, dims: readonly number[]): Tensor {
   needTensor(x, "x", "lax.squeeze");
-  need("wholes", dims, "dims", "lax.squeeze");
+  need("integers", dims, "dims", "lax.squeeze");
   const places = normalizeDims(dims, x.ndim, "lax.squeeze");
   if (places.some((d) => x.shape[d] !== 1)) {
     throw new ShapeError(`[lax.squeeze] dims [${dims}] of ${formatType(x.type)} must have size 1`);
@@ -94,7 +94,7 @@ export type PadConfig = readonly [low: number, high: number, interior: number];
 export function pad(x: Tensor, value: TensorLike, config: readonly PadConfig[]): Tensor {
   needTensor(x, "x", "lax.pad");
   need("list", config, "config", "lax.pad");
-  for (const entry of config) need("wholes", entry, "each entry of config", "lax.pad");
+  for (const entry of config) need("integers", entry, "each entry of config", "lax.pad");
   const [tensor, filler] = operandsOf([x, value] as const, "pad");
   return ops.pad(tensor, filler, {
     low: config.map(([low]) => low),
@@ -115,7 +115,7 @@ export function stopGradient<T>(values: T): T {
 /** Takes apart along a dim into pieces of the given sizes, which add up to that of the dim. */
 export function split(x: Tensor, sizes: readonly number[], dim = 0): Tensor[] {
   needTensor(x, "x", "lax.split");
-  need("wholes", sizes, "sizes", "lax.split");
+  need("integers", sizes, "sizes", "lax.split");
   needIfGiven("number", dim, "dim", "lax.split");
   const d = normalizeDim(dim, x.ndim, "lax.split");
   const total = sizes.reduce((n, m) => n + m, 0);
@@ -153,7 +153,7 @@ export function unstack(x: Tensor, dim = 0): Tensor[] {
 /** Repeats a tensor along its dims, a number for each. */
 export function tile(x: Tensor, repeats: readonly number[]): Tensor {
   needTensor(x, "x", "lax.tile");
-  need("wholes", repeats, "repeats", "lax.tile");
+  need("integers", repeats, "repeats", "lax.tile");
   if (repeats.length !== x.ndim) {
     throw new ShapeError(
       `[lax.tile] repeats [${repeats}] need an entry for each of the ${x.ndim} dims of ${formatType(x.type)}`,

@@ -71,7 +71,7 @@ function startsInDim(x: Tensor, index: TensorLike, dim: number, caller: string):
 export function dynamicSlice(x: Tensor, startIndices: readonly TensorLike[], sizes: Shape): Tensor {
   needTensor(x, "x", "lax.dynamicSlice");
   need("list", startIndices, "startIndices", "lax.dynamicSlice");
-  need("wholes", sizes, "sizes", "lax.dynamicSlice");
+  need("integers", sizes, "sizes", "lax.dynamicSlice");
   return tracedAsOneCall(() => ops.dynamicSlice(x, starts(x, startIndices, "dynamicSlice"), sizes));
 }
 

@@ -44,7 +44,7 @@ function logGammaAbove(z: Tensor): Tensor {
   return ops.add(ops.add(exponent, Math.log(2 * Math.PI) / 2), ops.log(sum));
 }
 
-/** The distance to the nearest whole number, on which reflection depends. */
+/** The distance to the nearest integer, on which reflection depends. */
 function fromWhole(x: Tensor): Tensor {
   const size = ops.abs(x);
   const rest = ops.sub(size, ops.floor(size));
@@ -104,7 +104,7 @@ function trigammaAbove(x: Tensor): Tensor {
   });
 }
 
-/** π · cotangent, and the square of π / sine, of πx, by the distance to the nearest whole number. */
+/** π · cotangent, and the square of π / sine, of πx, by the distance to the nearest integer. */
 function reflections(x: Tensor): { cotangent: Tensor; square: Tensor } {
   const angle = ops.mul(ops.sub(x, ops.round(x)), Math.PI);
   const sine = ops.sin(angle);

@@ -156,7 +156,7 @@ const reductions: Readonly<Record<string, CaseFunction>> = {
     windowDilation: [3],
   }),
   "reduceWindow start": window(2, lax.add, [2, 2]),
-  "reduceWindow whole numbers": window(-(2 ** 31), lax.max, [2], { padding: "SAME" }),
+  "reduceWindow integers": window(-(2 ** 31), lax.max, [2], { padding: "SAME" }),
   "reduceWindow function": window(0, (a, b) => a.add(b).add(a.mul(b)), [2, 3]),
   "reduceWindow tree": (x, y) =>
     x &&

@@ -47,10 +47,10 @@ export function padtypeToPads(
   windowStrides: Shape,
   padding: PaddingRule,
 ): [low: number, high: number][] {
-  need("wholes", inShape, "inShape", "lax.padtypeToPads");
-  need("wholes", windowShape, "windowShape", "lax.padtypeToPads");
+  need("integers", inShape, "inShape", "lax.padtypeToPads");
+  need("integers", windowShape, "windowShape", "lax.padtypeToPads");
   need("list", windowStrides, "windowStrides", "lax.padtypeToPads");
-  need("text", padding, "padding", "lax.padtypeToPads");
+  need("string", padding, "padding", "lax.padtypeToPads");
   return inShape.map((n, d) => {
     if (padding === "VALID") return [0, 0];
     const stride = at(windowStrides, d);
@@ -66,7 +66,7 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
     const numbers = list ?? space.map(() => 1);
     if (numbers.length !== space.length || numbers.some((n) => !Number.isInteger(n) || n < 1)) {
       throw new ValueError(
-        `[${caller}] ${what} [${numbers}] must be whole numbers from 1, one for each of the ${space.length} dims of the window`,
+        `[${caller}] ${what} [${numbers}] must be integers from 1, one for each of the ${space.length} dims of the window`,
       );
     }
     return numbers;
@@ -82,7 +82,7 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
       : request.padding;
   if (padding.length !== space.length || padding.some((pair) => !pair.every(Number.isInteger))) {
     throw new ValueError(
-      `[${caller}] padding ${show(padding)} must be a pair of whole numbers for each of the ${space.length} dims of the window`,
+      `[${caller}] padding ${show(padding)} must be a pair of integers for each of the ${space.length} dims of the window`,
     );
   }
   return { size, strides, dilation, baseDilation, padding };
@@ -91,7 +91,7 @@ export function windowOver(space: Shape, request: WindowRequest, caller: string)
 function checkRule(rule: string, caller: string): PaddingRule {
   if (rule === "SAME" || rule === "SAME_LOWER" || rule === "VALID") return rule;
   throw new ValueError(
-    `[${caller}] padding "${rule}" is no rule: use "SAME", "SAME_LOWER", "VALID" or pairs [low, high]`,
+    `[${caller}] padding "${rule}" is not a rule: use "SAME", "SAME_LOWER", "VALID" or pairs [low, high]`,
   );
 }
 

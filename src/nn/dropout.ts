@@ -33,7 +33,7 @@ export const Dropout = module(
   { name: "Dropout", options: { rate: true, broadcastDims: true, deterministic: true, rngCollection: true } },
   ({ rate, broadcastDims = [], deterministic, rngCollection = "dropout" }: DropoutConfig) => {
     if (!(rate >= 0 && rate <= 1)) {
-      throw new ValueError(`[Dropout] rate ${rate} is no probability: use a number from 0 to 1`);
+      throw new ValueError(`[Dropout] rate ${rate} is not a probability: use a number from 0 to 1`);
     }
     return (inputs: Tensor, options: DropoutCallOptions = {}): Tensor => {
       const isOff = givenOnce("deterministic", deterministic, options.deterministic, "Dropout");

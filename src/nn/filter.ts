@@ -65,6 +65,6 @@ export function subtractFilters(a: CollectionFilter, b: CollectionFilter): Colle
 function namesOf(filter: boolean | string | readonly string[]): readonly string[] {
   if (typeof filter === "boolean") return [];
   if (typeof filter === "string") return [filter];
-  need("texts", filter, "a filter of collections", "nn");
+  need("strings", filter, "a filter of collections", "nn");
   return filter;
 }

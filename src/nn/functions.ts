@@ -196,11 +196,11 @@ export interface OneHotOptions {
 /** Vectors that are 1 at the given index and 0 elsewhere; an index out of range gives only zeros. */
 export function oneHot(x: TensorLike, numClasses: number, options: OneHotOptions = {}): Tensor {
   checkOptions<OneHotOptions>(options, { dtype: true, dim: true }, "nn.oneHot");
-  need("whole", numClasses, "numClasses", "nn.oneHot");
+  need("integer", numClasses, "numClasses", "nn.oneHot");
   const { dtype = "float32", dim = -1 } = options;
   const indices = typeof x === "number" ? Tensor.scalar(x, "int32") : np.positive(x);
   if (!Number.isInteger(numClasses) || numClasses < 0) {
-    throw new ValueError(`[oneHot] numClasses ${numClasses} must be a whole number from 0`);
+    throw new ValueError(`[oneHot] numClasses ${numClasses} must be an integer from 0`);
   }
   const rank = indices.ndim + 1;
   const d = normalizeDim(dim, rank, "oneHot");

@@ -58,9 +58,9 @@ describe("linear layers", () => {
 });
 
 describe("Embed", () => {
-  test("takes whole numbers only and gives NaN for those out of range", async () => {
+  test("takes integers only and gives NaN for those out of range", async () => {
     const embed = nn.Embed({ numEmbeddings: 3, features: 2 });
-    expect(() => run(embed, xs)).toThrow("ids must be whole numbers");
+    expect(() => run(embed, xs)).toThrow("ids must be integers");
     const y = run(embed, np.array([1, 3], "int32"));
     expect(Array.from(await y.data(), Number.isNaN)).toEqual([false, false, true, true]);
   });
@@ -150,7 +150,7 @@ describe("Dropout", () => {
     const fixed = nn.Dropout({ rate: 0.5, deterministic: true });
     await expectClose(fixed.apply({}, xs), xs);
     expect(() => fixed.apply({}, xs, { deterministic: true })).toThrow("give it once");
-    expect(() => nn.Dropout({ rate: 2 }).init(key, xs)).toThrow("rate 2 is no probability");
+    expect(() => nn.Dropout({ rate: 2 }).init(key, xs)).toThrow("rate 2 is not a probability");
   });
 });
 

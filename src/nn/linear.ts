@@ -188,7 +188,7 @@ const embedNames: OptionNames<EmbedConfig> = {
 };
 
 /**
- * Vectors for whole numbers: the rows of the parameter `embedding`, [numEmbeddings, features]; ids out of range
+ * Vectors for integers: the rows of the parameter `embedding`, [numEmbeddings, features]; ids out of range
  * give NaN. Its method `attend` gives the products of vectors with all rows, the logits of a language model.
  */
 export const Embed = module(
@@ -196,7 +196,7 @@ export const Embed = module(
   (config: EmbedConfig) =>
     (ids: Tensor): Tensor => {
       if (!isInteger(ids.dtype)) {
-        throw new DTypeError(`[Embed] ids must be whole numbers, got ${formatType(ids.type)}`);
+        throw new DTypeError(`[Embed] ids must be integers, got ${formatType(ids.type)}`);
       }
       const embedding = table(config);
       const rows = config.dtype ? ops.convert(embedding, config.dtype) : embedding;

@@ -158,7 +158,7 @@ export function module<
 ): ModuleClass<C, F, { readonly [K in keyof M]: ReturnType<M[K]> }> {
   const head = typeof name === "string" ? { name } : name;
   need("object", head, "name", "nn.module");
-  need("text", head.name, "name", "nn.module");
+  need("string", head.name, "name", "nn.module");
   need("function", define, "define", "nn.module");
   for (const [key, method] of Object.entries(methods ?? {})) {
     need("function", method, `the method ${key}`, "nn.module");
@@ -191,7 +191,7 @@ function checkConfig({ name, options }: Definition, config: object & ModuleOptio
   const caller = `nn.${name}`;
   need("object", config, "the configuration", caller);
   if (options) checkOptions(config, { ...options, name: true, parent: true }, caller);
-  needIfGiven("text", config.name, "name", caller);
+  needIfGiven("string", config.name, "name", caller);
 }
 
 /** The definition of a module class, or `undefined` for anything else. */

@@ -255,7 +255,7 @@ export function makeAttentionMask(
 ): Tensor {
   checkOptions<MaskOptions & { readonly pairwise?: (query: Tensor, key: Tensor) => Tensor }>(
     options,
-    { pairwise: "function", extraBatchDims: "whole", dtype: true },
+    { pairwise: "function", extraBatchDims: "integer", dtype: true },
     "nn.makeAttentionMask",
   );
   needTensor(queryInput, "queryInput", "nn.makeAttentionMask");
@@ -269,7 +269,7 @@ export function makeAttentionMask(
 /** The mask [batch…, 1, length, length] with which a position of `x`, [batch…, length], sees no later ones. */
 export function makeCausalMask(x: Tensor, options: MaskOptions = {}): Tensor {
   needTensor(x, "x", "nn.makeCausalMask");
-  checkOptions<MaskOptions>(options, { dtype: true, extraBatchDims: "whole" }, "nn.makeCausalMask");
+  checkOptions<MaskOptions>(options, { dtype: true, extraBatchDims: "integer" }, "nn.makeCausalMask");
   const positions = ops.iota("int32", x.shape, x.ndim - 1);
   return makeAttentionMask(positions, positions, { ...options, pairwise: np.greaterEqual });
 }

@@ -37,7 +37,7 @@ export function pool(
 ): Tensor {
   needTensor(inputs, "inputs", "nn.pool");
   need("function", reduceFn, "reduceFn", "nn.pool");
-  need("wholes", windowShape, "windowShape", "nn.pool");
+  need("integers", windowShape, "windowShape", "nn.pool");
   checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.pool");
   return pooled(inputs, init, reduceFn, windowShape, options, "pool");
 }
@@ -45,7 +45,7 @@ export function pool(
 /** The largest element of each window. */
 export function maxPool(inputs: Tensor, windowShape: Shape, options: PoolOptions = {}): Tensor {
   needTensor(inputs, "inputs", "nn.maxPool");
-  need("wholes", windowShape, "windowShape", "nn.maxPool");
+  need("integers", windowShape, "windowShape", "nn.maxPool");
   checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.maxPool");
   return pooled(inputs, Number.NEGATIVE_INFINITY, lax.max, windowShape, options, "maxPool");
 }
@@ -53,7 +53,7 @@ export function maxPool(inputs: Tensor, windowShape: Shape, options: PoolOptions
 /** The smallest element of each window. */
 export function minPool(inputs: Tensor, windowShape: Shape, options: PoolOptions = {}): Tensor {
   needTensor(inputs, "inputs", "nn.minPool");
-  need("wholes", windowShape, "windowShape", "nn.minPool");
+  need("integers", windowShape, "windowShape", "nn.minPool");
   checkOptions<PoolOptions>(options, { strides: true, padding: true }, "nn.minPool");
   return pooled(inputs, Number.POSITIVE_INFINITY, lax.min, windowShape, options, "minPool");
 }
@@ -61,7 +61,7 @@ export function minPool(inputs: Tensor, windowShape: Shape, options: PoolOptions
 /** The mean of each window. */
 export function avgPool(inputs: Tensor, windowShape: Shape, options: AvgPoolOptions = {}): Tensor {
   needTensor(inputs, "inputs", "nn.avgPool");
-  need("wholes", windowShape, "windowShape", "nn.avgPool");
+  need("integers", windowShape, "windowShape", "nn.avgPool");
   checkOptions<AvgPoolOptions>(
     options,
     { countIncludePad: true, strides: true, padding: true },

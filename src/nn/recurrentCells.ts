@@ -54,7 +54,7 @@ export function rnnCell<Config extends object, C>(
   define: (config: Config) => CellFunction<C>,
   members: CellDefinition<Config, C>,
 ): RNNCellClass<Config, C> {
-  need("text", name, "name", "nn.rnnCell");
+  need("string", name, "name", "nn.rnnCell");
   need("function", define, "define", "nn.rnnCell");
   needOptions<CellDefinition<Config, C>>(
     members,
@@ -363,7 +363,7 @@ export const ConvLSTMCell: RNNCellClass<ConvLSTMCellConfig, LstmCarry> = rnnCell
       return [carryOf(config)(first, shape), carryOf(config)(second, shape)];
     },
     numFeatureAxes: ({ kernelSize }) => {
-      need("wholes", kernelSize, "kernelSize", "nn.ConvLSTMCell");
+      need("integers", kernelSize, "kernelSize", "nn.ConvLSTMCell");
       return kernelSize.length + 1;
     },
   },

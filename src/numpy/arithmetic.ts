@@ -71,7 +71,7 @@ export const multiply = binary("multiply", (x, y) => (x.dtype === "bool" ? ops.a
 /** x / y as a float, also for integers; complex numbers stay complex. */
 export const divide = binary("divide", ops.div, inexactType);
 
-/** The whole number below x / y; integers stay integers. */
+/** The integer below x / y; integers stay integers. */
 export const floorDivide = binary(
   "floorDivide",
   (dividend, y) => {

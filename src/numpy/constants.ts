@@ -25,14 +25,14 @@ export const complex128 = "complex128";
 
 /** The limits of a floating-point type: `min` and `max` are finite, `eps` is the spacing at 1. */
 export function finfo(dtype: DType): { readonly min: number; readonly max: number; readonly eps: number } {
-  if (!isFloat(dtype)) throw new DTypeError(`[finfo] ${dtype} is no floating-point type: use iinfo`);
+  if (!isFloat(dtype)) throw new DTypeError(`[finfo] ${dtype} is not a floating-point type: use iinfo`);
   const { min, max, epsilon } = limits(dtype);
   return { min, max, eps: epsilon };
 }
 
 /** The limits of an integer type. */
 export function iinfo(dtype: DType): { readonly min: number; readonly max: number } {
-  if (!isInteger(dtype)) throw new DTypeError(`[iinfo] ${dtype} is no integer type: use finfo`);
+  if (!isInteger(dtype)) throw new DTypeError(`[iinfo] ${dtype} is not an integer type: use finfo`);
   const { min, max } = limits(dtype);
   return { min, max };
 }

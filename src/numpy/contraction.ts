@@ -32,7 +32,7 @@ function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor
 
 /** `dotGeneral` for any data type: a product of bools tells whether there is a pair of trues. */
 export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options: ProductOptions = {}): Tensor {
-  checkOptions<ProductOptions>(options, { precision: "text", preferredElementType: "text" }, "matmul");
+  checkOptions<ProductOptions>(options, { precision: "string", preferredElementType: "string" }, "matmul");
   const { precision, preferredElementType: dtype = x.dtype } = options;
   const exact = precision === undefined ? dims : { ...dims, precision };
   if (x.dtype !== "bool") return ops.dotGeneral(x, y, exact, dtype);

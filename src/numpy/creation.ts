@@ -219,7 +219,7 @@ export function onesLike(x: TensorLike, dtype?: DTypeOption): Tensor {
 }
 
 /**
- * Numbers from `start` up to but without `stop`; with one argument from 0. Whole numbers give int32.
+ * Numbers from `start` up to but without `stop`; with one argument from 0. Integers give int32.
  *
  * ```ts
  * np.arange(4)        // 0 1 2 3
@@ -347,7 +347,7 @@ export function identity(n: number, dtype?: DTypeOption): Tensor {
 /** For every element of a matrix its row + k and its column. */
 function rowsAndColumns(shape: Shape, k: number, caller: string): [Tensor, Tensor] {
   const sizes = toShape(shape, caller);
-  need("whole", k, "the diagonal k", caller);
+  need("integer", k, "the diagonal k", caller);
   const rows = ops.iota("int32", sizes, 0);
   return [k === 0 ? rows : ops.add(rows, k), ops.iota("int32", sizes, 1)];
 }

@@ -19,7 +19,7 @@ export interface DiagonalOptions {
 
 /** The diagonal of two dims, which becomes the last dim. */
 export function diagonal(value: TensorLike, options: DiagonalOptions = {}): Tensor {
-  checkOptions<DiagonalOptions>(options, { offset: "whole", dim1: true, dim2: true }, "diagonal");
+  checkOptions<DiagonalOptions>(options, { offset: "integer", dim1: true, dim2: true }, "diagonal");
   const { offset = 0, dim1 = 0, dim2 = 1 } = options;
   const x = asTensor(value, "diagonal");
   requireRank(x, 2, "diagonal");
@@ -47,7 +47,7 @@ export function trace(x: TensorLike, options: DiagonalOptions = {}): Tensor {
 
 /** The diagonal of a matrix, or the matrix with a vector on its diagonal. */
 export function diag(value: TensorLike, k = 0): Tensor {
-  needIfGiven("whole", k, "k", "diag");
+  needIfGiven("integer", k, "k", "diag");
   const x = asTensor(value, "diag");
   if (x.ndim === 2) return diagonal(x, { offset: k });
   if (x.ndim !== 1) {
@@ -66,7 +66,7 @@ export function diag(value: TensorLike, k = 0): Tensor {
 
 /** The matrix with the flattened tensor on its diagonal. */
 export function diagflat(value: TensorLike, k = 0): Tensor {
-  needIfGiven("whole", k, "k", "diagflat");
+  needIfGiven("integer", k, "k", "diagflat");
   const x = asTensor(value, "diagflat");
   return diag(ops.reshape(x, [x.size]), k);
 }

@@ -18,7 +18,7 @@ function along(value: TensorLike, dim: number | null, caller: string): { x: Tens
 /** Positions from 0 to `end`; negative ones count from the size. */
 function toPositions(given: number | readonly number[], n: number, end: number, caller: string): number[] {
   const list = typeof given === "number" ? [given] : given;
-  need("wholes", list, "positions", caller);
+  need("integers", list, "positions", caller);
   return list.map((position) => {
     const place = position < 0 ? position + n : position;
     if (place >= 0 && place <= end) return place;

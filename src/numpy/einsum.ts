@@ -34,7 +34,7 @@ export interface Subscripts {
  * ```
  */
 export function einsum(subscripts: string, ...args: readonly (TensorLike | ProductOptions)[]): Tensor {
-  need("text", subscripts, "subscripts", "einsum");
+  need("string", subscripts, "subscripts", "einsum");
   const last = args.at(-1);
   const options = isOptions(last) ? last : {};
   const values = args.filter((arg): arg is TensorLike => !isOptions(arg));
@@ -81,7 +81,7 @@ export function parseSubscripts(subscripts: string, ranks: readonly number[]): S
     if (pieces.length > 2) refuse(`"${part}" has more than one "..."`);
     for (const piece of pieces) {
       const wrong = /[^A-Za-z]/.exec(piece);
-      if (wrong) refuse(`"${wrong[0]}" is no letter`);
+      if (wrong) refuse(`"${wrong[0]}" is not a letter`);
     }
     return pieces.map((piece) => [...piece]);
   };

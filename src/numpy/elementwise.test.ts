@@ -549,7 +549,7 @@ describe("elementwise functions", () => {
 describe("arithmetic", () => {
   testRows(binary);
 
-  test("the parts of whole numbers are floats", async () => {
+  test("the parts of integers are floats", async () => {
     const [rest, whole] = np.modf(np.array([-3, 2], "int32"));
     expect([rest.dtype, await rest.js(), whole.dtype, await whole.js()]).toEqual([
       "float32",

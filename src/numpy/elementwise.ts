@@ -143,13 +143,13 @@ export function square(x: TensorLike): Tensor {
   return lax.square(asNumber(x, "square"));
 }
 
-/** The largest whole number that is not above x; integers are left alone. */
+/** The largest integer that is not above x; integers are left alone. */
 export const floor = rounding("floor", ops.floor);
-/** The smallest whole number that is not below x; integers are left alone. */
+/** The smallest integer that is not below x; integers are left alone. */
 export const ceil = rounding("ceil", ops.ceil);
 /** The whole part of x, toward zero; integers are left alone. */
 export const trunc = rounding("trunc", (x) => ops.select(ops.compare("lt", x, 0), ops.ceil(x), ops.floor(x)));
-/** The nearest whole number, ties to even. */
+/** The nearest integer, ties to even. */
 export const rint = inexact("rint", (x) => onParts(x, ops.round));
 
 /**
@@ -161,7 +161,7 @@ export function round(value: TensorLike, decimals = 0): Tensor {
   if (x.parts) return onParts(x, (part) => round(part, decimals));
   if (!Number.isInteger(decimals) || (!isFloat(x.dtype) && decimals < 0)) {
     throw new DTypeError(
-      `[round] cannot round ${x.dtype} to ${describe(decimals)} decimals: use a whole number, and floats for negative ones`,
+      `[round] cannot round ${x.dtype} to ${describe(decimals)} decimals: use an integer, and floats for negative ones`,
     );
   }
   if (!isFloat(x.dtype)) return x;

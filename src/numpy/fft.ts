@@ -82,7 +82,7 @@ function prepare(
   const [re, im] = partsOf(value, caller);
   if (re.ndim === 0) throw new ShapeError(`[${caller}] needs at least one dim to transform`);
   if (n !== undefined && !(Number.isInteger(n) && n >= 1)) {
-    throw new ValueError(`[${caller}] n is ${describe(n)}: use a whole number from 1`);
+    throw new ValueError(`[${caller}] n is ${describe(n)}: use an integer from 1`);
   }
   const wide = (x: Tensor) => ops.convert(x, wideType(x.dtype));
   return { parts: both([re, im], wide), dim: normalizeDim(dim, re.ndim, caller), n };
@@ -172,7 +172,7 @@ function swapped(norm: FftNorm = "backward"): FftNorm {
 function several(x: Tensor, options: FftnOptions, caller: string): { dim: number; n: number | undefined }[] {
   checkOptions<FftnOptions>(options, { s: true, dims: true, norm: true }, caller);
   const { s, dims } = options;
-  needIfGiven("wholes", s, "s", caller);
+  needIfGiven("integers", s, "s", caller);
   const chosen = dims ?? (s ? range(s.length).map((i) => i - s.length) : range(x.ndim));
   const list = normalizeDims(chosen, x.ndim, caller);
   if (s && s.length !== list.length) {

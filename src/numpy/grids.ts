@@ -11,7 +11,7 @@ import { asTensor, toType } from "./operands.js";
 
 function requireCount(n: number, caller: string): number {
   if (Number.isInteger(n) && n >= 0) return n;
-  throw new ValueError(`[${caller}] sizes are whole numbers from 0, got ${n}`);
+  throw new ValueError(`[${caller}] sizes are integers from 0, got ${n}`);
 }
 
 /** The rows and columns of the elements of a matrix that satisfy a condition. */

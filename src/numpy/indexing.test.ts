@@ -780,19 +780,17 @@ describe("indexing", () => {
   test("static indices out of range are errors", () => {
     expect(() => t.get(2)).toThrow(DimError);
     expect(() => t.get(":", -4)).toThrow(
-      "[index] index -4 is out of range for dim 1 of size 3: use a whole number from -3 to 2",
+      "[index] index -4 is out of range for dim 1 of size 3: use an integer from -3 to 2",
     );
     expect(() => t.get(0, 0, 0, 0)).toThrow(
       "[index] 4 indices for a tensor of 3 dims [2,3,4]: pass at most 3",
     );
     expect(() => t.get("...", 0, "...")).toThrow('[index] "..." may stand only once');
-    expect(() => t.get(np.s(0, 2, 0))).toThrow(
-      "[index] slice 0:2:0 needs whole numbers and a step that is not 0",
-    );
+    expect(() => t.get(np.s(0, 2, 0))).toThrow("[index] slice 0:2:0 needs integers and a step that is not 0");
     expect(() => t.at(5).set(1)).toThrow("[at.set] index 5 is out of range");
   });
 
-  test("what is no index is refused with what to do", () => {
+  test("what is not an index is refused with what to do", () => {
     expect(() => t.get(b)).toThrow("use np.where(mask, …)");
     expect(() => t.get(f)).toThrow(DTypeError);
     expect(() => t.get([1, 2, 3, 4] as never)).toThrow(ValueError);

@@ -75,7 +75,7 @@ function toEntries(shape: Shape, indices: readonly Index[], caller: string): Ent
   });
 }
 
-/** What to write in place of something that is no index. */
+/** What to write in place of something that is not an index. */
 function adviceFor(index: unknown): string {
   if (!Array.isArray(index))
     return 'use a number, np.s(start, stop, step), ":", null, "..." or an int32 tensor';
@@ -87,7 +87,7 @@ function toEntry(index: Index, n: number, dim: number, caller: string): Entry {
   if (typeof index === "number") {
     if (!Number.isInteger(index) || index < -n || index >= n) {
       throw new DimError(
-        `[${caller}] index ${index} is out of range for dim ${dim} of size ${n}: use a whole number from ${-n} to ${n - 1}`,
+        `[${caller}] index ${index} is out of range for dim ${dim} of size ${n}: use an integer from ${-n} to ${n - 1}`,
       );
     }
     return { kind: "position", position: index < 0 ? index + n : index };
@@ -107,7 +107,7 @@ function toEntry(index: Index, n: number, dim: number, caller: string): Entry {
   }
   if (index === ":") return sliceEntry(null, null, null, n, caller);
   if (index instanceof Slice) return sliceEntry(index.start, index.stop, index.step, n, caller);
-  throw new ValueError(`[${caller}] ${describe(index)} is no index: ${adviceFor(index)}`);
+  throw new ValueError(`[${caller}] ${describe(index)} is not an index: ${adviceFor(index)}`);
 }
 
 /** NumPy's reading of `start:stop:step` for a dim of size n. */
@@ -121,7 +121,7 @@ function sliceEntry(
   const by = step ?? 1;
   if (by === 0 || [start ?? 0, stop ?? 0, by].some((part) => !Number.isInteger(part))) {
     throw new ValueError(
-      `[${caller}] slice ${[start, stop, step].map((part) => (part === null ? "" : describe(part))).join(":")} needs whole numbers and a step that is not 0`,
+      `[${caller}] slice ${[start, stop, step].map((part) => (part === null ? "" : describe(part))).join(":")} needs integers and a step that is not 0`,
     );
   }
   const [lowest, highest] = by > 0 ? [0, n] : [-1, n - 1];

@@ -137,7 +137,7 @@ function splitDim(
 
 function evenBounds(n: number, parts: number, dim: number, caller: string, equalParts: boolean): number[] {
   if (!Number.isInteger(parts) || parts < 1) {
-    throw new ValueError(`[${caller}] cannot split into ${parts} parts: use a whole number from 1`);
+    throw new ValueError(`[${caller}] cannot split into ${parts} parts: use an integer from 1`);
   }
   if (equalParts && n % parts !== 0) {
     throw new ShapeError(
@@ -150,7 +150,7 @@ function evenBounds(n: number, parts: number, dim: number, caller: string, equal
 
 /** Cuts are positions in the dim; as in slices, negative ones count from the end and all are clamped. */
 function cuts(n: number, positions: readonly number[]): number[] {
-  need("wholes", positions, "the indices to split at", "split");
+  need("integers", positions, "the indices to split at", "split");
   const inside = positions.map((p) => Math.min(Math.max(p < 0 ? p + n : p, 0), n));
   return [0, ...inside, n];
 }

@@ -99,7 +99,7 @@ export function argpartition(x: TensorLike, k: number, dim = -1): Tensor {
 
 function checkPlace(x: Tensor, k: number, dim: number, caller: string): void {
   const n = at(x.shape, normalizeDim(dim, x.ndim, caller));
-  need("whole", k, "k", caller);
+  need("integer", k, "k", caller);
   if (k >= -n && k < n) return;
   throw new ValueError(`[${caller}] place ${k} is out of range for a dim of ${n} elements`);
 }
@@ -135,7 +135,7 @@ export function putAlongAxis(
   return x.at(...grid).set(values);
 }
 
-/** The greatest common divisor of whole numbers. */
+/** The greatest common divisor of integers. */
 export function gcd(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = pair(x, y, "gcd");
   requireBits(a, "gcd");
@@ -151,7 +151,7 @@ export function gcd(x: TensorLike, y: TensorLike): Tensor {
   return larger;
 }
 
-/** The least common multiple of whole numbers. */
+/** The least common multiple of integers. */
 export function lcm(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = pair(x, y, "lcm");
   const divisor = gcd(a, b);

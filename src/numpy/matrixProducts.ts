@@ -18,7 +18,7 @@ import { inv, solve } from "./solving.js";
 export function matrixPower(value: TensorLike, n: number): Tensor {
   const given = asTensor(value, "linalg.matrixPower");
   requireRank(given, 2, "linalg.matrixPower");
-  need("whole", n, "the power", "linalg.matrixPower");
+  need("integer", n, "the power", "linalg.matrixPower");
   const x = n < 0 ? inv(given) : given;
   let result: Tensor | undefined;
   let square = x;

@@ -31,7 +31,7 @@ declare module "../trace/tensor.js" {
     mul(y: TensorLike): Tensor;
     /** x / y as a float. */
     div(y: TensorLike): Tensor;
-    /** The whole number below x / y. */
+    /** The integer below x / y. */
     floorDiv(y: TensorLike): Tensor;
     /** The remainder of x / y with the sign of y. */
     mod(y: TensorLike): Tensor;
@@ -67,9 +67,9 @@ declare module "../trace/tensor.js" {
     cos(): Tensor;
     /** The hyperbolic tangent. */
     tanh(): Tensor;
-    /** The largest whole number that is not above x. */
+    /** The largest integer that is not above x. */
     floor(): Tensor;
-    /** The smallest whole number that is not below x. */
+    /** The smallest integer that is not below x. */
     ceil(): Tensor;
     /** Rounds to so many digits after the point, ties to even. */
     round(decimals?: number): Tensor;

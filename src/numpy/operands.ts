@@ -22,7 +22,9 @@ export type DTypeOption = DType | { readonly dtype?: DType | undefined };
 export function dtypeOf(option: DTypeOption | undefined, caller: string): DType | undefined {
   const dtype = typeof option === "object" ? option?.dtype : option;
   if (dtype !== undefined && !isDType(dtype)) {
-    throw new DTypeError(`[${caller}] ${describe(dtype)} is no data type: use "float32", "int32", "bool", …`);
+    throw new DTypeError(
+      `[${caller}] ${describe(dtype)} is not a data type: use "float32", "int32", "bool", …`,
+    );
   }
   return dtype;
 }
@@ -40,7 +42,7 @@ export function toShape(shape: ShapeLike, caller: string): number[] {
     }
     if (typeof n !== "number" || !Number.isSafeInteger(n) || n < 0) {
       throw new ShapeError(
-        `[${caller}] shape [${list.map(describe).join(", ")}] holds ${describe(n)}: sizes are whole numbers from 0 to 2^53 - 1`,
+        `[${caller}] shape [${list.map(describe).join(", ")}] holds ${describe(n)}: sizes are integers from 0 to 2^53 - 1`,
       );
     }
     // The sum makes 0 of −0.
@@ -145,7 +147,7 @@ export function numberType(dtype: DType): DType {
 
 /** The shape that tensors are broadcast to: aligned at the last dim, sizes equal or 1. */
 export function broadcastShape(shapes: readonly Shape[], caller: string): readonly number[] {
-  for (const shape of shapes) need("wholes", shape, "a shape", caller);
+  for (const shape of shapes) need("integers", shape, "a shape", caller);
   const [first] = shapes;
   if (first && shapes.every((shape) => sameNumbers(shape, first))) return first;
   const rank = Math.max(0, ...shapes.map((shape) => shape.length));

@@ -78,7 +78,7 @@ function toWidths(width: PadWidth, x: Tensor): (readonly [number, number])[] {
     const [low, high]: readonly unknown[] = Array.isArray(w) ? w : [];
     if (!isWidth(low) || !isWidth(high)) {
       throw new ValueError(
-        `[pad] a width is a pair of whole numbers from 0, got ${Array.isArray(w) ? `[${w.map(describe).join(",")}]` : describe(w)}`,
+        `[pad] a width is a pair of integers from 0, got ${Array.isArray(w) ? `[${w.map(describe).join(",")}]` : describe(w)}`,
       );
     }
     return [low, high] as const;

@@ -73,7 +73,7 @@ const MOST_TIMES = 1_000;
 
 function checkTimes(m: number, caller: string): number {
   if (Number.isInteger(m) && m >= 0 && m <= MOST_TIMES) return m;
-  throw new ValueError(`[${caller}] m must be a whole number from 0 to ${MOST_TIMES}, got ${describe(m)}`);
+  throw new ValueError(`[${caller}] m must be an integer from 0 to ${MOST_TIMES}, got ${describe(m)}`);
 }
 
 /** Options of {@link vander}. */
@@ -102,7 +102,7 @@ export function vander(value: TensorLike, options: VanderOptions = {}): Tensor {
 
 /** The polynomial of a degree with the smallest squares of differences to points `(x, y)`; y may have columns. */
 export function polyfit(x: TensorLike, y: TensorLike, degree: number): Tensor {
-  need("whole", degree, "degree", "polyfit");
+  need("integer", degree, "degree", "polyfit");
   const points = asFloat(vector(x, "polyfit"), "polyfit");
   const powers = vander(points, { n: checkTimes(degree, "polyfit") + 1 });
   // Columns of one length make the small singular values tell something.

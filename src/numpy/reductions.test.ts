@@ -532,7 +532,7 @@ describe("reductions", () => {
 
   test("dims must exist and differ", () => {
     expect(() => np.sum(f, 2)).toThrow(
-      "[sum] dim 2 is out of range for a tensor of 2 dims: use a whole number from -2 to 1",
+      "[sum] dim 2 is out of range for a tensor of 2 dims: use an integer from -2 to 1",
     );
     expect(() => np.mean(f, [0, -2])).toThrow("[mean] dims [0,-2] name a dimension twice");
     expect(() => np.cumulativeSum(f)).toThrow("[cumulativeSum] a tensor of 2 dims needs a dim to go along");
@@ -570,7 +570,7 @@ describe("statistics, sorting and norms", () => {
     expect(() => np.quantile(f, 1.5)).toThrow("[quantile] q = 1.5 must lie between 0 and 1");
     expect(() => np.percentile(f, [50, 101])).toThrow("[percentile] q = 101 must lie between 0 and 100");
     expect(() => np.nanquantile(f, [])).toThrow("[nanquantile] q is an empty list: pass at least one number");
-    expect(() => np.diff(f, -1)).toThrow("[diff] n = -1 must be a whole number from 0");
+    expect(() => np.diff(f, -1)).toThrow("[diff] n = -1 must be an integer from 0");
     expect(() => np.average(f, null, { weights: np.ones([3]) })).toThrow(
       "[average] weights f32[3] need one dim of f32[2,3] with 3 elements: pass that dim",
     );

@@ -32,7 +32,7 @@ const sizedNames: OptionNames<SizedOptions> = { size: true, fillValue: true };
 function checkSize({ size }: SizedOptions, caller: string): number {
   if (Number.isInteger(size) && size >= 0) return size;
   throw new ValueError(
-    `[${caller}] how many results there are depends on the data, but shapes are fixed: pass { size } as a whole number from 0, got ${describe(size)}`,
+    `[${caller}] how many results there are depends on the data, but shapes are fixed: pass { size } as an integer from 0, got ${describe(size)}`,
   );
 }
 
@@ -75,7 +75,7 @@ export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
 
 /** Positions in a flattened tensor as an index for each dim of its shape; what is outside is clamped. */
 export function unravelIndex(indices: TensorLike, shape: readonly number[]): Tensor[] {
-  need("wholes", shape, "shape", "unravelIndex");
+  need("integers", shape, "shape", "unravelIndex");
   const flat = toType(indices, "int32", "unravelIndex");
   const total = shape.reduce((a, b) => a * b, 1);
   let rest = ops.max(ops.min(flat, Math.max(total - 1, 0)), 0);
@@ -91,7 +91,7 @@ export function unravelIndex(indices: TensorLike, shape: readonly number[]): Ten
 /** Positions in a flattened tensor, given an index for each dim of its shape; what is outside is clamped. */
 export function ravelMultiIndex(indices: readonly TensorLike[], shape: readonly number[]): Tensor {
   need("list", indices, "indices", "ravelMultiIndex");
-  need("wholes", shape, "shape", "ravelMultiIndex");
+  need("integers", shape, "shape", "ravelMultiIndex");
   if (indices.length !== shape.length) {
     throw new ValueError(
       `[ravelMultiIndex] ${indices.length} indices for a shape of ${shape.length} dims [${shape.join(", ")}]`,

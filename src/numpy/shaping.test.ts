@@ -586,14 +586,14 @@ describe("creation", () => {
     );
     expect(() => np.array({} as unknown as number)).toThrow(ValueError);
     expect(() => np.array(new BigInt64Array(1) as unknown as Int32Array)).toThrow(DTypeError);
-    expect(() => np.array([1], "int64" as DType)).toThrow('[array] "int64" is no data type');
+    expect(() => np.array([1], "int64" as DType)).toThrow('[array] "int64" is not a data type');
     expect(() => np.array([1, 2, 3], { shape: [2, 2] })).toThrow(
       "[array] 3 elements do not fill shape [2,2]",
     );
   });
 
-  test("sizes must be whole numbers known when tracing", () => {
-    expect(() => np.zeros([2, -1])).toThrow("[zeros] shape [2, -1] holds -1: sizes are whole numbers from 0");
+  test("sizes must be integers known when tracing", () => {
+    expect(() => np.zeros([2, -1])).toThrow("[zeros] shape [2, -1] holds -1: sizes are integers from 0");
     expect(() => np.ones(1.5)).toThrow(ShapeError);
     const f = jit((x: Tensor) => np.zeros([x as unknown as number]));
     expect(() => f(np.array(2))).toThrow(TracerError);
@@ -615,7 +615,7 @@ describe("creation", () => {
   test("limits of data types", () => {
     expect(np.finfo("float32").eps).toBe(2 ** -23);
     expect(np.iinfo("int32").max).toBe(2 ** 31 - 1);
-    expect(() => np.finfo("int32")).toThrow("[finfo] int32 is no floating-point type: use iinfo");
+    expect(() => np.finfo("int32")).toThrow("[finfo] int32 is not a floating-point type: use iinfo");
     expect(() => np.iinfo("float32")).toThrow(DTypeError);
   });
 });
@@ -625,7 +625,7 @@ describe("shape manipulation", () => {
 
   test("reshape says which numbers do not fit", () => {
     expect(() => np.reshape(f, [4, -1])).toThrow(
-      "[reshape] f32[2,3] does not fill shape [4,-1]: 6 / 4 = 1.5 is no whole number",
+      "[reshape] f32[2,3] does not fill shape [4,-1]: 6 / 4 = 1.5 is not an integer",
     );
     expect(() => np.reshape(f, [7])).toThrow("it has 6 elements, the shape 7");
     expect(() => np.reshape(f, [-1, -1])).toThrow(ShapeError);
@@ -637,7 +637,7 @@ describe("shape manipulation", () => {
     );
     expect(() => np.transpose(t, [0, 1, 1])).toThrow(DimError);
     expect(() => np.swapaxes(f, 0, 2)).toThrow(
-      "[swapaxes] dim 2 is out of range for a tensor of 2 dims: use a whole number from -2 to 1",
+      "[swapaxes] dim 2 is out of range for a tensor of 2 dims: use an integer from -2 to 1",
     );
     expect(() => np.moveaxis(t, [0, 1], 0)).toThrow("[moveaxis] moves 2 dims to 1 places");
     expect(() => np.squeeze(f, 0)).toThrow(
@@ -649,7 +649,7 @@ describe("shape manipulation", () => {
   });
 
   test("roll and repeat check their amounts", () => {
-    expect(() => np.roll(f, 0.5, 0)).toThrow("[roll] a shift must be a whole number, got 0.5");
+    expect(() => np.roll(f, 0.5, 0)).toThrow("[roll] a shift must be an integer, got 0.5");
     expect(() => np.roll(f, [1, 2], [0, 1, 0])).toThrow("[roll] 2 shifts for 3 dims: pass one for each");
     expect(() => np.repeat(f, [1, 2, 3], 0)).toThrow(
       "[repeat] 3 counts for the 2 elements of dim 0 of f32[2,3]",
@@ -688,7 +688,7 @@ describe("joining and splitting", () => {
     ).toThrow(
       "[pad] got widths for 3 dims, f32[2,3] has 2: pass one [before, after] per dim, or one for all",
     );
-    expect(() => np.pad(f, -1)).toThrow("[pad] a width is a pair of whole numbers from 0, got [-1,-1]");
+    expect(() => np.pad(f, -1)).toThrow("[pad] a width is a pair of integers from 0, got [-1,-1]");
     expect(() => np.pad(f, 1, { mode: "mean" as "edge" })).toThrow(
       '[pad] unknown mode "mean": use edge, reflect, symmetric, wrap or constant',
     );

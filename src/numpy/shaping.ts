@@ -31,7 +31,7 @@ export function reshape(value: TensorLike, shape: ShapeLike): Tensor {
   if (sizeOf(sizes) !== x.size || sizes.some((n) => !Number.isInteger(n))) {
     const rule =
       open >= 0
-        ? `${x.size} / ${known} = ${x.size / known} is no whole number`
+        ? `${x.size} / ${known} = ${x.size / known} is not an integer`
         : `it has ${x.size} elements, the shape ${known}`;
     throw new ShapeError(
       `[reshape] ${formatType(x.type)} does not fill shape [${list.map(describe).join(",")}]: ${rule}`,
@@ -197,7 +197,7 @@ export function rot90(value: TensorLike, k = 1, dims: readonly [number, number] 
   const x = asTensor(value, "rot90");
   const [a, b] = normalizeDims(dims, x.ndim, "rot90");
   if (a === undefined || b === undefined) throw new DimError("[rot90] needs two dims");
-  needIfGiven("whole", k, "k", "rot90");
+  needIfGiven("integer", k, "k", "rot90");
   switch (((k % 4) + 4) % 4) {
     case 1:
       return swapaxes(flip(x, b), a, b);
@@ -246,7 +246,7 @@ function rollDim(x: Tensor, shift: TensorLike, dim: number): Tensor {
     const starts = x.shape.map((_, d) => (d === dim ? start : Tensor.scalar(0, "int32")));
     return ops.dynamicSlice(ops.concatenate([x, x], dim), starts, x.shape);
   }
-  need("whole", shift, "a shift", "roll");
+  need("integer", shift, "a shift", "roll");
   const cut = ((-shift % n) + n) % n;
   if (cut === 0) return x;
   return ops.concatenate([ops.sliceDim(x, dim, cut, n), ops.sliceDim(x, dim, 0, cut)], dim);

@@ -57,7 +57,7 @@ function slide(signal: Tensor, filter: Tensor, mode: ConvolveMode, caller: strin
   };
   const widths = typeof mode === "string" && Object.hasOwn(around, mode) ? around[mode] : undefined;
   if (!widths)
-    throw new ValueError(`[${caller}] there is no mode ${describe(mode)}: use "full", "same" or "valid"`);
+    throw new ValueError(`[${caller}] unknown mode ${describe(mode)}: use "full", "same" or "valid"`);
   const padded = pad(signal, [[widths[0], widths[1]]]);
   const length = n + widths[0] + widths[1] - m + 1;
   const starts = ops.iota("int32", [length, m], 0);
@@ -172,9 +172,7 @@ export function ediff1d(value: TensorLike): Tensor {
 function cosineWindow(name: string, factors: readonly number[]): (n: number) => Tensor {
   return (n) => {
     if (!(Number.isInteger(n) && n >= 0)) {
-      throw new ValueError(
-        `[${name}] the number of points must be a whole number from 0, got ${describe(n)}`,
-      );
+      throw new ValueError(`[${name}] the number of points must be an integer from 0, got ${describe(n)}`);
     }
     const points = range(n).map((i) => {
       const angle = n === 1 ? Math.PI : (2 * Math.PI * i) / (n - 1);
@@ -239,7 +237,7 @@ export function histogramBinEdges(
   const { bins = 10, range: bounds } = options;
   if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
   if (!(Number.isInteger(bins) && bins >= 1)) {
-    throw new ValueError(`[histogram] the number of bins must be a whole number of at least 1, got ${bins}`);
+    throw new ValueError(`[histogram] the number of bins must be an integer of at least 1, got ${bins}`);
   }
   const x = asFloat(value, "histogramBinEdges");
   const flat = ops.reshape(x, [x.size]);

@@ -253,7 +253,7 @@ export function tensorsolve(a: TensorLike, b: TensorLike): Tensor {
  * @param numDims how many dims of a are those of the result of `tensordot`
  */
 export function tensorinv(a: TensorLike, numDims = 2): Tensor {
-  needIfGiven("whole", numDims, "numDims", "linalg.tensorinv");
+  needIfGiven("integer", numDims, "numDims", "linalg.tensorinv");
   const x = asInexact(a, "linalg.tensorinv");
   const [rows, columns]: [Shape, Shape] = [x.shape.slice(0, numDims), x.shape.slice(numDims)];
   checkSizes(sizeOf(columns), sizeOf(rows), x, "linalg.tensorinv");

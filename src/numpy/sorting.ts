@@ -106,7 +106,7 @@ export function bincount(
   options: { readonly length: number; readonly weights?: TensorLike | undefined },
 ): Tensor {
   needOptions(options, { length: true, weights: true }, "bincount");
-  need("whole", options.length, "length", "bincount");
+  need("integer", options.length, "length", "bincount");
   const { length, weights } = options;
   const values = asTensor(x, "bincount");
   const flat = ops.reshape(values, [values.size]);

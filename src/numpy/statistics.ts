@@ -102,7 +102,7 @@ export const cumulativeProd = cumulative("cumulativeProd", cumprod, 1, numberTyp
 export function diff(value: TensorLike, n = 1, dim = -1): Tensor {
   needIfGiven("number", n, "n", "diff");
   needIfGiven("number", dim, "dim", "diff");
-  if (!Number.isInteger(n) || n < 0) throw new ValueError(`[diff] n = ${n} must be a whole number from 0`);
+  if (!Number.isInteger(n) || n < 0) throw new ValueError(`[diff] n = ${n} must be an integer from 0`);
   let x = asTensor(value, "diff");
   const d = normalizeDim(dim, x.ndim, "diff");
   for (let i = 0; i < n && at(x.shape, d) > 0; i++) {

@@ -35,7 +35,7 @@ function toIndices(indices: TensorLike | readonly number[], caller: string): Ten
     const wrong = list.find((index) => !(Number.isInteger(index) && index >= min && index <= max));
     if (wrong !== undefined) {
       throw new ValueError(
-        `[${caller}] the index ${describe(wrong)} must be a whole number from ${min} to ${max}`,
+        `[${caller}] the index ${describe(wrong)} must be an integer from ${min} to ${max}`,
       );
     }
     return Tensor.fromHost({ dtype: "int32", shape: [list.length] }, Int32Array.from(list));

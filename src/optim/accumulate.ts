@@ -24,7 +24,7 @@ import {
 /** Throws unless a number of calls or parts is whole and at least 1. */
 export function checkCount(n: number, caller: string, what: string): void {
   if (!(Number.isInteger(n) && n >= 1)) {
-    throw new ValueError(`[${caller}] ${what} must be a whole number of at least 1, got ${n}`);
+    throw new ValueError(`[${caller}] ${what} must be an integer of at least 1, got ${n}`);
   }
 }
 

@@ -49,10 +49,10 @@ const step = (x: unknown, size: Tensor, y: unknown) => mapTensors((a, b) => add(
 
 /** Multiplies gradients by the inverse of the curvature that the remembered steps show. */
 export function scaleByLbfgs(options: LbfgsOptions = {}): GradientTransformation<LbfgsState> {
-  checkOptions<LbfgsOptions>(options, { memorySize: "whole", scaleInitPrecond: true }, "scaleByLbfgs");
+  checkOptions<LbfgsOptions>(options, { memorySize: "integer", scaleInitPrecond: true }, "scaleByLbfgs");
   const { memorySize = 10, scaleInitPrecond = true } = options;
   if (memorySize < 1) {
-    throw new ValueError(`[scaleByLbfgs] memorySize must be a whole number of at least 1, got ${memorySize}`);
+    throw new ValueError(`[scaleByLbfgs] memorySize must be an integer of at least 1, got ${memorySize}`);
   }
   const stacked = (params: unknown) => mapTensors((p) => zeros([memorySize, ...p.shape], p.dtype), params);
   return transformation<LbfgsState>(

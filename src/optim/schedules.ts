@@ -143,7 +143,7 @@ export function wsd(options: WsdOptions): Schedule {
 export function join(schedules: readonly Schedule[], boundaries: readonly number[]): Schedule {
   need("list", schedules, "schedules", "join");
   for (const schedule of schedules) need("function", schedule, "each schedule", "join");
-  need("wholes", boundaries, "boundaries", "join");
+  need("integers", boundaries, "boundaries", "join");
   const [first, ...rest] = schedules;
   if (!first || rest.length !== boundaries.length) {
     throw new ValueError(

@@ -222,7 +222,7 @@ export function namedChain(
 ): GradientTransformation<NamedState> {
   for (const step of steps) {
     need("list", step, "each step", "namedChain");
-    need("text", step[0], "the name of a step", "namedChain");
+    need("string", step[0], "the name of a step", "namedChain");
     needTransformation(step[1], "namedChain");
   }
   const names = steps.map(([name]) => name);

@@ -92,7 +92,7 @@ export function accumulateGradients<P, B, M, V = null>(
 function splitBatch<B>(batch: B, numMinibatches: number): B {
   if (!Number.isInteger(numMinibatches) || numMinibatches < 1) {
     throw new ValueError(
-      `[accumulateGradients] numMinibatches must be a whole number of at least 1, got ${numMinibatches}`,
+      `[accumulateGradients] numMinibatches must be an integer of at least 1, got ${numMinibatches}`,
     );
   }
   return tree.mapWithPath<B, unknown, Tensor>((path, leaf) => {

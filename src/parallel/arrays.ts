@@ -51,7 +51,7 @@ export interface StackOptions {
  * size 1 that the axis splits. Undone by {@link unstackParams}.
  */
 export function stackParams<T>(params: T, axisName: string, options: StackOptions = {}): T {
-  need("text", axisName, "axisName", "stackParams");
+  need("string", axisName, "axisName", "stackParams");
   checkOptions<StackOptions>(options, { dim: true, maskExcept: true }, "stackParams");
   const { dim = 0, maskExcept } = options;
   lookUpAxes(axisName, "stackParams");

@@ -210,9 +210,9 @@ describe("shardParams", () => {
       '[syncGradients] unknown axis "data"',
     ],
     [
-      "a leaf that is no parameter",
+      "a leaf that is not a parameter",
       () => shardParams({ a: { w: "text" } }, "fsdp"),
-      '[shardParams] the leaf at "a/w" is no parameter',
+      '[shardParams] the leaf at "a/w" is not a parameter',
     ],
     [
       "an axis that is not the innermost of a dim",

@@ -34,7 +34,7 @@ export const defaultMinWeightSize = 2 ** 18;
  * @returns the same tree with `Partitioned` parts where a parameter was split
  */
 export function shardParams<T>(params: T, axisName: string, minWeightSize = defaultMinWeightSize): T {
-  need("text", axisName, "axisName", "shardParams");
+  need("string", axisName, "axisName", "shardParams");
   needIfGiven("number", minWeightSize, "minWeightSize", "shardParams");
   return shardTree(params, axisName, minWeightSize, "");
 }
@@ -96,7 +96,7 @@ export function gatherArrayWithMeanGrads(
 ): Tensor {
   needTensor(x, "x", "gatherArrayWithMeanGrads");
   need("number", dim, "dim", "gatherArrayWithMeanGrads");
-  need("text", axisName, "axisName", "gatherArrayWithMeanGrads");
+  need("string", axisName, "axisName", "gatherArrayWithMeanGrads");
   checkOptions<GatherOptions>(
     options,
     { gatherDtype: true, gradScatterDtype: true },
@@ -175,7 +175,7 @@ export function shardModuleParams<A extends readonly unknown[], R>(
   axisName: string,
   options: ShardModuleOptions = {},
 ): (...args: A) => R {
-  need("text", axisName, "axisName", "shardModuleParams");
+  need("string", axisName, "axisName", "shardModuleParams");
   checkOptions<ShardModuleOptions>(
     options,
     { minWeightSize: true, gatherDtype: true, gradScatterDtype: true },

@@ -50,7 +50,7 @@ export function initializeMesh(config: ParallelConfig = {}, options: ParallelMes
     [config.modelAxisName ?? "model", config.modelAxisSize ?? 1],
   ] as const;
   for (const [name, size] of axes) {
-    need("text", name, "the name of an axis", "initializeMesh");
+    need("string", name, "the name of an axis", "initializeMesh");
     need("number", size, `the size of ${name}`, "initializeMesh");
   }
   const text = axes.map(([name, size]) => `${name}: ${size}`).join(", ");
@@ -61,7 +61,7 @@ export function initializeMesh(config: ParallelConfig = {}, options: ParallelMes
   const open = axes.filter(([, size]) => size === -1);
   if (wrong.length > 0 || open.length > 1) {
     throw new AxisError(
-      `[initializeMesh] {${text}}: sizes must be whole numbers of at least 1, and at most one -1 for the remaining devices`,
+      `[initializeMesh] {${text}}: sizes must be integers of at least 1, and at most one -1 for the remaining devices`,
     );
   }
   const fixed = axes.reduce((product, [, size]) => (size === -1 ? product : product * size), 1);

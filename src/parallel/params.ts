@@ -29,7 +29,7 @@ function openParam(leaf: unknown, path: string, caller: string): OpenParam {
     return { value, names: value.shape.map((_, d) => leaf.names[d] ?? null), leaf, path };
   }
   throw new ValueError(
-    `[${caller}] the leaf at "${path}" is no parameter: expected a tensor or nn.Partitioned, found ${String(leaf)}`,
+    `[${caller}] the leaf at "${path}" is not a parameter: expected a tensor or nn.Partitioned, found ${String(leaf)}`,
   );
 }
 

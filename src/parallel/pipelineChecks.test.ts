@@ -35,7 +35,7 @@ describe("bad configurations are reported all at once, before anything runs", ()
 
   test("of numbers that are none", () => {
     expect(() => pipelineWith({ numPipelineMicrobatches: 0, numPipelineRepeats: 1.5 })).toThrow(
-      "numPipelineMicrobatches must be a whole number of at least 1, got 0\n  numPipelineRepeats must be",
+      "numPipelineMicrobatches must be an integer of at least 1, got 0\n  numPipelineRepeats must be",
     );
   });
 
@@ -142,7 +142,7 @@ describe("what does not fit a pipeline is refused with its name", () => {
       [
         "[CircularPipeline]",
         "  logicalPartitionSpec has no spec for the weight params/wo",
-        "  logicalPartitionSpec has params/bias, which is no weight: use what getWeightSharding gives",
+        "  logicalPartitionSpec has params/bias, which is not a weight: use what getWeightSharding gives",
       ].join("\n"),
     );
     expect(() => apply({ params: { wi: P(), wo: "layers" } })).toThrow(

@@ -88,7 +88,7 @@ export function checkSpecs(weights: unknown, specs: SpecTree): void {
       .map((path) => `logicalPartitionSpec has no spec for the weight ${path}`),
     ...given.flatMap(({ path, leaf }) => {
       if (!wanted.has(path))
-        return [`logicalPartitionSpec has ${path}, which is no weight: use what getWeightSharding gives`];
+        return [`logicalPartitionSpec has ${path}, which is not a weight: use what getWeightSharding gives`];
       return leaf instanceof PartitionSpec
         ? []
         : [`logicalPartitionSpec has a ${typeof leaf} at ${path}, not a spec`];

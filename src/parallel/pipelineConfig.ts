@@ -145,7 +145,7 @@ function countProblems(settings: PipelineSettings): string[] {
   };
   const wrong = Object.entries(counts).filter(([, n]) => !isCount(n));
   if (wrong.length > 0) {
-    return wrong.map(([name, n]) => `${name} must be a whole number of at least 1, got ${describe(n)}`);
+    return wrong.map(([name, n]) => `${name} must be an integer of at least 1, got ${describe(n)}`);
   }
   const problems: string[] = [];
   if (micro % numStages !== 0) {

@@ -137,7 +137,7 @@ describe("a pipeline", () => {
     [
       "no microbatches",
       () => executePipeline((x: Tensor) => x, np.ones([4]), { numMicrobatches: 0, modelAxisName: "pipe" }),
-      "numMicrobatches must be a whole number of at least 1, got 0",
+      "numMicrobatches must be an integer of at least 1, got 0",
     ],
     [
       "a stage that changes the shape",

@@ -134,7 +134,7 @@ function splitBatch(leaf: Tensor, numMicrobatches: number): Tensor {
 function checkBatch<T>(x: T, numMicrobatches: number): T {
   if (!Number.isInteger(numMicrobatches) || numMicrobatches < 1) {
     throw new ValueError(
-      `[executePipeline] numMicrobatches must be a whole number of at least 1, got ${numMicrobatches}`,
+      `[executePipeline] numMicrobatches must be an integer of at least 1, got ${numMicrobatches}`,
     );
   }
   for (const { path, leaf } of tree.flattenWithPath(x)) {

@@ -26,7 +26,7 @@ export interface RingOptions {
  * those of the devices before it (with `shiftUp`) or after it. A hop up the ring forward, a hop down backward.
  */
 export function asyncGather<T>(x: T, axisName: string, options: RingOptions = {}): T[] {
-  need("text", axisName, "axisName", "asyncGather");
+  need("string", axisName, "axisName", "asyncGather");
   checkOptions<RingOptions>(options, { shiftUp: true }, "asyncGather");
   const { shiftUp = true } = options;
   const blocks = [x];
@@ -41,7 +41,7 @@ export function asyncGather<T>(x: T, axisName: string, options: RingOptions = {}
  * list has the same order.
  */
 export function asyncGatherBidirectional<T>(x: T, axisName: string, options: RingOptions = {}): T[] {
-  need("text", axisName, "axisName", "asyncGatherBidirectional");
+  need("string", axisName, "axisName", "asyncGatherBidirectional");
   checkOptions<RingOptions>(options, { shiftUp: true }, "asyncGatherBidirectional");
   const { shiftUp = true } = options;
   const size = ringSize(axisName, "asyncGatherBidirectional");
@@ -82,7 +82,7 @@ export type RingPart<T> = T | (() => T);
 export function asyncScatter<T>(xs: readonly RingPart<T>[], axisName: string, options: RingOptions = {}): T {
   checkOptions<RingOptions>(options, { shiftUp: true }, "asyncScatter");
   const { shiftUp = true } = options;
-  need("text", axisName, "axisName", "asyncScatter");
+  need("string", axisName, "axisName", "asyncScatter");
   checkParts(xs, axisName, "asyncScatter");
   return ringSum(
     xs.map((x) => () => partOf(x)),

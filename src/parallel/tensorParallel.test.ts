@@ -242,7 +242,7 @@ describe("ModelParallelismWrapper", () => {
 
   test("refuses a position that is not on the axis", () => {
     expect(() => init({ maskExceptModelIdx: 2 })).toThrow(
-      'maskExceptModelIdx 2 is no position along axis "tp" of size 2: use 0 to 1',
+      'maskExceptModelIdx 2 is not a position along axis "tp" of size 2: use 0 to 1',
     );
   });
 });

@@ -92,7 +92,7 @@ function callSharded(config: ModelParallelismConfig<LooseFunction, object>): Loo
 function checkMask(index: number | undefined, axisName: string, size: number): void {
   if (index === undefined || (Number.isInteger(index) && index >= 0 && index < size)) return;
   throw new ValueError(
-    `[ModelParallelismWrapper] maskExceptModelIdx ${index} is no position along axis "${axisName}" of size ${size}: use 0 to ${size - 1}`,
+    `[ModelParallelismWrapper] maskExceptModelIdx ${index} is not a position along axis "${axisName}" of size ${size}: use 0 to ${size - 1}`,
   );
 }
 

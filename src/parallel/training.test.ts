@@ -56,7 +56,7 @@ describe("accumulateGradients", () => {
     expect(() => run(3, true)).toThrow(
       '[accumulateGradients] the batch at "t" [8,2] does not split into 3 minibatches (8 / 3 = 2.6666666666666665)',
     );
-    expect(() => run(0, false)).toThrow("numMinibatches must be a whole number of at least 1, got 0");
+    expect(() => run(0, false)).toThrow("numMinibatches must be an integer of at least 1, got 0");
   });
 });
 
@@ -113,7 +113,7 @@ describe("initializeMesh", () => {
     [{ modelAxisSize: 3 }, "needs a multiple of 3 devices, there are 8 (8 / 3 = 2.6666666666666665)"],
     [{ dataAxisSize: 4, modelAxisSize: 4 }, "needs 16 devices, there are 8"],
     [{ fsdpAxisSize: -1 }, "at most one -1 for the remaining devices"],
-    [{ fsdpAxisSize: 1.5 }, "sizes must be whole numbers of at least 1"],
+    [{ fsdpAxisSize: 1.5 }, "sizes must be integers of at least 1"],
     [{ fsdpAxisName: "data" }, "names an axis twice"],
   ])("refuses %o", (config, message) => {
     expect(() => initializeMesh(config, { engine })).toThrow(message);

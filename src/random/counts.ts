@@ -1,4 +1,4 @@
-/** Distributions of whole numbers. */
+/** Distributions of integers. */
 import { needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
@@ -127,7 +127,7 @@ function untilAccepted(
 /**
  * How many of `n` tries of probability `p` succeed: JAX's numbers where at most 10 successes are expected of each.
  *
- * @returns float32: whole numbers, NaN for parameters that mean nothing
+ * @returns float32: integers, NaN for parameters that mean nothing
  */
 export function binomial(key: Tensor, n: Parameter, p: Parameter, shape?: ShapeLike): Tensor {
   const own = parameters(key, [n, p], shape, "float32", "random.binomial");

@@ -11,9 +11,9 @@ import { checkBroadcast, type GumbelMode, gumbel, spread, uniform } from "./floa
 import { atOnce, checkKey, drawnShape, randomWords, split } from "./keys.js";
 
 /**
- * Whole numbers from `minval` up to but not including `maxval`; where the range is empty, `minval`.
+ * Integers from `minval` up to but not including `maxval`; where the range is empty, `minval`.
  *
- * @param minval a whole number or an integer tensor that broadcasts to the shape
+ * @param minval an integer or an integer tensor that broadcasts to the shape
  */
 export function randint(
   key: Tensor,

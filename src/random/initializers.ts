@@ -15,7 +15,7 @@ export type Initializer = (key: Tensor, shape: Shape, dtype?: DType) => Tensor;
 /** An initialiser that refuses what is no shape. */
 function checkedShape(make: Initializer): Initializer {
   return (key, shape, dtype) => {
-    need("wholes", shape, "the shape", "initializers");
+    need("integers", shape, "the shape", "initializers");
     return make(key, shape, dtype);
   };
 }
@@ -92,8 +92,8 @@ export function varianceScaling(
   dims: FanDims = {},
 ): Initializer {
   need("number", scale, "scale", "initializers.varianceScaling");
-  need("text", mode, "mode", "initializers.varianceScaling");
-  need("text", distribution, "distribution", "initializers.varianceScaling");
+  need("string", mode, "mode", "initializers.varianceScaling");
+  need("string", distribution, "distribution", "initializers.varianceScaling");
   needIfGiven("object", dims, "dims", "initializers.varianceScaling");
   return checkedShape((key, shape, dtype = "float32") => {
     if (!isFloat(dtype)) throw new DTypeError(`[varianceScaling] initialises floats, not ${dtype}`);

@@ -20,12 +20,12 @@ import { Tensor } from "../trace/tensor.js";
  * const weights = random.normal(random.key(0), [4, 8]);
  * ```
  *
- * @param seed a whole number, of which the lowest 32 bits count, or a scalar integer tensor
+ * @param seed an integer, of which the lowest 32 bits count, or a scalar integer tensor
  */
 export function key(seed: number | Tensor): Tensor {
   if (typeof seed === "number") {
     if (!Number.isSafeInteger(seed)) {
-      throw new ValueError(`[random.key] seed ${seed} is not a whole number from -(2^53 - 1) to 2^53 - 1`);
+      throw new ValueError(`[random.key] seed ${seed} is not an integer from -(2^53 - 1) to 2^53 - 1`);
     }
     const low = Number(BigInt.asUintN(32, BigInt(seed)));
     if (!isTracing()) return Tensor.fromHost({ dtype: "uint32", shape: [2] }, Uint32Array.of(0, low));
@@ -57,7 +57,7 @@ export function split(parent: Tensor, num: ShapeLike = 2): Tensor {
 export function foldIn(parent: Tensor, data: number | Tensor): Tensor {
   checkKey(parent, "random.foldIn");
   if (typeof data === "number" && !(Number.isInteger(data) && data >= 0 && data < 2 ** 32)) {
-    throw new ValueError(`[random.foldIn] data ${data} is not a whole number from 0 to 2^32 - 1`);
+    throw new ValueError(`[random.foldIn] data ${data} is not an integer from 0 to 2^32 - 1`);
   }
   const word = typeof data === "number" ? newWord(data) : asWord(data, "random.foldIn", "data");
   const hashed = (words: Tensor, counter: Tensor) =>
@@ -118,7 +118,7 @@ function asWord(value: Tensor, caller: string, what: string): Tensor {
   needTensor(value, what, caller);
   if (value.ndim !== 0 || !isInteger(value.dtype)) {
     throw new ValueError(
-      `[${caller}] ${what} must be a whole number or an integer scalar, not ${formatType(value.type)}; use vmap for several`,
+      `[${caller}] ${what} must be an integer or an integer scalar, not ${formatType(value.type)}; use vmap for several`,
     );
   }
   return ops.convert(value, "uint32");

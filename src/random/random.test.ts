@@ -534,7 +534,7 @@ describe("wrong arguments", () => {
   const key = () => random.key(0);
 
   test.each<[string, () => unknown, string]>([
-    ["a seed that is no whole number", () => random.key(0.5), "[random.key] seed 0.5 is not a whole number"],
+    ["a seed that is not an integer", () => random.key(0.5), "[random.key] seed 0.5 is not an integer"],
     ["a seed that is too large", () => random.key(2 ** 60), "2^53"],
     ["a seed that is a vector", () => random.key(integers([2], 0, 1)), "not i32[2]; use vmap"],
     ["a float as a key", () => random.normal(floats([2], 0, 1)), "expects one key, u32[2], not f32[2]"],

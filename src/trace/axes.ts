@@ -39,7 +39,7 @@ export function withAxes<T>(axes: readonly BoundAxis[], fn: () => T): T {
 /** The bound axes with the given names. */
 export function lookUpAxes(names: string | readonly string[], caller: string): MeshAxis[] {
   const list = typeof names === "string" ? [names] : names;
-  need("texts", list, "the axis names", caller);
+  need("strings", list, "the axis names", caller);
   if (new Set(list).size !== list.length) {
     throw new AxisError(`[${caller}] axes [${list.join(", ")}] name an axis twice`);
   }

@@ -71,7 +71,7 @@ export type OnHost<T> = T extends Tensor | number
       ? { [K in keyof T]: OnHost<T[K]> }
       : T;
 
-/** What stands for a tensor in the result of a function of the host: an array, a number, or nested or typed arrays. */
+/** What stands for a tensor in the result of a host callback: an array, a number, or nested or typed arrays. */
 export type HostLike = HostArray | Tensor | Nested | ArrayLike<number>;
 
 /** A tree whose tensors may be given as the host has them. */
@@ -81,7 +81,7 @@ export type FromHost<T> = T extends Tensor
     ? { [K in keyof T]: FromHost<T[K]> }
     : T;
 
-/** What a function of the host gave for a tensor of a type, as elements of that type. */
+/** What a host callback gave for a tensor of a type, as elements of that type. */
 export function elementsOf(value: unknown, type: TensorType, caller: string, what: string): HostData {
   const { shape, values } = readHost(value, caller, what);
   const fits = shape ? sameNumbers(shape, type.shape) : values.length === sizeOf(type.shape);

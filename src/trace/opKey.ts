@@ -22,7 +22,7 @@ function paramsKey(op: OpName, params: object): string {
     return JSON.stringify(params);
   } catch {
     const names = Object.keys(params).join(", ");
-    throw new ValueError(`[${op}] its parameters (${names}) must be numbers, texts and lists of them`);
+    throw new ValueError(`[${op}] its parameters (${names}) must be numbers, strings and arrays of them`);
   }
 }
 

@@ -139,8 +139,8 @@ export function pvary(x: Tensor, axes: readonly MeshAxis[]): Tensor {
 /** 0, 1, 2 … along `dim`. */
 export function iota(dtype: DType, shape: Shape, dim: number): Tensor {
   needDType(dtype, "iota");
-  need("wholes", shape, "the shape", "iota");
-  need("whole", dim, "the dim", "iota");
+  need("integers", shape, "the shape", "iota");
+  need("integer", dim, "the dim", "iota");
   return bind1("iota", [], { dtype, shape, dim });
 }
 

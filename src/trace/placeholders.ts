@@ -61,7 +61,7 @@ function parseSpec(text: string, format: string, caller: string): Spec {
   const match = /^(\d*)(?:\.(\d+))?([defg]?)$/.exec(text);
   if (!match) {
     throw new ValueError(
-      `[${caller}] ${JSON.stringify(format)}: ":${text}" is no form of a number: use a width, a precision and d, e, f or g, such as ":8.3f"`,
+      `[${caller}] ${JSON.stringify(format)}: ":${text}" is not a form of a number: use a width, a precision and d, e, f or g, such as ":8.3f"`,
     );
   }
   const [, width, digits, style] = match;

@@ -38,10 +38,10 @@ describe("promoteTypes", () => {
 
 describe("resultType", () => {
   test.each([
-    ["a whole number keeps integers", [tensor("int32"), 2], "int32"],
+    ["an integer keeps integers", [tensor("int32"), 2], "int32"],
     ["a fraction makes integers floats", [tensor("int32"), 0.5], "float32"],
     ["a number keeps half-width floats", [tensor("bfloat16"), 0.5], "bfloat16"],
-    ["a whole number makes bool int32", [tensor("bool"), 1], "int32"],
+    ["an integer makes bool int32", [tensor("bool"), 1], "int32"],
     ["a boolean changes nothing", [tensor("float16"), true], "float16"],
     ["numbers alone are float32", [1, 2], "float32"],
     ["booleans alone are bool", [true, false], "bool"],

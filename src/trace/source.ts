@@ -45,7 +45,7 @@ const currentScopes = new Ambient<readonly string[]>({
  * ```
  */
 export function namedScope<T>(name: string, fn: () => T): T {
-  need("text", name, "the name", "namedScope");
+  need("string", name, "the name", "namedScope");
   need("function", fn, "fn", "namedScope");
   return currentScopes.within([...currentScopes.get(), name], fn);
 }

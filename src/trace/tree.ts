@@ -175,7 +175,7 @@ function checkStructure(s: Structure): void {
     throw new TreeError(`a tree's structure has the kind ${describe(kind)}: make it with tree.structure(…)`);
   }
   need("list", s.children, "the children of a structure", "tree");
-  if (kind === "object") need("texts", s.keys, "the keys of a structure", "tree");
+  if (kind === "object") need("strings", s.keys, "the keys of a structure", "tree");
   if (kind === "class") need("function", s.rebuild, "rebuild of a structure", "tree");
 }
 
@@ -414,7 +414,7 @@ export function broadcastPrefix(
   caller: string,
   isLeaf?: IsLeaf,
 ): unknown[] {
-  need("text", caller, "the caller", "tree.broadcastPrefix");
+  need("string", caller, "the caller", "tree.broadcastPrefix");
   needIfGiven("function", isLeaf, "isLeaf", caller);
   checkStructure(full);
   const result: unknown[] = [];

@@ -35,7 +35,7 @@ const isLauncher = /^(mpirun|srun|nsys|npx|[A-Z_]+=\S+)$/;
 function checkShardwise([name = "", ...rest]: readonly string[]): void {
   if (/^[<[]|^help$/.test(name)) return;
   const command = commands.find((one) => one.name === name);
-  if (!command) throw new Error(`there is no command ${name}`);
+  if (!command) throw new Error(`unknown command ${name}`);
   const switches = ["resume", "verify-determinism", "calibrate"];
   const { settings } = argumentsOf(rest, command, switches);
   const isAboutValue = (problem: string) => settings.some(({ path }) => problem.startsWith(`${path} is "`));

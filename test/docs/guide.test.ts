@@ -90,7 +90,7 @@ test("parts of tensors are NumPy's", async () => {
   expect(wider.shape).toEqual([1, 2, 4]);
   expect(await changed.get(0).js()).toEqual([-1, -1, 2, 3]);
   expect(() => table.get([0, 2] as never)).toThrow(
-    /a list of 2 is no index: a slice is written np\.s\(0, 2\), a list of positions np\.array\(\[0, 2\], "int32"\)/,
+    /a list of 2 is not an index: a slice is written np\.s\(0, 2\), a list of positions np\.array\(\[0, 2\], "int32"\)/,
   );
 });
 

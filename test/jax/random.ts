@@ -14,7 +14,7 @@ export class Draw {
     return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
   }
 
-  /** A whole number from `low` up to, not including, `high`. */
+  /** An integer from `low` up to, not including, `high`. */
   int(low: number, high: number): number {
     return low + Math.floor(this.next() * (high - low));
   }

@@ -65,7 +65,7 @@ write({
     "reduceWindow long max": (window(-jnp.inf, lax.max, (11,), (2,), "SAME"), (jnp.maximum(ramp(31), 0.3),)),
     "reduceWindow long dilated": (window(0.0, lax.add, (9,), (2,), [(0, 4)], None, (3,)), (ramp(31),)),
     "reduceWindow start": (window(2.0, lax.add, (2, 2), (1, 1), "VALID"), (ramp(3, 4),), False),
-    "reduceWindow whole numbers": (window(jnp.int32(-2147483648), lax.max, (2,), (1,), "SAME"), (jnp.array([3, -1, 4, 1, -5], jnp.int32),)),
+    "reduceWindow integers": (window(jnp.int32(-2147483648), lax.max, (2,), (1,), "SAME"), (jnp.array([3, -1, 4, 1, -5], jnp.int32),)),
     "reduceWindow function": (window(0.0, lambda a, b: a + b + a * b, (2, 3), (1, 1), "VALID"), (ramp(3, 5),), False),
     "reduceWindow tree": (
         lambda x, y: lax.reduce_window((x, y), (-jnp.inf, 0.0), lambda a, b: (lax.select(a[0] >= b[0], a[0], b[0]), lax.select(a[0] >= b[0], a[1], b[1])), (3,), (2,), "VALID"),

@@ -153,7 +153,7 @@ describe("what rounding explains is right", () => {
     expect(judge(edge, [x], { 1: Number.POSITIVE_INFINITY }, true)).toBeDefined();
   });
 
-  test("either whole number where rounding decides, and nothing between them or beside them", () => {
+  test("either integer where rounding decides, and nothing between them or beside them", () => {
     const jump = chain("float32", [1], exp, times(1 / Math.exp(1)), times(3), floor, times(10));
     const possible = [20, 30];
     for (const value of possible) expect(judge(jump, [f32(1)], { 0: value }, true)).toBeUndefined();
@@ -162,7 +162,7 @@ describe("what rounding explains is right", () => {
     }
   });
 
-  test("only the one whole number where the operands are exact", () => {
+  test("only the one integer where the operands are exact", () => {
     const exact = chain("float32", [1], times(4), plus(-3), floor, toInt);
     expect(judge(exact, [f32(1.25)], { 0: 2 })).toBeUndefined();
     expect(judge(exact, [f32(1.25)], { 0: 1 })).toMatch(/nothing else is possible$/);

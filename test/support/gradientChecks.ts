@@ -55,7 +55,7 @@ function widenParams(eqn: Eqn): Eqn {
   }
 }
 
-/** A tensor of random values between `low` and `high`, whole numbers unless its type is a float. */
+/** A tensor of random values between `low` and `high`, integers unless its type is a float. */
 export function randomHost(type: TensorType, low: number, high: number, random: () => number): HostTensor {
   const draw = () => {
     const value = low + random() * (high - low);

@@ -37,7 +37,7 @@ import { findDifference, oracleFor } from "./agreement.js";
 import { blockOf } from "./blockOf.js";
 import { randomNumbers } from "./vmapChecks.js";
 
-/** Random values for the inputs of a program: floats around zero, small whole numbers. */
+/** Random values for the inputs of a program: floats around zero, small integers. */
 export function randomInputs(types: readonly TensorType[], seed: number): HostTensor[] {
   const random = randomNumbers(seed + 1);
   return types.map(({ dtype, shape }) =>

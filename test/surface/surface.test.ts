@@ -74,7 +74,7 @@ const modules = [...Object.entries(nn), ...Object.entries(parallel)].flatMap(([n
 
 describe("every module", () => {
   test.each(modules)("$name refuses an option that it does not know", ({ make }) => {
-    expect(() => make({ misspelt: 1 })).toThrow(/there is no option "misspelt": the options are/);
+    expect(() => make({ misspelt: 1 })).toThrow(/unknown option "misspelt": the options are/);
   });
 
   test("names the option that was meant", () => {

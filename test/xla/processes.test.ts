@@ -288,6 +288,6 @@ describe("the processes of a run", () => {
     );
     expect(() => findProcesses({ count: 2 }, {})).toThrow(/SHARDWISE_PROCESS_INDEX to 0 … 1/);
     expect(() => findProcesses({ count: 2, index: 2 }, {})).toThrow(/process 2 is none of 2/);
-    expect(() => findProcesses(undefined, { SHARDWISE_PROCESS_COUNT: "two" })).toThrow(/use a whole number/);
+    expect(() => findProcesses(undefined, { SHARDWISE_PROCESS_COUNT: "two" })).toThrow(/use an integer/);
   });
 });

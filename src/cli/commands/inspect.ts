@@ -145,7 +145,7 @@ async function predictStep(args: Arguments, config: RunConfig, spread: Spread): 
 function checkSpread(numDevices: number, { processes, hosts }: Spread): void {
   if (numDevices % processes === 0 && processes % hosts === 0) return;
   throw new UsageError(
-    `${numDevices} devices over ${processes} processes on ${hosts} hosts is no equal share for all (${numDevices} / ${processes} = ${numDevices / processes}, ${processes} / ${hosts} = ${processes / hosts}): use other numbers`,
+    `${numDevices} devices over ${processes} processes on ${hosts} hosts is not an equal share for all (${numDevices} / ${processes} = ${numDevices / processes}, ${processes} / ${hosts} = ${processes / hosts}): use other numbers`,
   );
 }
 

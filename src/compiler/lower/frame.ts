@@ -114,12 +114,12 @@ export class Frame {
   }
 
   /** Whether a kernel computes this equation and nothing else. */
-  isKernelOfItsOwn(eqn: Eqn): boolean {
+  isSingletonKernel(eqn: Eqn): boolean {
     return this.alone.has(eqn);
   }
 
   /** Whether steps so far have computed a value. */
-  isThere(value: Var): boolean {
+  isComputed(value: Var): boolean {
     return this.views.has(value.id);
   }
 

@@ -91,10 +91,11 @@ interface Accumulation {
 /** The sum that a product can be added to, which then needs no kernel of its own. */
 function accumulation(frame: Frame, eqn: Eqn<"dotGeneral">, out: Var): Accumulation | undefined {
   const reader = frame.onlyReader(out);
-  if (reader?.op !== "add" || !frame.isKernelOfItsOwn(reader)) return undefined;
+  if (reader?.op !== "add" || !frame.isSingletonKernel(reader)) return undefined;
   const [other] = reader.ins.filter((atom) => atom.kind === "var" && atom.id !== out.id);
   // What somebody needs afterwards would have to be copied, which takes as long as adding.
-  if (other?.kind !== "var" || !frame.isThere(other) || frame.onlyReader(other) !== reader) return undefined;
+  if (other?.kind !== "var" || !frame.isComputed(other) || frame.onlyReader(other) !== reader)
+    return undefined;
   // What other devices send can travel while the product runs, as long as that does not need it.
   if (arrives(frame, other)) return undefined;
   const view = frame.view(other);

@@ -144,7 +144,7 @@ interface Footprint {
   readonly writes: Set<Buffer>;
 }
 
-/** Stands for what functions of the host do: whoever calls one reads and writes it. */
+/** Stands for what host callbacks do: whoever calls one reads and writes it. */
 const theHost = new Buffer(-1, 0, { kind: "temporary" }, 0);
 
 function footprint(step: PlannedStep): Footprint {

@@ -36,7 +36,7 @@ export interface PreparedProgram {
 /**
  * Loads a program's constants into locals; to be emitted before the loop.
  *
- * @param host the functions of the host that the module imports
+ * @param host the host callbacks that the module imports
  * @param uniform the local that holds the vector of each uniform slot
  */
 export function prepareProgram(

@@ -28,7 +28,7 @@ export type VecInstruction =
   | { readonly kind: "shuffle"; readonly args: readonly [Vec, Vec]; readonly lanes: Words }
   /** A scalar WebAssembly instruction on every lane. */
   | { readonly kind: "scalar"; readonly op: ScalarOp; readonly lane: LaneType; readonly args: readonly Vec[] }
-  /** A function of the host on every lane. */
+  /** A host callback on every lane. */
   | {
       readonly kind: "host";
       readonly name: ScalarFunction;

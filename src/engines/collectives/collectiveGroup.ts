@@ -2,7 +2,7 @@ import { at, range } from "../../ir/shape.js";
 import { SLEEP } from "../protocol/control.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import { SEVERAL, type Signals } from "../protocol/signals.js";
-import type { Attendance, Visits } from "./attendance.js";
+import type { DesyncDetector, Visits } from "./desyncDetector.js";
 import type { MoveKernels } from "./moveKernels.js";
 import type { Peers } from "./peers.js";
 
@@ -14,7 +14,7 @@ export const WORDS = {
   source: 2,
   target: 4,
   staged: 6,
-  // Run and sequence number of the last two uses; see `attendance.ts`.
+  // Run and sequence number of the last two uses; see `desyncDetector.ts`.
   stamps: 10,
   /** How far a member is that receives for others of its process. */
   arrived: 14,
@@ -26,7 +26,7 @@ export const WORDS = {
   stride: 32,
 } as const;
 
-/** The words that the collectives of one loaded program share among its devices, and those of their attendance. */
+/** The words that the collectives of one loaded program share among its devices, and those that detect devices which have diverged. */
 export function newCollectiveWords(
   numCollectives: number,
   numCommunicators: number,
@@ -48,7 +48,7 @@ export interface CollectiveHost {
   /** The device's position in the mesh. */
   readonly position: number;
   readonly locations: DeviceLocations;
-  readonly attendance: Attendance;
+  readonly desyncDetector: DesyncDetector;
 }
 
 /**
@@ -78,7 +78,7 @@ export class Link {
     this.lines = group.map((position) => (index * host.locations.devices.length + position) * WORDS.stride);
     this.mine = at(this.lines, this.me);
     this.doubles = new Float64Array(host.words.buffer);
-    this.visits = host.attendance.at(index, this);
+    this.visits = host.desyncDetector.at(index, this);
   }
 
   /** A word of a member. */

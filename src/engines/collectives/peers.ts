@@ -68,7 +68,7 @@ function separatePeers(
   const own = at(views, device);
   const view = (peer: number): Uint8Array => {
     const found = views[peer];
-    if (found === undefined) throw new InternalError(`[threads] there is no device ${peer}`);
+    if (found === undefined) throw new InternalError(`[threads] no device ${peer}`);
     return found;
   };
   const pull: Peers["pull"] = (target, peer, source, bytes) => {

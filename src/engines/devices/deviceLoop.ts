@@ -2,8 +2,8 @@ import type { GemmStep, HostStep } from "../../compiler/steps.js";
 import { type Addresses, viewAddresses } from "../../compiler/wasm/addresses.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import { Attendance } from "../collectives/attendance.js";
 import { groupOf, prepareCollective } from "../collectives/collectives.js";
+import { DesyncDetector } from "../collectives/desyncDetector.js";
 import { instantiateMoveKernels, type MoveKernels } from "../collectives/moveKernels.js";
 import { type CopyBetween, connectPeers, type Peers } from "../collectives/peers.js";
 import { FlightRecorder } from "../flight/recorder.js";
@@ -57,7 +57,7 @@ export interface Remote {
 /** A program as it lies on one device. */
 interface LoadedProgram {
   readonly runner: StepRunner;
-  readonly attendance: Attendance;
+  readonly desyncDetector: DesyncDetector;
   readonly table: Addresses;
   /** The slots that inputs and then outputs fill at the start of a run, per argument. */
   readonly argumentSlots: readonly (readonly number[])[];
@@ -135,7 +135,7 @@ class Device {
         this.pull();
         return;
       default:
-        throw new InternalError(`[threads] ${command[0]} is no command`);
+        throw new InternalError(`[threads] ${command[0]} is not a command`);
     }
   }
 
@@ -199,9 +199,9 @@ class Device {
       const address = (command[2 + i] ?? 0) * ADDRESS_UNIT;
       for (const slot of argumentSlots[i] ?? []) table[slot] = address;
     }
-    program.attendance.beginRun();
+    program.desyncDetector.beginRun();
     program.runner.run(this.trace);
-    program.attendance.endRun();
+    program.desyncDetector.endRun();
   }
 
   private load(message: LoadMessage): LoadedProgram {
@@ -215,7 +215,7 @@ class Device {
       if (slot.kind === "constant") table[i] = addresses.constants + slot.offset;
     });
     this.kernels.touch(addresses.arena, addresses.arenaBytes);
-    const attendance = this.attend(message);
+    const desyncDetector = this.newDesyncDetector(message);
     const collectiveHost = {
       signals: this.signals,
       kernels: this.kernels,
@@ -224,7 +224,7 @@ class Device {
       words,
       position,
       locations,
-      attendance,
+      desyncDetector,
     };
     const isHere = (member: number) => at(locations.processes, member) === locations.process;
     const imports = this.host.kernelImports(this.memory);
@@ -261,10 +261,10 @@ class Device {
         : undefined,
       wrap: (index, action) => this.host.wrap(message.name, index, action),
     });
-    return { runner, attendance, table, argumentSlots: argumentSlotsOf(message) };
+    return { runner, desyncDetector, table, argumentSlots: argumentSlotsOf(message) };
   }
 
-  private attend({ id, words, position, locations, collectives }: LoadMessage): Attendance {
+  private newDesyncDetector({ id, words, position, locations, collectives }: LoadMessage): DesyncDetector {
     const host = {
       program: id,
       words,
@@ -274,7 +274,7 @@ class Device {
       parted: (communicator: number) =>
         void Atomics.store(this.setup.control, this.base + WORD.parted, communicator + 1),
     };
-    return new Attendance(host, collectives);
+    return new DesyncDetector(host, collectives);
   }
 }
 

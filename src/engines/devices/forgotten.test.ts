@@ -2,18 +2,18 @@ import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
 import type { Extent } from "../collector.js";
 import { workerEntry } from "../system/workerEntry.js";
-import { EASY, Forgotten } from "./forgotten.js";
+import { Forgotten, RECLAIM_THRESHOLD } from "./forgotten.js";
 
 test("a thread looks for what it let go of when that was much", () => {
   const looks: (Extent | undefined)[] = [];
   const forgotten = new Forgotten((extent) => looks.push(extent));
-  for (let i = 1; i < EASY.programs; i++) forgotten.program();
-  forgotten.message(EASY.bytes - 1);
+  for (let i = 1; i < RECLAIM_THRESHOLD.programs; i++) forgotten.program();
+  forgotten.message(RECLAIM_THRESHOLD.bytes - 1);
   expect(looks).toEqual([]);
   forgotten.message(1);
   forgotten.program();
   expect(looks).toEqual(["young", "all"]);
-  for (let i = 0; i < 2 * EASY.programs; i++) forgotten.program();
+  for (let i = 0; i < 2 * RECLAIM_THRESHOLD.programs; i++) forgotten.program();
   expect(looks).toEqual(["young", "all", "all", "all"]);
 });
 

@@ -1,7 +1,7 @@
 import { collectOnDemand } from "../collector.js";
 
 /** What a worker thread may let go of before that is looked for: so many programs, so many bytes of messages. */
-export const EASY = { programs: 128, bytes: 8 * 1024 * 1024 } as const;
+export const RECLAIM_THRESHOLD = { programs: 128, bytes: 8 * 1024 * 1024 } as const;
 
 /**
  * Counts what a worker thread lets go of, and now and then gives back what that held.
@@ -18,7 +18,7 @@ export class Forgotten {
 
   /** A program is gone. */
   program(): void {
-    if (++this.programs < EASY.programs) return;
+    if (++this.programs < RECLAIM_THRESHOLD.programs) return;
     this.programs = 0;
     this.collect("all");
   }
@@ -26,7 +26,7 @@ export class Forgotten {
   /** What a message brought is not needed any more. */
   message(bytes: number): void {
     this.bytes += bytes;
-    if (this.bytes < EASY.bytes) return;
+    if (this.bytes < RECLAIM_THRESHOLD.bytes) return;
     this.bytes = 0;
     this.collect("young");
   }

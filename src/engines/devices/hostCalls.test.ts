@@ -41,7 +41,7 @@ describe("a device that calls the host", () => {
     });
     const failure = engine.download(run(1));
     await expect(failure).rejects.toThrow(
-      /device 0, program "telling", step \d+ \(callback\).*the function of the host that it called threw RangeError: too much/,
+      /device 0, program "telling", step \d+ \(callback\).*the host callback that it called threw RangeError: too much/,
     );
     await expect(failure).rejects.toHaveProperty("cause", new RangeError("too much"));
   });

@@ -1,5 +1,5 @@
 /**
- * How a device has a function of the host called: the functions are on the main thread, where JavaScript runs. The
+ * How a device has a host callback called: the functions are on the main thread, where JavaScript runs. The
  * device copies the operands into an area that both threads see, counts one more call and sleeps. The main thread, told
  * of it as of everything that happens on a device, calls, writes the results into the area and counts one more answer.
  * A device waits for each of its calls, so that they come in its order.

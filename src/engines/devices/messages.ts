@@ -56,7 +56,7 @@ export interface LoadMessage {
   readonly locations: DeviceLocations;
   /** The words the program's collectives share. */
   readonly words: Int32Array;
-  /** Where the device hands values to functions of the host, when the program calls any. */
+  /** Where the device hands values to host callbacks, when the program calls any. */
   readonly calls: Uint8Array | undefined;
 }
 

@@ -55,8 +55,8 @@ export function formatRecording(recording: FlightRecording): string {
 
 /** Reads the text of a recording. @param file the name used in error messages */
 export function parseRecording(text: string, file: string): FlightRecording {
-  need("text", text, "text", "parseRecording");
-  need("text", file, "file", "parseRecording");
+  need("string", text, "text", "parseRecording");
+  need("string", file, "file", "parseRecording");
   const reader = new RecordingReader(file);
   let value: unknown;
   try {
@@ -88,7 +88,7 @@ export function readRecordings(path: string): FlightRecording[] {
   need("path", path, "path", "readRecordings");
   const read = (file: string): string => {
     const found = statSync(file);
-    if (!found.isFile()) throw fileError(file, "it is no file");
+    if (!found.isFile()) throw fileError(file, "it is not a file");
     if (found.size > maxBytes) throw fileError(file, `it has ${found.size} bytes, more than ${maxBytes}`);
     return readFileSync(file, "utf8");
   };
@@ -215,7 +215,7 @@ class RecordingReader {
 
   private list(value: unknown, where: string): readonly unknown[] {
     if (Array.isArray(value)) return value;
-    throw this.wrong(where, "must be a list");
+    throw this.wrong(where, "must be an array");
   }
 
   private number(value: unknown, where: string): number {
@@ -225,6 +225,6 @@ class RecordingReader {
 
   private text(value: unknown, where: string): string {
     if (typeof value === "string") return value;
-    throw this.wrong(where, "must be a text");
+    throw this.wrong(where, "must be a string");
   }
 }

@@ -20,7 +20,7 @@ export function collectiveText(spec: CollectiveIdentity): string {
   need("object", spec, "spec", "collectiveText");
   const { kind, combine, dtype, axes, outer, inner, size, permutation } = spec;
   need("list", axes, "the axes", "collectiveText");
-  need("text", dtype, "the data type", "collectiveText");
+  need("string", dtype, "the data type", "collectiveText");
   if (kind === "permute") need("list", permutation, "the permutation", "collectiveText");
   const how = kind === "allReduce" || kind === "reduceScatter" ? ` ${combine}` : "";
   const shape: readonly number[] =

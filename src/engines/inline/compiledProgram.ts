@@ -63,7 +63,7 @@ export class InlineProgram {
   private readonly memory: InlineMemory;
   private readonly modules: readonly LoadedModule[];
   private readonly watched: Watch;
-  /** A function of the host that the program calls may run it again, for which its memory is not free. */
+  /** A host callback that the program calls may run it again, for which its memory is not free. */
   private isRunning = false;
 
   private constructor(

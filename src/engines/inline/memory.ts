@@ -7,7 +7,7 @@ import { sizeOf, type TensorType } from "../../ir/shape.js";
 import { type Block, Heap, roundUp } from "../memory/heap.js";
 
 /** How much may be in use before the arrays that nothing reaches are looked for. */
-const EASY_BYTES = 256 * 1024 * 1024;
+const RECLAIM_THRESHOLD_BYTES = 256 * 1024 * 1024;
 
 const PAGE = 65536;
 const MAX_PAGES = 65536;
@@ -41,7 +41,7 @@ export class InlineMemory {
     this.buffer = memory.buffer;
     this.bytes = new Uint8Array(this.buffer);
     this.heap = new Heap(roundUp(GEMM_SCRATCH_BYTES), this.bytes.length - TAIL);
-    this.mark = new HighWaterMark(Math.min(EASY_BYTES, this.heap.capacity / 4));
+    this.mark = new HighWaterMark(Math.min(RECLAIM_THRESHOLD_BYTES, this.heap.capacity / 4));
   }
 
   /** Takes address space, 4 GiB or what the system grants; nothing where that is too little. */

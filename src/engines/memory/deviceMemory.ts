@@ -58,7 +58,7 @@ export interface MemoryPart {
 }
 
 /** How much of its memory a device may use before the tensors that nothing reaches are looked for, at most. */
-const EASY_BYTES = 256 * 1024 * 1024;
+const RECLAIM_THRESHOLD_BYTES = 256 * 1024 * 1024;
 
 /** The heap grows by at least so much. */
 const GROWTH = 4 * 1024 * 1024;
@@ -88,7 +88,7 @@ export class DeviceMemory {
     budget.take(end);
     this.touched.heap = end;
     this.heap = new Heap(scratchBytes, end);
-    this.mark = new HighWaterMark(Math.min(EASY_BYTES, this.usage.capacity / 4));
+    this.mark = new HighWaterMark(Math.min(RECLAIM_THRESHOLD_BYTES, this.usage.capacity / 4));
   }
 
   /** How many bytes buffers and loaded programs take, and how many they could. */

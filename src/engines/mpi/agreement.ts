@@ -13,7 +13,7 @@ const TEXT_MS = 2000;
 /** The digits of a fingerprint that messages show. */
 const SHOWN_DIGITS = 16;
 
-/** What one process says about a program: the how manieth of which processes it is, and what it holds. */
+/** What one process says about a program: its ordinal among those of the same processes, and what it holds. */
 interface Claim {
   readonly key: string;
   readonly name: string;
@@ -175,7 +175,7 @@ function firstDifference(texts: readonly string[]): string[] {
   return [a, b].map((lines) => `${line + 1}: ${(lines[line] ?? "the end").trim()}`);
 }
 
-/** The text of a program without what is each process's own: the numbers of functions of the host. */
+/** The text of a program without what is each process's own: the numbers of host callbacks. */
 function sharedText(program: Program): string {
   let text = printProgram(program);
   forEachEqn(program, (eqn) => {

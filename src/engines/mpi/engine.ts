@@ -16,9 +16,9 @@ import { ThreadsEngine } from "../threads/engine.js";
 import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
 import { shareCores } from "./cores.js";
+import { FailureReport } from "./failureReport.js";
 import { FlightFiles } from "./flightFiles.js";
 import type { LinksSetup } from "./links.js";
-import { Parley } from "./parley.js";
 import { planExchanges } from "./staging.js";
 import { MAX_LOCAL_DEVICES } from "./tags.js";
 import { ownSite, type Site, World } from "./world.js";
@@ -112,7 +112,7 @@ export class MpiEngine implements Engine {
   private readonly flights: FlightFiles;
   /** Takes back what others are told when this process fails. */
   private readonly forget: () => void;
-  private readonly parley: Parley;
+  private readonly failureReport: FailureReport;
   /** Where MPI forms sums itself, if it does. */
   private readonly communicators: Communicators | undefined;
   private readonly links: LinksSetup;
@@ -148,11 +148,11 @@ export class MpiEngine implements Engine {
     this.communicators =
       options.reduction === "fast" ? new Communicators(world, () => this.local.look()) : undefined;
     this.flights = new FlightFiles((reason) => this.flightRecording(reason), rank);
-    this.forget = world.whenItFails(() => this.parley.warn(this.flights.lastReason));
+    this.forget = world.whenItFails(() => this.failureReport.warn(this.flights.lastReason));
     const hosts = this.greetings.map(({ host }) => host);
     this.agreement = new Agreement(world.calls, rank, (options.deadlineMs ?? DEADLINE_MS) + GRACE_MS);
     const record = (reason: string) => this.flightRecording(reason);
-    this.parley = new Parley(world, record, (reason) => this.flights.write(reason), hosts);
+    this.failureReport = new FailureReport(world, record, (reason) => this.flights.write(reason), hosts);
   }
 
   isAddressable(device: number): boolean {
@@ -219,7 +219,7 @@ export class MpiEngine implements Engine {
     const isWell = this.isOpen;
     this.forget();
     this.flights.close();
-    this.parley.close();
+    this.failureReport.close();
     this.agreement.close();
     await this.local.close();
     // After a failure messages may still be under way; they end with the process.
@@ -300,7 +300,7 @@ export class MpiEngine implements Engine {
       return value;
     } catch (error) {
       const difference = error instanceof ProgramsDifferError ? error : await this.agreement.difference();
-      if (difference === undefined) throw await this.parley.explain(error);
+      if (difference === undefined) throw await this.failureReport.explain(error);
       this.flights.write(difference instanceof Error ? difference.message : String(difference));
       throw difference;
     }
@@ -373,7 +373,7 @@ function settingsOf(
 
 function chooseLocal(numDevices: number, size: number): number {
   if (!Number.isInteger(numDevices) || numDevices < 1) {
-    throw new ValueError(`[createMpiEngine] numDevices must be a whole number from 1, not ${numDevices}`);
+    throw new ValueError(`[createMpiEngine] numDevices must be an integer from 1, not ${numDevices}`);
   }
   const numLocal = Math.ceil(numDevices / size);
   if (numLocal > MAX_LOCAL_DEVICES) {

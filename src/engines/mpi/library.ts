@@ -101,7 +101,7 @@ export class Mpi {
     const what =
       named === undefined
         ? "no MPI library is found: install openmpi-bin or mpich (Debian), openmpi or mpich (Fedora, conda, Homebrew), load your cluster's MPI module, or set SHARDWISE_MPI to the path of libmpi.so"
-        : `SHARDWISE_MPI=${named} is no MPI library`;
+        : `SHARDWISE_MPI=${named} is not an MPI library`;
     throw new EngineLoadError(`[mpi] ${what}; ${reasons[0]}`);
   }
 

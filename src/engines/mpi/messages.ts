@@ -189,7 +189,7 @@ export class Batch {
   }
 }
 
-/** Writes a whole number of up to 53 bits as one of 64. */
+/** Writes an integer of up to 53 bits as one of 64. */
 function putLong(words: Uint32Array, at: number, value: number): void {
   words[at] = value;
   words[at + 1] = value / 2 ** 32;

@@ -123,7 +123,7 @@ export function findBlas(choice: string | undefined = process.env.SHARDWISE_BLAS
     if (found) return found;
     throw new ShardwiseError(
       "config",
-      `[findBlas] SHARDWISE_BLAS=${choice} is no library with a working cblas_sgemm: give the full path of a BLAS, or "none"`,
+      `[findBlas] SHARDWISE_BLAS=${choice} is not a library with a working cblas_sgemm: give the full path of a BLAS, or "none"`,
     );
   }
   return systemBlas(koffi).next().value;

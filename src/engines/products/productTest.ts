@@ -32,7 +32,7 @@ export function multipliesRight(memory: CodeMemory, sets: ProductSets): boolean 
   });
 }
 
-/** A product of small whole numbers, which every order of adding computes exactly in every type. */
+/** A product of small integers, which every order of adding computes exactly in every type. */
 interface ExactProduct {
   readonly product: Product;
   /** A, and B from `bAt` on. */

@@ -10,7 +10,7 @@ export class Aborted extends Error {
 /** Stands for the name of a peer when a device waits for several. */
 export const SEVERAL = -1;
 
-/** Stands for the main thread, which calls functions of the host. */
+/** Stands for the main thread, which calls host callbacks. */
 export const THE_HOST = -2;
 
 /** Something that nobody rings for when it is there. */
@@ -155,7 +155,7 @@ export class Signals {
     listener?.waited(begin, listener.now());
   }
 
-  /** Asks the main thread to call a function of the host, and waits until it has. */
+  /** Asks the main thread to call a host callback, and waits until it has. */
   callHost(): void {
     const base = deviceBase(this.device);
     const number = Atomics.add(this.control, base + WORD.calls, 1) + 1;

@@ -31,7 +31,7 @@ export function hostTensor(
   shape: Shape,
   values: ArrayLike<number> | Iterable<number>,
 ): HostTensor {
-  need("wholes", shape, "shape", "hostTensor");
+  need("integers", shape, "shape", "hostTensor");
   const type = tensorType(dtype, shape);
   const list = isIterator(values) ? [...values] : values;
   need("numbers", list, "the values", "hostTensor");

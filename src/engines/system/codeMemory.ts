@@ -2,7 +2,7 @@ import { endianness } from "node:os";
 import { InternalError } from "../../ir/errors.js";
 import { type Koffi, loadKoffi } from "./koffi.js";
 
-/** A function of machine code; arguments are addresses and other whole numbers. */
+/** A function of machine code; arguments are addresses and other integers. */
 export type NativeFunction = (...args: number[]) => void;
 
 const PROTECTION = { readWrite: 3, readExecute: 5 };

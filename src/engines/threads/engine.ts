@@ -49,7 +49,7 @@ import { WorkerPool } from "../workers/workerPool.js";
 import type { PartOptions, TestOptions, ThreadsEngineInfo, ThreadsEngineOptions } from "./engineOptions.js";
 
 /** So many programs may be loaded before those that nothing can run any more are looked for. */
-const EASY_PROGRAMS = 128;
+const RECLAIM_THRESHOLD_PROGRAMS = 128;
 
 /**
  * Opens an engine whose devices are worker threads of this process: compiled code, shared memory.
@@ -96,7 +96,7 @@ export class ThreadsEngine implements Engine {
   private readonly code: CodeMemory | undefined;
   private readonly threads: number;
   /** Programs take memory of the workers that is not counted, so that their number has a mark of its own. */
-  private readonly programMark = new HighWaterMark(EASY_PROGRAMS);
+  private readonly programMark = new HighWaterMark(RECLAIM_THRESHOLD_PROGRAMS);
   private numUnloading = 0;
   private closed = false;
 
@@ -193,7 +193,7 @@ export class ThreadsEngine implements Engine {
     return new ThreadsExecutable(loaded, options, pool, target.memories, () => this.unload(loaded));
   }
 
-  /** @internal Calls the functions of the host that devices wait for, while the main thread waits for something else. */
+  /** @internal Calls the host callbacks that devices wait for, while the main thread waits for something else. */
   look(): void {
     this.pool.look();
   }
@@ -390,7 +390,7 @@ export class ThreadsEngine implements Engine {
   private memoryOf(device: number, caller: string): DeviceMemory {
     const memory = this.memory.devices[device];
     if (memory === undefined) {
-      throw new ValueError(`[${caller}] there is no device ${device}: use 0 … ${this.numDevices - 1}`);
+      throw new ValueError(`[${caller}] no device ${device}: use 0 … ${this.numDevices - 1}`);
     }
     return memory;
   }

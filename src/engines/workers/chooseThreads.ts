@@ -23,7 +23,7 @@ export function chooseThreads(
   }
   if (!Number.isInteger(threadsPerDevice) || threadsPerDevice < 1 || threadsPerDevice > MAX_THREADS) {
     throw new ValueError(
-      `[createThreadsEngine] threadsPerDevice must be a whole number from 1 to ${MAX_THREADS}, not ${threadsPerDevice}`,
+      `[createThreadsEngine] threadsPerDevice must be an integer from 1 to ${MAX_THREADS}, not ${threadsPerDevice}`,
     );
   }
   return threadsPerDevice;

@@ -10,9 +10,9 @@ import type { FlightProgram } from "../../ir/flight.js";
 import { newCounter } from "../../ir/identity.js";
 import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
-import { communicatorsOf, readPlaces } from "../collectives/attendance.js";
 import { newCollectiveWords } from "../collectives/collectiveGroup.js";
 import { planStaging, type Staging } from "../collectives/collectives.js";
+import { communicatorsOf, readPlaces } from "../collectives/desyncDetector.js";
 import { newCallArea } from "../devices/hostCalls.js";
 import type { DevicePosition } from "../errors.js";
 import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
@@ -52,7 +52,7 @@ export interface LoadedProgram {
   readonly isShared: boolean;
   /** The words that its collectives share since it was last sent. */
   words: Int32Array;
-  /** Where the device at each of these positions hands values to functions of the host. */
+  /** Where the device at each of these positions hands values to host callbacks. */
   readonly calls: readonly (Uint8Array | undefined)[];
 }
 

@@ -146,7 +146,7 @@ export class Watchdog {
 
   private whom(device: number): string {
     const peer = this.word(device, WORD.waitsFor);
-    if (peer === THE_HOST) return "a function of the host to be called, for which the main thread has";
+    if (peer === THE_HOST) return "a host callback to be called, for which the main thread has";
     return peer < 0 ? "its peers, which wait too or have" : `device ${peer}, which waits too or has`;
   }
 

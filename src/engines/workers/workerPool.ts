@@ -28,7 +28,7 @@ export interface PoolOptions extends DeviceThreadsOptions {
   readonly deadlockMs?: number;
   /** Names the program and the step that a device works on. */
   readonly describe: (device: number, program: number, step: number) => FailurePlace;
-  /** Calls the function of the host that a device asks for in a step. */
+  /** Calls the host callback that a device asks for in a step. */
   readonly answer: (device: number, program: number, step: number) => void;
   /** Says where all devices are that share a program, when some are somewhere else than others. */
   readonly describeParting: (program: number, communicator: number) => ShardwiseError | undefined;
@@ -179,7 +179,7 @@ export class WorkerPool {
     if (this.completed(device) < command) this.block(() => this.completed(device) >= command);
   }
 
-  /** Calls the functions of the host that devices wait for; for a main thread that is held up by something else. */
+  /** Calls the host callbacks that devices wait for; for a main thread that is held up by something else. */
   look(): void {
     if (this.ended) throw this.ended;
     this.answerCalls();
@@ -264,7 +264,7 @@ export class WorkerPool {
       try {
         this.options.answer(device, program ?? 0, step ?? 0);
       } catch (cause) {
-        this.fail(device, `the function of the host that it called threw ${describeError(cause)}`, cause);
+        this.fail(device, `the host callback that it called threw ${describeError(cause)}`, cause);
         return;
       }
       Atomics.store(this.control, base + WORD.answers, calls);

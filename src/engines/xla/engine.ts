@@ -35,7 +35,7 @@ export interface Companions {
 }
 
 /** Buffers may take so much of a device, in bytes, before unreachable ones are looked for. */
-const EASY_BYTES = 1 << 30;
+const RECLAIM_THRESHOLD_BYTES = 1 << 30;
 
 /**
  * So many runs are started on the main thread before it waits for none of them: a plug-in lets only some runs
@@ -91,7 +91,7 @@ export class XlaEngine<A> implements Engine {
     this.builder = new Builder(client, options);
     this.numDevices = client.numDevices;
     this.process = client.process;
-    this.marks = range(client.numDevices).map(() => new HighWaterMark(EASY_BYTES));
+    this.marks = range(client.numDevices).map(() => new HighWaterMark(RECLAIM_THRESHOLD_BYTES));
     this.taken = range(client.numDevices).map(() => 0);
     this.host = {
       checkOpen: (caller) => this.checkOpen(caller),
@@ -424,6 +424,6 @@ export class XlaEngine<A> implements Engine {
       throw new ValueError(`[${caller}] device ${device} belongs to another process than ${process.index}`);
     }
     const has = numDevices === 1 ? "the one device is 0" : `devices are 0 … ${numDevices - 1}`;
-    throw new ValueError(`[${caller}] device ${device} is not there: ${has}`);
+    throw new ValueError(`[${caller}] no device ${device}: ${has}`);
   }
 }

@@ -74,12 +74,12 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
   const { memoryFraction, cache, pretendDevices } = options;
   if (memoryFraction !== undefined && !(memoryFraction > 0 && memoryFraction <= 1)) {
     throw new ValueError(
-      `[createXlaEngine] memoryFraction ${memoryFraction} is no share of a device's memory: use a number above 0 and up to 1`,
+      `[createXlaEngine] memoryFraction ${memoryFraction} is not a share of a device's memory: use a number above 0 and up to 1`,
     );
   }
   if (pretendDevices !== undefined && !(Number.isInteger(pretendDevices) && pretendDevices > 0)) {
     throw new ValueError(
-      `[createXlaEngine] pretendDevices ${pretendDevices} is no number of devices: use a whole number from 1`,
+      `[createXlaEngine] pretendDevices ${pretendDevices} is not a number of devices: use an integer from 1`,
     );
   }
   const path = options.plugin ?? locatePlugin();
@@ -169,7 +169,7 @@ export function flagsOf(text: string): Record<string, XlaFlag> {
     const [name = "", value] = part.trim().split("=");
     if (value === undefined) {
       throw new ValueError(
-        `SHARDWISE_XLA_FLAGS: "${part}" is no setting: write name=value, with commas between`,
+        `SHARDWISE_XLA_FLAGS: "${part}" is not a setting: write name=value, with commas between`,
       );
     }
     const number = Number(value);

@@ -52,7 +52,7 @@ export function findProcesses(
 
 function checkIndex(index: number, count: number): void {
   if (!(Number.isInteger(count) && count > 0)) {
-    throw new ValueError(`[createXlaEngine] ${count} is no number of processes: use a whole number from 1`);
+    throw new ValueError(`[createXlaEngine] ${count} is not a number of processes: use an integer from 1`);
   }
   if (!(Number.isInteger(index) && index >= 0 && index < count)) {
     throw new ValueError(`[createXlaEngine] process ${index} is none of ${count}: they are 0 … ${count - 1}`);
@@ -71,5 +71,5 @@ function numberIn(environment: Environment, name: string): number | undefined {
   if (text === undefined || text === "") return undefined;
   const number = wholeNumber(text);
   if (number !== undefined) return number;
-  throw new ValueError(`${name} is "${text}": use a whole number`);
+  throw new ValueError(`${name} is "${text}": use an integer`);
 }

@@ -106,7 +106,7 @@ export function scheduleViolations(schedule: PipelineSchedule): ScheduleViolatio
   for (const [what, value] of Object.entries(sizes)) {
     if (Number.isInteger(value) && value >= 1) continue;
     return [
-      { stage: 0, slot: -1, reason: `the number of ${what} is ${value}: use a whole number of at least 1` },
+      { stage: 0, slot: -1, reason: `the number of ${what} is ${value}: use an integer of at least 1` },
     ];
   }
   return [

@@ -24,7 +24,7 @@ function checkSizes(sizes: ScheduleSizes, caller: string): void {
   const { numStages, numMicrobatches, numChunks = 1 } = sizes;
   for (const [what, value] of Object.entries({ numStages, numMicrobatches, numChunks })) {
     if (Number.isInteger(value) && value >= 1) continue;
-    throw new ValueError(`[${caller}] ${what} is ${describe(value)}: use a whole number of at least 1`);
+    throw new ValueError(`[${caller}] ${what} is ${describe(value)}: use an integer of at least 1`);
   }
   if (numStages * numMicrobatches * numChunks > maxSize) {
     throw new ValueError(
@@ -318,10 +318,10 @@ export const scheduleNames = Object.keys(scheduleMakers) as readonly ScheduleNam
 
 /** A known schedule by its name. */
 export function makeSchedule(name: ScheduleName, sizes: ScheduleSizes): PipelineSchedule {
-  need("text", name, "name", "makeSchedule");
+  need("string", name, "name", "makeSchedule");
   need("object", sizes, "sizes", "makeSchedule");
   if (!Object.hasOwn(scheduleMakers, name)) {
-    throw new ValueError(`[makeSchedule] there is no schedule "${name}": use ${scheduleNames.join(", ")}`);
+    throw new ValueError(`[makeSchedule] unknown schedule "${name}": use ${scheduleNames.join(", ")}`);
   }
   return scheduleMakers[name](sizes);
 }

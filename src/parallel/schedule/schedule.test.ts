@@ -114,7 +114,7 @@ describe("the known schedules", () => {
 
   test("say which sizes they cannot have", () => {
     expect(() => gpipe({ numStages: 2, numMicrobatches: 0 })).toThrow(
-      "[gpipe] numMicrobatches is 0: use a whole number of at least 1",
+      "[gpipe] numMicrobatches is 0: use an integer of at least 1",
     );
     expect(() => zeroBubbleV({ numStages: 2, numMicrobatches: 4, numChunks: 3 })).toThrow(
       "[zb-v] every stage has 2 parts of the model, not 3: leave numChunks out or set it to 2",
@@ -278,7 +278,7 @@ describe("the check", () => {
         ["4F0", "5F0", "4B0", "5B0"],
       ]),
     ).toThrow("parts lie in one of the two ways");
-    expect(() => scheduleFromCsv("0F0,0X0\n")).toThrow('line 1, column 5: "0X0" is no action');
+    expect(() => scheduleFromCsv("0F0,0X0\n")).toThrow('line 1, column 5: "0X0" is not an action');
     expect(() => scheduleFromJson("[]")).toThrow('no "stages"');
     expect(() => scheduleFromJson('{"numChunks": 2, "stages": [["0F0", "0B0"]]}')).toThrow(
       "the JSON says numChunks 2, its actions say 1",

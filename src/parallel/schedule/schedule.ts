@@ -54,7 +54,7 @@ const isCount = (n: unknown, least: number) => typeof n === "number" && Number.i
 export function needSchedule(schedule: unknown, caller: string): asserts schedule is PipelineSchedule {
   need("object", schedule, "the schedule", caller);
   const { name, numMicrobatches, numChunks, placement, stages } = schedule as Partial<PipelineSchedule>;
-  need("text", name, "the name of the schedule", caller);
+  need("string", name, "the name of the schedule", caller);
   need("list", stages, "the stages of the schedule", caller);
   for (const stage of stages) need("list", stage, "each stage of the schedule", caller);
   const actions = stages.flat();
@@ -66,7 +66,7 @@ export function needSchedule(schedule: unknown, caller: string): asserts schedul
     actions.every((action) => isCount(action?.chunk, 0) && isCount(action.microbatch, 0));
   if (isRight) return;
   throw new ValueError(
-    `[${caller}] the schedule must have whole numbers of microbatches and chunks, the placement loop or v, and actions of chunks and microbatches: make it with makeSchedule`,
+    `[${caller}] the schedule must have integers of microbatches and chunks, the placement loop or v, and actions of chunks and microbatches: make it with makeSchedule`,
   );
 }
 

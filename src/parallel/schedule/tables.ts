@@ -53,7 +53,7 @@ const ignoredPattern = /^\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_
 const pairPattern = /^\(([^)]*)\)OVERLAP_F_B$/;
 
 function readCell(text: string, line: number, column: number): Cell[] {
-  need("text", text, "an action", "readSchedule");
+  need("string", text, "an action", "readSchedule");
   const trimmed = text.trim();
   if (trimmed === "" || ignoredPattern.test(trimmed)) return [];
   const pair = pairPattern.exec(trimmed);
@@ -64,7 +64,7 @@ function readCell(text: string, line: number, column: number): Cell[] {
       "readSchedule",
       line,
       column,
-      `"${trimmed}" is no action: write the part of the model, F, B, I or W, and the microbatch, as in 2F0`,
+      `"${trimmed}" is not an action: write the part of the model, F, B, I or W, and the microbatch, as in 2F0`,
     );
   }
   return [{ kind: kind as Cell["kind"], part: Number(part), microbatch: Number(microbatch) }];
@@ -75,8 +75,8 @@ function readCell(text: string, line: number, column: number): Cell[] {
  * `B` and `W` of a part and microbatch, as older ones do, `B` is the input gradient. Throws where it cannot run.
  */
 export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
-  need("text", text, "text", "scheduleFromCsv");
-  needIfGiven("text", name, "name", "scheduleFromCsv");
+  need("string", text, "text", "scheduleFromCsv");
+  needIfGiven("string", name, "name", "scheduleFromCsv");
   const lines = text.split(/\r?\n/);
   while (lines.at(-1)?.trim() === "") lines.pop();
   const rows = lines.map((line, i) =>
@@ -90,13 +90,13 @@ export function scheduleFromCsv(text: string, name = "csv"): PipelineSchedule {
 
 /** Reads a schedule from the JSON of {@link scheduleToJson}. Throws where it cannot run. */
 export function scheduleFromJson(text: string): PipelineSchedule {
-  need("text", text, "the text", "scheduleFromJson");
+  need("string", text, "the text", "scheduleFromJson");
   let json: unknown;
   try {
     json = JSON.parse(text);
   } catch (error) {
     throw new ValueError(
-      `[readSchedule] the text is no JSON: ${error instanceof Error ? error.message : error}`,
+      `[readSchedule] the text is not JSON: ${error instanceof Error ? error.message : error}`,
     );
   }
   const fields = typeof json === "object" && json !== null ? new Map(Object.entries(json)) : new Map();
@@ -131,9 +131,9 @@ export function scheduleFromJson(text: string): PipelineSchedule {
  * ```
  */
 export function scheduleOf(name: string, rows: readonly (readonly string[])[]): PipelineSchedule {
-  need("text", name, "name", "scheduleOf");
+  need("string", name, "name", "scheduleOf");
   need("list", rows, "rows", "scheduleOf");
-  for (const row of rows) need("texts", row, "each row", "scheduleOf");
+  for (const row of rows) need("strings", row, "each row", "scheduleOf");
   return fromRows(
     name,
     rows.map((row, i) => row.flatMap((cell, k) => readCell(cell, i + 1, k + 1))),

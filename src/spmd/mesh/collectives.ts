@@ -214,7 +214,7 @@ function permuted<T>(
 export function pshift<T>(values: T, axis: AxisNames, shift = 1): T {
   needIfGiven("number", shift, "shift", "pshift");
   const size = axesSize(lookUpAxes(axis, "pshift"));
-  if (!Number.isInteger(shift)) throw new ValueError(`[pshift] shift must be a whole number, got ${shift}`);
+  if (!Number.isInteger(shift)) throw new ValueError(`[pshift] shift must be an integer, got ${shift}`);
   const target = (i: number) => (((i + shift) % size) + size) % size;
   return ppermute(
     values,

@@ -26,7 +26,7 @@ export interface Groups {
 /** Checks that every device along axes is in one group, and that all groups have one size. */
 export function checkGroups(groups: AxisIndexGroups, axes: readonly MeshAxis[], caller: string): Groups {
   need("list", groups, "axisIndexGroups", caller);
-  for (const group of groups) need("wholes", group, "a group of axisIndexGroups", caller);
+  for (const group of groups) need("integers", group, "a group of axisIndexGroups", caller);
   const count = axesSize(axes);
   const all = groups.flat().sort((a, b) => a - b);
   if (all.length !== count || all.some((position, i) => position !== i)) {

@@ -105,7 +105,7 @@ export class Mesh implements MeshShape {
     const wrong = axes.filter(({ size }) => !Number.isInteger(size) || size < 1);
     if (wrong.length > 0) {
       const list = wrong.map(({ name, size }) => `${name}: ${describe(size)}`).join(", ");
-      throw new AxisError(`[Mesh.create] axis sizes must be whole numbers of at least 1, got ${list}`);
+      throw new AxisError(`[Mesh.create] axis sizes must be integers of at least 1, got ${list}`);
     }
     const size = axesSize(axes);
     if (size > maxDevices) {
@@ -117,7 +117,7 @@ export class Mesh implements MeshShape {
     const { layout } = options;
     const nearby = options.devices ?? nearbyDevices(engine, size);
     const devices = layout === undefined || nearby.length !== size ? nearby : arrange(axes, nearby, layout);
-    need("wholes", devices, "devices", "Mesh.create");
+    need("integers", devices, "devices", "Mesh.create");
     need("object", engine, "engine", "Mesh.create");
     if (devices.length !== size) {
       throw new ValueError(

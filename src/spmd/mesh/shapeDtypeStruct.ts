@@ -43,7 +43,7 @@ export interface ShapeDtypeStructOptions {
  * ```
  */
 export function ShapeDtypeStruct(shape: Shape, dtype: DType, options: ShapeDtypeStructOptions = {}): Tensor {
-  need("wholes", shape, "shape", "ShapeDtypeStruct");
+  need("integers", shape, "shape", "ShapeDtypeStruct");
   checkOptions<ShapeDtypeStructOptions>(options, { sharding: true }, "ShapeDtypeStruct");
   const { sharding } = options;
   if (sharding !== undefined && !(sharding instanceof NamedSharding))

@@ -54,7 +54,7 @@ describe("a mesh", () => {
   });
 
   test("refuses sizes and devices that do not exist", () => {
-    expect(() => Mesh.create({ a: 0 })).toThrow(/axis sizes must be whole numbers of at least 1, got a: 0/);
+    expect(() => Mesh.create({ a: 0 })).toThrow(/axis sizes must be integers of at least 1, got a: 0/);
     expect(() => Mesh.create({ a: 1.5 })).toThrow(AxisError);
     expect(() => Mesh.create({ a: 2 }, { engine, devices: [0] })).toThrow(/\{a: 2\} needs 2 devices, got 1/);
     expect(() => Mesh.create({ a: 2 }, { engine, devices: [0, 0] })).toThrow(ValueError);

@@ -50,7 +50,7 @@ export function arrange(
   devices: readonly number[],
   layout: readonly string[],
 ): number[] {
-  need("texts", layout, "layout", "Mesh.create");
+  need("strings", layout, "layout", "Mesh.create");
   const names = axes.map(({ name }) => name);
   const isOrder = layout.length === names.length && names.every((name) => layout.includes(name));
   if (!isOrder) {

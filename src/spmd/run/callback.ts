@@ -1,4 +1,4 @@
-/** Functions of the host that programs call while they run. */
+/** Host callbacks that programs call while they run. */
 import { need } from "../../ir/arguments.js";
 import { HostFunction } from "../../ir/callbacks.js";
 import { isComplex } from "../../ir/dtype.js";
@@ -27,7 +27,7 @@ interface Called {
 /** So many structures of arguments are remembered for a function. */
 const mostStructures = 64;
 
-/** A function with arguments of one structure is one function of the host, so that programs that call it are alike. */
+/** A function with arguments of one structure is one host callback, so that programs that call it are alike. */
 const known = new WeakMap<AnyFunction, Recent<HostFunction>>();
 
 function hostFunction(called: Called, args: tree.Structure, results: tree.Structure): HostFunction {
@@ -90,7 +90,7 @@ function partsAt(structure: tree.Structure, value: unknown, caller: string): unk
   }
 }
 
-/** Records or makes a call of a function of the host; gives tensors like `results`. */
+/** Records or makes a call of a host callback; gives tensors like `results`. */
 export function callFromProgram<R>(called: Called, results: R, args: readonly unknown[]): R {
   const { fn: given, caller, kind, batching } = called;
   need("function", given, "fn", caller);
@@ -100,9 +100,7 @@ export function callFromProgram<R>(called: Called, results: R, args: readonly un
   const types = leaves.map((leaf) => {
     if (isTyped(leaf) && !isComplex(leaf.dtype)) return { dtype: leaf.dtype, shape: leaf.shape };
     if (isTyped(leaf)) {
-      throw new DTypeError(
-        `[${caller}] a function of the host returns no ${leaf.dtype}: announce its two parts`,
-      );
+      throw new DTypeError(`[${caller}] a host callback returns no ${leaf.dtype}: announce its two parts`);
     }
     throw new TreeError(
       `[${caller}] results are announced as a tree of tensors or ShapeDtypeStruct(shape, dtype), got ${String(leaf)}`,

@@ -42,7 +42,7 @@ const known = new Recent<ReturnType<typeof newCheck>>(mostTexts, () => {});
  * @param message what to say; `{}`, `{0}` and `{name}` are places for values, as in `debug.print`
  */
 export function check(predicate: Tensor | boolean, message: string, ...values: unknown[]): void {
-  need("text", message, "message", "check");
+  need("string", message, "message", "check");
   const holds = typeof predicate === "boolean" ? Tensor.scalar(predicate, "bool") : predicate;
   if (!(holds instanceof Tensor) || holds.ndim !== 0 || holds.dtype !== "bool") {
     const given = holds instanceof Tensor ? holds : describe(holds);

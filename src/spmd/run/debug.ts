@@ -46,7 +46,7 @@ function newPrinter(format: string) {
  * ```
  */
 export function print(format: string, ...values: unknown[]): void {
-  need("text", format, "format", "debug.print");
+  need("string", format, "format", "debug.print");
   const { template, print: printer } = printers.get(format, () => newPrinter(format));
   const last = values.at(-1);
   const { names, numPositions } = template;

@@ -3,10 +3,10 @@ import type { Engine } from "../../ir/engine.js";
 import { tensorType } from "../../ir/shape.js";
 import type { Place } from "../../trace/place.js";
 
-/** The devices that were given programs which call functions of the host, since it was last waited for them. */
+/** The devices that were given programs which call host callbacks, since it was last waited for them. */
 const called = new Map<Engine, Set<number>>();
 
-/** Notes that a program which calls functions of the host was started. */
+/** Notes that a program which calls host callbacks was started. */
 export function noteEffects({ engine, devices }: Place): void {
   // An engine of the calling thread has run it by now.
   if (engine.selfCollecting) return;

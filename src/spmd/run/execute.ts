@@ -33,7 +33,7 @@ export interface Compiled {
   /** The types of the whole outputs. */
   readonly outTypes: readonly TensorType[];
   readonly donated: readonly boolean[];
-  /** Where functions of the host are called while it runs; undefined when it calls none. */
+  /** Where host callbacks are called while it runs; undefined when it calls none. */
   readonly effectsAt: Place | undefined;
 }
 

@@ -58,7 +58,7 @@ export function shardMap<A extends readonly unknown[], R>(
   const { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums } = options;
   needMesh(mesh, "shardMap");
   const manual = axisNames ?? mesh.axisNames;
-  need("texts", manual, "axisNames", "shardMap");
+  need("strings", manual, "axisNames", "shardMap");
   for (const name of manual) {
     if (!mesh.axisNames.includes(name)) throw unknownAxis(mesh, name, "shardMap");
   }

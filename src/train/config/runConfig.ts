@@ -147,10 +147,10 @@ export function readRunConfig(
   devices?: number,
 ): ReadConfig<typeof runSchema> {
   needIfGiven("list", settings, "settings", "readRunConfig");
-  needIfGiven("whole", devices, "devices", "readRunConfig");
+  needIfGiven("integer", devices, "devices", "readRunConfig");
   for (const setting of settings) {
     need("object", setting, "a setting", "readRunConfig");
-    need("text", setting.path, "the path of a setting", "readRunConfig");
+    need("string", setting.path, "the path of a setting", "readRunConfig");
   }
   const named = (part: "mesh" | "data") => {
     const inFile = isObject(json) && isObject(json[part]) ? Object.keys(json[part]) : [];

@@ -28,9 +28,9 @@ function isField(node: Field<unknown> | Schema): node is Field<unknown> {
   return node.kind === "field";
 }
 
-/** A whole number of at least `least`. */
+/** An integer of at least `least`. */
 export function integer(value: number, help: string, least = 1): Field<number> {
-  const accepts = `a whole number of at least ${least}`;
+  const accepts = `an integer of at least ${least}`;
   return {
     kind: "field",
     default: value,

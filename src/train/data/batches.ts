@@ -59,7 +59,7 @@ export class Batches {
       !Number.isSafeInteger(seed)
     ) {
       throw new ValueError(
-        `[openBatches] sizes must be whole numbers of at least 1 and the rank one of numRanks, got ${Object.entries(
+        `[openBatches] sizes must be integers of at least 1 and the rank one of numRanks, got ${Object.entries(
           { ...numbers, rank, seed },
         )
           .map(([name, n]) => `${name}: ${describe(n)}`)
@@ -142,7 +142,7 @@ export class Batches {
     const { rows } = fields;
     if (typeof rows !== "number" || !Number.isSafeInteger(rows) || rows < 0) {
       throw new ValueError(
-        `[openBatches] ${JSON.stringify(value).slice(0, 100)} is no position in a stream of batches`,
+        `[openBatches] ${JSON.stringify(value).slice(0, 100)} is not a position in a stream of batches`,
       );
     }
     const { seed, shuffle, sequenceLength } = this.options;

@@ -16,7 +16,7 @@ import { checkToken, type Tokenizer } from "./tokenizer.js";
 export interface AddedToken {
   readonly id: number;
   readonly content: string;
-  /** Whether it is no text but a mark, such as the end of a document. */
+  /** Whether it is not a text but a mark, such as the end of a document. */
   readonly special: boolean;
   /** Whether it is found in the normalised text, in its own normalised form; false by default. */
   readonly normalized?: boolean;
@@ -47,20 +47,20 @@ const longestRemembered = 64;
 /** Throws unless a model has the form of one; those of files are checked in full. */
 export function checkModel(model: BpeModel, caller = "BpeTokenizer"): void {
   need("object", model, "the model", caller);
-  need("texts", model.vocab, "the vocabulary", caller);
+  need("strings", model.vocab, "the vocabulary", caller);
   need("list", model.merges, "the merges", caller);
   need("list", model.cuts, "the cuts", caller);
   need("list", model.addedTokens, "the added tokens", caller);
   for (const token of model.addedTokens) {
     need("object", token, "an added token", caller);
-    need("text", token.content, "the text of an added token", caller);
+    need("string", token.content, "the text of an added token", caller);
     if (!(Number.isInteger(token.id) && token.id >= 0 && token.id < maxTokens)) {
       throw new ValueError(
         `[${caller}] the added token ${token.content} has the number ${describe(token.id)}`,
       );
     }
   }
-  for (const merge of model.merges) need("wholes", merge, "a merge", caller);
+  for (const merge of model.merges) need("integers", merge, "a merge", caller);
 }
 
 /** Larger vocabularies are in no memory. */

@@ -33,11 +33,11 @@ export function trainBpe(text: string | Iterable<string>, options: TrainBpeOptio
     "trainBpe",
   );
   const { vocabSize, specialTokens = ["<|endoftext|>"], minFrequency = 2 } = options;
-  need("texts", specialTokens, "specialTokens", "trainBpe");
+  need("strings", specialTokens, "specialTokens", "trainBpe");
   const least = 256 + specialTokens.length;
   if (!Number.isInteger(vocabSize) || vocabSize < least || vocabSize > maxVocabSize) {
     throw new ValueError(
-      `[trainBpe] vocabSize must be a whole number from ${least} (256 bytes and ${specialTokens.length} special tokens) to ${maxVocabSize}, got ${describe(vocabSize)}`,
+      `[trainBpe] vocabSize must be an integer from ${least} (256 bytes and ${specialTokens.length} special tokens) to ${maxVocabSize}, got ${describe(vocabSize)}`,
     );
   }
   const alphabet = [...byteCharacters].sort();

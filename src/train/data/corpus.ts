@@ -22,7 +22,7 @@ export type TextName = keyof typeof packages;
  * first 24 chapters always are, and all of them where its own package is installed.
  */
 export async function bundledText(name: TextName = "moby-dick"): Promise<string[]> {
-  need("text", name, "the name", "bundledText");
+  need("string", name, "the name", "bundledText");
   if (!Object.hasOwn(packages, name)) {
     throw new ValueError(`[bundledText] there is no text "${name}": use ${Object.keys(packages).join(", ")}`);
   }

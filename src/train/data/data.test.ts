@@ -154,7 +154,7 @@ describe("batches", () => {
     );
     const other = tokensInMemory(count(101, 1), 200);
     expect(() => openBatches(other, { ...options, position })).toThrow("data was");
-    expect(() => openBatches(source, { ...options, position: "start" })).toThrow('"start" is no position');
+    expect(() => openBatches(source, { ...options, position: "start" })).toThrow('"start" is not a position');
     expect(() => openBatches(source, { ...options, numRanks: 4 })).toThrow("6 / 4 = 1.5");
     expect(() => openBatches(source, { ...options, sequenceLength: 200 })).toThrow("101 tokens are too few");
     expect(() => openBatches(source, { ...options, rank: 1 })).toThrow("the rank one of numRanks");

@@ -34,7 +34,7 @@ export async function writeTokenShard(
   need("numbers", tokens, "tokens", "writeTokenShard");
   if (!(Number.isInteger(vocabSize) && vocabSize >= 0 && vocabSize < 2 ** 32)) {
     throw new ValueError(
-      `[writeTokenShard] vocabSize must be a whole number from 0 to ${2 ** 32 - 1}, got ${describe(vocabSize)}`,
+      `[writeTokenShard] vocabSize must be an integer from 0 to ${2 ** 32 - 1}, got ${describe(vocabSize)}`,
     );
   }
   const wide = vocabSize > 2 ** 16;
@@ -235,8 +235,8 @@ async function readBytes(
 }
 
 function checkRange(start: number, length: number, numTokens: number): void {
-  need("whole", start, "start", "read");
-  need("whole", length, "length", "read");
+  need("integer", start, "start", "read");
+  need("integer", length, "length", "read");
   if (start >= 0 && length >= 0 && start + length <= numTokens) return;
   throw new ValueError(
     `[read] tokens ${start} to ${start + length} are not among the ${numTokens} there are`,

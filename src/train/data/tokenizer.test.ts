@@ -37,7 +37,9 @@ describe("byteTokenizer", () => {
     );
     expect(tokenizer.decode([104, 256, 105])).toBe("hi");
     expect(tokenizer.decode(tokenizer.encode("\ufeffhi"))).toBe("\ufeffhi");
-    expect(() => tokenizer.decode([257])).toThrow("257 is no token: the vocabulary has the tokens 0 to 256");
+    expect(() => tokenizer.decode([257])).toThrow(
+      "257 is not a token: the vocabulary has the tokens 0 to 256",
+    );
   });
 });
 
@@ -53,7 +55,7 @@ describe("trainBpe", () => {
 
   test("stops when no pair is frequent enough", () => {
     expect(trainBpe("ab", { vocabSize: 1000 }).vocabSize).toBe(257);
-    expect(() => trainBpe("", { vocabSize: 100 })).toThrow("vocabSize must be a whole number from 257");
+    expect(() => trainBpe("", { vocabSize: 100 })).toThrow("vocabSize must be an integer from 257");
   });
 
   test("learns from parts as from the whole when words are not cut", () => {
@@ -198,7 +200,7 @@ describe("tokenizer.json", () => {
     [
       "no number",
       { model: { ...value.model, vocab: { a: "x" } } },
-      'the number of token "a" must be a whole',
+      'the number of token "a" must be an integer',
     ],
     ["a number twice", { model: { ...value.model, vocab: { a: 0, b: 0 } } }, "has the number 0 twice"],
     ["another pre-tokeniser", { pre_tokenizer: { type: "Metaspace" } }, 'step 0.type is "Metaspace"'],

@@ -20,7 +20,7 @@ export function byteTokenizer(): Tokenizer {
     vocabSize: 257,
     endOfText: 256,
     encode: (text) => {
-      need("text", text, "the text", "encode");
+      need("string", text, "the text", "encode");
       return Int32Array.from(new TextEncoder().encode(text));
     },
     decode: (tokens) => {
@@ -36,6 +36,6 @@ export function byteTokenizer(): Tokenizer {
 export function checkToken(token: number, vocabSize: number): number {
   if (Number.isInteger(token) && token >= 0 && token < vocabSize) return token;
   throw new ValueError(
-    `[decode] ${describe(token)} is no token: the vocabulary has the tokens 0 to ${vocabSize - 1}`,
+    `[decode] ${describe(token)} is not a token: the vocabulary has the tokens 0 to ${vocabSize - 1}`,
   );
 }

@@ -35,8 +35,8 @@ export async function readTokenizer(path: string): Promise<BpeTokenizer> {
 
 /** Reads a tokeniser from the text of a `tokenizer.json`. @param file the name used in error messages */
 export function parseTokenizer(text: string, file = "(memory)"): BpeTokenizer {
-  need("text", text, "text", "parseTokenizer");
-  needIfGiven("text", file, "file", "parseTokenizer");
+  need("string", text, "text", "parseTokenizer");
+  needIfGiven("string", file, "file", "parseTokenizer");
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -138,7 +138,7 @@ class Reader {
   private readAdded(value: unknown, where: string): AddedToken {
     const fields = this.fields(value, where);
     const { content } = fields;
-    if (typeof content !== "string") throw this.wrong(`${where}.content`, "must be a text");
+    if (typeof content !== "string") throw this.wrong(`${where}.content`, "must be a string");
     for (const name of ["lstrip", "rstrip", "single_word"]) {
       if (fields[name] === true) throw this.unsupported(`${where}.${name}`, true, "only false is read");
     }
@@ -214,13 +214,13 @@ class Reader {
 
   private list(value: unknown, where: string): readonly unknown[] {
     if (Array.isArray(value)) return value;
-    throw this.wrong(where, "must be a list");
+    throw this.wrong(where, "must be an array");
   }
 
   private count(value: unknown, where: string): number {
     if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value < maxVocabSize)
       return value;
-    throw this.wrong(where, `must be a whole number from 0 to ${maxVocabSize - 1}`);
+    throw this.wrong(where, `must be an integer from 0 to ${maxVocabSize - 1}`);
   }
 
   private wrong(where: string, rule: string): FileError {

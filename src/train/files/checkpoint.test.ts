@@ -598,7 +598,7 @@ describe("a hostile manifest", () => {
       "version must be from 1 to 3; another release wrote this file, got 4",
     ],
     ["no seal", { version: 2 }, "seal must be the last field, with the checksum of all others, got nothing"],
-    ["a negative step", { step: -1 }, "step must be a whole number of at least 0, got -1"],
+    ["a negative step", { step: -1 }, "step must be an integer of at least 0, got -1"],
     [
       "a path out of the folder",
       { files: [{ ...file, name: "../../etc/passwd" }] },
@@ -607,7 +607,7 @@ describe("a hostile manifest", () => {
     ["a bad checksum", { files: [{ ...file, sha256: "00" }] }, "files[0].sha256 must be 64 hexadecimal"],
     ["files twice", { files: [file, file] }, "files must not name anything twice"],
     ["no files", { files: [] }, "leaves[0].file must be below 0, got 0"],
-    ["a huge size", { leaves: [{ ...leaf, shape: [1e300] }] }, "leaves[0].shape[0] must be a whole number"],
+    ["a huge size", { leaves: [{ ...leaf, shape: [1e300] }] }, "leaves[0].shape[0] must be an integer"],
     ["too many dims", { leaves: [{ ...leaf, shape: Array(65).fill(1) }] }, "must have at most 64 dims"],
     ["an unknown type", { leaves: [{ ...leaf, dtype: "toString" }] }, 'must be a data type, got "toString"'],
     ["a leaf twice", { leaves: [leaf, leaf] }, "leaves must not name anything twice"],
@@ -630,7 +630,7 @@ describe("a hostile manifest", () => {
       "tree must not name anything twice",
     ],
     ["something else as tree", { tree: "x" }, 'tree must be an object, got "x"'],
-    ["a mesh of text", { mesh: "big" }, 'mesh must be a list, got "big"'],
+    ["a mesh of text", { mesh: "big" }, 'mesh must be an array, got "big"'],
   ])("with %s is refused", (_name, change, message) => {
     const act = () => read({ ...good, ...change });
     expect(act).toThrow(FileError);
@@ -643,7 +643,7 @@ describe("a hostile manifest", () => {
     expect(() => readText(text)).toThrow("tree must be at most 200 levels deep");
   });
 
-  test("that is no JSON is refused with the place", () => {
+  test("that is not JSON is refused with the place", () => {
     const text = JSON.stringify(good);
     expect(() => readText(`${text.slice(0, 33)}#${text.slice(33)}`)).toThrow(
       "[checkpoint] m.json, byte 33: not JSON",

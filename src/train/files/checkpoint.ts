@@ -241,9 +241,7 @@ export class Checkpoints {
     need("object", options, "the options", "openCheckpoints");
     const { keep = 3, maxFileBytes = 2 ** 30, fileSystem = nodeFileSystem, processGroup = alone } = options;
     if (!(keep >= 1) || (keep !== Number.POSITIVE_INFINITY && !Number.isInteger(keep))) {
-      throw new ValueError(
-        `[openCheckpoints] keep must be a whole number of at least 1, got ${describe(keep)}`,
-      );
+      throw new ValueError(`[openCheckpoints] keep must be an integer of at least 1, got ${describe(keep)}`);
     }
     this.root = root;
     this.keep = keep;
@@ -258,7 +256,7 @@ export class Checkpoints {
    */
   async save(step: number, state: unknown, extras: CheckpointExtras = {}): Promise<PendingSave> {
     if (!Number.isSafeInteger(step) || step < 0) {
-      throw new ValueError(`[save] the step must be a whole number of at least 0, got ${describe(step)}`);
+      throw new ValueError(`[save] the step must be an integer of at least 0, got ${describe(step)}`);
     }
     const snapshot = await takeSnapshot(step, state, extras);
     const committed = this.writing.then(async () => {

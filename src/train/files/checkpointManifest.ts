@@ -198,7 +198,7 @@ class ManifestReader {
 
   private readLeaf(value: unknown, where: string, numFiles: number): ManifestLeaf {
     const { path, dtype: name, shape, spec, file } = this.fields(value, where);
-    if (typeof path !== "string") throw this.wrong(`${where}.path`, "must be a text", path);
+    if (typeof path !== "string") throw this.wrong(`${where}.path`, "must be a string", path);
     if (typeof name !== "string" || !isStoredDType(name)) {
       throw this.wrong(`${where}.dtype`, "must be a data type", name);
     }
@@ -215,7 +215,7 @@ class ManifestReader {
     if (value === null) return null;
     return this.list(value, "mesh").map((axis, i) => {
       const { name, size } = this.fields(axis, `mesh[${i}]`);
-      if (typeof name !== "string") throw this.wrong(`mesh[${i}].name`, "must be a text", name);
+      if (typeof name !== "string") throw this.wrong(`mesh[${i}].name`, "must be a string", name);
       return { name, size: this.count(size, `mesh[${i}].size`) };
     });
   }
@@ -266,7 +266,7 @@ class ManifestReader {
   private names(value: unknown, where: string): string[] {
     return this.list(value, where).map((name) => {
       if (typeof name === "string") return name;
-      throw this.wrong(where, "must be a list of axis names", name);
+      throw this.wrong(where, "must be an array of axis names", name);
     });
   }
 
@@ -277,12 +277,12 @@ class ManifestReader {
 
   private list(value: unknown, where: string): readonly unknown[] {
     if (Array.isArray(value)) return value;
-    throw this.wrong(where, "must be a list", value);
+    throw this.wrong(where, "must be an array", value);
   }
 
   private count(value: unknown, where: string): number {
     if (typeof value === "number" && Number.isSafeInteger(value) && value >= 0) return value;
-    throw this.wrong(where, "must be a whole number of at least 0", value);
+    throw this.wrong(where, "must be an integer of at least 0", value);
   }
 
   /** Everything that JSON.parse gives is JSON. */

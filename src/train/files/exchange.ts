@@ -108,7 +108,7 @@ function heldBy({ type, shape }: StoredTensor, { permutation }: ExchangedLeaf): 
 
 function exchangedLeaves(values: unknown, options: ExchangeOptions, caller: string): ExchangedLeaf[] {
   const { separator, rename, transpose } = options;
-  needIfGiven("text", separator, "separator", caller);
+  needIfGiven("string", separator, "separator", caller);
   needIfGiven("function", rename, "rename", caller);
   needIfGiven("function", transpose, "transpose", caller);
   if (separator !== undefined && rename) {

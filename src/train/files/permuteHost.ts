@@ -19,7 +19,7 @@ export function permuteHost(
   permutation: readonly number[],
 ): HostData {
   const bytes = byteSize(dtype);
-  // Whole numbers are moved, not floats, which may lose the bits of a NaN; those of 8 bytes are two of 4.
+  // Integers are moved, not floats, which may lose the bits of a NaN; those of 8 bytes are two of 4.
   const words = bytes === 8 ? 2 : 1;
   const from = wordsOf(data, bytes / words);
   const to = from.slice();

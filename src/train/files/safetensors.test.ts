@@ -212,7 +212,7 @@ const malformed: readonly Malformed[] = [
   {
     why: "has a negative size",
     file: fileWith(`{"x":${entry("F32", "[-1]", "[0,4]")}}`, 4),
-    says: "whole number",
+    says: "integer",
   },
   { why: "has a fraction", file: fileWith(`{"x":${entry("F32", "[1.0]", "[0,4]")}}`, 4), says: "expected ]" },
   {
@@ -223,22 +223,22 @@ const malformed: readonly Malformed[] = [
   {
     why: "has a leading zero",
     file: fileWith(`{"x":${entry("F32", "[01]", "[0,4]")}}`, 4),
-    says: "whole number",
+    says: "integer",
   },
   {
     why: "has a size as text",
     file: fileWith(`{"x":${entry("F32", '["1"]', "[0,4]")}}`, 4),
-    says: "whole number",
+    says: "integer",
   },
   {
     why: "has a number over 2^53",
     file: fileWith(`{"x":${entry("F32", "[9007199254740993]", "[0,4]")}}`, 4),
-    says: "whole number",
+    says: "integer",
   },
   {
     why: "has a number of many digits",
     file: fileWith(`{"x":${entry("F32", `[${"9".repeat(10_000)}]`, "[0,4]")}}`, 4),
-    says: "whole number",
+    says: "integer",
   },
   {
     why: "has a shape whose size overflows",

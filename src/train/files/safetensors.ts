@@ -82,7 +82,7 @@ const dtypeOf: { readonly [S in StoredType]: StoredDType } = {
 
 /** Reads a file that is in memory already. @param file the name used in error messages */
 export function parseSafetensors(bytes: Uint8Array, file = "(memory)"): SafetensorsContents {
-  needIfGiven("text", file, "file", "parseSafetensors");
+  needIfGiven("string", file, "file", "parseSafetensors");
   if (!(bytes instanceof Uint8Array)) {
     throw new ValueError(`[parseSafetensors] the bytes must be a Uint8Array, got ${describe(bytes)}`);
   }
@@ -134,7 +134,7 @@ export async function readSafetensors(path: string, names?: Iterable<string>): P
 function namesOf(names: Iterable<string>): readonly string[] {
   const isIterable = typeof names === "object" && names !== null && Symbol.iterator in names;
   const list: unknown = isIterable ? [...names] : names;
-  need("texts", list, "names", "readSafetensors");
+  need("strings", list, "names", "readSafetensors");
   return list;
 }
 
@@ -295,7 +295,7 @@ async function statOf(handle: FileHandle): Promise<{ size: number; isFile: boole
 
 async function readHeader(handle: FileHandle, path: string): Promise<SafetensorsHeader> {
   const { size, isFile } = await statOf(handle);
-  if (!isFile) throw new SafetensorsError(path, 0, "it is no file");
+  if (!isFile) throw new SafetensorsError(path, 0, "it is not a file");
   const start = await readBytes(handle, 0, Math.min(size, lengthBytes), path);
   const length = parseHeaderLength(start, size, path);
   return parseHeader(await readBytes(handle, lengthBytes, lengthBytes + length, path), size, path);

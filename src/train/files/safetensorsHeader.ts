@@ -270,7 +270,7 @@ class HeaderParser {
     const value = Number(digits);
     if (/^(0|[1-9][0-9]{0,15})$/.test(digits) && Number.isSafeInteger(value)) return value;
     this.position = begin;
-    throw this.error(`expected a whole number from 0 to 2^53 - 1, found ${this.next()}`);
+    throw this.error(`expected an integer from 0 to 2^53 - 1, found ${this.next()}`);
   }
 
   private string(): string {

@@ -57,7 +57,7 @@ export function lockRun(folder: string): () => void {
 /** Throws when something else than a file has the name of the lock, which reading could wait at for ever. */
 function requireFile(path: string): void {
   if (lstatSync(path, { throwIfNoEntry: false })?.isFile() ?? true) return;
-  throw new FileError("train", path, 0, "it is no file: remove it, or choose another folder with --out");
+  throw new FileError("train", path, 0, "it is not a file: remove it, or choose another folder with --out");
 }
 
 /** Removes the file, and a folder that nothing was written to; also when the process ends before it is called. */

@@ -49,7 +49,7 @@ export function modelViolations(config: ModelConfig): Violation[] {
     if (!Number.isInteger(value) || value < 1)
       violations.push({
         fields: [`model.${field}`],
-        text: `model.${field} is ${value}: use a whole number of at least 1`,
+        text: `model.${field} is ${value}: use an integer of at least 1`,
       });
   }
   if (violations.length > 0) return violations;

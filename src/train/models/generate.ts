@@ -53,7 +53,7 @@ export async function generate(
   if (!(temperature >= 0))
     throw new ValueError(`[generate] temperature is ${temperature}: use a number of at least 0`);
   if (!(Number.isInteger(topK) && topK >= 0))
-    throw new ValueError(`[generate] topK is ${topK}: use a whole number, 0 for all tokens`);
+    throw new ValueError(`[generate] topK is ${topK}: use an integer, 0 for all tokens`);
   // A model has to go on from something; a new line is what every text has.
   const start = tokenizer.encode(prompt === "" ? "\n" : prompt);
   const tokens = start.length > 0 ? [...start] : [tokenizer.endOfText ?? 0];

@@ -130,7 +130,7 @@ const samples = {
 } as const;
 
 function calibrationProblem(json: unknown): string | undefined {
-  if (!isObject(json) || json.version !== 3) return "is none of this version";
+  if (!isObject(json) || json.version !== 3) return "was written by another version";
   if (!isCount(json.numCores) || !Array.isArray(json.measured) || json.measured.length === 0)
     return "holds no measurements";
   for (const one of json.measured) {
@@ -139,7 +139,7 @@ function calibrationProblem(json: unknown): string | undefined {
     for (const [list, fields] of Object.entries(samples)) {
       const rows: unknown = one[list];
       const isRow = (row: unknown) => isObject(row) && fields.every((field) => isTime(row[field]));
-      if (!Array.isArray(rows) || !rows.every(isRow)) return `holds ${list} that are no numbers`;
+      if (!Array.isArray(rows) || !rows.every(isRow)) return `holds ${list} that are not numbers`;
     }
   }
   return undefined;
@@ -283,7 +283,7 @@ function nearbyPrice(samples: readonly ProductSample[]): (shape: ProductShape) =
 }
 
 /** Ops of which an element takes longer than reading it. */
-const dearOps: ReadonlySet<string> = new Set(
+const expensiveOps: ReadonlySet<string> = new Set(
   Object.entries(opFacts).flatMap(([op, facts]) =>
     "price" in facts && (facts.price === "long" || facts.price === "heavy") ? [op] : [],
   ),
@@ -292,7 +292,7 @@ const dearOps: ReadonlySet<string> = new Set(
 /** The operations of a kernel, cheap and dear ones apart. */
 function kernelFeatures({ flops, bytes, ops }: Omit<KernelSample, "seconds">): number[] {
   const names = ops.split(" ");
-  const share = names.filter((name) => dearOps.has(name)).length / Math.max(1, names.length);
+  const share = names.filter((name) => expensiveOps.has(name)).length / Math.max(1, names.length);
   return [1, bytes, flops * (1 - share), flops * share];
 }
 

@@ -253,7 +253,7 @@ describe("a calibration", () => {
     expect(readCalibration(join(folder.path, "none.json"))).toBeUndefined();
     writeFileSync(file, readFileSync(file, "utf8").replace('"bytes":10000,', '"bytes":"many",'));
     expect(() => readCalibration(file)).toThrow(
-      "holds kernels that are no numbers: run shardwise plan --calibrate",
+      "holds kernels that are not numbers: run shardwise plan --calibrate",
     );
     writeFileSync(file, "{");
     expect(() => readCalibration(file)).toThrow("cannot be read");

@@ -122,7 +122,7 @@ export function planTraining(config: RunConfig, options: PlanOptions): TrainingP
   );
   const { numDevices, prices, memoryBytes = Number.POSITIVE_INFINITY, tries = 32, onTry } = options;
   if (!Number.isInteger(numDevices) || numDevices < 1) {
-    throw new ConfigError(`[planTraining] numDevices is ${numDevices}: use a whole number of at least 1`);
+    throw new ConfigError(`[planTraining] numDevices is ${numDevices}: use an integer of at least 1`);
   }
   const { configs, refused } = candidatesOf(config, numDevices, options.space);
   if (configs.length === 0) {

@@ -16,7 +16,7 @@ export interface BatchPart {
 }
 
 /**
- * The part of every batch that the devices of this process need. Where that is no equal share of neighbouring rows, as
+ * The part of every batch that the devices of this process need. Where that is not an equal share of neighbouring rows, as
  * with devices in an order of their own, it is the whole.
  */
 export function batchPart({ mesh, spec }: NamedSharding): BatchPart {

@@ -99,7 +99,7 @@ function decodeText(bytes: Uint8Array, source: string): string {
     const offset = Buffer.byteLength(text.slice(0, at));
     const isMark = bytes[offset] === 0xef && bytes[offset + 1] === 0xbf && bytes[offset + 2] === 0xbd;
     if (isMark) continue;
-    const rule = "the text is no UTF-8 here: convert it, or set data.tokenizer to bytes";
+    const rule = "the text is not UTF-8 here: convert it, or set data.tokenizer to bytes";
     throw new FileError("text", source, offset, rule);
   }
   return text;

@@ -182,7 +182,7 @@ function resolveDim(axis: unknown, rank: number, option: string, where: string):
   if (axis === null || axis === undefined) return null;
   if (typeof axis !== "number" || !Number.isInteger(axis)) {
     throw new ValueError(
-      `[vmap] ${option} has ${String(axis)} for ${where}: use a whole number, or null for what is not mapped`,
+      `[vmap] ${option} has ${String(axis)} for ${where}: use an integer, or null for what is not mapped`,
     );
   }
   if (axis < -rank || axis >= rank) {
@@ -215,7 +215,7 @@ function commonSize(args: readonly MappedArg[], axisSize: number | undefined): n
   });
   if (axisSize !== undefined) {
     if (!Number.isInteger(axisSize) || axisSize < 0) {
-      throw new ValueError(`[vmap] axisSize ${axisSize} is no size: use a whole number that is not negative`);
+      throw new ValueError(`[vmap] axisSize ${axisSize} is not a size: use an integer that is not negative`);
     }
     sizes.push({ size: axisSize, text: `axisSize is ${axisSize}` });
   }

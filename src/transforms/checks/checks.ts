@@ -14,7 +14,7 @@ export type Describe = (values: readonly HostArray[]) => string;
 const descriptions = new WeakMap<HostFunction, Describe>();
 
 /**
- * The function of the host behind a check: its first operand says what holds, for every element of a batch where there
+ * The host callback behind a check: its first operand says what holds, for every element of a batch where there
  * is one; the others are values to tell of it, with the dims of the batch first.
  */
 export function newCheck(describe: Describe): HostFunction {
@@ -28,7 +28,7 @@ export function newCheck(describe: Describe): HostFunction {
   return fn;
 }
 
-/** How a check tells what is wrong; undefined for other functions of the host. */
+/** How a check tells what is wrong; undefined for other host callbacks. */
 export function descriptionOf(fn: HostFunction): Describe | undefined {
   return descriptions.get(fn);
 }

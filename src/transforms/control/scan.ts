@@ -80,7 +80,7 @@ export function scan<C, X, Y>(
 function numTogether(unroll: number | boolean, steps: number): number {
   if (typeof unroll === "boolean") return unroll ? steps : 1;
   if (Number.isInteger(unroll) && unroll >= 1) return Math.min(unroll, steps);
-  throw new ValueError(`[scan] unroll ${unroll} must be a whole number from 1, or true for all iterations`);
+  throw new ValueError(`[scan] unroll ${unroll} must be an integer from 1, or true for all iterations`);
 }
 
 /** A scan in whose body several iterations stand; what does not fill a body is done last, one by one. */

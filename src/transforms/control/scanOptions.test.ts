@@ -35,7 +35,7 @@ describe("unroll", () => {
     const program = makeProgram((x: Tensor) => lax.scan(step, np.zeros([2]), x, { unroll: 3 }))(xs);
     const lengths = program.eqns.flatMap((eqn) => (eqn.op === "scan" ? [eqn.params.length] : []));
     expect(lengths).toEqual([2, 1]);
-    expect(() => lax.scan(step, np.zeros([2]), xs, { unroll: 0 })).toThrow(/unroll 0 must be a whole number/);
+    expect(() => lax.scan(step, np.zeros([2]), xs, { unroll: 0 })).toThrow(/unroll 0 must be an integer/);
   });
 });
 

@@ -83,8 +83,8 @@ export function foriLoop<C>(
 ): C {
   need("function", body, "body", "foriLoop");
   if (typeof lower === "number" && typeof upper === "number") {
-    need("whole", lower, "lower", "foriLoop");
-    need("whole", upper, "upper", "foriLoop");
+    need("integer", lower, "lower", "foriLoop");
+    need("integer", upper, "upper", "foriLoop");
     const length = Math.max(0, upper - lower);
     const indices = ops.add(ops.iota("int32", [length], 0), lower);
     const [last] = scan<C, Tensor, null>((carry, i) => [body(i, carry), null], init, indices);

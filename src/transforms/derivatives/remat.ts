@@ -47,10 +47,10 @@ const policyKinds: { readonly [K in RematPolicy["kind"]]: true } = {
 function checkPolicy(policy: RematPolicy, level = 0): void {
   need("object", policy, "policy", "remat");
   if (typeof policy.kind !== "string" || !Object.hasOwn(policyKinds, policy.kind) || level > 100) {
-    throw new ValueError(`[remat] ${describe(policy)} is no policy: use one of checkpointPolicies`);
+    throw new ValueError(`[remat] ${describe(policy)} is not a policy: use one of checkpointPolicies`);
   }
   if (policy.kind === "names" || policy.kind === "exceptNames")
-    need("texts", policy.names, "the names of a policy", "remat");
+    need("strings", policy.names, "the names of a policy", "remat");
   if (policy.kind !== "either") return;
   need("list", policy.policies, "the policies of a policy", "remat");
   for (const one of policy.policies) checkPolicy(one, level + 1);
@@ -80,6 +80,6 @@ export function remat<A extends readonly unknown[], R>(
 
 /** Gives the tensors of a tree a name that remat policies can refer to. */
 export function checkpointName<T>(values: T, name: string): T {
-  need("text", name, "name", "checkpointName");
+  need("string", name, "name", "checkpointName");
   return tree.map((leaf: Tensor) => ops.name(leaf, name), values);
 }

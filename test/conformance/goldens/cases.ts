@@ -111,7 +111,7 @@ export class GoldenCase {
     return value;
   }
 
-  /** The list of whole numbers at the end of the keys, such as a shape. */
+  /** The list of integers at the end of the keys, such as a shape. */
   numbers(...keys: readonly string[]): number[] {
     const value = this.value(...keys);
     const list = Array.isArray(value) ? value.filter((item): item is number => typeof item === "number") : [];

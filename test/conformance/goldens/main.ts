@@ -53,7 +53,7 @@ async function main(): Promise<number> {
 async function startProcesses(processes: string, mpi: string | undefined): Promise<number> {
   const count = Number(processes);
   if (!Number.isInteger(count) || count < 1) {
-    throw new ValueError(`--processes ${processes} is no number of processes`);
+    throw new ValueError(`--processes ${processes} is not a number of processes`);
   }
   const wanted = mpi === "mpich" ? "MPICH" : mpi === "openmpi" ? "Open MPI" : undefined;
   const launcher = findLaunchers().find(({ name }) => wanted === undefined || name === wanted);

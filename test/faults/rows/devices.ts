@@ -183,7 +183,7 @@ export const devices: FaultArea = {
     },
     {
       fault: "a device number that is not there",
-      sees: /there is no device 7/,
+      sees: /no device 7/,
       act: async () => {
         const engine = createThreadsEngine({ numDevices: 1, memoryBytes: 2 ** 24 });
         try {

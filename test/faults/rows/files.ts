@@ -187,7 +187,7 @@ const hostile = (fault: string, bytes: Buffer, sees = /byte \d+/): FaultRow => (
   },
 });
 
-/** The first tokens of a text that is no UTF-8. */
+/** The first tokens of a text that is not UTF-8. */
 async function openText(folder: string, tokenizer: string): Promise<string> {
   const source = join(folder, "text.txt");
   writeFileSync(
@@ -207,7 +207,7 @@ export const safetensors: FaultArea = {
     hostile("seven bytes", Buffer.alloc(7)),
     hostile("a header of 2^63 bytes", header({}, 0, 2n ** 63n)),
     hostile("a header longer than the file", header({}, 0, 1000n)),
-    hostile("a header that is no JSON", header("{x", 0)),
+    hostile("a header that is not JSON", header("{x", 0)),
     hostile("a header that is a list", header([], 0)),
     hostile("a header of 100,000 levels", header("[".repeat(1e5), 0)),
     hostile("an unknown type", header({ x: { dtype: "F31", shape: [4], data_offsets: [0, 16] } })),
@@ -249,12 +249,12 @@ export const safetensors: FaultArea = {
       act: ({ folder }) => readRecordings(folder),
     },
     {
-      fault: "a text that is no UTF-8, for a tokeniser of words",
-      sees: /byte 3: the text is no UTF-8 here/,
+      fault: "a text that is not UTF-8, for a tokeniser of words",
+      sees: /byte 3: the text is not UTF-8 here/,
       act: ({ folder }) => openText(folder, "bpe"),
     },
     {
-      fault: "a text that is no UTF-8, as bytes",
+      fault: "a text that is not UTF-8, as bytes",
       sees: /^97,32,98,255,254,/,
       act: ({ folder }) => openText(folder, "bytes"),
     },

@@ -28,7 +28,7 @@ export const operands: FaultArea = {
   rows: [
     {
       fault: "an engine of 10^9 devices",
-      sees: /numDevices must be a whole number from 1 to 1024, not 1000000000/,
+      sees: /numDevices must be an integer from 1 to 1024, not 1000000000/,
       act: () => createThreadsEngine({ numDevices: 1e9 }),
     },
     {
@@ -153,7 +153,7 @@ export const options: FaultArea = {
     ] as const
   ).map(([name, act]) => ({
     fault: `a misspelt option of \`${name}\``,
-    sees: /there is no option ".*": the options are/,
+    sees: /unknown option ".*": the options are/,
     act,
   })),
 };

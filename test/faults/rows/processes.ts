@@ -321,7 +321,7 @@ export const commands: FaultArea = {
       },
     },
     {
-      fault: "a configuration that is no JSON",
+      fault: "a configuration that is not JSON",
       sees: /^exit 2: [\s\S]*is not JSON/,
       act: (context) => {
         writeFileSync(join(context.folder, "bad.json"), "{");

@@ -257,7 +257,7 @@ function patchWord(bytes: number[], at: number, bits: number): void {
 
 function unsigned(value: number, limit: number): number {
   if (!Number.isInteger(value) || value < 0 || value >= limit) {
-    throw new InternalError(`[A64] ${value} is no field of a whole number from 0 to ${limit - 1}`);
+    throw new InternalError(`[A64] ${value} is not a field of an integer from 0 to ${limit - 1}`);
   }
   return value;
 }

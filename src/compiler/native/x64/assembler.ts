@@ -157,7 +157,7 @@ export class X64 extends X64Encoder {
     );
   }
 
-  /** Loads a float64 as a whole number. */
+  /** Loads a float64 as an integer. */
   cvttsd2si(to: Gpr, from: Mem): this {
     this.list(() => `cvttsd2si ${to.name}, qword ptr ${memText(from)}`);
     this.bytes.push(0xf2);

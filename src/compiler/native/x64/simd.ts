@@ -102,7 +102,7 @@ export class X64Simd extends X64 {
     );
   }
 
-  /** Rounds to whole numbers: 0 to the nearest, 1 down, 2 up, 3 towards zero; quietly. */
+  /** Rounds to integers: 0 to the nearest, 1 down, 2 up, 3 towards zero; quietly. */
   round(to: Vector, from: Vector | Mem, mode: 0 | 1 | 2 | 3): this {
     const encoding: VectorEncoding = { map: 3, pp: 1, opcode: 0x08, w: [0, 0], immediate: mode | 8 };
     return this.vector(to.bits === 512 ? "vrndscaleps" : "vroundps", encoding, to, undefined, from);

@@ -42,7 +42,7 @@ export function compileOptions(
   flags: Readonly<Record<string, XlaFlag>> = {},
 ): Uint8Array {
   if (devices.length === 0 || devices.some((device) => !Number.isInteger(device) || device < 0)) {
-    throw new RangeError(`[compileOptions] devices must be whole numbers from 0, not [${devices}]`);
+    throw new RangeError(`[compileOptions] devices must be integers from 0, not [${devices}]`);
   }
   const ids = bytes(
     1,

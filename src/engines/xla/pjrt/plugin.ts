@@ -213,7 +213,7 @@ export class Plugin {
       const reason = cause instanceof Error ? cause.message : String(cause);
       throw new XlaPluginError(`${path} cannot be loaded as a PJRT plug-in: ${reason}`, { cause });
     }
-    throw new XlaPluginError(`${path} is no PJRT plug-in: its GetPjrtApi returns nothing`);
+    throw new XlaPluginError(`${path} is not a PJRT plug-in: its GetPjrtApi returns nothing`);
   }
 
   private readFunctions(table: BigUint64Array): void {

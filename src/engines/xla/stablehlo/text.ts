@@ -54,17 +54,17 @@ export function splatText(value: number, type: TensorType): string {
   return `stablehlo.constant dense<${inside}> : ${typeText(type)}`;
 }
 
-/** Whole numbers as an attribute: `array<i64: 1, 2>`. */
+/** Integers as an attribute: `array<i64: 1, 2>`. */
 export function arrayText(numbers: readonly number[]): string {
   return numbers.length === 0 ? "array<i64>" : `array<i64: ${numbers.join(", ")}>`;
 }
 
-/** Whole numbers in brackets: `[1, 2]`. */
+/** Integers in brackets: `[1, 2]`. */
 export function listText(numbers: readonly number[]): string {
   return `[${numbers.join(", ")}]`;
 }
 
-/** Rows of whole numbers, all of one length, as a constant attribute: `dense<[[0, 1]]> : tensor<1x2xi64>`. */
+/** Rows of integers, all of one length, as a constant attribute: `dense<[[0, 1]]> : tensor<1x2xi64>`. */
 export function rowsText(rows: readonly (readonly number[])[], width: number): string {
   const type = `tensor<${rows.length}x${width}xi64>`;
   return rows.length === 0 ? `dense<> : ${type}` : `dense<[${rows.map(listText).join(", ")}]> : ${type}`;

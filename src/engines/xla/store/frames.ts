@@ -66,7 +66,7 @@ export class FrameReader<H> {
       if (this.bytes.length < 8) return frames;
       const [head, value] = [this.bytes.readUInt32LE(0), this.bytes.readUInt32LE(4)];
       if (head > MOST_BYTES || value > MOST_BYTES) {
-        throw new ValueError(`[xla] ${head} and ${value} bytes are no message of the store`);
+        throw new ValueError(`[xla] ${head} and ${value} bytes are not a message of the store`);
       }
       const end = 8 + head + value;
       if (this.bytes.length < end) return frames;

@@ -158,6 +158,6 @@ function addressOf(coordinator: string): { readonly host: string; readonly port:
   const host = parts?.[1] ?? parts?.[2];
   if (host !== undefined && port > 0 && port < 2 ** 16) return { host, port };
   throw new XlaPluginError(
-    `"${coordinator}" is no address of process 0: write host:port, such as node1:8476`,
+    `"${coordinator}" is not an address of process 0: write host:port, such as node1:8476`,
   );
 }

@@ -236,7 +236,7 @@ export class StoreServer {
           `process ${process} on ${host} ${state === "left" ? "has ended" : "is lost"}`,
       ),
     ];
-    return parts.length > 0 ? parts.join(", ") : `all ${this.count} processes are here and go other ways`;
+    return parts.length > 0 ? parts.join(", ") : `all ${this.count} processes are here and have diverged`;
   }
 }
 

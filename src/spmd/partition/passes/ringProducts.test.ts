@@ -101,7 +101,7 @@ describe.each([2, 3, 4])("on a ring of %i devices", (size) => {
     }
   });
 
-  test("products over batches, whole numbers and bfloat16 keep their values", () => {
+  test("products over batches, integers and bfloat16 keep their values", () => {
     const batched = (x: Tensor, y: Tensor) =>
       ops.dotGeneral(x, y, { lhsBatch: [0], rhsBatch: [0], lhsContract: [2], rhsContract: [1] });
     const shapes = [

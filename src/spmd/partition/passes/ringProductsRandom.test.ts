@@ -126,7 +126,7 @@ const setting = fc.record({
   around: fc.constantFrom(...Object.keys(surroundings)),
 });
 
-/** Whole numbers, whose sums are the same in any order, also in 16 bits. */
+/** Integers, whose sums are the same in any order, also in 16 bits. */
 function wholeInputs(types: readonly TensorType[], number: number) {
   const random = randomNumbers(number + 1);
   return types.map(({ dtype, shape }) =>

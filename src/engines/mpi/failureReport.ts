@@ -21,7 +21,7 @@ const PARTED =
  * What processes say to each other when devices of one have waited in vain: all tell what theirs were doing, so
  * that the error of each names who went another way, or who says nothing any more.
  */
-export class Parley {
+export class FailureReport {
   private readonly heard = new Map<number, FlightRecording>();
   private spoken = Number.NEGATIVE_INFINITY;
   private explained: Promise<unknown> | undefined;

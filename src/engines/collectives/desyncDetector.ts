@@ -78,7 +78,7 @@ export function readPlaces(
 }
 
 /** What attendance needs to know of a loaded program on one device. */
-export interface AttendanceHost {
+export interface DesyncDetectorHost {
   /** The program's number, for the flight recorder. */
   readonly program: number;
   readonly words: Int32Array;
@@ -90,7 +90,7 @@ export interface AttendanceHost {
 }
 
 /** One device's attendance at the collectives of one program. */
-export class Attendance {
+export class DesyncDetector {
   run = 0;
   private record = 0;
   private readonly communicators: ReturnType<typeof communicatorsOf>;
@@ -98,7 +98,7 @@ export class Attendance {
   private readonly lines: readonly number[];
 
   constructor(
-    readonly host: AttendanceHost,
+    readonly host: DesyncDetectorHost,
     private readonly collectives: readonly CollectiveSpec[],
   ) {
     this.communicators = communicatorsOf(collectives);
@@ -164,7 +164,7 @@ export class Visits {
   private readonly own: number;
 
   constructor(
-    private readonly attendance: Attendance,
+    private readonly desyncDetector: DesyncDetector,
     private readonly visited: Visited,
   ) {
     this.own = at(visited.lines, visited.link.me);
@@ -173,9 +173,9 @@ export class Visits {
   /** Stamps a use, before it is told to be ready. @param use counts the uses of this collective */
   come(use: number): void {
     const { communicator, link, index } = this.visited;
-    const { program, recorder } = this.attendance.host;
-    this.run = this.attendance.run;
-    this.sequence = this.attendance.next(communicator);
+    const { program, recorder } = this.desyncDetector.host;
+    this.run = this.desyncDetector.run;
+    this.sequence = this.desyncDetector.next(communicator);
     this.stamp = WORDS.stamps + 2 * (use & 1);
     link.put(this.stamp, this.run);
     link.put(this.stamp + 1, this.sequence);
@@ -184,7 +184,7 @@ export class Visits {
 
   /** Publishes the place, after the use was told to be ready. */
   publish(): void {
-    const { words } = this.attendance.host;
+    const { words } = this.desyncDetector.host;
     words[this.own + PLACE.fingerprint] = this.visited.fingerprint;
     words[this.own + PLACE.count] = this.sequence;
     Atomics.store(words, this.own + PLACE.sequence, this.sequence);
@@ -199,7 +199,7 @@ export class Visits {
   /** Ends everything when one of those that this device waits for is past this place already. */
   readonly suspect = (): void => {
     const { link, lines } = this.visited;
-    const { words } = this.attendance.host;
+    const { words } = this.desyncDetector.host;
     for (const member of link.reads) {
       const line = lines[member] ?? 0;
       const run = Atomics.load(words, line + PLACE.run);
@@ -213,7 +213,7 @@ export class Visits {
 
   /** Notes that the collective is over. */
   leave(): void {
-    this.attendance.host.recorder.end(this.record);
+    this.desyncDetector.host.recorder.end(this.record);
   }
 
   private isHere(member: number): boolean {
@@ -222,7 +222,7 @@ export class Visits {
   }
 
   private part(): never {
-    this.attendance.host.parted(this.visited.communicator);
+    this.desyncDetector.host.parted(this.visited.communicator);
     throw new Parted();
   }
 }
