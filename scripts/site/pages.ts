@@ -45,6 +45,7 @@ export const chapters: readonly Chapter[] = [
       "threads-engine.md",
       "engines.md",
       "add-an-op.md",
+      "glossary.md",
       "platforms.md",
     ],
   },

@@ -26,7 +26,7 @@ export const WORDS = {
   stride: 32,
 } as const;
 
-/** The words that the collectives of one loaded program share among its devices, and those that detect devices which have diverged. */
+/** The words that the collectives of one loaded program share among its devices, those of the desync detector included. */
 export function newCollectiveWords(
   numCollectives: number,
   numCommunicators: number,

@@ -77,7 +77,7 @@ export function readPlaces(
   });
 }
 
-/** What attendance needs to know of a loaded program on one device. */
+/** What the detector needs to know of a loaded program on one device. */
 export interface DesyncDetectorHost {
   /** The program's number, for the flight recorder. */
   readonly program: number;
@@ -89,7 +89,7 @@ export interface DesyncDetectorHost {
   parted(communicator: number): void;
 }
 
-/** One device's attendance at the collectives of one program. */
+/** Detects on one device whether the devices of a program have diverged. */
 export class DesyncDetector {
   run = 0;
   private record = 0;
@@ -126,7 +126,7 @@ export class DesyncDetector {
     this.host.recorder.end(this.record);
   }
 
-  /** The attendance at one collective. */
+  /** The detector of one collective. */
   at(index: number, link: Link): Visits {
     const communicator = at(this.communicators.of, index);
     const fingerprint = fingerprintOf(at(this.collectives, index));
@@ -155,7 +155,7 @@ interface Visited {
   readonly lines: readonly number[];
 }
 
-/** One device's attendance at one collective, use after use. */
+/** Detects divergence at one collective, use after use. */
 export class Visits {
   private run = 0;
   private sequence = 0;
