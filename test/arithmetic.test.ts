@@ -77,6 +77,23 @@ function randomArithmetic(random: Random): Fn {
   };
 }
 
+/** Functions that no processor computes in one instruction, for arguments between 0 and 1. */
+const functions: Readonly<Record<string, Fn>> = {
+  exp: np.exp,
+  expm1: np.expm1,
+  log: np.log,
+  log1p: np.log1p,
+  tanh: np.tanh,
+  sin: np.sin,
+  cos: np.cos,
+  cbrt: np.cbrt,
+  erf: lax.erf,
+  erfInv: lax.erfInv,
+  logistic: lax.logistic,
+  pow: (x) => np.power(x, x),
+  atan2: (x) => np.arctan2(x, x.mul(x)),
+};
+
 describe.each(ways)("%s", (_, run) => {
   const expectNumbers = async (want: readonly number[], fn: Fn, ...args: Tensor[]) => {
     const got = await numbers(await run(fn, ...args));
@@ -162,6 +179,9 @@ describe.each(ways)("%s", (_, run) => {
     await expectNumbers([Number.POSITIVE_INFINITY, nan, -0, 0, 1], (v) => v.sub(0), x);
     await expectNumbers([Number.NEGATIVE_INFINITY, nan, 0, -0, -1], (v) => v.neg(), x);
     await expectNumbers([Number.NEGATIVE_INFINITY, nan, 0, 0, -1], (v) => np.subtract(0, v), x);
+    // As in JAX: to one number nothing is added, to two there is.
+    await expectNumbers([-0, -0], (v) => np.sum(v, 1), np.array([[-0], [-0]]));
+    await expectNumbers([0], (v) => np.sum(v, 1), np.array([[-0, -0]]));
   });
 
   test("means and variances divide the sum by the number of elements", async () => {
@@ -186,6 +206,14 @@ describe.each(ways)("%s", (_, run) => {
     const want = part(0).map((weight, i) => Math.fround(weight / (part(1)[i] ?? 0)));
     expect(part(3)).toEqual(want);
     expect(part(2)).toEqual(want);
+  });
+
+  test.each(Object.entries(functions))("%s of float64 has the bits of the interpreter", async (_, fn) => {
+    const x = np
+      .abs(draw(14, [500]))
+      .div(4.5)
+      .astype("float64");
+    await expectNumbers(await numbers(await interpreted(fn, x)), fn, x);
   });
 
   test.each([

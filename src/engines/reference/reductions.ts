@@ -39,8 +39,8 @@ function reduce(
   { start, combine }: Fold,
   type: TensorType,
 ): HostTensor {
-  // Nothing is added to elements that stay apart, so that -0 stays -0.
-  if (dims.length === 0) return x;
+  // Nothing is added to elements that stay alone, so that -0 stays -0.
+  if (dims.every((d) => x.type.shape[d] === 1)) return { type, data: x.data };
   const rows = rowsAlong(x, dims);
   const length = sizeOf(dims.map((d) => at(x.type.shape, d)));
   const result = new Float64Array(sizeOf(type.shape));

@@ -300,7 +300,7 @@ export const shardMapRule: LinearizeRule<"shardMap"> = (blocks, mapParams, activ
       const values = valuesOfResiduals(parts, given, own);
       const shares = outCts.map((ct, i) => {
         const copies = axesSize(unmapped(at(activeSpecs, i), at(activeTypes, i)));
-        return copies === 1 ? ct : ops.mul(ct, 1 / copies);
+        return copies === 1 ? ct : ops.div(ct, copies);
       });
       const grads = inline(backward, [...values, ...shares]);
       return grads.map((grad, i) => ops.psum(grad, unmapped(at(wantedSpecs, i), grad.type)));
