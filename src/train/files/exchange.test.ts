@@ -232,3 +232,58 @@ describe("plain safetensors files", () => {
     );
   });
 });
+
+describe("a model in several files", () => {
+  const stored = { a: np.array([1, 2]), b: np.array([3]), c: np.array([4, 5, 6]) };
+  const empty = { a: np.zeros([2]), b: np.zeros([1]), c: np.zeros([3]) };
+  const files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"] as const;
+  const index = "model.safetensors.index.json";
+
+  beforeEach(async () => {
+    await exportSafetensors(join(root, files[0]), { a: stored.a, b: stored.b });
+    await exportSafetensors(join(root, files[1]), { c: stored.c });
+  });
+  const writeIndex = (weightMap: unknown) =>
+    writeFile(join(root, index), JSON.stringify({ metadata: { total_size: 24 }, weight_map: weightMap }));
+
+  test("is one call: by its files, its folder, or its index", async () => {
+    const paths = files.map((file) => join(root, file));
+    expect(await importSafetensors(paths, empty)).toEqual(stored);
+    expect(await importSafetensors(root, empty)).toEqual(stored);
+    await writeIndex({ a: files[0], b: files[0], c: files[1] });
+    await exportSafetensors(join(root, "other.safetensors"), { a: np.zeros([2]) });
+    expect(await importSafetensors(root, empty)).toEqual(stored);
+    expect(await importSafetensors(join(root, index), empty)).toEqual(stored);
+  });
+
+  test("says which leaves no file has, instead of leaving them as they are", async () => {
+    await expect(importSafetensors(root, { a: empty.a, bb: empty.b, c: empty.c })).rejects.toThrow(
+      /in none of the 2 files: 1 of the tree's 3 leaves\):\s+"bb" \(f32\[1\]\) is in none of the 2 files; the nearest names there are "b"/,
+    );
+    const kept = await importSafetensors(root, { a: empty.a, bb: empty.b }, { missing: "keep" });
+    expect(kept).toEqual({ a: stored.a, bb: empty.b });
+  });
+
+  test("is refused where two files hold the same tensor, an index is wrong or a file is not there", async () => {
+    const first = join(root, files[0]);
+    await expect(importSafetensors([first, first], empty)).rejects.toThrow('both hold "a"');
+    await expect(importSafetensors([], empty)).rejects.toThrow("path is an empty array");
+    for (const [map, message] of [
+      [{ a: files[1] }, `has no tensor "a", which ${index} says it holds`],
+      [{ a: "../x.safetensors" }, 'the file of "a" must be a name beside the index'],
+      [{ a: 3 }, 'the file of "a" must be a name beside the index'],
+      [{ a: "model-00003.safetensors" }, "the file cannot be opened"],
+      [["a"], "the index has no weight_map"],
+    ] as const) {
+      await writeIndex(map);
+      await expect(importSafetensors(root, empty)).rejects.toThrow(message);
+    }
+    await writeFile(join(root, index), "{");
+    await expect(importSafetensors(root, empty)).rejects.toThrow("the index is not JSON");
+    await writeFile(join(root, `another.${index}`), "{}");
+    await expect(importSafetensors(root, empty)).rejects.toThrow("has several models: name one of another.");
+    await expect(importSafetensors(await mkdtemp(join(root, "empty-")), empty)).rejects.toThrow(
+      "the folder has no file that ends with .safetensors",
+    );
+  });
+});

@@ -7,7 +7,8 @@ import type { Tensor } from "../../trace/tensor.js";
 import type * as tree from "../../trace/tree.js";
 import { checkFit, type HeldTensor } from "./fit.js";
 import { inverse, permuteHost, permuteShape } from "./permuteHost.js";
-import { readSafetensors, readSafetensorsHeader, storedTypes, writeSafetensors } from "./safetensors.js";
+import { readSafetensors, storedTypes, writeSafetensors } from "./safetensors.js";
+import { findTensors } from "./safetensorsFiles.js";
 import type { StoredTensor } from "./safetensorsHeader.js";
 import { download, type NamedLeaf, namedLeaves, type RestoreOptions, rebuild } from "./treeFiles.js";
 
@@ -55,8 +56,8 @@ export async function exportSafetensors(
 }
 
 /**
- * Reads tensors from a plain safetensors file into the structure of `target`; tensors of the file that have no
- * place in it are left out.
+ * Reads tensors from plain safetensors files into the structure of `target`; tensors of the files that have no place
+ * in it are left out, and leaves that no file has are an error.
  *
  * ```ts
  * const params = await importSafetensors("linear.safetensors", target, {
@@ -64,9 +65,12 @@ export async function exportSafetensors(
  *   transpose: (path) => path.endsWith("kernel"),
  * });
  * ```
+ *
+ * @param path a file; a folder with the files of a model and their index, `model.safetensors.index.json`, if it has
+ *   one; the index itself; or several files
  */
 export async function importSafetensors<T>(
-  path: string,
+  path: string | readonly string[],
   target: T,
   options: ExchangeOptions & RestoreOptions<T> = {},
 ): Promise<tree.MapTree<T, TensorType, Tensor>> {
@@ -77,25 +81,30 @@ export async function importSafetensors<T>(
     caller,
   );
   const wanted = exchangedLeaves(target, options, caller);
-  const { tensors } = await readSafetensorsHeader(path);
+  const { tensors, files } = await findTensors(path, caller);
   const held = new Map(
     wanted.flatMap((leaf) => {
       const found = tensors.get(leaf.name);
-      return found ? [[leaf.path, heldBy(found, leaf)] as const] : [];
+      return found ? [[leaf.path, heldBy(found.tensor, leaf)] as const] : [];
     }),
   );
   const names = new Map(wanted.map((leaf) => [leaf.path, leaf.name]));
   const placed = new Set(names.values());
   const unplaced = [...tensors.keys()].filter((name) => !placed.has(name));
   const nameOf = (leaf: NamedLeaf) => names.get(leaf.path) ?? leaf.path;
-  checkFit({ caller, file: path, wanted, held, unplaced, partial: true, nameOf }, options.missing);
-  const read = async ({ name, type, permutation }: ExchangedLeaf) => {
-    const found = (await readSafetensors(path, [name])).tensors.get(name);
-    if (!found) throw new TreeError(`[${caller}] ${path} changed while it was read: "${name}" is gone`);
+  const file = typeof path === "string" ? path : path.join(", ");
+  checkFit({ caller, file, files, wanted, held, unplaced, partial: true, nameOf }, options.missing);
+  const read = async ({ name, type, permutation }: ExchangedLeaf, from: string) => {
+    const found = (await readSafetensors(from, [name])).tensors.get(name);
+    if (!found) throw new TreeError(`[${caller}] ${from} changed while it was read: "${name}" is gone`);
     if (!permutation) return found.data;
     return permuteHost(type.dtype, found.data, found.shape, inverse(permutation));
   };
-  return rebuild(target, wanted, (leaf) => (held.has(leaf.path) ? read(leaf) : undefined), options, caller);
+  const readLeaf = (leaf: ExchangedLeaf) => {
+    const found = tensors.get(leaf.name);
+    return found && read(leaf, found.file);
+  };
+  return rebuild(target, wanted, readLeaf, options, caller);
 }
 
 const dtypeNames = new Map<string, string>(Object.entries(storedTypes).map(([dtype, type]) => [type, dtype]));

@@ -18,6 +18,8 @@ export interface HeldTensor {
 export interface Fit {
   readonly caller: string;
   readonly file: string;
+  /** The files, where there may be several. */
+  readonly files?: readonly string[];
   readonly wanted: readonly NamedLeaf[];
   /** What the file holds for the leaves, by path. */
   readonly held: ReadonlyMap<string, HeldTensor>;
@@ -53,7 +55,7 @@ export function checkFit(fit: Fit, missing: RestoreOptions["missing"] = "error")
   const counts: string[] = [];
   const advice = ["use the configuration with which it was saved"];
   if (lost.size > 0) {
-    counts.push(`not in the file: ${lost.size} of the tree's ${wanted.length} leaves`);
+    counts.push(`${whereNot(fit)}: ${lost.size} of the tree's ${wanted.length} leaves`);
     if (missing === "error")
       advice.push('{ missing: "keep" } to keep the values that the target has for them');
   }
@@ -92,12 +94,16 @@ function listed(
 const fits = ({ type }: NamedLeaf, found: HeldTensor) =>
   type.dtype === found.dtype && sameNumbers(type.shape, found.shape);
 
-function notThere(leaf: NamedLeaf, { nameOf, unplaced }: Fit): string {
+const whereNot = ({ files = [] }: Fit) =>
+  files.length > 1 ? `in none of the ${files.length} files` : "not in the file";
+
+function notThere(leaf: NamedLeaf, fit: Fit): string {
+  const { nameOf, unplaced } = fit;
   const name = nameOf(leaf);
   const as = name === leaf.path ? "" : ` as "${name}"`;
   const near = nearestNames(name, unplaced).map((other) => `"${other}"`);
   const hint = near.length > 0 ? `; the nearest names there are ${near.join(", ")}` : "";
-  return `"${leaf.path}" (${formatType(leaf.type)}) is not in the file${as}${hint}`;
+  return `"${leaf.path}" (${formatType(leaf.type)}) is ${whereNot(fit)}${as}${hint}`;
 }
 
 function otherType({ path, type }: NamedLeaf, { dtype, shape, fileShape }: HeldTensor): string {

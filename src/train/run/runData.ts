@@ -1,16 +1,15 @@
-import { isUtf8 } from "node:buffer";
 import { existsSync } from "node:fs";
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { ShardwiseError } from "../../ir/errors.js";
 import type { RunConfig } from "../config/runConfig.js";
 import { BpeTokenizer } from "../data/bpe.js";
 import { trainBpe } from "../data/bpeTrainer.js";
 import { bundledText } from "../data/corpus.js";
+import { readTextFile } from "../data/textFile.js";
 import { byteTokenizer, type Tokenizer } from "../data/tokenizer.js";
 import { formatTokenizer, readTokenizer } from "../data/tokenizerJson.js";
 import { openTokenShards, type TokenSource, tokenRange, tokensInMemory } from "../data/tokenShards.js";
-import { FileError, reasonOf } from "../files/fileError.js";
 import { replaceFile } from "../files/files.js";
 
 /** The text of a run as tokens. */
@@ -42,7 +41,6 @@ export async function openRunData(
 ): Promise<RunData> {
   const { data } = config;
   const isTokens = data.source.endsWith(".tokens");
-  // Bytes are bytes, whether or not they are text.
   const isBytes = data.tokenizer === "bytes" && data.source !== "bundled";
   const documents = isTokens || isBytes ? [] : await readDocuments(data.source);
   const tokenizer =
@@ -50,7 +48,7 @@ export async function openRunData(
   const all = isTokens
     ? await openTokenShards([data.source])
     : isBytes
-      ? joinTokens([Int32Array.from(await readBytes(data.source))], tokenizer)
+      ? joinTokens([Int32Array.from(await readTextFile(data.source))], tokenizer)
       : joinTokens(
           documents.map((text) => tokenizer.encode(text)),
           tokenizer,
@@ -80,29 +78,8 @@ export async function openRunData(
 }
 
 async function readDocuments(source: string): Promise<string[]> {
-  return source === "bundled" ? bundledText() : [decodeText(await readBytes(source), source)];
-}
-
-async function readBytes(source: string): Promise<Uint8Array> {
-  try {
-    return await readFile(source);
-  } catch (cause) {
-    throw new FileError("text", source, 0, `the text cannot be read (${reasonOf(cause)})`, { cause });
-  }
-}
-
-/** The text of bytes; throws where they are none instead of putting marks in their place. */
-function decodeText(bytes: Uint8Array, source: string): string {
-  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
-  if (isUtf8(bytes)) return text;
-  for (let at = text.indexOf("\uFFFD"); at >= 0; at = text.indexOf("\uFFFD", at + 1)) {
-    const offset = Buffer.byteLength(text.slice(0, at));
-    const isMark = bytes[offset] === 0xef && bytes[offset + 1] === 0xbf && bytes[offset + 2] === 0xbd;
-    if (isMark) continue;
-    const rule = "the text is not UTF-8 here: convert it, or set data.tokenizer to bytes";
-    throw new FileError("text", source, offset, rule);
-  }
-  return text;
+  if (source === "bundled") return bundledText();
+  return [new TextDecoder("utf-8", { ignoreBOM: true }).decode(await readTextFile(source))];
 }
 
 async function openTokenizer(

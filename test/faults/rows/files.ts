@@ -255,7 +255,7 @@ export const safetensors: FaultArea = {
     },
     {
       fault: "a text that is not UTF-8, as bytes",
-      sees: /^97,32,98,255,254,/,
+      sees: /byte 3: the text is not UTF-8 here/,
       act: ({ folder }) => openText(folder, "bytes"),
     },
   ],

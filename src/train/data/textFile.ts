@@ -1,0 +1,105 @@
+/** Files of text to train on. What is no text is refused: a model learns bytes of any file without a complaint. */
+import { isUtf8 } from "node:buffer";
+import { readFile } from "node:fs/promises";
+import { extname } from "node:path";
+import { FileError, reasonOf } from "../files/fileError.js";
+import { isObject } from "../files/json.js";
+
+/** Kinds of files by the bytes that they begin with, as latin1, and what to do with them. */
+const kinds: readonly (readonly [start: string, kind: string, advice: string])[] = [
+  ["\x1f\x8b", "compressed by gzip", "unpack it with gunzip"],
+  ["\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with zstd -d"],
+  ["BZh", "compressed by bzip2", "unpack it with bunzip2"],
+  ["\xfd7zXZ\0", "compressed by xz", "unpack it with unxz"],
+  ["PK\x03\x04", "a ZIP archive or an office document", "take the text out of it"],
+  ["PAR1", "a Parquet file", "write its column of text to a text file"],
+  ["ARROW1\0\0", "an Arrow file", "write its column of text to a text file"],
+  ["SQLite format 3\0", "an SQLite database", "write its column of text to a text file"],
+  ["%PDF-", "a PDF document", "take the text out of it, as pdftotext does"],
+  ["SWTOKENS", "a file of tokens", "give it a name that ends with .tokens"],
+  ["\xff\xfe", "text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"],
+  ["\xfe\xff", "text in UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"],
+];
+
+/** How the bytes of any file are trained on when that is meant. */
+const asTokens = "write its bytes as tokens with writeTokenShard";
+
+/** Reads a file of text in UTF-8. @returns its bytes */
+export async function readTextFile(path: string): Promise<Uint8Array> {
+  const bytes = await readFile(path).catch((cause: unknown) => {
+    throw new FileError("text", path, 0, `the text cannot be read (${reasonOf(cause)})`, { cause });
+  });
+  checkText(bytes, path);
+  return bytes;
+}
+
+/** Throws where bytes are no text in UTF-8, or hold text in a form that is not meant to be learned. */
+export function checkText(bytes: Uint8Array, path: string): void {
+  const start = Buffer.from(bytes.subarray(0, 16)).toString("latin1");
+  const known = kinds.find(([magic]) => start.startsWith(magic));
+  if (known) throw new FileError("text", path, 0, `this is ${known[1]}, not text: ${known[2]}`);
+  const nul = bytes.indexOf(0);
+  if (nul >= 0) {
+    const rule = `this is a binary file, not text: take the text out of it, or ${asTokens}`;
+    throw new FileError("text", path, nul, rule);
+  }
+  const wrong = firstNotUtf8(bytes);
+  if (wrong !== undefined) {
+    const rule = `the text is not UTF-8 here: convert it (of Latin-1 with iconv -f LATIN1 -t UTF-8), or ${asTokens}`;
+    throw new FileError("text", path, wrong, rule);
+  }
+  if (extname(path) !== ".txt" && isJsonLines(bytes)) {
+    const rule =
+      "every line is an object of JSON: write the field that holds the text to a text file, or give the file a name that ends with .txt to train on the JSON itself";
+    throw new FileError("text", path, 0, rule);
+  }
+}
+
+/** So many bytes are looked at together: as a string they take little memory. */
+const chunkBytes = 2 ** 20;
+
+/** Where bytes stop being UTF-8. */
+function firstNotUtf8(bytes: Uint8Array): number | undefined {
+  if (isUtf8(bytes)) return undefined;
+  for (let start = 0; start < bytes.length; ) {
+    let end = Math.min(start + chunkBytes, bytes.length);
+    // No character is longer than four bytes.
+    for (let i = 0; i < 3 && ((bytes[end] ?? 0) & 0xc0) === 0x80; i++) end++;
+    const chunk = bytes.subarray(start, end);
+    if (!isUtf8(chunk)) return start + firstReplaced(chunk);
+    start = end;
+  }
+  return undefined;
+}
+
+/** The first byte of a chunk for which a decoder puts a mark that the chunk does not hold itself. */
+function firstReplaced(chunk: Uint8Array): number {
+  const text = new TextDecoder("utf-8", { ignoreBOM: true }).decode(chunk);
+  for (let at = text.indexOf("\uFFFD"); at >= 0; at = text.indexOf("\uFFFD", at + 1)) {
+    const offset = Buffer.byteLength(text.slice(0, at));
+    const isMark = chunk[offset] === 0xef && chunk[offset + 1] === 0xbf && chunk[offset + 2] === 0xbd;
+    if (!isMark) return offset;
+  }
+  return 0;
+}
+
+/** How much of a file is looked at to see whether its lines are JSON. */
+const lookBytes = 2 ** 22;
+
+/** Whether the first lines of a file, three of them or all where it has fewer, are objects of JSON. */
+function isJsonLines(bytes: Uint8Array): boolean {
+  if (bytes.find((byte) => byte > 0x20) !== 0x7b) return false;
+  const text = new TextDecoder().decode(bytes.subarray(0, lookBytes));
+  const lines = text.split("\n").filter((line) => line.trim() !== "");
+  // The last line may be cut off.
+  const whole = bytes.length > lookBytes ? lines.slice(0, -1) : lines;
+  return whole.length > 0 && whole.slice(0, 3).every(isJsonObject);
+}
+
+function isJsonObject(line: string): boolean {
+  try {
+    return isObject(JSON.parse(line));
+  } catch {
+    return false;
+  }
+}
