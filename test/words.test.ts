@@ -8,7 +8,7 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 /** Words that were given up, each with the one that stands for it now; docs/glossary.md has all of these. */
 const givenUp: readonly (readonly [word: RegExp, instead: string])[] = [
   [/how manieth/i, "ordinal"],
-  [/\b(a|no|be) integers?\b|\bwhole numbers\b/i, "integer"],
+  [/\b(a|no|be) whole numbers?\b|\bwhole numbers\b/i, "integer"],
   [/\bmust be a text\b|\blists? of texts\b/i, "a string, an array of strings"],
   [
     /\b(?<!here )is no (command|index|policy|data type|token|action|address|library|file|JSON)\b/,
@@ -16,13 +16,13 @@ const givenUp: readonly (readonly [word: RegExp, instead: string])[] = [
   ],
   [/\bdevice \S+ is not there\b/, "no device N"],
   [/\bstart again so often\b/, "restart up to N times"],
-  [/\bwas written by another version\b/, "was written by another version"],
+  [/\bis none of this version\b/, "was written by another version"],
   [/\bgo other ways\b/, "have diverged"],
   [/\bfunctions? of the host\b/i, "host callback"],
-  [/\b(expensiveOps|isSingletonKernel)\b/, "expensiveOps, isSingletonKernel"],
+  [/\b(dearOps|isKernelOfItsOwn)\b/, "expensiveOps, isSingletonKernel"],
   [/\bEASY(_[A-Z]+)?\b/, "RECLAIM_THRESHOLD"],
   [
-    /\b(FailureReport|DesyncDetector|Weather|Company|Seats)\b/i,
+    /\b(Parley|Attendance|Weather|Company|Seats)\b/i,
     "FailureReport, DesyncDetector, MachineLoad, ProcessGroup, DeviceLocations",
   ],
 ];
@@ -57,6 +57,6 @@ describe("the words of sources and pages", () => {
     expect(findGivenUp("a.ts", "ok\n/** The how manieth run. */")).toEqual([
       'a.ts:2: "how manieth": write ordinal',
     ]);
-    expect(findGivenUp("a.ts", "the integer of weights")).toEqual([]);
+    expect(findGivenUp("a.ts", "the whole number of weights")).toEqual([]);
   });
 });
