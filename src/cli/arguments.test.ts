@@ -30,7 +30,7 @@ describe("the arguments of a command", () => {
   });
 
   test.each([
-    ["data=", /axis data needs an integer .* as in data=2, got "data="/],
+    ["data=", /axis data needs at least 1 device.* as in data=2, got "data="/],
     ["data=0", /as in data=1, got "data=0"/],
     ["data=1.5", /as in data=2, got "data=1.5"/],
     ["data=2=3", /got "data=2=3"/],

@@ -124,7 +124,7 @@ function meshSettings(text: string, fields: readonly string[], problems: string[
       const whole = Math.max(1, Math.round(Number(size)));
       const close = Number.isSafeInteger(whole) && size.trim() !== "" ? whole : 2;
       problems.push(
-        `--mesh: axis ${axis} needs an integer of at least 1 of devices, as in ${axis}=${close}, got "${part}"`,
+        `--mesh: axis ${axis} needs at least 1 device, an integer, as in ${axis}=${close}, got "${part}"`,
       );
     } else sizes.set(axis, size);
     named.add(axis);

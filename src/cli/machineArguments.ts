@@ -15,22 +15,22 @@ import {
 import type { Prices } from "../train/plan/prices.js";
 import { measurePeak } from "../train/report/peak.js";
 import { type Arguments, UsageError } from "./arguments.js";
-import type { OptionHelp } from "./command.js";
+import type { CommandOption } from "./command.js";
 import { integerOption, numberOption } from "./runArguments.js";
 
 /** The options by which a machine is described. */
-export const machineOptions: readonly OptionHelp[] = [
+export const machineOptions: readonly CommandOption[] = [
   { name: "network", help: "what a device sends to other nodes, such as 400Gbit or 50GB/s" },
   { name: "intra", help: "what a device sends inside its node, such as 900GB/s; the network's by default" },
-  { name: "node", help: `how many devices a node has; ${usualFigures.nodeSize} by default` },
+  { name: "node", help: `number of devices of a node; ${usualFigures.nodeSize} by default` },
   { name: "flops", help: "what a device computes, such as 989TFLOP/s; measured here by default" },
   {
     name: "efficiency",
     help: `the share of --flops that products reach; ${usualFigures.efficiency} by default`,
   },
   { name: "memory-speed", help: "the speed of a device's memory, such as 3.35TB/s" },
-  { name: "latency", help: "how long a message between nodes takes at least, such as 8us" },
-  { name: "calibration", help: "the file of the figures that plan --calibrate measured" },
+  { name: "latency", help: "latency of a message between nodes, such as 8us" },
+  { name: "calibration", help: "the file with the measurements of plan --calibrate" },
 ];
 
 /** The prices of a machine, and a sentence about where they come from. */

@@ -129,7 +129,7 @@ describe("the command line", { timeout: 120_000 }, () => {
     expect(general?.out).toContain("generate");
     expect(ofTrain?.out).toContain("--optimizer.learningRate");
     expect(ofTrain?.out).toContain("of matrix products");
-    expect(ofTrain?.out).toMatch(/--engine\s+what computes: threads, reference, mpi, xla, or/);
+    expect(ofTrain?.out).toMatch(/--engine\s+the engine: threads, reference, mpi, xla, or/);
     expect(ofTrain?.out.split("\n").filter((line) => line.length > 80)).toEqual([]);
     expect(ofInspect?.out).toContain("Usage: shardwise inspect");
     const { version: own } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
@@ -162,7 +162,7 @@ describe("the command line", { timeout: 120_000 }, () => {
   });
 
   test("finishes the step, saves and ends with code 130 on an interrupt, also one that comes twice as under npm; at once on the second", async () => {
-    // Two signals so many milliseconds apart are one keypress, or two.
+    // Two signals this many milliseconds apart are one keypress, or two.
     for (const [apart, times] of [
       [20, 1],
       [150, 2],

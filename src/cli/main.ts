@@ -15,6 +15,7 @@ import { plan } from "./commands/plan.js";
 import { trace } from "./commands/trace.js";
 import { train } from "./commands/train.js";
 import { commandHelp, generalHelp } from "./help.js";
+import { argumentsOf } from "./runArguments.js";
 import { respectNohup } from "./signals.js";
 
 /** All commands, in the order of the help text. */
@@ -46,7 +47,7 @@ async function dispatch([name, ...rest]: readonly string[]): Promise<ExitCode> {
   const command = commandNamed(name);
   if (rest.some((argument) => argument === "--help" || argument === "-h")) return print(commandHelp(command));
   checkFolder();
-  return command.run(rest);
+  return command.run(argumentsOf(rest, command));
 }
 
 /** Relative paths lead nowhere from a working directory that was removed. */
@@ -54,7 +55,7 @@ function checkFolder(): void {
   try {
     process.cwd();
   } catch (cause) {
-    const rule = "the working directory is gone: change to a folder that is there and start again";
+    const rule = "the working directory is gone: change to a folder that exists and try again";
     throw new ShardwiseError("file", rule, { cause });
   }
 }

@@ -10,43 +10,43 @@ import { reasonOf } from "../train/files/fileError.js";
 import { isObject } from "../train/files/json.js";
 import { newestSound } from "../train/files/newestSound.js";
 import { type Arguments, parseArguments, UsageError } from "./arguments.js";
-import type { Command, OptionHelp } from "./command.js";
+import type { Command, CommandOption } from "./command.js";
 
 /** Takes the arguments of a command apart; everything that is wrong with them is reported at once. */
 export function argumentsOf(
   args: readonly string[],
-  { options, takesFields }: Pick<Command, "options" | "takesFields">,
-  switches: readonly string[] = [],
+  { name: command, options, takesFields, maxArguments = 1 }: Command,
 ): Arguments {
+  const names = (isSwitch: boolean) =>
+    options
+      .filter((option) => (option.isSwitch === true) === isSwitch)
+      .map(({ name }) => name.split(" ")[0] ?? name);
   const parsed = parseArguments(args, {
-    values: options.map(({ name }) => name.split(" ")[0] ?? name).filter((name) => !switches.includes(name)),
-    switches,
+    values: names(false),
+    switches: names(true),
     fields: takesFields ? [...fieldsOf(runSchema).keys()] : [],
   });
-  if (parsed.problems.length === 0) return parsed;
-  const { violations } = readConfig(runSchema, {}, parsed.settings);
-  throw new UsageError([...parsed.problems, ...violations].join("\n"));
+  if (parsed.problems.length > 0) {
+    const { violations } = readConfig(runSchema, {}, parsed.settings);
+    throw new UsageError([...parsed.problems, ...violations].join("\n"));
+  }
+  const extra = parsed.positional.slice(maxArguments);
+  if (extra.length === 0) return parsed;
+  throw new UsageError(
+    `${command}: unexpected ${extra.length === 1 ? "argument" : "arguments"} ${extra.map((text) => `"${text}"`).join(", ")}; see shardwise ${command} --help`,
+  );
 }
 
 /** The option that says what runs the programs of a command. */
-export const engineOption: OptionHelp = {
+export const engineOption: CommandOption = {
   name: "engine",
-  help: `what computes: ${engineNames.join(", ")}, or the package or path of an engine; threads by default`,
+  help: `the engine: ${engineNames.join(", ")}, or the package or path of an engine; threads by default`,
 };
 
 /** Makes the engine that `--engine` names, or else `SHARDWISE_ENGINE`, the one that this process uses. */
 export async function useEngine(args: Arguments): Promise<void> {
   const name = args.options.get("engine");
   await chooseEngine(typeof name === "string" ? name : undefined);
-}
-
-/** Throws when there are more arguments than a command knows what to do with. */
-export function atMost(args: Arguments, count: number, command: string): void {
-  const extra = args.positional.slice(count);
-  if (extra.length === 0) return;
-  throw new UsageError(
-    `${command}: there is no use for ${extra.map((text) => `"${text}"`).join(", ")}; see shardwise ${command} --help`,
-  );
 }
 
 /** The value of an option as a number. */

@@ -36,8 +36,7 @@ function checkShardwise([name = "", ...rest]: readonly string[]): void {
   if (/^[<[]|^help$/.test(name)) return;
   const command = commands.find((one) => one.name === name);
   if (!command) throw new Error(`unknown command ${name}`);
-  const switches = ["resume", "verify-determinism", "calibrate"];
-  const { settings } = argumentsOf(rest, command, switches);
+  const { settings } = argumentsOf(rest, command);
   const isAboutValue = (problem: string) => settings.some(({ path }) => problem.startsWith(`${path} is "`));
   expect(readRunConfig({}, settings).violations.filter(isAboutValue)).toEqual([]);
 }

@@ -2,7 +2,6 @@ import { formatBlame } from "../../engines/flight/blame.js";
 import { readRecordings } from "../../engines/flight/file.js";
 import { UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
-import { argumentsOf } from "../runArguments.js";
 
 /** Tells from flight recordings what every device was doing and which one left the others. */
 export const blame: Command = {
@@ -12,8 +11,8 @@ export const blame: Command = {
   options: [],
   takesFields: false,
   examples: ["shardwise blame runs/default/flight", "shardwise blame flight-0.json flight-1.json"],
-  run: async (args) => {
-    const { positional } = argumentsOf(args, blame);
+  maxArguments: Number.POSITIVE_INFINITY,
+  run: async ({ positional }) => {
     if (positional.length === 0)
       throw new UsageError("blame needs a recording, or a folder of them, such as runs/default/flight");
     process.stdout.write(formatBlame(positional.flatMap((path) => readRecordings(path))));

@@ -4,30 +4,20 @@ import { checkResumable, restoreRun, storedConfig } from "../../train/folder/sav
 import { evaluateOn } from "../../train/run/evaluation.js";
 import { openRunData, storedTokenizer } from "../../train/run/runData.js";
 import { type Command, exitCodes } from "../command.js";
-import {
-  argumentsOf,
-  atMost,
-  configOf,
-  engineOption,
-  findCheckpoint,
-  integerOption,
-  useEngine,
-} from "../runArguments.js";
+import { configOf, engineOption, findCheckpoint, integerOption, useEngine } from "../runArguments.js";
 
 /** Measures the loss of a checkpoint. */
 export const evaluate: Command = {
   name: "eval",
   summary: "measure the loss of a trained model",
   usage: "<run or checkpoint folder> [options]",
-  options: [{ name: "batches", help: "how many batches to take at most; 16 by default" }, engineOption],
+  options: [{ name: "batches", help: "maximum number of batches; 16 by default" }, engineOption],
   takesFields: true,
   examples: [
     "shardwise eval runs/default",
     "shardwise eval runs/default --data.source other.txt --mesh model=2",
   ],
-  run: async (args) => {
-    const parsed = argumentsOf(args, evaluate);
-    atMost(parsed, 1, "eval");
+  run: async (parsed) => {
     await useEngine(parsed);
     const batches = integerOption(parsed, "batches", 16, 1);
     const { checkpoint, run } = await findCheckpoint(parsed.positional[0], "eval");

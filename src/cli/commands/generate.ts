@@ -4,15 +4,7 @@ import { storedConfig } from "../../train/folder/savedRun.js";
 import { sampleText } from "../../train/models/sampleText.js";
 import { storedTokenizer } from "../../train/run/runData.js";
 import { type Command, exitCodes } from "../command.js";
-import {
-  argumentsOf,
-  atMost,
-  engineOption,
-  findCheckpoint,
-  integerOption,
-  numberOption,
-  useEngine,
-} from "../runArguments.js";
+import { engineOption, findCheckpoint, integerOption, numberOption, useEngine } from "../runArguments.js";
 
 /** Samples text from a checkpoint. */
 export const generate: Command = {
@@ -21,10 +13,10 @@ export const generate: Command = {
   usage: "<run or checkpoint folder> [options]",
   options: [
     { name: "prompt", help: "the text to continue; empty by default" },
-    { name: "length", help: "how many tokens to add; 200 by default" },
+    { name: "length", help: "number of tokens to add; 200 by default" },
     { name: "temperature", help: "below 1 keeps to likely tokens, 0 takes the likeliest; 0.8 by default" },
-    { name: "top-k", help: "draw from this many likeliest tokens only; 0, the default, for all" },
-    { name: "seed", help: "another number gives another text; 0 by default" },
+    { name: "top-k", help: "sample from the K likeliest tokens only; 0, the default, for all" },
+    { name: "seed", help: "seed of the sampling; 0 by default" },
     engineOption,
   ],
   takesFields: false,
@@ -32,9 +24,7 @@ export const generate: Command = {
     'shardwise generate runs/default --prompt "Call me"',
     "shardwise generate runs/default/checkpoints/step-00000500 --temperature 0.5 --top-k 40",
   ],
-  run: async (args) => {
-    const parsed = argumentsOf(args, generate);
-    atMost(parsed, 1, "generate");
+  run: async (parsed) => {
     await useEngine(parsed);
     const options = {
       length: integerOption(parsed, "length", 200, 0),

@@ -4,9 +4,8 @@ import { bytesOf, formatBytes, formatType } from "../../ir/shape.js";
 import type { CostReport } from "../../spmd/inspect/cost.js";
 import type { Mesh } from "../../spmd/mesh/mesh.js";
 import { toPartitionSpec } from "../../spmd/mesh/partitionSpec.js";
-import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { evenPlaces, linkNames, linkOver } from "../../spmd/mesh/topology.js";
-import { memoryNeed, totalBytes } from "../../train/config/memoryNeed.js";
+import { batchType, memoryNeed, totalBytes } from "../../train/config/memoryNeed.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
 import {
   expectedVocabulary,
@@ -26,8 +25,6 @@ import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import { machineOptions, pricesOf, textOption } from "../machineArguments.js";
 import {
-  argumentsOf,
-  atMost,
   configOf,
   engineOption,
   findCheckpoint,
@@ -57,9 +54,7 @@ export const inspect: Command = {
     "shardwise inspect --engine xla --model.width 1024",
     "shardwise inspect runs/default",
   ],
-  run: async (args) => {
-    const parsed = argumentsOf(args, inspect);
-    atMost(parsed, 1, "inspect");
+  run: async (parsed) => {
     const [what] = parsed.positional;
     if (what !== undefined && isRunFolder(what)) {
       const { checkpoint } = await findCheckpoint(what, "inspect");
@@ -82,7 +77,7 @@ function describeCheckpoint({ folder, manifest }: Checkpoint): string {
   const sizes = leaves.map(bytesOf);
   const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
   const width = Math.max(0, ...leaves.map(({ path }) => path.length));
-  const axes = splittingAxes(mesh ?? []);
+  const axes = splittingAxes(Object.fromEntries((mesh ?? []).map(({ name, size }) => [name, size])));
   const rows = leaves.map(
     ({ path, spec, ...type }, i) =>
       `  ${path.padEnd(width)}  ${formatType(type)} ${toPartitionSpec(spec)}  ${formatBytes(sizes[i] ?? 0)}`,
@@ -175,10 +170,9 @@ function describeConfig(config: RunConfig, engine: EngineInfo | undefined, sprea
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
   const { types, shardings } = training;
   const { batch, sequence } = config.data;
-  const tokens = ShapeDtypeStruct([batch, sequence + 1], "int32");
-  const cost = training.cost(abstractTree(types), tokens);
+  const cost = training.cost(abstractTree(types), batchType(config));
   const need = memoryNeed(training, config);
-  const axes = splittingAxes(mesh.axes);
+  const axes = splittingAxes(mesh.shape);
   const schedule = pipelineSchedule(training.layout, config.pipeline).map(
     (cells, stage) => `  stage ${stage}  ${cells.map((cell) => (cell ?? "").padStart(4)).join("")}`,
   );

@@ -3,7 +3,7 @@ import { availableParallelism } from "node:os";
 import { bytesAccepted } from "../../engines/settings.js";
 import { availableMemory } from "../../engines/system/machineMemory.js";
 import type { RunConfig } from "../../train/config/runConfig.js";
-import { isObject } from "../../train/files/json.js";
+import { valueAt } from "../../train/config/schema.js";
 import { calibrate } from "../../train/plan/calibrate.js";
 import {
   type Calibration,
@@ -18,29 +18,22 @@ import type { Prices } from "../../train/plan/prices.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import { machineOptions, parsedOption, pricesOf, textOption } from "../machineArguments.js";
-import {
-  argumentsOf,
-  atMost,
-  configOf,
-  integerOption,
-  mergeConfigs,
-  readConfigFile,
-} from "../runArguments.js";
+import { configOf, integerOption, mergeConfigs, readConfigFile } from "../runArguments.js";
 
 /** Chooses how a model is spread over devices. */
 export const plan: Command = {
   name: "plan",
-  summary: "chooses mesh, schedule, microbatches and recomputation for a number of devices",
+  summary: "choose mesh, schedule, microbatches and recomputation for a number of devices",
   usage: "[config.json] [options]",
   options: [
-    { name: "devices", help: "how many devices; as many as this machine has cores by default" },
+    { name: "devices", help: "number of devices; as many as this machine has cores by default" },
     { name: "memory", help: `the memory of each device: ${bytesAccepted}` },
     ...machineOptions,
-    { name: "tries", help: "how many configurations are compiled and priced closely; 32 by default" },
-    { name: "top", help: "how many are printed; 10 by default" },
-    { name: "choose", help: "which of them is written; 1, the fastest, by default" },
+    { name: "tries", help: "number of configurations that are compiled and priced closely; 32 by default" },
+    { name: "top", help: "number of configurations that are printed; 10 by default" },
+    { name: "choose", help: "rank of the one that is written; 1, the fastest, by default" },
     { name: "write", help: "the file for its configuration; the next free plan.json by default" },
-    { name: "calibrate", help: "measures this machine and keeps the figures" },
+    { name: "calibrate", help: "measure this machine and keep the figures", isSwitch: true },
   ],
   takesFields: true,
   examples: [
@@ -48,9 +41,7 @@ export const plan: Command = {
     "shardwise plan config.json --devices 8",
     "shardwise plan config.json --devices 512 --memory 80GiB --network 400Gbit --intra 900GB/s --flops 989TFLOP/s",
   ],
-  run: async (args) => {
-    const parsed = argumentsOf(args, plan, ["calibrate"]);
-    atMost(parsed, 1, "plan");
+  run: async (parsed) => {
     const file = textOption(parsed, "calibration") ?? calibrationFile();
     if (parsed.options.has("calibrate")) await runCalibration(file);
     const [name] = parsed.positional;
@@ -96,10 +87,6 @@ function choose(args: Arguments, json: unknown, config: RunConfig, numDevices: n
   );
   writeFileSync(target, `${JSON.stringify(mergeConfigs(given, chosenFields(choice)), null, 2)}\n`);
   process.stdout.write(`\n${target}: ${choice.name}\nshardwise train ${target} runs it\n`);
-}
-
-function valueAt(config: RunConfig, path: string): unknown {
-  return path.split(".").reduce((node: unknown, name) => (isObject(node) ? node[name] : undefined), config);
 }
 
 function atPath(path: string, value: unknown): unknown {

@@ -6,8 +6,6 @@ import { writeStepTrace } from "../../train/report/runReport.js";
 import { recordWork, sharesOfWork } from "../../train/report/stepTrace.js";
 import { type Command, exitCodes } from "../command.js";
 import {
-  argumentsOf,
-  atMost,
   configOf,
   engineOption,
   findCheckpoint,
@@ -24,9 +22,7 @@ export const trace: Command = {
   options: [{ name: "output", help: "the file to write; trace.json by default" }, engineOption],
   takesFields: true,
   examples: ["shardwise trace --mesh pipe=2", "shardwise trace my.json --output step.json"],
-  run: async (args) => {
-    const parsed = argumentsOf(args, trace);
-    atMost(parsed, 1, "trace");
+  run: async (parsed) => {
     await useEngine(parsed);
     const [what] = parsed.positional;
     const json =

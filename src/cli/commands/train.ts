@@ -11,8 +11,6 @@ import { trainRun } from "../../train/run/trainRun.js";
 import { type Arguments, UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 import {
-  argumentsOf,
-  atMost,
   configOf,
   engineOption,
   integerOption,
@@ -28,9 +26,13 @@ export const train: Command = {
   summary: "train a model",
   usage: "[config.json] [options]",
   options: [
-    { name: "resume", help: "resume from the newest checkpoint in the run's folder (--out)" },
+    { name: "resume", help: "resume from the newest checkpoint in the run's folder (--out)", isSwitch: true },
     { name: "max-restarts N", help: "restart up to N times after losing a device; 0 by default" },
-    { name: "verify-determinism", help: "run the first step twice and compare all bits before training" },
+    {
+      name: "verify-determinism",
+      help: "run the first step twice and compare all bits before training",
+      isSwitch: true,
+    },
     engineOption,
   ],
   takesFields: true,
@@ -41,9 +43,7 @@ export const train: Command = {
     "shardwise train --resume --out runs/mine",
     "shardwise train my.json --max-restarts 3",
   ],
-  run: async (args) => {
-    const parsed = argumentsOf(args, train, ["resume", "verify-determinism"]);
-    atMost(parsed, 1, "train");
+  run: async (parsed) => {
     await useEngine(parsed);
     const resume = parsed.options.has("resume");
     const config = await resolveConfig(parsed, resume);

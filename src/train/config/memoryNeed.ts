@@ -6,11 +6,11 @@ import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
 import { abstractTree } from "../step/abstractTensor.js";
 import type { StepMemory, Training } from "../step/training.js";
 import type { RunConfig } from "./runConfig.js";
-import { runMesh, runTrainingFunctions } from "./setup.js";
+import { runMesh, runTrainingFunctions, splittingAxes } from "./setup.js";
 
 /** What one step of a run takes of each device's memory. */
 export function memoryNeed(training: Training, config: RunConfig): StepMemory {
-  return training.memory(abstractTree(training.types), batchOf(config));
+  return training.memory(abstractTree(training.types), batchType(config));
 }
 
 /** All bytes of a need. */
@@ -39,7 +39,7 @@ export function checkMemory(config: RunConfig, vocabSize: number, training: Trai
   const limit = bytesPerDevice(mesh);
   if (limit === undefined) return;
   // An estimate from types alone is enough for nearly all runs, and several times quicker than a plan.
-  const bound = training.cost(abstractTree(training.types), batchOf(config)).peakBytes;
+  const bound = training.cost(abstractTree(training.types), batchType(config)).peakBytes;
   if (1.1 * bound <= limit) return;
   const need = memoryNeed(training, config);
   if (totalBytes(need) <= limit) return;
@@ -61,7 +61,8 @@ export function checkMemory(config: RunConfig, vocabSize: number, training: Trai
   );
 }
 
-function batchOf({ data: { batch, sequence } }: RunConfig) {
+/** The type of the tokens of a step. */
+export function batchType({ data: { batch, sequence } }: RunConfig) {
   return ShapeDtypeStruct([batch, sequence + 1], "int32");
 }
 
@@ -91,14 +92,7 @@ function alternatives(config: RunConfig): Alternative[] {
   const fsdp = mesh.data * mesh.fsdp;
   if (mesh.data > 1 && model.width % fsdp === 0) {
     const changed = { ...config, mesh: { ...mesh, data: 1, fsdp } };
-    found.push({ option: `--mesh ${meshText(changed)}`, changed });
+    found.push({ option: `--mesh ${splittingAxes(changed.mesh).join(",")}`, changed });
   }
   return found;
-}
-
-function meshText({ mesh }: RunConfig): string {
-  return Object.entries(mesh)
-    .filter(([, size]) => size > 1)
-    .map(([axis, size]) => `${axis}=${size}`)
-    .join(",");
 }

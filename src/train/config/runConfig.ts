@@ -88,7 +88,7 @@ export const runSchema = {
     lossScale: decimal(2 ** 15, "the first loss scale; used with float16 only", 1),
   },
   engine: {
-    memory: automatic("the most memory of each device; auto grows as needed", bytesAccepted, parseBytes),
+    memory: automatic("memory limit of each device; auto grows as needed", bytesAccepted, parseBytes),
     deadline: automatic(
       "seconds that a device may compute without a new step before it counts as failed; auto is 120",
       "a number of seconds",

@@ -28,104 +28,95 @@ function isField(node: Field<unknown> | Schema): node is Field<unknown> {
   return node.kind === "field";
 }
 
+/**
+ * A field by how it is read.
+ *
+ * @param parse gives undefined for what the field does not accept
+ * @param hint comes after what it accepts, in messages about a value that is not
+ */
+function field<T>(
+  value: T,
+  help: string,
+  accepts: string,
+  parse: (given: unknown) => T | undefined,
+  hint: (given: unknown) => string = () => "",
+): Field<T> {
+  const read = (given: unknown) => {
+    const found = parse(given);
+    if (found !== undefined) return { value: found };
+    return { problem: `is ${show(given)}: use ${accepts}${hint(given)}` };
+  };
+  return { kind: "field", default: value, help, accepts, read };
+}
+
+/** A number that `nearest` leaves as it is; of others it gives the nearest one that is accepted. */
+function numeric(
+  value: number,
+  help: string,
+  accepts: string,
+  nearest: (n: number) => number,
+): Field<number> {
+  const finite = (given: unknown) => {
+    const n = typeof given === "string" && given.trim() !== "" ? Number(given) : given;
+    return typeof n === "number" && Number.isFinite(n) ? n : undefined;
+  };
+  const parse = (given: unknown) => {
+    const n = finite(given);
+    return n !== undefined && nearest(n) === n ? n : undefined;
+  };
+  return field(value, help, accepts, parse, (given) => {
+    const n = finite(given);
+    return n === undefined ? "" : `; the nearest is ${nearest(n)}`;
+  });
+}
+
 /** An integer of at least `least`. */
 export function integer(value: number, help: string, least = 1): Field<number> {
-  const accepts = `an integer of at least ${least}`;
-  return {
-    kind: "field",
-    default: value,
-    help,
-    accepts,
-    read: (given) => {
-      const n = typeof given === "string" && given.trim() !== "" ? Number(given) : given;
-      if (typeof n === "number" && Number.isSafeInteger(n) && n >= least) return { value: n };
-      const nearest =
-        typeof n === "number" && Number.isFinite(n)
-          ? `; the nearest is ${Math.min(Number.MAX_SAFE_INTEGER, Math.max(least, Math.round(n)))}`
-          : "";
-      return { problem: `is ${show(given)}: use ${accepts}${nearest}` };
-    },
-  };
+  return numeric(value, help, `an integer of at least ${least}`, (n) =>
+    Math.min(Number.MAX_SAFE_INTEGER, Math.max(least, Math.round(n))),
+  );
 }
 
 /** A number from `least` to `most`. */
-export function decimal(
-  value: number,
-  help: string,
-  least = 0,
-  most = Number.POSITIVE_INFINITY,
-): Field<number> {
-  const accepts =
-    most === Number.POSITIVE_INFINITY ? `a number of at least ${least}` : `a number from ${least} to ${most}`;
-  return {
-    kind: "field",
-    default: value,
-    help,
-    accepts,
-    read: (given) => {
-      const n = typeof given === "string" && given.trim() !== "" ? Number(given) : given;
-      if (typeof n === "number" && Number.isFinite(n) && n >= least && n <= most) return { value: n };
-      const nearest =
-        typeof n === "number" && Number.isFinite(n)
-          ? `; the nearest is ${Math.min(most, Math.max(least, n))}`
-          : "";
-      return { problem: `is ${show(given)}: use ${accepts}${nearest}` };
-    },
-  };
+export function decimal(value: number, help: string, least = 0, most?: number): Field<number> {
+  const range = most === undefined ? `of at least ${least}` : `from ${least} to ${most}`;
+  return numeric(value, help, `a number ${range}`, (n) =>
+    Math.min(most ?? Number.POSITIVE_INFINITY, Math.max(least, n)),
+  );
 }
 
 /** One of several words. */
 export function choice<const T extends string>(value: T, help: string, options: readonly T[]): Field<T> {
-  const accepts = options.join(" | ");
-  return {
-    kind: "field",
-    default: value,
-    help,
-    accepts,
-    read: (given) => {
-      const found = options.find((option) => option === given);
-      if (found !== undefined) return { value: found };
-      const near = typeof given === "string" ? nearest(given, options) : undefined;
-      return { problem: `is ${show(given)}: use ${accepts}${near ? `; did you mean ${near}?` : ""}` };
-    },
-  };
+  const parse = (given: unknown) => options.find((option) => option === given);
+  return field(value, help, options.join(" | "), parse, (given) => {
+    const near = typeof given === "string" ? nearest(given, options) : undefined;
+    return near ? `; did you mean ${near}?` : "";
+  });
 }
 
-/** Any text. */
+/** Any string. */
 export function text(value: string, help: string): Field<string> {
-  const read = (given: unknown) =>
-    typeof given === "string" ? { value: given } : { problem: `is ${show(given)}: use text` };
-  return { kind: "field", default: value, help, accepts: "text", read };
+  return field(value, help, "a string", (given) => (typeof given === "string" ? given : undefined));
 }
 
 /** Yes or no. */
 export function flag(value: boolean, help: string): Field<boolean> {
-  const read = (given: unknown) => {
-    if (given === true || given === "true" || given === "") return { value: true };
-    if (given === false || given === "false") return { value: false };
-    return { problem: `is ${show(given)}: use true or false` };
-  };
-  return { kind: "field", default: value, help, accepts: "true | false", read };
+  return field(value, help, "true | false", (given) => {
+    if (given === true || given === "true" || given === "") return true;
+    return given === false || given === "false" ? false : undefined;
+  });
 }
 
-/** Something that `auto` leaves to whoever uses it, or a value that is read from text or a number. */
+/** Something that `auto` leaves to whoever uses it, or a value that is read from a string or a number. */
 export function automatic(
   help: string,
   accepts: string,
   parse: (text: string) => number | undefined,
 ): Field<"auto" | number> {
-  return {
-    kind: "field",
-    default: "auto",
-    help,
-    accepts: `auto | ${accepts}`,
-    read: (given) => {
-      if (given === "auto") return { value: given };
-      const isText = typeof given === "string" || typeof given === "number";
-      const value = isText ? parse(String(given)) : undefined;
-      return value === undefined ? { problem: `is ${show(given)}: use auto or ${accepts}` } : { value };
-    },
-  };
+  return field<"auto" | number>("auto", help, `auto | ${accepts}`, (given) => {
+    if (given === "auto") return given;
+    return typeof given === "string" || typeof given === "number" ? parse(String(given)) : undefined;
+  });
 }
 
 function show(value: unknown): string {
@@ -210,4 +201,9 @@ export function fieldsOf(schema: Schema, prefix = ""): Map<string, Field<unknown
     else for (const [inner, field] of fieldsOf(part, path)) fields.set(inner, field);
   }
   return fields;
+}
+
+/** The value at a path of a configuration. */
+export function valueAt(config: unknown, path: string): unknown {
+  return path.split(".").reduce((node: unknown, name) => (isObject(node) ? node[name] : undefined), config);
 }

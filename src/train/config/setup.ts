@@ -3,7 +3,6 @@
 import { join } from "node:path";
 import { sharedEngine } from "../../engines/default.js";
 import type { Engine } from "../../ir/engine.js";
-import type { MeshAxis } from "../../ir/mesh.js";
 import { Recent } from "../../ir/recent.js";
 import { sizeOf } from "../../ir/shape.js";
 import { Mesh } from "../../spmd/mesh/mesh.js";
@@ -33,7 +32,7 @@ const isEmpty = (settings: object): boolean => Object.keys(settings).length === 
 /** What was made last for runs on an engine: one that is taken up again, or has another seed, needs the same. */
 const trainings = new WeakMap<Engine, Recent<Training>>();
 
-/** So many are kept; each keeps what it compiled on its devices. */
+/** Maximum number that are kept; each keeps what it compiled on its devices. */
 const mostTrainings = 4;
 
 /** The compiled functions of a run: those of the last runs of this process with the same model, optimiser and mesh. */
@@ -61,8 +60,8 @@ export function runTrainingFunctions(config: RunConfig, vocabSize: number, mesh:
 }
 
 /** The axes of a mesh with more than one device, such as `data=2`. */
-export function splittingAxes(axes: readonly MeshAxis[]): string[] {
-  return axes.filter(({ size }) => size > 1).map(({ name, size }) => `${name}=${size}`);
+export function splittingAxes(shape: Readonly<Record<string, number>>): string[] {
+  return Object.entries(shape).flatMap(([axis, size]) => (size > 1 ? [`${axis}=${size}`] : []));
 }
 
 /** The vocabulary is known only when the text is read; bytes have this many, a trained one what was asked for. */

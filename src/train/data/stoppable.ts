@@ -4,7 +4,7 @@ import { lazily } from "../../ir/identity.js";
 
 const prepared = lazily(() => ({ script: new Script("work()"), context: createContext({}) }));
 
-/** What `work` returns, or undefined when it took longer than so many milliseconds. */
+/** What `work` returns, or undefined when it took longer than the given milliseconds. */
 export function within<T>(limitMs: number, work: () => T): { readonly result: T } | undefined {
   // V8 looks for the end of the time also inside of regular expressions.
   const { script, context } = prepared();

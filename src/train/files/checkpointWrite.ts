@@ -38,7 +38,7 @@ export async function listSteps(files: FileSystem, root: string): Promise<StepFo
   return found.sort((a, b) => b.step - a.step || b.generation - a.generation);
 }
 
-/** Puts leaves together into files of at most so many bytes; a larger leaf is alone in its file. */
+/** Puts leaves together into files of at most this many bytes; a larger leaf is alone in its file. */
 export function groupLeaves(leaves: readonly Pick<NamedLeaf, "type">[], maxFileBytes: number): number[] {
   let file = 0;
   let bytes = 0;

@@ -15,9 +15,9 @@ import type { Training } from "../step/training.js";
 /** Whose journal it is. */
 interface Journaled {
   /** Where progress is shown; standard error by default. */
-  readonly stream?: ProgressStream;
+  readonly stream?: ProgressStream | undefined;
   /** Called with what each step told. */
-  readonly onStep?: (record: StepRecord) => void;
+  readonly onStep?: ((record: StepRecord) => void) | undefined;
   readonly config: RunConfig;
   readonly types: Training["types"];
   readonly from: Checkpoint | undefined;
@@ -49,7 +49,7 @@ export class RunJournal {
     this.progress = startProgress({
       numSteps: config.steps,
       firstStep: from?.step ?? 0,
-      ...(stream ? { stream } : {}),
+      stream,
     });
     const events = join(config.out, "tensorboard");
     this.metrics = isFirst

@@ -4,7 +4,7 @@ import { devicePut } from "../../spmd/mesh/sharding.js";
 import { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { type RunConfig, readRunConfig, runSchema } from "../config/runConfig.js";
-import { fieldsOf } from "../config/schema.js";
+import { fieldsOf, valueAt } from "../config/schema.js";
 import type { Checkpoint, Checkpoints, PendingSave } from "../files/checkpoint.js";
 import type { Json } from "../files/checkpointManifest.js";
 import { wholeOf } from "../files/treeFiles.js";
@@ -101,11 +101,4 @@ export function checkResumable(config: RunConfig, checkpoint: Checkpoint): void 
     "config",
     `[resume] ${checkpoint.folder} belongs to another configuration:${list.join("")}\nuse the values it was saved with, or start a new run without --resume`,
   );
-}
-
-function valueAt(config: unknown, path: string): unknown {
-  return path.split(".").reduce<unknown>((node, name) => {
-    const entries = typeof node === "object" && node !== null ? Object.entries(node) : [];
-    return entries.find(([key]) => key === name)?.[1];
-  }, config);
 }

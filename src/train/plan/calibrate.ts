@@ -92,7 +92,7 @@ interface Programs {
   readonly probes: readonly TrainingProbe[];
 }
 
-/** Measures with so many devices at work at the same time, in rounds in which every program has its turn. */
+/** Measures with this many devices at work at the same time, in rounds in which every program has its turn. */
 export class Calibrator {
   private readonly all: readonly Profiler[];
 
@@ -138,7 +138,7 @@ export class Calibrator {
     return this.all.some(({ numUndisturbed }) => numUndisturbed < numRounds);
   }
 
-  /** Measures a round of every program that has had fewer than so many that nobody disturbed. */
+  /** Measures a round of every program that has had fewer than the given number of undisturbed ones. */
   async round(numRounds: number): Promise<void> {
     for (const profiler of this.all) if (profiler.numUndisturbed < numRounds) await profiler.round();
   }

@@ -59,7 +59,7 @@ export interface ProbeSample {
   readonly seconds: number;
 }
 
-/** What was measured with so many devices at work at the same time. */
+/** What was measured with this many devices at work at the same time. */
 export interface DeviceCalibration {
   readonly numDevices: number;
   readonly products: readonly ProductSample[];
@@ -222,7 +222,7 @@ type ProductShape = Omit<ProductSample, "seconds">;
 const productFeatures = ({ m, n, k, batch }: ProductShape) =>
   [m * n * k, m * k, k * n, m * n, 1].map((feature) => feature * batch);
 
-/** Rows that lie a multiple of so many elements apart push each other out of the cache where they are read across. */
+/** Rows that lie a multiple of this many elements apart push each other out of the cache where they are read across. */
 const slowStride = 256;
 
 /**

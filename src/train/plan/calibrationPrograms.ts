@@ -50,7 +50,7 @@ export async function openCall(engine: Engine, load: MachineLoad): Promise<Profi
   return openFunction(mesh, load, (a: Tensor) => a.add(1), [x], { name: "call", ...counts });
 }
 
-/** Rows of what layers work on, and the widths of layers that are multiplied with each other for so many rows. */
+/** Rows of what layers work on, and the widths of layers that are multiplied with each other for that many rows. */
 const layers: readonly (readonly [rows: number, widths: readonly number[]])[] = [
   [16, [16, 64]],
   [64, [32, 64, 256, 1024]],

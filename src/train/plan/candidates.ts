@@ -1,7 +1,9 @@
 /** The configurations that a plan chooses from: meshes, schedules, microbatches, and what is recomputed. */
+
 import { range } from "../../ir/shape.js";
 import { type ScheduleName, scheduleNames } from "../../parallel/schedule/makers.js";
 import { type RunConfig, readRunConfig } from "../config/runConfig.js";
+import { splittingAxes } from "../config/setup.js";
 import { placementOf } from "../models/scheduled.js";
 
 /** What a plan may change. */
@@ -72,7 +74,7 @@ function variantsOf({ pipe }: Mesh, config: RunConfig, space: SearchSpace): Vari
   );
 }
 
-/** All configurations of a model on so many devices; what does not split is left out, with the reason. */
+/** All configurations of a model on a number of devices; what does not split is left out, with the reason. */
 export function candidatesOf(config: RunConfig, numDevices: number, space: SearchSpace = {}): Candidates {
   const refused = new Map<string, number>();
   const configs: RunConfig[] = [];
@@ -107,7 +109,7 @@ function reasonOf(violation: string): string {
 
 /** A configuration's parallelism in a few words, such as `fsdp=4 pipe=2 zb-h1 m=8 remat=dots`. */
 export function describeChoice({ mesh, pipeline, model, optimizer }: RunConfig): string {
-  const axes = Object.entries(mesh).flatMap(([axis, size]) => (size > 1 ? [`${axis}=${size}`] : []));
+  const axes = splittingAxes(mesh);
   const { schedule, repeats, microbatches } = pipeline;
   const parts = placementOf(schedule) === "v" || repeats === 1 ? "" : `x${repeats}`;
   const called = schedule === "circular" && repeats === 1 ? "gpipe" : schedule;

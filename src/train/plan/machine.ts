@@ -116,7 +116,7 @@ function devicesOnNode({ groups }: CollectiveSpec, nodeSize: number): number {
   return Math.max(1, ...nodes.values());
 }
 
-/** The bytes that pass a device in a ring, for a source of so many bytes on each of so many devices. */
+/** The bytes that pass a device in a ring, for a source of the given bytes on each of the given number of devices. */
 const ringBytes: { readonly [K in CollectiveSpec["kind"]]: (bytes: number, size: number) => number } = {
   allReduce: (bytes, size) => (2 * bytes * (size - 1)) / size,
   allGather: (bytes, size) => bytes * (size - 1),

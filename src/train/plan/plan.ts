@@ -4,8 +4,7 @@ import { hostEngine } from "../../engines/default.js";
 import { need } from "../../ir/arguments.js";
 import { needOptions } from "../../ir/options.js";
 import { formatBytes } from "../../ir/shape.js";
-import { ShapeDtypeStruct } from "../../spmd/mesh/shapeDtypeStruct.js";
-import { totalBytes } from "../config/memoryNeed.js";
+import { batchType, totalBytes } from "../config/memoryNeed.js";
 import { needRunConfig, type RunConfig } from "../config/runConfig.js";
 import { expectedVocabulary, numParameters, runMesh, runTrainingFunctions } from "../config/setup.js";
 import { scheduleOfRun } from "../models/scheduled.js";
@@ -69,8 +68,8 @@ export function priceConfig(config: RunConfig, prices: Prices): PlannedStep {
   // The reference engine has as many devices as anyone wants, and nothing is run on it here.
   const mesh = runMesh(config, hostEngine);
   const training = runTrainingFunctions(config, expectedVocabulary(config), mesh);
-  const tokens = ShapeDtypeStruct([data.batch, data.sequence + 1], "int32");
-  const { program: compiled, memory } = training.compile(abstractTree(training.types), tokens);
+  const types = abstractTree(training.types);
+  const { program: compiled, memory } = training.compile(types, batchType(config));
   const { layout } = training;
   const schedule = scheduleOfRun(pipeline, layout);
   const { seconds, parts } = stepTime(compiled, prices, { numDevices, schedule });

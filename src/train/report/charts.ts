@@ -128,7 +128,7 @@ export function chart(wide: number, high: number, content: string): string {
   return `<div class="scroll"><svg viewBox="0 0 ${wide} ${high}" style="min-width:${least}px" role="img">${content}</svg></div>`;
 }
 
-/** Labels of a time axis: `length` units from the pixel `origin` on, with so many pixels a unit. */
+/** Labels of a time axis: `length` units from the pixel `origin` on, with this many pixels a unit. */
 export function timeAxis(length: number, origin: number, scale: number, y: number, unit: string): string {
   const marks = ticks(0, length).map((t) => {
     // The last label ends with the axis where it would not fit in the middle.

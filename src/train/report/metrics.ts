@@ -37,7 +37,7 @@ export function openMetricsFile(path: string, options: MetricsFileOptions = {}):
   return {
     write: (step, metrics) => {
       if (!Number.isSafeInteger(step))
-        throw new ValueError(`[metrics] ${describe(step)} is not a number of a step`);
+        throw new ValueError(`[metrics] ${describe(step)} is not a step number`);
       file.append(new TextEncoder().encode(`${metricsText({ step, ...metrics })}\n`));
     },
     close: file.close,

@@ -26,8 +26,8 @@ export interface ProgressOptions {
   /** The number of steps that were done before, when a run is taken up again. */
   readonly firstStep?: number;
   /** Standard error by default. */
-  readonly stream?: ProgressStream;
-  /** Without a terminal a line is written every so many seconds; 10 by default. */
+  readonly stream?: ProgressStream | undefined;
+  /** Without a terminal a line is written at this interval in seconds; 10 by default. */
   readonly interval?: number;
   /** The time in milliseconds. */
   readonly now?: () => number;

@@ -86,7 +86,7 @@ function runReport({ config, mesh, training, cost, trace, ...told }: ReportInput
   const { steps, evaluations, sample } = told;
   const { types, shardings } = training;
   const parameters = placesOf(types.params, shardings.params, mesh);
-  const axes = splittingAxes(mesh.axes);
+  const axes = splittingAxes(mesh.shape);
   const speeds = steps.map((s) => s.tokensPerSecond).sort((a, b) => a - b);
   const first = steps[0];
   const last = steps.at(-1);

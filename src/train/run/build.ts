@@ -32,9 +32,7 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
   };
   const batches = openBatches();
   const { stream, onStep } = options;
-  const { types } = training;
-  const shown = { ...(stream ? { stream } : {}), ...(onStep ? { onStep } : {}) };
-  const journal = new RunJournal({ config, types, from, isFirst, ...shown });
+  const journal = new RunJournal({ config, types: training.types, from, isFirst, stream, onStep });
   life.keep(journal);
   const saves = new RunSaves(config, training, life.checkpoints, from, (text) => journal.note(text));
   if (isFirst) await replaceFile(join(config.out, "config.json"), `${JSON.stringify(config, null, 2)}\n`);
@@ -52,7 +50,7 @@ export async function build(run: OpenRun): Promise<BuiltRun> {
 
 /** What is trained where. */
 function introduction({ config, mesh, from, data }: OpenRun, { types }: Training): string {
-  const axes = splittingAxes(mesh.axes);
+  const axes = splittingAxes(mesh.shape);
   const devices = `${mesh.size} ${mesh.size === 1 ? "device" : "devices"}${axes.length > 0 ? ` (${axes.join(", ")})` : ""}`;
   const start = from ? `, from step ${from.step}` : "";
   const what = `${config.model.kind} with ${(numParameters(types) / 1e6).toFixed(2)} M parameters on ${devices}, ${data.training.numTokens.toLocaleString("en-US")} tokens, ${config.steps} steps${start}`;
