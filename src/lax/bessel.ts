@@ -38,7 +38,8 @@ function scaledBessel(x: Tensor, order: 0 | 1): Tensor {
   );
   const value = ops.select(
     isFar,
-    ops.mul(asymptotic, ops.rsqrt(ops.mul(far, 2 * Math.PI))),
+    // The product 2πx would overflow before its root does.
+    ops.mul(ops.mul(asymptotic, 1 / Math.sqrt(2 * Math.PI)), ops.rsqrt(far)),
     ops.mul(start, sum),
   );
   return order === 0 ? value : ops.mul(value, ops.sign(x));

@@ -1,5 +1,6 @@
 /** Reductions and sums of products. */
 import { need } from "../ir/arguments.js";
+import { isUnsigned, limits } from "../ir/dtype.js";
 import { ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim, normalizeDims, range, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
@@ -10,6 +11,7 @@ const reduction =
   (name: string, op: (x: Tensor, dims: readonly number[]) => Tensor) =>
   (x: Tensor, dims: readonly number[]) => {
     needTensor(x, "x", `lax.${name}`);
+    need("integers", dims, "dims", `lax.${name}`);
     return op(x, normalizeDims(dims, x.ndim, `lax.${name}`));
   };
 
@@ -19,25 +21,35 @@ export const reduceSum = reduction("reduceSum", ops.reduceSum);
 export const reduceMax = reduction("reduceMax", ops.reduceMax);
 /** The smallest element over dims. */
 export const reduceMin = reduction("reduceMin", ops.reduceMin);
-/** Whether all elements of a bool tensor are true. */
-export const reduceAnd = reduction("reduceAnd", ops.reduceMin);
-/** Whether one element of a bool tensor is true. */
-export const reduceOr = reduction("reduceOr", ops.reduceMax);
+/** Whether all elements of a bool tensor are true; the bits that all integers have. */
+export const reduceAnd = reduction("reduceAnd", (x, dims) =>
+  x.dtype === "bool"
+    ? ops.reduceMin(x, dims)
+    : byHalves(x, dims, ops.and, isUnsigned(x.dtype) ? limits(x.dtype).max : -1),
+);
+/** Whether one element of a bool tensor is true; the bits that one of the integers has. */
+export const reduceOr = reduction("reduceOr", (x, dims) =>
+  x.dtype === "bool" ? ops.reduceMax(x, dims) : byHalves(x, dims, ops.or, 0),
+);
+/** The product over dims. */
+export const reduceProd = reduction("reduceProd", (x, dims) => byHalves(x, dims, ops.mul, 1));
 
-/** The product over dims: the two halves are multiplied until one element is left. */
-export function reduceProd(x: Tensor, dims: readonly number[]): Tensor {
-  needTensor(x, "x", "lax.reduceProd");
-  need("integers", dims, "dims", "lax.reduceProd");
-  const reduced = normalizeDims(dims, x.ndim, "lax.reduceProd");
+/** A reduction that has no op: the two halves are combined until one element is left. */
+function byHalves(
+  x: Tensor,
+  reduced: readonly number[],
+  combine: (x: Tensor, y: Tensor) => Tensor,
+  ofNone: number,
+): Tensor {
   const kept = range(x.ndim).filter((d) => !reduced.includes(d));
   const shape = kept.map((d) => at(x.shape, d));
   const count = sizeOf(reduced.map((d) => at(x.shape, d)));
-  if (count === 0) return ops.full(shape, 1, x.dtype);
+  if (count === 0) return ops.full(shape, ofNone, x.dtype);
   let rest = ops.reshape(ops.transpose(x, [...kept, ...reduced]), [...shape, count]);
   for (let n = count; n > 1; n = Math.ceil(n / 2)) {
     const half = Math.floor(n / 2);
     const take = (from: number, to: number) => ops.sliceDim(rest, shape.length, from, to);
-    const halves = ops.mul(take(0, half), take(half, 2 * half));
+    const halves = combine(take(0, half), take(half, 2 * half));
     rest = n % 2 === 0 ? halves : ops.concatenate([halves, take(n - 1, n)], shape.length);
   }
   return ops.reshape(rest, shape);

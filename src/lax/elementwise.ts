@@ -1,5 +1,6 @@
 /** Ops on each element: shapes and types must agree, and numbers adapt to the tensor beside them. */
 
+import { describe } from "../ir/describe.js";
 import { complexType, type DType } from "../ir/dtype.js";
 import { DTypeError, ValueError } from "../ir/errors.js";
 import type { CompareDirection } from "../ir/ops.js";
@@ -46,8 +47,24 @@ export const abs = unary(ops.abs);
 export const sign = unary(ops.sign);
 export const floor = unary(ops.floor);
 export const ceil = unary(ops.ceil);
-/** To the nearest integer, ties to even. */
-export const round = unary(ops.round);
+
+/** Where halves go when they are rounded. */
+export type RoundingMethod = "awayFromZero" | "toNearestEven";
+
+/** To the nearest integer; halves go away from zero, unless it says to the even one. */
+export function round(x: TensorLike, method: RoundingMethod = "awayFromZero"): Tensor {
+  if (method !== "awayFromZero" && method !== "toNearestEven") {
+    throw new ValueError(
+      `[lax.round] unknown method ${describe(method)}: use "awayFromZero" or "toNearestEven"`,
+    );
+  }
+  const value = operand(x, "round");
+  const nearest = ops.round(value);
+  if (method === "toNearestEven") return nearest;
+  const isHalf = ops.compare("eq", ops.abs(ops.sub(value, nearest)), 0.5);
+  return ops.select(isHalf, ops.mul(ops.sign(value), ops.ceil(ops.abs(value))), nearest);
+}
+
 export const erf = unary(ops.erf);
 export const erfInv = unary(ops.erfInv);
 /** 1 / (1 + exp(−x)). */

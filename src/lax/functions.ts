@@ -90,8 +90,14 @@ export function sinh(x: Tensor): Tensor {
 
 /** The hyperbolic cosine. */
 export function cosh(x: Tensor): Tensor {
-  return ops.add(ops.exp(ops.sub(x, Math.LN2)), ops.exp(ops.sub(ops.neg(x), Math.LN2)));
+  needTensor(x, "x", "lax.cosh");
+  return x.parts ? coshOf(x) : realCosh(x);
 }
+
+const coshOf = (x: Tensor) => ops.add(ops.exp(ops.sub(x, Math.LN2)), ops.exp(ops.sub(ops.neg(x), Math.LN2)));
+
+// The slopes of both exponentials cancel near 0.
+const realCosh = withDerivative(coshOf, sinh);
 
 /** The inverse of sinh. */
 export function asinh(x: Tensor): Tensor {
@@ -100,8 +106,9 @@ export function asinh(x: Tensor): Tensor {
   const size = ops.abs(x);
   const isSmall = ops.compare("lt", size, 1);
   const near = ops.select(isSmall, x, constant(x, 0));
-  const squared = ops.mul(near, near);
-  const small = ops.log1p(ops.add(near, ops.div(squared, ops.add(ops.sqrt(ops.add(squared, 1)), 1))));
+  const root1 = ops.sqrt(ops.add(ops.mul(near, near), 1));
+  // x + x² / (√(x² + 1) + 1) with x taken out, which keeps the sign of 0.
+  const small = ops.log1p(ops.mul(near, ops.add(ops.div(near, ops.add(root1, 1)), 1)));
   // For x ≥ 1: log(x + √(x² + 1)) with x taken out, so that x² cannot overflow.
   const far = ops.select(isSmall, constant(x, 1), size);
   const inverse = ops.div(constant(x, 1), far);
@@ -165,10 +172,15 @@ function polynomial(x: Tensor, [first = 0, ...coefficients]: readonly number[]):
   return coefficients.reduce((sum, c) => ops.add(ops.mul(sum, x), c), ops.full(x.shape, first, x.dtype));
 }
 
-/** 1 − erf(x), precise also where that is tiny. */
-export const erfc: (x: Tensor) => Tensor = withDerivative(erfcOf, (x) =>
+const erfcRule = withDerivative(erfcOf, (x) =>
   ops.mul(ops.exp(ops.neg(ops.mul(x, x))), -2 / Math.sqrt(Math.PI)),
 );
+
+/** 1 − erf(x), precise also where that is tiny. Half-width floats are computed in float32. */
+export function erfc(x: Tensor): Tensor {
+  needTensor(x, "x", "lax.erfc");
+  return ops.convert(erfcRule(x.dtype === "float64" ? x : ops.convert(x, "float32")), x.dtype);
+}
 
 function erfcOf(x: Tensor): Tensor {
   const size = ops.abs(x);
@@ -201,7 +213,7 @@ export function integerPow(x: Tensor, exponent: number): Tensor {
   if (!Number.isInteger(exponent)) {
     throw new ValueError(`[integerPow] exponent ${exponent} is not an integer: use pow`);
   }
-  if (exponent < 0) return ops.div(constant(x, 1), integerPow(x, -exponent));
+  if (exponent < 0) return inversePower(x, -exponent);
   let result: Tensor | undefined;
   let squared = x;
   for (let n = exponent; n > 0; n = Math.floor(n / 2)) {
@@ -209,4 +221,11 @@ export function integerPow(x: Tensor, exponent: number): Tensor {
     if (n > 1) squared = ops.mul(squared, squared);
   }
   return result ?? ops.full(x.shape, 1, x.dtype);
+}
+
+/** 1 / xⁿ. The square of xⁿ, by which its ops would divide the slope, overflows where the slope does not. */
+function inversePower(x: Tensor, n: number): Tensor {
+  const value = (y: Tensor) => ops.div(constant(y, 1), integerPow(y, n));
+  if (x.parts || n === 1) return value(x);
+  return withDerivative(value, (y) => ops.mul(inversePower(y, n + 1), -n))(x);
 }

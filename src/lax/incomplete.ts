@@ -154,7 +154,10 @@ function gammaParts(a: Tensor, x: Tensor, sloped: boolean): Parts {
   return { isInside, isLow, value, slope: ops.select(isLow, slope, ops.neg(slope)) };
 }
 
-/** The value inside of the range, what it is at 0 and at infinity, and NaN where it is not defined. */
+/**
+ * The value inside of the range, what it is for x = 0 and for x = ∞, where a = 0 lies too, and NaN where it is not
+ * defined.
+ */
 function withEnds(
   a: Tensor,
   x: Tensor,
@@ -162,8 +165,14 @@ function withEnds(
   value: Tensor,
   ends: readonly [number, number],
 ): Tensor {
-  const isDefined = ops.and(ops.and(ops.compare("gt", a, 0), ops.finite(a)), ops.compare("ge", x, 0));
-  const end = ops.select(ops.compare("eq", x, 0), like(a, ends[0]), like(a, ends[1]));
+  const isStart = ops.compare("eq", x, 0);
+  const isPositive = ops.and(ops.compare("gt", a, 0), isStart);
+  const isEnd = ops.or(
+    ops.compare("eq", x, Number.POSITIVE_INFINITY),
+    ops.and(ops.compare("eq", a, 0), ops.compare("gt", x, 0)),
+  );
+  const isDefined = ops.or(ops.and(isPositive, ops.finite(a)), ops.and(ops.compare("ge", a, 0), isEnd));
+  const end = ops.select(isStart, like(a, ends[0]), like(a, ends[1]));
   return ops.select(isInside, value, ops.select(isDefined, end, like(a, Number.NaN)));
 }
 
@@ -180,7 +189,8 @@ function upperGamma(a: Tensor, x: Tensor): Tensor {
 /** The derivative of the lower function by a. */
 function gammaSlope(a: Tensor, x: Tensor): Tensor {
   const { isInside, slope } = gammaParts(a, x, true);
-  return withEnds(a, x, isInside, slope, [0, 0]);
+  const value = withEnds(a, x, isInside, slope, [0, 0]);
+  return ops.select(ops.compare("eq", a, 0), like(a, Number.NaN), value);
 }
 
 /** xᵃ⁻¹ e⁻ˣ / Γ(a), the derivative of the lower incomplete gamma function. */

@@ -22,7 +22,6 @@ export {
   pvary,
 } from "../spmd/mesh/collectives.js";
 export {
-  broadcastInDim,
   concatenate,
   type DotDims,
   dotGeneral,
@@ -108,6 +107,7 @@ export {
   ne,
   neg,
   pow,
+  type RoundingMethod,
   real,
   rem,
   round,
@@ -147,6 +147,7 @@ export { type ReduceWindowOptions, reduceWindow } from "./reduceWindow.js";
 export {
   broadcast,
   broadcastedIota,
+  broadcastInDim,
   collapse,
   expandDims,
   full,

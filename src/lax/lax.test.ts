@@ -118,7 +118,7 @@ const calls: readonly Row[] = [
     () => lax.round(np.array([0.5, 1.5, 2.5, -0.5])),
     "float32",
     [4],
-    [0, 2, 2, -0],
+    [1, 2, 3, -1],
   ],
   ["lax.isFinite(n)", () => lax.isFinite(n), "bool", [5], [0, 0, 0, 1, 1]],
   [

@@ -2,7 +2,7 @@
 
 import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
+import { isComplex, isFloat, isUnsigned, limits } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
 import { Complex } from "../trace/complexNumber.js";
 import * as ops from "../trace/ops.js";
@@ -43,13 +43,19 @@ export function operandsOf<T extends readonly TensorLike[]>(
   return tensors as readonly Tensor[] as { [K in keyof T]: Tensor };
 }
 
+/** Integers as int32; unsigned ones beyond become the largest, which lies outside of every dim as they do. */
+export function toInt32(indices: Tensor): Tensor {
+  const largest = Tensor.scalar(limits("int32").max, "uint32");
+  return ops.convert(indices.dtype === "uint32" ? ops.min(indices, largest) : indices, "int32");
+}
+
 /** An index into a dim of size n as int32 scalar; negative ones count from the end. */
 export function toStart(index: TensorLike, n: number, caller: string): Tensor {
   if (index instanceof Tensor) {
     if (index.ndim !== 0 || isFloat(index.dtype) || isComplex(index.dtype) || index.dtype === "bool") {
       throw new DTypeError(`[lax.${caller}] a start must be an integer scalar, got ${index}`);
     }
-    const start = ops.convert(index, "int32");
+    const start = toInt32(index);
     if (isUnsigned(index.dtype)) return start;
     return ops.select(ops.compare("lt", start, 0), ops.add(start, n), start);
   }

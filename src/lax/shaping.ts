@@ -2,8 +2,8 @@
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
-import { ShapeError } from "../ir/errors.js";
-import { formatType, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
+import { DimError, ShapeError } from "../ir/errors.js";
+import { formatType, normalizeDim, normalizeDims, range, type Shape, sameNumbers } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { needTensor, needTensors, resultType } from "../trace/promote.js";
@@ -48,6 +48,19 @@ export function broadcast(x: Tensor, sizes: Shape): Tensor {
     [...sizes, ...x.shape],
     range(x.ndim).map((d) => d + sizes.length),
   );
+}
+
+/** Repeats along new dims and dims of size 1; operand dim `i` becomes dim `dims[i]`, in the order they have. */
+export function broadcastInDim(x: Tensor, shape: Shape, dims: readonly number[]): Tensor {
+  needTensor(x, "x", "lax.broadcastInDim");
+  need("integers", shape, "the shape", "lax.broadcastInDim");
+  need("integers", dims, "dims", "lax.broadcastInDim");
+  if (sameNumbers(x.shape, shape) && !sameNumbers(dims, range(x.ndim))) {
+    throw new DimError(
+      `[lax.broadcastInDim] dims [${dims}] must name the dims [${range(x.ndim)}] of [${shape}] in order: use transpose to reorder them`,
+    );
+  }
+  return ops.broadcastInDim(x, shape, dims);
 }
 
 /** Inserts dims of size 1 at the given places of the result. */

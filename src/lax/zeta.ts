@@ -50,11 +50,15 @@ function zetaOf(s: Tensor, q: Tensor): Tensor {
   const isEven = isWhole(ops.mul(s, 0.5));
   const isBelow = ops.compare("le", q, 0);
   const isPole = ops.and(isBelow, isWhole(q));
-  const isUndefined = ops.or(
-    ops.compare("lt", s, 1),
-    ops.or(ops.and(isPole, ops.not(isEven)), ops.and(isBelow, ops.not(isWhole(s)))),
+  const isFirst = ops.compare("eq", s, 1);
+  const isUndefined = ops.and(
+    ops.not(isFirst),
+    ops.or(
+      ops.compare("lt", s, 1),
+      ops.or(ops.and(isPole, ops.not(isEven)), ops.and(isBelow, ops.not(isWhole(s)))),
+    ),
   );
-  const isInfinite = ops.or(ops.compare("eq", s, 1), isPole);
+  const isInfinite = ops.or(isFirst, isPole);
   const isOrdinary = ops.not(ops.or(isUndefined, isInfinite));
   const value = hurwitz(ops.select(isOrdinary, s, like(s, 2)), ops.select(isOrdinary, q, like(q, 1)));
   const ends = ops.select(isUndefined, like(s, Number.NaN), like(s, Number.POSITIVE_INFINITY));

@@ -5,8 +5,10 @@ import type { DType } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, normalizeDims } from "../ir/shape.js";
+import { erfc } from "../lax/functions.js";
 import * as np from "../numpy/index.js";
 import { asFloat, expandTo } from "../numpy/operands.js";
+import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -20,15 +22,17 @@ export function identity(x: TensorLike): Tensor {
   return np.positive(x);
 }
 
-/** x where it is positive, else 0; its gradient at 0 is 0. */
+/** x where it is positive, else 0; its gradient at 0 is 0, as it is where x is NaN. */
 export function relu(x: TensorLike): Tensor {
   const tensor = np.positive(x);
-  return np.where(np.lessEqual(tensor, 0), 0, tensor);
+  return tracedAsOneCall(() =>
+    np.where(np.greater(tensor, 0), tensor, np.maximum(ops.stopGradient(tensor), 0)),
+  );
 }
 
-/** x limited to 0 … 6; its gradient at both ends is 0. */
+/** x limited to 0 … 6, as a float; its gradient at both ends is 0. */
 export function relu6(x: TensorLike): Tensor {
-  const tensor = relu(x);
+  const tensor = relu(asFloat(x, "relu6"));
   return np.where(np.greaterEqual(tensor, 6), 6, tensor);
 }
 
@@ -40,13 +44,12 @@ export function leakyRelu(x: TensorLike, negativeSlope = 0.01): Tensor {
 
 /** x where it is positive, else alpha · (exp(x) − 1). */
 export function elu(x: TensorLike, alpha = 1): Tensor {
-  return exponentialUnit(asFloat(x, "elu"), alpha);
+  return exponentialUnit(asFloat(x, "elu"), alpha, 1);
 }
 
 /** {@link elu} that is smooth for every alpha: alpha · (exp(x / alpha) − 1) below 0. */
 export function celu(x: TensorLike, alpha = 1): Tensor {
-  const tensor = asFloat(x, "celu");
-  return np.add(np.maximum(tensor, 0), np.multiply(np.expm1(np.divide(np.minimum(tensor, 0), alpha)), alpha));
+  return exponentialUnit(asFloat(x, "celu"), alpha, alpha);
 }
 
 /** The self-normalising {@link elu}. */
@@ -54,17 +57,19 @@ export function selu(x: TensorLike): Tensor {
   return np.multiply(elu(x, 1.6732632423543772), 1.0507009873554805);
 }
 
-function exponentialUnit(x: Tensor, alpha: number): Tensor {
+/** x where it is positive, else alpha · (exp(x / width) − 1). */
+function exponentialUnit(x: Tensor, alpha: number, width: number): Tensor {
   const isPositive = np.greater(x, 0);
   // The exponential must not overflow where it is not used, or its gradient would be NaN.
   const below = np.where(isPositive, 0, x);
-  return np.where(isPositive, x, np.multiply(np.expm1(below), alpha));
+  return np.where(isPositive, x, np.multiply(np.expm1(width === 1 ? below : np.divide(below, width)), alpha));
 }
 
 /**
  * x · Φ(x) with Φ the normal distribution function.
  *
- * @param options `approximate` says whether to use the tanh form (the default, as in JAX) or the error function
+ * @param options `approximate` says whether to use the tanh form (the default, as in JAX) or the error function, which
+ * is precise in the tail too
  */
 export function gelu(x: TensorLike, options: { readonly approximate?: boolean | undefined } = {}): Tensor {
   checkOptions(options, { approximate: true }, "nn.gelu");
@@ -75,8 +80,7 @@ export function gelu(x: TensorLike, options: { readonly approximate?: boolean | 
     const tanh = np.tanh(np.multiply(cubic, Math.sqrt(2 / Math.PI)));
     return np.multiply(tensor, np.multiply(np.add(tanh, 1), 0.5));
   }
-  const both = np.add(ops.erf(np.multiply(tensor, Math.SQRT1_2)), 1);
-  return np.multiply(np.multiply(tensor, 0.5), both);
+  return np.multiply(np.multiply(tensor, 0.5), erfc(np.multiply(tensor, -Math.SQRT1_2)));
 }
 
 /** 1 / (1 + exp(−x)). */
@@ -158,12 +162,16 @@ export interface SoftmaxOptions {
   readonly where?: TensorLike | undefined;
 }
 
+/** −∞ in place of the elements that a mask leaves out. */
+function leftOut(x: Tensor, mask: TensorLike | undefined): Tensor {
+  return mask === undefined ? x : np.where(mask, x, Number.NEGATIVE_INFINITY);
+}
+
 /** The elements minus their largest, which is a constant to differentiation; left-out elements are −∞. */
 function shifted(x: Tensor, dims: readonly number[], mask: TensorLike | undefined): Tensor {
   const initial = mask === undefined && x.size > 0 ? undefined : Number.NEGATIVE_INFINITY;
   const peak = ops.stopGradient(np.max(x, dims, { keepdims: true, where: mask, initial }));
-  const moved = np.subtract(x, peak);
-  return mask === undefined ? moved : np.where(mask, moved, Number.NEGATIVE_INFINITY);
+  return leftOut(np.subtract(x, peak), mask);
 }
 
 /** exp(x) / Σ exp(x) over a dim or several. */
@@ -183,7 +191,9 @@ export function logSoftmax(x: TensorLike, dim: np.Dims = -1, options: SoftmaxOpt
   const tensor = asFloat(x, "logSoftmax");
   const dims = normalizeDims(dim, tensor.ndim, "logSoftmax");
   const moved = shifted(tensor, dims, mask);
-  return np.subtract(moved, np.log(np.sum(np.exp(moved), dims, { keepdims: true })));
+  const logs = np.subtract(moved, np.log(np.sum(np.exp(moved), dims, { keepdims: true })));
+  // Left out once more: the gradient of what stands there must not reach the sum.
+  return leftOut(logs, mask);
 }
 
 /** Options of {@link oneHot}. */

@@ -6,6 +6,7 @@ import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
+import { libraryVjp } from "../transforms/customVjp.js";
 import { isnan, signbit } from "./elementwise.js";
 import {
   align,
@@ -84,7 +85,8 @@ export const floorDivide = binary(
         y.node.kind === "literal"
           ? Tensor.scalar(y.node.literal.value === 0, "bool")
           : ops.compare("eq", y, 0);
-      return ops.select(isByZero, ops.div(x, y), rounded);
+      // Whole numbers have no slope, and so has what stands for them here.
+      return ops.select(isByZero, ops.stopGradient(ops.div(x, y)), rounded);
     }
     const quotient = ops.div(x, y);
     if (isUnsigned(x.dtype)) return quotient;
@@ -152,14 +154,14 @@ export const floatPower = binary("floatPower", ops.pow, inexactType);
 export const maximum = binary("maximum", ops.max);
 /** The smaller of both; NaN if either is NaN. */
 export const minimum = binary("minimum", ops.min);
-/** The larger of both; a NaN counts as missing. */
-export const fmax = spelled("fmax", (x, y) => ignoringNan(x, y, ops.max));
-/** The smaller of both; a NaN counts as missing. */
-export const fmin = spelled("fmin", (x, y) => ignoringNan(x, y, ops.min));
+/** The larger of both; a NaN counts as missing. Of equal ones the second is taken, and gets the gradient. */
+export const fmax = spelled("fmax", (x, y) => unlessNan(x, y, "gt"));
+/** The smaller of both; a NaN counts as missing. Of equal ones the second is taken, and gets the gradient. */
+export const fmin = spelled("fmin", (x, y) => unlessNan(x, y, "lt"));
 
-function ignoringNan(x: Tensor, y: Tensor, fn: (x: Tensor, y: Tensor) => Tensor): Tensor {
-  if (!isFloat(x.dtype)) return fn(x, y);
-  return ops.select(isnan(x), y, ops.select(isnan(y), x, fn(x, y)));
+function unlessNan(x: Tensor, y: Tensor, wins: "gt" | "lt"): Tensor {
+  const isFirst = ops.compare(wins, x, y);
+  return ops.select(isFloat(x.dtype) ? ops.or(isFirst, isnan(y)) : isFirst, x, y);
 }
 
 /** The angle of the point (y, x), in −π … π. */
@@ -185,16 +187,31 @@ export const hypot = composed("hypot", (x, y) => {
   return ops.select(isInfinite, infinite, ops.select(isZero, ops.max(a, b), length));
 });
 
-/** log(exp(x) + exp(y)) without overflow. */
-export const logaddexp = composed("logaddexp", (x, y) => {
+const logaddexpOf = (x: Tensor, y: Tensor): Tensor => {
   const [large, small] = ordered(ops.compare("ge", x, y), x, y);
   const difference = ops.sub(small, large);
-  // Two equal infinities differ by NaN; their mean is the answer, and no gradient may see the NaN.
-  const isUndefined = isnan(difference);
-  const safe = ops.select(isUndefined, like(x, 0), difference);
-  const value = ops.add(large, ops.log1p(ops.exp(safe)));
-  return ops.select(isUndefined, ops.mul(ops.add(x, y), 0.5), value);
-});
+  // Two equal infinities differ by NaN; their mean is the answer.
+  const value = ops.add(large, ops.log1p(ops.exp(difference)));
+  return ops.select(isnan(difference), ops.mul(ops.add(x, y), 0.5), value);
+};
+
+/** exp(x − sum), the share that x has of a sum; all of it where both are infinite. */
+function shareOf(x: Tensor, sum: Tensor): Tensor {
+  const finite = (t: Tensor) => ops.select(ops.compare("eq", t, Number.POSITIVE_INFINITY), like(t, 0), t);
+  return ops.exp(ops.sub(finite(x), finite(sum)));
+}
+
+/** log(exp(x) + exp(y)) without overflow. */
+export const logaddexp = composed(
+  "logaddexp",
+  libraryVjp(logaddexpOf, {
+    forward: (x, y) => {
+      const sum = logaddexpOf(x, y);
+      return [sum, [x, y, sum] as const];
+    },
+    backward: ([x, y, sum], ct) => [ops.mul(ct, shareOf(x, sum)), ops.mul(ct, shareOf(y, sum))],
+  }),
+);
 
 /** log₂(2ˣ + 2ʸ) without overflow. */
 export const logaddexp2 = composed("logaddexp2", (x, y) =>

@@ -7,6 +7,7 @@ import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
 import { add, divide, maximum, minimum, multiply, power } from "./arithmetic.js";
 import { type Index, index, type LookUp, planIndex } from "./indexing.js";
+import { where } from "./logic.js";
 import { cast, like, toType } from "./operands.js";
 import { broadcastTo } from "./shaping.js";
 
@@ -70,7 +71,10 @@ export class IndexUpdate {
 
   /** The tensor with the part raised to a power. */
   power(value: TensorLike): Tensor {
-    return cast(power(this.x, this.factors(value)), this.x.dtype);
+    // Elements beside the part are no powers: the logarithm of a negative one would be in its derivative.
+    const isPart = new IndexUpdate(ops.full(this.x.shape, 0, "bool"), this.indices).set(true);
+    const base = where(isPart, this.x, 1);
+    return where(isPart, cast(power(base, this.factors(value)), this.x.dtype), this.x);
   }
 
   /** The tensor with the part limited from above: the smaller of both. */

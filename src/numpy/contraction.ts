@@ -2,7 +2,7 @@
 
 import { need } from "../ir/arguments.js";
 import type { DType } from "../ir/dtype.js";
-import { DimError, ShapeError } from "../ir/errors.js";
+import { DimError, DTypeError, ShapeError } from "../ir/errors.js";
 import type { Precision } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDims, range, type Shape } from "../ir/shape.js";
@@ -193,6 +193,9 @@ export function outer(x: TensorLike, y: TensorLike): Tensor {
 /** The Kronecker product: every element of x multiplied with the whole of y. */
 export function kron(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = operands(x, y, "kron");
+  if (a.dtype === "bool" && b.dtype === "bool") {
+    throw new DTypeError(`[kron] works on numbers, not on bool: convert one with astype("int32")`);
+  }
   const rank = Math.max(a.ndim, b.ndim);
   const sizes = (t: Tensor) => [...new Array<number>(rank - t.ndim).fill(1), ...t.shape];
   const [m, n] = [sizes(a), sizes(b)];

@@ -74,7 +74,7 @@ export function ix(...vectors: readonly TensorLike[]): Tensor[] {
   });
 }
 
-/** The matrix with a value, or a vector of values, on its main diagonal. */
+/** The matrix with a value, or a vector of values that is repeated where it is short, on its main diagonal. */
 export function fillDiagonal(value: TensorLike, on: TensorLike): Tensor {
   const x = asTensor(value, "fillDiagonal");
   if (x.ndim < 2) throw new ShapeError(`[fillDiagonal] takes at least a matrix, got ${formatType(x.type)}`);
@@ -87,7 +87,7 @@ export function fillDiagonal(value: TensorLike, on: TensorLike): Tensor {
     .reduce((all, one) => ops.and(all, one));
   const fill = toType(on, x.dtype, "fillDiagonal");
   if (fill.ndim === 0) return where(onDiagonal, fill, x);
-  const index = ops.min(first, Math.max(fill.size - 1, 0));
+  const index = ops.rem(first, Math.max(fill.size, 1));
   return where(onDiagonal, ops.gather(ops.reshape(fill, [fill.size]), index, { dim: 0, batchDims: 0 }), x);
 }
 

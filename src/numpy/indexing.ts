@@ -3,10 +3,12 @@ import { describe } from "../ir/describe.js";
 import { isComplex, isFloat, isUnsigned } from "../ir/dtype.js";
 import { DimError, DTypeError, ValueError } from "../ir/errors.js";
 import { at, formatType, range, type Shape, sizeOf } from "../ir/shape.js";
+import { toInt32 } from "../lax/operands.js";
+import { isTracing, tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { asTensor, broadcastShape, cast, expandTo } from "./operands.js";
+import { asTensor, broadcastShape, expandTo } from "./operands.js";
 
 /** Part of a dim as in NumPy's `start:stop:step`; made by {@link s}. */
 export class Slice {
@@ -47,6 +49,7 @@ export function s(
 /** What happens along one dim of the tensor, or at one place of the result. */
 type Entry =
   | { readonly kind: "new" }
+  | { readonly kind: "gap" }
   | { readonly kind: "slice"; readonly start: number; readonly step: number; readonly count: number }
   | { readonly kind: "position"; readonly position: number }
   | { readonly kind: "dynamic"; readonly indices: Tensor };
@@ -63,12 +66,15 @@ function toEntries(shape: Shape, indices: readonly Index[], caller: string): Ent
     );
   }
   const rest = new Array<Index>(shape.length - named).fill(":");
+  // Even where it stands for no dim, "..." parts the arrays of indices beside it.
+  const dots = rest.length > 0 ? rest : ["..." as const];
   const full = indices.includes("...")
-    ? indices.flatMap((index) => (index === "..." ? rest : [index]))
+    ? indices.flatMap((index) => (index === "..." ? dots : [index]))
     : [...indices, ...rest];
   let dim = 0;
   return full.map((index) => {
     if (index === null) return { kind: "new" };
+    if (index === "...") return { kind: "gap" };
     const entry = toEntry(index, at(shape, dim), dim, caller);
     dim++;
     return entry;
@@ -158,6 +164,8 @@ export interface LookUp {
   readonly shape: Shape;
   /** The indices for `gather`, which clamps them. */
   readonly reading: () => Tensor;
+  /** Which of them lie inside of their dims. */
+  readonly isInside: () => Tensor;
   /** The indices for `scatter`, which drops those outside of the dim. */
   readonly writing: () => Tensor;
 }
@@ -172,12 +180,21 @@ export function planIndex(shape: Shape, indices: readonly Index[], caller: strin
 /** The shape that slices and new dims leave; `other` says what the remaining entries become. */
 function shapeOf(entries: readonly Entry[], other: (entry: Entry) => readonly number[]): number[] {
   return entries.flatMap((entry) =>
-    entry.kind === "slice" ? [entry.count] : entry.kind === "new" ? [1] : other(entry),
+    entry.kind === "slice"
+      ? [entry.count]
+      : entry.kind === "new"
+        ? [1]
+        : entry.kind === "gap"
+          ? []
+          : other(entry),
   );
 }
 
+/** Whether an entry is about a dim of the tensor. */
+const isOfDim = ({ kind }: Entry) => kind !== "new" && kind !== "gap";
+
 function sliceStep(shape: Shape, entries: readonly Entry[]): Step[] {
-  const dims = entries.filter((entry) => entry.kind !== "new");
+  const dims = entries.filter(isOfDim);
   const parts = dims.map((entry, d) => {
     if (entry.kind === "position") return { start: entry.position, step: 1, count: 1 };
     return entry.kind === "slice" ? entry : { start: 0, step: 1, count: at(shape, d) };
@@ -227,7 +244,7 @@ function reshapeStep(from: Shape, to: Shape): Step {
 /** Numbers, slices and scalar tensors. */
 function planPositions(shape: Shape, entries: readonly Entry[]): Plan {
   const before = sliceStep(shape, entries);
-  const dims = entries.filter((entry) => entry.kind !== "new");
+  const dims = entries.filter(isOfDim);
   if (dims.some((entry) => entry.kind === "dynamic")) before.push(dynamicStep(shape, dims));
   const kept = shapeOf(dims, () => [1]);
   const result = shapeOf(entries, () => []);
@@ -259,8 +276,8 @@ function dynamicStep(shape: Shape, dims: readonly Entry[]): Step {
 
 /** int32 indices in which negative ones have been counted from the end. */
 export function fromEnd(indices: Tensor, n: number): Tensor {
-  if (isUnsigned(indices.dtype)) return cast(indices, "int32");
-  const index = cast(indices, "int32");
+  const index = toInt32(indices);
+  if (isUnsigned(indices.dtype)) return index;
   return ops.select(ops.compare("lt", index, 0), ops.add(index, n), index);
 }
 
@@ -270,7 +287,7 @@ export function inRange(indices: Tensor, n: number): Tensor {
 }
 
 /** Limits int32 indices to 0 … n − 1. */
-function clampIndex(indices: Tensor, n: number): Tensor {
+export function clampIndex(indices: Tensor, n: number): Tensor {
   return ops.clamp(Tensor.scalar(0, "int32"), indices, Tensor.scalar(Math.max(n - 1, 0), "int32"));
 }
 
@@ -281,7 +298,7 @@ function clampIndex(indices: Tensor, n: number): Tensor {
 function planArrays(shape: Shape, entries: readonly Entry[], caller: string): Plan {
   const isLookedUp = (entry: Entry) => entry.kind === "dynamic" || entry.kind === "position";
   const sliced = entries.map((entry, i): Entry => (isLookedUp(entry) ? wholeDim(shape, entries, i) : entry));
-  const dims = entries.filter((entry) => entry.kind !== "new");
+  const dims = entries.filter(isOfDim);
   const looked = range(dims.length).filter((d) => isLookedUp(at(dims, d)));
   const others = range(dims.length).filter((d) => !looked.includes(d));
   const places = range(entries.length).filter((i) => isLookedUp(at(entries, i)));
@@ -297,7 +314,7 @@ function planArrays(shape: Shape, entries: readonly Entry[], caller: string): Pl
     put: (_, part) => ops.untranspose(part, order),
   });
   const kept = shapeOf(
-    sliced.filter((entry, i) => entry.kind !== "new" && !places.includes(i)),
+    sliced.filter((entry, i) => isOfDim(entry) && !places.includes(i)),
     () => [],
   );
   const around = (middle: readonly number[]) => [...kept.slice(0, dim), ...middle, ...kept.slice(dim)];
@@ -318,7 +335,7 @@ function planArrays(shape: Shape, entries: readonly Entry[], caller: string): Pl
 }
 
 function wholeDim(shape: Shape, entries: readonly Entry[], index: number): Entry {
-  const dim = entries.slice(0, index).filter((entry) => entry.kind !== "new").length;
+  const dim = entries.slice(0, index).filter(isOfDim).length;
   return { kind: "slice", start: 0, step: 1, count: at(shape, dim) };
 }
 
@@ -339,22 +356,24 @@ function flatIndices(
     caller,
   );
   const [only] = each;
-  if (only && each.length === 1) return { dim, shape, reading: () => only, writing: () => only };
+  if (only && each.length === 1) {
+    const isInside = () => inRange(only, at(sizes, 0));
+    return { dim, shape, reading: () => only, isInside, writing: () => only };
+  }
   const spread = each.map((index) => expandTo(index, shape));
   const reading = () =>
     spread
       .map((index, i) => clampIndex(index, at(sizes, i)))
       .reduce((flat, index, i) => ops.add(ops.mul(flat, at(sizes, i)), index));
-  const writing = () => {
-    const isInside = spread.map((index, i) => inRange(index, at(sizes, i))).reduce((a, b) => ops.and(a, b));
-    return ops.select(isInside, reading(), Tensor.scalar(-1, "int32"));
-  };
-  return { dim, shape, reading, writing };
+  const isInside = () =>
+    spread.map((index, i) => inRange(index, at(sizes, i))).reduce((a, b) => ops.and(a, b));
+  const writing = () => ops.select(isInside(), reading(), Tensor.scalar(-1, "int32"));
+  return { dim, shape, reading, isInside, writing };
 }
 
 /**
  * Part of a tensor, as `x[…]` in NumPy. Numbers and slices are checked at once; positions in tensors are
- * clamped into the dim.
+ * clamped into the dim. As in JAX the gradient of what a tensor of positions read from outside is dropped.
  *
  * ```ts
  * np.index(x, 0, [1, -1], null)     // x[0, 1:-1, None]
@@ -365,6 +384,18 @@ export function index(value: TensorLike, ...indices: readonly Index[]): Tensor {
   const x = asTensor(value, "index");
   const { before, lookUp, after } = planIndex(x.shape, indices, "index");
   const part = before.reduce((y, step) => step.get(y), x);
-  const found = lookUp ? ops.gather(part, lookUp.reading(), { dim: lookUp.dim, batchDims: 0 }) : part;
+  const found = lookUp ? read(part, lookUp) : part;
   return after.reduce((y, step) => step.get(y), found);
+}
+
+function read(x: Tensor, { dim, shape, reading, isInside }: LookUp): Tensor {
+  return tracedAsOneCall(() => {
+    const found = ops.gather(x, reading(), { dim, batchDims: 0 });
+    // What is computed at once is not differentiated.
+    if (!isTracing() || !(isFloat(x.dtype) || isComplex(x.dtype))) return found;
+    const dims = range(shape.length).map((i) => dim + i);
+    const mask = ops.broadcastInDim(isInside(), found.shape, dims);
+    // Both are the same value: the choice is made by the gradient alone.
+    return ops.select(mask, found, ops.stopGradient(found));
+  });
 }

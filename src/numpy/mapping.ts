@@ -10,7 +10,17 @@ import { vmap } from "../transforms/batching/vmap.js";
 import { whileLoop } from "../transforms/control/whileLoop.js";
 import { abs } from "./elementwise.js";
 import { select, where } from "./logic.js";
-import { asFloat, asTensor, broadcastShape, pair, requireBits } from "./operands.js";
+import {
+  asFloat,
+  asTensor,
+  broadcastShape,
+  cast,
+  floatType,
+  pair,
+  refuseComplex,
+  requireBits,
+  wideType,
+} from "./operands.js";
 import { moveaxis, reshape } from "./shaping.js";
 import { argsort, sort } from "./sorting.js";
 
@@ -167,10 +177,12 @@ export function modf(value: TensorLike): [fraction: Tensor, whole: Tensor] {
   return [where(ops.compare("ne", x, x), x, rest), whole];
 }
 
-/** x · 2^exponent. */
+/** x · 2^exponent, in the type of x. */
 export function ldexp(x: TensorLike, exponent: TensorLike): Tensor {
-  const [a, b] = pair(x, exponent, "ldexp", (dtype) => (dtype === "float64" ? dtype : "float32"));
-  return ops.mul(a, ops.pow(ops.broadcastInDim(ops.full([], 2, a.dtype), b.shape, []), b));
+  const dtype = floatType(refuseComplex(x, "ldexp"));
+  const [a, b] = pair(x, exponent, "ldexp", () => wideType(dtype));
+  const scaled = ops.mul(a, ops.pow(ops.broadcastInDim(ops.full([], 2, a.dtype), b.shape, []), b));
+  return cast(scaled, dtype);
 }
 
 /** Products of matrices with vectors in the last dims. */

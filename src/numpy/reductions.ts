@@ -231,7 +231,8 @@ export function variance(value: TensorLike, dim?: Dims, options: VarianceOptions
   const dims = normalizeDims(dim, x.ndim, "var");
   const center = mean(x, dims, { keepdims: true, where: mask });
   const distance = ops.sub(x, expandTo(center, x.shape));
-  const squares = masked(squaredSize(distance), mask, 0, "var");
+  // Masked before it is squared: the slope of what is left out may be NaN.
+  const squares = squaredSize(masked(distance, mask, 0, "var"));
   const total = ops.reduceSum(squares, dims);
   const n = count(x, dims, mask, "var");
   const result =

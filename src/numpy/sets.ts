@@ -12,6 +12,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, multiply } from "./arithmetic.js";
+import { clampIndex, fromEnd } from "./indexing.js";
 import { concatenate, stack } from "./joining.js";
 import { toBool, where } from "./logic.js";
 import { asTensor, cast, pair, toType } from "./operands.js";
@@ -73,12 +74,20 @@ export function argwhere(value: TensorLike, options: SizedOptions): Tensor {
   return stack(nonzero(x, options), -1);
 }
 
-/** Positions in a flattened tensor as an index for each dim of its shape; what is outside is clamped. */
+/**
+ * Positions in a flattened tensor as an index for each dim of its shape; negative ones count from the end, what is
+ * outside is clamped.
+ */
 export function unravelIndex(indices: TensorLike, shape: readonly number[]): Tensor[] {
   need("integers", shape, "shape", "unravelIndex");
-  const flat = toType(indices, "int32", "unravelIndex");
   const total = shape.reduce((a, b) => a * b, 1);
-  let rest = ops.max(ops.min(flat, Math.max(total - 1, 0)), 0);
+  const flat = fromEnd(
+    typeof indices === "number"
+      ? toType(indices, "int32", "unravelIndex")
+      : asTensor(indices, "unravelIndex"),
+    total,
+  );
+  let rest = clampIndex(flat, total);
   const result: Tensor[] = [];
   for (const d of range(shape.length).reverse()) {
     const n = Math.max(at(shape, d), 1);
@@ -134,11 +143,12 @@ export function uniqueAll(value: TensorLike, options: SizedOptions): UniqueResul
   );
   const isFirst = concatenate([ops.full([1], 1, "bool"), differs]);
   const rank = cumsum(cast(isFirst, "int32")).sub(1);
-  const starts = flatnonzero(isFirst, { size, fillValue: n });
+  // One more than is wanted, where the last run ends.
+  const bounds = flatnonzero(isFirst, { size: size + 1, fillValue: n });
+  const [starts, ends] = [ops.sliceDim(bounds, 0, 0, size), ops.sliceDim(bounds, 0, 1, size + 1)];
   const found = ops.compare("lt", starts, n);
   const fill = options.fillValue === undefined ? ops.sliceDim(sorted, 0, 0, 1) : options.fillValue;
-  const ends = concatenate([ops.sliceDim(starts, 0, Math.min(1, size), size), ops.full([1], n, "int32")]);
-  const counts = where(found, ops.sliceDim(ends, 0, 0, size).sub(starts), 0);
+  const counts = ops.sub(ends, starts);
   const inverse = ops.scatter(ops.full([n], 0, "int32"), order, rank, {
     dim: 0,
     batchDims: 0,
@@ -183,19 +193,38 @@ export function union1d(x: TensorLike, y: TensorLike, options: SizedOptions): Te
   return unique(concatenate([x, y], null), options);
 }
 
-/** The elements of the first tensor that are in the second, each once, sorted; filled up with the smallest. */
+/**
+ * The elements of the first tensor that are in the second, each once, sorted; filled up with the smallest of them, or
+ * with 0 if there is none.
+ */
 export function intersect1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
   needOptions<SizedOptions>(options, sizedNames, "intersect1d");
-  return uniqueWhere(x, (values) => isin(values, y), options);
+  return uniqueWhere(
+    x,
+    (values) => isin(values, y),
+    options,
+    (first, isFound) => where(isFound, first, 0),
+  );
 }
 
-/** The elements of the first tensor that are not in the second, each once, sorted. */
+/** The elements of the first tensor that are not in the second, each once, sorted; filled up with 0. */
 export function setdiff1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
   needOptions<SizedOptions>(options, sizedNames, "setdiff1d");
-  return uniqueWhere(x, (values) => isin(values, y, { invert: true }), options);
+  return uniqueWhere(
+    x,
+    (values) => isin(values, y, { invert: true }),
+    options,
+    () => 0,
+  );
 }
 
-function uniqueWhere(value: TensorLike, chosen: (values: Tensor) => Tensor, options: SizedOptions): Tensor {
+/** @param fillFor what to fill up with, by the first result and whether there is one */
+function uniqueWhere(
+  value: TensorLike,
+  chosen: (values: Tensor) => Tensor,
+  options: SizedOptions,
+  fillFor: (first: Tensor, isFound: Tensor) => TensorLike,
+): Tensor {
   const x = asTensor(value, "sets");
   const size = checkSize(options, "sets");
   const { values, counts } = uniqueAll(x, { size: x.size });
@@ -203,6 +232,7 @@ function uniqueWhere(value: TensorLike, chosen: (values: Tensor) => Tensor, opti
   const places = flatnonzero(keep, { size, fillValue: x.size });
   const found = ops.compare("lt", places, x.size);
   const kept = take(values, places, 0, { mode: "clip" });
-  const fill = options.fillValue ?? ops.sliceDim(kept, 0, 0, Math.min(1, size));
+  const first = (y: Tensor) => ops.sliceDim(y, 0, 0, Math.min(1, size));
+  const fill = options.fillValue ?? fillFor(first(kept), first(found));
   return where(found, kept, toType(fill, x.dtype, "sets"));
 }

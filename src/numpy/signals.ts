@@ -6,7 +6,7 @@ import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, clip, divide, mod, multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
@@ -15,7 +15,7 @@ import { array } from "./creation.js";
 import { abs } from "./elementwise.js";
 import { concatenate } from "./joining.js";
 import { equal, greater, greaterEqual, less, logicalAnd, where } from "./logic.js";
-import { asFloat, asTensor, pair } from "./operands.js";
+import { asFloat, asTensor, inexactType, pair, toType } from "./operands.js";
 import { pad } from "./pad.js";
 import { sum } from "./reductions.js";
 import { flip } from "./shaping.js";
@@ -31,18 +31,24 @@ function requireVector(x: Tensor, caller: string): Tensor {
   throw new ShapeError(`[${caller}] takes vectors with elements, got ${formatType(x.type)}`);
 }
 
-/** The discrete convolution of two vectors. */
+/** Two vectors of one type, which as in JAX is float32 for integers. */
+function floatVectors(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor] {
+  const dtype = inexactType(resultType(x, y));
+  const vector = (value: TensorLike) => requireVector(toType(value, dtype, caller), caller);
+  return [vector(x), vector(y)];
+}
+
+/** The discrete convolution of two vectors, as floats. */
 export function convolve(x: TensorLike, y: TensorLike, mode: ConvolveMode = "full"): Tensor {
-  const a = requireVector(asTensor(x, "convolve"), "convolve");
-  const b = requireVector(asTensor(y, "convolve"), "convolve");
+  const [a, b] = floatVectors(x, y, "convolve");
   const [signal, filter] = a.size >= b.size ? [a, b] : [b, a];
   return slide(signal, flip(filter), mode, "convolve");
 }
 
-/** The cross-correlation of two vectors: the second, conjugated, slides along the first. */
+/** The cross-correlation of two vectors, as floats: the second, conjugated, slides along the first. */
 export function correlate(x: TensorLike, y: TensorLike, mode: ConvolveMode = "valid"): Tensor {
-  const a = requireVector(asTensor(x, "correlate"), "correlate");
-  const b = conj(requireVector(asTensor(y, "correlate"), "correlate"));
+  const [a, given] = floatVectors(x, y, "correlate");
+  const b = conj(given);
   // A longer second vector slides the other way round.
   return a.size >= b.size ? slide(a, b, mode, "correlate") : flip(slide(b, a, mode, "correlate"));
 }

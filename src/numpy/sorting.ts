@@ -4,6 +4,7 @@ import { isComplex, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions, needOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
+import { toInt32 } from "../lax/operands.js";
 import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -89,7 +90,7 @@ function isLess(x: Tensor, y: Tensor): Tensor {
   return isFloat(x.dtype) || isComplex(x.dtype) ? ops.or(less, ops.and(isnan(y), ops.not(isnan(x)))) : less;
 }
 
-/** The indices of the bins that values fall into, between sorted bounds; as NumPy's `digitize`. */
+/** The indices of the bins that values fall into, between rising or falling bounds; as NumPy's `digitize`. */
 export function digitize(
   x: TensorLike,
   bins: TensorLike,
@@ -97,10 +98,21 @@ export function digitize(
 ): Tensor {
   checkOptions<{ readonly right?: boolean | undefined }>(options, { right: true }, "digitize");
   const { right = false } = options;
-  return searchsorted(bins, x, { side: right ? "left" : "right" });
+  const side = right ? "left" : "right";
+  const bounds = asTensor(bins, "digitize");
+  const n = bounds.size;
+  if (bounds.ndim !== 1 || n < 2) return searchsorted(bounds, x, { side });
+  const end = (i: number) => ops.reshape(ops.sliceDim(bounds, 0, i, i + 1), []);
+  const isRising = ops.compare("ge", end(n - 1), end(0));
+  const choose = (a: Tensor, b: Tensor) => ops.select(ops.broadcastInDim(isRising, a.shape, []), a, b);
+  const place = searchsorted(choose(bounds, ops.reverse(bounds, [0])), x, { side });
+  return choose(place, ops.sub(ops.full(place.shape, n, "int32"), place));
 }
 
-/** How often each of the numbers 0 … length − 1 occurs in a tensor of integers, or the sum of its weights. */
+/**
+ * How often each of the numbers 0 … length − 1 occurs in a tensor of integers, or the sum of its weights. As in JAX
+ * negative numbers count as 0, and larger ones not at all.
+ */
 export function bincount(
   x: TensorLike,
   options: { readonly length: number; readonly weights?: TensorLike | undefined },
@@ -113,7 +125,7 @@ export function bincount(
   const ones = weights === undefined ? ops.full([values.size], 1, "int32") : asTensor(weights, "bincount");
   return ops.scatter(
     ops.full([length], 0, ones.dtype),
-    flat.dtype === "int32" ? flat : ops.convert(flat, "int32"),
+    ops.max(toInt32(flat), 0),
     ops.reshape(ones, [values.size]),
     { dim: 0, batchDims: 0, combine: "add" },
   );

@@ -12,9 +12,9 @@ import { add, divide, maximum, minimum, multiply, subtract } from "./arithmetic.
 import { conj } from "./complex.js";
 import { matmul } from "./contraction.js";
 import { diagonal } from "./diagonals.js";
-import { floor, isnan, sqrt, square } from "./elementwise.js";
+import { floor, isnan, sqrt } from "./elementwise.js";
 import { stack } from "./joining.js";
-import { lessEqual, notEqual, where } from "./logic.js";
+import { equal, notEqual, where } from "./logic.js";
 import {
   asFloat,
   asInexact,
@@ -38,6 +38,7 @@ import {
   prod,
   restoreDims,
   sum,
+  variance,
 } from "./reductions.js";
 import { takeAlongAxis } from "./take.js";
 
@@ -288,13 +289,8 @@ export interface NanVarianceOptions extends KeepdimsOptions {
 /** The variance of the elements that are not NaN. */
 export function nanvar(value: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
   checkOptions<NanVarianceOptions>(options, { ddof: "number", keepdims: true }, "nanvar");
-  const { ddof = 0, keepdims } = options;
   const x = asFloat(value, "nanvar");
-  const there = ops.not(isnan(x));
-  const centre = nanmean(x, dim, { keepdims: true });
-  const squares = where(there, square(subtract(x, centre)), 0);
-  const left = subtract(sum(there, dim, { keepdims }), ddof);
-  return where(lessEqual(left, 0), Number.NaN, divide(sum(squares, dim, { keepdims }), maximum(left, 1)));
+  return variance(x, dim, { ...options, where: ops.not(isnan(x)) });
 }
 
 /** The standard deviation of the elements that are not NaN. */
@@ -357,7 +353,9 @@ function inNumbers({ x, shape, sorted }: Sorted): (part: number) => Tensor {
     const low = floor(position);
     const share = subtract(position, low);
     const [below, above] = [element(low), element(minimum(add(low, 1), last))];
-    return ops.reshape(add(multiply(below, subtract(1, share)), multiply(above, share)), shape);
+    const between = add(multiply(below, subtract(1, share)), multiply(above, share));
+    // An infinite neighbour that has no share would make NaN of the element itself.
+    return ops.reshape(where(equal(share, 0), below, between), shape);
   };
 }
 
@@ -384,7 +382,7 @@ export interface CovOptions {
   readonly ddof?: number;
 }
 
-/** The covariances of variables, each with its observations along a row. */
+/** The covariances of variables, each with its observations along a row; a scalar of one variable. */
 export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
   checkOptions<CovOptions>(options, { rowvar: true, ddof: "number" }, "cov");
   const { rowvar = true, ddof = 1 } = options;
@@ -394,10 +392,10 @@ export function cov(value: TensorLike, options: CovOptions = {}): Tensor {
   const centred = subtract(rows, mean(rows, 1, { keepdims: true }));
   const product = matmul(centred, conj(ops.transpose(centred, [1, 0])));
   const result = divide(product, at(rows.shape, 1) - ddof);
-  return x.ndim < 2 ? ops.reshape(result, []) : result;
+  return rows.shape[0] === 1 ? ops.reshape(result, []) : result;
 }
 
-/** The correlations of variables, each with its observations along a row. */
+/** The correlations of variables, each with its observations along a row; a scalar of one variable. */
 export function corrcoef(value: TensorLike, options: Pick<CovOptions, "rowvar"> = {}): Tensor {
   checkOptions<Pick<CovOptions, "rowvar">>(options, { rowvar: true }, "corrcoef");
   const { rowvar = true } = options;

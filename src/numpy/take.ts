@@ -6,6 +6,7 @@ import { type DType, isComplex, isFloat, limits } from "../ir/dtype.js";
 import { DTypeError, ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import { toInt32 } from "../lax/operands.js";
 import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -70,9 +71,9 @@ function resolve(
     }
     case "clip":
       // A gather clamps its indices itself.
-      return { index: cast(indices, "int32") };
+      return { index: toInt32(indices) };
     case "wrap":
-      return { index: mod(cast(indices, "int32"), n) };
+      return { index: cast(mod(indices, n), "int32") };
     default:
       throw new ValueError(`[${caller}] unknown mode "${String(mode)}": use "fill", "clip" or "wrap"`);
   }
@@ -80,7 +81,7 @@ function resolve(
 
 /**
  * The slices along a dim that the indices name; their dims take its place. Without a dim the flattened tensor
- * is used. Negative indices count from the end in mode `fill`.
+ * is used. Negative indices count from the end in mode `fill`; {@link takeAlongAxis} counts them so in mode `clip` too.
  *
  * ```ts
  * np.take(embeddings, tokens, 0)
@@ -138,7 +139,10 @@ export function takeAlongAxis(
   const others = (shape: readonly number[]) => shape.filter((_, i) => i !== d);
   const batch = broadcastShape([others(x.shape), others(places.shape)], "takeAlongAxis");
   const rows = (y: Tensor) => expandTo(ops.moveDim(y, d, y.ndim - 1), [...batch, at(y.shape, d)]);
-  const { index, valid } = resolve(rows(places), at(x.shape, d), mode, "takeAlongAxis");
+  const n = at(x.shape, d);
+  // Unlike `take`, it counts negative indices from the end before it clips them, as JAX does.
+  const counted = mode === "clip" ? fromEnd(places, n) : places;
+  const { index, valid } = resolve(rows(counted), n, mode, "takeAlongAxis");
   const found = ops.gather(rows(x), index, { dim: batch.length, batchDims: batch.length });
   const filler = () => toType(fillValue ?? missing(x.dtype), x.dtype, "takeAlongAxis");
   const result = valid ? ops.select(valid, found, filler()) : found;

@@ -27,7 +27,8 @@ def leaf(x):
     """The elements in order, of complex numbers both parts in turn."""
     parts = np.stack([np.real(x), np.imag(x)], -1) if is_complex(x) else x
     data = np.ravel(np.asarray(parts, np.float64))
-    text = lambda e: None if np.isnan(e) else ("inf" if e > 0 else "-inf") if np.isinf(e) else float(str(np.float32(e)))
+    number = (lambda e: float(str(np.float32(e)))) if is_float(x) else float
+    text = lambda e: None if np.isnan(e) else ("inf" if e > 0 else "-inf") if np.isinf(e) else number(e)
     return {"dtype": str(x.dtype), "shape": list(np.shape(x)), "data": [text(e) for e in data]}
 
 

@@ -206,7 +206,8 @@ export interface AssociativeScanOptions {
 /**
  * Running results of an associative function along a dim, in a logarithmic number of steps.
  *
- * @param fn combines two trees of slices elementwise
+ * @param fn combines two trees of slices elementwise: what has been combined so far, and what comes next on the way,
+ * which from the last slice to the first is the slice before
  */
 export function associativeScan<T>(
   fn: (a: T, b: T) => T,
@@ -221,7 +222,7 @@ export function associativeScan<T>(
   const flip = (list: readonly Tensor[]) => (reverse ? list.map((x) => ops.reverse(x, [dim])) : list);
   const combine = (a: readonly Tensor[], b: readonly Tensor[]): readonly Tensor[] => {
     const [left, right] = [tree.unflatten<T>(structure, a), tree.unflatten<T>(structure, b)];
-    return flattenArgs(reverse ? fn(right, left) : fn(left, right), "associativeScan").tensors;
+    return flattenArgs(fn(left, right), "associativeScan").tensors;
   };
   const length = tensors[0]?.shape[dim] ?? 0;
   let result = flip(tensors);

@@ -323,7 +323,8 @@ export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {
   clamp: pull(({ ct, ins }) => {
     const [low, x, high] = [at(ins, 0), at(ins, 1), at(ins, 2)];
     return [
-      () => onlyWhere(ops.compare("lt", x, low), ct),
+      // Where low lies above high, high is what comes out.
+      () => onlyWhere(ops.and(ops.compare("lt", x, low), ops.compare("lt", low, high)), ct),
       () => onlyWhere(ops.and(ops.compare("gt", x, low), ops.compare("lt", x, high)), ct),
       () => onlyWhere(ops.compare("gt", x, high), ct),
     ];
