@@ -6,7 +6,7 @@ import { tracedAsOneCall } from "../trace/builder.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
-import { libraryVjp } from "../transforms/customVjp.js";
+import { libraryVjp } from "../transforms/derivatives/customVjp.js";
 import { isnan, signbit } from "./elementwise.js";
 import {
   align,
