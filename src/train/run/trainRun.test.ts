@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import "../../index.js";
@@ -95,6 +95,9 @@ describe("a run", () => {
     );
     await trainRun({ config, stream: silent, finish: false });
     await expect(trainRun({ config, stream: silent })).rejects.toThrow(/holds a run already, at step 1/);
+    // No device was in use, so that there is nothing to record beside the other run's files.
+    expect(readdirSync(config.out)).not.toContain("flight");
+    expect(readdirSync(config.out)).not.toContain("run.lock");
   }, 60_000);
 
   test("does not resume with another configuration, and lists every field that differs", async () => {
