@@ -231,3 +231,34 @@ describe.each(ways)("%s", (_, run) => {
     }
   });
 });
+
+describe("kernels on the calling thread", () => {
+  const [late, early] = [Number.POSITIVE_INFINITY, 0].map((patience) =>
+    runOn(createInlineEngine({ patience })),
+  );
+
+  test.each(Object.entries(functions))("%s has the same bits interpreted and compiled", async (_, fn) => {
+    for (const dtype of ["float32", "bfloat16", "float16", "float64"] as const) {
+      const x = np
+        .abs(draw(15, [1100]))
+        .div(4.5)
+        .astype(dtype);
+      const [before, after] = await Promise.all(
+        [late, early].map(async (run) => run && numbers(await run(fn, x))),
+      );
+      expect(after).toEqual(before);
+    }
+  });
+
+  test.each([10, 3000])("what is computed again and again of %d elements keeps its bits", async (size) => {
+    const x = draw(16, [size]);
+    const fn: Fn = (v) =>
+      np
+        .tanh(v)
+        .mul(np.sum(np.exp(v)))
+        .add(np.mean(v.mul(v)));
+    const again = jit(fn, { mesh: Mesh.create({}, { engine: createInlineEngine() }) });
+    const first = await numbers(again(x));
+    for (const _ of range(40)) expect(await numbers(again(x))).toEqual(first);
+  });
+});

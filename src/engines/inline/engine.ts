@@ -10,14 +10,16 @@ import { at } from "../../ir/shape.js";
 import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
 import { openKernelCode } from "../kernels/loadKernels.js";
 import { type Evaluator, LocalEngine, type LocalProgram, type MovableTensor } from "../localEngine.js";
+import { limitLoops } from "../loopLimit.js";
 import { GemmPreparer, type PreparedGemm } from "../products/gemm.js";
 import { chooseGemm, type GemmChoice, isInMachineCode, takesBfloat16 } from "../products/gemmChoice.js";
-import { interpretSpmd } from "../reference/interpret.js";
+import { runSpmd } from "../reference/interpret.js";
 import type { HostTensor } from "../reference/tensor.js";
 import { compileWasmModule, enableRelaxedSimd } from "../system/v8Flags.js";
 import { type InlineMachine, InlineProgram } from "./compiledProgram.js";
+import { KernelFunctions } from "./kernelFunctions.js";
 import { InlineMemory } from "./memory.js";
-import { compilingCost, interpretedElements } from "./work.js";
+import { addsFloats, compilingCost, interpretedElements } from "./work.js";
 
 /** How an inline engine is made. */
 export interface InlineEngineOptions {
@@ -63,6 +65,9 @@ export interface InlineStatistics {
 /** Programs of more elements run as machine code where there is some: calling WebAssembly takes less time. */
 const NATIVE_ELEMENTS = 8192;
 
+/** The share of what compiling costs from which on a program with sums is compiled at once, and below which never. */
+const SHARE_OF_SUMS = 1 / 32;
+
 /** What kernels need, made when the first program is compiled. */
 interface Machine extends InlineMachine {
   readonly features: WasmFeatures;
@@ -73,7 +78,8 @@ interface Machine extends InlineMachine {
 /**
  * Chooses for each run between kernels and the interpreter, by one rule: a program is compiled as soon as
  * interpreting it would have cost as much as compiling it costs. So a large one is compiled at once, a small one
- * when it has come often, and nothing takes longer than twice the better of both.
+ * when it has come often, and nothing takes longer than twice the better of both. Only for programs that add floats
+ * up, which kernels do in another order, their size alone decides: results do not depend on what ran before.
  */
 class Kernels implements Evaluator {
   compiledRuns = 0;
@@ -82,6 +88,9 @@ class Kernels implements Evaluator {
   private gemms: GemmPreparer | undefined;
   private gemmChoice: GemmChoice | undefined;
   private gemmModule: WebAssembly.Module | undefined;
+  private readonly functions = new KernelFunctions((program) =>
+    this.load(program, { mesh: { axes: [] }, devices: [0] }, 0),
+  );
 
   constructor(private readonly options: Omit<InlineEngineOptions, "numDevices">) {}
 
@@ -96,6 +105,9 @@ class Kernels implements Evaluator {
     const elements = interpretedElements(program);
     const worth = (this.options.patience ?? 1) * compilingCost(program);
     let left = isLocal ? worth : Number.POSITIVE_INFINITY;
+    // What kernels compute otherwise is computed in one way from the first run on.
+    if (isLocal && addsFloats(program))
+      left = elements >= worth * SHARE_OF_SUMS ? 0 : Number.POSITIVE_INFINITY;
     let compiled: InlineProgram | undefined;
     return {
       run: (inputs) => {
@@ -121,6 +133,7 @@ class Kernels implements Evaluator {
   }
 
   close(): void {
+    this.functions.release();
     this.gemms?.release();
     this.gemms = undefined;
     this.machine = "none";
@@ -133,7 +146,7 @@ class Kernels implements Evaluator {
   ): HostTensor[][] {
     this.interpretedRuns++;
     const { machine } = this;
-    const results = interpretSpmd(program, mesh, inputs);
+    const results = runSpmd(program, mesh, inputs, limitLoops(), this.functions.evaluate);
     if (typeof machine !== "object") return results;
     // What the interpreter only passes on may lie in memory that belongs to an input.
     const owned = (tensor: HostTensor) =>

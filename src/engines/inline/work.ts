@@ -1,4 +1,6 @@
-import { type Eqn, forEachEqn, innerPrograms, type Program } from "../../ir/program.js";
+import { isFloat } from "../../ir/dtype.js";
+import { factsOf } from "../../ir/opFacts.js";
+import { type Eqn, forEachEqn, innerPrograms, type Program, someEqn } from "../../ir/program.js";
 import { at, sizeOf } from "../../ir/shape.js";
 
 /**
@@ -32,4 +34,13 @@ function elementsOf(eqn: Eqn): number {
     return sizeOf(contracted) * (sizes.at(-1) ?? 0);
   }
   return Math.max(0, ...sizes);
+}
+
+/** Whether a program adds floats up, which the interpreter does in float64 and kernels in another order. */
+export function addsFloats(program: Program): boolean {
+  return someEqn(program, (eqn) => {
+    if (!eqn.outs.some(({ type }) => isFloat(type.dtype))) return false;
+    if (eqn.op === "scatter") return eqn.params.combine === "add";
+    return eqn.op === "reduceSum" || factsOf(eqn.op).family === "contraction";
+  });
 }

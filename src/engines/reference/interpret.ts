@@ -14,7 +14,7 @@ import { elementwiseRules } from "./elementwise.js";
 import { indexingRules } from "./indexing.js";
 import { movementRules } from "./movement.js";
 import { reductionRules } from "./reductions.js";
-import type { Context, EvalRule, Lanes } from "./rule.js";
+import type { Context, EvalRule, Lanes, Override } from "./rule.js";
 import { sortRules } from "./sort.js";
 import { spmdRules } from "./spmd.js";
 import { encode, type HostTensor } from "./tensor.js";
@@ -62,7 +62,8 @@ function run(program: Program, inputs: readonly Lanes[], context: Context): Lane
   });
   for (const { op, ins, outs, params } of program.eqns) {
     const types = outs.map(({ type }) => type);
-    const results = evaluate(op, ins.map(read), params, types, context);
+    const operands = ins.map(read);
+    const results = context.override?.(op, operands, types) ?? evaluate(op, operands, params, types, context);
     outs.forEach((out, i) => {
       values.set(out.id, at(results, i));
     });
@@ -107,10 +108,11 @@ export function runSpmd(
   mesh: MeshShape,
   inputs: readonly (readonly HostTensor[])[],
   limitLoop: LimitLoop,
+  override?: Override,
 ): HostTensor[][] {
   const numDevices = axesSize(mesh.axes);
   checkInputs(program, numDevices, inputs);
-  const outputs = run(program, inputs, { mesh, devices: range(numDevices), run, limitLoop });
+  const outputs = run(program, inputs, { mesh, devices: range(numDevices), run, limitLoop, override });
   return outputs.map((lanes) => [...lanes]);
 }
 

@@ -8,6 +8,13 @@ import type { HostTensor } from "./tensor.js";
 /** One value of a program on all devices that run it in lock step: one block per device. */
 export type Lanes = readonly HostTensor[];
 
+/** What an op without parameters computes on all lanes; nothing where its rule should. */
+export type Override = (
+  op: OpName,
+  ins: readonly Lanes[],
+  types: readonly TensorType[],
+) => readonly Lanes[] | undefined;
+
 /** Where a program runs. */
 export interface Context {
   /** The mesh whose axes collectives name; without axes it is one device. */
@@ -16,6 +23,8 @@ export interface Context {
   readonly devices: readonly number[];
   /** Ends loops without end. */
   readonly limitLoop: LimitLoop;
+  /** Who computes some ops otherwise, and leaves the others to their rules. */
+  readonly override?: Override | undefined;
   /** Runs an inner program on the lanes of a context. */
   readonly run: (program: Program, inputs: readonly Lanes[], context: Context) => Lanes[];
 }
