@@ -18,6 +18,10 @@ export interface Library {
   readonly leftOut: Readonly<Record<string, string>>;
 }
 
+/** Names that are left out for one reason. */
+const becauseOf = (reason: string, names: string): Record<string, string> =>
+  Object.fromEntries(names.split(" ").map((name) => [name, reason]));
+
 /** All of them, in the order of the page. */
 export const libraries: readonly Library[] = [
   {
@@ -59,40 +63,85 @@ export const libraries: readonly Library[] = [
     module: "shardwise",
     ours: "np",
     names: `
-      abs absolute add all allclose amax amin angle any append apply_along_axis arange argmax argmin
-      argpartition argsort argwhere around array array_equal array_split asarray astype atleast_1d
-      atleast_2d atleast_3d average bfloat16 bincount bitwise_and bitwise_not bitwise_or bitwise_xor
-      blackman block bool broadcast_arrays broadcast_shapes broadcast_to cbrt ceil clip column_stack
-      complex128 complex64 concat concatenate conj conjugate convolve copy corrcoef correlate cos cosh
-      count_nonzero cov cross cumprod cumsum delete diag diag_indices diagflat diagonal diff digitize
-      divide dot dstack einsum empty empty_like equal exp exp2 expand_dims expm1 eye fabs fill_diagonal
-      finfo flatnonzero flip fliplr flipud float16 float32 float64 floor floor_divide fmax fmin fmod
-      fromfunction full full_like gcd gradient greater greater_equal hamming hanning histogram
-      histogram_bin_edges hsplit hstack hypot i0 identity iinfo imag indices inner insert int16 int32 int64
-      int8 interp intersect1d invert isclose iscomplex iscomplexobj isfinite
-      isin isinf isnan isneginf isposinf isreal isrealobj ix_ kron lcm
-      ldexp left_shift less less_equal lexsort linspace log log10 log1p log2 logaddexp logical_and
-      logical_not logical_or logical_xor logspace matmul matrix_transpose max maximum mean median
-      meshgrid min minimum mod modf moveaxis multiply nan_to_num nanargmax nanargmin nancumprod
-      nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar
-      ndim negative nonzero not_equal ones ones_like outer pad partition percentile permute_dims
-      piecewise polyadd polyder polyfit polyint polymul polysub polyval positive pow power prod
-      promote_types ptp put_along_axis quantile ravel ravel_multi_index real reciprocal remainder repeat
-      reshape result_type right_shift rint roll rot90 round searchsorted select setdiff1d shape sign
-      signbit sin sinc sinh size sort split sqrt square squeeze stack std subtract sum swapaxes take
-      take_along_axis tan tanh tensordot tile trace transpose trapezoid tri tril tril_indices triu
-      triu_indices true_divide trunc uint16 uint32 uint64 uint8 union1d unique unravel_index unstack
-      unwrap vander var vdot vecdot vectorize vsplit vstack where zeros zeros_like
+      abs absolute acos acosh add all allclose amax amin angle any append apply_along_axis
+      apply_over_axes arange arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin
+      argpartition argsort argwhere around array array_equal array_equiv array_repr array_split
+      array_str asarray asin asinh astype atan atan2 atanh atleast_1d atleast_2d atleast_3d
+      average bartlett bfloat16 bincount bitwise_and bitwise_count bitwise_invert
+      bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman block
+      bool bool_ broadcast_arrays broadcast_shapes broadcast_to c_ can_cast cbrt cdouble ceil
+      character choose clip column_stack complex128 complex64 complex_ complexfloating
+      ComplexWarning compress concat concatenate conj conjugate convolve copy copysign corrcoef
+      correlate cos cosh count_nonzero cov cross csingle cumprod cumsum cumulative_prod
+      cumulative_sum deg2rad degrees delete diag diag_indices diag_indices_from diagflat diagonal
+      diff digitize divide divmod dot double dsplit dstack dtype e ediff1d einsum einsum_path
+      empty empty_like equal euler_gamma exp exp2 expand_dims expm1 extract eye fabs fill_diagonal
+      finfo flatnonzero flexible flip fliplr flipud float16 float32 float4_e2m1fn float64
+      float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn
+      float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float_ float_power floating floor
+      floor_divide fmax fmin fmod frexp from_dlpack frombuffer fromfile fromfunction fromiter
+      frompyfunc fromstring full full_like gcd generic geomspace get_printoptions gradient greater
+      greater_equal hamming hanning heaviside histogram histogram2d histogram_bin_edges
+      histogramdd hsplit hstack hypot i0 identity iinfo imag index_exp indices inexact inf inner
+      insert int1 int16 int2 int32 int4 int64 int8 int_ integer interp intersect1d invert isclose
+      iscomplex iscomplexobj isdtype isfinite isin isinf isnan isneginf isposinf isreal isrealobj
+      isscalar issubdtype iterable ix_ kaiser kron lcm ldexp left_shift less less_equal lexsort
+      linspace load log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or
+      logical_xor logspace mask_indices matmul matrix_transpose matvec max maximum mean median
+      meshgrid mgrid min minimum mod modf moveaxis multiply nan nan_to_num nanargmax nanargmin
+      nancumprod nancumsum nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile
+      nanstd nansum nanvar ndarray ndim negative newaxis nextafter nonzero not_equal number
+      object_ ogrid ones ones_like outer packbits pad partition percentile permute_dims pi
+      piecewise place poly polyadd polyder polydiv polyfit polyint polymul polysub polyval
+      positive pow power printoptions prod promote_types ptp put put_along_axis quantile r_
+      rad2deg radians ravel ravel_multi_index real reciprocal remainder repeat reshape resize
+      result_type right_shift rint roll rollaxis roots rot90 round s_ save savez searchsorted
+      select set_printoptions setdiff1d setxor1d shape sign signbit signedinteger sin sinc single
+      sinh size sort sort_complex spacing split sqrt square squeeze stack std subtract sum
+      swapaxes take take_along_axis tan tanh tensordot tile trace transpose trapezoid tri tril
+      tril_indices tril_indices_from trim_zeros triu triu_indices triu_indices_from true_divide
+      trunc ufunc uint uint1 uint16 uint2 uint32 uint4 uint64 uint8 union1d unique unique_all
+      unique_counts unique_inverse unique_values unpackbits unravel_index unsignedinteger unstack
+      unwrap vander var vdot vecdot vecmat vectorize vsplit vstack where zeros zeros_like
     `,
     renamed: {
-      shape: "Tensor.shape",
-      size: "Tensor.size",
-      ndim: "Tensor.ndim",
+      bool_: "np.bool",
       ix_: "np.ix",
+      s_: "np.s",
+      ndarray: "Tensor",
     },
     leftOut: {
-      int64: "JAX cuts 64-bit integers to 32 bits unless they are switched on",
-      uint64: "JAX cuts 64-bit integers to 32 bits unless they are switched on",
+      ...becauseOf(
+        'a data type is written as its name, such as `"float32"`; `np.isdtype` and `np.issubdtype` know the abstract ones by name',
+        "cdouble character complex_ complexfloating csingle double dtype flexible float_ floating generic inexact int_ integer number object_ signedinteger single uint unsignedinteger",
+      ),
+      ...becauseOf("JAX cuts 64-bit integers to 32 bits unless they are switched on", "int64 uint64"),
+      ...becauseOf(
+        "no engine stores elements of fewer than 8 bits, or floats of 8",
+        "float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4",
+      ),
+      ...becauseOf(
+        "tensors are read and written by `shardwise/train` as safetensors and checkpoints, and made of typed arrays by `np.array`",
+        "from_dlpack frombuffer fromfile fromiter fromstring load save savez",
+      ),
+      ...becauseOf(
+        "a tensor has no value to print before it is computed: `await x.data()`",
+        "array_repr array_str get_printoptions printoptions set_printoptions",
+      ),
+      ...becauseOf(
+        "functions are plain functions: `np.vectorize` maps one over tensors, `lax.reduce` and `lax.associativeScan` reduce with it",
+        "frompyfunc ufunc",
+      ),
+      ...becauseOf(
+        "JavaScript has no syntax for it: `np.s` makes slices, `np.concatenate`, `np.stack` and `np.columnStack` join",
+        "c_ index_exp r_",
+      ),
+      ...becauseOf("the shape of its result depends on values", "trim_zeros"),
+      ...becauseOf("`np.einsum` finds the order of its products itself", "einsum_path"),
+      ...becauseOf(
+        "`ComplexWarning` belongs to Python; `Array.isArray` tells lists from other values",
+        "ComplexWarning iterable",
+      ),
     },
   },
   {
@@ -129,15 +178,15 @@ export const libraries: readonly Library[] = [
       abs acos acosh add all_gather all_to_all argmax argmin asin asinh associative_scan atan atan2
       atanh axis_index axis_size batch_matmul bessel_i0e bessel_i1e betainc
       bitcast_convert_type bitwise_and bitwise_not bitwise_or
-      bitwise_xor broadcast broadcast_in_dim broadcast_shapes broadcasted_iota cbrt ceil clamp collapse
+      bitwise_xor broadcast broadcast_in_dim broadcast_shapes broadcasted_iota cbrt ceil clamp clz collapse
       complex concatenate cond conj conv conv_general_dilated conv_transpose convert_element_type cos
-      cosh cummax cummin cumprod cumsum digamma div dot dot_general dynamic_index_in_dim dynamic_slice
+      cosh cumlogsumexp cummax cummin cumprod cumsum digamma div dot dot_general dynamic_index_in_dim dynamic_slice
       dynamic_slice_in_dim dynamic_update_index_in_dim dynamic_update_slice dynamic_update_slice_in_dim
       eq erf erf_inv erfc exp exp2 expand_dims expm1 floor fori_loop full full_like gather ge gt igamma
-      igammac imag index_in_dim integer_pow iota is_finite le lgamma log log1p logistic lt map max min mul ne neg
-      optimization_barrier pad pcast pmax pmean pmin polygamma pow ppermute psum psum_scatter ragged_dot real
+      igammac imag index_in_dim integer_pow iota is_finite le lgamma log log1p logistic lt map max min mul ne neg nextafter
+      optimization_barrier pad pcast pmax pmean pmin polygamma population_count pow ppermute psum psum_scatter ragged_dot real
       reciprocal reduce reduce_and reduce_max reduce_min reduce_or reduce_precision reduce_prod
-      reduce_sum reduce_window rem reshape rev round rsqrt scan scatter scatter_add scatter_max
+      reduce_sum reduce_window reduce_xor rem reshape rev round rsqrt scan scatter scatter_add scatter_max
       scatter_min scatter_mul select select_n shift_left shift_right_arithmetic shift_right_logical
       sign sin sinh slice slice_in_dim sort sort_key_val split sqrt square squeeze stack stop_gradient
       sub switch tan tanh tile top_k transpose unstack while_loop with_sharding_constraint zeta

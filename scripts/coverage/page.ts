@@ -68,14 +68,17 @@ function section({ title, prefix }: Library, rows: readonly Standing[]): string 
   const called = rows.flatMap((row) =>
     row.state === "present" ? [`| \`${prefix}.${row.name}\` | \`${row.ours}\` |`] : [],
   );
-  const leftOut = rows.flatMap((row) =>
-    row.state === "left out" ? [`- \`${prefix}.${row.name}\`: ${row.reason}`] : [],
-  );
+  const leftOut = new Map<string, string[]>();
+  for (const row of rows) {
+    if (row.state !== "left out") continue;
+    leftOut.set(row.reason, [...(leftOut.get(row.reason) ?? []), `\`${prefix}.${row.name}\``]);
+  }
+  const reasons = [...leftOut].map(([reason, names]) => `| ${names.join(", ")} | ${reason} |`);
   const missing = rows.flatMap((row) => (row.state === "missing" ? [`\`${row.name}\``] : []));
   return [
     `## ${title}`,
     [`| ${title} | shardwise |`, "| --- | --- |", ...called].join("\n"),
-    ...(leftOut.length > 0 ? ["Left out:", leftOut.join("\n")] : []),
+    ...(reasons.length > 0 ? [["| left out | because |", "| --- | --- |", ...reasons].join("\n")] : []),
     ...(missing.length > 0 ? [`Not here yet: ${missing.join(", ")}.`] : []),
   ].join("\n\n");
 }

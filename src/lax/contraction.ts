@@ -31,6 +31,8 @@ export const reduceAnd = reduction("reduceAnd", (x, dims) =>
 export const reduceOr = reduction("reduceOr", (x, dims) =>
   x.dtype === "bool" ? ops.reduceMax(x, dims) : byHalves(x, dims, ops.or, 0),
 );
+/** The exclusive or of all elements over dims, bit by bit. */
+export const reduceXor = reduction("reduceXor", (x, dims) => byHalves(x, dims, ops.xor, 0));
 /** The product over dims. */
 export const reduceProd = reduction("reduceProd", (x, dims) => byHalves(x, dims, ops.mul, 1));
 

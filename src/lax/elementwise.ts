@@ -159,8 +159,3 @@ function partsOf(x: Tensor, caller: string): Parts {
 export function convertElementType(x: TensorLike, dtype: DType): Tensor {
   return ops.convert(operand(x), dtype);
 }
-
-/** The same bits as another data type of the same width. */
-export function bitcastConvertType(x: TensorLike, dtype: DType): Tensor {
-  return ops.bitcast(operand(x), dtype);
-}

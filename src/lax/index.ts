@@ -43,6 +43,7 @@ export {
 } from "../transforms/control/scan.js";
 export { foriLoop, whileLoop } from "../transforms/control/whileLoop.js";
 export { besselI0e, besselI1e } from "./bessel.js";
+export { bitcastConvertType, clz, nextafter, populationCount } from "./bits.js";
 export {
   argmax,
   argmin,
@@ -54,6 +55,7 @@ export {
   reduceOr,
   reduceProd,
   reduceSum,
+  reduceXor,
 } from "./contraction.js";
 export {
   type ConvOptions,
@@ -72,7 +74,6 @@ export {
   add,
   atan2,
   type Binary,
-  bitcastConvertType,
   bitwiseAnd,
   bitwiseNot,
   bitwiseOr,
@@ -172,7 +173,7 @@ export {
   indexInDim,
   sliceInDim,
 } from "./slicing.js";
-export { cummax, cummin, cumprod, cumsum, sort, sortKeyVal, topK } from "./sorting.js";
+export { cumlogsumexp, cummax, cummin, cumprod, cumsum, sort, sortKeyVal, topK } from "./sorting.js";
 export { digamma, lgamma, reducePrecision } from "./special.js";
 export { type PaddingRule, padtypeToPads, type WindowPadding } from "./windows.js";
 export { polygamma, zeta } from "./zeta.js";

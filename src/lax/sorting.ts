@@ -2,7 +2,7 @@
 
 import { need, needIfGiven } from "../ir/arguments.js";
 import { isFloat, limits } from "../ir/dtype.js";
-import { ShapeError } from "../ir/errors.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { needTensor, needTensors } from "../trace/promote.js";
@@ -59,6 +59,30 @@ export function cummin(x: Tensor, dim = 0, reverse = false): Tensor {
   needIfGiven("number", dim, "dim", "lax.cummin");
   const highest = isFloat(x.dtype) ? Number.POSITIVE_INFINITY : limits(x.dtype).max;
   return runningReduce(x, normalizeDim(dim, x.ndim, "lax.cummin"), ops.min, highest, reverse);
+}
+
+/** The logarithm of the sum of exponentials so far along a dim, from the end when reversed; without overflow. */
+export function cumlogsumexp(x: Tensor, dim = 0, reverse = false): Tensor {
+  needTensor(x, "x", "lax.cumlogsumexp");
+  needIfGiven("number", dim, "dim", "lax.cumlogsumexp");
+  if (!isFloat(x.dtype))
+    throw new DTypeError(`[lax.cumlogsumexp] takes floats, got ${formatType(x.type)}: convert them`);
+  const along = normalizeDim(dim, x.ndim, "lax.cumlogsumexp");
+  return runningReduce(x, along, logAddExp, Number.NEGATIVE_INFINITY, reverse);
+}
+
+/** log(exp(x) + exp(y)) without overflow. */
+function logAddExp(x: Tensor, y: Tensor): Tensor {
+  const isFirst = ops.compare("ge", x, y);
+  const [large, small] = [ops.select(isFirst, x, y), ops.select(isFirst, y, x)];
+  const difference = ops.sub(small, large);
+  // Equal infinities would differ by NaN: they are the answer themselves, and no gradient may see the NaN.
+  const isInfinite = ops.and(
+    ops.compare("eq", x, y),
+    ops.compare("eq", ops.abs(x), Number.POSITIVE_INFINITY),
+  );
+  const safe = ops.select(isInfinite, Tensor.scalar(0, x.dtype), difference);
+  return ops.select(isInfinite, ops.stopGradient(x), ops.add(large, ops.log1p(ops.exp(safe))));
 }
 
 /**

@@ -4,6 +4,8 @@ import { DTypeError } from "../ir/errors.js";
 
 export const pi = Math.PI;
 export const e = Math.E;
+/** Euler and Mascheroni's constant. */
+export const eulerGamma = 0.5772156649015329;
 export const inf = Number.POSITIVE_INFINITY;
 export const nan = Number.NaN;
 /** As an index: a new dim of size 1. */

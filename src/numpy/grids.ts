@@ -1,13 +1,18 @@
 /** Indices of parts of matrices and grids. */
 import { need, needIfGiven } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { formatType, range } from "../ir/shape.js";
+import { needOptions } from "../ir/options.js";
+import { at, formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { array } from "./creation.js";
+import { arange, array, meshgrid } from "./creation.js";
+import { Slice } from "./indexing.js";
+import { stack } from "./joining.js";
 import { where } from "./logic.js";
 import { asTensor, toType } from "./operands.js";
+import { nonzero, type SizedOptions } from "./sets.js";
 
 function requireCount(n: number, caller: string): number {
   if (Number.isInteger(n) && n >= 0) return n;
@@ -60,6 +65,85 @@ export function diagIndices(n: number, ndim = 2): Tensor[] {
   return range(requireCount(ndim, "diagIndices")).map(() =>
     ops.iota("int32", [requireCount(n, "diagIndices")], 0),
   );
+}
+
+/** The matrix that the indices of a part are wanted of. */
+function matrixOf(value: TensorLike, caller: string): readonly [rows: number, columns: number] {
+  const { shape, type } = asTensor(value, caller);
+  const [rows, columns] = shape;
+  if (rows !== undefined && columns !== undefined && shape.length === 2) return [rows, columns];
+  throw new ShapeError(`[${caller}] takes a matrix, got ${formatType(type)}`);
+}
+
+/** {@link trilIndices} for the shape of a matrix. */
+export function trilIndicesFrom(x: TensorLike, k = 0): [rows: Tensor, columns: Tensor] {
+  const [rows, columns] = matrixOf(x, "trilIndicesFrom");
+  return trilIndices(rows, k, columns);
+}
+
+/** {@link triuIndices} for the shape of a matrix. */
+export function triuIndicesFrom(x: TensorLike, k = 0): [rows: Tensor, columns: Tensor] {
+  const [rows, columns] = matrixOf(x, "triuIndicesFrom");
+  return triuIndices(rows, k, columns);
+}
+
+/** {@link diagIndices} for the shape of a tensor whose dims have one size. */
+export function diagIndicesFrom(value: TensorLike): Tensor[] {
+  const x = asTensor(value, "diagIndicesFrom");
+  const [n] = x.shape;
+  if (n === undefined || x.ndim < 2 || x.shape.some((size) => size !== n)) {
+    throw new ShapeError(`[diagIndicesFrom] needs two dims or more of one size, got ${formatType(x.type)}`);
+  }
+  return diagIndices(n, x.ndim);
+}
+
+/**
+ * The rows and columns of the elements of an n × n matrix that a function leaves: `np.maskIndices(3, np.triu, 1, { size: 3 })`.
+ *
+ * @param mask takes a matrix and `k`, and makes zeros of what is not wanted
+ */
+export function maskIndices(
+  n: number,
+  mask: (x: Tensor, k: number) => Tensor,
+  k: number,
+  options: SizedOptions,
+): [rows: Tensor, columns: Tensor] {
+  need("function", mask, "mask", "maskIndices");
+  needOptions<SizedOptions>(options, { size: true, fillValue: true }, "maskIndices");
+  const whole = ops.full([requireCount(n, "maskIndices"), n], 1, "int32");
+  const [rows, columns] = nonzero(mask(whole, k), options);
+  return [rows ?? whole, columns ?? whole];
+}
+
+/** The coordinates that a slice names, as `arange` makes them. */
+function coordinates(slices: readonly Slice[], caller: string): Tensor[] {
+  const vectors = slices.map((slice, d) => {
+    if (slice instanceof Slice && slice.stop !== null) {
+      return arange(slice.start ?? 0, slice.stop, slice.step ?? 1);
+    }
+    throw new ValueError(
+      `[${caller}] argument ${d} must be a slice with an end, np.s(start, stop, step), got ${describe(slice)}`,
+    );
+  });
+  const dtype = resultType(...vectors);
+  return vectors.map((vector) => toType(vector, dtype, caller));
+}
+
+/**
+ * The coordinates of every point of a grid, stacked along a first dim.
+ *
+ * ```ts
+ * np.mgrid(np.s(0, 3), np.s(0, 1, 0.5)) // float32 [2, 3, 2]
+ * ```
+ */
+export function mgrid(...slices: readonly Slice[]): Tensor {
+  const vectors = coordinates(slices, "mgrid");
+  return slices.length === 1 ? at(vectors, 0) : stack(meshgrid(vectors, { indexing: "ij" }));
+}
+
+/** The coordinates of a grid, one tensor for each dim, that broadcast to those of {@link mgrid}. */
+export function ogrid(...slices: readonly Slice[]): Tensor[] {
+  return ix(...coordinates(slices, "ogrid"));
 }
 
 /** Vectors of indices shaped so that they broadcast to a grid. */

@@ -39,6 +39,17 @@ export {
 } from "./arithmetic.js";
 export { IndexUpdate } from "./at.js";
 export {
+  type BitOrder,
+  bitwiseCount,
+  frexp,
+  nextafter,
+  type PackbitsOptions,
+  packbits,
+  spacing,
+  type UnpackbitsOptions,
+  unpackbits,
+} from "./bits.js";
+export {
   angle,
   conj,
   conj as conjugate,
@@ -55,6 +66,7 @@ export {
   complex64,
   complex128,
   e,
+  eulerGamma,
   finfo,
   float16,
   float32,
@@ -181,12 +193,28 @@ export {
 export * as fft from "./fft.js";
 export {
   diagIndices,
+  diagIndicesFrom,
   fillDiagonal,
   fromfunction,
   ix,
+  maskIndices,
+  mgrid,
+  ogrid,
   trilIndices,
+  trilIndicesFrom,
   triuIndices,
+  triuIndicesFrom,
 } from "./grids.js";
+export {
+  type BinRange,
+  type Bins,
+  type HistogramGridOptions,
+  type HistogramOptions,
+  histogram,
+  histogram2d,
+  histogramBinEdges,
+  histogramdd,
+} from "./histograms.js";
 export { type Index, index, Slice, s } from "./indexing.js";
 export {
   append,
@@ -196,6 +224,7 @@ export {
   columnStack,
   concatenate,
   concatenate as concat,
+  dsplit,
   dstack,
   hsplit,
   hstack,
@@ -209,6 +238,7 @@ export * as linalg from "./linalg.js";
 export {
   allclose,
   arrayEqual,
+  arrayEquiv,
   bitwiseAnd,
   bitwiseOr,
   bitwiseXor,
@@ -233,6 +263,7 @@ export {
 } from "./logic.js";
 export {
   applyAlongAxis,
+  applyOverAxes,
   argpartition,
   choose,
   gcd,
@@ -250,13 +281,16 @@ export {
 export type { Dims, DTypeOption, ShapeLike } from "./operands.js";
 export { type PadMode, type PadOptions, type PadWidth, pad } from "./pad.js";
 export {
+  poly,
   polyadd,
   polyder,
+  polydiv,
   polyfit,
   polyint,
   polymul,
   polysub,
   polyval,
+  roots,
   type VanderOptions,
   vander,
 } from "./polynomials.js";
@@ -285,6 +319,7 @@ export {
   type VarianceOptions,
   variance as var,
 } from "./reductions.js";
+export { compress, extract, type PutOptions, place, put } from "./selecting.js";
 export {
   argwhere,
   flatnonzero,
@@ -295,10 +330,14 @@ export {
   ravelMultiIndex,
   type SizedOptions,
   setdiff1d,
+  setxor1d,
   type UniqueResult,
   union1d,
   unique,
+  unique as uniqueValues,
   uniqueAll,
+  uniqueCounts,
+  uniqueInverse,
   unravelIndex,
 } from "./sets.js";
 export {
@@ -317,7 +356,9 @@ export {
   ravel,
   repeat,
   reshape,
+  resize,
   roll,
+  rollaxis,
   rot90,
   squeeze,
   swapaxes,
@@ -326,17 +367,11 @@ export {
   transpose as permuteDims,
 } from "./shaping.js";
 export {
-  blackman,
   type ConvolveMode,
   convolve,
   correlate,
   ediff1d,
   gradient,
-  type HistogramOptions,
-  hamming,
-  hanning,
-  histogram,
-  histogramBinEdges,
   type InterpOptions,
   interp,
   type TrapezoidOptions,
@@ -351,6 +386,7 @@ export {
   type SortOptions,
   searchsorted,
   sort,
+  sortComplex,
 } from "./sorting.js";
 export {
   average,
@@ -385,3 +421,16 @@ export {
   type RunningOptions,
 } from "./statistics.js";
 export { type TakeMode, type TakeOptions, take, takeAlongAxis } from "./take.js";
+export {
+  type AbstractDType,
+  type Casting,
+  canCast,
+  type DTypeKind,
+  isdtype,
+  isscalar,
+  issubdtype,
+  ndim,
+  shape,
+  size,
+} from "./types.js";
+export { bartlett, blackman, hamming, hanning, kaiser } from "./windows.js";

@@ -118,6 +118,11 @@ export function hsplit(x: TensorLike, parts: number | readonly number[]): Tensor
   return splitDim(x, parts, tensor?.ndim === 1 ? 0 : 1, "hsplit", true);
 }
 
+/** {@link split} along the third dim. */
+export function dsplit(x: TensorLike, parts: number | readonly number[]): Tensor[] {
+  return splitDim(x, parts, 2, "dsplit", true);
+}
+
 function splitDim(
   value: TensorLike,
   parts: number | readonly number[],

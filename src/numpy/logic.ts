@@ -155,6 +155,16 @@ export function allclose(x: TensorLike, y: TensorLike, options?: ToleranceOption
   return allTrue(isclose(x, y, options));
 }
 
+/** Whether two tensors have the same elements once they are broadcast, as a bool scalar; false where they cannot be. */
+export function arrayEquiv(x: TensorLike, y: TensorLike): Tensor {
+  const [a, b] = [asTensor(x, "arrayEquiv"), asTensor(y, "arrayEquiv")];
+  const fits = a.shape.every((n, d) => {
+    const m = b.shape[d - a.ndim + b.ndim] ?? 1;
+    return n === m || n === 1 || m === 1;
+  });
+  return fits ? allTrue(equal(a, b)) : Tensor.scalar(false, "bool");
+}
+
 /** Whether two tensors have the same shape and elements, as a bool scalar. */
 export function arrayEqual(
   x: TensorLike,

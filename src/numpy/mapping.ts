@@ -1,7 +1,7 @@
 /** Functions applied along dims, by conditions and by indices. */
 import { need, needIfGiven } from "../ir/arguments.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
-import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import { at, formatType, normalizeDim, normalizeDims, range } from "../ir/shape.js";
 import { sort as sortAll } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import { needTensor, type TensorLike } from "../trace/promote.js";
@@ -43,6 +43,28 @@ export function applyAlongAxis(fn: (vector: Tensor) => Tensor, dim: number, valu
     from,
     inner.map((_, i) => d + i),
   );
+}
+
+/**
+ * Applies a function of a tensor and a dim to one dim after the other. A dim that the function drops comes back with
+ * size 1.
+ */
+export function applyOverAxes(
+  fn: (x: Tensor, dim: number) => Tensor,
+  value: TensorLike,
+  dims: number | readonly number[],
+): Tensor {
+  need("function", fn, "fn", "applyOverAxes");
+  const x = asTensor(value, "applyOverAxes");
+  return normalizeDims(dims, x.ndim, "applyOverAxes").reduce((before, d) => {
+    const result = fn(before, d);
+    needTensor(result, "what fn returns", "applyOverAxes");
+    if (result.ndim === before.ndim) return result;
+    if (result.ndim === before.ndim - 1) return result.expandDims(d);
+    throw new ShapeError(
+      `[applyOverAxes] fn must keep the ${before.ndim} dims of its operand or drop one, it gave ${formatType(result.type)}`,
+    );
+  }, x);
 }
 
 /** A function of scalars as one of tensors that broadcast. */

@@ -1,20 +1,28 @@
 /** Polynomials as vectors of coefficients, the highest power first. */
 import { need, needIfGiven } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
-import { limits } from "../ir/dtype.js";
-import { ValueError } from "../ir/errors.js";
+import { complexType, limits, partType } from "../ir/dtype.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
-import { range } from "../ir/shape.js";
+import { formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
-import type { TensorLike } from "../trace/promote.js";
-import type { Tensor } from "../trace/tensor.js";
-import { add, divide, multiply } from "./arithmetic.js";
+import { resultType, type TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { add, divide, multiply, subtract } from "./arithmetic.js";
 import { array } from "./creation.js";
+import { eigvals } from "./decompositions.js";
+import { diag } from "./diagonals.js";
 import { negative } from "./elementwise.js";
+import { s } from "./indexing.js";
 import { concatenate, stack } from "./joining.js";
-import { asFloat, asTensor, like } from "./operands.js";
+import { equal, greaterEqual, where } from "./logic.js";
+import { asFloat, asInexact, asTensor, cast, inexactType, like, toType } from "./operands.js";
+import { all, argmin } from "./reductions.js";
+import { roll } from "./shaping.js";
 import { convolve } from "./signals.js";
 import { lstsq } from "./solving.js";
+import { argsort } from "./sorting.js";
+import { take } from "./take.js";
 
 /** The value of a polynomial, by Horner's rule. */
 export function polyval(coefficients: TensorLike, x: TensorLike): Tensor {
@@ -74,6 +82,65 @@ const MOST_TIMES = 1_000;
 function checkTimes(m: number, caller: string): number {
   if (Number.isInteger(m) && m >= 0 && m <= MOST_TIMES) return m;
   throw new ValueError(`[${caller}] m must be an integer from 0 to ${MOST_TIMES}, got ${describe(m)}`);
+}
+
+/**
+ * The polynomial with the given roots and the leading coefficient 1; of a square matrix the characteristic one, whose
+ * roots are the eigenvalues.
+ */
+export function poly(value: TensorLike): Tensor {
+  const x = asInexact(value, "poly");
+  const isMatrix = x.ndim === 2 && x.shape[0] === x.shape[1] && x.size > 0;
+  if (x.ndim > 1 && !isMatrix) {
+    throw new ShapeError(`[poly] takes roots or a square matrix, got ${formatType(x.type)}`);
+  }
+  const roots = vector(isMatrix ? eigvals(x) : x, "poly");
+  const one = ops.full([1], 1, roots.dtype);
+  return range(roots.size).reduce(
+    (product, i) => convolve(product, concatenate([one, ops.neg(ops.sliceDim(roots, 0, i, i + 1))])),
+    one,
+  );
+}
+
+/** The quotient and the rest of polynomials, which keeps its leading zeros. */
+export function polydiv(x: TensorLike, y: TensorLike): [quotient: Tensor, rest: Tensor] {
+  const dtype = inexactType(resultType(x, y));
+  const [dividend, divisor] = [
+    toType(vector(x, "polydiv"), dtype, "polydiv"),
+    toType(vector(y, "polydiv"), dtype, "polydiv"),
+  ];
+  const count = dividend.size - divisor.size + 1;
+  if (count < 1) return [ops.full([1], 0, dividend.dtype), dividend];
+  const lead = ops.sliceDim(divisor, 0, 0, 1);
+  let rest = dividend;
+  const quotient = range(count).map((k) => {
+    const digit = divide(ops.sliceDim(rest, 0, k, k + 1), lead);
+    rest = rest.at(s(k, k + divisor.size)).subtract(multiply(digit, divisor));
+    return digit;
+  });
+  return [concatenate(quotient), rest];
+}
+
+/**
+ * The complex roots of a polynomial, in no particular order. As many as there are leading zeros are missing: they are
+ * NaN, at the end.
+ */
+export function roots(coefficients: TensorLike): Tensor {
+  const p = vector(asInexact(coefficients, "roots"), "roots");
+  const n = p.size - 1;
+  if (n < 1) return ops.full([0], 0, complexType(p.dtype));
+  const isZero = equal(p, 0);
+  const isNone = all(isZero);
+  const skipped = where(isNone, p.size, argmin(isZero));
+  const leading = roll(where(isNone, 1, p), ops.neg(skipped));
+  // The eigenvalues of the companion matrix are the roots.
+  const below = diag(ops.full([n - 1], 1, p.dtype), -1);
+  const first = divide(ops.neg(ops.sliceDim(leading, 0, 1, n + 1)), ops.sliceDim(leading, 0, 0, 1));
+  const found = eigvals(below.at(0).set(first));
+  const order = argsort(cast(equal(found, 0), "int32"));
+  const missing = greaterEqual(ops.iota("int32", [n], 0), subtract(n, skipped));
+  const unknown = ops.full([n], Number.NaN, partType(found.dtype));
+  return where(missing, Tensor.complex(unknown, unknown), take(found, order, 0, { mode: "clip" }));
 }
 
 /** Options of {@link vander}. */

@@ -218,6 +218,38 @@ export function setdiff1d(x: TensorLike, y: TensorLike, options: SizedOptions): 
   );
 }
 
+/** The elements that are in one tensor but not in the other, each once, sorted; filled up as in {@link intersect1d}. */
+export function setxor1d(x: TensorLike, y: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "setxor1d");
+  const isInBoth = (values: Tensor) => ops.and(isin(values, x), isin(values, y));
+  return uniqueWhere(
+    concatenate([x, y], null),
+    (values) => ops.not(isInBoth(values)),
+    options,
+    (first, isFound) => where(isFound, first, 0),
+  );
+}
+
+/** The different elements of a tensor, sorted, and how often each occurs. */
+export function uniqueCounts(
+  value: TensorLike,
+  options: SizedOptions,
+): Pick<UniqueResult, "values" | "counts"> {
+  needOptions<SizedOptions>(options, sizedNames, "uniqueCounts");
+  const { values, counts } = uniqueAll(value, options);
+  return { values, counts };
+}
+
+/** The different elements of a tensor, sorted, and which of them each element is. */
+export function uniqueInverse(
+  value: TensorLike,
+  options: SizedOptions,
+): Pick<UniqueResult, "values" | "inverse"> {
+  needOptions<SizedOptions>(options, sizedNames, "uniqueInverse");
+  const { values, inverse } = uniqueAll(value, options);
+  return { values, inverse };
+}
+
 /** @param fillFor what to fill up with, by the first result and whether there is one */
 function uniqueWhere(
   value: TensorLike,

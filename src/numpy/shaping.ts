@@ -93,6 +93,28 @@ export function moveaxis(
   return ops.transpose(x, order);
 }
 
+/** Moves a dim before the one at `start`; `moveaxis` says more plainly where it goes. */
+export function rollaxis(value: TensorLike, dim: number, start = 0): Tensor {
+  const x = asTensor(value, "rollaxis");
+  const d = normalizeDim(dim, x.ndim, "rollaxis");
+  if (!Number.isInteger(start) || start < -x.ndim || start > x.ndim) {
+    throw new DimError(`[rollaxis] start = ${start} must be an integer from ${-x.ndim} to ${x.ndim}`);
+  }
+  const before = start < 0 ? start + x.ndim : start;
+  return ops.moveDim(x, d, before > d ? before - 1 : before);
+}
+
+/** The flattened tensor cut to a new shape, or repeated as often as that needs; zeros where there is nothing. */
+export function resize(value: TensorLike, shape: ShapeLike): Tensor {
+  const x = asTensor(value, "resize");
+  const sizes = toShape(shape, "resize");
+  const [n, wanted] = [x.size, sizeOf(sizes)];
+  if (n === 0 || wanted === 0) return ops.full(sizes, 0, x.dtype);
+  const flat = ops.reshape(x, [n]);
+  const copies = n >= wanted ? flat : tile(flat, Math.ceil(wanted / n));
+  return ops.reshape(ops.sliceDim(copies, 0, 0, wanted), sizes);
+}
+
 /** Drops dims of size 1: the given ones, or all. */
 export function squeeze(value: TensorLike, dim?: Dims): Tensor {
   const x = asTensor(value, "squeeze");

@@ -1,21 +1,19 @@
 /** Functions of neighbouring elements: filters, interpolation, slopes and areas. */
 
-import { need } from "../ir/arguments.js";
 import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
-import { at, formatType, normalizeDim, range } from "../ir/shape.js";
+import { at, formatType, normalizeDim } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { add, clip, divide, mod, multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
 import { matmul } from "./contraction.js";
-import { array } from "./creation.js";
 import { abs } from "./elementwise.js";
 import { concatenate } from "./joining.js";
-import { equal, greater, greaterEqual, less, logicalAnd, where } from "./logic.js";
-import { asFloat, asTensor, inexactType, pair, toType } from "./operands.js";
+import { equal, greater, less, logicalAnd, where } from "./logic.js";
+import { asFloat, asTensor, inexactType, toType } from "./operands.js";
 import { pad } from "./pad.js";
 import { sum } from "./reductions.js";
 import { flip } from "./shaping.js";
@@ -172,88 +170,4 @@ export function unwrap(value: TensorLike, dim = -1, period = 2 * Math.PI): Tenso
 export function ediff1d(value: TensorLike): Tensor {
   const x = asTensor(value, "ediff1d");
   return diff(ops.reshape(x, [x.size]));
-}
-
-/** A window of `n` points that is a sum of cosines. */
-function cosineWindow(name: string, factors: readonly number[]): (n: number) => Tensor {
-  return (n) => {
-    if (!(Number.isInteger(n) && n >= 0)) {
-      throw new ValueError(`[${name}] the number of points must be an integer from 0, got ${describe(n)}`);
-    }
-    const points = range(n).map((i) => {
-      const angle = n === 1 ? Math.PI : (2 * Math.PI * i) / (n - 1);
-      return factors.reduce((total, factor, k) => total + factor * Math.cos(k * angle), 0);
-    });
-    return array(points, "float32");
-  };
-}
-
-/** Hann's window. */
-export const hanning = cosineWindow("hanning", [0.5, -0.5]);
-/** Hamming's window. */
-export const hamming = cosineWindow("hamming", [0.54, -0.46]);
-/** Blackman's window. */
-export const blackman = cosineWindow("blackman", [0.42, -0.5, 0.08]);
-
-/** How many elements fall into each bin, and the bounds of the bins. */
-export function histogram(
-  value: TensorLike,
-  options: HistogramOptions = {},
-): [counts: Tensor, edges: Tensor] {
-  checkOptions<HistogramOptions>(options, { bins: true, range: true, weights: true }, "histogram");
-  const { bins = 10, range: bounds, weights } = options;
-  const x = asFloat(value, "histogram");
-  const flat = ops.reshape(x, [x.size]);
-  const edges = histogramBinEdges(flat, { bins, range: bounds });
-  const count = edges.size - 1;
-  const place = searchsorted(edges, flat, { side: "right" }).sub(1);
-  const last = take(edges, ops.full([], count, "int32"), 0);
-  const bin = where(equal(flat, last), count - 1, place);
-  const inside = logicalAnd(greaterEqual(bin, 0), less(bin, count));
-  const amounts = weights === undefined ? ops.full([x.size], 1, "float32") : asFloat(weights, "histogram");
-  const counts = ops.scatter(
-    ops.full([count], 0, amounts.dtype),
-    where(inside, bin, count),
-    ops.reshape(amounts, [x.size]),
-    { dim: 0, batchDims: 0, combine: "add" },
-  );
-  return [counts, edges];
-}
-
-/** Options of {@link histogram}. */
-export interface HistogramOptions {
-  /** The number of bins, or their bounds; 10 by default. */
-  readonly bins?: number | Tensor;
-  /** The lower bound of the first bin and the upper one of the last; those of the data by default. */
-  readonly range?: readonly [number, number] | undefined;
-  /** What each element counts; 1 by default. */
-  readonly weights?: TensorLike | undefined;
-}
-
-/** The bounds of the bins of {@link histogram}. */
-export function histogramBinEdges(
-  value: TensorLike,
-  options: Pick<HistogramOptions, "bins" | "range"> = {},
-): Tensor {
-  checkOptions<Pick<HistogramOptions, "bins" | "range">>(
-    options,
-    { bins: true, range: true },
-    "histogramBinEdges",
-  );
-  const { bins = 10, range: bounds } = options;
-  if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
-  if (!(Number.isInteger(bins) && bins >= 1)) {
-    throw new ValueError(`[histogram] the number of bins must be an integer of at least 1, got ${bins}`);
-  }
-  const x = asFloat(value, "histogramBinEdges");
-  const flat = ops.reshape(x, [x.size]);
-  if (bounds !== undefined) need("numbers", bounds, "range", "histogramBinEdges");
-  const [low, high] = bounds ?? [ops.reduceMin(flat, [0]), ops.reduceMax(flat, [0])];
-  const [from, to] = pair(low, high, "histogram");
-  // Bins of no width would hold nothing.
-  const narrow = equal(from, to);
-  const start = where(narrow, subtract(from, 0.5), from);
-  const end = where(narrow, add(to, 0.5), to);
-  const shares = ops.div(ops.iota("float32", [bins + 1], 0), bins);
-  return add(multiply(shares, subtract(end, start)), start);
 }

@@ -1,6 +1,6 @@
 /** Sorting and searching. */
 import { need, needIfGiven } from "../ir/arguments.js";
-import { isComplex, isFloat } from "../ir/dtype.js";
+import { complexType, isComplex, isFloat } from "../ir/dtype.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions, needOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
@@ -10,7 +10,7 @@ import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
 import { isnan } from "./elementwise.js";
-import { asTensor, pair } from "./operands.js";
+import { asTensor, cast, pair } from "./operands.js";
 
 /** Options of {@link sort} and {@link argsort}. */
 export interface SortOptions {
@@ -33,6 +33,12 @@ export function sort(value: TensorLike, dim: number | null = -1, options: SortOp
   const [x, d] = sortable(value, dim, "sort");
   const sorted = at(ops.sort([x], d), 0);
   return descending ? ops.reverse(sorted, [d]) : sorted;
+}
+
+/** Sorts along the last dim as complex numbers: by their real parts, and by the imaginary ones where those are equal. */
+export function sortComplex(value: TensorLike): Tensor {
+  const x = asTensor(value, "sortComplex");
+  return sort(cast(x, complexType(x.dtype)));
 }
 
 /** The int32 indices that sort along a dim; equal elements keep their order. */

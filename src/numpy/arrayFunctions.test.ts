@@ -1,0 +1,101 @@
+import { lax, np } from "shardwise";
+import { type CaseFunction, describeJaxCases } from "../../test/support/jaxCases.js";
+
+const bits: Readonly<Record<string, CaseFunction>> = {
+  nextafter: (a, b) => np.nextafter(a, b),
+  "nextafter bits": (a, b) => lax.bitcastConvertType(lax.nextafter(a, b), "int32"),
+  "nextafter bfloat16": (a, b) => np.nextafter(a, b),
+  "nextafter float16": (a, b) => np.nextafter(a, b),
+  spacing: (a) => np.spacing(a),
+  "spacing float16": (a) => np.spacing(a),
+  frexp: (a) => np.frexp(a),
+  "frexp ends": (a) => np.frexp(a),
+  "frexp half": (a) => np.frexp(a),
+  bitwiseCount: (a) => np.bitwiseCount(a),
+  "bitwiseCount int8": (a) => np.bitwiseCount(a),
+  packbits: (a) => [np.packbits(a), np.packbits(a, null, { bitorder: "little" })],
+  "packbits dim": (a) => [np.packbits(a, 0), np.packbits(a, -1)],
+  unpackbits: (a) => [
+    np.unpackbits(a),
+    np.unpackbits(a, null, { bitorder: "little" }),
+    ...[11, -3, 20].map((count) => np.unpackbits(a, null, { count })),
+  ],
+  "unpackbits dim": (a) => [np.unpackbits(a, 0), np.unpackbits(a, 1, { count: 5 })],
+  clz: (a) => [lax.clz(a), lax.populationCount(a)],
+  "clz uint32": (a) => [lax.clz(a), lax.populationCount(a)],
+  "clz int8": (a) => [lax.clz(a), lax.populationCount(a)],
+  "clz uint16": (a) => [lax.clz(a), lax.populationCount(a)],
+  reduceXor: (a) => [lax.reduceXor(a, [0]), lax.reduceXor(a, [0, 1])],
+  "reduceXor bool": (a) => [lax.reduceXor(a, [0]), lax.reduceXor(a, [1])],
+  "bitcast narrower": (a) =>
+    (["uint8", "int16", "bfloat16", "int8"] as const).map((dtype) => lax.bitcastConvertType(a, dtype)),
+  "bitcast wider": (a) => [
+    lax.bitcastConvertType(a, "float32"),
+    lax.bitcastConvertType(a.get(":", np.s(0, 2)), "uint16"),
+  ],
+  cumlogsumexp: (a) => [lax.cumlogsumexp(a, 0), lax.cumlogsumexp(a, 1, true)],
+  "cumlogsumexp ends": (a) => lax.cumlogsumexp(a, 0),
+};
+
+const windows: Readonly<Record<string, CaseFunction>> = {
+  windows: (a) =>
+    [np.bartlett(6), np.bartlett(1), np.hanning(5), np.hanning(1), np.hamming(1), np.blackman(4)].map(
+      (window) => window.mul(a),
+    ),
+  kaiser: (b) => [7, 1, 4].map((n) => np.kaiser(n, b)),
+  "histogram density": (a) => np.histogram(a, { bins: 4, density: true }),
+  "histogram density weights": (a, b) =>
+    np.histogram(a, { bins: np.array([-2, -0.5, 0, 2]), weights: b, density: true }),
+  histogram2d: (a, b) => np.histogram2d(a, b, { bins: [3, 2] }),
+  "histogram2d bounds": (a, b) =>
+    np.histogram2d(a, b, { bins: np.array([-2, -0.5, 0.5, 2]), weights: a.add(2), density: true }),
+  histogramdd: (a) => np.histogramdd(a, { bins: 3, range: [[-1, 1], null] }),
+};
+
+const choices: Readonly<Record<string, CaseFunction>> = {
+  setxor1d: (a, b) => [
+    np.setxor1d(a, b, { size: 6, fillValue: -1 }),
+    np.setxor1d(a, b, { size: 5 }),
+    np.setxor1d(a, b, { size: 2 }),
+  ],
+  uniqueCounts: (a) => {
+    const { values, counts } = np.uniqueCounts(a, { size: 6 });
+    const inverse = np.uniqueInverse(a, { size: 6 });
+    return [values, counts, inverse.values, inverse.inverse, np.uniqueValues(a, { size: 6 })];
+  },
+  compress: (a, c) => [
+    np.compress(c, a, 0, { size: 3 }),
+    np.compress(c, a.T, 1, { size: 2, fillValue: 7 }),
+    np.compress(c, a, null, { size: 2 }),
+  ],
+  extract: (a) => np.extract(np.greater(a, 0), a, { size: 8, fillValue: -1 }),
+  place: (a, b) => np.place(a, np.greater(a, 0), b),
+  put: (a, b) => [
+    np.put(a, np.array([0, 5, 20, -1], "int32"), b),
+    np.put(a, np.array([13, 6], "int32"), b, { mode: "wrap" }),
+    np.put(a, np.array([30, 2], "int32"), b, { mode: "clip" }),
+  ],
+  sortComplex: (a, b) => [np.sortComplex(a), np.sortComplex(b)],
+  resize: (a) => [np.resize(a, [2, 9]), np.resize(a, 5)],
+  rollaxis: (a) => [np.rollaxis(a, 2), np.rollaxis(a, 0, 3), np.rollaxis(a, 1, -1)],
+  dsplit: (a) => np.dsplit(a, 2),
+  applyOverAxes: (a) => np.applyOverAxes((x, d) => np.sum(x, d), a, [0, 2]),
+  arrayEquiv: (a) => [np.arrayEquiv(a, np.stack([a, a])), np.arrayEquiv(a, a.add(1))],
+  indicesFrom: (a) => [
+    ...np.trilIndicesFrom(a),
+    ...np.triuIndicesFrom(a, 1),
+    ...np.diagIndicesFrom(a.get(":", np.s(0, 3))),
+  ],
+  maskIndices: (a) => np.maskIndices(3, (m, k) => np.triu(m, k), 1, { size: 3 }).map((i) => i.mul(a)),
+  mgrid: (a) => [np.mgrid(np.s(0, 3), np.s(1, 2, 0.25)).mul(a), np.mgrid(np.s(2, 5)).mul(a)],
+  ogrid: (a) => np.ogrid(np.s(0, 3), np.s(1, 6, 2)).map((grid) => grid.mul(a)),
+  poly: (a) => np.poly(a),
+  "poly matrix": (a) => np.poly(a).real,
+  polydiv: (a, b) => [...np.polydiv(a, b), ...np.polydiv(b, a)],
+  roots: (a) => np.sort(np.roots(a)),
+  "roots zeros": (a) => np.sort(np.roots(a)),
+};
+
+const cases = { ...bits, ...windows, ...choices };
+
+describeJaxCases("arrayFunctions.json", cases, { tolerance: 5e-6, everyday: Object.keys(cases) });

@@ -1,0 +1,212 @@
+/** Counts of elements in bins. */
+import { need } from "../ir/arguments.js";
+import type { DType } from "../ir/dtype.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
+import { at, formatType, sizeOf, range as upTo } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import { Tensor } from "../trace/tensor.js";
+import { add, divide, multiply, subtract } from "./arithmetic.js";
+import { linspace } from "./creation.js";
+import { ix } from "./grids.js";
+import { stack } from "./joining.js";
+import { equal, where } from "./logic.js";
+import { asFloat, pair } from "./operands.js";
+import { sum } from "./reductions.js";
+import { searchsorted } from "./sorting.js";
+import { diff } from "./statistics.js";
+import { take } from "./take.js";
+
+/** The number of bins, or their bounds. */
+export type Bins = number | Tensor;
+
+/** The lower bound of the first bin and the upper one of the last. */
+export type BinRange = readonly [low: number, high: number];
+
+/** How elements are counted. */
+interface CountOptions {
+  /** What each element counts; 1 by default. */
+  readonly weights?: TensorLike | undefined;
+  /** Whether to divide by the total and by the sizes of the bins, so that the integral is 1. */
+  readonly density?: boolean | undefined;
+}
+
+/** Options of {@link histogram}. */
+export interface HistogramOptions extends CountOptions {
+  /** The number of bins, or their bounds; 10 by default. */
+  readonly bins?: Bins;
+  /** The lower bound of the first bin and the upper one of the last; those of the data by default. */
+  readonly range?: BinRange | undefined;
+}
+
+/** Options of {@link histogram2d} and {@link histogramdd}. */
+export interface HistogramGridOptions extends CountOptions {
+  /** The number of bins along every dim, or bins for each dim; 10 by default. */
+  readonly bins?: number | readonly Bins[];
+  /** The bounds of the bins for each dim; those of the data where there is `null`. */
+  readonly range?: readonly (BinRange | null)[] | undefined;
+}
+
+const gridNames: OptionNames<HistogramGridOptions> = {
+  bins: true,
+  range: "list",
+  weights: true,
+  density: "flag",
+};
+
+/**
+ * How many elements fall into each bin, and the bounds of the bins.
+ *
+ * ```ts
+ * const [counts, edges] = np.histogram(x, { bins: 20, density: true });
+ * ```
+ */
+export function histogram(
+  value: TensorLike,
+  options: HistogramOptions = {},
+): [counts: Tensor, edges: Tensor] {
+  checkOptions<HistogramOptions>(
+    options,
+    { bins: true, range: true, weights: true, density: "flag" },
+    "histogram",
+  );
+  const { bins = 10, range, weights } = options;
+  const x = asFloat(value, "histogram");
+  const flat = ops.reshape(x, [x.size]);
+  const edges = histogramBinEdges(flat, { bins, range });
+  const counts = countIn(
+    [binOf(flat, edges)],
+    [edges.size - 1],
+    amountsOf(weights, x.size, x.dtype, "histogram"),
+  );
+  return [options.density ? densityOf(counts, [edges]) : counts, edges];
+}
+
+/** The bounds of the bins of {@link histogram}. */
+export function histogramBinEdges(
+  value: TensorLike,
+  options: Pick<HistogramOptions, "bins" | "range"> = {},
+): Tensor {
+  checkOptions<Pick<HistogramOptions, "bins" | "range">>(
+    options,
+    { bins: true, range: true },
+    "histogramBinEdges",
+  );
+  const { bins = 10, range: bounds } = options;
+  if (typeof bins !== "number") return asFloat(bins, "histogramBinEdges");
+  if (!(Number.isInteger(bins) && bins >= 1)) {
+    throw new ValueError(`[histogram] the number of bins must be an integer of at least 1, got ${bins}`);
+  }
+  const x = asFloat(value, "histogramBinEdges");
+  const flat = ops.reshape(x, [x.size]);
+  if (bounds !== undefined) need("numbers", bounds, "range", "histogramBinEdges");
+  const [low, high] = bounds ?? [ops.reduceMin(flat, [0]), ops.reduceMax(flat, [0])];
+  const [from, to] = pair(low, high, "histogram");
+  // Bins of no width would hold nothing.
+  const narrow = equal(from, to);
+  const start = where(narrow, subtract(from, 0.5), from);
+  const end = where(narrow, add(to, 0.5), to);
+  return linspace(start, end, bins + 1);
+}
+
+/** The bin of each element of a vector; the number of bins, or −1, for those in none. */
+function binOf(x: Tensor, edges: Tensor): Tensor {
+  const count = edges.size - 1;
+  const place = searchsorted(edges, x, { side: "right" }).sub(1);
+  const last = take(edges, ops.full([], count, "int32"), 0);
+  // The last bin includes its upper bound.
+  return where(equal(x, last), count - 1, place);
+}
+
+/** What each of n elements counts: 1 of a data type unless there are weights. */
+function amountsOf(weights: TensorLike | undefined, n: number, dtype: DType, caller: string): Tensor {
+  if (weights === undefined) return ops.full([n], 1, dtype);
+  const amounts = asFloat(weights, caller);
+  if (amounts.size === n) return ops.reshape(amounts, [n]);
+  throw new ShapeError(
+    `[${caller}] ${formatType(amounts.type)} gives ${amounts.size} weights for ${n} elements`,
+  );
+}
+
+/** The amounts in each place of a grid of bins, given an index for each dim; what lies outside counts nowhere. */
+function countIn(places: readonly Tensor[], sizes: readonly number[], amounts: Tensor): Tensor {
+  const isInside = places
+    .map((place, d) => ops.and(ops.compare("ge", place, 0), ops.compare("lt", place, at(sizes, d))))
+    .reduce((all, one) => ops.and(all, one));
+  const flat = places.reduce((before, place, d) => add(multiply(before, at(sizes, d)), place));
+  const total = sizeOf(sizes);
+  const counts = ops.scatter(ops.full([total], 0, amounts.dtype), where(isInside, flat, total), amounts, {
+    dim: 0,
+    batchDims: 0,
+    combine: "add",
+  });
+  return ops.reshape(counts, sizes);
+}
+
+/** Counts divided by their total and by the sizes of the bins. */
+function densityOf(counts: Tensor, edges: readonly Tensor[]): Tensor {
+  const widths = ix(...edges.map((bounds) => diff(bounds)));
+  return widths.reduce((shares, width) => divide(shares, width), divide(counts, sum(counts)));
+}
+
+/** How many points (x, y) fall into each bin of a grid, and the bounds of the bins of x and of y. */
+export function histogram2d(
+  x: TensorLike,
+  y: TensorLike,
+  options: Omit<HistogramGridOptions, "bins"> & { readonly bins?: Bins | readonly Bins[] } = {},
+): [counts: Tensor, xEdges: Tensor, yEdges: Tensor] {
+  checkOptions(options, gridNames, "histogram2d");
+  const [a, b] = [asFloat(x, "histogram2d"), asFloat(y, "histogram2d")];
+  if (a.ndim !== 1 || b.ndim !== 1 || a.size !== b.size) {
+    throw new ShapeError(
+      `[histogram2d] takes two vectors of one length, got ${formatType(a.type)} and ${formatType(b.type)}`,
+    );
+  }
+  const { bins = 10, ...rest } = options;
+  const [counts, edges] = histogramdd(stack(pair(a, b, "histogram2d"), 1), {
+    ...rest,
+    bins: bins instanceof Tensor ? [bins, bins] : bins,
+  });
+  return [counts, at(edges, 0), at(edges, 1)];
+}
+
+/**
+ * How many points fall into each bin of a grid, and the bounds of the bins along each dim.
+ *
+ * @param sample [points, dims]
+ */
+export function histogramdd(
+  sample: TensorLike,
+  options: HistogramGridOptions = {},
+): [counts: Tensor, edges: Tensor[]] {
+  checkOptions<HistogramGridOptions>(options, gridNames, "histogramdd");
+  const { bins = 10, range, weights } = options;
+  const points = asFloat(sample, "histogramdd");
+  const [n, numDims] = points.shape;
+  if (n === undefined || numDims === undefined || points.ndim !== 2) {
+    throw new ShapeError(`[histogramdd] takes [points, dims], got ${formatType(points.type)}`);
+  }
+  for (const [name, list] of [
+    ["bins", bins],
+    ["range", range],
+  ] as const) {
+    if (typeof list === "number" || list === undefined || list.length === numDims) continue;
+    throw new ValueError(
+      `[histogramdd] ${name} has ${list.length} entries for ${numDims} dims: give one for each`,
+    );
+  }
+  const columns = upTo(numDims).map((d) => ops.reshape(ops.sliceDim(points, 1, d, d + 1), [n]));
+  const edges = columns.map((column, d) =>
+    histogramBinEdges(column, {
+      bins: typeof bins === "number" ? bins : at(bins, d),
+      range: range?.[d] ?? undefined,
+    }),
+  );
+  const counts = countIn(
+    columns.map((column, d) => binOf(column, at(edges, d))),
+    edges.map((bounds) => bounds.size - 1),
+    amountsOf(weights, n, "int32", "histogramdd"),
+  );
+  return [options.density ? densityOf(counts, edges) : counts, edges];
+}

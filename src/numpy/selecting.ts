@@ -1,0 +1,100 @@
+/** Elements that a mask or indices choose, of the flattened tensor or along a dim. */
+import { describe } from "../ir/describe.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions, needOptions, type OptionNames } from "../ir/options.js";
+import { at, formatType, normalizeDim } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { clip, mod } from "./arithmetic.js";
+import { toBool, where } from "./logic.js";
+import { asTensor, cast, toType } from "./operands.js";
+import { flatnonzero, type SizedOptions } from "./sets.js";
+import { resize } from "./shaping.js";
+import { cumsum } from "./statistics.js";
+import { take } from "./take.js";
+
+const sizedNames: OptionNames<SizedOptions> = { size: "integer", fillValue: true };
+
+/**
+ * The slices along a dim for which a vector of conditions holds, filled up with `fillValue`, 0 by default.
+ *
+ * ```ts
+ * np.compress(np.greater(scores, 0), rows, 0, { size: 8 })
+ * ```
+ *
+ * @param dim the dim of the conditions; `null` for the flattened tensor
+ */
+export function compress(
+  condition: TensorLike,
+  value: TensorLike,
+  dim: number | null,
+  options: SizedOptions,
+): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "compress");
+  const conditions = toBool(condition, "compress");
+  if (conditions.ndim !== 1) {
+    throw new ShapeError(`[compress] takes a vector of conditions, got ${formatType(conditions.type)}`);
+  }
+  const given = asTensor(value, "compress");
+  const x = dim === null ? ops.reshape(given, [given.size]) : given;
+  const d = normalizeDim(dim ?? 0, x.ndim, "compress");
+  const n = Math.min(at(x.shape, d), conditions.size);
+  // A shorter list chooses among the first slices only; what a longer one says beyond the end chooses nothing.
+  const places = flatnonzero(ops.sliceDim(conditions, 0, 0, n), { size: options.size, fillValue: n });
+  const chosen = take(x, places, d, { mode: "clip" });
+  const isFound = ops.broadcastInDim(ops.compare("lt", places, n), chosen.shape, [d]);
+  return where(isFound, chosen, toType(options.fillValue ?? 0, x.dtype, "compress"));
+}
+
+/** The elements of the flattened tensor for which conditions hold, filled up with `fillValue`, 0 by default. */
+export function extract(condition: TensorLike, value: TensorLike, options: SizedOptions): Tensor {
+  needOptions<SizedOptions>(options, sizedNames, "extract");
+  const conditions = toBool(condition, "extract");
+  return compress(ops.reshape(conditions, [conditions.size]), value, null, options);
+}
+
+/** The tensor with values, one after the other and again from the first, where a mask holds. */
+export function place(value: TensorLike, mask: TensorLike, values: TensorLike): Tensor {
+  const x = asTensor(value, "place");
+  const chosen = toBool(mask, "place");
+  const given = cast(asTensor(values, "place"), x.dtype);
+  if (chosen.size !== x.size) {
+    throw new ShapeError(`[place] mask ${formatType(chosen.type)} and ${formatType(x.type)} differ in size`);
+  }
+  if (given.size === 0) throw new ValueError("[place] needs at least one value");
+  const order = cumsum(cast(ops.reshape(chosen, [x.size]), "int32")).sub(1);
+  const cycled = take(ops.reshape(given, [given.size]), mod(order, given.size), 0, { mode: "clip" });
+  return where(ops.reshape(chosen, x.shape), ops.reshape(cycled, x.shape), x);
+}
+
+/** Options of {@link put}. */
+export interface PutOptions {
+  /** What becomes of indices outside: they are dropped by default, go to the nearest end, or round. */
+  readonly mode?: "clip" | "wrap" | undefined;
+}
+
+/** The tensor with values at indices of the flattened tensor; few values are used again from the first. */
+export function put(
+  value: TensorLike,
+  indices: TensorLike,
+  values: TensorLike,
+  options: PutOptions = {},
+): Tensor {
+  checkOptions<PutOptions>(options, { mode: "string" }, "put");
+  const { mode } = options;
+  if (mode !== undefined && mode !== "clip" && mode !== "wrap") {
+    throw new ValueError(`[put] unknown mode ${describe(mode)}: use "clip", "wrap", or none to drop`);
+  }
+  const x = asTensor(value, "put");
+  const places = asTensor(indices, "put");
+  const given = asTensor(values, "put");
+  if (x.size === 0 || places.size === 0 || given.size === 0) return x;
+  const inside = { clip: () => clip(places, 0, x.size - 1), wrap: () => mod(places, x.size) };
+  const flat = ops.reshape(mode ? inside[mode]() : places, [places.size]);
+  const written = ops
+    .reshape(x, [x.size])
+    .at(flat)
+    .set(resize(given, [places.size]));
+  return ops.reshape(written, x.shape);
+}
