@@ -21,13 +21,13 @@ export {
   ValueError,
 } from "./ir/errors.js";
 export type { DimAxes, DimConstraint, Spec } from "./ir/mesh.js";
-export type { CollectiveOp } from "./ir/opFacts.js";
+export type { CollectiveOp, Stage } from "./ir/opFacts.js";
 export type { CallbackBatching, Precision, RematPolicy } from "./ir/ops.js";
 export { parseProgram } from "./ir/parse.js";
 export { printProgram } from "./ir/print.js";
 export type { Program } from "./ir/program.js";
 export type { Shape, TensorType } from "./ir/shape.js";
-export { type Stage, verify } from "./ir/verify.js";
+export { verify } from "./ir/verify.js";
 export * as lax from "./lax/index.js";
 export * as np from "./numpy/index.js";
 export { ravelPytree } from "./numpy/ravelPytree.js";

@@ -1,4 +1,4 @@
-import { rowsOf, uniformFamilies } from "../ir/opFacts.js";
+import { type LoweredOp, rowsOf, uniformFamilies } from "../ir/opFacts.js";
 import type { OpName } from "../ir/ops.js";
 import type { Eqn } from "../ir/program.js";
 
@@ -51,15 +51,11 @@ export const lowerings = {
   callback: "step",
 
   ...rowsOf(["control"], "control"),
-  remat: "gone",
-  customVjp: "gone",
+  ...rowsOf(["call", "sharding"], "gone"),
 
   ...rowsOf(["collective"], "collective"),
   axisIndex: "step",
-
-  shardMap: "gone",
-  shardingConstraint: "gone",
-} as const satisfies { readonly [K in OpName]: Lowering };
+} as const satisfies { readonly [K in OpName]: K extends LoweredOp ? Exclude<Lowering, "gone"> : "gone" };
 
 /** The ops that are lowered in one of some ways. */
 export type LoweredAs<L extends Lowering> = {

@@ -78,9 +78,14 @@ const accepts: { readonly [D in Domain]: (dtype: DType) => boolean } = {
   any: () => true,
 };
 
+/** Whether an op with this domain is defined for a data type. */
+export function isInDomain(dtype: DType, domain: Domain): boolean {
+  return accepts[domain](dtype);
+}
+
 /** Checks that an op is defined for a data type. */
 export function require(dtype: DType, domain: Domain): void {
-  if (!accepts[domain](dtype)) {
+  if (!isInDomain(dtype, domain)) {
     const wanted = domain === "bits" ? "integers or bool" : `${domain}s`;
     throw broken.dtype(`works on ${wanted}, not on ${dtype}`);
   }

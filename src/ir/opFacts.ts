@@ -35,6 +35,20 @@ export type Domain = "float" | "number" | "integer" | "bits" | "any";
  */
 export type Price = "trivial" | "short" | "long" | "heavy";
 
+/**
+ * How far a program has come:
+ *
+ * - `traced`: what tracing and transforms make, over whole tensors; any op.
+ * - `partitioned`: what every device runs and an engine compiles. Both views of a mesh have become collectives, and
+ *   calls, whose work is done with the last transform, stand as their bodies: no `shardMap`, `shardingConstraint`,
+ *   `remat`, `customVjp`, `pvary`.
+ * - `lowered`: the small language of the compiler's later passes. Besides, no identities (`name`, `stopGradient`,
+ *   `optimizationBarrier`), no `clamp` and no `attention` in one piece; 16-bit floats are summed and multiplied in a
+ *   wider type, or give float32 as products of bfloat16, integers are not multiplied as matrices, and `allToAll` works
+ *   along dim 0.
+ */
+export type Stage = "traced" | "partitioned" | "lowered";
+
 /** The floating-point operations of an equation. */
 type Flops<K extends OpName> = (eqn: Eqn<K>) => number;
 
@@ -50,6 +64,8 @@ export interface OpFacts<K extends OpName> {
   readonly merges: boolean;
   /** Whether a result is cheap to make again from something smaller, so that it is not worth keeping. */
   readonly remade: boolean;
+  /** The last stage whose programs may hold it. */
+  readonly until: Stage;
 }
 
 /** What is known besides of an op that works on each element by itself. */
@@ -114,7 +130,7 @@ const whereWider = ({ ins, params }: Eqn<"convert">) => {
 const whereAdded = (eqn: Eqn<"scatter">, isZero: IsZero) =>
   eqn.params.combine === "add" ? where(0, 2)(eqn, isZero) : undefined;
 
-const plain = { flops: none, linear: never, merges: true, remade: false } as const;
+const plain = { flops: none, linear: never, merges: true, remade: false, until: "lowered" } as const;
 const unary = { ...plain, family: "unary", flops: perResult, exact: false } as const;
 const binary = { ...plain, family: "binary", flops: perResult, exact: false } as const;
 const elementwise = { ...plain, family: "elementwise", flops: perResult, exact: false } as const;
@@ -123,7 +139,8 @@ const indexing = { ...plain, family: "indexing" } as const;
 const reduction = { ...plain, family: "reduction", flops: perOperand } as const;
 const along = { ...plain, family: "along", flops: perOperand } as const;
 const control = { ...plain, family: "control", merges: false } as const;
-const call = { ...plain, family: "call", merges: false } as const;
+const call = { ...plain, family: "call", merges: false, until: "traced" } as const;
+const sharding = { ...plain, family: "sharding", until: "traced" } as const;
 const collective = { ...plain, family: "collective", merges: false } as const;
 
 const onceAround = (bytes: number, n: number) => (bytes * (n - 1)) / n;
@@ -175,12 +192,12 @@ export const opFacts = {
   bitcast: { ...elementwise, price: "short", exact: true, flops: none },
   compare: { ...elementwise, price: "trivial" },
   select: { ...elementwise, price: "trivial", exact: true },
-  clamp: { ...elementwise, price: "short" },
+  clamp: { ...elementwise, price: "short", until: "partitioned" },
   threefry2x32: { ...elementwise, price: "heavy" },
-  name: { ...elementwise, price: "short", flops: none, merges: false },
-  stopGradient: { ...elementwise, price: "short", flops: none },
-  pvary: { ...elementwise, price: "short", flops: none, remade: true },
-  optimizationBarrier: { ...plain, family: "barrier", merges: false },
+  name: { ...elementwise, price: "short", flops: none, merges: false, until: "partitioned" },
+  stopGradient: { ...elementwise, price: "short", flops: none, until: "partitioned" },
+  pvary: { ...elementwise, price: "short", flops: none, remade: true, until: "traced" },
+  optimizationBarrier: { ...plain, family: "barrier", merges: false, until: "partitioned" },
 
   iota: { ...plain, family: "source", remade: true },
   broadcastInDim: { ...movement, linear: always, remade: true },
@@ -203,8 +220,8 @@ export const opFacts = {
   cumsum: along,
   sort: { ...along, flops: none },
   dotGeneral: { ...plain, family: "contraction", flops: perProduct },
-  attention: { ...plain, family: "contraction", flops: perScore(2) },
-  attentionBackward: { ...plain, family: "contraction", flops: perScore(5) },
+  attention: { ...plain, family: "contraction", flops: perScore(2), until: "partitioned" },
+  attentionBackward: { ...plain, family: "contraction", flops: perScore(5), until: "partitioned" },
 
   callback: { ...plain, family: "host", merges: false },
 
@@ -223,11 +240,14 @@ export const opFacts = {
   allToAll: { ...collective, sends: onceAround },
   axisIndex: { ...plain, family: "position" },
 
-  shardMap: { ...plain, family: "sharding", merges: false },
-  shardingConstraint: { ...plain, family: "sharding" },
+  shardMap: { ...sharding, merges: false },
+  shardingConstraint: sharding,
 } as const satisfies { readonly [K in OpName]: AnyFacts<K> };
 
 type Facts = typeof opFacts;
+
+/** The ops that programs of the last stage may hold. */
+export type LoweredOp = { [K in keyof Facts]: Facts[K]["until"] extends "lowered" ? K : never }[keyof Facts];
 
 /** The ops of some families. */
 export type OpsOf<F extends Family> = {
@@ -282,13 +302,21 @@ export function opsOf<F extends Family>(...families: readonly F[]): readonly Ops
  * One row for every op of some families, to be spread at the beginning of a table: rows that differ stand behind it, and
  * the checker still asks for those of ops that belong to none of them.
  */
-export function rowsOf<F extends Family, const Row>(
-  families: readonly F[],
-  row: Row,
-): { readonly [K in OpsOf<F>]: Row } {
-  // Object.fromEntries forgets the names.
-  return Object.fromEntries(opsOf(...families).map((op) => [op, row])) as { [K in OpsOf<F>]: Row };
+export function rowsOf<F extends Family, const Row>(families: readonly F[], row: Row): Rows<F, Row> {
+  return rowsBy(families, () => row);
 }
+
+/** {@link rowsOf} where rows are made of the ops' names. */
+export function rowsBy<F extends Family, Row>(
+  families: readonly F[],
+  row: (op: OpsOf<F>) => Row,
+): Rows<F, Row> {
+  // Object.fromEntries forgets the names.
+  return Object.fromEntries(opsOf(...families).map((op) => [op, row(op)])) as Rows<F, Row>;
+}
+
+/** A table with a row for every op of some families. */
+export type Rows<F extends Family, Row> = { readonly [K in OpsOf<F>]: Row };
 
 /** The families of ops that work on each element by itself. */
 export const elementwiseFamilies = ["unary", "binary", "elementwise"] as const satisfies readonly Family[];

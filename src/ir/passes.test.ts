@@ -1,13 +1,14 @@
 import { describe, expect, test } from "vitest";
 import { buildProgram } from "../../test/support/interpreting.js";
 import { InternalError } from "./errors.js";
+import type { Stage } from "./opFacts.js";
 import type { OpName, OpParams } from "./ops.js";
 import { afterPass, checkPass } from "./passes.js";
 import { printProgram } from "./print.js";
 import { makeEqn, newLiteral, newVar, type Program, type Var } from "./program.js";
 import { at } from "./shape.js";
 import { atomKind, textKind } from "./textKind.js";
-import { type Stage, verify } from "./verify.js";
+import { verify } from "./verify.js";
 
 const type = { dtype: "float32", shape: [2] } as const;
 const right = buildProgram([type], (emit, x) => emit("tanh", emit("neg", [x], {}), {}));

@@ -1,5 +1,6 @@
 import { findDifference } from "./compare.js";
 import { InternalError } from "./errors.js";
+import type { Stage } from "./opFacts.js";
 import { parseProgram } from "./parse.js";
 import { printProgram } from "./print.js";
 import {
@@ -14,7 +15,7 @@ import {
   type Var,
 } from "./program.js";
 import { atomKind, textKind } from "./textKind.js";
-import { type Stage, verify } from "./verify.js";
+import { verify } from "./verify.js";
 
 /** What is checked of passes: the tests set it, and it is read once. */
 const checked = process.env.SHARDWISE_VERIFY;

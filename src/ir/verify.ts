@@ -3,6 +3,7 @@ import { describe } from "./describe.js";
 import { isFloat, sumType } from "./dtype.js";
 import { InternalError, ValueError } from "./errors.js";
 import { inferTypes } from "./infer.js";
+import { opFacts, type Stage } from "./opFacts.js";
 import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program } from "./program.js";
@@ -10,43 +11,8 @@ import { isWellTyped, noteWellTyped } from "./repeated.js";
 import { at, formatType, sameType } from "./shape.js";
 import { missingAxes, operandVarying, varyingAxes } from "./varying.js";
 
-/**
- * How far a program has come:
- *
- * - `traced`: what tracing and transforms make, over whole tensors; any op.
- * - `partitioned`: what every device runs and an engine compiles. Both views of a mesh have become collectives, and
- *   calls, whose work is done with the last transform, stand as their bodies: no `shardMap`, `shardingConstraint`,
- *   `remat`, `customVjp`, `pvary`.
- * - `lowered`: the small language of the compiler's later passes. Besides, no identities (`name`, `stopGradient`,
- *   `optimizationBarrier`), no `clamp` and no `attention` in one piece; 16-bit floats are summed and multiplied in a
- *   wider type, or give float32 as products of bfloat16, integers are not multiplied as matrices, and `allToAll` works
- *   along dim 0.
- */
-export type Stage = "traced" | "partitioned" | "lowered";
-
-const goneWhenPartitioned = [
-  "shardMap",
-  "shardingConstraint",
-  "remat",
-  "customVjp",
-  "pvary",
-] as const satisfies readonly OpName[];
-const goneWhenLowered = [
-  ...goneWhenPartitioned,
-  "name",
-  "stopGradient",
-  "optimizationBarrier",
-  "clamp",
-  "attention",
-  "attentionBackward",
-] as const satisfies readonly OpName[];
-
-/** The ops that a program of each stage must not hold. */
-const gone: { readonly [S in Stage]: ReadonlySet<OpName> } = {
-  traced: new Set(),
-  partitioned: new Set(goneWhenPartitioned),
-  lowered: new Set(goneWhenLowered),
-};
+/** The stages in their order. */
+const order: { readonly [S in Stage]: number } = { traced: 0, partitioned: 1, lowered: 2 };
 
 /**
  * Checks that the program is well formed: every value defined once and before its use, every equation's
@@ -70,7 +36,7 @@ const verified: { readonly [S in Stage]: WeakSet<Program> } = {
   lowered: new WeakSet(),
 };
 
-const stages: readonly unknown[] = Object.keys(verified);
+const stages: readonly unknown[] = Object.keys(order);
 
 function check(program: Program, stage: Stage, whole: Program): void {
   if (verified[stage].has(program)) return;
@@ -99,7 +65,7 @@ function check(program: Program, stage: Stage, whole: Program): void {
 }
 
 function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): void {
-  if (gone[stage].has(eqn.op)) fail(`${eqn.op} must be gone from a ${stage} program`);
+  if (order[stage] > order[opFacts[eqn.op].until]) fail(`${eqn.op} must be gone from a ${stage} program`);
   if (stage !== "lowered") return;
   switch (eqn.op) {
     case "dotGeneral":

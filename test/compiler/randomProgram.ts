@@ -8,8 +8,9 @@ import {
   unsignedOf,
 } from "../../src/ir/dtype.js";
 import { inferTypes } from "../../src/ir/infer.js";
+import { isInDomain } from "../../src/ir/inferChecks.js";
 import type { MeshAxis } from "../../src/ir/mesh.js";
-import { opsOf } from "../../src/ir/opFacts.js";
+import { opFacts, opsOf } from "../../src/ir/opFacts.js";
 import type { CompareDirection, OpName, OpParams } from "../../src/ir/ops.js";
 import {
   type Atom,
@@ -21,6 +22,7 @@ import {
   type Var,
 } from "../../src/ir/program.js";
 import { at, range, type Shape, sizeOf, type TensorType, tensorType } from "../../src/ir/shape.js";
+import { type UnaryRecord, unaryOps } from "../support/unaryOps.js";
 
 /** A stream of random numbers that a seed determines. */
 export class Random {
@@ -129,22 +131,10 @@ class Maker {
 
 type StepMaker = (m: Maker, x: Var) => void;
 
-const FLOAT_UNARY = new Set<string>(opsOf("unary").filter((op) => op !== "not"));
-const JUMPY = new Set<string>(["floor", "ceil", "round", "sign", "rem"]);
-/** Ops with poles, ends or infinite slopes, where the last bits of an operand decide everything. */
-const STEEP = new Set<string>([
-  ...JUMPY,
-  "log",
-  "log1p",
-  "sqrt",
-  "rsqrt",
-  "cbrt",
-  "erfInv",
-  "div",
-  "pow",
-  "atan2",
-]);
-const INT_UNARY = new Set(["neg", "abs", "sign", "not"]);
+const unaryWith = (course: UnaryRecord["course"]) =>
+  opsOf("unary").filter((op) => unaryOps[op].course === course);
+/** Ops with poles, ends, infinite slopes or jumps, where the last bits of an operand decide everything. */
+const STEEP = new Set<OpName>([...unaryWith("jumps"), ...unaryWith("steep"), "rem", "div", "pow", "atan2"]);
 
 const makers: StepMaker[] = [];
 const simpleMakers: StepMaker[] = [];
@@ -158,14 +148,11 @@ function simple(weight: number, maker: StepMaker): void {
 
 simple(6, (m, x) => {
   const { dtype } = x.type;
-  const ops = opsOf("unary").filter((op) => {
-    if (dtype === "bool") return op === "not";
-    if (isInteger(dtype)) return INT_UNARY.has(op);
-    return FLOAT_UNARY.has(op) && (!STEEP.has(op) || m.isExact(x));
-  });
+  const ops = opsOf("unary").filter(
+    (op) => isInDomain(dtype, opFacts[op].on) && (!isFloat(dtype) || !STEEP.has(op) || m.isExact(x)),
+  );
   const op = m.random.pick(ops);
-  const keeps =
-    op === "neg" || op === "abs" || op === "not" || JUMPY.has(op) || isInteger(dtype) || dtype === "bool";
+  const keeps = opFacts[op].exact || !isFloat(dtype);
   m.emit(op, [x], {}, keeps ? m.levelOf(x) : 100);
 });
 

@@ -2,44 +2,21 @@ import { evaluate } from "../../src/engines/reference/interpret.js";
 import type { Context, Lanes } from "../../src/engines/reference/rule.js";
 import { type HostTensor, numbersOf } from "../../src/engines/reference/tensor.js";
 import { type DType, limits, roundTo, sumType } from "../../src/ir/dtype.js";
+import { rowsBy } from "../../src/ir/opFacts.js";
 import type { OpName, OpParams, OpTable } from "../../src/ir/ops.js";
 import type { TensorType } from "../../src/ir/shape.js";
+import {
+  body,
+  type ErrorLevel,
+  exact,
+  multipliesExactly,
+  nearest,
+  rounded,
+  sum,
+  ulps,
+} from "./errorLevel.js";
 import { digitsOf, quantumOf, unitOfLastPlace } from "./floatBits.js";
-
-/**
- * How far the float results of an op may lie from the true value of its operands:
- *
- * - `exact`: not at all, the result is one of the operands' values or needs no rounding;
- * - `nearest`: the true value rounded to the nearest number, wherever the op stands;
- * - `rounded`: the nearest number too, unless who computes may join ops (a product and a sum, a division by one number
- *   over and over), as XLA does;
- * - `ulps`: so many units in the last place, as the kernels of the function promise;
- * - `sum`: the rounding of each addition, in any order;
- * - `body`: what its inner programs' ops do.
- */
-export type ErrorLevel =
-  | { readonly kind: "exact" | "nearest" | "sum" | "body" }
-  | {
-      readonly kind: "rounded";
-      readonly ulps: number;
-      readonly isExact: (result: number, x: number, y: number) => boolean;
-    }
-  | { readonly kind: "ulps"; readonly ulps: number };
-
-const exact: ErrorLevel = { kind: "exact" };
-const nearest: ErrorLevel = { kind: "nearest" };
-const sum: ErrorLevel = { kind: "sum" };
-const body: ErrorLevel = { kind: "body" };
-const ulps = (count: number): ErrorLevel => ({ kind: "ulps", ulps: count });
-
-const rounded = (isExact: (result: number, x: number, y: number) => boolean, count = 0.5): ErrorLevel => ({
-  kind: "rounded",
-  ulps: count,
-  isExact,
-});
-
-/** Whether the product of two numbers has no more digits than a float64. */
-const multipliesExactly = (x: number, y: number): boolean => digitsOf(x) + digitsOf(y) <= 53;
+import { unaryOps } from "./unaryOps.js";
 
 /** Two float64 numbers add without an error when each can be taken off the sum again. */
 const addsExactly = (total: number, x: number, y: number): boolean => total - x === y && total - y === x;
@@ -48,26 +25,7 @@ const isPowerOfTwo = (x: number): boolean => digitsOf(x) === 1;
 
 /** What every op promises, in the units of its result's type. */
 export const errorLevels: OpTable<{ readonly [K in OpName]: ErrorLevel }> = {
-  neg: exact,
-  exp: ulps(1),
-  expm1: ulps(2),
-  log: ulps(1),
-  log1p: ulps(2),
-  tanh: ulps(6),
-  sin: ulps(3),
-  cos: ulps(3),
-  sqrt: rounded((root, x) => multipliesExactly(root, root) && root * root === x),
-  rsqrt: ulps(1),
-  cbrt: ulps(2),
-  abs: exact,
-  sign: exact,
-  floor: exact,
-  ceil: exact,
-  round: exact,
-  erf: ulps(6),
-  erfInv: ulps(6),
-  logistic: ulps(3),
-  not: exact,
+  ...rowsBy(["unary"], (op) => unaryOps[op].error),
   isFinite: exact,
   convert: nearest,
   bitcast: exact,

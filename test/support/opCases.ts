@@ -1,11 +1,15 @@
 import type { DType } from "../../src/ir/dtype.js";
+import { isInDomain } from "../../src/ir/inferChecks.js";
+import { opFacts, rowsBy, type UnaryOp } from "../../src/ir/opFacts.js";
 import type { None, OpName, OpParams } from "../../src/ir/ops.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, type Shape, type TensorType, tensorType } from "../../src/ir/shape.js";
 import { bind, traceFlat } from "../../src/trace/builder.js";
 import * as ops from "../../src/trace/ops.js";
 import { Tensor } from "../../src/trace/tensor.js";
+import type { Fill } from "../conformance/engine/cases.js";
 import { twiceParams } from "./hostFunctions.js";
+import { unaryOps } from "./unaryOps.js";
 
 /** An operand that the cases of an op give random values from `low` up to `high`. */
 export interface TensorOperand {
@@ -60,7 +64,6 @@ interface PlainCase {
 const none = {};
 const unary = (x: TensorOperand): PlainCase[] => [{ ins: [x], params: none }];
 const anyFloat = unary(f32([2, 3]));
-const positive = unary(f32([2, 3], 0.1, 3));
 const withLiteral = (x: TensorOperand, value = 2): PlainCase[] => [
   { ins: [x, x], params: none },
   { ins: [x, literal(value, x.type.dtype)], params: none },
@@ -126,28 +129,25 @@ export const tripled: OpParams["customVjp"] = {
 
 const mesh = { axes: [{ name: "m", size: 2 }] };
 
+/** From where to where the operands of an op of one operand are taken. */
+const ranges: { readonly [F in Fill]: readonly [low: number, high: number] } = {
+  any: [-2, 2],
+  small: [-2, 2],
+  positive: [0.1, 3],
+  unit: [-0.9, 0.9],
+  index: [0, 4],
+  bits: [-2, 2],
+};
+
+/** An op of one operand on a float, an int32 and a bool, as far as it is defined for them. */
+function casesOf(op: UnaryOp): PlainCase[] {
+  const types = [f32([2, 3], ...ranges[unaryOps[op].operands]), i32([4]), bool([4])];
+  return types.filter(({ type }) => isInDomain(type.dtype, opFacts[op].on)).flatMap(unary);
+}
+
 /** Cases for every op; on two devices, so that collectives have somebody to talk to. */
 export const opCases: { readonly [K in OpName]: readonly OpCase<K>[] } = {
-  neg: [...anyFloat, ...unary(i32([4]))],
-  exp: anyFloat,
-  expm1: anyFloat,
-  log: positive,
-  log1p: positive,
-  tanh: anyFloat,
-  sin: anyFloat,
-  cos: anyFloat,
-  sqrt: positive,
-  rsqrt: positive,
-  cbrt: anyFloat,
-  abs: anyFloat,
-  sign: anyFloat,
-  floor: anyFloat,
-  ceil: anyFloat,
-  round: anyFloat,
-  erf: anyFloat,
-  erfInv: unary(f32([2, 3], -0.9, 0.9)),
-  logistic: anyFloat,
-  not: [...unary(bool([4])), ...unary(i32([4]))],
+  ...rowsBy(["unary"], casesOf),
   isFinite: anyFloat,
   convert: [
     { ins: [f32([2, 3])], params: { dtype: "int32" } },

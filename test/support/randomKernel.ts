@@ -1,7 +1,11 @@
 import { innerNodes } from "../../src/compiler/kernel/phases.js";
 import type { Access, KernelNode, KernelSpec, KernelStore } from "../../src/compiler/kernel/spec.js";
-import type { KernelOp } from "../../src/compiler/kernel/vectorOps.js";
+import { emitVectorOp, type KernelOp } from "../../src/compiler/kernel/vectorOps.js";
+import { BASELINE_FEATURES } from "../../src/compiler/wasm/features.js";
+import { VecBuilder } from "../../src/compiler/wasm/vectorProgram.js";
 import { byteSize, type DType } from "../../src/ir/dtype.js";
+import { isInDomain } from "../../src/ir/inferChecks.js";
+import { opFacts, opsOf, type UnaryOp } from "../../src/ir/opFacts.js";
 import { at, range, rowMajorStrides, sizeOf } from "../../src/ir/shape.js";
 
 /** A kernel, and how many bytes each of its arguments takes. */
@@ -21,25 +25,18 @@ const TYPES: readonly DType[] = [
   "bfloat16",
   "float16",
 ];
-const FLOAT_UNARY: readonly KernelOp[] = [
-  ...([
-    "neg",
-    "exp",
-    "expm1",
-    "log",
-    "log1p",
-    "tanh",
-    "sqrt",
-    "rsqrt",
-    "cbrt",
-    "abs",
-    "sign",
-    "floor",
-  ] as const),
-  ...(["ceil", "round", "erf", "erfInv", "logistic"] as const),
-];
+
+/** Whether kernels compute an op of float32 without calling the host, which machine code does not. */
+function isOwnCode(op: UnaryOp): boolean {
+  const b = new VecBuilder(BASELINE_FEATURES);
+  const { instructions } = b.finish(emitVectorOp(b, { op, from: "float32", to: "float32" }, [b.input(0)]));
+  return instructions.every(({ kind }) => kind !== "host" && kind !== "patch");
+}
+
+const unaryOn = (dtype: DType) => opsOf("unary").filter((op) => isInDomain(dtype, opFacts[op].on));
+const FLOAT_UNARY: readonly KernelOp[] = unaryOn("float32").filter(isOwnCode);
+const INTEGER_UNARY: readonly KernelOp[] = unaryOn("int32");
 const FLOAT_BINARY: readonly KernelOp[] = ["add", "sub", "mul", "mul", "div", "max", "min"];
-const INTEGER_UNARY: readonly KernelOp[] = ["neg", "abs", "sign", "not"];
 const INTEGER_BINARY: readonly KernelOp[] = ["add", "sub", "mul", "max", "min", "and", "or", "xor"];
 const DIRECTIONS = ["eq", "ne", "lt", "le", "gt", "ge"] as const;
 

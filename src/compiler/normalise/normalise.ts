@@ -14,7 +14,7 @@ import { hasEffects } from "../../ir/effects.js";
 import { InternalError } from "../../ir/errors.js";
 import { liveEqns } from "../../ir/liveness.js";
 import { axesSize } from "../../ir/mesh.js";
-import { type BinaryOp, isCollective, type ReduceOp, type UnaryOp } from "../../ir/opFacts.js";
+import { isCollective, type ReduceOp, rowsOf, uniformFamilies } from "../../ir/opFacts.js";
 import type { OpName } from "../../ir/ops.js";
 import { afterPass } from "../../ir/passes.js";
 import {
@@ -106,8 +106,9 @@ const unknown: Rewrite<OpName> = (_, { op }) => {
   throw new InternalError(`[compile] ${op} must be gone from a per-device program`);
 };
 
-/** Ops of one element type are understood as they are; this is what becomes of all others. */
-const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K> } = {
+/** What becomes of every op. */
+const rewrites: { readonly [K in OpName]: Rewrite<K> } = {
+  ...rowsOf(uniformFamilies, keep),
   isFinite: keep,
   convert: unlessSameType,
   bitcast: unlessSameType,
@@ -139,9 +140,7 @@ const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K
   gather: keep,
   scatter,
 
-  reduceSum: reduce,
-  reduceMax: reduce,
-  reduceMin: reduce,
+  ...rowsOf(["reduction"], reduce),
   argmax: keep,
   argmin: keep,
   cumsum,
@@ -152,11 +151,8 @@ const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K
 
   callback: keep,
 
-  scan: normaliseBodies,
-  while: normaliseBodies,
-  cond: normaliseBodies,
-  remat: unknown,
-  customVjp: unknown,
+  ...rowsOf(["control"], normaliseBodies),
+  ...rowsOf(["call", "sharding"], unknown),
 
   psum: keep,
   pmax: keep,
@@ -166,27 +162,18 @@ const rewrites: { readonly [K in Exclude<OpName, UnaryOp | BinaryOp>]: Rewrite<K
   ppermute: keep,
   allToAll,
   axisIndex: keep,
-
-  shardMap: unknown,
-  shardingConstraint: unknown,
 };
-
-type RewrittenOp = keyof typeof rewrites;
-
-const isRewritten = (eqn: Eqn): eqn is Eqn<RewrittenOp> => Object.hasOwn(rewrites, eqn.op);
 
 function rewriteEqn(r: Rewriter, eqn: Eqn): void {
   const isLocal = !("axes" in eqn.params) && !hasPrograms(eqn) && !hasEffects(eqn) && eqn.outs.length > 0;
   if (isLocal && eqn.outs.every(({ type }) => sizeOf(type.shape) === 0)) {
     for (const out of eqn.outs) r.splat(newLiteral(0, out.type.dtype), out);
-  } else if (isRewritten(eqn)) {
-    rewrite(r, eqn);
   } else {
-    r.keep(eqn);
+    rewrite(r, eqn);
   }
 }
 
-function rewrite<K extends RewrittenOp>(r: Rewriter, eqn: Eqn<K>): void {
+function rewrite<K extends OpName>(r: Rewriter, eqn: Eqn<K>): void {
   const { op }: { readonly op: K } = eqn;
   const rule: Rewrite<K> = rewrites[op];
   rule(r, eqn);

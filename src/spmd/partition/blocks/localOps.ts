@@ -1,6 +1,6 @@
 import { type DimAxes, type MeshAxis, type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
-import type { ElementwiseOp } from "../../../ir/opFacts.js";
-import type { AxisOp, OpName, ProgramOp } from "../../../ir/ops.js";
+import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
+import type { OpName, ProgramOp } from "../../../ir/ops.js";
 import { type Eqn, hasPrograms } from "../../../ir/program.js";
 import { at, range } from "../../../ir/shape.js";
 import { bind, repeat } from "../../../trace/builder.js";
@@ -44,8 +44,9 @@ function same<K extends OpName>(eqn: Eqn<K>, ins: readonly Tensor[]): Tensor[] {
   return repeat(eqn, ins);
 }
 
-/** Sizes in the parameters become those of the blocks, positions get offsets. Elementwise ops have neither. */
-const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K> } = {
+/** Sizes in the parameters become those of the blocks, positions get offsets; many ops have neither. */
+const rules: { readonly [K in LocalOp]: Rule<K> } = {
+  ...rowsOf([...elementwiseFamilies, "collective", "position"], same),
   optimizationBarrier: same,
   iota: (eqn, _ins, context) => [iota(eqn, outShape(eqn, context), context)],
   broadcastInDim: (eqn, ins, context) =>
@@ -78,25 +79,17 @@ const rules: { readonly [K in Exclude<LocalOp, ElementwiseOp | AxisOp>]: Rule<K>
   shardingConstraint: same,
 };
 
-type RuledOp = keyof typeof rules;
-
 /** Whether an equation is one of those that work on blocks, and not one that only says how to differentiate or to split. */
 export function isLocal(eqn: Eqn): eqn is Eqn<LocalOp> {
   return !hasPrograms(eqn) && eqn.op !== "pvary" && eqn.op !== "shardingConstraint";
 }
 
-const isRuled = (eqn: Eqn): eqn is Eqn<RuledOp> => Object.hasOwn(rules, eqn.op);
-
 /** Emits an equation on blocks. */
-export function emitLocal(
-  eqn: Eqn<LocalOp>,
+export function emitLocal<K extends LocalOp>(
+  eqn: Eqn<K>,
   ins: readonly Tensor[],
   context: LocalContext,
 ): readonly Tensor[] {
-  return isRuled(eqn) ? applyRule(eqn, ins, context) : same(eqn, ins);
-}
-
-function applyRule<K extends RuledOp>(eqn: Eqn<K>, ins: readonly Tensor[], context: LocalContext) {
   const { op }: { readonly op: K } = eqn;
   const rule: Rule<K> = rules[op];
   return rule(eqn, ins, context);

@@ -1,65 +1,35 @@
 import { describe, expect, test } from "vitest";
 import { caseProgram, type OpCase, opCases } from "../../../../test/support/opCases.js";
+import { type ElementwiseOp, elementwiseFamilies, opsOf } from "../../../ir/opFacts.js";
 import type { OpName } from "../../../ir/ops.js";
+import type { Eqn } from "../../../ir/program.js";
 import { at, type Shape, tensorType } from "../../../ir/shape.js";
 import { traceFlat } from "../../../trace/builder.js";
 import * as ops from "../../../trace/ops.js";
 import { factorRule, formatRule } from "./factors.js";
 
-/** The rule of every op for each of its cases. A `1` is a dim that cannot be split, `()->()` an op that the partitioner opens. */
-const golden: { readonly [K in OpName]: readonly string[] } = {
-  neg: ["([i,j])->([i,j])", "([i])->([i])"],
-  exp: ["([i,j])->([i,j])"],
-  expm1: ["([i,j])->([i,j])"],
-  log: ["([i,j])->([i,j])"],
-  log1p: ["([i,j])->([i,j])"],
-  tanh: ["([i,j])->([i,j])"],
-  sin: ["([i,j])->([i,j])"],
-  cos: ["([i,j])->([i,j])"],
-  sqrt: ["([i,j])->([i,j])"],
-  rsqrt: ["([i,j])->([i,j])"],
-  cbrt: ["([i,j])->([i,j])"],
-  abs: ["([i,j])->([i,j])"],
-  sign: ["([i,j])->([i,j])"],
-  floor: ["([i,j])->([i,j])"],
-  ceil: ["([i,j])->([i,j])"],
-  round: ["([i,j])->([i,j])"],
-  erf: ["([i,j])->([i,j])"],
-  erfInv: ["([i,j])->([i,j])"],
-  logistic: ["([i,j])->([i,j])"],
-  not: ["([i])->([i])", "([i])->([i])"],
-  isFinite: ["([i,j])->([i,j])"],
-  convert: ["([i,j])->([i,j])", "([i,j])->([i,j])", "([i])->([i])"],
-  bitcast: ["([i,j])->([i,j])"],
-  add: [
-    "([i,j],[i,j])->([i,j])",
-    "([i,j],[])->([i,j])",
-    "([],[i,j])->([i,j])",
-    "([i],[i])->([i])",
-    "([i],[])->([i])",
-    "([],[i])->([i])",
-  ],
-  sub: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  mul: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  div: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  rem: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  pow: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  max: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  min: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  and: ["([i],[i])->([i])", "([i],[])->([i])", "([],[i])->([i])"],
-  or: ["([i],[i])->([i])", "([i],[])->([i])", "([],[i])->([i])"],
-  xor: ["([i],[i])->([i])", "([i],[])->([i])", "([],[i])->([i])"],
-  shl: ["([i],[i])->([i])", "([i],[])->([i])", "([],[i])->([i])"],
-  shrLogical: ["([i],[i])->([i])", "([i],[])->([i])", "([],[i])->([i])"],
-  shrArithmetic: ["([i],[i])->([i])", "([i],[])->([i])", "([],[i])->([i])"],
-  atan2: ["([i,j],[i,j])->([i,j])", "([i,j],[])->([i,j])", "([],[i,j])->([i,j])"],
-  compare: ["([i],[i])->([i])", "([],[i])->([i])"],
-  select: ["([i],[i],[i])->([i])", "([],[],[])->([])"],
-  clamp: ["([i],[i],[i])->([i])", "([],[i],[])->([i])", "([i],[],[i])->([i])"],
-  threefry2x32: ["([i],[i],[i],[i])->([i],[i])"],
-  name: ["([i])->([i])"],
-  stopGradient: ["([i,j])->([i,j])"],
-  pvary: ["([i])->([i])"],
+/**
+ * The rules of ops that work on each element, by the ranks of operands and results: dims correspond one by one, and
+ * scalars among the operands have none.
+ */
+const elementwiseGolden: Readonly<Record<string, string>> = {
+  "1 -> 1": "([i])->([i])",
+  "2 -> 2": "([i,j])->([i,j])",
+  "1 1 -> 1": "([i],[i])->([i])",
+  "1 0 -> 1": "([i],[])->([i])",
+  "0 1 -> 1": "([],[i])->([i])",
+  "2 2 -> 2": "([i,j],[i,j])->([i,j])",
+  "2 0 -> 2": "([i,j],[])->([i,j])",
+  "0 2 -> 2": "([],[i,j])->([i,j])",
+  "0 0 0 -> 0": "([],[],[])->([])",
+  "1 1 1 -> 1": "([i],[i],[i])->([i])",
+  "0 1 0 -> 1": "([],[i],[])->([i])",
+  "1 0 1 -> 1": "([i],[],[i])->([i])",
+  "1 1 1 1 -> 1 1": "([i],[i],[i],[i])->([i],[i])",
+};
+
+/** The rule of every other op for each of its cases. A `1` is a dim that cannot be split, `()->()` an op that the partitioner opens. */
+const golden: { readonly [K in Exclude<OpName, ElementwiseOp>]: readonly string[] } = {
   optimizationBarrier: ["([i],[])->([i],[])"],
   iota: ["()->([i,j])"],
   broadcastInDim: ["([j,1])->([i,j,k])", "([])->([i])"],
@@ -122,12 +92,20 @@ const golden: { readonly [K in OpName]: readonly string[] } = {
   shardingConstraint: ["([i,j])->([i,j])"],
 };
 
-const rulesOf = <K extends OpName>(op: K) =>
-  opCases[op].map((entry: OpCase<K>) => formatRule(factorRule(at(caseProgram(op, entry).eqns, 0))));
+/** The equations of an op's cases. */
+const eqnsOf = <K extends OpName>(op: K): Eqn[] =>
+  opCases[op].map((entry: OpCase<K>) => at(caseProgram(op, entry).eqns, 0));
+
+const ranksOf = ({ ins, outs }: Eqn): string =>
+  [ins, outs].map((atoms) => atoms.map(({ type }) => type.shape.length).join(" ")).join(" -> ");
 
 describe("the factors of every op", () => {
-  test.each(Object.keys(golden) as OpName[])("%s", (op) => {
-    expect(rulesOf(op)).toEqual(golden[op]);
+  test.each(opsOf(...elementwiseFamilies))("%s", (op) => {
+    for (const eqn of eqnsOf(op)) expect(formatRule(factorRule(eqn))).toBe(elementwiseGolden[ranksOf(eqn)]);
+  });
+
+  test.each(Object.entries(golden) as [OpName, readonly string[]][])("%s", (op, rules) => {
+    expect(eqnsOf(op).map((eqn) => formatRule(factorRule(eqn)))).toEqual(rules);
   });
 });
 
