@@ -1,95 +1,167 @@
 import { spawnSync } from "node:child_process";
-import {
-  copyFileSync,
-  cpSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
-import { join, relative, resolve } from "node:path";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { at } from "../src/ir/shape.js";
+import { opsOf } from "../src/ir/opFacts.js";
+import * as lax from "../src/lax/index.js";
+import * as trace from "../src/trace/ops.js";
+import { Overlay } from "./support/overlay.js";
+import { unaryPoints } from "./support/unaryOps.js";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
+const page = readFileSync(join(root, "docs/add-an-op.md"), "utf8");
 
-/** Everything that is shipped, and the tables of cases that the tests of all ops run through. */
-const sources = [
-  ...readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
-    .filter((path) => path.endsWith(".ts") && !path.endsWith(".test.ts"))
-    .map((path) => join(root, "src", path)),
-  join(root, "test/support/opCases.ts"),
-  join(root, "test/conformance/engine/opCases.ts"),
+/** The paths that a part of the page names. */
+const pathsIn = (text: string): string[] =>
+  [
+    ...new Set([...text.matchAll(/`((?:src|test)\/[\w./]+\.(?:ts|json))`/g)].map(([, path]) => path ?? "")),
+  ].sort();
+
+/** A part of the page, from its heading to the next. */
+const partOf = (heading: string): string =>
+  page.split(/^## /m).find((part) => part.startsWith(heading)) ?? "";
+
+/** The first column of the tables in a part of the page. */
+const filesOf = (part: string): string =>
+  part
+    .split("\n")
+    .flatMap((line) => (line.startsWith("| `") ? [line.split(" | ")[0] ?? ""] : []))
+    .join("\n");
+
+/** Rows that are added behind a line which stands once in a file. */
+const withRows = (line: string, rows: readonly string[]) => (text: string) => {
+  const parts = text.split(`${line}\n`);
+  expect(parts.length, `"${line}" must stand once`).toBe(2);
+  return parts.join([line, ...rows, ""].join("\n"));
+};
+
+const run = (folder: string, ...args: readonly string[]) => {
+  const { stdout, stderr } = spawnSync(process.execPath, args, { cwd: folder, encoding: "utf8" });
+  return `${stdout}${stderr}`;
+};
+
+/** What the type checker says of a copy of the repository. */
+const complaintsIn = ({ folder }: Overlay): string =>
+  run(folder, "node_modules/typescript7/bin/tsc", "--noEmit", "--incremental", "false", "--pretty", "false");
+
+const formatNumber = (x: number) => (Object.is(x, -0) ? "-0" : String(x));
+
+/** A function of each element, in the files of the page: the tangent, which is no op. */
+const tangent = new Map<string, (text: string) => string>([
+  ["src/ir/ops.ts", withRows("export interface OpParams {", ["tangent: None;"])],
+  [
+    "src/ir/opFacts.ts",
+    withRows("export const opFacts = {", ['tangent: { ...unary, on: "float", price: "heavy" },']),
+  ],
+  ["src/ir/scalarFunctions.ts", withRows("export const unaryFunctions = {", ["tangent: Math.tan,"])],
+  [
+    "src/trace/ops.ts",
+    withRows('export const neg = unary("neg");', ['export const tangent = unary("tangent");']),
+  ],
+  [
+    "src/transforms/derivatives/vjpRules.ts",
+    withRows("export const vjpRules: { readonly [K in OpName]: VjpRule<K> } = {", [
+      "tangent: scaled((_, out) => add(mul(out, out), 1)),",
+    ]),
+  ],
+  [
+    "src/compiler/kernel/vectorOps.ts",
+    withRows('  cbrt: { float: math.cbrt, double: host("cbrt") },', [
+      'tangent: { float: (b, x) => b.div(math.sin(b, x), math.cos(b, x)), double: host("tangent") },',
+    ]),
+  ],
+  ["src/engines/xla/stablehlo/elementwise.ts", withRows('  cbrt: wide("cbrt"),', ['tangent: wide("tan"),'])],
+  [
+    "src/lax/elementwise.ts",
+    withRows("export const neg = unary(ops.neg);", ["export const tangent = unary(ops.tangent);"]),
+  ],
+  ["src/lax/index.ts", withRows("  tanh,", ["  tangent,"])],
+  ["test/publicApi.json", withName],
+  [
+    "test/support/unaryOps.ts",
+    withRows("export const unaryOps: { readonly [K in UnaryOp]: UnaryRecord } = {", [
+      'tangent: { operands: "unit", error: ulps(7), course: "steep", text: "stablehlo.tan",',
+      `values: [${unaryPoints.map((x) => formatNumber(Math.tan(Math.fround(x))))}] },`,
+    ]),
+  ],
+]);
+
+/** The frozen names of the public interface with that of the new function. */
+function withName(text: string): string {
+  const { lax: names, ...others } = JSON.parse(text);
+  return JSON.stringify({ ...others, lax: { ...names, values: [...names.values, "tangent"].sort() } });
+}
+
+/** The tests that go through the tables of ops: what they say of the new op, and of names. */
+const throughTables = [
+  "src/ir/infer.test.ts",
+  "src/ir/parse.test.ts",
+  "src/transforms/derivatives/vjpRules.test.ts",
+  "src/transforms/batching/vmapRules.test.ts",
+  "src/spmd/partition/placement/factors.test.ts",
+  "src/engines/reference/elementwise.test.ts",
+  "test/compiler/opCases.test.ts",
+  "test/xla/stablehlo.test.ts",
+  "test/publicApi.test.ts",
 ];
 
-/** The text of a file with rows added where a table begins. */
-function withRows(path: string, tableStart: string, rows: readonly string[]): [string, string] {
-  const file = resolve(root, path);
-  const parts = readFileSync(file, "utf8").split(tableStart);
-  expect(parts.length, `"${tableStart}" must stand once in ${path}`).toBe(2);
-  return [file, [`${at(parts, 0)}${tableStart}`, ...rows, at(parts, 1)].join("\n")];
-}
+test("an op of one operand with a derivative takes the eleven files of the page, and works", () => {
+  expect(pathsIn(filesOf(partOf("An op of one operand")))).toEqual([...tangent.keys()].sort());
+  expect(tangent.size).toBeLessThanOrEqual(11);
+  using overlay = new Overlay(tangent);
+  expect(complaintsIn(overlay)).toBe("");
+  const said = run(
+    overlay.folder,
+    "node_modules/vitest/vitest.mjs",
+    "run",
+    "-t",
+    "tangent|names of",
+    ...throughTables,
+  );
+  expect(said).toMatch(/^\d+ passed, 0 failed$/m);
+  for (const path of throughTables) expect(said).toContain(path);
+}, 600_000);
 
-/** The files in which the type checker finds something wrong when some of them have another text. */
-function filesWithErrors(changes: ReadonlyMap<string, string>): string[] {
-  const copy = realpathSync(mkdtempSync(join(tmpdir(), "shardwise-add-an-op-")));
-  try {
-    for (const folder of ["src", "test/support", "test/conformance"])
-      cpSync(join(root, folder), join(copy, folder), { recursive: true, filter: isSource });
-    copyFileSync(join(root, "package.json"), join(copy, "package.json"));
-    symlinkSync(join(root, "node_modules"), join(copy, "node_modules"), "junction");
-    for (const [path, text] of changes) writeFileSync(join(copy, relative(root, path)), text);
-    const project = {
-      extends: join(root, "tsconfig.json"),
-      compilerOptions: { rootDir: copy, paths: {}, incremental: false },
-      files: sources.map((path) => relative(root, path)),
-      include: [],
-    };
-    writeFileSync(join(copy, "tsconfig.json"), JSON.stringify(project));
-    const checker = [join(root, "node_modules/typescript7/bin/tsc"), "--noEmit", "--pretty", "false"];
-    const { stdout } = spawnSync(process.execPath, checker, { cwd: copy, encoding: "utf8" });
-    const files = [...stdout.matchAll(/^(\S.*)\(\d+,\d+\): error /gm)].map((match) => match[1] ?? "");
-    return [...new Set(files)].sort();
-  } finally {
-    rmSync(copy, { recursive: true });
+test("every op of one operand has a function that records it, and one that users call", () => {
+  const named = { not: "bitwiseNot" } as const;
+  for (const op of opsOf("unary")) {
+    expect(trace, op).toHaveProperty(op);
+    expect(lax, op).toHaveProperty(op in named ? named[op as keyof typeof named] : op);
   }
-}
+});
 
-/** Whether a file or a folder belongs to what is checked. */
-function isSource(path: string): boolean {
-  return !/\.\w+$/.test(path) || (path.endsWith(".ts") && !path.endsWith(".test.ts"));
-}
-
-test("the type checker names every place where new ops are missing, and docs/add-an-op.md lists them", () => {
+test("the type checker names every place where new ops are missing, and the page lists them", () => {
   // One op is nowhere but in the catalogue; of the others as much is known as it takes to ask for the rest.
   const changes = new Map([
-    withRows("src/ir/ops.ts", "export interface OpParams {", [
-      "toy: None;",
-      "toyElementwise: None;",
-      "toyView: None;",
-      "toyControl: { readonly body: Program };",
-      "toyCollective: Collective;",
-    ]),
-    withRows("src/ir/opFacts.ts", "export const opFacts = {", [
-      'toyElementwise: { ...unary, on: "number", price: "short" },',
-      "toyView: movement,",
-      "toyControl: control,",
-      "toyCollective: { ...collective, sends: toOne },",
-    ]),
-    withRows("src/compiler/lowering.ts", "export const lowerings = {", [
-      'toyElementwise: "fused",',
-      'toyView: "view",',
-      'toyControl: "control",',
-      'toyCollective: "collective",',
-    ]),
+    [
+      "src/ir/ops.ts",
+      withRows("export interface OpParams {", [
+        "toy: None;",
+        "toyUnary: None;",
+        "toyElementwise: None;",
+        "toyView: None;",
+        "toyControl: { readonly body: Program };",
+        "toyCollective: Collective;",
+      ]),
+    ],
+    [
+      "src/ir/opFacts.ts",
+      withRows("export const opFacts = {", [
+        'toyUnary: { ...unary, on: "number", price: "short" },',
+        'toyElementwise: { ...elementwise, price: "short" },',
+        "toyView: movement,",
+        "toyControl: control,",
+        "toyCollective: { ...collective, sends: toOne },",
+      ]),
+    ],
+    ["src/compiler/lowering.ts", withRows("export const lowerings = {", ['toyView: "view",'])],
   ]);
-  const page = readFileSync(join(root, "docs/add-an-op.md"), "utf8");
-  const listed = [...page.matchAll(/`((?:src|test)\/[\w./]+\.ts)`/g)].map((match) => match[1] ?? "");
-  const places = [...new Set(listed)].filter((path) => path !== "src/ir/ops.ts").sort();
-  expect(filesWithErrors(changes)).toEqual(places);
+  using overlay = new Overlay(changes);
+  const asked = [...complaintsIn(overlay).matchAll(/^([\w./]+)\(\d+,\d+\): error/gm)].map(
+    ([, path]) => path ?? "",
+  );
+  const untyped = pathsIn(partOf("What no type asks for"));
+  const places = pathsIn(page).filter((path) => path !== "src/ir/ops.ts" && !untyped.includes(path));
+  expect([...new Set(asked)].sort()).toEqual(places);
 }, 300_000);

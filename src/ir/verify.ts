@@ -3,7 +3,7 @@ import { describe } from "./describe.js";
 import { isFloat, sumType } from "./dtype.js";
 import { InternalError, ValueError } from "./errors.js";
 import { inferTypes } from "./infer.js";
-import { opFacts, type Stage } from "./opFacts.js";
+import { factsOf, type Stage } from "./opFacts.js";
 import type { OpName } from "./ops.js";
 import { printEqn, printProgram } from "./print.js";
 import { type Atom, type Eqn, innerPrograms, type Program } from "./program.js";
@@ -65,7 +65,7 @@ function check(program: Program, stage: Stage, whole: Program): void {
 }
 
 function checkStage(eqn: Eqn, stage: Stage, fail: (message: string) => never): void {
-  if (order[stage] > order[opFacts[eqn.op].until]) fail(`${eqn.op} must be gone from a ${stage} program`);
+  if (order[stage] > order[factsOf(eqn.op).until]) fail(`${eqn.op} must be gone from a ${stage} program`);
   if (stage !== "lowered") return;
   switch (eqn.op) {
     case "dotGeneral":

@@ -1,5 +1,5 @@
 /** The sources as the type checker reads them, parsed once for all tests of a process that ask it. */
-import { join, resolve } from "node:path";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 
@@ -8,16 +8,11 @@ const { config } = ts.readConfigFile(join(root, "tsconfig.json"), ts.sys.readFil
 const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, root);
 const parsed = new Map<string, ts.SourceFile | undefined>();
 
-/** A program of these files and of what they import, in which some files may have another text. */
-export function checkedProgram(
-  files: readonly string[],
-  changes: ReadonlyMap<string, string> = new Map(),
-): ts.Program {
+/** A program of these files and of what they import. */
+export function checkedProgram(files: readonly string[]): ts.Program {
   const host = ts.createCompilerHost(options);
   const { getSourceFile } = host;
   host.getSourceFile = (path, version) => {
-    const changed = changes.get(resolve(path));
-    if (changed !== undefined) return ts.createSourceFile(path, changed, version, true);
     if (!parsed.has(path)) parsed.set(path, getSourceFile.call(host, path, version));
     return parsed.get(path);
   };
