@@ -81,7 +81,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
   engines: {
     system: ["errors.ts"],
     flight: [],
-    memory: ["errors.ts", "system"],
+    memory: ["errors.ts", "shell.ts", "system"],
     protocol: [],
     products: ["system", "protocol"],
     kernels: ["system"],
@@ -99,6 +99,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     ],
     workers: [
       "errors.ts",
+      "shell.ts",
       "flight",
       "system",
       "memory",
@@ -123,6 +124,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "checks.ts",
       "errors.ts",
       "settings.ts",
+      "shell.ts",
       "system",
       "memory",
       "protocol",
@@ -135,6 +137,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
     mpi: [
       "errors.ts",
       "launch.ts",
+      "shell.ts",
       "flight",
       "system",
       "memory",
@@ -145,7 +148,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
       "workers",
       "threads",
     ],
-    xla: ["checks.ts", "errors.ts", "launch.ts", "system"],
+    xla: ["errors.ts", "launch.ts", "shell.ts", "system"],
   },
   train: {
     files: [],

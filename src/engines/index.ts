@@ -84,6 +84,15 @@ export { createReferenceEngine, type ReferenceEngineOptions } from "./reference/
 export { interpret, interpretSpmd } from "./reference/interpret.js";
 export { type HostTensor, hostTensor, numbersOf } from "./reference/tensor.js";
 export type { EngineSettings } from "./settings.js";
+export {
+  EngineBuffer,
+  EngineShell,
+  type EngineState,
+  type LoadedProgram,
+  type Rows,
+  type ShellExecutable,
+  type Signature,
+} from "./shell.js";
 export { simulateDevices } from "./simulateDevices.js";
 export { type EngineModule, type EngineOptions, engineNames, importEngine, openEngine } from "./table.js";
 export { createThreadsEngine, type ThreadsEngine } from "./threads/engine.js";

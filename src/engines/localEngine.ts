@@ -1,12 +1,10 @@
 import { allocateHost, type HostData } from "../ir/dtype.js";
-import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../ir/engine.js";
-import { DisposedError, ValueError } from "../ir/errors.js";
-import { axesSize, formatMesh } from "../ir/mesh.js";
+import type { CompileOptions } from "../ir/engine.js";
 import type { Program } from "../ir/program.js";
-import { at, formatType, type TensorType } from "../ir/shape.js";
-import { verify } from "../ir/verify.js";
-import { checkHostData, checkSizes } from "./checks.js";
+import { at, type TensorType } from "../ir/shape.js";
+import { checkSizes } from "./checks.js";
 import type { HostTensor } from "./reference/tensor.js";
+import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "./shell.js";
 
 /** A tensor whose elements an evaluator may move: the array changes, what it holds does not. */
 export interface MovableTensor {
@@ -27,56 +25,34 @@ export interface Evaluator {
 /** A program of an evaluator. */
 export interface LocalProgram {
   /** @param inputs for every input one block per device @returns the same for every output */
-  run(inputs: readonly (readonly MovableTensor[])[]): HostTensor[][];
+  run(inputs: Rows<MovableTensor>): HostTensor[][];
   release(): void;
 }
 
-type State = "ready" | "released" | "donated";
-
-class LocalBuffer implements DeviceBuffer {
-  private state: State = "ready";
+class LocalBuffer extends EngineBuffer {
   /** Whether others may still look at the elements when this buffer is gone. */
-  private shown = false;
+  shown = false;
 
   constructor(
-    readonly owner: LocalEngine,
-    readonly device: number,
-    private tensor: MovableTensor,
-  ) {}
-
-  get type(): TensorType {
-    return this.tensor.type;
+    owner: LocalEngine,
+    device: number,
+    public tensor: MovableTensor,
+    private readonly evaluator: Evaluator,
+  ) {
+    super(owner, tensor.type, device);
   }
 
-  read(caller: string): MovableTensor {
-    if (this.state !== "ready") {
-      throw new DisposedError(
-        `[${caller}] this buffer of ${formatType(this.type)} on device ${this.device} was ${this.state} ` +
-          "and cannot be used again: keep a copy, or do not donate it",
-      );
-    }
-    return this.tensor;
-  }
-
-  /** The tensor for somebody who keeps it. */
-  show(caller: string): MovableTensor {
-    const tensor = this.read(caller);
+  /** The elements for somebody who keeps them. */
+  show(): HostData {
     this.shown = true;
-    return tensor;
+    return this.tensor.data;
   }
 
-  /** Another buffer of the same elements, which nothing ever writes. */
-  alias(device: number): LocalBuffer {
-    const alias = new LocalBuffer(this.owner, device, this.show("transfer"));
-    alias.shown = true;
-    return alias;
-  }
-
-  dispose(state: "released" | "donated", evaluator: Evaluator): void {
+  protected override left(): void {
     const { data } = this.tensor;
-    this.state = state;
+    // The tensor itself may be a result.
     this.tensor = { type: this.type, data: allocateHost(this.type.dtype, 0) };
-    if (!this.shown) evaluator.free(data);
+    if (!this.shown) this.evaluator.free(data);
   }
 }
 
@@ -84,136 +60,68 @@ class LocalBuffer implements DeviceBuffer {
  * An engine that computes at once, on the calling thread; devices are simulated there. What an array holds never
  * changes, so that buffers can share one.
  */
-export class LocalEngine implements Engine {
-  readonly process = { index: 0, count: 1 };
+export class LocalEngine extends EngineShell<LocalBuffer> {
   readonly selfCollecting = true;
-  private closed = false;
 
   constructor(
     readonly name: string,
     readonly numDevices: number,
     private readonly evaluator: Evaluator,
-  ) {}
-
-  get isOpen(): boolean {
-    return !this.closed;
+  ) {
+    super();
   }
 
-  isAddressable(device: number): boolean {
-    return Number.isInteger(device) && device >= 0 && device < this.numDevices;
-  }
-
-  compile(program: Program, options: CompileOptions): Executable {
-    const { mesh, devices, donated = [], name = "program" } = options;
-    this.checkOpen("compile");
-    verify(program, "partitioned");
+  protected prepare(
+    program: Program,
+    options: CompileOptions,
+    devices: readonly number[],
+  ): LoadedProgram<LocalBuffer> {
     checkSizes(program);
-    const numPositions = axesSize(mesh.axes);
-    if (devices.length !== numPositions) {
-      throw new ValueError(
-        `[compile] ${name}: ${devices.length} devices for the ${numPositions} positions of the mesh ` +
-          formatMesh(mesh),
-      );
-    }
-    for (const device of devices) this.checkDevice("compile", device);
     const prepared = this.evaluator.prepare(program, options);
-    const donates = donated.includes(true);
-    let released = false;
-    const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
-      this.checkOpen("execute");
-      if (released) throw new DisposedError(`[execute] ${name} was released: compile it again`);
-      const buffers = inputs.map((row) => row.map((buffer) => this.own("execute", buffer)));
-      const tensors = buffers.map((row, i) => {
-        checkPlaces(row, devices, `${name}: input ${i}`);
-        return row.map((buffer) => buffer.read("execute"));
-      });
-      const outputs = prepared.run(tensors);
-      if (donates) {
-        for (const buffer of buffers.filter((_, i) => donated[i]).flat()) {
-          buffer.dispose("donated", this.evaluator);
-        }
+    const run = (inputs: Rows<LocalBuffer>, donate: () => void): HostTensor[][] => {
+      const tensors = inputs.map((row) => row.map(({ tensor }) => tensor));
+      try {
+        return prepared.run(tensors);
+      } finally {
+        donate();
       }
+    };
+    return {
       // An output can be an input's very tensor, and each buffer's elements move by themselves.
-      return outputs.map((row) =>
-        row.map(({ type, data }, position) => new LocalBuffer(this, at(devices, position), { type, data })),
-      );
+      start: (inputs, donate) =>
+        run(inputs, donate).map((row) =>
+          row.map(({ type, data }, position) => this.newBuffer(type, data, at(devices, position))),
+        ),
+      release: () => prepared.release(),
     };
-    const release = () => {
-      if (!released) prepared.release();
-      released = true;
-    };
-    return { execute, release };
   }
 
-  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
-    this.checkOpen("upload");
-    this.checkDevice("upload", device);
-    checkHostData(type, data, "upload");
-    return new LocalBuffer(this, device, { type, data: data.slice() });
+  protected write(type: TensorType, data: HostData, device: number): LocalBuffer {
+    return this.newBuffer(type, data.slice(), device);
   }
 
-  async download(buffer: DeviceBuffer): Promise<HostData> {
-    this.checkOpen("download");
-    return this.own("download", buffer).read("download").data.slice();
+  protected async read({ tensor }: LocalBuffer): Promise<HostData> {
+    return tensor.data.slice();
   }
 
-  async ready(buffer: DeviceBuffer): Promise<void> {
-    this.checkOpen("ready");
-    this.own("ready", buffer).read("ready");
+  protected async written(): Promise<void> {}
+
+  protected view(buffer: LocalBuffer): HostData {
+    return buffer.show();
   }
 
-  peek(buffer: DeviceBuffer): HostData {
-    this.checkOpen("peek");
-    return this.own("peek", buffer).show("peek").data;
+  /** Another buffer of the same elements, which nothing ever writes. */
+  protected copy(buffer: LocalBuffer, device: number): LocalBuffer {
+    const alias = this.newBuffer(buffer.type, buffer.show(), device);
+    alias.shown = true;
+    return alias;
   }
 
-  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
-    this.checkOpen("transfer");
-    this.checkDevice("transfer", device);
-    return this.own("transfer", buffer).alias(device);
+  protected async end(): Promise<void> {
+    this.evaluator.close();
   }
 
-  /** After closing there is nothing left to give back, so finalizers may still come here. */
-  release(buffer: DeviceBuffer): void {
-    if (this.closed) return;
-    const own = this.own("release", buffer);
-    own.read("release");
-    own.dispose("released", this.evaluator);
+  private newBuffer(type: TensorType, data: HostData, device: number): LocalBuffer {
+    return new LocalBuffer(this, device, { type, data }, this.evaluator);
   }
-
-  async close(): Promise<void> {
-    if (!this.closed) this.evaluator.close();
-    this.closed = true;
-  }
-
-  private own(caller: string, buffer: DeviceBuffer): LocalBuffer {
-    if (buffer instanceof LocalBuffer && buffer.owner === this) return buffer;
-    throw new ValueError(`[${caller}] the buffer of ${formatType(buffer.type)} belongs to another engine`);
-  }
-
-  private checkOpen(caller: string): void {
-    if (this.closed) {
-      throw new DisposedError(`[${caller}] the ${this.name} engine is closed: create a new one`);
-    }
-  }
-
-  private checkDevice(caller: string, device: number): void {
-    if (!this.isAddressable(device)) {
-      throw new ValueError(`[${caller}] device ${device} is not one of the ${this.numDevices} devices`);
-    }
-  }
-}
-
-/** Checks that every buffer lies on the device of its mesh position. */
-function checkPlaces(row: readonly LocalBuffer[], devices: readonly number[], what: string): void {
-  if (row.length !== devices.length) {
-    throw new ValueError(`[execute] ${what} has ${row.length} buffers for ${devices.length} devices`);
-  }
-  row.forEach(({ device }, position) => {
-    if (device === devices[position]) return;
-    throw new ValueError(
-      `[execute] ${what} at mesh position ${position} lies on device ${device}, ` +
-        `not on device ${devices[position]}: transfer it first`,
-    );
-  });
 }

@@ -8,6 +8,8 @@ import type { TensorType } from "./shape.js";
 /** A block of elements in one device's memory; only the engine that made it can read it. */
 export interface DeviceBuffer {
   readonly type: TensorType;
+  /** Whether it can be used: it was neither released nor donated. One that cannot tell may be. */
+  readonly isLive?: boolean;
 }
 
 /** Where a device is. */
@@ -24,7 +26,10 @@ export interface CompileOptions {
   readonly mesh: MeshShape;
   /** The engine's device for every position of the mesh, row-major; other processes may hold some of them. */
   readonly devices: readonly number[];
-  /** Which inputs may be overwritten; the caller does not use them again. */
+  /**
+   * Which inputs may be overwritten; the caller does not use them again. A run that is refused takes none of them, one
+   * that was started takes all, whatever becomes of it. A buffer that is another input as well cannot be donated.
+   */
   readonly donated?: readonly boolean[];
   /** A name for messages and traces. */
   readonly name?: string;

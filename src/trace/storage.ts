@@ -78,6 +78,11 @@ export class Storage {
     return this.buffers === undefined;
   }
 
+  /** Whether a run has taken the buffers that failed afterwards. */
+  get isTaken(): boolean {
+    return this.buffers?.some(({ isLive }) => isLive === false) ?? false;
+  }
+
   /** The buffers as the placement says, for a reader named in the error if they are gone. */
   read(caller: string): readonly DeviceBuffer[] {
     const held = this.readHeld(caller);

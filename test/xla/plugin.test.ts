@@ -229,7 +229,7 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
     expect(() => own.upload(type, values(1, 2, 3), 1)).toThrow("device 1 belongs to another process than 0");
     const elsewhere = { mesh: single, devices: [1], name: "other" };
     expect(() => own.compile(both, elsewhere)).toThrow("process 0 of 2 holds none of the devices 1");
-    expect(() => own.compile(both, { ...elsewhere, devices: [2] })).toThrow("devices are 0 … 1");
+    expect(() => own.compile(both, { ...elsewhere, devices: [2] })).toThrow("use 0 … 1");
     for (const buffer of [x, ...row]) own.release(buffer);
     executable.release();
     await own.close();

@@ -12,6 +12,7 @@ import { at, range, type TensorType } from "../../ir/shape.js";
 import { EngineLoadError, ProgramsDifferError } from "../errors.js";
 import type { GemmKind } from "../products/gemmChoice.js";
 import type { DeviceLocations } from "../protocol/locations.js";
+import { checkMeshDevices } from "../shell.js";
 import { ThreadsEngine } from "../threads/engine.js";
 import { Agreement } from "./agreement.js";
 import { Communicators } from "./communicators.js";
@@ -138,7 +139,6 @@ export class MpiEngine implements Engine {
         entry: new URL("./worker.js", import.meta.url),
         extra: this.links,
         firstDevice: this.first,
-        totalDevices: this.numDevices,
         numCores: this.numCores,
         memoryShare: 1 / neighbours.length,
         planStaging: planExchanges,
@@ -160,6 +160,7 @@ export class MpiEngine implements Engine {
   }
 
   compile(program: Program, options: CompileOptions): Executable {
+    checkMeshDevices(options, this.numDevices);
     const locations = this.seatsOf(options);
     const { processes, process } = locations;
     const channels = this.communicators?.for(program, options, locations);
@@ -174,13 +175,13 @@ export class MpiEngine implements Engine {
     return {
       execute: (inputs) => {
         if (unconfirmed) {
-          this.agreed.set(executable.id, this.agreement.propose(unconfirmed, options, together));
+          this.agreed.set(executable.loaded.id, this.agreement.propose(unconfirmed, options, together));
         }
         unconfirmed = undefined;
         return executable.execute(inputs);
       },
       release: () => {
-        this.agreed.delete(executable.id);
+        this.agreed.delete(executable.loaded.id);
         executable.release();
       },
     };

@@ -29,13 +29,13 @@ describe("the reference engine", () => {
   test("says what is wrong with buffers and devices, in numbers", () => {
     const engine = createReferenceEngine({ numDevices: 2 });
     const executable = engine.compile(double, { mesh: single, devices: [0] });
-    expect(() => upload(engine, [1, 2], 2)).toThrow(/device 2 is not one of the 2 devices/);
+    expect(() => upload(engine, [1, 2], 2)).toThrow(/no device 2: use 0 … 1/);
     expect(() => engine.compile(total, { mesh: pair, devices: [0] })).toThrow(
       /1 devices for the 2 positions/,
     );
     expect(() => engine.compile(total, { mesh: pair, devices: [0, 2] })).toThrow(ValueError);
     expect(() => executable.execute([[upload(engine, [1, 2], 1)]])).toThrow(
-      /lies on device 1, not on device 0/,
+      /must be f32\[2\] on device 0, but is f32\[2\] on device 1/,
     );
     expect(() => executable.execute([])).toThrow(/0 inputs for 1/);
   });

@@ -141,7 +141,7 @@ describe("the threads engine", () => {
     const shift = engine.load(program, { mesh: one, devices: [0], donated: [true] });
     const a = engine.upload(f4, new Float32Array([1, 2, 3, 4]), 0);
     const b = first(shift.execute([[a]]));
-    await expect(engine.download(a)).rejects.toThrow(/released or donated/);
+    await expect(engine.download(a)).rejects.toThrow(/was donated/);
     const early = engine.download(b);
     const c = first(shift.execute([[b]]));
     expect(await early).toEqual(new Float32Array([2, 3, 4, 4]));
@@ -244,7 +244,7 @@ describe("the threads engine", () => {
       devices: [0],
     });
     const data = new Float32Array(4);
-    expect(() => run.execute([])).toThrow(/0 inputs given, the program has 1/);
+    expect(() => run.execute([])).toThrow(/0 inputs for 1/);
     expect(() => run.execute([[engine.upload(f4, data, 1)]])).toThrow(
       /on device 0, but is f32\[4\] on device 1/,
     );
@@ -256,7 +256,7 @@ describe("the threads engine", () => {
     expect(() => createThreadsEngine({ numDevices: 0 })).toThrow(/numDevices/);
     const released = engine.upload(f4, data, 0);
     engine.release(released);
-    expect(() => engine.release(released)).toThrow(/released or donated/);
+    expect(() => engine.release(released)).toThrow(/was released/);
     expect(() => run.execute([[released]])).toThrow(expect.objectContaining({ code: "disposed" }));
   });
 });

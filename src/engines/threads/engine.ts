@@ -4,22 +4,22 @@ import type { CompiledProgram } from "../../compiler/steps.js";
 import type { AddressType } from "../../compiler/wasm/addresses.js";
 import { detectFeatures, type WasmFeatures } from "../../compiler/wasm/features.js";
 import { type HostData, viewHost } from "../../ir/dtype.js";
-import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.js";
 import type { MemoryUsage, Tracer } from "../../ir/engineReports.js";
-import { InternalError, ValueError } from "../../ir/errors.js";
+import { InternalError } from "../../ir/errors.js";
 import type { FlightRecording } from "../../ir/flight.js";
 import { needOptions } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
-import { bytesOf, formatType, type TensorType } from "../../ir/shape.js";
+import { at, bytesOf, formatType, type TensorType } from "../../ir/shape.js";
 import { verify } from "../../ir/verify.js";
-import { checkDeviceCount, checkHostData, checkSizes } from "../checks.js";
+import { checkDeviceCount, checkSizes } from "../checks.js";
 import { moveModuleFor } from "../collectives/moveModule.js";
 import { answerCall } from "../devices/hostCalls.js";
 import { DesyncError, type FailurePlace } from "../errors.js";
 import { chooseKernels, type KernelChoice } from "../kernels/kernelChoice.js";
 import { openKernelCode } from "../kernels/loadKernels.js";
-import { adoptBuffer, type LiveBuffer, ThreadsBuffer } from "../memory/buffers.js";
+import { ThreadsBuffer } from "../memory/buffers.js";
 import type { DeviceMemory } from "../memory/deviceMemory.js";
 import type { MemoryLayout } from "../memory/memoryLayout.js";
 import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
@@ -27,6 +27,7 @@ import { shareOfPeak } from "../products/shareOfPeak.js";
 import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
 import { allHere, type DeviceLocations } from "../protocol/locations.js";
 import { DEFAULT_DEADLINE_MS } from "../settings.js";
+import { EngineShell, type ShellExecutable, signatureOf } from "../shell.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { enableRelaxedSimd } from "../system/v8Flags.js";
 import { workerEntry } from "../system/workerEntry.js";
@@ -80,10 +81,9 @@ export function createThreadsEngine(options: ThreadsEngineOptions): ThreadsEngin
 const maxThreads = 1024;
 
 /** The engine of worker threads; see {@link createThreadsEngine}. */
-export class ThreadsEngine implements Engine {
+export class ThreadsEngine extends EngineShell<ThreadsBuffer> {
   readonly name = "threads";
   readonly numDevices: number;
-  readonly process = { index: 0, count: 1 };
   readonly tracer: Tracer;
   private readonly memory: EngineMemory;
   private readonly pool: WorkerPool;
@@ -98,7 +98,6 @@ export class ThreadsEngine implements Engine {
   /** Programs take memory of the workers that is not counted, so that their number has a mark of its own. */
   private readonly programMark = new HighWaterMark(RECLAIM_THRESHOLD_PROGRAMS);
   private numUnloading = 0;
-  private closed = false;
 
   /** @internal */
   constructor(
@@ -106,6 +105,7 @@ export class ThreadsEngine implements Engine {
     test: TestOptions = {},
     private readonly part?: PartOptions,
   ) {
+    super();
     const { numDevices } = options;
     checkDeviceCount(numDevices, "createThreadsEngine", maxThreads);
     checkRuntime();
@@ -158,31 +158,49 @@ export class ThreadsEngine implements Engine {
     });
   }
 
-  isAddressable(device: number): boolean {
-    return device in this.memory.devices;
-  }
-
-  compile(program: Program, options: CompileOptions): Executable {
-    return this.compileAt(program, options, allHere(options.devices));
+  protected prepare(program: Program, options: CompileOptions): ThreadsExecutable {
+    return this.prepareAt(program, options, allHere(options.devices));
   }
 
   /** @internal Compiles a program whose devices may be in several processes. */
-  compileAt(program: Program, options: CompileOptions, locations: DeviceLocations): ThreadsExecutable {
+  compileAt(
+    program: Program,
+    options: CompileOptions,
+    locations: DeviceLocations,
+  ): ShellExecutable<ThreadsBuffer, ThreadsExecutable> {
+    this.checkRuns("compile");
     verify(program, "partitioned");
+    const loaded = this.prepareAt(program, options, locations);
+    return this.executable(signatureOf(program, options, loaded.devices), loaded);
+  }
+
+  /** @internal Loads a step list that was compiled before; by default all devices are here. */
+  load(compiled: CompiledProgram, options: CompileOptions, locations = allHere(options.devices)): Executable {
+    this.checkRuns("compile");
+    const loaded = this.loadAt(compiled, options, locations);
+    const inputs = compiled.inputs.map(({ type }) => type);
+    const { name = compiled.name, donated = [] } = options;
+    return this.executable({ name, inputs, devices: loaded.devices, donated }, loaded);
+  }
+
+  private prepareAt(
+    program: Program,
+    options: CompileOptions,
+    locations: DeviceLocations,
+  ): ThreadsExecutable {
     checkSizes(program);
     const { features, threads, memory } = this;
     const vectorBits = this.kernels?.bits;
     const bfloat16Products = takesBfloat16(this.gemm);
     const compile = (addressType: AddressType) =>
       compileProgram(program, { ...options, features, threads, addressType, vectorBits, bfloat16Products });
-    return this.load(compile(memory.layout.addressType), options, locations, compile);
+    return this.loadAt(compile(memory.layout.addressType), options, locations, compile);
   }
 
-  /** @internal Loads a step list that was compiled before; by default all devices are here. */
-  load(
+  private loadAt(
     compiled: CompiledProgram,
     options: CompileOptions,
-    locations = allHere(options.devices),
+    locations: DeviceLocations,
     recompile?: LoadedProgram["recompile"],
   ): ThreadsExecutable {
     const { pool, target } = this;
@@ -190,7 +208,7 @@ export class ThreadsEngine implements Engine {
     this.programMark.check(() => this.programs.size - this.numUnloading);
     const loaded = loadProgram(compiled, options, target, locations, recompile);
     this.programs.set(loaded.id, loaded);
-    return new ThreadsExecutable(loaded, options, pool, target.memories, () => this.unload(loaded));
+    return new ThreadsExecutable(this, loaded, options, pool, target.memories, () => this.unload(loaded));
   }
 
   /** @internal Calls the host callbacks that devices wait for, while the main thread waits for something else. */
@@ -201,9 +219,8 @@ export class ThreadsEngine implements Engine {
   private get target(): LoadTarget {
     const { pool, features, gemm, crowded, memory, part } = this;
     const { devices: memories, layout } = memory;
-    const numDevices = part?.totalDevices ?? this.numDevices;
     const { planStaging } = part ?? {};
-    return { pool, memories, layout, numDevices, features, gemm, crowded, code: this.code, planStaging };
+    return { pool, memories, layout, features, gemm, crowded, code: this.code, planStaging };
   }
 
   /** Moves all devices to other memories: what they hold goes along, and programs are loaded again. */
@@ -221,16 +238,14 @@ export class ThreadsEngine implements Engine {
     this.pool.drain();
   }
 
-  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
-    checkHostData(type, data, "upload");
-    const memory = this.memoryOf(device, "upload");
-    if (this.pool.failure) throw this.pool.failure;
+  protected write(type: TensorType, data: HostData, device: number): ThreadsBuffer {
+    const memory = this.memoryOf(device);
     this.pool.keepUp();
     const source = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
     const quiet = memory.allocateQuiet(data.byteLength, this.pool.completed(device));
     if (quiet !== undefined) {
       this.memory.bytesOf(device).set(source, memory.addressOf(quiet));
-      return new ThreadsBuffer(type, device, quiet, 0, this.pool);
+      return new ThreadsBuffer(this, type, device, memory, quiet, 0);
     }
     // What is free is still used by earlier runs: the device copies the elements in when those are over.
     const allocation = memory.allocate(data.byteLength, "upload", () => formatType(type));
@@ -238,72 +253,54 @@ export class ThreadsEngine implements Engine {
     const message = { kind: "upload", address: memory.addressOf(allocation), bytes } as const;
     const command = this.pool.post(device, message, [bytes.buffer]);
     allocation.lastUse = command;
-    return new ThreadsBuffer(type, device, allocation, command, this.pool);
+    return new ThreadsBuffer(this, type, device, memory, allocation, command);
   }
 
-  async download(buffer: DeviceBuffer): Promise<HostData> {
-    this.checkOpen();
-    const source = adoptBuffer(buffer, this.pool, "download");
+  protected async read(source: ThreadsBuffer): Promise<HostData> {
     source.allocation.readers++;
     try {
-      await this.pool.whenCompleted(source.device, source.readyAt);
+      await this.written(source);
       return this.copyOut(source);
     } finally {
-      this.memoryOf(source.device, "download").endRead(source.allocation);
+      source.memory.endRead(source.allocation);
     }
   }
 
-  async ready(buffer: DeviceBuffer): Promise<void> {
-    this.checkOpen();
-    const { device, readyAt } = adoptBuffer(buffer, this.pool, "ready");
+  protected async written({ device, readyAt }: ThreadsBuffer): Promise<void> {
     await this.pool.whenCompleted(device, readyAt);
   }
 
-  peek(buffer: DeviceBuffer): HostData | undefined {
-    this.checkOpen();
-    const source = adoptBuffer(buffer, this.pool, "peek");
+  protected view(source: ThreadsBuffer): HostData | undefined {
     return this.pool.completed(source.device) >= source.readyAt ? this.copyOut(source) : undefined;
   }
 
   readNow(buffer: DeviceBuffer): HostData {
-    this.checkOpen();
-    const source = adoptBuffer(buffer, this.pool, "readNow");
+    const source = this.own(buffer, "readNow");
     this.pool.waitFor(source.device, source.readyAt);
     return this.copyOut(source);
   }
 
-  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
+  protected copy(source: ThreadsBuffer, device: number): ThreadsBuffer {
     const { pool } = this;
-    const source = adoptBuffer(buffer, pool, "transfer");
-    const memory = this.memoryOf(device, "transfer");
-    if (pool.failure) throw pool.failure;
-    const from = this.memoryOf(source.device, "transfer");
-    const { bytes } = source.allocation.block;
+    const memory = this.memoryOf(device);
+    const { memory: from, allocation } = source;
+    const { bytes } = allocation.block;
     const target = memory.allocate(bytes, "transfer", () => formatType(source.type));
-    const places = [memory.addressOf(target), from.addressOf(source.allocation), bytes];
+    const places = [memory.addressOf(target), from.addressOf(allocation), bytes];
     const words = places.map((place) => place / ADDRESS_UNIT);
     const command = pool.send(device, [COMMAND.pull, ...words, source.device, source.readyAt]);
     target.lastUse = command;
     if (device === source.device) {
-      source.allocation.lastUse = command;
+      allocation.lastUse = command;
     } else {
       // The other device's commands are in no order with those of the source, so the source has to stay.
-      source.allocation.readers++;
-      pool.afterwards([{ device, command }], () => from.endRead(source.allocation));
+      allocation.readers++;
+      pool.afterwards([{ device, command }], () => from.endRead(allocation));
     }
-    return new ThreadsBuffer(source.type, device, target, command, pool);
+    return new ThreadsBuffer(this, source.type, device, memory, target, command);
   }
 
-  release(buffer: DeviceBuffer): void {
-    // After closing there is nothing left to give back, so finalizers may still come here.
-    if (this.closed) return;
-    const { device, allocation } = adoptBuffer(buffer, this.pool, "release");
-    if (buffer instanceof ThreadsBuffer) buffer.take();
-    this.memoryOf(device, "release").release(allocation);
-  }
-
-  async close(): Promise<void> {
-    this.closed = true;
+  protected async end(): Promise<void> {
     await this.pool.close();
     // A device that does not end in time may still be in the middle of a kernel.
     void this.pool.allExited.then(() => {
@@ -312,9 +309,8 @@ export class ThreadsEngine implements Engine {
     });
   }
 
-  /** Whether the engine still runs programs: it was not closed and none of its devices failed. */
-  get isOpen(): boolean {
-    return !this.closed && this.pool.failure === undefined;
+  protected override get failure(): Error | undefined {
+    return this.pool.failure;
   }
 
   /** What the engine runs on. */
@@ -337,7 +333,8 @@ export class ThreadsEngine implements Engine {
 
   /** How many bytes the buffers and programs of a device take. */
   memoryUsage(device: number): MemoryUsage {
-    return this.memoryOf(device, "memoryUsage").usage;
+    this.checkDevice(device, "memoryUsage");
+    return this.memoryOf(device).usage;
   }
 
   flightRecording(reason: string): FlightRecording {
@@ -352,13 +349,8 @@ export class ThreadsEngine implements Engine {
     };
   }
 
-  /** What was computed before a device failed can still be read; nothing can after closing. */
-  private checkOpen(): void {
-    if (this.closed) throw this.pool.failure;
-  }
-
-  private copyOut({ type, device, allocation }: LiveBuffer): HostData {
-    const address = this.memoryOf(device, "download").addressOf(allocation);
+  private copyOut({ type, device, memory, allocation }: ThreadsBuffer): HostData {
+    const address = memory.addressOf(allocation);
     const copy = new Uint8Array(bytesOf(type));
     copy.set(this.memory.bytesOf(device).subarray(address, address + copy.length));
     return viewHost(type.dtype, copy.buffer);
@@ -387,12 +379,8 @@ export class ThreadsEngine implements Engine {
     return program && new DesyncError(program.name, positionsOf(program, communicator));
   }
 
-  private memoryOf(device: number, caller: string): DeviceMemory {
-    const memory = this.memory.devices[device];
-    if (memory === undefined) {
-      throw new ValueError(`[${caller}] no device ${device}: use 0 … ${this.numDevices - 1}`);
-    }
-    return memory;
+  private memoryOf(device: number): DeviceMemory {
+    return at(this.memory.devices, device);
   }
 
   private unload(loaded: LoadedProgram): void {

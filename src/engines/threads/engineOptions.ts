@@ -74,8 +74,6 @@ export interface PartOptions {
   readonly extra: unknown;
   /** The number that messages give this process's first device. */
   readonly firstDevice: number;
-  /** How many devices all processes have together. */
-  readonly totalDevices: number;
   /** How many cores this process has. */
   readonly numCores: number;
   /** The share of the machine's memory that this process may have. */

@@ -1,9 +1,9 @@
-import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.js";
-import { DisposedError, ValueError } from "../../ir/errors.js";
-import { at, formatType, sameType } from "../../ir/shape.js";
-import { adoptBuffer, ThreadsBuffer } from "../memory/buffers.js";
+import type { CompileOptions } from "../../ir/engine.js";
+import { at, formatType } from "../../ir/shape.js";
+import { ThreadsBuffer } from "../memory/buffers.js";
 import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
 import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
+import type { LoadedProgram as Loaded, Rows } from "../shell.js";
 import type { LoadedProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
 
@@ -17,15 +17,18 @@ interface Launch {
 }
 
 /** A program that is loaded on the devices of its mesh. */
-export class ThreadsExecutable implements Executable {
+export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
   private readonly caller: string;
   private readonly donated: readonly boolean[];
   /** For every input the output that takes its memory over. */
   private readonly heirs = new Map<number, number>();
-  private released = false;
 
-  /** @param unload makes the devices forget the program */
+  /**
+   * @param owner the engine whose buffers it makes
+   * @param unload makes the devices forget the program
+   */
   constructor(
+    private readonly owner: object,
     private readonly program: LoadedProgram,
     options: CompileOptions,
     private readonly pool: WorkerPool,
@@ -40,28 +43,30 @@ export class ThreadsExecutable implements Executable {
     });
   }
 
+  /** The devices of its positions in this process. */
+  get devices(): readonly number[] {
+    return this.program.devices;
+  }
+
   /** The number of the program in flight recordings. */
   get id(): number {
     return this.program.id;
   }
 
-  execute(inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] {
-    if (this.pool.failure) throw this.pool.failure;
-    if (this.released)
-      throw new DisposedError(`[${this.caller}] this program was released: compile it again`);
+  start(inputs: Rows<ThreadsBuffer>): ThreadsBuffer[][] {
     this.pool.keepUp();
     const { devices, compiled } = this.program;
     const launches: Launch[] = [];
     try {
-      const checked = this.checkInputs(inputs);
       devices.forEach((device, n) => {
-        this.plan(device, at(checked, n), launches);
+        const own = inputs.map((row) => at(row, n));
+        this.plan(device, own, launches);
       });
     } catch (error) {
       for (const launch of launches) this.undo(launch);
       throw error;
     }
-    const results = compiled.outputs.map((): DeviceBuffer[] => []);
+    const results = compiled.outputs.map((): ThreadsBuffer[] => []);
     for (const launch of launches) {
       this.launch(launch).forEach((buffer, o) => {
         at(results, o).push(buffer);
@@ -71,52 +76,7 @@ export class ThreadsExecutable implements Executable {
   }
 
   release(): void {
-    if (this.released) return;
-    this.released = true;
     this.unload();
-  }
-
-  /** For every position the buffers of all inputs. */
-  private checkInputs(inputs: readonly (readonly DeviceBuffer[])[]): ThreadsBuffer[][] {
-    const { devices, positions, compiled } = this.program;
-    if (inputs.length !== compiled.inputs.length) {
-      throw new ValueError(
-        `[${this.caller}] ${inputs.length} inputs given, the program has ${compiled.inputs.length}`,
-      );
-    }
-    const checked = devices.map((): ThreadsBuffer[] => []);
-    const given = new Set<DeviceBuffer>();
-    const consumed: DeviceBuffer[] = [];
-    inputs.forEach((buffers, i) => {
-      if (buffers.length !== devices.length) {
-        throw new ValueError(
-          `[${this.caller}] input ${i} has ${buffers.length} buffers for ${devices.length} devices`,
-        );
-      }
-      const { type } = at(compiled.inputs, i);
-      buffers.forEach((buffer, n) => {
-        adoptBuffer(buffer, this.pool, this.caller);
-        if (!(buffer instanceof ThreadsBuffer)) return;
-        if (buffer.device !== devices[n] || !sameType(buffer.type, type)) {
-          throw new ValueError(
-            `[${this.caller}] input ${i} at mesh position ${positions[n]} must be ${formatType(type)} on device ` +
-              `${devices[n]}, but is ${formatType(buffer.type)} on device ${buffer.device}`,
-          );
-        }
-        at(checked, n).push(buffer);
-        if (this.donated[i]) consumed.push(buffer);
-        else given.add(buffer);
-      });
-    });
-    for (const buffer of consumed) {
-      if (given.has(buffer)) {
-        throw new ValueError(
-          `[${this.caller}] a donated buffer of ${formatType(buffer.type)} is given a second time: pass a copy or do not donate it`,
-        );
-      }
-      given.add(buffer);
-    }
-    return checked;
   }
 
   private plan(device: number, inputs: readonly ThreadsBuffer[], launches: Launch[]): void {
@@ -132,7 +92,7 @@ export class ThreadsExecutable implements Executable {
     });
     compiled.inputs.forEach((input, index) => {
       if (!input.overwritten && !this.heirs.has(index)) return;
-      if (at(inputs, index).allocation?.readers === 0) return;
+      if (at(inputs, index).allocation.readers === 0) return;
       const what = () => `a copy of donated input ${index} (${formatType(input.type)}), which is being read`;
       copies.push({ index, to: memory.allocate(input.bytes, this.caller, what) });
     });
@@ -148,14 +108,13 @@ export class ThreadsExecutable implements Executable {
     const { pool } = this;
     const { id, compiled } = this.program;
     const memory = at(this.memories, device);
-    const held = inputs.map((buffer) => adoptBuffer(buffer, pool, this.caller).allocation);
+    const held = inputs.map(({ allocation }) => allocation);
     for (const { index, to } of copies) {
       const from = at(held, index);
       const places = [memory.addressOf(to), memory.addressOf(from), from.block.bytes];
       const words = places.map((bytes) => bytes / ADDRESS_UNIT);
       const command = pool.send(device, [COMMAND.pull, ...words, device, 0]);
       from.lastUse = command;
-      inputs[index]?.take();
       memory.release(from);
       held[index] = to;
     }
@@ -170,12 +129,11 @@ export class ThreadsExecutable implements Executable {
     for (const allocation of held) allocation.lastUse = number;
     for (const allocation of results) allocation.lastUse = number;
     this.donated.forEach((donated, i) => {
-      if (!donated && !this.heirs.has(i)) return;
-      inputs[i]?.take();
-      if (!this.heirs.has(i)) memory.release(at(held, i));
+      if (donated && !this.heirs.has(i)) memory.release(at(held, i));
     });
-    return results.map(
-      (allocation, o) => new ThreadsBuffer(at(compiled.outputs, o).type, device, allocation, number, pool),
-    );
+    return results.map((allocation, o) => {
+      const { type } = at(compiled.outputs, o);
+      return new ThreadsBuffer(this.owner, type, device, memory, allocation, number);
+    });
   }
 }

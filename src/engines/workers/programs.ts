@@ -8,7 +8,6 @@ import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightProgram } from "../../ir/flight.js";
 import { newCounter } from "../../ir/identity.js";
-import { axesSize, formatMesh } from "../../ir/mesh.js";
 import { at, range } from "../../ir/shape.js";
 import { newCollectiveWords } from "../collectives/collectiveGroup.js";
 import { planStaging, type Staging } from "../collectives/collectives.js";
@@ -68,7 +67,6 @@ export interface LoadTarget {
   readonly pool: WorkerPool;
   readonly memories: readonly DeviceMemory[];
   readonly layout: MemoryLayout;
-  readonly numDevices: number;
   readonly features: WasmFeatures;
   /** Who multiplies on the devices. */
   readonly gemm: GemmChoice;
@@ -100,9 +98,8 @@ export function loadProgram(
   locations: DeviceLocations,
   recompile?: LoadedProgram["recompile"],
 ): LoadedProgram {
-  const { pool, memories, numDevices } = target;
-  checkDevices(compiled, options, numDevices);
-  if (pool.failure) throw pool.failure;
+  const { memories } = target;
+  checkOperands(compiled);
   const id = nextId();
   const name = options.name ?? compiled.name;
   const caller = `compile ${JSON.stringify(name)}`;
@@ -325,25 +322,8 @@ export function unloadProgram(
   });
 }
 
-function checkDevices(
-  compiled: CompiledProgram,
-  { mesh, devices }: CompileOptions,
-  numDevices: number,
-): void {
-  const size = axesSize(mesh.axes);
-  if (devices.length !== size) {
-    throw new ValueError(
-      `[compile] the mesh ${formatMesh(mesh)} has ${size} positions, not ${devices.length}`,
-    );
-  }
-  if (
-    new Set(devices).size !== size ||
-    devices.some((d) => !Number.isInteger(d) || d < 0 || d >= numDevices)
-  ) {
-    throw new ValueError(
-      `[compile] devices [${devices}] must be different numbers from 0 to ${numDevices - 1}: open the engine with more devices or use a smaller mesh`,
-    );
-  }
+/** Throws where a run has more operands than a command can name. */
+function checkOperands(compiled: CompiledProgram): void {
   const words = compiled.inputs.length + compiled.outputs.length + 2;
   if (words > MAX_COMMAND_WORDS) {
     throw new ValueError(`[compile] ${words - 2} inputs and outputs are more than ${MAX_COMMAND_WORDS - 2}`);

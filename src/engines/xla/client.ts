@@ -36,11 +36,10 @@ export interface XlaProgram<A> {
    * Starts one run, away from the calling thread; runs are in the order of the calls.
    *
    * @param inputs for every replica of this process its arguments
-   * @param kept arguments whose memory must not be overwritten although the program may
    */
-  execute(inputs: readonly (readonly A[])[], kept: readonly number[]): Promise<XlaRun<A>>;
+  execute(inputs: readonly (readonly A[])[]): Promise<XlaRun<A>>;
   /** The same on the calling thread, for programs whose start takes no time; clients may have no such way. */
-  executeNow?(inputs: readonly (readonly A[])[], kept: readonly number[]): XlaRun<A>;
+  executeNow?(inputs: readonly (readonly A[])[]): XlaRun<A>;
   /** Gives back what the program holds, after the runs that were started. */
   destroy(): void;
 }

@@ -1,15 +1,13 @@
 import { allocateHost, type HostData } from "../../ir/dtype.js";
-import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
+import type { CompileOptions, Engine } from "../../ir/engine.js";
 import type { EngineInfo, MemoryUsage, TraceEvent, Tracer } from "../../ir/engineReports.js";
-import { DisposedError, ValueError } from "../../ir/errors.js";
-import { axesSize, formatMesh } from "../../ir/mesh.js";
+import { ValueError } from "../../ir/errors.js";
 import { newVar, type Program } from "../../ir/program.js";
 import { HighWaterMark, reclaim } from "../../ir/reclaim.js";
 import { at, bytesOf, formatType, range, sizeOf, type TensorType } from "../../ir/shape.js";
-import { verify } from "../../ir/verify.js";
-import { checkHostData } from "../checks.js";
 import { OutOfMemoryError } from "../errors.js";
-import { foreignBuffer, type Keeper, SMALL_BYTES, XlaBuffer } from "./buffers.js";
+import { EngineShell } from "../shell.js";
+import { type Keeper, SMALL_BYTES, XlaBuffer } from "./buffers.js";
 import { Builder, type Lowering } from "./builder.js";
 import type { XlaClient, XlaRun } from "./client.js";
 import { type Host, XlaExecutable } from "./executable.js";
@@ -50,10 +48,10 @@ const SHORT_MS = 0.4;
 const MODERATE_MS = 5;
 
 /** An engine whose devices are those of a client of XLA. */
-export class XlaEngine<A> implements Engine {
+export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   readonly name = "xla";
   readonly numDevices: number;
-  readonly process: Engine["process"];
+  override readonly process: Engine["process"];
   readonly share?: Exclude<Engine["share"], undefined>;
   readonly placeOf?: Exclude<Engine["placeOf"], undefined>;
   readonly tracer: Tracer = {
@@ -71,7 +69,6 @@ export class XlaEngine<A> implements Engine {
   private numQueued = 0;
   private events: TraceEvent[] | undefined;
   private numRuns = 0;
-  private closed = false;
 
   private readonly builder: Builder<A>;
 
@@ -80,6 +77,7 @@ export class XlaEngine<A> implements Engine {
     options: Lowering = {},
     companions?: Companions,
   ) {
+    super();
     if (companions) {
       const { hosts } = companions;
       this.share = (text) => companions.share(text);
@@ -94,61 +92,33 @@ export class XlaEngine<A> implements Engine {
     this.marks = range(client.numDevices).map(() => new HighWaterMark(RECLAIM_THRESHOLD_BYTES));
     this.taken = range(client.numDevices).map(() => 0);
     this.host = {
-      checkOpen: (caller) => this.checkOpen(caller),
-      own: (buffer, caller) => this.own(buffer, caller),
       newBuffer: (type, device) => this.newBuffer(type, device),
       mayStart: (milliseconds) => this.mayStart(milliseconds),
       turn: (milliseconds) => this.turn(milliseconds),
       enqueue: (task) => this.enqueue(task),
+      forget: (executable) => this.executables.delete(executable),
       follow: (name, devices, run) => this.follow(name, devices, run),
     };
   }
 
-  isAddressable(device: number): boolean {
+  override isAddressable(device: number): boolean {
     return Number.isInteger(device) && this.client.isAddressable(device);
   }
 
-  compile(program: Program, options: CompileOptions): Executable {
-    this.checkOpen("compile");
-    verify(program, "partitioned");
-    const { mesh, devices, name = "program" } = options;
-    const numPositions = axesSize(mesh.axes);
-    if (devices.length !== numPositions) {
+  protected prepare(program: Program, options: CompileOptions, devices: readonly number[]): XlaExecutable<A> {
+    if (devices.length === 0) {
+      const { index, count } = this.process;
       throw new ValueError(
-        `[compile] ${name}: ${devices.length} devices for the ${numPositions} positions of the mesh ` +
-          formatMesh(mesh),
+        `[compile] ${options.name ?? "program"}: process ${index} of ${count} holds none of the devices ${options.devices.join(", ")} that run it`,
       );
     }
-    const strange = devices.find(
-      (device) => !(Number.isInteger(device) && device >= 0 && device < this.numDevices),
-    );
-    if (strange !== undefined) this.refuseDevice(strange, "compile");
-    const own = devices.filter((device) => this.isAddressable(device));
-    if (own.length === 0) {
-      throw new ValueError(
-        `[compile] ${name}: process ${this.process.index} of ${this.process.count} holds none of the devices ${devices.join(", ")} that run it`,
-      );
-    }
-    const executable = new XlaExecutable(
-      this.host,
-      program,
-      { ...options, devices: own },
-      this.builder.build(program, options),
-    );
+    const building = this.builder.build(program, options);
+    const executable = new XlaExecutable(this.host, program, { ...options, devices }, building);
     this.executables.add(executable);
-    return {
-      execute: (inputs) => executable.execute(inputs),
-      release: () => {
-        this.executables.delete(executable);
-        executable.release();
-      },
-    };
+    return executable;
   }
 
-  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
-    this.checkOpen("upload");
-    this.checkDevice(device, "upload");
-    checkHostData(type, data, "upload");
+  protected write(type: TensorType, data: HostData, device: number): XlaBuffer<A> {
     const buffer = this.newBuffer(type, device);
     if (data.byteLength <= SMALL_BYTES) buffer.seen = data.slice();
     try {
@@ -161,9 +131,7 @@ export class XlaEngine<A> implements Engine {
     return buffer;
   }
 
-  async download(buffer: DeviceBuffer): Promise<HostData> {
-    this.checkOpen("download");
-    const source = this.own(buffer, "download");
+  protected async read(source: XlaBuffer<A>): Promise<HostData> {
     if (source.seen) return source.seen.slice();
     source.beginRead();
     try {
@@ -181,23 +149,16 @@ export class XlaEngine<A> implements Engine {
     }
   }
 
-  async ready(buffer: DeviceBuffer): Promise<void> {
-    this.checkOpen("ready");
-    const source = this.own(buffer, "ready");
+  protected async written(source: XlaBuffer<A>): Promise<void> {
     await this.settled(source);
     await source.written();
   }
 
-  peek(buffer: DeviceBuffer): HostData | undefined {
-    this.checkOpen("peek");
-    const { seen, type } = this.own(buffer, "peek");
+  protected view({ seen, type }: XlaBuffer<A>): HostData | undefined {
     return seen ?? (sizeOf(type.shape) === 0 ? allocateHost(type.dtype, 0) : undefined);
   }
 
-  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
-    this.checkOpen("transfer");
-    this.checkDevice(device, "transfer");
-    const source = this.own(buffer, "transfer");
+  protected copy(source: XlaBuffer<A>, device: number): XlaBuffer<A> {
     if (source.device === device) return this.copyInPlace(source);
     const target = this.newBuffer(source.type, device);
     source.beginRead();
@@ -215,24 +176,11 @@ export class XlaEngine<A> implements Engine {
     return target;
   }
 
-  release(buffer: DeviceBuffer): void {
-    // After closing there is nothing left to give back, so finalizers may still come here.
-    if (this.closed) return;
-    this.own(buffer, "release").dispose("released");
-  }
-
-  get isOpen(): boolean {
-    return !this.closed;
-  }
-
-  async close(): Promise<void> {
-    if (this.closed) return;
-    this.closed = true;
+  protected async end(): Promise<void> {
     await this.queue;
     await this.builder.settled();
     await this.runsOver();
     for (const executable of [...this.executables, ...this.copies.values()]) executable.release();
-    this.executables.clear();
     for (const buffer of [...this.live]) buffer.dispose("released");
     await this.client.close();
   }
@@ -260,7 +208,7 @@ export class XlaEngine<A> implements Engine {
   }
 
   /** A copy on the same device is a program that does nothing: its result is a buffer of its own. */
-  private copyInPlace(source: XlaBuffer<A>): DeviceBuffer {
+  private copyInPlace(source: XlaBuffer<A>): XlaBuffer<A> {
     const key = `${formatType(source.type)} on ${source.device}`;
     let copy = this.copies.get(key);
     if (copy === undefined) {
@@ -270,7 +218,7 @@ export class XlaEngine<A> implements Engine {
       copy = new XlaExecutable(this.host, program, options, this.builder.build(program, options));
       this.copies.set(key, copy);
     }
-    return at(at(copy.execute([[source]]), 0), 0);
+    return at(at(copy.start([[source]]), 0), 0);
   }
 
   private newBuffer(type: TensorType, device: number): XlaBuffer<A> {
@@ -398,32 +346,5 @@ export class XlaEngine<A> implements Engine {
     this.events = undefined;
     await this.runsOver();
     return events;
-  }
-
-  private own(buffer: DeviceBuffer, caller: string): XlaBuffer<A> {
-    if (!this.isOwn(buffer)) throw foreignBuffer(buffer, caller);
-    buffer.check(caller);
-    return buffer;
-  }
-
-  private isOwn(buffer: DeviceBuffer): buffer is XlaBuffer<A> {
-    return buffer instanceof XlaBuffer && buffer.owner === this;
-  }
-
-  private checkOpen(caller: string): void {
-    if (this.closed) throw new DisposedError(`[${caller}] the xla engine is closed: create a new one`);
-  }
-
-  private checkDevice(device: number, caller: string): void {
-    if (!this.isAddressable(device)) this.refuseDevice(device, caller);
-  }
-
-  private refuseDevice(device: number, caller: string): never {
-    const { numDevices, process } = this;
-    if (process.count > 1 && device >= 0 && device < numDevices) {
-      throw new ValueError(`[${caller}] device ${device} belongs to another process than ${process.index}`);
-    }
-    const has = numDevices === 1 ? "the one device is 0" : `devices are 0 … ${numDevices - 1}`;
-    throw new ValueError(`[${caller}] no device ${device}: ${has}`);
   }
 }

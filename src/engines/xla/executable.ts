@@ -1,15 +1,12 @@
-import type { CompileOptions, DeviceBuffer, Executable } from "../../ir/engine.js";
-import { DisposedError, ValueError } from "../../ir/errors.js";
-import { newCounter } from "../../ir/identity.js";
+import type { CompileOptions } from "../../ir/engine.js";
 import type { Program } from "../../ir/program.js";
-import { at, formatType, range, sameType, type TensorType } from "../../ir/shape.js";
+import { at, type TensorType } from "../../ir/shape.js";
+import type { LoadedProgram, Rows } from "../shell.js";
 import type { XlaBuffer } from "./buffers.js";
 import type { XlaProgram, XlaRun } from "./client.js";
 
 /** What an executable needs of its engine. */
 export interface Host<A> {
-  checkOpen(caller: string): void;
-  own(buffer: DeviceBuffer, caller: string): XlaBuffer<A>;
   newBuffer(type: TensorType, device: number): XlaBuffer<A>;
   /** Whether nothing waits, and a start that takes so many milliseconds may happen on the calling thread. */
   mayStart(milliseconds: number): boolean;
@@ -17,18 +14,16 @@ export interface Host<A> {
   turn(milliseconds: number): Promise<boolean>;
   /** Runs something after everything that was asked for before. */
   enqueue(task: () => Promise<void>): void;
+  /** The program is given back, and need not be when the engine is closed. */
+  forget(executable: XlaExecutable<A>): void;
   /** Follows a run until it is over. */
   follow(name: string, devices: readonly number[], run: XlaRun<A>): void;
 }
 
-/** For every input or output of a program its buffers. */
-type Rows<A> = readonly (readonly XlaBuffer<A>[])[];
-
 /** A program of an XLA engine; it may still be compiling. */
-export class XlaExecutable<A> implements Executable {
+export class XlaExecutable<A> implements LoadedProgram<XlaBuffer<A>> {
   private readonly name: string;
   private readonly devices: readonly number[];
-  private readonly donated: readonly boolean[];
   private readonly outTypes: readonly TensorType[];
   private loaded: XlaProgram<A> | undefined;
   private released = false;
@@ -38,13 +33,12 @@ export class XlaExecutable<A> implements Executable {
 
   constructor(
     private readonly host: Host<A>,
-    private readonly program: Program,
+    program: Program,
     options: CompileOptions,
     private readonly compiling: Promise<XlaProgram<A>>,
   ) {
     this.name = options.name ?? "program";
     this.devices = options.devices;
-    this.donated = options.donated ?? [];
     this.outTypes = program.outputs.map(({ type }) => ({ dtype: type.dtype, shape: type.shape }));
     compiling.then(
       (loaded) => {
@@ -55,34 +49,28 @@ export class XlaExecutable<A> implements Executable {
     );
   }
 
-  execute(inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] {
+  start(rows: Rows<XlaBuffer<A>>): XlaBuffer<A>[][] {
     const { host, devices } = this;
-    host.checkOpen("execute");
-    if (this.released) throw new DisposedError(`[execute] ${this.name} was released: compile it again`);
-    this.checkInputs(inputs);
-    const rows: Rows<A> = inputs;
     const outputs = this.outTypes.map((type) => devices.map((device) => host.newBuffer(type, device)));
-    const kept = this.keptArguments(rows);
     let isReady = true;
-    for (let i = 0; i < rows.length; i++) {
-      const isTaken = this.donated[i] && !kept.includes(i);
-      for (const buffer of at(rows, i)) {
+    for (const row of rows) {
+      for (const buffer of row) {
         buffer.beginRead();
-        if (isTaken) buffer.dispose("donated");
         if (buffer.array === undefined) isReady = false;
       }
     }
     if (isReady && this.loaded?.executeNow && host.mayStart(this.startMs)) {
-      this.startNow(this.loaded, rows, kept, outputs);
+      this.startNow(this.loaded, rows, outputs);
     } else {
       this.numWaiting++;
-      host.enqueue(() => this.startLater(rows, kept, outputs));
+      host.enqueue(() => this.startLater(rows, outputs));
     }
     return outputs;
   }
 
   release(): void {
     this.released = true;
+    this.host.forget(this);
     this.settle();
   }
 
@@ -93,97 +81,50 @@ export class XlaExecutable<A> implements Executable {
     this.loaded = undefined;
   }
 
-  /** Throws unless these are inputs of the program. */
-  private checkInputs(inputs: readonly (readonly DeviceBuffer[])[]): asserts inputs is Rows<A> {
-    const { program, devices, name } = this;
-    if (inputs.length !== program.inputs.length) {
-      throw new ValueError(
-        `[execute] ${name} takes ${program.inputs.length} inputs, ${inputs.length} were given`,
-      );
-    }
-    for (let i = 0; i < inputs.length; i++) {
-      const row = at(inputs, i);
-      if (row.length !== devices.length) {
-        throw new ValueError(
-          `[execute] ${name}: input ${i} has ${row.length} buffers for ${devices.length} devices`,
-        );
-      }
-      for (let position = 0; position < row.length; position++)
-        this.checkInput(at(row, position), i, position);
-    }
-  }
-
-  private checkInput(given: DeviceBuffer, i: number, position: number): void {
-    const { devices, name } = this;
-    const { type } = at(this.program.inputs, i);
-    const buffer = this.host.own(given, "execute");
-    if (buffer.type !== type && !sameType(buffer.type, type)) {
-      throw new ValueError(
-        `[execute] ${name}: input ${i} is ${formatType(buffer.type)} but must be ${formatType(type)}`,
-      );
-    }
-    if (buffer.device === devices[position]) return;
-    throw new ValueError(
-      `[execute] ${name}: input ${i} at mesh position ${position} lies on device ${buffer.device}, ` +
-        `not on device ${devices[position]}: transfer it first`,
-    );
-  }
-
-  /** Donated arguments that are given a second time, which XLA would refuse to overwrite. */
-  private keptArguments(rows: Rows<A>): readonly number[] {
-    if (!this.donated.includes(true) || !hasTwice(rows)) return [];
-    const uses = new Map<XlaBuffer<A>, number>();
-    for (const buffer of rows.flat()) uses.set(buffer, (uses.get(buffer) ?? 0) + 1);
-    return range(rows.length).filter(
-      (i) => this.donated[i] && at(rows, i).some((buffer) => (uses.get(buffer) ?? 0) > 1),
-    );
-  }
-
-  private startNow(loaded: XlaProgram<A>, rows: Rows<A>, kept: readonly number[], outputs: Rows<A>): void {
+  private startNow(loaded: XlaProgram<A>, rows: Rows<XlaBuffer<A>>, outputs: Rows<XlaBuffer<A>>): void {
     try {
-      this.startHere(loaded, rows, kept, outputs);
+      this.startHere(loaded, rows, outputs);
     } catch (error) {
       fail(outputs, error);
     }
-    this.finish(rows, kept);
+    this.finish(rows);
   }
 
-  private async startLater(rows: Rows<A>, kept: readonly number[], outputs: Rows<A>): Promise<void> {
+  private async startLater(rows: Rows<XlaBuffer<A>>, outputs: Rows<XlaBuffer<A>>): Promise<void> {
     try {
       const loaded = await this.compiling;
       const isHere = loaded.executeNow !== undefined && (await this.host.turn(this.startMs));
-      if (isHere) this.startHere(loaded, rows, kept, outputs);
-      else await this.startAway(loaded, rows, kept, outputs);
+      if (isHere) this.startHere(loaded, rows, outputs);
+      else await this.startAway(loaded, rows, outputs);
     } catch (error) {
       fail(outputs, error);
     }
     this.numWaiting--;
-    this.finish(rows, kept);
+    this.finish(rows);
     this.settle();
   }
 
-  private startHere(loaded: XlaProgram<A>, rows: Rows<A>, kept: readonly number[], outputs: Rows<A>): void {
+  private startHere(loaded: XlaProgram<A>, rows: Rows<XlaBuffer<A>>, outputs: Rows<XlaBuffer<A>>): void {
     const begin = performance.now();
-    const run = loaded.executeNow?.(this.arguments(rows), kept);
+    const run = loaded.executeNow?.(this.arguments(rows));
     this.startMs = performance.now() - begin;
     if (run) this.deliver(run, outputs);
   }
 
   private async startAway(
     loaded: XlaProgram<A>,
-    rows: Rows<A>,
-    kept: readonly number[],
-    outputs: Rows<A>,
+    rows: Rows<XlaBuffer<A>>,
+    outputs: Rows<XlaBuffer<A>>,
   ): Promise<void> {
     const begin = performance.now();
-    const run = await loaded.execute(this.arguments(rows), kept);
+    const run = await loaded.execute(this.arguments(rows));
     // Behind other runs a start may wait for them, which says nothing about itself.
     this.startMs = Math.min(this.startMs, performance.now() - begin);
     this.deliver(run, outputs);
   }
 
   /** For every replica its arguments; an input that was never made fails the run for the same reason. */
-  private arguments(rows: Rows<A>): A[][] {
+  private arguments(rows: Rows<XlaBuffer<A>>): A[][] {
     return this.devices.map((_, position) =>
       rows.map((row) => {
         const { array, failure } = at(row, position);
@@ -193,7 +134,7 @@ export class XlaExecutable<A> implements Executable {
     );
   }
 
-  private deliver(run: XlaRun<A>, outputs: Rows<A>): void {
+  private deliver(run: XlaRun<A>, outputs: Rows<XlaBuffer<A>>): void {
     for (let position = 0; position < this.devices.length; position++) {
       const made = at(run.outputs, position);
       for (let o = 0; o < outputs.length; o++) {
@@ -205,26 +146,11 @@ export class XlaExecutable<A> implements Executable {
     this.host.follow(this.name, this.devices, run);
   }
 
-  private finish(rows: Rows<A>, kept: readonly number[]): void {
+  private finish(rows: Rows<XlaBuffer<A>>): void {
     for (const row of rows) for (const buffer of row) buffer.endRead();
-    for (const i of kept) for (const buffer of at(rows, i)) buffer.dispose("donated");
   }
 }
 
-const nextLook = newCounter(1);
-
-/** Whether a buffer is there twice, found without making a set of them. */
-function hasTwice<A>(rows: Rows<A>): boolean {
-  const look = nextLook();
-  for (const row of rows) {
-    for (const buffer of row) {
-      if (buffer.look === look) return true;
-      buffer.look = look;
-    }
-  }
-  return false;
-}
-
-function fail<A>(outputs: Rows<A>, error: unknown): void {
+function fail<A>(outputs: Rows<XlaBuffer<A>>, error: unknown): void {
   for (const row of outputs) for (const buffer of row) buffer.fail(error);
 }

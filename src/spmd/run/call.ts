@@ -224,6 +224,16 @@ export function partitionCall<A extends readonly unknown[]>(
   return partitionTraced(traced, flat, inputs, placeCall(traced, inputs, flat.structure, options, name));
 }
 
+/** What the inputs of a traced call are called in messages: captured tensors, then the leaves of its arguments. */
+export function inputPaths({ captures }: TracedCall, { structure, dynamic }: CallArgs): string[] {
+  const leaves = dynamic.flatMap((argument, i) =>
+    tree
+      .leafPaths(childOf(structure, i))
+      .map((path) => `argument ${path === "" ? argument : `${argument}/${path}`}`),
+  );
+  return [...captures.map((_, i) => `captured ${i}`), ...leaves];
+}
+
 /** A call that was traced as every device runs it at a place. @param inputs the captured tensors and the arguments */
 export function partitionTraced(
   traced: TracedCall,
@@ -234,16 +244,14 @@ export function partitionTraced(
   const { program, captures } = traced;
   const { target } = placement;
   const mesh = meshAt(target);
-  const paths = (structure: tree.Structure, what: string) =>
-    tree.leafPaths(structure).map((path) => (path === "" ? what : `${what} ${path}`));
   return {
     ...partitionFor(program, target, placement),
     mesh,
     target,
     inputs,
     whole: program,
-    inPaths: [...captures.map((_, i) => `captured ${i}`), ...paths(flat.structure, "argument")],
-    outPaths: paths(traced.outStructure, "result"),
+    inPaths: inputPaths(traced, flat),
+    outPaths: tree.leafPaths(traced.outStructure).map((path) => (path === "" ? "result" : `result ${path}`)),
     donated: [...captures.map(() => false), ...flat.donated],
   };
 }

@@ -1,6 +1,6 @@
 import { programHasEffects } from "../../ir/effects.js";
 import type { DeviceBuffer, Engine, Executable } from "../../ir/engine.js";
-import { ShardingError } from "../../ir/errors.js";
+import { ShardingError, ValueError } from "../../ir/errors.js";
 import { blockShape, formatSpec, type Spec, sameSpec } from "../../ir/mesh.js";
 import { afterPass } from "../../ir/passes.js";
 import type { Program } from "../../ir/program.js";
@@ -33,6 +33,8 @@ export interface Compiled {
   /** The types of the whole outputs. */
   readonly outTypes: readonly TensorType[];
   readonly donated: readonly boolean[];
+  /** What an input is called in messages; `input 0` by default. */
+  readonly nameOfInput?: ((i: number) => string) | undefined;
   /** Where host callbacks are called while it runs; undefined when it calls none. */
   readonly effectsAt: Place | undefined;
 }
@@ -42,6 +44,8 @@ export interface CompileRequest extends PartitionRequest {
   /** Where to run: a mesh, or one device of an engine. */
   readonly target: Place;
   readonly donated?: readonly boolean[];
+  /** What an input is called in messages; `input 0` by default. */
+  readonly nameOfInput?: (i: number) => string;
   readonly name?: string;
   /** The program per device, when it is known already. */
   readonly parts?: RunnableProgram | undefined;
@@ -79,6 +83,7 @@ function compileFor(program: Program, request: CompileRequest): Compiled {
     heldOutputs: parts.held.outSpecs.map((spec, i) => heldAs(placementOf(spec), at(outPlacements, i))),
     outTypes: program.outputs.map(({ type }) => type),
     donated,
+    nameOfInput: request.nameOfInput,
     effectsAt: programHasEffects(parts.program) ? target : undefined,
   };
 }
@@ -108,33 +113,57 @@ function unsplit(original: Program): PartitionedProgram {
   return { program, inSpecs: whole(program.inputs), outSpecs: whole(program.outputs), gathers: [] };
 }
 
-/** Runs a compiled program; donated inputs lose their memory to it. */
+/**
+ * Runs a compiled program. Donated inputs lose their memory to it when the run is started, whatever becomes of it; those
+ * that have to be moved first, when they are moved.
+ */
 export function run(compiled: Compiled, inputs: readonly Tensor[]): Tensor[] {
   const storages = inputs.map((tensor) => tensor.storage("jit"));
+  if (compiled.donated.includes(true)) checkAliases(compiled, storages);
   return Storage.pinned(storages, () => runOn(compiled, storages));
 }
 
+/** Refuses tensors whose memory a run would overwrite while it reads them by another input. */
+function checkAliases(
+  { donated, nameOfInput = (i) => `input ${i}` }: Compiled,
+  storages: readonly Storage[],
+): void {
+  const known = new Map<Storage, number>();
+  storages.forEach((storage, i) => {
+    const before = known.get(storage);
+    known.set(storage, before !== undefined && donated[before] ? before : i);
+    if (before === undefined || !(donated[before] || donated[i])) return;
+    const [taken, other] = donated[before] ? [before, i] : [i, before];
+    throw new ValueError(
+      `[jit] ${nameOfInput(taken)} is donated, but the same tensor of ${formatType(storage.type)} is also ${nameOfInput(other)}: pass a copy (np.copy), or do not donate it`,
+    );
+  });
+}
+
 function runOn(compiled: Compiled, storages: readonly Storage[]): Tensor[] {
-  const placed = storages.map((storage, i) => {
-    const used = moveTo(storage, at(compiled.inPlacements, i));
-    // At once, so that not all of them are there twice; what is given twice is needed until all are in place.
-    const isOnce = () => storages.indexOf(storage) === i && !storages.includes(storage, i + 1);
-    if (used !== storage && compiled.donated[i] && isOnce()) storage.release();
-    return used;
-  });
-  const results = compiled.executable.execute(placed.map((storage) => storage.readHeld("jit")));
-  if (compiled.effectsAt) noteEffects(compiled.effectsAt);
-  placed.forEach((used, i) => {
-    const storage = at(storages, i);
-    if (compiled.donated[i]) {
-      used.surrender();
-      if (used !== storage) storage.release();
-    } else if (used !== storage) used.release();
-  });
-  return results.map((buffers, i) => {
-    const [placement, held] = [at(compiled.outPlacements, i), compiled.heldOutputs?.[i]];
-    return Tensor.stored(new Storage(placement, at(compiled.outTypes, i), buffers, held));
-  });
+  const placed: Storage[] = [];
+  try {
+    storages.forEach((storage, i) => {
+      const used = moveTo(storage, at(compiled.inPlacements, i));
+      placed.push(used);
+      // At once, so that not all of them are there twice.
+      if (used !== storage && compiled.donated[i]) storage.release();
+    });
+    const results = compiled.executable.execute(placed.map((storage) => storage.readHeld("jit")));
+    if (compiled.effectsAt) noteEffects(compiled.effectsAt);
+    placed.forEach((storage, i) => {
+      if (compiled.donated[i]) storage.surrender();
+    });
+    return results.map((buffers, i) => {
+      const [placement, held] = [at(compiled.outPlacements, i), compiled.heldOutputs?.[i]];
+      return Tensor.stored(new Storage(placement, at(compiled.outTypes, i), buffers, held));
+    });
+  } finally {
+    placed.forEach((used, i) => {
+      if (used.isTaken) used.surrender();
+      if (used !== storages[i]) used.release();
+    });
+  }
 }
 
 /** From so many elements on, devices cut and join their own blocks sooner than the calling thread copies them. */

@@ -4,7 +4,7 @@ import { formatSpec, meshShape } from "../../ir/mesh.js";
 import { checkOptions } from "../../ir/options.js";
 import { printProgram } from "../../ir/print.js";
 import type { Program } from "../../ir/program.js";
-import { formatType } from "../../ir/shape.js";
+import { at, formatType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
@@ -18,6 +18,7 @@ import {
   type AnyJitOptions,
   type CallArgs,
   callArgs,
+  inputPaths,
   type JitOptions,
   jitNames,
   meshOfOptions,
@@ -130,7 +131,13 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     if (!compiled) {
       refuseChecks(program, name);
       const donated = [...captures.map(() => false), ...flat.donated];
-      compiled = compile(program, { ...placement, donated, name, parts: entry.lowered.get(where) });
+      compiled = compile(program, {
+        ...placement,
+        donated,
+        nameOfInput: (i) => at(inputPaths(entry, flat), i),
+        name,
+        parts: entry.lowered.get(where),
+      });
       entry.lowered.delete(where);
       entry.compiled.set(where, compiled);
     }

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, test } from "vitest";
+import { HostFunction } from "../../../src/ir/callbacks.js";
 import type { DeviceBuffer, Engine, Executable } from "../../../src/ir/engine.js";
 import { DisposedError, ShardwiseError, ValueError } from "../../../src/ir/errors.js";
 import type { MeshShape } from "../../../src/ir/mesh.js";
@@ -109,6 +110,92 @@ export function describeContract(open: (numDevices: number) => Engine): void {
       expect(await engine.download(y)).toEqual(Float32Array.from([4, 6]));
       expect(await engine.download(kept)).toEqual(Float32Array.from([3, 4]));
       await expect(engine.download(given)).rejects.toThrow(/donated/);
+    });
+
+    describe("donation", () => {
+      const sum = buildProgram([type, type], (emit, x, y) => emit("add", [x, y], {}));
+      const compileSum = (engine: Engine, donated: readonly boolean[]) =>
+        engine.compile(sum, { mesh: single, devices: [0], donated, name: "sum" });
+
+      test("of a buffer that is another input too is refused with both, and takes nothing", async () => {
+        const engine = newEngine();
+        const x = upload(engine, [1, 2]);
+        for (const donated of [
+          [true, false],
+          [true, true],
+        ]) {
+          const run = () => compileSum(engine, donated).execute([[x], [x]]);
+          expect(run).toThrow(ValueError);
+          expect(run).toThrow(/sum: input 0 is donated, but its buffer of f32\[2\] is also input 1/);
+        }
+        const second = () => compileSum(engine, [false, true]).execute([[x], [x]]);
+        expect(second).toThrow(/input 1 is donated, but its buffer of f32\[2\] is also input 0/);
+        const y = only(compileSum(engine, [false, false]).execute([[x], [x]]));
+        expect(await engine.download(y)).toEqual(Float32Array.from([2, 4]));
+        expect(await engine.download(x)).toEqual(Float32Array.from([1, 2]));
+      });
+
+      test("leaves a copy of the buffer alone", async () => {
+        const engine = newEngine();
+        const x = upload(engine, [1, 2]);
+        const copy = engine.transfer(x, 0);
+        const y = only(compileSum(engine, [true, false]).execute([[x], [copy]]));
+        expect(await engine.download(y)).toEqual(Float32Array.from([2, 4]));
+        expect(await engine.download(copy)).toEqual(Float32Array.from([1, 2]));
+      });
+
+      test("takes the buffer from everybody, also while the run is under way", async () => {
+        const engine = newEngine();
+        const executable = engine.compile(increment, { mesh: single, devices: [0], donated: [true] });
+        const x = upload(engine, [1, 2]);
+        const y = only(executable.execute([[x]]));
+        expect(() => executable.execute([[x]])).toThrow(DisposedError);
+        expect(() => engine.transfer(x, 1)).toThrow(DisposedError);
+        expect(() => engine.peek(x)).toThrow(DisposedError);
+        expect(() => engine.release(x)).toThrow(DisposedError);
+        await expect(engine.ready(x)).rejects.toThrow(DisposedError);
+        await expect(engine.download(x)).rejects.toThrow(DisposedError);
+        expect(await engine.download(y)).toEqual(Float32Array.from([2, 3]));
+      });
+
+      test("does not happen in a run that is refused", async () => {
+        const engine = newEngine();
+        const executable = compileSum(engine, [true, false]);
+        const [x, far] = [upload(engine, [1, 2]), upload(engine, [3, 4], 1)];
+        const gone = upload(engine, [5, 6]);
+        engine.release(gone);
+        const wide = engine.upload(tensorType("float32", [3]), new Float32Array(3), 0);
+        for (const inputs of [[[x]], [[x], [far]], [[x], [gone]], [[x], [wide]], [[x], []]]) {
+          expect(() => executable.execute(inputs)).toThrow(ShardwiseError);
+        }
+        executable.release();
+        expect(() => executable.execute([[x], [upload(engine, [1, 1])]])).toThrow(DisposedError);
+        expect(await engine.download(x)).toEqual(Float32Array.from([1, 2]));
+      });
+
+      test("holds although the run fails, and the other inputs stay", async ({ skip }) => {
+        const engine = newEngine();
+        skip(engine.name === "xla", "its programs call no functions of the host");
+        const fail = new HostFunction("fail", () => {
+          throw new Error("on purpose");
+        });
+        const failing = buildProgram([type, type], (emit, x, y) => {
+          const outs = emit("callback", [x], {
+            fn: fail,
+            kind: "pure",
+            batching: "sequential",
+            results: [type],
+            once: [],
+          });
+          return emit("add", [at(outs, 0), y], {});
+        });
+        const executable = engine.compile(failing, { mesh: single, devices: [0], donated: [true, false] });
+        const [x, y] = [upload(engine, [1, 2]), upload(engine, [3, 4])];
+        const run = async () => engine.download(only(executable.execute([[x], [y]])));
+        await expect(run()).rejects.toThrow(/on purpose/);
+        await expect(engine.download(x)).rejects.toThrow(/donated/);
+        expect(await engine.download(y)).toEqual(Float32Array.from([3, 4]));
+      });
     });
 
     test("results are buffers of their own, also when they are inputs or the same value", async () => {

@@ -4,7 +4,7 @@ import type { XlaProgram, XlaRun } from "../client.js";
 import type { PjrtClient } from "./client.js";
 import type { Happening } from "./events.js";
 import { Handle } from "./handle.js";
-import type { Arguments, NativeWords, Plugin, Pointed } from "./plugin.js";
+import type { Arguments, NativeWords, Plugin } from "./plugin.js";
 
 /** A program that a PJRT plug-in compiled. */
 export class PjrtProgram implements XlaProgram<Handle> {
@@ -27,14 +27,14 @@ export class PjrtProgram implements XlaProgram<Handle> {
     this.numOutputs = Number(plugin.call("Executable_NumOutputs", counted).get("count"));
   }
 
-  async execute(inputs: readonly (readonly Handle[])[], kept: readonly number[]): Promise<XlaRun<Handle>> {
-    const frame = this.frameFor(inputs, kept);
+  async execute(inputs: readonly (readonly Handle[])[]): Promise<XlaRun<Handle>> {
+    const frame = this.frameFor(inputs);
     await this.client.plugin.callAway("LoadedExecutable_Execute", frame.args);
     return this.results(frame);
   }
 
-  executeNow(inputs: readonly (readonly Handle[])[], kept: readonly number[]): XlaRun<Handle> {
-    const frame = this.frameFor(inputs, kept);
+  executeNow(inputs: readonly (readonly Handle[])[]): XlaRun<Handle> {
+    const frame = this.frameFor(inputs);
     this.client.plugin.call("LoadedExecutable_Execute", frame.args);
     return this.results(frame);
   }
@@ -75,11 +75,11 @@ export class PjrtProgram implements XlaProgram<Handle> {
   }
 
   /** A frame that holds the arguments of a call. */
-  private frameFor(inputs: readonly (readonly Handle[])[], kept: readonly number[]): Frame {
+  private frameFor(inputs: readonly (readonly Handle[])[]): Frame {
     const { numReplicas, numOutputs } = this;
     const numInputs = at(inputs, 0).length;
     const frame = this.frames.pop() ?? new Frame(this.client.plugin, numReplicas, numInputs, numOutputs);
-    frame.fill(this.loaded.pointer, inputs, kept);
+    frame.fill(this.loaded.pointer, inputs);
     return frame;
   }
 
@@ -109,22 +109,14 @@ class Frame {
   /** For every replica the event of its end. */
   readonly events: NativeWords;
   private readonly inputs: readonly NativeWords[];
-  private readonly options: Pointed<"ExecuteOptions">;
-  private kept: NativeWords | undefined;
 
-  constructor(
-    private readonly plugin: Plugin,
-    numReplicas: number,
-    numInputs: number,
-    numOutputs: number,
-  ) {
+  constructor(plugin: Plugin, numReplicas: number, numInputs: number, numOutputs: number) {
     this.inputs = range(numReplicas).map(() => plugin.words(numInputs));
     this.outputs = range(numReplicas).map(() => plugin.words(numOutputs));
     this.events = plugin.words(numReplicas);
-    this.options = plugin.struct("ExecuteOptions");
     this.args = plugin
       .args("LoadedExecutable_Execute")
-      .point("options", this.options)
+      .point("options", plugin.struct("ExecuteOptions"))
       .point("argumentLists", plugin.words(this.inputs.map(({ address }) => address)))
       .set("numDevices", numReplicas)
       .set("numArguments", numInputs)
@@ -133,7 +125,7 @@ class Frame {
   }
 
   /** Writes the arguments of a call. */
-  fill(program: bigint, inputs: readonly (readonly Handle[])[], kept: readonly number[]): void {
+  fill(program: bigint, inputs: readonly (readonly Handle[])[]): void {
     this.args.set("executable", program);
     for (let replica = 0; replica < inputs.length; replica++) {
       const [row, { words }] = [at(inputs, replica), at(this.inputs, replica)];
@@ -142,8 +134,6 @@ class Frame {
       }
       for (let i = 0; i < row.length; i++) words[i] = at(row, i).pointer;
     }
-    this.kept = kept.length > 0 ? this.plugin.words(kept) : undefined;
-    this.options.set("kept", this.kept?.address ?? 0n).set("numKept", kept.length);
   }
 }
 
