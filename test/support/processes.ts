@@ -3,24 +3,24 @@
  * devices only and meets the others in every run of a program on devices of several of them, as those of an MPI job.
  */
 import { createReferenceEngine } from "../../src/engines/reference/engine.js";
+import { EngineBuffer, EngineShell, type LoadedProgram, type Rows } from "../../src/engines/shell.js";
 import type { HostData } from "../../src/ir/dtype.js";
-import type { CompileOptions, DeviceBuffer, Engine, Executable } from "../../src/ir/engine.js";
-import { DisposedError, ValueError } from "../../src/ir/errors.js";
+import type { CompileOptions, DeviceBuffer, Engine } from "../../src/ir/engine.js";
 import { printProgram } from "../../src/ir/print.js";
 import type { Program } from "../../src/ir/program.js";
 import { at, range, type TensorType } from "../../src/ir/shape.js";
 
 /** A block that its process can name at once and read when all others have come as far. */
-class PendingBuffer implements DeviceBuffer {
+class PendingBuffer extends EngineBuffer {
   settled: DeviceBuffer | undefined;
-  gone = false;
 
   constructor(
-    readonly owner: Engine,
-    readonly type: TensorType,
-    readonly device: number,
+    owner: Engine,
+    type: TensorType,
+    device: number,
     readonly value: Promise<DeviceBuffer>,
   ) {
+    super(owner, type, device);
     value.then(
       (buffer) => {
         this.settled = buffer;
@@ -121,116 +121,64 @@ function withResolver<T>(): { promise: Promise<T>; resolve: (value: Promise<T>) 
   return { promise, resolve };
 }
 
-class ProcessEngine implements Engine {
+class ProcessEngine extends EngineShell<PendingBuffer> {
   readonly name = "processes";
   readonly numDevices: number;
-  readonly process: Engine["process"];
-  isOpen = true;
+  override readonly process: Engine["process"];
 
   constructor(
     private readonly world: World,
     index: number,
   ) {
+    super();
     this.numDevices = world.count * world.perProcess;
     this.process = { index, count: world.count };
   }
 
-  isAddressable(device: number): boolean {
-    return this.world.engine.isAddressable(device) && this.world.processOf(device) === this.process.index;
+  override isAddressable(device: number): boolean {
+    return super.isAddressable(device) && this.world.processOf(device) === this.process.index;
   }
 
-  compile(program: Program, options: CompileOptions): Executable {
-    this.checkOpen("compile");
-    this.world.engine.compile(program, options).release();
-    const here = options.devices.filter((device) => this.isAddressable(device));
-    let released = false;
-    const execute = (inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][] => {
-      this.checkOpen("execute");
-      if (released) throw new DisposedError("[execute] the program was released");
-      if (inputs.length !== program.inputs.length) throw new ValueError(`[execute] ${inputs.length} inputs`);
-      const own = inputs.map((row) => row.map((buffer) => this.own(buffer, "execute")));
-      for (const row of own) {
-        const devices = row.map(({ device }) => device);
-        if (devices.join() !== here.join())
-          throw new ValueError(`[execute] on devices ${devices}, not ${here}`);
-      }
-      const values = own.map((row) => row.map(({ value }) => value));
+  protected prepare(
+    program: Program,
+    options: CompileOptions,
+    devices: readonly number[],
+  ): LoadedProgram<PendingBuffer> {
+    const start = (inputs: Rows<PendingBuffer>): PendingBuffer[][] => {
+      const values = inputs.map((row) => row.map(({ value }) => value));
       const outputs = this.world.meet(this.process.index, program, options, values);
-      for (const buffer of own.filter((_, i) => options.donated?.[i]).flat()) buffer.gone = true;
       return program.outputs.map(({ type }, o) =>
-        here.map((device) => {
+        devices.map((device) => {
           const position = options.devices.indexOf(device);
-          return new PendingBuffer(
-            this,
-            type,
-            device,
-            outputs.then((rows) => at(at(rows, o), position)),
-          );
+          const block = outputs.then((rows) => at(at(rows, o), position));
+          return new PendingBuffer(this, type, device, block);
         }),
       );
     };
-    return {
-      execute,
-      release: () => {
-        released = true;
-      },
-    };
+    return { start, release: () => {} };
   }
 
-  upload(type: TensorType, data: HostData, device: number): DeviceBuffer {
-    this.checkHere(device, "upload");
-    return new PendingBuffer(
-      this,
-      type,
-      device,
-      Promise.resolve(this.world.engine.upload(type, data, device)),
-    );
+  protected write(type: TensorType, data: HostData, device: number): PendingBuffer {
+    const value = Promise.resolve(this.world.engine.upload(type, data, device));
+    return new PendingBuffer(this, type, device, value);
   }
 
-  async download(buffer: DeviceBuffer): Promise<HostData> {
-    return this.world.engine.download(await this.own(buffer, "download").value);
+  protected async read({ value }: PendingBuffer): Promise<HostData> {
+    return this.world.engine.download(await value);
   }
 
-  async ready(buffer: DeviceBuffer): Promise<void> {
-    await this.own(buffer, "ready").value;
+  protected async written({ value }: PendingBuffer): Promise<void> {
+    await value;
   }
 
-  peek(buffer: DeviceBuffer): HostData | undefined {
-    const { settled } = this.own(buffer, "peek");
+  protected view({ settled }: PendingBuffer): HostData | undefined {
     return settled && this.world.engine.peek(settled);
   }
 
-  transfer(buffer: DeviceBuffer, device: number): DeviceBuffer {
-    this.checkHere(device, "transfer");
-    const { type, value } = this.own(buffer, "transfer");
+  protected copy({ type, value }: PendingBuffer, device: number): PendingBuffer {
     const copy = value.then((source) => this.world.engine.transfer(source, device));
     return new PendingBuffer(this, type, device, copy);
   }
 
-  release(buffer: DeviceBuffer): void {
-    if (this.isOpen) this.own(buffer, "release").gone = true;
-  }
-
-  async close(): Promise<void> {
-    this.isOpen = false;
-  }
-
-  private own(buffer: DeviceBuffer, caller: string): PendingBuffer {
-    this.checkOpen(caller);
-    if (!(buffer instanceof PendingBuffer) || buffer.owner !== this) {
-      throw new ValueError(`[${caller}] the buffer belongs to another engine`);
-    }
-    if (buffer.gone) throw new DisposedError(`[${caller}] the buffer was released or donated`);
-    return buffer;
-  }
-
-  private checkOpen(caller: string): void {
-    if (!this.isOpen) throw new DisposedError(`[${caller}] the engine is closed`);
-  }
-
-  private checkHere(device: number, caller: string): void {
-    this.checkOpen(caller);
-    if (this.isAddressable(device)) return;
-    throw new ValueError(`[${caller}] device ${device} is not in process ${this.process.index}`);
-  }
+  protected async end(): Promise<void> {}
 }

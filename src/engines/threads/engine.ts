@@ -80,8 +80,11 @@ export function createThreadsEngine(options: ThreadsEngineOptions): ThreadsEngin
 /** Every device is a thread; more of them are in no machine. */
 const maxThreads = 1024;
 
+/** Users hold its buffers as those of any engine. */
+type OwnBuffer = ThreadsBuffer;
+
 /** The engine of worker threads; see {@link createThreadsEngine}. */
-export class ThreadsEngine extends EngineShell<ThreadsBuffer> {
+export class ThreadsEngine extends EngineShell<OwnBuffer> {
   readonly name = "threads";
   readonly numDevices: number;
   readonly tracer: Tracer;

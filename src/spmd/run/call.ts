@@ -225,13 +225,17 @@ export function partitionCall<A extends readonly unknown[]>(
 }
 
 /** What the inputs of a traced call are called in messages: captured tensors, then the leaves of its arguments. */
-export function inputPaths({ captures }: TracedCall, { structure, dynamic }: CallArgs): string[] {
+export function inputPaths(
+  numCaptures: number,
+  structure: tree.Structure,
+  dynamic: readonly number[],
+): string[] {
   const leaves = dynamic.flatMap((argument, i) =>
     tree
       .leafPaths(childOf(structure, i))
       .map((path) => `argument ${path === "" ? argument : `${argument}/${path}`}`),
   );
-  return [...captures.map((_, i) => `captured ${i}`), ...leaves];
+  return [...range(numCaptures).map((i) => `captured ${i}`), ...leaves];
 }
 
 /** A call that was traced as every device runs it at a place. @param inputs the captured tensors and the arguments */
@@ -250,7 +254,7 @@ export function partitionTraced(
     target,
     inputs,
     whole: program,
-    inPaths: inputPaths(traced, flat),
+    inPaths: inputPaths(captures.length, flat.structure, flat.dynamic),
     outPaths: tree.leafPaths(traced.outStructure).map((path) => (path === "" ? "result" : `result ${path}`)),
     donated: [...captures.map(() => false), ...flat.donated],
   };

@@ -1,6 +1,17 @@
 import { describe, expect, test } from "vitest";
 import { expectClose } from "../../../test/support/goldens.js";
-import { grad, jit, np, ShapeDtypeStruct, type Tensor, vmap } from "../../index.js";
+import { createReferenceEngine } from "../../engines/reference/engine.js";
+import {
+  DisposedError,
+  grad,
+  jit,
+  Mesh,
+  np,
+  pureCallback,
+  ShapeDtypeStruct,
+  type Tensor,
+  vmap,
+} from "../../index.js";
 
 describe("jit", () => {
   /** A function that counts how often it is traced. */
@@ -102,13 +113,41 @@ describe("jit", () => {
     await expectClose(jit(grad(f))(x, w), Array.from(await grad(f)(x, w).data()));
   });
 
-  test("donates one of two uses of a tensor without harm to the first call", async () => {
-    const step = jit((a: Tensor, b: Tensor) => a.add(b), { donate: 0 });
-    const x = np.array([1, 2]);
-    await expectClose(step(x, np.array([1, 1])), [2, 3]);
-    expect(() => step(x, x)).toThrow(/given back/);
-    const y = np.array([1, 2]);
-    await expectClose(step(y, y), [2, 4]);
+  test("refuses to donate a tensor that is another argument too, and takes nothing", async () => {
+    const add = (p: { w: Tensor }, x: Tensor) => p.w.add(x);
+    const step = jit(add, { donate: 0 });
+    const afterStatic = jit((_: string, p: { w: Tensor }, x: Tensor) => add(p, x), {
+      staticArgnums: 0,
+      donate: 1,
+    });
+    // One lies on the calling thread, the other where programs run.
+    for (const w of [np.array([1, 2]), jit((x: Tensor) => x.add(1))(np.array([0, 1]))]) {
+      expect(() => step({ w }, w)).toThrow(
+        /argument 0\/w is donated, but the same tensor of f32\[2\] is also argument 1/,
+      );
+      expect(() => afterStatic("s", { w }, w)).toThrow(/argument 1\/w is donated, .* is also argument 2/);
+      expect(() => jit((x: Tensor) => x.add(w), { donate: 0 })(w)).toThrow(/is also captured 0/);
+      const both = jit((a: Tensor, b: Tensor) => a.add(b), { donate: [0, 1] });
+      expect(() => both(w, w)).toThrow(/argument 0 is donated, .* is also argument 1/);
+      await expectClose(jit(add)({ w }, w), [2, 4]);
+      await expectClose(step({ w }, np.array([1, 1])), [2, 3]);
+      expect(() => step({ w }, np.array([1, 1]))).toThrow(/given back/);
+    }
+  });
+
+  test("takes donated arguments of a call that fails, and no others", async () => {
+    const fail = () => {
+      throw new Error("on purpose");
+    };
+    const step = jit(
+      (a: Tensor, b: Tensor) => pureCallback(fail, ShapeDtypeStruct([2], "float32"), [a]).add(b),
+      { donate: 0, mesh: Mesh.create({ x: 1 }, { engine: createReferenceEngine() }) },
+    );
+    const [a, b] = [np.array([1, 2]), np.array([3, 4])];
+    await expect((async () => step(a, b).data())()).rejects.toThrow(/on purpose/);
+    await expect(a.data()).rejects.toThrow(DisposedError);
+    await expectClose(b, [3, 4]);
+    a.dispose();
   });
 
   test("runs what was lowered before, without tracing it again", async () => {

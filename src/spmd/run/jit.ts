@@ -17,6 +17,7 @@ import type { Mesh } from "../mesh/mesh.js";
 import {
   type AnyJitOptions,
   type CallArgs,
+  type CallPlacement,
   callArgs,
   inputPaths,
   type JitOptions,
@@ -127,20 +128,7 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     }
     const { inputs, placement, where } = placed(entry, flat, options, name);
     checkInputs(placement.target, inputs, name);
-    let compiled = entry.compiled.get(where);
-    if (!compiled) {
-      refuseChecks(program, name);
-      const donated = [...captures.map(() => false), ...flat.donated];
-      compiled = compile(program, {
-        ...placement,
-        donated,
-        nameOfInput: (i) => at(inputPaths(entry, flat), i),
-        name,
-        parts: entry.lowered.get(where),
-      });
-      entry.lowered.delete(where);
-      entry.compiled.set(where, compiled);
-    }
+    const compiled = entry.compiled.get(where) ?? compileEntry(entry, flat, placement, where, name);
     if (entry.isKept) knownCalls.add(args, flat, entry, placement, compiled);
     return tree.unflatten<R>(outStructure, run(compiled, inputs));
   };
@@ -164,6 +152,30 @@ function keyOf(args: readonly unknown[], { structure, tensors, statics }: CallAr
     traceKey(),
     ...statics.map((i) => tree.formatStatic(args[i])),
   ].join(" | ");
+}
+
+/** Compiles a traced function for the place of a call, and keeps it for others there. */
+function compileEntry(
+  entry: Entry,
+  { structure, dynamic, donated }: CallArgs,
+  placement: CallPlacement,
+  where: string,
+  name: string,
+): Compiled {
+  const { program, captures, lowered } = entry;
+  refuseChecks(program, name);
+  const numCaptures = captures.length;
+  const compiled = compile(program, {
+    ...placement,
+    donated: [...captures.map(() => false), ...donated],
+    // Of the call only what it is like is kept, not its tensors.
+    nameOfInput: (i) => at(inputPaths(numCaptures, structure, dynamic), i),
+    name,
+    parts: lowered.get(where),
+  });
+  lowered.delete(where);
+  entry.compiled.set(where, compiled);
+  return compiled;
 }
 
 /** Where a call runs, and a text that tells such places apart. */
