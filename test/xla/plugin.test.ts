@@ -203,6 +203,17 @@ describeWith(bothOf(compiler, koffiPackage), "a PJRT plug-in", ([, koffi]) => {
     }
   });
 
+  test("takes what is donated to a run that fails, and nothing else", async () => {
+    const executable = compile("refused", [true, false]);
+    const [x, y] = [upload([1, 2, 3]), upload([4, 5, 6])];
+    const outputs = executable.execute([[x], [y]]).flat();
+    for (const output of outputs) await expect(engine.ready(output)).rejects.toThrow(XlaError);
+    await expect(engine.download(x)).rejects.toThrow(/was donated/);
+    expect(await engine.download(y)).toEqual(values(4, 5, 6));
+    for (const buffer of [y, ...outputs]) engine.release(buffer);
+    executable.release();
+  });
+
   test("refuses what the device has no room for and goes on", async () => {
     const large = tensorType("float32", [2 ** 18 + 1]);
     const attempt = () => engine.upload(large, new Float32Array(2 ** 18 + 1), 0);

@@ -139,11 +139,13 @@ describe("jit", () => {
     const fail = () => {
       throw new Error("on purpose");
     };
+    const mesh = Mesh.create({ x: 1 }, { engine: createReferenceEngine() });
     const step = jit(
       (a: Tensor, b: Tensor) => pureCallback(fail, ShapeDtypeStruct([2], "float32"), [a]).add(b),
-      { donate: 0, mesh: Mesh.create({ x: 1 }, { engine: createReferenceEngine() }) },
+      { donate: 0, mesh },
     );
-    const [a, b] = [np.array([1, 2]), np.array([3, 4])];
+    const here = jit((x: Tensor) => x.add(0), { mesh });
+    const [a, b] = [here(np.array([1, 2])), here(np.array([3, 4]))];
     await expect((async () => step(a, b).data())()).rejects.toThrow(/on purpose/);
     await expect(a.data()).rejects.toThrow(DisposedError);
     await expectClose(b, [3, 4]);
