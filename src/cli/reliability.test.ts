@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { builtFile } from "../../test/support/built.js";
 import { type Ended, ended, nodeArguments, startShardwise } from "../../test/support/cliProcess.js";
 import { userEnvironment } from "../../test/support/environment.js";
-import { describeWith, posix } from "../../test/support/optional.js";
+import { describeWith, extended, posix, testWith } from "../../test/support/optional.js";
 import { temporaryFolder, writeText } from "../../test/support/runs.js";
 import { checkpointFolder } from "../train/config/setup.js";
 import { openCheckpoints } from "../train/files/checkpoint.js";
@@ -89,31 +89,46 @@ async function result(out: string) {
 }
 
 describe("a run that is killed", { timeout: 240_000 }, () => {
-  const splits = [
-    { mesh: "fsdp=2", moments: [reached(2), isSaving] },
-    { mesh: "pipe=2", moments: [reached(8)] },
-  ];
-  test.each(splits.slice(0, process.env.CASES === "all" ? undefined : 1))(
-    "at any moment goes on to the same bits and tells every step once ($mesh)",
-    async ({ mesh, moments }) => {
-      const settings = ["--mesh", mesh, "--steps", "16"];
-      const whole = await shardwise(...train(`whole ${mesh}`, ...settings));
-      expect(whole.code, whole.err).toBe(0);
-      const out = `killed ${mesh}`;
-      for (const moment of moments) {
-        const { signal, err } = await stopped(out, "SIGKILL", moment, ...settings);
-        expect(signal, err).toBe("SIGKILL");
-        const list = await openCheckpoints(checkpointFolder(join(folder.path, out))).list();
-        expect(list.every(({ problem }) => problem === undefined)).toBe(true);
-      }
-      // A kill in the middle of a line.
-      writeFileSync(join(folder.path, out, "metrics.jsonl"), '{"step":', { flag: "a" });
-      const last = await shardwise(...train(out, ...settings));
-      expect(last.code, last.err).toBe(0);
-      expect(await result(out)).toEqual(await result(`whole ${mesh}`));
-      expect(names(join(folder.path, out))).toEqual(["step-00000015", "step-00000016"]);
-    },
-  );
+  /** Goes on as long as it takes, killed at these moments, and comes to what a whole run gives. */
+  async function expectSame(
+    whole: string,
+    out: string,
+    settings: readonly string[],
+    moments: readonly ((run: string) => boolean)[],
+  ) {
+    for (const moment of moments) {
+      const { signal, err } = await stopped(out, "SIGKILL", moment, ...settings);
+      expect(signal, err).toBe("SIGKILL");
+      const list = await openCheckpoints(checkpointFolder(join(folder.path, out))).list();
+      expect(list.every(({ problem }) => problem === undefined)).toBe(true);
+    }
+    // A kill in the middle of a line.
+    writeFileSync(join(folder.path, out, "metrics.jsonl"), '{"step":', { flag: "a" });
+    const last = await shardwise(...train(out, ...settings));
+    expect(last.code, last.err).toBe(0);
+    expect(await result(out)).toEqual(await result(whole));
+    expect(names(join(folder.path, out))).toEqual(names(join(folder.path, whole)));
+  }
+
+  test("at any moment goes on to the same bits and tells every step once", async () => {
+    await expectSame("base", "killed", ["--steps", "8", "--keep", "3"], [reached(2), isSaving]);
+  });
+
+  for (const [mesh, moments] of [
+    ["fsdp=2", [reached(2), isSaving]],
+    ["pipe=2", [reached(8)]],
+  ] as const)
+    testWith(
+      extended("npm run test:rest", process.env.CASES === "all"),
+      `does so on ${mesh}`,
+      {},
+      async () => {
+        const settings = ["--mesh", mesh, "--steps", "16"];
+        const whole = await shardwise(...train(`whole ${mesh}`, ...settings));
+        expect(whole.code, whole.err).toBe(0);
+        await expectSame(`whole ${mesh}`, `killed ${mesh}`, settings, moments);
+      },
+    );
 });
 
 describe("a run that is interrupted", { timeout: 120_000 }, () => {
