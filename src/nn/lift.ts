@@ -106,6 +106,8 @@ export interface LiftFilters {
   /** Variables that come out. */
   readonly outs: readonly CollectionFilter[];
   readonly rngs: readonly CollectionFilter[];
+  /** Whether the first scope draws new keys for the call, from which names and numbers inside start afresh. */
+  readonly forksKeys?: boolean;
 }
 
 /** A lifted call taken apart: what goes in, how to run it, and how to keep what comes out. */
@@ -128,6 +130,9 @@ export interface Lifted {
 /** Prepares to run code of the given scopes with variables and keys that are passed explicitly. */
 export function liftScopes(scopes: readonly Scope[], filters: LiftFilters): Lifted {
   const names = scopes.map((scope) => scope.exportNames());
+  const { forksKeys = false } = filters;
+  const keyOf = (scope: Scope, name: string, key: Tensor) =>
+    forksKeys && scope === scopes[0] ? scope.makeRng(name) : key;
   const mayChange = filters.outs.reduce(unionFilters, false);
   return {
     variables: group(
@@ -135,7 +140,9 @@ export function liftScopes(scopes: readonly Scope[], filters: LiftFilters): Lift
       filters.ins,
     ),
     keys: group(
-      scopes.map(({ rngs }) => Object.fromEntries([...rngs].map(([name, { key }]) => [name, key]))),
+      scopes.map((scope) =>
+        Object.fromEntries([...scope.rngs].map(([name, { key }]) => [name, keyOf(scope, name, key)])),
+      ),
       filters.rngs,
     ),
     mayChange: scopes.some(({ mutable }) => !isEmptyFilter(intersectFilters(mutable, mayChange))),
@@ -143,7 +150,7 @@ export function liftScopes(scopes: readonly Scope[], filters: LiftFilters): Lift
       const inner = scopes.map((scope, i) => {
         const lifted = scope.lifted({
           variables: join(variables, i),
-          rngs: withKeys(scope.rngs, join(keys, i)),
+          rngs: withKeys(scope.rngs, join(keys, i), forksKeys),
           mutable: intersectFilters(intersectFilters(scope.mutable, mayChange), mutable),
         });
         const known = names[i];
@@ -204,11 +211,15 @@ function join<T>(
   return Object.assign({}, ...groups.map((values) => values[scope] ?? {}));
 }
 
-function withKeys(sequences: RngSequences, keys: Readonly<Record<string, Tensor>>): RngSequences {
+function withKeys(
+  sequences: RngSequences,
+  keys: Readonly<Record<string, Tensor>>,
+  afresh: boolean,
+): RngSequences {
   return new Map(
     [...sequences].flatMap(([name, { suffix }]) => {
       const key = keys[name];
-      return key ? [[name, { key, suffix }]] : [];
+      return key ? [[name, { key, suffix: afresh ? [] : suffix }]] : [];
     }),
   );
 }

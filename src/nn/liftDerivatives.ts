@@ -201,7 +201,8 @@ export interface ModuleJitOptions extends MethodsOption {
 
 /**
  * A module that is compiled by itself where it runs outside of `jit`; inside, its equations are recorded there.
- * Its program is made anew at every call: wrap the whole `apply` in `jit` where that matters.
+ * Its program is made anew at every call: wrap the whole `apply` in `jit` where that matters. As in Flax every call
+ * draws new keys, so that the same seed gives other parameters than the module itself has.
  *
  * @param target a module class, which gives a class named `JitBlock`, or a function: it may use the modules
  * among its arguments, or else whatever belongs to the module that runs now
@@ -226,7 +227,12 @@ export function jit(target: unknown, options: ModuleJitOptions = {}): unknown {
     name: "Jit",
     caller: "nn.jit",
     call: (scopes, fn, args) => {
-      const lifted = liftScopes(scopes, { ins: [variables], outs: [variables], rngs: [rngs] });
+      const lifted = liftScopes(scopes, {
+        ins: [variables],
+        outs: [variables],
+        rngs: [rngs],
+        forksKeys: true,
+      });
       const [modules, rest] = leadingModules(args);
       const { leaves, rebuild } = tensorArguments(
         rest,

@@ -65,7 +65,7 @@ export const Dense = module(
 export interface DenseGeneralConfig extends LinearConfig {
   /** The sizes of the output features, one dim each. */
   readonly features: number | readonly number[];
-  /** The dims of the input that are multiplied and summed; the last by default. */
+  /** The dims of the input that are multiplied and summed, in their order in the input; the last by default. */
   readonly axis?: number | readonly number[];
   /** Leading dims that input and kernel share: every index of them has a kernel of its own. */
   readonly batchDims?: readonly number[];
@@ -79,8 +79,11 @@ export const DenseGeneral = module(
     const { kernelInit = defaultKernelInit, biasInit = initializers.zeros } = config;
     const features = typeof config.features === "number" ? [config.features] : config.features;
     return (inputs: Tensor): Tensor => {
-      const axis = normalizeDims(config.axis ?? -1, inputs.ndim, "DenseGeneral");
-      const batchDims = normalizeDims(config.batchDims ?? [], inputs.ndim, "DenseGeneral");
+      // Sorted as in Flax, so that the same seed gives the same kernel.
+      const sorted = (dims: number | readonly number[]) =>
+        normalizeDims(dims, inputs.ndim, "DenseGeneral").sort((a, b) => a - b);
+      const axis = sorted(config.axis ?? -1);
+      const batchDims = sorted(config.batchDims ?? []);
       const numBatch = batchDims.length;
       if (batchDims.some((dim) => dim >= numBatch)) {
         throw new DimError(`[DenseGeneral] batchDims [${batchDims}] must be the leading dims 0, 1, 2, …`);

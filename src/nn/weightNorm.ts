@@ -39,7 +39,7 @@ export interface WeightNormConfig<F extends AnyFunction = AnyFunction> extends L
   readonly scaleInit?: ParamInitializer;
   /** The dims that have a norm and a factor of their own; the last by default, `null` for none. */
   readonly featureAxes?: number | readonly number[] | null;
-  /** Only variables with one of these texts in their path are normalised; `["kernel"]` by default, `null` for all. */
+  /** Only variables with one of these texts in their path are normalised; `["kernel"]` by default, `null` or `[]` for all. */
   readonly variableFilter?: readonly string[] | null;
 }
 
@@ -165,8 +165,9 @@ function unit(x: Tensor, dims: np.Dims | undefined, epsilon: number): Tensor {
 function weightNormalized(config: WeightNormConfig, path: string, value: Tensor): Tensor {
   const { epsilon = 1e-12, useScale = true, scaleInit = initializers.ones, featureAxes = -1 } = config;
   const { variableFilter = ["kernel"], paramDtype = "float32", dtype } = config;
-  if (variableFilter && !variableFilter.some((part) => path.includes(part))) return value;
+  if (variableFilter?.length && !variableFilter.some((part) => path.includes(part))) return value;
   const features = featureAxes === null ? [] : normalizeDims(featureAxes, value.ndim, "WeightNorm");
+  features.sort((a, b) => a - b);
   const dims = range(value.ndim).filter((dim) => !features.includes(dim));
   const normalized = unit(value, dims, epsilon);
   const shape = features.map((dim) => at(value.shape, dim));

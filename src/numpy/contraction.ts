@@ -1,7 +1,7 @@
 /** Sums of products: dot products, matrix products and their relatives. */
 
 import { need } from "../ir/arguments.js";
-import type { DType } from "../ir/dtype.js";
+import { type DType, isInteger, limits } from "../ir/dtype.js";
 import { DimError, DTypeError, ShapeError } from "../ir/errors.js";
 import type { Precision } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
@@ -34,6 +34,11 @@ function operands(x: TensorLike, y: TensorLike, caller: string): [Tensor, Tensor
 export function product(x: Tensor, y: Tensor, dims: ops.DotDims, options: ProductOptions = {}): Tensor {
   checkOptions<ProductOptions>(options, { precision: "string", preferredElementType: "string" }, "matmul");
   const { precision, preferredElementType: dtype = x.dtype } = options;
+  if (isInteger(x.dtype) && isInteger(dtype) && limits(dtype).max < limits(x.dtype).max) {
+    throw new DTypeError(
+      `[matmul] preferredElementType ${dtype} cannot hold products of ${x.dtype}: leave it out, and convert the result with astype("${dtype}")`,
+    );
+  }
   const exact = precision === undefined ? dims : { ...dims, precision };
   if (x.dtype !== "bool") return ops.dotGeneral(x, y, exact, dtype);
   return cast(ops.dotGeneral(cast(x, "int32"), cast(y, "int32"), dims), dtype);

@@ -92,6 +92,23 @@ class OwnRule(nn.Module):
         return nn.custom_vjp(lambda mdl, x: mdl(x), forward_fn=forward, backward_fn=backward)(layer, x)
 
 
+class Pair(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Dense(3)(x)
+        return nn.Dense(2)(x) + self.param("shift", random, (2,))
+
+
+class Compiled(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.jit(nn.Dense)(4)(x)
+        x = nn.Dense(3)(x) * self.param("first", random, (3,))
+        pair = nn.jit(Pair)()
+        x = pair(jnp.tanh(pair(x).sum(-1, keepdims=True) + x))
+        return x * self.param("second", random, (2,))
+
+
 class Pool(nn.Module):
     fn: object
 
@@ -145,6 +162,12 @@ cases = {
     "while": (Looped(), rows, {}, ["state"]),
     "derivatives": (Derived(), rows, {}, False),
     "customVjp": (OwnRule(), rows, {}, False),
+    "jit": (nn.jit(nn.Dense)(4), rows, {}, False),
+    "jit inside": (Compiled(), rows, {}, False),
+    "DenseGeneral": (nn.DenseGeneral(4, axis=(2, 1), bias_init=random), sequences, {}, False),
+    "DenseGeneral batch": (nn.DenseGeneral((2, 3), axis=(-1, 2), batch_dims=(1, 0)), images, {}, False),
+    "WeightNorm no filter": (nn.WeightNorm(nn.Dense(4), variable_filter=[], feature_axes=-1), rows, {}, False),
+    "WeightNorm axes": (nn.WeightNorm(nn.Dense(4), scale_init=random, feature_axes=(1, 0)), rows, {}, False),
 }
 
 
