@@ -106,11 +106,10 @@ const throughTables = [
   "test/publicApi.test.ts",
 ];
 
-test("an op of one operand with a derivative takes the eleven files of the page, and works", () => {
+test("an op of one operand with a derivative works when the eleven files of the page have it", () => {
   expect(pathsIn(filesOf(partOf("An op of one operand")))).toEqual([...tangent.keys()].sort());
   expect(tangent.size).toBeLessThanOrEqual(11);
   using overlay = new Overlay(tangent);
-  expect(complaintsIn(overlay)).toBe("");
   const said = run(
     overlay.folder,
     "node_modules/vitest/vitest.mjs",
@@ -132,11 +131,12 @@ test("every op of one operand has a function that records it, and one that users
 });
 
 test("the type checker names every place where new ops are missing, and the page lists them", () => {
-  // One op is nowhere but in the catalogue; of the others as much is known as it takes to ask for the rest.
-  const changes = new Map([
+  // The tangent is complete. One op is nowhere but in the catalogue; of the others as much is known as it takes to ask
+  // for the rest.
+  const toys = new Map([
     [
       "src/ir/ops.ts",
-      withRows("export interface OpParams {", [
+      withRows("tangent: None;", [
         "toy: None;",
         "toyUnary: None;",
         "toyElementwise: None;",
@@ -157,10 +157,11 @@ test("the type checker names every place where new ops are missing, and the page
     ],
     ["src/compiler/lowering.ts", withRows("export const lowerings = {", ['toyView: "view",'])],
   ]);
-  using overlay = new Overlay(changes);
-  const asked = [...complaintsIn(overlay).matchAll(/^([\w./]+)\(\d+,\d+\): error/gm)].map(
-    ([, path]) => path ?? "",
-  );
+  using overlay = new Overlay(tangent, toys);
+  const complaints = complaintsIn(overlay);
+  // It is the first op of the catalogue, so it would be the first of those that a table lacks.
+  expect(complaints).not.toMatch(/Property 'tangent' is missing|from type '.*': tangent\b/);
+  const asked = [...complaints.matchAll(/^([\w./]+)\(\d+,\d+\): error/gm)].map(([, path]) => path ?? "");
   const untyped = pathsIn(partOf("What no type asks for"));
   const places = pathsIn(page).filter((path) => path !== "src/ir/ops.ts" && !untyped.includes(path));
   expect([...new Set(asked)].sort()).toEqual(places);

@@ -1,3 +1,4 @@
+import { isHostEqn } from "./opFacts.js";
 import { type Eqn, innerPrograms, type Program } from "./program.js";
 
 const known = new WeakMap<Program, boolean>();
@@ -17,6 +18,6 @@ export function programHasEffects(program: Program): boolean {
  * as the program says, and in the program's order with others of its kind.
  */
 export function hasEffects(eqn: Eqn): boolean {
-  if (eqn.op === "callback") return eqn.params.kind !== "pure";
+  if (isHostEqn(eqn)) return eqn.params.kind !== "pure";
   return innerPrograms(eqn).some(([, program]) => programHasEffects(program));
 }

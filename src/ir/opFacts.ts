@@ -349,6 +349,11 @@ export function isReduction(eqn: Eqn): eqn is Eqn<ReduceOp> {
   return opFacts[eqn.op].family === "reduction";
 }
 
+/** Whether the equation calls a function of the host. */
+export function isHostEqn(eqn: Eqn): eqn is Eqn<OpsOf<"host">> {
+  return opFacts[eqn.op].family === "host";
+}
+
 /** Whether the equation decides when and how often the programs inside it run. */
 export function isControlEqn(eqn: Eqn): eqn is Eqn<ControlOp> {
   return opFacts[eqn.op].family === "control";

@@ -1,15 +1,6 @@
-import {
-  cpSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -31,13 +22,12 @@ const copied = [
 export class Overlay implements Disposable {
   readonly folder = realpathSync(mkdtempSync(join(tmpdir(), "shardwise-overlay-")));
 
-  /** @param changes for each path what becomes of the file's text */
-  constructor(changes: ReadonlyMap<string, (text: string) => string>) {
+  /** @param changes for each path what becomes of the file's text, one change after the other */
+  constructor(...changes: readonly ReadonlyMap<string, (text: string) => string>[]) {
     for (const path of copied) cpSync(join(root, path), join(this.folder, path), { recursive: true });
     symlinkSync(join(root, "node_modules"), join(this.folder, "node_modules"), "junction");
-    for (const [path, change] of changes) {
+    for (const [path, change] of changes.flatMap((map) => [...map])) {
       const file = join(this.folder, path);
-      mkdirSync(dirname(file), { recursive: true });
       writeFileSync(file, change(readFileSync(file, "utf8")));
     }
   }

@@ -1,8 +1,16 @@
 import { need } from "../../ir/arguments.js";
 import { axesSize, type MeshAxis } from "../../ir/mesh.js";
-import { type CollectiveOp, flopsOf, isCollectiveEqn, opFacts } from "../../ir/opFacts.js";
+import {
+  type CollectiveOp,
+  type ControlOp,
+  flopsOf,
+  isCollectiveEqn,
+  isControlEqn,
+  opFacts,
+} from "../../ir/opFacts.js";
+import type { OpParams } from "../../ir/ops.js";
 import { checkOptions } from "../../ir/options.js";
-import { type Eqn, innerPrograms, type Program } from "../../ir/program.js";
+import { type Eqn, type EqnParts, innerPrograms, type Program } from "../../ir/program.js";
 import { at, bytesOf, formatBytes } from "../../ir/shape.js";
 import { simplify } from "../../transforms/rewrite/simplify.js";
 import { type JitOptions, jitNames, partitionCall } from "../run/call.js";
@@ -108,21 +116,20 @@ class Tally {
       const { axes } = eqn.params;
       this.addCollective(eqn.op, axes, opFacts[eqn.op].sends(total(eqn.ins), axesSize(axes)), times);
     }
-    if (eqn.op === "while") this.hasOpenLoops = true;
-    if (eqn.op === "cond") {
-      // Only one branch runs; the dearest one stands for all.
-      const branches = eqn.params.branches.map((branch) => {
-        const tally = new Tally();
-        tally.add(branch, times);
-        return tally;
-      });
-      const bytes = ({ collectives }: Tally) => [...collectives.values()].reduce((n, c) => n + c.bytes, 0);
-      const [dearest] = branches.sort((a, b) => b.flops - a.flops || bytes(b) - bytes(a));
-      if (dearest) this.merge(dearest);
-      return;
-    }
-    for (const [, inner] of innerPrograms(eqn))
-      this.add(inner, eqn.op === "scan" ? times * eqn.params.length : times);
+    if (isControlEqn(eqn)) addControl(this, eqn, times);
+    else for (const [, inner] of innerPrograms(eqn)) this.add(inner, times);
+  }
+
+  /** Adds the dearest of some programs, of which only one runs. */
+  addDearest(programs: readonly Program[], times: number): void {
+    const tallies = programs.map((program) => {
+      const tally = new Tally();
+      tally.add(program, times);
+      return tally;
+    });
+    const bytes = ({ collectives }: Tally) => [...collectives.values()].reduce((n, c) => n + c.bytes, 0);
+    const [dearest] = tallies.sort((a, b) => b.flops - a.flops || bytes(b) - bytes(a));
+    if (dearest) this.merge(dearest);
   }
 
   private merge(other: Tally): void {
@@ -144,6 +151,20 @@ class Tally {
       bytes: cost.bytes + (known?.bytes ?? 0),
     });
   }
+}
+
+/** What running a control op so many times adds. */
+const controls: { readonly [K in ControlOp]: (tally: Tally, params: OpParams[K], times: number) => void } = {
+  scan: (tally, { body, length }, times) => tally.add(body, times * length),
+  while: (tally, { condition, body }, times) => {
+    tally.hasOpenLoops = true;
+    for (const inner of [condition, body]) tally.add(inner, times);
+  },
+  cond: (tally, { branches }, times) => tally.addDearest(branches, times),
+};
+
+function addControl<K extends ControlOp>(tally: Tally, { op, params }: EqnParts<K>, times: number): void {
+  controls[op](tally, params, times);
 }
 
 /**

@@ -1,12 +1,12 @@
 import { type DimAxes, type MeshAxis, type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
-import type { OpName, ProgramOp } from "../../../ir/ops.js";
+import type { OpName } from "../../../ir/ops.js";
 import { type Eqn, hasPrograms } from "../../../ir/program.js";
 import { at, range } from "../../../ir/shape.js";
 import { bind, repeat } from "../../../trace/builder.js";
 import * as ops from "../../../trace/ops.js";
 import { Tensor } from "../../../trace/tensor.js";
-import type { FactorRule } from "../placement/factors.js";
+import type { FactoredOp, FactorRule } from "../placement/factors.js";
 import { namedAxes } from "../placement/reshard.js";
 import {
   extremeIndex,
@@ -37,7 +37,7 @@ type Rule<K extends OpName> = (
 ) => readonly Tensor[];
 
 /** The ops that the partitioner asks for blocks of: it opens those with programs inside itself. */
-export type LocalOp = Exclude<OpName, ProgramOp>;
+export type LocalOp = FactoredOp;
 
 /** Nothing in the parameters is a size or a position of a dim that is split. */
 function same<K extends OpName>(eqn: Eqn<K>, ins: readonly Tensor[]): Tensor[] {

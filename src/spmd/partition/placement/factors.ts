@@ -1,5 +1,5 @@
 import { elementwiseFamilies, rowsOf } from "../../../ir/opFacts.js";
-import type { OpName, OpParams } from "../../../ir/ops.js";
+import type { OpName, OpParams, ProgramOp } from "../../../ir/ops.js";
 import type { Eqn } from "../../../ir/program.js";
 import { at, range, type TensorType } from "../../../ir/shape.js";
 
@@ -49,9 +49,6 @@ type Rule<K extends OpName> = (
   ins: readonly TensorType[],
   outs: readonly TensorType[],
 ) => FactorRule;
-
-/** Ops whose programs the partitioner opens itself. */
-const opened = () => new RuleBuilder().rule([], []);
 
 const shapeOf = (types: readonly TensorType[], i: number) => at(types, i).shape;
 
@@ -194,7 +191,10 @@ const collective = (
   outs: readonly TensorType[],
 ): FactorRule => along(at(ins, 0), at(outs, 0), (d) => dims.includes(d));
 
-const rules: { readonly [K in OpName]: Rule<K> } = {
+/** The ops that have factors: those with programs inside are opened. */
+export type FactoredOp = Exclude<OpName, ProgramOp>;
+
+const rules: { readonly [K in FactoredOp]: Rule<K> } = {
   ...rowsOf(elementwiseFamilies, elementwise),
   optimizationBarrier: (_, ins) => {
     const b = new RuleBuilder();
@@ -296,9 +296,6 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
     return b.rule(ins.map(whole), outs.map(whole));
   },
 
-  ...rowsOf(["control", "call"], opened),
-  shardMap: opened,
-
   psum: elementwise,
   pmax: elementwise,
   pmin: elementwise,
@@ -311,7 +308,7 @@ const rules: { readonly [K in OpName]: Rule<K> } = {
 };
 
 /** How the dims of an equation's operands and results correspond. */
-export function factorRule<K extends OpName>(eqn: Eqn<K>): FactorRule {
+export function factorRule<K extends FactoredOp>(eqn: Eqn<K>): FactorRule {
   const { op, params, ins, outs }: Pick<Eqn, "ins" | "outs"> & { op: K; params: OpParams[K] } = eqn;
   const rule: Rule<K> = rules[op];
   return rule(

@@ -1,7 +1,8 @@
+import { InternalError } from "../../../ir/errors.js";
 import { axisSizeIn, type DimAxes, type MeshShape, type Spec, splitCount } from "../../../ir/mesh.js";
 import { type Atom, type Eqn, forEachEqn, type Program } from "../../../ir/program.js";
 import { at, bytesOf, range, type Shape, type TensorType } from "../../../ir/shape.js";
-import { type DimFactors, type Factor, type FactorRule, factorRule } from "./factors.js";
+import { type DimFactors, type Factor, type FactoredOp, type FactorRule, factorRule } from "./factors.js";
 import { specOn } from "./reshard.js";
 import { movedDims } from "./rowValues.js";
 
@@ -232,23 +233,27 @@ function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
         ...eqn.outs.map(linkTo(body.outputs, outSpecs)),
       ];
     }
-    default: {
-      const rule = alongRows(eqn, factorRule(eqn));
-      const member = (value: Atom, dims: DimFactors): Member => ({ value, type: value.type, dims });
-      const lacks = (dims: DimFactors) =>
-        rule.results.flat(2).some((factor) => !dims.flat().includes(factor));
-      return [
-        {
-          factors: rule.factors,
-          grows: rule.operands.some((dims) => dims.length > 0 && lacks(dims)),
-          members: [
-            ...eqn.ins.map((atom, i) => member(atom, at(rule.operands, i))),
-            ...eqn.outs.map((atom, i) => member(atom, at(rule.results, i))),
-          ],
-        },
-      ];
-    }
+    case "remat":
+    case "customVjp":
+      throw new InternalError(`[partition] ${eqn.op} must stand as its body`);
+    default:
+      return [relationOf(eqn)];
   }
+}
+
+/** What an op with factors relates. */
+function relationOf(eqn: Eqn<FactoredOp>): Relation {
+  const rule = alongRows(eqn, factorRule(eqn));
+  const member = (value: Atom, dims: DimFactors): Member => ({ value, type: value.type, dims });
+  const lacks = (dims: DimFactors) => rule.results.flat(2).some((factor) => !dims.flat().includes(factor));
+  return {
+    factors: rule.factors,
+    grows: rule.operands.some((dims) => dims.length > 0 && lacks(dims)),
+    members: [
+      ...eqn.ins.map((atom, i) => member(atom, at(rule.operands, i))),
+      ...eqn.outs.map((atom, i) => member(atom, at(rule.results, i))),
+    ],
+  };
 }
 
 /** Spreads along one relation; gives the values that have changed. */
