@@ -2,53 +2,16 @@ import { at, range } from "../../ir/shape.js";
 import { SLEEP } from "../protocol/control.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import { SEVERAL, type Signals } from "../protocol/signals.js";
-import type { DesyncDetector, Visits } from "./desyncDetector.js";
-import type { MoveKernels } from "./moveKernels.js";
-import type { Peers } from "./peers.js";
+import { blockOf, WORDS } from "./collectiveWords.js";
 
-/** What is shared per collective and mesh position, on cache lines of its own. */
-export const WORDS = {
-  ready: 0,
-  finished: 1,
-  // Addresses are float64 and take two words each; there are two of staged copies.
-  source: 2,
-  target: 4,
-  staged: 6,
-  // Run and sequence number of the last two uses; see `desyncDetector.ts`.
-  stamps: 10,
-  /** How far a member is that receives for others of its process. */
-  arrived: 14,
-  // The counts are on another line than what their owner publishes alone.
-  readyCount: 16,
-  /** Where a member that receives for others put what came. */
-  received: 20,
-  finishedCount: 24,
-  stride: 32,
-} as const;
-
-/** The words that the collectives of one loaded program share among its devices, those of the desync detector included. */
-export function newCollectiveWords(
-  numCollectives: number,
-  numCommunicators: number,
-  numPositions: number,
-): Int32Array<SharedArrayBuffer> {
-  const numLines = (numCollectives + numCommunicators) * numPositions;
-  return new Int32Array(new SharedArrayBuffer(4 * WORDS.stride * Math.max(1, numLines)));
-}
-
-/** What a collective needs to know of the device it runs on. */
-export interface CollectiveHost {
+/** What a device's side of a group needs to know of the device. */
+export interface LinkHost {
   readonly signals: Signals;
-  readonly kernels: MoveKernels;
-  readonly peers: Peers;
-  /** The start of {@link COLLECTIVE_SCRATCH_BYTES} bytes. */
-  readonly scratch: number;
-  /** The words made by {@link newCollectiveWords}. */
+  /** The words of the program's collectives; see `collectiveWords.ts`. */
   readonly words: Int32Array;
   /** The device's position in the mesh. */
   readonly position: number;
   readonly locations: DeviceLocations;
-  readonly desyncDetector: DesyncDetector;
 }
 
 /**
@@ -62,7 +25,6 @@ export class Link {
   readonly members: readonly number[];
   /** The members whose sources are read, by their index. */
   reads: readonly number[] = [];
-  readonly visits: Visits;
   private readonly lines: readonly number[];
   private readonly mine: number;
   /** The words as float64. */
@@ -70,15 +32,15 @@ export class Link {
 
   constructor(
     index: number,
-    private readonly host: CollectiveHost,
+    private readonly host: LinkHost,
     readonly group: readonly number[],
   ) {
     this.me = group.indexOf(host.position);
     this.members = group.map((position) => at(host.locations.devices, position));
-    this.lines = group.map((position) => (index * host.locations.devices.length + position) * WORDS.stride);
+    const numPositions = host.locations.devices.length;
+    this.lines = group.map((position) => blockOf(index, numPositions, position));
     this.mine = at(this.lines, this.me);
     this.doubles = new Float64Array(host.words.buffer);
-    this.visits = host.desyncDetector.at(index, this);
   }
 
   /** A word of a member. */
@@ -120,13 +82,16 @@ export class Link {
     this.host.signals.wake(devices);
   }
 
-  /** Waits until the words of some members have come as far. */
-  awaitMembers(list: readonly number[], word: number, sequence: number): void {
+  /**
+   * Waits until the words of some members have come as far.
+   *
+   * @param verify called while it waits; it throws when they never will
+   */
+  awaitMembers(list: readonly number[], word: number, sequence: number, verify?: () => void): void {
     const { signals, words } = this.host;
-    const suspect = word === WORDS.ready ? this.visits.suspect : undefined;
     for (const i of list) {
       const index = (this.lines[i] ?? 0) + word;
-      signals.waitForSequence(words, index, sequence, this.members[i] ?? 0, SLEEP.forPeer, suspect);
+      signals.waitForSequence(words, index, sequence, this.members[i] ?? 0, SLEEP.forPeer, verify);
     }
   }
 
@@ -136,7 +101,7 @@ export class Link {
     this.reads = reads;
     return {
       ready: (sequence) => this.tell(WORDS.ready, sequence, readers ?? []),
-      awaitReady: (sequence) => this.awaitMembers(reads, WORDS.ready, sequence),
+      awaitReady: (sequence, verify) => this.awaitMembers(reads, WORDS.ready, sequence, verify),
       finished: (sequence) => this.tell(WORDS.finished, sequence, sources ?? []),
       awaitFinished: (sequence) => this.awaitMembers(readBy, WORDS.finished, sequence),
     };
@@ -153,14 +118,13 @@ export class Link {
       const count = Atomics.add(words, line + word, 1) + 1;
       if (((count - Math.imul(sequence, size)) | 0) === 0) signals.wake(members);
     };
-    const awaitAll = (word: number, sequence: number) => {
-      const suspect = word === WORDS.readyCount ? this.visits.suspect : undefined;
+    const awaitAll = (word: number, sequence: number, verify?: () => void) => {
       const total = Math.imul(sequence, size);
-      signals.waitForSequence(words, line + word, total, SEVERAL, SLEEP.forPeer, suspect);
+      signals.waitForSequence(words, line + word, total, SEVERAL, SLEEP.forPeer, verify);
     };
     return {
       ready: (sequence) => arrive(WORDS.readyCount, sequence),
-      awaitReady: (sequence) => awaitAll(WORDS.readyCount, sequence),
+      awaitReady: (sequence, verify) => awaitAll(WORDS.readyCount, sequence, verify),
       finished: (sequence) => arrive(WORDS.finishedCount, sequence),
       awaitFinished: (sequence) => awaitAll(WORDS.finishedCount, sequence),
     };
@@ -171,8 +135,8 @@ export class Link {
 export interface Signal {
   /** Tells that the source can be read. */
   ready(sequence: number): void;
-  /** Waits until the sources that are needed can be read. */
-  awaitReady(sequence: number): void;
+  /** Waits until the sources that are needed can be read; calls `verify` meanwhile, which may throw. */
+  awaitReady(sequence: number, verify: () => void): void;
   /** Tells that the sources have been read. */
   finished(sequence: number): void;
   /** Waits until those who need the own source have read it. */

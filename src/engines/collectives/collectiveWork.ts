@@ -1,14 +1,23 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize, partType } from "../../ir/dtype.js";
 import { range } from "../../ir/shape.js";
-import type { CollectiveHost, Link, Signal } from "./collectiveGroup.js";
-import type { CombineKernel } from "./moveKernels.js";
+import type { Link, LinkHost, Signal } from "./collectiveGroup.js";
+import type { CombineKernel, MoveKernels } from "./moveKernels.js";
+import type { Peers } from "./peers.js";
 
 /** Reductions work in pieces that stay in the first-level cache. */
 const TILE = 16 * 1024;
 
 /** Scratch memory of a device for collectives: two borrowed tiles, and two more for sums in float32. */
 export const COLLECTIVE_SCRATCH_BYTES = 4 * TILE;
+
+/** What the work of a collective needs to know of the device it runs on. */
+export interface WorkHost extends LinkHost {
+  readonly kernels: MoveKernels;
+  readonly peers: Peers;
+  /** The start of {@link COLLECTIVE_SCRATCH_BYTES} bytes. */
+  readonly scratch: number;
+}
 
 /** The work between the waits: what this device writes for itself, or for all members. */
 export interface Work {
@@ -22,7 +31,7 @@ export interface Work {
 }
 
 /** The work of one device in one collective. */
-export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHost): Work {
+export function prepareWork(spec: CollectiveSpec, link: Link, host: WorkHost): Work {
   const { members, me } = link;
   const { kernels, peers } = host;
   const size = members.length;
@@ -78,7 +87,7 @@ export function prepareWork(spec: CollectiveSpec, link: Link, host: CollectiveHo
 }
 
 /** Puts the blocks of all members side by side, in `outer` rows of `inner` bytes each. */
-function gatherBlocks(inner: number, outer: number, link: Link, { peers }: CollectiveHost): Work["own"] {
+function gatherBlocks(inner: number, outer: number, link: Link, { peers }: WorkHost): Work["own"] {
   const { members, me } = link;
   const size = members.length;
   return (sources, target) => {
@@ -104,7 +113,7 @@ export type CombineSources = (
 export function prepareCombine(
   spec: Pick<CollectiveSpec, "dtype" | "combine">,
   members: readonly number[],
-  host: CollectiveHost,
+  host: WorkHost,
 ): CombineSources {
   const dtype = partType(spec.dtype);
   const { kernels, peers, scratch } = host;
@@ -161,7 +170,7 @@ function shareReduction(
   spec: CollectiveSpec,
   combine: CombineSources,
   link: Link,
-  host: CollectiveHost,
+  host: WorkHost,
   bytes: number,
 ): (sources: readonly number[], targets: readonly number[]) => void {
   const { members, me } = link;

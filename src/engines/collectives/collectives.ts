@@ -2,8 +2,10 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
-import { type CollectiveHost, Link, WORDS } from "./collectiveGroup.js";
-import { prepareWork, type Work } from "./collectiveWork.js";
+import { Link } from "./collectiveGroup.js";
+import { WORDS } from "./collectiveWords.js";
+import { prepareWork, type Work, type WorkHost } from "./collectiveWork.js";
+import type { CollectiveProgress, DesyncDetector } from "./desyncDetector.js";
 
 /** Sources up to this size (times the number of members) are staged; sleeping costs more than copying. */
 const STAGED_BYTES = { ownCore: 1024, sharedCore: 16 * 1024 } as const;
@@ -85,6 +87,11 @@ export interface Collective {
   settle(): void;
 }
 
+/** What a collective needs to know of the device it runs on. */
+export interface CollectiveHost extends WorkHost {
+  readonly desyncDetector: DesyncDetector;
+}
+
 /** Prepares a collective of a program; `stagingAddress` is where its two copies lie when it is staged. */
 export function prepareCollective(
   spec: CollectiveSpec,
@@ -96,9 +103,10 @@ export function prepareCollective(
   const link = new Link(index, host, group);
   const move = prepareWork(spec, link, host);
   if (group.length === 1) return aloneCollective(move);
+  const progress = host.desyncDetector.follow(index, link);
   return stagingAddress === undefined
-    ? directCollective(link, move)
-    : stagedCollective(spec, link, move, host, stagingAddress);
+    ? directCollective(link, progress, move)
+    : stagedCollective(spec, link, progress, move, host, stagingAddress);
 }
 
 /** The group of a collective that a position belongs to. */
@@ -119,8 +127,7 @@ function aloneCollective(work: Work): Collective {
   };
 }
 
-function directCollective(link: Link, work: Work): Collective {
-  const { visits } = link;
+function directCollective(link: Link, progress: CollectiveProgress, work: Work): Collective {
   let sequence = 0;
   let target = 0;
   const sources = link.members.map(() => 0);
@@ -131,13 +138,13 @@ function directCollective(link: Link, work: Work): Collective {
       target = to;
       link.putAddress(WORDS.source, from);
       link.putAddress(WORDS.target, to);
-      visits.come(sequence);
+      progress.stamp(sequence);
       work.signal.ready(sequence);
-      visits.publish();
+      progress.publish();
     },
     work() {
-      work.signal.awaitReady(sequence);
-      visits.meet();
+      work.signal.awaitReady(sequence, progress.verifyWait);
+      progress.verifyPeers();
       link.addressesRead(WORDS.source, sources);
       if (work.shared) {
         link.addresses(WORDS.target, targets);
@@ -149,7 +156,7 @@ function directCollective(link: Link, work: Work): Collective {
     },
     settle() {
       work.signal.awaitFinished(sequence);
-      visits.leave();
+      progress.end();
     },
   };
 }
@@ -157,13 +164,13 @@ function directCollective(link: Link, work: Work): Collective {
 function stagedCollective(
   spec: CollectiveSpec,
   link: Link,
+  progress: CollectiveProgress,
   work: Work,
-  host: CollectiveHost,
+  host: WorkHost,
   stagingAddress: number,
 ): Collective {
   const bytes = spec.elements * byteSize(spec.dtype);
   const stride = Math.ceil(bytes / 64) * 64;
-  const { visits } = link;
   let sequence = 0;
   let target = 0;
   const sources = link.members.map(() => 0);
@@ -175,17 +182,17 @@ function stagedCollective(
       target = to;
       work.signal.awaitFinished((sequence - 2) | 0);
       if (work.isRead) host.kernels.copy(stagingAddress + (sequence & 1) * stride, from, bytes);
-      visits.come(sequence);
+      progress.stamp(sequence);
       work.signal.ready(sequence);
-      visits.publish();
+      progress.publish();
     },
     work() {
-      work.signal.awaitReady(sequence);
-      visits.meet();
+      work.signal.awaitReady(sequence, progress.verifyWait);
+      progress.verifyPeers();
       link.addressesRead(WORDS.staged + 2 * (sequence & 1), sources);
       work.own(sources, target);
       work.signal.finished(sequence);
-      visits.leave();
+      progress.end();
     },
     settle() {},
   };

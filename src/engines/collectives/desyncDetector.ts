@@ -1,28 +1,26 @@
 /**
- * Who has come to which collective. Collectives pair up by counting, so that a device which left one out, or came to
- * one too often, would exchange what belongs to another run or iteration. Therefore each device stamps every
- * collective with the run and with its count among the collectives of the same groups, and compares stamps with those
- * it reads from when they meet; where it waits, it looks whether they are past that place already.
+ * The desync detector finds devices of one process that have diverged (docs/divergence.md). Collectives pair up by
+ * counting, so that a device which left one out, or came to one too often, would exchange what belongs to another run
+ * or iteration. Therefore each device stamps every collective with the run and with its sequence number among the
+ * collectives of the same groups, and compares stamps with those it reads from when all are ready; while it waits, it
+ * looks whether they have passed that collective already.
  *
  * Two things are shared, in the words of the program: the stamp of each use of a collective, kept for two uses as the
- * copies of staged collectives are, and for each kind of groups the place up to which a device has come. A stamp is
- * written before its collective is told to be ready, the place after it; so whoever reads a place and then a stamp
- * finds no older stamp than the place promises.
+ * copies of staged collectives are, and for each kind of groups the progress of every device. A stamp is written
+ * before its collective is told to be ready, the progress after it; so whoever reads progress and then a stamp finds
+ * no older stamp than the progress promises.
  */
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { at } from "../../ir/shape.js";
 import { fingerprintOf } from "../flight/fingerprint.js";
 import type { FlightRecorder } from "../flight/recorder.js";
-import { type Link, WORDS } from "./collectiveGroup.js";
-
-/** The words of a place, on a cache line of their own. */
-const PLACE = { run: 0, sequence: 1, fingerprint: 2, count: 3 } as const;
+import { blockOf, PROGRESS, STAMP, WORDS } from "./collectiveWords.js";
 
 /** The sequence number of a device that has left the run. */
 const LEFT = 0x7fffffff;
 
-/** Thrown inside a worker whose peers are somewhere else; what is shared tells the main thread where. */
-export class Parted extends Error {
+/** Thrown inside a worker whose peers have diverged from it; what is shared tells the main thread where they are. */
+export class Diverged extends Error {
   constructor() {
     super("the devices came to different collectives");
   }
@@ -43,13 +41,8 @@ export function communicatorsOf(collectives: readonly CollectiveSpec[]): {
   return { count: numbers.size, of };
 }
 
-/** Where the place of a device lies among a program's words: after those of all collectives. */
-function placeLine(numCollectives: number, communicator: number, numPositions: number, position: number) {
-  return ((numCollectives + communicator) * numPositions + position) * WORDS.stride;
-}
-
-/** Up to where a device has come. */
-export interface Place {
+/** How far a device has come among the collectives of one kind of groups. */
+export interface DeviceProgress {
   readonly run: number;
   /** How many collectives of these groups it has come to in the run. */
   readonly count: number;
@@ -58,21 +51,21 @@ export interface Place {
   readonly hasLeft: boolean;
 }
 
-/** The places of all devices of a program, in the order of mesh positions. */
-export function readPlaces(
+/** The progress of all devices of a program, in the order of mesh positions. */
+export function readProgress(
   words: Int32Array,
   numCollectives: number,
   communicator: number,
   numPositions: number,
-): Place[] {
+): DeviceProgress[] {
   return Array.from({ length: numPositions }, (_, position) => {
-    const line = placeLine(numCollectives, communicator, numPositions, position);
+    const line = blockOf(numCollectives + communicator, numPositions, position);
     const word = (offset: number) => Atomics.load(words, line + offset);
     return {
-      run: word(PLACE.run),
-      count: word(PLACE.count),
-      fingerprint: word(PLACE.fingerprint),
-      hasLeft: word(PLACE.sequence) === LEFT,
+      run: word(PROGRESS.run),
+      count: word(PROGRESS.count),
+      fingerprint: word(PROGRESS.fingerprint),
+      hasLeft: word(PROGRESS.sequence) === LEFT,
     };
   });
 }
@@ -85,8 +78,22 @@ export interface DesyncDetectorHost {
   readonly position: number;
   readonly numPositions: number;
   readonly recorder: FlightRecorder;
-  /** Called before everything ends because peers are somewhere else, with the kind of groups. */
-  parted(communicator: number): void;
+  /** Called before everything ends because the members of a kind of groups have diverged. */
+  diverged(communicator: number): void;
+}
+
+/** The stamps of the members of a group, as one of them writes its own and reads the others'. */
+export interface Stamps {
+  /** The mesh positions of the members. */
+  readonly group: readonly number[];
+  /** The index of the member that this device is. */
+  readonly me: number;
+  /** The members whose sources it reads, by their index. */
+  readonly reads: readonly number[];
+  /** A word of a member. */
+  word(member: number, word: number): number;
+  /** Publishes a word of its own. */
+  put(word: number, value: number): void;
 }
 
 /** Detects on one device whether the devices of a program have diverged. */
@@ -112,26 +119,26 @@ export class DesyncDetector {
     this.run = (this.run + 1) | 0;
     this.counts.fill(0);
     for (const line of this.lines) {
-      // Between the two stores the place is one that nobody waits for.
-      Atomics.store(words, line + PLACE.sequence, 0);
-      words[line + PLACE.count] = 0;
-      Atomics.store(words, line + PLACE.run, this.run);
+      // Between the two stores it is progress that nobody waits for.
+      Atomics.store(words, line + PROGRESS.sequence, 0);
+      words[line + PROGRESS.count] = 0;
+      Atomics.store(words, line + PROGRESS.run, this.run);
     }
     this.record = recorder.beginRun(program, this.run);
   }
 
   /** Ends it: whoever still waits for this device in it waits in vain. */
   endRun(): void {
-    for (const line of this.lines) Atomics.store(this.host.words, line + PLACE.sequence, LEFT);
+    for (const line of this.lines) Atomics.store(this.host.words, line + PROGRESS.sequence, LEFT);
     this.host.recorder.end(this.record);
   }
 
-  /** The detector of one collective. */
-  at(index: number, link: Link): Visits {
+  /** Begins to follow the uses of one collective. */
+  follow(index: number, stamps: Stamps): CollectiveProgress {
     const communicator = at(this.communicators.of, index);
     const fingerprint = fingerprintOf(at(this.collectives, index));
-    const lines = link.group.map((position) => this.lineOf(communicator, position));
-    return new Visits(this, { index, communicator, fingerprint, link, lines });
+    const lines = stamps.group.map((position) => this.lineOf(communicator, position));
+    return new CollectiveProgress(this, { index, communicator, fingerprint, stamps, lines });
   }
 
   /** Counts one more collective of these groups. */
@@ -142,87 +149,91 @@ export class DesyncDetector {
   }
 
   private lineOf(communicator: number, position: number): number {
-    return placeLine(this.collectives.length, communicator, this.host.numPositions, position);
+    return blockOf(this.collectives.length + communicator, this.host.numPositions, position);
   }
 }
 
-interface Visited {
+/** A collective that is followed. */
+interface Followed {
   readonly index: number;
   readonly communicator: number;
   readonly fingerprint: number;
-  readonly link: Link;
-  /** Where the places of the members lie. */
+  readonly stamps: Stamps;
+  /** Where the progress of the members lies. */
   readonly lines: readonly number[];
 }
 
-/** Detects divergence at one collective, use after use. */
-export class Visits {
+/** The progress of one device through the uses of one collective, which finds members that have diverged. */
+export class CollectiveProgress {
   private run = 0;
   private sequence = 0;
-  private stamp: number = WORDS.stamps;
+  /** Where the stamp of this use lies. */
+  private stampAt = WORDS.stamps;
   private record = 0;
   private readonly own: number;
 
   constructor(
     private readonly desyncDetector: DesyncDetector,
-    private readonly visited: Visited,
+    private readonly followed: Followed,
   ) {
-    this.own = at(visited.lines, visited.link.me);
+    this.own = at(followed.lines, followed.stamps.me);
   }
 
   /** Stamps a use, before it is told to be ready. @param use counts the uses of this collective */
-  come(use: number): void {
-    const { communicator, link, index } = this.visited;
+  stamp(use: number): void {
+    const { communicator, stamps, index } = this.followed;
     const { program, recorder } = this.desyncDetector.host;
     this.run = this.desyncDetector.run;
     this.sequence = this.desyncDetector.next(communicator);
-    this.stamp = WORDS.stamps + 2 * (use & 1);
-    link.put(this.stamp, this.run);
-    link.put(this.stamp + 1, this.sequence);
+    this.stampAt = WORDS.stamps + STAMP.size * (use & 1);
+    stamps.put(this.stampAt + STAMP.run, this.run);
+    stamps.put(this.stampAt + STAMP.sequence, this.sequence);
     this.record = recorder.beginCollective(program, this.run, this.sequence, index);
   }
 
-  /** Publishes the place, after the use was told to be ready. */
+  /** Publishes the progress, after the use was told to be ready. */
   publish(): void {
     const { words } = this.desyncDetector.host;
-    words[this.own + PLACE.fingerprint] = this.visited.fingerprint;
-    words[this.own + PLACE.count] = this.sequence;
-    Atomics.store(words, this.own + PLACE.sequence, this.sequence);
+    words[this.own + PROGRESS.fingerprint] = this.followed.fingerprint;
+    words[this.own + PROGRESS.count] = this.sequence;
+    Atomics.store(words, this.own + PROGRESS.sequence, this.sequence);
   }
 
   /** Compares stamps with those whose sources are read, who are all ready. */
-  meet(): void {
-    const { link } = this.visited;
-    for (const member of link.reads) if (!this.isHere(member)) this.part();
+  verifyPeers(): void {
+    for (const member of this.followed.stamps.reads) if (!this.isHere(member)) this.fail();
   }
 
-  /** Ends everything when one of those that this device waits for is past this place already. */
-  readonly suspect = (): void => {
-    const { link, lines } = this.visited;
+  /** Ends everything when one of those that this device waits for has passed this collective already. */
+  readonly verifyWait = (): void => {
+    const { stamps, lines } = this.followed;
     const { words } = this.desyncDetector.host;
-    for (const member of link.reads) {
+    for (const member of stamps.reads) {
       const line = lines[member] ?? 0;
-      const run = Atomics.load(words, line + PLACE.run);
-      const sequence = Atomics.load(words, line + PLACE.sequence);
+      const run = Atomics.load(words, line + PROGRESS.run);
+      const sequence = Atomics.load(words, line + PROGRESS.sequence);
       // In between the device may have begun another run, of which the next look will tell.
-      if (Atomics.load(words, line + PLACE.run) !== run) continue;
+      if (Atomics.load(words, line + PROGRESS.run) !== run) continue;
       const ahead = (run - this.run) | 0;
-      if ((ahead > 0 || (ahead === 0 && sequence >= this.sequence)) && !this.isHere(member)) this.part();
+      if ((ahead > 0 || (ahead === 0 && sequence >= this.sequence)) && !this.isHere(member)) this.fail();
     }
   };
 
   /** Notes that the collective is over. */
-  leave(): void {
+  end(): void {
     this.desyncDetector.host.recorder.end(this.record);
   }
 
   private isHere(member: number): boolean {
-    const { link } = this.visited;
-    return link.word(member, this.stamp) === this.run && link.word(member, this.stamp + 1) === this.sequence;
+    const { stamps } = this.followed;
+    return (
+      stamps.word(member, this.stampAt + STAMP.run) === this.run &&
+      stamps.word(member, this.stampAt + STAMP.sequence) === this.sequence
+    );
   }
 
-  private part(): never {
-    this.desyncDetector.host.parted(this.visited.communicator);
-    throw new Parted();
+  private fail(): never {
+    this.desyncDetector.host.diverged(this.followed.communicator);
+    throw new Diverged();
   }
 }

@@ -10,7 +10,7 @@ import { FlightRecorder } from "../flight/recorder.js";
 import { bindKernels } from "../kernels/nativeKernels.js";
 import type { MemoryLayout } from "../memory/memoryLayout.js";
 import type { PreparedGemm } from "../products/gemm.js";
-import { ADDRESS_UNIT, COMMAND, CommandReader } from "../protocol/commands.js";
+import { ADDRESS_UNIT, COMMAND, CommandReader, PROGRAM_WORD, readPull } from "../protocol/commands.js";
 import { deviceBase, reportEvent, SLEEP, STATE, WORD } from "../protocol/control.js";
 import type { Crew } from "../protocol/crew.js";
 import { Aborted, Signals } from "../protocol/signals.js";
@@ -125,11 +125,11 @@ class Device {
         this.take(this.host.receive());
         return;
       case COMMAND.unload:
-        this.programs.delete(command[1] ?? 0);
+        this.programs.delete(command[PROGRAM_WORD.program] ?? 0);
         this.host.forgotten.program();
         return;
       case COMMAND.run:
-        this.execute(command[1] ?? 0, length);
+        this.execute(command[PROGRAM_WORD.program] ?? 0, length);
         return;
       case COMMAND.pull:
         this.pull();
@@ -140,12 +140,12 @@ class Device {
   }
 
   private pull(): void {
-    const [, target = 0, source = 0, bytes = 0, peer = 0, after = 0] = this.reader.command.subarray(0, 6);
+    const { target, source, bytes, peer, after } = readPull(this.reader.command);
     if (peer !== this.setup.device) {
       const word = deviceBase(peer) + WORD.completed;
-      this.signals.waitForSequence(this.setup.control, word, after | 0, peer, SLEEP.forCompletion);
+      this.signals.waitForSequence(this.setup.control, word, after, peer, SLEEP.forCompletion);
     }
-    this.peers.pull(target * ADDRESS_UNIT, peer, source * ADDRESS_UNIT, bytes * ADDRESS_UNIT);
+    this.peers.pull(target, peer, source, bytes);
   }
 
   private take(message: WorkerMessage): void {
@@ -192,11 +192,13 @@ class Device {
     Atomics.store(this.setup.control, this.base + WORD.program, id);
     const { command } = this.reader;
     const { table, argumentSlots } = program;
-    if (length !== 2 + argumentSlots.length) {
-      throw new InternalError(`[threads] ${length - 2} addresses for ${argumentSlots.length} arguments`);
+    if (length !== PROGRAM_WORD.size + argumentSlots.length) {
+      throw new InternalError(
+        `[threads] ${length - PROGRAM_WORD.size} addresses for ${argumentSlots.length} arguments`,
+      );
     }
     for (let i = 0; i < argumentSlots.length; i++) {
-      const address = (command[2 + i] ?? 0) * ADDRESS_UNIT;
+      const address = (command[PROGRAM_WORD.size + i] ?? 0) * ADDRESS_UNIT;
       for (const slot of argumentSlots[i] ?? []) table[slot] = address;
     }
     program.desyncDetector.beginRun();
@@ -271,8 +273,8 @@ class Device {
       position,
       numPositions: locations.devices.length,
       recorder: this.recorder,
-      parted: (communicator: number) =>
-        void Atomics.store(this.setup.control, this.base + WORD.parted, communicator + 1),
+      diverged: (communicator: number) =>
+        void Atomics.store(this.setup.control, this.base + WORD.diverged, communicator + 1),
     };
     return new DesyncDetector(host, collectives);
   }

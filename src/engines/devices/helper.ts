@@ -2,7 +2,15 @@ import { InternalError } from "../../ir/errors.js";
 import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LoadedModule } from "../kernels/loadKernels.js";
 import { bindKernels } from "../kernels/nativeKernels.js";
-import { type CrewMemory, FIELD, help, JOB, PART_FIELDS } from "../protocol/crew.js";
+import {
+  type CrewMemory,
+  help,
+  JOB,
+  JOB_FIELD,
+  KERNEL_FIELD,
+  PART_FIELD,
+  PRODUCT_FIELD,
+} from "../protocol/crew.js";
 import { CodeMemory, type NativeFunction } from "../system/codeMemory.js";
 import type { Forgotten } from "./forgotten.js";
 
@@ -49,13 +57,19 @@ export function runHelper({ crew }: HelperSetup, host: HelperHost): void {
   const programs = new ProgramKernels(host);
   const runners = new Runners();
   const runPart = (part: number): void => {
-    if (field(FIELD.kind) === JOB.kernel) {
-      const kernel = programs.kernel(field(FIELD.program), field(FIELD.module), field(FIELD.kernel));
-      const [table, args] = [field(FIELD.table), field(FIELD.args)];
-      runRows(kernel, table, args, field(FIELD.rows), part, field(FIELD.count));
+    if (field(JOB_FIELD.kind) === JOB.kernel) {
+      const kernel = programs.kernel(
+        field(KERNEL_FIELD.program),
+        field(KERNEL_FIELD.module),
+        field(KERNEL_FIELD.kernel),
+      );
+      const [table, args] = [field(KERNEL_FIELD.table), field(KERNEL_FIELD.args)];
+      runRows(kernel, table, args, field(KERNEL_FIELD.rows), part, field(JOB_FIELD.count));
     } else {
-      const at = FIELD.parts + PART_FIELDS * part;
-      runners.at(field(FIELD.runner))(field(at), field(at + 1), field(at + 2), field(at + 3));
+      const at = PRODUCT_FIELD.parts + PART_FIELD.size * part;
+      const { program, a, b, c } = PART_FIELD;
+      const run = runners.at(field(PRODUCT_FIELD.runner));
+      run(field(at + program), field(at + a), field(at + b), field(at + c));
     }
   };
   help(crew, runPart, () => programs.update());
@@ -103,7 +117,7 @@ class Runners {
     let runner = this.known.get(address);
     if (runner === undefined) {
       this.memory ??= open();
-      runner = this.memory.bind(address, PART_FIELDS);
+      runner = this.memory.bind(address, PART_FIELD.size);
       this.known.set(address, runner);
     }
     return runner;

@@ -20,7 +20,7 @@ import type { Collective } from "../collectives/collectives.js";
 import { type KernelFunction, runRows } from "../kernels/kernelFunctions.js";
 import type { LimitLoop } from "../loopLimit.js";
 import type { PreparedGemm } from "../products/gemm.js";
-import { type Crew, FIELD, JOB } from "../protocol/crew.js";
+import { type Crew, JOB, JOB_FIELD, KERNEL_FIELD } from "../protocol/crew.js";
 import type { WaitListener } from "../protocol/signals.js";
 import { PART, recordPart } from "../protocol/trace.js";
 
@@ -241,13 +241,13 @@ export class StepRunner {
     const { tableAddress } = this.host;
     const count = Math.min(crew.size, rows);
     const describe = (job: Float64Array): void => {
-      job[FIELD.kind] = JOB.kernel;
-      job[FIELD.program] = sending;
-      job[FIELD.module] = step.module;
-      job[FIELD.kernel] = step.kernel;
-      job[FIELD.table] = tableAddress;
-      job[FIELD.args] = args;
-      job[FIELD.rows] = rows;
+      job[JOB_FIELD.kind] = JOB.kernel;
+      job[KERNEL_FIELD.program] = sending;
+      job[KERNEL_FIELD.module] = step.module;
+      job[KERNEL_FIELD.kernel] = step.kernel;
+      job[KERNEL_FIELD.table] = tableAddress;
+      job[KERNEL_FIELD.args] = args;
+      job[KERNEL_FIELD.rows] = rows;
     };
     const run = (part: number): void => runRows(kernel, tableAddress, args, rows, part, count);
     return () => crew.share(count, describe, run);

@@ -10,9 +10,10 @@ import { need } from "../../ir/arguments.js";
 import { describe } from "../../ir/describe.js";
 import { ValueError } from "../../ir/errors.js";
 import type { FlightRecord } from "../../ir/flight.js";
+import { layout, readFields } from "../protocol/layout.js";
 
-const HEADER = 1;
-const FIELDS = 7;
+const HEADER = layout({ count: 1 });
+const RECORD = layout({ kind: 1, program: 1, run: 1, sequence: 1, collective: 1, begin: 1, end: 1 });
 const KIND = { run: 1, collective: 2 } as const;
 
 /** How many records a device keeps. */
@@ -21,8 +22,16 @@ export const FLIGHT_RECORDS = 2048;
 /** Longer rings would only take memory. */
 const maxRecords = 2 ** 20;
 
+function capacityOf(ring: Float64Array): number {
+  return Math.floor((ring.length - HEADER.size) / RECORD.size);
+}
+
+function offsetOf(record: number, capacity: number): number {
+  return HEADER.size + RECORD.size * (record % capacity);
+}
+
 function checkRing(ring: Float64Array, caller: string): void {
-  if (ring instanceof Float64Array && ring.length >= HEADER + FIELDS) return;
+  if (ring instanceof Float64Array && capacityOf(ring) >= 1) return;
   throw new ValueError(`[${caller}] the ring must be what newFlightRing returns, got ${describe(ring)}`);
 }
 
@@ -32,7 +41,7 @@ export function newFlightRing(capacity: number = FLIGHT_RECORDS): Float64Array<S
   if (capacity < 1 || capacity > maxRecords) {
     throw new ValueError(`[newFlightRing] the capacity must be from 1 to ${maxRecords}, got ${capacity}`);
   }
-  return new Float64Array(new SharedArrayBuffer(8 * (HEADER + FIELDS * capacity)));
+  return new Float64Array(new SharedArrayBuffer(8 * (HEADER.size + RECORD.size * capacity)));
 }
 
 /** The device's end of its ring. */
@@ -47,8 +56,8 @@ export class FlightRecorder {
   ) {
     checkRing(ring, "FlightRecorder");
     need("function", now, "the clock", "FlightRecorder");
-    this.capacity = Math.floor((ring.length - HEADER) / FIELDS);
-    this.count = ring[0] ?? 0;
+    this.capacity = capacityOf(ring);
+    this.count = ring[HEADER.count] ?? 0;
   }
 
   /** Notes the start of a run and returns the record's number, for {@link end}. */
@@ -65,39 +74,35 @@ export class FlightRecorder {
   end(record: number): void {
     // A record that many others have followed is not there any more.
     if (this.count - record > this.capacity) return;
-    this.ring[this.place(record) + FIELDS - 1] = this.now();
+    this.ring[offsetOf(record, this.capacity) + RECORD.end] = this.now();
   }
 
   private begin(kind: number, program: number, run: number, sequence: number, collective: number): number {
     const { ring, count } = this;
-    const at = this.place(count);
-    ring[at] = kind;
-    ring[at + 1] = program;
-    ring[at + 2] = run;
-    ring[at + 3] = sequence;
-    ring[at + 4] = collective;
-    ring[at + 5] = this.now();
-    ring[at + 6] = 0;
-    ring[0] = this.count = count + 1;
+    const at = offsetOf(count, this.capacity);
+    ring[at + RECORD.kind] = kind;
+    ring[at + RECORD.program] = program;
+    ring[at + RECORD.run] = run;
+    ring[at + RECORD.sequence] = sequence;
+    ring[at + RECORD.collective] = collective;
+    ring[at + RECORD.begin] = this.now();
+    ring[at + RECORD.end] = 0;
+    ring[HEADER.count] = this.count = count + 1;
     return count;
-  }
-
-  private place(record: number): number {
-    return HEADER + FIELDS * (record % this.capacity);
   }
 }
 
 /** What a ring holds, oldest first. */
 export function readFlightRing(ring: Float64Array): FlightRecord[] {
   checkRing(ring, "readFlightRing");
-  const capacity = Math.floor((ring.length - HEADER) / FIELDS);
-  const count = ring[0] ?? 0;
+  const capacity = capacityOf(ring);
+  const count = ring[HEADER.count] ?? 0;
   const records: FlightRecord[] = [];
   for (let n = Math.max(0, count - capacity); n < count; n++) {
-    const at = HEADER + FIELDS * (n % capacity);
-    const [kind, program = 0, run = 0, sequence = 0, collective = 0, begin = 0, end = 0] = ring.subarray(
-      at,
-      at + FIELDS,
+    const { kind, program, run, sequence, collective, begin, end } = readFields(
+      RECORD,
+      ring,
+      offsetOf(n, capacity),
     );
     records.push({
       kind: kind === KIND.run ? "run" : "collective",

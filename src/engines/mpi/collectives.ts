@@ -1,7 +1,7 @@
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import type { CollectiveHost } from "../collectives/collectiveGroup.js";
-import { type Collective, groupOf } from "../collectives/collectives.js";
+import { type Collective, type CollectiveHost, groupOf } from "../collectives/collectives.js";
+import type { Remote } from "../devices/deviceLoop.js";
 import { allToAll, permute } from "./direct.js";
 import { Exchange } from "./exchange.js";
 import { allGather, reduceWhole } from "./gathers.js";
@@ -9,6 +9,15 @@ import { Group, mpiSum, reductionOf } from "./group.js";
 import type { Links } from "./links.js";
 import { reduceByMpi } from "./mpiSums.js";
 import { PartsReduction, reduceScatter } from "./reductions.js";
+
+/** How a device reaches those of other processes through its links. */
+export function remoteThrough(links: Links): Remote {
+  return {
+    prepare: (spec, index, host, staging) => prepareExchange(spec, index, host, staging, links),
+    moveTo: (memory) => links.moveTo(memory),
+    progress: () => links.progress(),
+  };
+}
 
 /**
  * Collectives whose members are in several processes: messages between processes, shared memory inside each.
@@ -18,7 +27,7 @@ import { PartsReduction, reduceScatter } from "./reductions.js";
  * Whatever is reduced is combined in the order of the group, from the sources themselves, so that results have the
  * same bits as when all members are in one process. Only where the engine was opened for it, MPI forms sums itself.
  */
-export function prepareExchange(
+function prepareExchange(
   spec: CollectiveSpec,
   index: number,
   host: CollectiveHost,

@@ -2,7 +2,10 @@ import type { CollectiveSpec } from "../../compiler/steps.js";
 import { byteSize } from "../../ir/dtype.js";
 import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
-import { type CollectiveHost, Link, WORDS } from "../collectives/collectiveGroup.js";
+import { Link } from "../collectives/collectiveGroup.js";
+import type { CollectiveHost } from "../collectives/collectives.js";
+import { WORDS } from "../collectives/collectiveWords.js";
+import type { CollectiveProgress } from "../collectives/desyncDetector.js";
 import { fingerprintOf } from "../flight/fingerprint.js";
 import type { Group } from "./group.js";
 import type { Links } from "./links.js";
@@ -26,6 +29,7 @@ export class Exchange {
   readonly me: number;
   /** The group's members in this process, in shared memory; `Link` names them by their place in `group.here`. */
   readonly link: Link;
+  private readonly progress: CollectiveProgress;
   readonly neighbours: readonly number[];
   readonly sources: number[] = [];
   readonly targets: number[] = [];
@@ -52,6 +56,7 @@ export class Exchange {
     this.link = new Link(index, host, positions);
     this.neighbours = range(positions.length).filter((i) => i !== this.link.me);
     this.link.reads = this.neighbours;
+    this.progress = host.desyncDetector.follow(index, this.link);
     this.neighbourDevices = this.neighbours.map((i) => at(this.link.members, i));
     const all = range(group.size).map((i) => (group.here.includes(i) ? undefined : this.wayTo(i)));
     this.ways = all;
@@ -92,15 +97,15 @@ export class Exchange {
     this.source = source;
     this.target = target;
     for (const way of this.others) way.sequence = way.pair.next();
-    const { link } = this;
-    link.visits.come(this.sequence);
+    const { link, progress } = this;
+    progress.stamp(this.sequence);
     if (this.neighbours.length > 0) {
       link.putAddress(WORDS.source, source);
       link.putAddress(WORDS.target, target);
       link.putAddress(WORDS.received, received);
       link.tell(WORDS.ready, this.sequence, this.neighbourDevices);
     }
-    link.visits.publish();
+    progress.publish();
   }
 
   send(batch: Batch, member: number, phase: number, address: number, bytes: number): void {
@@ -115,7 +120,9 @@ export class Exchange {
 
   /** Waits until all neighbours have begun, and looks where their things are. */
   awaitNeighbours(): void {
-    if (this.neighbours.length > 0) this.link.awaitMembers(this.neighbours, WORDS.ready, this.sequence);
+    if (this.neighbours.length > 0) {
+      this.link.awaitMembers(this.neighbours, WORDS.ready, this.sequence, this.progress.verifyWait);
+    }
     this.look();
   }
 
@@ -134,7 +141,7 @@ export class Exchange {
       this.link.tell(WORDS.finished, this.sequence, this.neighbourDevices);
       this.link.awaitMembers(this.neighbours, WORDS.finished, this.sequence);
     }
-    this.link.visits.leave();
+    this.progress.end();
   }
 
   /** The place of a member of this process among those. */

@@ -1,9 +1,7 @@
 import { at } from "../../ir/shape.js";
-import type { Remote } from "../devices/deviceLoop.js";
 import { EngineLoadError } from "../errors.js";
 import { SEVERAL, type Signals } from "../protocol/signals.js";
 import { loadKoffi } from "../system/koffi.js";
-import { prepareExchange } from "./collectives.js";
 import type { Member } from "./group.js";
 import { type BatchCode, type CodePlaces, Mpi, type MpiChoice } from "./library.js";
 import { Batch } from "./messages.js";
@@ -62,20 +60,15 @@ export class Links {
     this.yieldCore = () => void schedYield();
   }
 
-  private moveTo(memory: WebAssembly.Memory): void {
+  /** Tells that the device's elements lie in another memory from now on. */
+  moveTo(memory: WebAssembly.Memory): void {
     this.base = this.mpi.addressOf(new Uint8Array(memory.buffer));
   }
 
-  /** What the device loop calls. */
-  get remote(): Remote {
-    return {
-      prepare: (spec, index, host, staging) => prepareExchange(spec, index, host, staging, this),
-      moveTo: (memory) => this.moveTo(memory),
-      progress: () => {
-        if (this.underway.length > 0) this.signals.throwIfAborted();
-        for (let i = 0; i < this.underway.length; i++) at(this.underway, i).advance();
-      },
-    };
+  /** Moves on the collectives that are under way. */
+  progress(): void {
+    if (this.underway.length > 0) this.signals.throwIfAborted();
+    for (let i = 0; i < this.underway.length; i++) at(this.underway, i).advance();
   }
 
   /** Room for messages that are on their way together; on another communicator for sums that MPI forms. */

@@ -4,7 +4,7 @@ import { extentBytes } from "../../compiler/native/gemm/plan.js";
 import { elementsOf } from "../../compiler/native/gemm/target.js";
 import type { GemmBatch, GemmStep } from "../../compiler/steps.js";
 import { InternalError } from "../../ir/errors.js";
-import { type Crew, FIELD, JOB, PART_FIELDS } from "../protocol/crew.js";
+import { type Crew, JOB, JOB_FIELD, PART_FIELD, PRODUCT_FIELD } from "../protocol/crew.js";
 import { CodeMemory } from "../system/codeMemory.js";
 import { nativeAddress, releaseNativeAddress } from "../system/nativeAddress.js";
 import { BLAS_CROSSOVER, type Blas, findBlas } from "./blas.js";
@@ -117,21 +117,22 @@ export class GemmPreparer {
 function shareProduct(crew: Crew, gemm: NativeGemm, parts: readonly NativePart[]): NativeProduct {
   const { job } = crew.memory;
   const run = (part: number): void => {
-    const at = FIELD.parts + PART_FIELDS * part;
-    gemm.run(job[at] ?? 0, job[at + 1] ?? 0, job[at + 2] ?? 0, job[at + 3] ?? 0);
+    const at = PRODUCT_FIELD.parts + PART_FIELD.size * part;
+    const { program, a, b, c } = PART_FIELD;
+    gemm.run(job[at + program] ?? 0, job[at + a] ?? 0, job[at + b] ?? 0, job[at + c] ?? 0);
   };
   return (a, b, c) => {
     const describe = (): void => {
-      job[FIELD.kind] = JOB.product;
-      job[FIELD.runner] = gemm.runner;
+      job[JOB_FIELD.kind] = JOB.product;
+      job[PRODUCT_FIELD.runner] = gemm.runner;
       for (let i = 0; i < parts.length; i++) {
         const part = parts[i];
         if (part === undefined) continue;
-        const at = FIELD.parts + PART_FIELDS * i;
-        job[at] = part.program;
-        job[at + 1] = a + part.a;
-        job[at + 2] = b + part.b;
-        job[at + 3] = c + part.c;
+        const at = PRODUCT_FIELD.parts + PART_FIELD.size * i;
+        job[at + PART_FIELD.program] = part.program;
+        job[at + PART_FIELD.a] = a + part.a;
+        job[at + PART_FIELD.b] = b + part.b;
+        job[at + PART_FIELD.c] = c + part.c;
       }
     };
     crew.share(parts.length, describe, run);

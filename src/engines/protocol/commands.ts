@@ -1,4 +1,5 @@
 import { deviceBase, ring, SLEEP, WORD } from "./control.js";
+import { layout } from "./layout.js";
 import type { Signals } from "./signals.js";
 
 /**
@@ -9,16 +10,55 @@ import type { Signals } from "./signals.js";
 export const COMMAND = {
   /** Take one message from the port: a program to load, elements to copy in, a trace to record into. */
   message: 1,
-  /** `[program]`: forget a program. */
+  /** Forget a program. */
   unload: 2,
-  /** `[program, …addresses of the inputs, …addresses of the outputs]`. */
+  /** Run a program. */
   run: 3,
-  /** `[target, source, bytes, peer, command]`: copy from a peer when it has finished that command. */
+  /** Copy from a peer when it has finished a command. */
   pull: 4,
 } as const;
 
 /** Blocks of memory begin at multiples of so many bytes and are as long; words that name them count in it. */
 export const ADDRESS_UNIT = 64;
+
+/** Where a command that concerns a program names it; a run's addresses of inputs, then of outputs, come after it. */
+export const PROGRAM_WORD = layout({ kind: 1, program: 1 });
+
+const PULL_WORD = layout({ kind: 1, target: 1, source: 1, bytes: 1, peer: 1, after: 1 });
+
+/** What a device copies; addresses and sizes are in bytes. */
+export interface Pull {
+  readonly target: number;
+  readonly source: number;
+  readonly bytes: number;
+  /** The device that holds the source. */
+  readonly peer: number;
+  /** The command that the peer finishes first. */
+  readonly after: number;
+}
+
+/** The command to copy from a peer. */
+export function pullCommand({ target, source, bytes, peer, after }: Pull): number[] {
+  const command = new Array<number>(PULL_WORD.size).fill(COMMAND.pull);
+  command[PULL_WORD.target] = target / ADDRESS_UNIT;
+  command[PULL_WORD.source] = source / ADDRESS_UNIT;
+  command[PULL_WORD.bytes] = bytes / ADDRESS_UNIT;
+  command[PULL_WORD.peer] = peer;
+  command[PULL_WORD.after] = after;
+  return command;
+}
+
+/** What a command to copy says. */
+export function readPull(command: Uint32Array): Pull {
+  const word = (index: number) => command[index] ?? 0;
+  return {
+    target: word(PULL_WORD.target) * ADDRESS_UNIT,
+    source: word(PULL_WORD.source) * ADDRESS_UNIT,
+    bytes: word(PULL_WORD.bytes) * ADDRESS_UNIT,
+    peer: word(PULL_WORD.peer),
+    after: word(PULL_WORD.after) | 0,
+  };
+}
 
 const RING_WORDS = 1 << 17;
 const MASK = RING_WORDS - 1;

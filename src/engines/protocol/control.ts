@@ -3,47 +3,46 @@
  * few global words and one block per device. Each block's groups of words have cache lines of their own, so that
  * a device that publishes its progress does not disturb one that spins on something else.
  */
+import { layout, onNewLine } from "./layout.js";
 
-const LINE = 16;
-const GLOBAL_WORDS = 2 * LINE;
-const DEVICE_WORDS = 4 * LINE;
+const GLOBAL = layout({ abort: onNewLine(), events: onNewLine() });
 
 /** Set to 1 by the main thread when every device must stop waiting and leave. */
-export const ABORT = 0;
+export const ABORT = GLOBAL.abort;
 /** Counts what happened on any device; the main thread sleeps on it. */
-export const EVENTS = LINE;
+export const EVENTS = GLOBAL.events;
 
 /** The words of a device's block, as offsets from {@link deviceBase}. */
-export const WORD = {
+export const WORD = layout({
   /** Rung (incremented) to wake the device. */
-  doorbell: 0,
+  doorbell: onNewLine(),
   /** Not 0 while the device sleeps on its doorbell: one of {@link SLEEP}. */
   sleeps: 1,
   /** Up to which word the main thread has written commands. */
-  tail: LINE,
+  tail: onNewLine(),
   /** How many calls of the host the main thread has answered. */
-  answers: LINE + 1,
+  answers: 1,
   /** Up to which word the device has taken commands. */
-  head: 2 * LINE,
+  head: onNewLine(),
   /** How many commands the device has finished. */
-  completed: 2 * LINE + 1,
+  completed: 1,
   /** The id of the program that runs, or 0. */
-  program: 3 * LINE,
+  program: onNewLine(),
   /** The index of the step that runs. */
-  step: 3 * LINE + 1,
+  step: 1,
   /** One of {@link STATE}. */
-  state: 3 * LINE + 2,
+  state: 1,
   /** Changes whenever the device begins a step. */
-  progress: 3 * LINE + 3,
+  progress: 1,
   /** The device this one waits for while its state is `waiting`; −1 for several, −2 for the main thread. */
-  waitsFor: 3 * LINE + 4,
-  /** Not 0 when the device met peers that are somewhere else: one more than the kind of groups. */
-  parted: 3 * LINE + 5,
+  waitsFor: 1,
+  /** Not 0 when the device has found that its peers have diverged: one more than the kind of groups. */
+  diverged: 1,
   /** Odd while the device is in a loop without a fixed end; counts their begins and ends. */
-  loops: 3 * LINE + 6,
+  loops: 1,
   /** How many calls of the host the device has asked for. */
-  calls: 3 * LINE + 7,
-} as const;
+  calls: 1,
+});
 
 /** What a device does; its worker says `gone` when it ends. */
 export const STATE = { starting: 0, idle: 1, running: 2, waiting: 3, gone: 4 } as const;
@@ -56,12 +55,12 @@ export type Sleep = (typeof SLEEP)[keyof typeof SLEEP];
 
 /** Where the block of a device begins. */
 export function deviceBase(device: number): number {
-  return GLOBAL_WORDS + device * DEVICE_WORDS;
+  return GLOBAL.size + device * WORD.size;
 }
 
 /** A zeroed control area for `numDevices` devices. */
 export function newControl(numDevices: number): Int32Array<SharedArrayBuffer> {
-  return new Int32Array(new SharedArrayBuffer(4 * (GLOBAL_WORDS + numDevices * DEVICE_WORDS)));
+  return new Int32Array(new SharedArrayBuffer(4 * (GLOBAL.size + numDevices * WORD.size)));
 }
 
 /** Wakes a device that sleeps for the given reason; costs one load when it does not. */

@@ -8,7 +8,7 @@ import { at } from "../../ir/shape.js";
 import { allowedCores } from "../system/pinning.js";
 import { workerEntry } from "../system/workerEntry.js";
 import { createThreadsEngine, type ThreadsEngine } from "../threads/engine.js";
-import { Crew, FIELD, JOB, newCrewMemory } from "./crew.js";
+import { Crew, JOB, JOB_FIELD, newCrewMemory } from "./crew.js";
 
 /** A kernel of parts: writes 7 plus the part's number to the word of its first row. */
 function markingKernel(): WebAssembly.Module {
@@ -50,7 +50,7 @@ describe("a device and its helpers", () => {
       words.fill(0);
       const here: number[] = [];
       const describeJob = (job: Float64Array): void => {
-        job.set([JOB.kernel, job[FIELD.count] ?? 0, 9, 0, 0, 0, 0, 4]);
+        job.set([JOB.kernel, job[JOB_FIELD.count] ?? 0, 9, 0, 0, 0, 0, 4]);
       };
       device.share(4, describeJob, (part) => {
         here.push(part);

@@ -1,4 +1,5 @@
 import { InternalError } from "../../ir/errors.js";
+import { layout, onNewLine } from "./layout.js";
 
 /**
  * The threads that help a device: on cores that have no device of their own, they take parts of its large products
@@ -9,7 +10,13 @@ import { InternalError } from "../../ir/errors.js";
  * `claim` holds the job's number in its upper bits and the next part in its lowest 8. It is *closed* while a job is
  * written down, so that whoever looked at it before cannot take a part of a job that he has not read.
  */
-const WORD = { claim: 0, done: 16, sleepers: 32, waits: 33, over: 34, length: 48 } as const;
+const WORD = layout({
+  claim: onNewLine(),
+  done: onNewLine(),
+  sleepers: onNewLine(),
+  waits: 1,
+  over: 1,
+});
 
 const PART_BITS = 8;
 const PART_MASK = (1 << PART_BITS) - 1;
@@ -21,24 +28,20 @@ export const MAX_THREADS = 64;
 /** What a job is: how to read the numbers that describe it. */
 export const JOB = { kernel: 0, product: 1 } as const;
 
-/** Where the numbers of a job stand: its kind and its number of parts, then what depends on the kind. */
-export const FIELD = {
-  kind: 0,
-  count: 1,
-  // A kernel of a loaded program.
-  program: 2,
-  module: 3,
-  kernel: 4,
-  table: 5,
-  args: 6,
-  rows: 7,
-  // A product: the function to call, then four arguments of it for every part.
-  runner: 2,
-  parts: 3,
-} as const;
+/** The numbers that every job begins with: its kind and how many parts it has. */
+export const JOB_FIELD = layout({ kind: 1, count: 1 });
 
-/** The numbers of a part of a product. */
-export const PART_FIELDS = 4;
+/** After those, the numbers of a job of kernels: which kernel of a loaded program, and what it is called with. */
+export const KERNEL_FIELD = layout(
+  { program: 1, module: 1, kernel: 1, table: 1, args: 1, rows: 1 },
+  JOB_FIELD.size,
+);
+
+/** The numbers of a part of a product: the arguments of the function that computes it. */
+export const PART_FIELD = layout({ program: 1, a: 1, b: 1, c: 1 });
+
+/** The numbers of a product after those of every job: the function to call, then its parts. */
+export const PRODUCT_FIELD = layout({ runner: 1, parts: PART_FIELD.size * MAX_THREADS }, JOB_FIELD.size);
 
 /** What a device and its helpers share. */
 export interface CrewMemory {
@@ -54,9 +57,9 @@ export interface CrewMemory {
  * @param crowded whether there are more threads than cores
  */
 export function newCrewMemory(crowded: boolean): CrewMemory {
-  const words = new Int32Array(new SharedArrayBuffer(4 * WORD.length));
+  const words = new Int32Array(new SharedArrayBuffer(4 * WORD.size));
   words[WORD.claim] = CLOSED;
-  const job = new Float64Array(new SharedArrayBuffer(8 * (FIELD.parts + PART_FIELDS * MAX_THREADS)));
+  const job = new Float64Array(new SharedArrayBuffer(8 * PRODUCT_FIELD.size));
   return { words, job, spins: crowded ? SPINS.sharedCore : SPINS.ownCore };
 }
 
@@ -73,14 +76,15 @@ function take({ words, job }: CrewMemory): number | undefined {
   for (;;) {
     const claim = Atomics.load(words, WORD.claim);
     const part = claim & PART_MASK;
-    if (part >= (job[FIELD.count] ?? 0)) return undefined;
+    if (part >= (job[JOB_FIELD.count] ?? 0)) return undefined;
     if (Atomics.compareExchange(words, WORD.claim, claim, claim + 1) === claim) return part;
   }
 }
 
 function finish({ words, job }: CrewMemory): void {
   const done = Atomics.add(words, WORD.done, 1) + 1;
-  if (done === job[FIELD.count] && Atomics.load(words, WORD.waits) !== 0) Atomics.notify(words, WORD.done);
+  if (done === job[JOB_FIELD.count] && Atomics.load(words, WORD.waits) !== 0)
+    Atomics.notify(words, WORD.done);
 }
 
 /** A device's side: publishes jobs. */
@@ -105,7 +109,7 @@ export class Crew {
     this.number = (this.number + 1) & (0xffffffff >>> PART_BITS);
     const first = this.number << PART_BITS;
     Atomics.store(words, WORD.claim, first | CLOSED);
-    job[FIELD.count] = count;
+    job[JOB_FIELD.count] = count;
     describe(job);
     Atomics.store(words, WORD.done, 0);
     Atomics.store(words, WORD.claim, first);
@@ -163,5 +167,5 @@ export function help(memory: CrewMemory, run: (part: number) => void, rest: () =
 }
 
 function hasNone(claim: number, { job }: CrewMemory): boolean {
-  return (claim & PART_MASK) >= (job[FIELD.count] ?? 0);
+  return (claim & PART_MASK) >= (job[JOB_FIELD.count] ?? 0);
 }

@@ -78,7 +78,7 @@ export class Signals {
   /**
    * Waits until `words[index]` has reached `sequence`, counting around; `peer` is named if that never happens.
    *
-   * @param suspect called before each sleep; it may throw when there is nothing to wait for
+   * @param verify called before each sleep; it may throw when there is nothing to wait for
    */
   waitForSequence(
     words: Int32Array,
@@ -86,15 +86,15 @@ export class Signals {
     sequence: number,
     peer: number,
     sleep: Sleep = SLEEP.forPeer,
-    suspect?: () => void,
+    verify?: () => void,
   ): void {
     if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
     const { listener } = this;
     if (listener === undefined) {
-      this.wait(words, index, sequence, peer, sleep, suspect);
+      this.wait(words, index, sequence, peer, sleep, verify);
     } else {
       const begin = listener.now();
-      this.wait(words, index, sequence, peer, sleep, suspect);
+      this.wait(words, index, sequence, peer, sleep, verify);
       listener.waited(begin, listener.now());
     }
   }
@@ -105,7 +105,7 @@ export class Signals {
     sequence: number,
     peer: number,
     sleep: Sleep,
-    suspect?: () => void,
+    verify?: () => void,
   ): void {
     for (let i = 0; i < this.spins; i++) {
       if (((Atomics.load(words, index) - sequence) | 0) >= 0) return;
@@ -118,7 +118,7 @@ export class Signals {
       Atomics.store(control, this.sleeps, sleep);
       if (((Atomics.load(words, index) - sequence) | 0) >= 0) break;
       this.throwIfAborted();
-      suspect?.();
+      verify?.();
       Atomics.wait(control, this.doorbell, bell, LONGEST_SLEEP_MS);
     }
     Atomics.store(control, this.sleeps, SLEEP.awake);

@@ -3,9 +3,10 @@
  * `[count, (program, step, part, begin, end)…]`, that the worker fills and the main thread reads afterwards. When
  * it is full, later steps are not recorded.
  */
+import { layout, readFields } from "./layout.js";
 
-const HEADER = 1;
-const FIELDS = 5;
+const HEADER = layout({ count: 1 });
+const ENTRY = layout({ program: 1, step: 1, part: 1, begin: 1, end: 1 });
 
 /** How many entries a device records at most while a trace runs. */
 export const DEFAULT_TRACE_CAPACITY = 1 << 16;
@@ -15,7 +16,7 @@ export const PART = { whole: -1, wait: -2 } as const;
 
 /** An empty recording. */
 export function newTraceBuffer(capacity: number): Float64Array<SharedArrayBuffer> {
-  return new Float64Array(new SharedArrayBuffer(8 * (HEADER + FIELDS * capacity)));
+  return new Float64Array(new SharedArrayBuffer(8 * (HEADER.size + ENTRY.size * capacity)));
 }
 
 /** Adds a step, an iteration of it or a wait in it to the recording; times are in milliseconds. */
@@ -27,15 +28,15 @@ export function recordPart(
   begin: number,
   end: number,
 ): void {
-  const count = trace[0] ?? 0;
-  const at = HEADER + FIELDS * count;
-  if (at + FIELDS > trace.length) return;
-  trace[at] = program;
-  trace[at + 1] = step;
-  trace[at + 2] = part;
-  trace[at + 3] = begin;
-  trace[at + 4] = end;
-  trace[0] = count + 1;
+  const count = trace[HEADER.count] ?? 0;
+  const at = HEADER.size + ENTRY.size * count;
+  if (at + ENTRY.size > trace.length) return;
+  trace[at + ENTRY.program] = program;
+  trace[at + ENTRY.step] = step;
+  trace[at + ENTRY.part] = part;
+  trace[at + ENTRY.begin] = begin;
+  trace[at + ENTRY.end] = end;
+  trace[HEADER.count] = count + 1;
 }
 
 /** A time during which a device waited for others. */
@@ -59,9 +60,8 @@ export interface RawTraceEvent {
 export function readTrace(trace: Float64Array): RawTraceEvent[] {
   const events: RawTraceEvent[] = [];
   let waits: TraceWait[] = [];
-  for (let i = 0; i < (trace[0] ?? 0); i++) {
-    const at = HEADER + FIELDS * i;
-    const [program = 0, step = 0, part = 0, begin = 0, end = 0] = trace.subarray(at, at + FIELDS);
+  for (let i = 0; i < (trace[HEADER.count] ?? 0); i++) {
+    const { program, step, part, begin, end } = readFields(ENTRY, trace, HEADER.size + ENTRY.size * i);
     if (part === PART.wait) {
       // The step that waited ends next: loops and branches do not wait themselves.
       waits.push({ begin, end });

@@ -24,7 +24,7 @@ import type { DeviceMemory } from "../memory/deviceMemory.js";
 import type { MemoryLayout } from "../memory/memoryLayout.js";
 import { chooseGemm, describeGemm, type GemmChoice, takesBfloat16 } from "../products/gemmChoice.js";
 import { shareOfPeak } from "../products/shareOfPeak.js";
-import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
+import { pullCommand } from "../protocol/commands.js";
 import { allHere, type DeviceLocations } from "../protocol/locations.js";
 import { DEFAULT_DEADLINE_MS } from "../settings.js";
 import { EngineShell, type ShellExecutable, signatureOf } from "../shell.js";
@@ -140,7 +140,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
       ...(part ? { deadlockMs: options.deadlineMs ?? DEFAULT_DEADLINE_MS } : {}),
       describe: (device, program, step) => this.describe(device, program, step),
       answer: (device, program, step) => this.answer(device, program, step),
-      describeParting: (program, communicator) => this.describeParting(program, communicator),
+      describeDivergence: (program, communicator) => this.describeDivergence(program, communicator),
       scratch: this.memory.devices.map(({ scratch }) => scratch),
       setup: {
         layout: this.memory.layout,
@@ -289,9 +289,14 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     const { memory: from, allocation } = source;
     const { bytes } = allocation.block;
     const target = memory.allocate(bytes, "transfer", () => formatType(source.type));
-    const places = [memory.addressOf(target), from.addressOf(allocation), bytes];
-    const words = places.map((place) => place / ADDRESS_UNIT);
-    const command = pool.send(device, [COMMAND.pull, ...words, source.device, source.readyAt]);
+    const pull = {
+      target: memory.addressOf(target),
+      source: from.addressOf(allocation),
+      bytes,
+      peer: source.device,
+      after: source.readyAt,
+    };
+    const command = pool.send(device, pullCommand(pull));
     target.lastUse = command;
     if (device === source.device) {
       allocation.lastUse = command;
@@ -377,7 +382,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     answerCall(program.compiled, step, program.calls[program.devices.indexOf(device)]);
   }
 
-  private describeParting(id: number, communicator: number): DesyncError | undefined {
+  private describeDivergence(id: number, communicator: number): DesyncError | undefined {
     const program = this.programs.get(id);
     return program && new DesyncError(program.name, positionsOf(program, communicator));
   }

@@ -2,7 +2,7 @@ import type { CompileOptions } from "../../ir/engine.js";
 import { at, formatType } from "../../ir/shape.js";
 import { ThreadsBuffer } from "../memory/buffers.js";
 import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
-import { ADDRESS_UNIT, COMMAND } from "../protocol/commands.js";
+import { ADDRESS_UNIT, COMMAND, pullCommand } from "../protocol/commands.js";
 import type { LoadedProgram as Loaded, Rows } from "../shell.js";
 import type { LoadedProgram } from "./programs.js";
 import type { WorkerPool } from "./workerPool.js";
@@ -111,9 +111,9 @@ export class ThreadsExecutable implements Loaded<ThreadsBuffer> {
     const held = inputs.map(({ allocation }) => allocation);
     for (const { index, to } of copies) {
       const from = at(held, index);
-      const places = [memory.addressOf(to), memory.addressOf(from), from.block.bytes];
-      const words = places.map((bytes) => bytes / ADDRESS_UNIT);
-      const command = pool.send(device, [COMMAND.pull, ...words, device, 0]);
+      const [target, source] = [memory.addressOf(to), memory.addressOf(from)];
+      const pull = { target, source, bytes: from.block.bytes, peer: device, after: 0 };
+      const command = pool.send(device, pullCommand(pull));
       from.lastUse = command;
       memory.release(from);
       held[index] = to;

@@ -9,9 +9,9 @@ import { ValueError } from "../../ir/errors.js";
 import type { FlightProgram } from "../../ir/flight.js";
 import { newCounter } from "../../ir/identity.js";
 import { at, range } from "../../ir/shape.js";
-import { newCollectiveWords } from "../collectives/collectiveGroup.js";
 import { planStaging, type Staging } from "../collectives/collectives.js";
-import { communicatorsOf, readPlaces } from "../collectives/desyncDetector.js";
+import { newCollectiveWords } from "../collectives/collectiveWords.js";
+import { communicatorsOf, readProgress } from "../collectives/desyncDetector.js";
 import { newCallArea } from "../devices/hostCalls.js";
 import type { DevicePosition } from "../errors.js";
 import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
@@ -21,7 +21,7 @@ import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
 import { roundUp } from "../memory/heap.js";
 import type { MemoryLayout } from "../memory/memoryLayout.js";
 import { type GemmChoice, isInMachineCode } from "../products/gemmChoice.js";
-import { COMMAND, MAX_COMMAND_WORDS } from "../protocol/commands.js";
+import { COMMAND, MAX_COMMAND_WORDS, PROGRAM_WORD } from "../protocol/commands.js";
 import type { DeviceLocations } from "../protocol/locations.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { compileWasmModule } from "../system/v8Flags.js";
@@ -265,8 +265,8 @@ export function describeProgram({ id, name, compiled, numbers }: LoadedProgram):
 /** Where every device of a program is among the collectives of one kind of groups. */
 export function positionsOf(loaded: LoadedProgram, communicator: number): DevicePosition[] {
   const { collectives } = describeProgram(loaded);
-  const places = readPlaces(loaded.words, collectives.length, communicator, loaded.numbers.length);
-  return places.map(({ run, count, fingerprint, hasLeft }, position) => {
+  const progress = readProgress(loaded.words, collectives.length, communicator, loaded.numbers.length);
+  return progress.map(({ run, count, fingerprint, hasLeft }, position) => {
     const device = at(loaded.numbers, position);
     if (hasLeft) return { device, run, sequence: count, what: "was its last: it has left the run" };
     if (count === 0) return { device, run, sequence: 0, what: "has come to none yet" };
@@ -324,8 +324,9 @@ export function unloadProgram(
 
 /** Throws where a run has more operands than a command can name. */
 function checkOperands(compiled: CompiledProgram): void {
-  const words = compiled.inputs.length + compiled.outputs.length + 2;
-  if (words > MAX_COMMAND_WORDS) {
-    throw new ValueError(`[compile] ${words - 2} inputs and outputs are more than ${MAX_COMMAND_WORDS - 2}`);
+  const numOperands = compiled.inputs.length + compiled.outputs.length;
+  const most = MAX_COMMAND_WORDS - PROGRAM_WORD.size;
+  if (numOperands > most) {
+    throw new ValueError(`[compile] ${numOperands} inputs and outputs are more than ${most}`);
   }
 }

@@ -30,8 +30,8 @@ export interface PoolOptions extends DeviceThreadsOptions {
   readonly describe: (device: number, program: number, step: number) => FailurePlace;
   /** Calls the host callback that a device asks for in a step. */
   readonly answer: (device: number, program: number, step: number) => void;
-  /** Says where all devices are that share a program, when some are somewhere else than others. */
-  readonly describeParting: (program: number, communicator: number) => ShardwiseError | undefined;
+  /** Says where all devices of a program are that have diverged. */
+  readonly describeDivergence: (program: number, communicator: number) => ShardwiseError | undefined;
 }
 
 interface Waiter {
@@ -310,9 +310,9 @@ export class WorkerPool {
 
   private fail(device: number, reason: string, cause?: unknown): void {
     if (this.ended) return;
-    const parting = this.findParting();
-    if (parting) {
-      this.end(parting);
+    const divergence = this.findDivergence();
+    if (divergence) {
+      this.end(divergence);
       return;
     }
     const starting = this.stateOf(device) === STATE.starting;
@@ -331,13 +331,13 @@ export class WorkerPool {
     return this.options.describe(device, program, Atomics.load(this.control, base + WORD.step));
   }
 
-  /** The error of devices that are at different places, if that is why one of them ended. */
-  private findParting(): ShardwiseError | undefined {
+  /** The error of devices that have diverged, if that is why one of them ended. */
+  private findDivergence(): ShardwiseError | undefined {
     for (const [device] of this.members.entries()) {
       const base = deviceBase(device);
-      const parted = Atomics.load(this.control, base + WORD.parted);
+      const diverged = Atomics.load(this.control, base + WORD.diverged);
       const program = Atomics.load(this.control, base + WORD.program);
-      if (parted > 0) return this.options.describeParting(program, parted - 1);
+      if (diverged > 0) return this.options.describeDivergence(program, diverged - 1);
     }
     return undefined;
   }

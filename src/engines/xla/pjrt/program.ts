@@ -1,10 +1,15 @@
 import { InternalError } from "../../../ir/errors.js";
 import { at, range } from "../../../ir/shape.js";
 import type { XlaProgram, XlaRun } from "../client.js";
-import type { PjrtClient } from "./client.js";
-import type { Happening } from "./events.js";
+import type { Events, Happening } from "./events.js";
 import { Handle } from "./handle.js";
 import type { Arguments, NativeWords, Plugin } from "./plugin.js";
+
+/** What a program needs of the client that compiled it. */
+interface ProgramClient {
+  readonly plugin: Plugin;
+  readonly events: Events;
+}
 
 /** A program that a PJRT plug-in compiled. */
 export class PjrtProgram implements XlaProgram<Handle> {
@@ -15,7 +20,7 @@ export class PjrtProgram implements XlaProgram<Handle> {
   private readonly frames: Frame[] = [];
 
   constructor(
-    private readonly client: PjrtClient,
+    private readonly client: ProgramClient,
     loaded: bigint,
     /** The replicas that this process runs. */
     private readonly numReplicas: number,

@@ -1,0 +1,50 @@
+/**
+ * The words that the collectives of one loaded program share among its devices: for each collective and each position
+ * of the mesh a block of its own, and after those, for each kind of groups and each position, how far the device there
+ * has come (`desyncDetector.ts`).
+ */
+import { aligned, float64Words, layout, onNewLine } from "../protocol/layout.js";
+
+/** What a position shares in one collective. */
+export const WORDS = layout({
+  ready: onNewLine(),
+  finished: 1,
+  source: float64Words(),
+  target: float64Words(),
+  /** Where the two staged copies lie. */
+  staged: float64Words(2),
+  /** Run and sequence number of the last two uses; see {@link STAMP}. */
+  stamps: 4,
+  /** How far a member is that receives for others of its process. */
+  arrived: 1,
+  // The counts are on another line than what their owner publishes alone.
+  readyCount: onNewLine(),
+  /** Where a member that receives for others put what came. */
+  received: aligned(4, 2),
+  finishedCount: aligned(8),
+});
+
+/** The stamp of one use of a collective. */
+export const STAMP = layout({ run: 1, sequence: 1 });
+
+/** How far a device has come among the collectives of one kind of groups. */
+export const PROGRESS = layout({ run: 1, sequence: 1, fingerprint: 1, count: 1 });
+
+/** Zeroed words for one loaded program. */
+export function newCollectiveWords(
+  numCollectives: number,
+  numCommunicators: number,
+  numPositions: number,
+): Int32Array<SharedArrayBuffer> {
+  const numBlocks = (numCollectives + numCommunicators) * numPositions;
+  return new Int32Array(new SharedArrayBuffer(4 * WORDS.size * Math.max(1, numBlocks)));
+}
+
+/**
+ * Where the block of a position begins.
+ *
+ * @param index of a collective, or that of a kind of groups counted on from the last collective
+ */
+export function blockOf(index: number, numPositions: number, position: number): number {
+  return (index * numPositions + position) * WORDS.size;
+}
