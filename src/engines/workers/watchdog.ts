@@ -24,7 +24,8 @@ interface Sample {
   progress: number;
   completed: number;
   loops: number;
-  /** When it last began a step. */
+  isStarting: boolean;
+  /** When it last began a step, or ended its start. */
   since: number;
   /** When it last began a step outside of loops without a fixed end. */
   sinceLoop: number;
@@ -81,7 +82,7 @@ export class Watchdog {
     const stuck = working.filter((device) => stuckFor(device) >= this.patience(device));
     const culprit = stuck.find((device) => this.word(device, WORD.state) !== STATE.waiting);
     if (culprit !== undefined) {
-      this.listener.fail(culprit, `it made no progress for ${this.deadlineMs} ms`);
+      this.listener.fail(culprit, `it made no progress for ${this.patience(culprit)} ms`);
       return;
     }
     const endless = working.find((device) => this.isEndless(device));
@@ -116,28 +117,34 @@ export class Watchdog {
     const completed = this.word(device, WORD.completed);
     const progress = this.word(device, WORD.progress);
     const loops = this.word(device, WORD.loops);
+    const isStarting = this.isStarting(device);
     const before = this.samples[device];
     if (before === undefined || before.completed !== completed) {
       this.samples[device] = {
         progress,
         completed,
         loops,
+        isStarting,
         since: this.clock,
         sinceLoop: this.clock,
         warned: false,
       };
       return completed;
     }
-    if (before.progress !== progress) before.since = this.clock;
+    // How long a worker took to start does not count against its first step.
+    if (before.progress !== progress || before.isStarting !== isStarting) before.since = this.clock;
     // An even number is none; an odd one that stays is a loop that goes on.
     if (before.loops !== loops || loops % 2 === 0) before.sinceLoop = this.clock;
-    Object.assign(before, { progress, loops });
+    Object.assign(before, { progress, loops, isStarting });
     return completed;
   }
 
   private patience(device: number): number {
-    const isStarting = this.word(device, WORD.state) === STATE.starting;
-    return isStarting ? Math.max(this.deadlineMs, START_MS) : this.deadlineMs;
+    return this.isStarting(device) ? Math.max(this.deadlineMs, START_MS) : this.deadlineMs;
+  }
+
+  private isStarting(device: number): boolean {
+    return this.word(device, WORD.state) === STATE.starting;
   }
 
   private isEndless(device: number): boolean {
