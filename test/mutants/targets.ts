@@ -37,7 +37,10 @@ export const targets: readonly Target[] = [
       "src/spmd/partition/partitionRandom.test.ts",
     ],
   },
-  { sources: ["src/engines/reference"], tests: ["src/engines/reference"] },
+  {
+    sources: ["src/engines/reference", "src/ir/scalarFunctions.ts"],
+    tests: ["src/engines/reference", "src/ir/scalarFunctions.test.ts"],
+  },
   {
     sources: ["src/compiler/wasm/math"],
     tests: ["src/compiler/wasm", "test/compiler/opCases.test.ts"],
