@@ -77,7 +77,7 @@ test("in parts, or into more than was saved", async () => {
 test("tensors are exchanged under the names and in the order of PyTorch", async () => {
   const { params } = makeState(5);
   await exportSafetensors(file, params); // names like Dense_0.kernel
-  const loaded = await importSafetensors(file, params, { mesh });
+  const loaded = await importSafetensors(file, params, { mesh }); // or a folder, or several files
   expect([...(await readSafetensors(file)).tensors.keys()]).toEqual(["Dense_0.bias", "Dense_0.kernel"]);
   expect(await loaded.Dense_0.kernel.js()).toEqual(kernelOf(5));
 
