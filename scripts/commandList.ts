@@ -82,7 +82,8 @@ export const purposes: readonly Purpose[] = [
     title: "Package",
     scripts: {
       "lint:package": "Check the built package with publint and are-the-types-wrong",
-      "test:package": "Pack and install the package, then run the examples: `-- cnn gpt` chooses some",
+      "test:package":
+        "Pack and install the package, check its declarations with TypeScript 5.5 to 7.0, then run the examples: `-- cnn gpt` chooses some, `-- types` only checks declarations",
     },
   },
 ];

@@ -56,7 +56,14 @@ export * as checkify from "./spmd/run/checkify.js";
 export { withMesh, withShardingConstraint } from "./spmd/run/constraint.js";
 export * as debug from "./spmd/run/debug.js";
 export { effectsBarrier } from "./spmd/run/effects.js";
-export { disableJit, type JitOptions, type Jitted, jit, type Lowered } from "./spmd/run/jit.js";
+export {
+  disableJit,
+  type JitOptions,
+  type Jitted,
+  jit,
+  type Lowered,
+  type Synchronous,
+} from "./spmd/run/jit.js";
 export {
   deviceCount,
   devices,

@@ -92,7 +92,8 @@ class Mentions {
     if (type.aliasSymbol && this.add(type.aliasSymbol, found)) return type.aliasTypeArguments ?? [];
     if (type.isUnionOrIntersection()) return type.types;
     if (isReference(type)) {
-      this.add(type.symbol, found);
+      // Tuples have no name.
+      if (!this.checker.isTupleType(type)) this.add(type.symbol, found);
       return this.checker.getTypeArguments(type);
     }
     if (!isObject(type) || (type.isClassOrInterface() && this.add(type.symbol, found))) return [];

@@ -13,12 +13,21 @@ import {
   np,
   P,
   type PartitionSpec,
+  type Synchronous,
   shardMap,
   Tensor,
   vmap,
   withShardingConstraint,
 } from "../src/index.js";
 import * as nn from "../src/nn/index.js";
+import {
+  adamw,
+  chain,
+  clipByGlobalNorm,
+  type EmptyState,
+  type GradientTransformation,
+  sgd,
+} from "../src/optim/index.js";
 import { initSharded } from "../src/parallel/index.js";
 
 // What is refused here is refused by the type checker; the calls themselves do nothing before they get arguments.
@@ -190,5 +199,32 @@ describe("trees keep their form", () => {
     // @ts-expect-error both directions are taken in any case
     const turned = () => both(np.ones([1]), { reverse: true });
     expectTypeOf(turned).toBeFunction();
+  });
+});
+
+describe("an async function", () => {
+  test("is not one of tensors", () => {
+    // @ts-expect-error its result is a promise
+    jit(async (x: Tensor) => x);
+    // @ts-expect-error its result is a promise
+    initSharded(async (x: Tensor) => x, { mesh });
+    const compiled = <A extends readonly unknown[], R>(fn: ((...args: A) => R) & Synchronous<R>) => jit(fn);
+    expectTypeOf(compiled((x: Tensor) => ({ x }))).returns.toEqualTypeOf<{ x: Tensor }>();
+    jit((x: Tensor): Tensor | undefined => x);
+    jit((): void => {});
+  });
+});
+
+describe("the state of an optimiser", () => {
+  test("has the types of its parts, alone and chained", () => {
+    const optimizer = chain(clipByGlobalNorm(1), adamw({ learningRate: 1e-3 }));
+    const [clipping, [adam]] = optimizer.init({});
+    expectTypeOf(clipping).toEqualTypeOf<EmptyState>();
+    expectTypeOf(adam.count).toEqualTypeOf<Tensor>();
+    // @ts-expect-error the state of Adam has no trace
+    void adam.trace;
+    expectTypeOf(optimizer).toExtend<GradientTransformation>();
+    const [scaling] = sgd({ learningRate: 1, momentum: 0.9 }).init({});
+    expectTypeOf(scaling).not.toBeUnknown();
   });
 });

@@ -61,7 +61,7 @@ export interface KernelModule {
   /** The names of all kernels; a kernel step names one by its index here. */
   readonly exports: readonly string[];
   /** The machine code of kernels, by the same index; see `writeKernel`. The module does not export these. */
-  readonly native: readonly (Uint8Array<ArrayBuffer> | undefined)[];
+  readonly native: readonly (Uint8Array | undefined)[];
 }
 
 /** Where the address in one slot of the address table comes from. */

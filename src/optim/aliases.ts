@@ -55,7 +55,7 @@ import {
   scaleBySign,
   scaleByTrustRatio,
 } from "./sizes.js";
-import { chain, type GradientTransformation, identity } from "./transformation.js";
+import { chain, identity } from "./transformation.js";
 import { ema } from "./wrappers.js";
 
 /** How far an optimiser goes in a step. */
@@ -74,7 +74,7 @@ export interface RmspropOptions extends RmsOptions, StepOptions {
 }
 
 /** RMSProp: gradients over the root of the running mean of their squares. */
-export function rmsprop(options: RmspropOptions): GradientTransformation {
+export function rmsprop(options: RmspropOptions) {
   needOptions<RmspropOptions>(
     options,
     {
@@ -99,7 +99,7 @@ export function rmsprop(options: RmspropOptions): GradientTransformation {
 }
 
 /** Adagrad: gradients over the root of the sum of all their squares. */
-export function adagrad(given: RssOptions & StepOptions): GradientTransformation {
+export function adagrad(given: RssOptions & StepOptions) {
   needOptions<RssOptions & StepOptions>(
     given,
     { initialAccumulatorValue: true, eps: true, learningRate: true },
@@ -116,7 +116,7 @@ export interface AdadeltaOptimizerOptions extends AdadeltaOptions, WeightDecayOp
 }
 
 /** Adadelta: steps of the size of the steps before. */
-export function adadelta(options: AdadeltaOptimizerOptions = {}): GradientTransformation {
+export function adadelta(options: AdadeltaOptimizerOptions = {}) {
   checkOptions<AdadeltaOptimizerOptions>(
     options,
     { learningRate: true, rho: true, eps: true, weightDecay: true, mask: true },
@@ -141,7 +141,7 @@ export interface AdafactorOptions extends FactoredRmsOptions, WeightDecayOptions
 }
 
 /** Adafactor: Adam in the memory of a row and a column for each matrix. Weights do not decay by default. */
-export function adafactor(options: AdafactorOptions = {}): GradientTransformation {
+export function adafactor(options: AdafactorOptions = {}) {
   checkOptions<AdafactorOptions>(
     options,
     {
@@ -182,7 +182,7 @@ export function adafactor(options: AdafactorOptions = {}): GradientTransformatio
 }
 
 /** A learning rate with its sign. */
-function scaleUp(rate: LearningRate): GradientTransformation {
+function scaleUp(rate: LearningRate) {
   return typeof rate === "number" ? scale(rate) : scaleBySchedule(rate);
 }
 
@@ -200,7 +200,7 @@ const plainAdamNames = {
 const decayedAdamNames = { ...plainAdamNames, weightDecay: true, mask: true } as const;
 
 /** Adam that never forgets its largest mean of squares. */
-export function amsgrad(given: Omit<AdamOptimizerOptions, "nesterov">): GradientTransformation {
+export function amsgrad(given: Omit<AdamOptimizerOptions, "nesterov">) {
   needOptions<Omit<AdamOptimizerOptions, "nesterov">>(given, plainAdamNames, "amsgrad");
   const { learningRate, ...options } = given;
   return chain(scaleByAmsgrad(options), scaleByLearningRate(learningRate));
@@ -210,14 +210,14 @@ export function amsgrad(given: Omit<AdamOptimizerOptions, "nesterov">): Gradient
 export interface AdamaxOptimizerOptions extends AdamaxOptions, StepOptions {}
 
 /** Adam with the decaying largest gradient in the place of the mean of squares. */
-export function adamax(given: AdamaxOptimizerOptions): GradientTransformation {
+export function adamax(given: AdamaxOptimizerOptions) {
   needOptions<AdamaxOptimizerOptions>(given, { b1: true, b2: true, eps: true, learningRate: true }, "adamax");
   const { learningRate, ...options } = given;
   return chain(scaleByAdamax(options), scaleByLearningRate(learningRate));
 }
 
 /** {@link adamax} with weight decay; 1e-4 by default. */
-export function adamaxw(given: AdamaxOptimizerOptions & WeightDecayOptions): GradientTransformation {
+export function adamaxw(given: AdamaxOptimizerOptions & WeightDecayOptions) {
   needOptions<AdamaxOptimizerOptions & WeightDecayOptions>(
     given,
     { b1: true, b2: true, eps: true, learningRate: true, weightDecay: true, mask: true },
@@ -228,19 +228,19 @@ export function adamaxw(given: AdamaxOptimizerOptions & WeightDecayOptions): Gra
 }
 
 /** Adam that looks one step ahead, after Nesterov. */
-export function nadam(options: Omit<AdamOptimizerOptions, "nesterov">): GradientTransformation {
+export function nadam(options: Omit<AdamOptimizerOptions, "nesterov">) {
   needOptions<Omit<AdamOptimizerOptions, "nesterov">>(options, plainAdamNames, "nadam");
   return adam({ ...options, nesterov: true });
 }
 
 /** AdamW that looks one step ahead, after Nesterov. */
-export function nadamw(options: Omit<AdamwOptions, "nesterov">): GradientTransformation {
+export function nadamw(options: Omit<AdamwOptions, "nesterov">) {
   needOptions<Omit<AdamwOptions, "nesterov">>(options, decayedAdamNames, "nadamw");
   return adamw({ ...options, nesterov: true });
 }
 
 /** AdaBelief: Adam that divides by how far gradients stray from their mean. */
-export function adabelief(given: BeliefOptions & StepOptions): GradientTransformation {
+export function adabelief(given: BeliefOptions & StepOptions) {
   needOptions<BeliefOptions & StepOptions>(
     given,
     { nesterov: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
@@ -251,7 +251,7 @@ export function adabelief(given: BeliefOptions & StepOptions): GradientTransform
 }
 
 /** Rectified Adam: momentum alone until the mean of squares can be trusted. */
-export function radam(given: RadamOptions & StepOptions): GradientTransformation {
+export function radam(given: RadamOptions & StepOptions) {
   needOptions<RadamOptions & StepOptions>(
     given,
     { threshold: true, nesterov: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
@@ -262,7 +262,7 @@ export function radam(given: RadamOptions & StepOptions): GradientTransformation
 }
 
 /** Yogi: Adam whose mean of squares changes slowly. */
-export function yogi(given: YogiOptions & StepOptions): GradientTransformation {
+export function yogi(given: YogiOptions & StepOptions) {
   needOptions<YogiOptions & StepOptions>(
     given,
     { initialAccumulatorValue: true, b1: true, b2: true, eps: true, epsRoot: true, learningRate: true },
@@ -273,7 +273,7 @@ export function yogi(given: YogiOptions & StepOptions): GradientTransformation {
 }
 
 /** Adan: Adam with the change of the gradient as a second direction; `epsRoot` is 1e-8 by default. */
-export function adan(given: AdanOptions & StepOptions & WeightDecayOptions): GradientTransformation {
+export function adan(given: AdanOptions & StepOptions & WeightDecayOptions) {
   needOptions<AdanOptions & StepOptions & WeightDecayOptions>(
     given,
     {
@@ -297,9 +297,7 @@ export function adan(given: AdanOptions & StepOptions & WeightDecayOptions): Gra
 }
 
 /** LAMB: Adam with steps in proportion to each parameter; `eps` is 1e-6 by default. */
-export function lamb(
-  given: Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions,
-): GradientTransformation {
+export function lamb(given: Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions) {
   needOptions<Omit<AdamOptions, "nesterov"> & StepOptions & WeightDecayOptions>(
     given,
     decayedAdamNames,
@@ -329,7 +327,7 @@ export interface LarsOptions extends StepOptions, WeightDecayOptions {
 }
 
 /** LARS: momentum with steps in proportion to each parameter. */
-export function lars(options: LarsOptions): GradientTransformation {
+export function lars(options: LarsOptions) {
   needOptions<LarsOptions>(
     options,
     {
@@ -362,7 +360,7 @@ export interface FromageOptions extends StepOptions {
 }
 
 /** Fromage: steps of the parameters' own norm, after which they are drawn back to the sphere. */
-export function fromage(options: FromageOptions): GradientTransformation {
+export function fromage(options: FromageOptions) {
   needOptions<FromageOptions>(options, { minNorm: true, learningRate: true }, "fromage");
   const { learningRate, minNorm = 1e-6 } = options;
   const ratio = scaleByTrustRatio({ minNorm });
@@ -380,7 +378,7 @@ export function fromage(options: FromageOptions): GradientTransformation {
 }
 
 /** NovoGrad; `eps` is 1e-6 by default. */
-export function novograd(given: NovogradOptions & StepOptions): GradientTransformation {
+export function novograd(given: NovogradOptions & StepOptions) {
   needOptions<NovogradOptions & StepOptions>(
     given,
     { b1: true, b2: true, eps: true, epsRoot: true, weightDecay: true, muDtype: true, learningRate: true },
@@ -401,7 +399,7 @@ export interface NoisySgdOptions extends StepOptions {
 }
 
 /** Steps against the gradient with noise that falls with the steps. */
-export function noisySgd(options: NoisySgdOptions): GradientTransformation {
+export function noisySgd(options: NoisySgdOptions) {
   needOptions<NoisySgdOptions>(
     options,
     { eta: true, gamma: true, key: true, learningRate: true },
@@ -412,7 +410,7 @@ export function noisySgd(options: NoisySgdOptions): GradientTransformation {
 }
 
 /** Steps of equal size against the sign of the gradient. */
-export function signSgd(options: StepOptions): GradientTransformation {
+export function signSgd(options: StepOptions) {
   needOptions<StepOptions>(options, { learningRate: true }, "signSgd");
   const { learningRate } = options;
   return chain(scaleBySign(), scaleByLearningRate(learningRate));
@@ -427,7 +425,7 @@ export interface SignumOptions extends StepOptions {
 }
 
 /** Steps of equal size against the sign of the running mean of gradients. */
-export function signum(options: SignumOptions): GradientTransformation {
+export function signum(options: SignumOptions) {
   needOptions<SignumOptions>(options, { beta: true, accumulatorDtype: true, learningRate: true }, "signum");
   const { learningRate, beta = 0.9, accumulatorDtype } = options;
   const kept = accumulatorDtype === undefined ? {} : { accumulatorDtype };
@@ -443,7 +441,7 @@ export interface OptimisticOptions extends StepOptions {
 }
 
 /** Steps against the gradient and its last change, for games. */
-export function optimisticGradientDescent(options: OptimisticOptions): GradientTransformation {
+export function optimisticGradientDescent(options: OptimisticOptions) {
   needOptions<OptimisticOptions>(
     options,
     { alpha: true, beta: true, learningRate: true },
@@ -454,7 +452,7 @@ export function optimisticGradientDescent(options: OptimisticOptions): GradientT
 }
 
 /** {@link optimisticGradientDescent} on Adam's updates (with Nesterov's look ahead by default). */
-export function optimisticAdam(given: OptimisticOptions & AdamOptions): GradientTransformation {
+export function optimisticAdam(given: OptimisticOptions & AdamOptions) {
   needOptions<OptimisticOptions & AdamOptions>(
     given,
     {
@@ -479,7 +477,7 @@ export function optimisticAdam(given: OptimisticOptions & AdamOptions): Gradient
 }
 
 /** Rprop: steps whose sizes follow only the signs of the gradients, for whole batches. */
-export function rprop(options: RpropOptions): GradientTransformation {
+export function rprop(options: RpropOptions) {
   needOptions<RpropOptions>(
     options,
     { learningRate: true, etaMinus: true, etaPlus: true, minStepSize: true, maxStepSize: true },

@@ -150,7 +150,7 @@ export interface LbfgsOptimizerOptions extends LbfgsOptions {
 }
 
 /** L-BFGS with steps of a given length (optax's with `linesearch=None`). */
-export function lbfgs(given: LbfgsOptimizerOptions = {}): GradientTransformation {
+export function lbfgs(given: LbfgsOptimizerOptions = {}) {
   checkOptions<LbfgsOptimizerOptions>(
     given,
     { learningRate: true, memorySize: true, scaleInitPrecond: true },

@@ -124,7 +124,7 @@ export interface MuonOptions extends ScaleByMuonOptions, WeightDecayOptions {
 }
 
 /** Muon for matrices, AdamW (with Nesterov's look ahead) for all other parameters; no weights decay by default. */
-export function muon(given: MuonOptions): GradientTransformation {
+export function muon(given: MuonOptions) {
   needOptions<MuonOptions>(
     given,
     {

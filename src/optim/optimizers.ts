@@ -13,7 +13,7 @@ import {
   trace,
 } from "./scaling.js";
 import type { LearningRate } from "./schedules.js";
-import { chain, type GradientTransformation, identity } from "./transformation.js";
+import { chain, identity } from "./transformation.js";
 
 /** Options of {@link sgd}. */
 export interface SgdOptions {
@@ -29,7 +29,7 @@ export interface SgdOptions {
 const sgdNames = { learningRate: true, momentum: true, nesterov: true, accumulatorDtype: true } as const;
 
 /** Steps against the gradient, with momentum if wanted. */
-export function sgd(options: SgdOptions): GradientTransformation {
+export function sgd(options: SgdOptions) {
   needOptions<SgdOptions>(options, sgdNames, "sgd");
   const { learningRate, momentum, nesterov = false, accumulatorDtype } = options;
   const extra = accumulatorDtype === undefined ? {} : { dtype: accumulatorDtype };
@@ -46,7 +46,7 @@ export interface MomentumOptions extends SgdOptions {
 }
 
 /** {@link sgd} with momentum. */
-export function momentum(options: MomentumOptions): GradientTransformation {
+export function momentum(options: MomentumOptions) {
   needOptions<MomentumOptions>(options, sgdNames, "momentum");
   return sgd({ momentum: 0.9, ...options });
 }
@@ -57,7 +57,7 @@ export interface AdamOptimizerOptions extends AdamOptions {
 }
 
 /** Adam. */
-export function adam(options: AdamOptimizerOptions): GradientTransformation {
+export function adam(options: AdamOptimizerOptions) {
   needOptions<AdamOptimizerOptions>(options, { ...adamNames, learningRate: true }, "adam");
   const { learningRate, ...moments } = options;
   return chain(scaleByAdam(moments), scaleByLearningRate(learningRate));
@@ -74,7 +74,7 @@ export interface WeightDecayOptions {
 const decayNames = { weightDecay: true, mask: true } as const;
 
 /** Weight decay of the parameters that a mask names. */
-export function decay(weightDecay: LearningRate, mask: Mask | undefined): GradientTransformation {
+export function decay(weightDecay: LearningRate, mask: Mask | undefined) {
   const all = addDecayedWeights(weightDecay);
   return mask === undefined ? all : masked(all, mask);
 }
@@ -83,7 +83,7 @@ export function decay(weightDecay: LearningRate, mask: Mask | undefined): Gradie
 export interface AdamwOptions extends AdamOptimizerOptions, WeightDecayOptions {}
 
 /** Adam with weight decay beside the moments; `weightDecay` is 1e-4 by default. */
-export function adamw(options: AdamwOptions): GradientTransformation {
+export function adamw(options: AdamwOptions) {
   needOptions<AdamwOptions>(options, { ...adamNames, ...decayNames, learningRate: true }, "adamw");
   const { learningRate, weightDecay = 1e-4, mask, ...moments } = options;
   return chain(scaleByAdam(moments), decay(weightDecay, mask), scaleByLearningRate(learningRate));
@@ -95,7 +95,7 @@ export interface LionOptimizerOptions extends LionOptions, WeightDecayOptions {
 }
 
 /** Lion; `weightDecay` is 1e-3 by default. */
-export function lion(options: LionOptimizerOptions): GradientTransformation {
+export function lion(options: LionOptimizerOptions) {
   const names = { ...lionNames, ...decayNames, learningRate: true } as const;
   needOptions<LionOptimizerOptions>(options, names, "lion");
   const { learningRate, weightDecay = 1e-3, mask, ...moments } = options;

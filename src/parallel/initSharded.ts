@@ -4,7 +4,7 @@ import { getPartitionSpec } from "../nn/index.js";
 import type { Mesh } from "../spmd/mesh/mesh.js";
 import { needMesh } from "../spmd/mesh/mesh.js";
 import { P, type PartitionSpec } from "../spmd/mesh/partitionSpec.js";
-import { jit } from "../spmd/run/jit.js";
+import { jit, type Synchronous } from "../spmd/run/jit.js";
 import { shardMap } from "../spmd/run/shardMap.js";
 import type { Prefix } from "../trace/prefix.js";
 import { evalShape } from "../transforms/makeProgram.js";
@@ -27,7 +27,7 @@ export interface InitShardedOptions<A = unknown> {
  * ```
  */
 export function initSharded<A extends readonly unknown[], R>(
-  fn: (...args: A) => R,
+  fn: ((...args: A) => R) & Synchronous<R>,
   given: InitShardedOptions<A>,
 ): (...args: A) => R {
   need("function", fn, "fn", "initSharded");
@@ -39,6 +39,7 @@ export function initSharded<A extends readonly unknown[], R>(
     const types = evalShape(shardMap(fn, { ...options, outSpecs: P() }))(...args);
     // The tree of specs has the form of the result, which the compiler cannot follow through types of types.
     const specs: unknown = getPartitionSpec(types);
-    return jit(shardMap(fn, { ...options, outSpecs: specs as Prefix<R, PartitionSpec> }))(...args);
+    const split = shardMap(fn, { ...options, outSpecs: specs as Prefix<R, PartitionSpec> });
+    return jit(split as typeof split & Synchronous<R>)(...args);
   };
 }

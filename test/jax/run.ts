@@ -12,7 +12,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { grad, jit, type Tensor } from "shardwise";
+import { grad, jit, type Synchronous, type Tensor } from "shardwise";
 import { encode, type HostData, isFloat } from "../../src/ir/dtype.js";
 import type { TensorType } from "../../src/ir/shape.js";
 import {
@@ -69,7 +69,7 @@ interface Evaluated {
 /** The value of a program and its gradients, by name. */
 function evaluateAll(program: JaxProgram, number: number): Map<string, Tensor> {
   // Half of the programs run op by op, the other half compiled.
-  const compiled = <R>(f: (...args: Tensor[]) => R) => (number % 2 === 0 ? f : jit(f));
+  const compiled = <R>(f: ((...args: Tensor[]) => R) & Synchronous<R>) => (number % 2 === 0 ? f : jit(f));
   const inputs = program.inputs.map(toTensor);
   const value = compiled((...args: Tensor[]) => evaluate(program, args))(...inputs);
   const results = new Map([["value", value]]);

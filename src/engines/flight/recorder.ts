@@ -36,7 +36,7 @@ function checkRing(ring: Float64Array, caller: string): void {
 }
 
 /** An empty ring that threads can share. */
-export function newFlightRing(capacity: number = FLIGHT_RECORDS): Float64Array<SharedArrayBuffer> {
+export function newFlightRing(capacity: number = FLIGHT_RECORDS): Float64Array {
   need("integer", capacity, "the capacity", "newFlightRing");
   if (capacity < 1 || capacity > maxRecords) {
     throw new ValueError(`[newFlightRing] the capacity must be from 1 to ${maxRecords}, got ${capacity}`);

@@ -9,6 +9,8 @@ import { wantHugePages } from "../system/pages.js";
  * Where the devices' tensors lie. One `WebAssembly.Memory` for all devices is fastest, because a kernel can read
  * a peer's elements where they are, but it ends at 4 GiB; beyond that every device has a memory of its own and
  * peers' elements are copied over.
+ *
+ * @internal
  */
 export interface MemoryLayout {
   readonly kind: LayoutKind;
@@ -80,6 +82,8 @@ function align(bytes: number): number {
 /**
  * Reserves address space for all devices; pages become real when they are first touched.
  *
+ * @internal
+ *
  * @param bytes what each device has
  * @param isExact whether less will not do; otherwise it is halved while the system refuses it
  */
@@ -119,7 +123,7 @@ function reserve(
   return { kind, addressType, memories, bases: memories.map(() => 0), bytes };
 }
 
-/** A shared memory of at least so many bytes that does not grow. */
+/** @internal A shared memory of at least so many bytes that does not grow. */
 export function newMemory(addressType: AddressType, bytes: number): WebAssembly.Memory {
   const pages = Math.min(MAX_PAGES[addressType], Math.ceil(bytes / PAGE));
   if (addressType === "i32") {

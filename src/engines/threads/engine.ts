@@ -27,7 +27,12 @@ import { shareOfPeak } from "../products/shareOfPeak.js";
 import { pullCommand } from "../protocol/commands.js";
 import { allHere, type DeviceLocations } from "../protocol/locations.js";
 import { DEFAULT_DEADLINE_MS } from "../settings.js";
-import { EngineShell, type ShellExecutable, signatureOf } from "../shell.js";
+import {
+  EngineShell,
+  type ShellExecutable,
+  type LoadedProgram as ShellProgram,
+  signatureOf,
+} from "../shell.js";
 import type { CodeMemory } from "../system/codeMemory.js";
 import { enableRelaxedSimd } from "../system/v8Flags.js";
 import { workerEntry } from "../system/workerEntry.js";
@@ -161,7 +166,7 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
     });
   }
 
-  protected prepare(program: Program, options: CompileOptions): ThreadsExecutable {
+  protected prepare(program: Program, options: CompileOptions): ShellProgram<ThreadsBuffer> {
     return this.prepareAt(program, options, allHere(options.devices));
   }
 

@@ -82,6 +82,12 @@ export function disableJit<T>(fn: () => T): T {
   return disabled.within(true, fn);
 }
 
+/** Nothing for the results of functions that can be traced; what no function has where the result is a promise. */
+export type Synchronous<R> =
+  R extends PromiseLike<unknown>
+    ? { readonly "an async function cannot be traced": "read values after the call, from what it returns" }
+    : unknown;
+
 /**
  * Compiles a function of tensors. It is traced and compiled once for every combination of tree structure,
  * types and static arguments; inside another traced function its equations are recorded there, and its
@@ -92,7 +98,7 @@ export function disableJit<T>(fn: () => T): T {
  * ```
  */
 export function jit<A extends readonly unknown[], R, S extends number = never>(
-  fn: (...args: A) => R,
+  fn: ((...args: A) => R) & Synchronous<R>,
   options: JitOptions<A, R, S> = {},
 ): Jitted<A, R> {
   need("function", fn, "fn", "jit");

@@ -137,6 +137,8 @@ const hops: { readonly [K in CollectiveSpec["kind"]]: (size: number) => number }
 /**
  * The price of collectives over given links. A group inside a node uses the fast link. One that spans nodes goes in
  * rings that leave a node once for every device in it, so the network carries its share and the fast link the rest.
+ *
+ * @internal
  */
 export function linkPrices({ network, intra, nodeSize }: Links): Prices["collective"] {
   if (!(network.bandwidth > 0) || !(intra.bandwidth > 0)) {

@@ -2,7 +2,13 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { silent, temporaryFolder, tinyConfig, tinyModel, writeText } from "../../../test/support/runs.js";
 import { devicePut, Mesh, random, Tensor, tree } from "../../index.js";
-import { adamw, castFloats, type LossScaleOptions, sgd } from "../../optim/index.js";
+import {
+  adamw,
+  castFloats,
+  type GradientTransformation,
+  type LossScaleOptions,
+  sgd,
+} from "../../optim/index.js";
 import { runSchedule } from "../config/optimizer.js";
 import { runMesh, runTrainingFunctions } from "../config/setup.js";
 import { openCheckpoint } from "../files/checkpoint.js";
@@ -20,7 +26,7 @@ interface Types {
   readonly kind?: "llama" | "mlstm";
   readonly lossScale?: LossScaleOptions;
   readonly axes?: Readonly<Record<string, number>>;
-  readonly optimizer?: ReturnType<typeof adamw>;
+  readonly optimizer?: GradientTransformation;
 }
 
 function start({ dtype = "float32", kind = "llama", axes = {}, optimizer, ...rest }: Types) {

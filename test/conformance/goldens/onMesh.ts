@@ -4,7 +4,7 @@ import { type DimNames, isBoxed, Partitioned } from "../../../src/nn/index.js";
 import * as np from "../../../src/numpy/index.js";
 import { Mesh } from "../../../src/spmd/mesh/mesh.js";
 import { P } from "../../../src/spmd/mesh/partitionSpec.js";
-import { jit } from "../../../src/spmd/run/jit.js";
+import { jit, type Synchronous } from "../../../src/spmd/run/jit.js";
 import { shardMap } from "../../../src/spmd/run/shardMap.js";
 import type { Tensor } from "../../../src/trace/tensor.js";
 import * as tree from "../../../src/trace/tree.js";
@@ -72,7 +72,11 @@ export function aloneMesh(engine: Engine, axes: readonly string[] = ["alone"]): 
 }
 
 /** Runs a function on one device of an engine. */
-export function alone<A extends readonly unknown[], R>(engine: Engine, fn: (...args: A) => R, ...args: A): R {
+export function alone<A extends readonly unknown[], R>(
+  engine: Engine,
+  fn: ((...args: A) => R) & Synchronous<R>,
+  ...args: A
+): R {
   return jit(fn, { mesh: aloneMesh(engine) })(...args);
 }
 

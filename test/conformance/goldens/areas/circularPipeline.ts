@@ -10,7 +10,7 @@ import {
 import * as random from "../../../../src/random/index.js";
 import type { Mesh } from "../../../../src/spmd/mesh/mesh.js";
 import { P, type SpecEntry } from "../../../../src/spmd/mesh/partitionSpec.js";
-import { jit } from "../../../../src/spmd/run/jit.js";
+import { jit, type Synchronous } from "../../../../src/spmd/run/jit.js";
 import { Tensor } from "../../../../src/trace/tensor.js";
 import { valueAndGrad } from "../../../../src/transforms/derivatives/grad.js";
 import type { GoldenCase } from "../cases.js";
@@ -155,7 +155,8 @@ async function expectState(state: LoopState, golden: GoldenCase, part: string): 
 async function runParts(golden: GoldenCase, engine: Engine, mesh: Mesh | undefined): Promise<void> {
   const pipeline = pipelineOf(golden, mesh);
   const target = mesh ?? aloneMesh(engine);
-  const on = <A extends readonly unknown[], R>(fn: (...args: A) => R) => jit(fn, { mesh: target });
+  const on = <A extends readonly unknown[], R>(fn: ((...args: A) => R) & Synchronous<R>) =>
+    jit(fn, { mesh: target });
   const numMicrobatches = golden.number("num_pipeline_microbatches");
   const x = golden.tensor("x");
   const microbatches = np.reshape(x, [numMicrobatches, -1, ...x.shape.slice(1)]);
