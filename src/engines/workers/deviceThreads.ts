@@ -123,9 +123,11 @@ export class DeviceThreads {
   /** Asks all threads to end, and ends those that do not in time. */
   end(): void {
     this.dismiss();
-    const force = setTimeout(() => this.terminate(), GRACE_MS).unref();
+    const force = [GRACE_MS, START_GRACE_MS].map((patience) =>
+      setTimeout(() => this.terminate(patience), patience).unref(),
+    );
     void this.allExited.then(() => {
-      clearTimeout(force);
+      for (const timer of force) clearTimeout(timer);
       living.delete(this);
       if (living.size === 0) process.off("exit", letThreadsEnd);
     });
@@ -137,8 +139,8 @@ export class DeviceThreads {
     const begin = performance.now();
     const isAwaited = ({ own }: Threads, device: number) => {
       const state = Atomics.load(this.control, deviceBase(device) + WORD.state);
-      const patience = state === STATE.starting ? START_GRACE_MS : GRACE_MS;
-      return !own.hasExited() && state !== STATE.gone && performance.now() - begin < patience;
+      const waited = performance.now() - begin;
+      return !own.hasExited() && state !== STATE.gone && waited < this.patienceFor(device);
     };
     while (this.devices.some(isAwaited)) {
       Atomics.wait(this.control, EVENTS, Atomics.load(this.control, EVENTS), 1);
@@ -182,9 +184,16 @@ export class DeviceThreads {
     for (const { crew } of this.devices) if (crew) dismissHelpers(crew);
   }
 
-  private terminate(): void {
-    for (const { own, helpers } of this.devices) {
+  /** Ends the threads of devices that had so long to end by themselves. */
+  private terminate(patience: number): void {
+    this.devices.forEach(({ own, helpers }, device) => {
+      if (patience < this.patienceFor(device)) return;
       for (const { worker } of [...helpers, own]) void worker.terminate();
-    }
+    });
+  }
+
+  private patienceFor(device: number): number {
+    const isStarting = Atomics.load(this.control, deviceBase(device) + WORD.state) === STATE.starting;
+    return isStarting ? START_GRACE_MS : GRACE_MS;
   }
 }
