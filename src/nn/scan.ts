@@ -293,7 +293,7 @@ function findConstants(
     );
   }
   const constants = sliceOf({ ...traced.program, inputs });
-  const values = callProgram(constants, traced.captures, traced.place);
+  const values = callProgram(constants, traced.captures, traced.target);
   return tree.unflatten<Constants>(traced.outStructure, values);
 }
 

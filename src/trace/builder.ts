@@ -18,9 +18,9 @@ import {
 import { isLike, isWellTyped, noteWellTyped, typesOfRepeated } from "../ir/repeated.js";
 import { at, type TensorType } from "../ir/shape.js";
 import { agreeAnyway, missingAxes, operandVarying, varyingAlong, varyingAxes } from "../ir/varying.js";
+import { commonTarget, type ExecutionTarget } from "./executionTarget.js";
 import { opKey } from "./opKey.js";
 import { currentOrder } from "./order.js";
-import { onePlace, type Place } from "./place.js";
 import { needTensors } from "./promote.js";
 import { currentRuntime } from "./runtime.js";
 import { captureSource } from "./source.js";
@@ -31,7 +31,7 @@ export class Builder {
   private readonly eqns: Eqn[] = [];
   private readonly inputs: Var[] = [];
   private readonly captured = new Map<Tensor, Var>();
-  private place: Place | undefined;
+  private target: ExecutionTarget | undefined;
   /** Cleared when tracing ends, after which its tensors have leaked. */
   open = true;
   /** How often what is recorded will be differentiated. */
@@ -129,16 +129,16 @@ export class Builder {
     });
   }
 
-  /** Notes where what is recorded must run; a second place is refused. */
-  runsOn(place: Place | undefined): void {
-    if (place !== undefined) this.place = onePlace([this.place, place]);
+  /** Notes where what is recorded must run; a second target is refused. */
+  runsOn(target: ExecutionTarget | undefined): void {
+    if (target !== undefined) this.target = commonTarget([this.target, target]);
   }
 
   finish(outputs: readonly Tensor[]): Traced {
     const atoms = outputs.map((tensor) => this.atom(tensor, "trace"));
     const inputs = [...this.captured.values(), ...this.inputs];
     const program = { inputs, eqns: this.eqns, outputs: atoms };
-    return { program, captures: [...this.captured.keys()], place: this.place };
+    return { program, captures: [...this.captured.keys()], target: this.target };
   }
 }
 
@@ -148,7 +148,7 @@ export interface Traced {
   /** The values from outside that the function read. */
   readonly captures: readonly Tensor[];
   /** Where the program must run, if the function named a mesh: programs themselves know only its shape. */
-  readonly place: Place | undefined;
+  readonly target: ExecutionTarget | undefined;
 }
 
 const building = new Ambient<Builder | undefined>({
@@ -201,7 +201,7 @@ export function isTracing(): boolean {
 }
 
 /**
- * Runs `fn` on placeholders of the given types and records what it does. A place that it names is also where
+ * Runs `fn` on placeholders of the given types and records what it does. A target that it names is also where
  * the surrounding trace must run.
  *
  * @param pass who traces, in words, for the message when the program turns out wrong
@@ -213,7 +213,7 @@ export function traceFlat(
 ): Traced {
   const traced = record(new Builder(), fn, types);
   afterPass(pass, traced.program, "traced");
-  building.get()?.runsOn(traced.place);
+  building.get()?.runsOn(traced.target);
   return traced;
 }
 
@@ -232,18 +232,18 @@ function record(
 /**
  * Applies an op: recorded while tracing, computed at once otherwise.
  *
- * @param place where it must run, if it or a program inside it names a mesh
+ * @param target where it must run, if it or a program inside it names a mesh
  */
 export function bind<K extends OpName>(
   op: K,
   ins: readonly Tensor[],
   params: OpParams[K],
-  place?: Place,
+  target?: ExecutionTarget,
 ): Tensor[] {
   needTensors(ins, "the operands", op);
   const builder = building.get();
   if (builder) {
-    builder.runsOn(place);
+    builder.runsOn(target);
     return builder.add(op, ins, params);
   }
   for (const tensor of ins) {
@@ -252,8 +252,8 @@ export function bind<K extends OpName>(
   const operands = ins.filter((tensor) => tensor.node.kind === "array");
   const program = () => traceOp(op, ins, params);
   const key = opKey(op, ins, params);
-  if (key !== undefined) return currentRuntime().run(key, program, operands, place);
-  return runProgram(program(), operands, place);
+  if (key !== undefined) return currentRuntime().run(key, program, operands, target);
+  return runProgram(program(), operands, target);
 }
 
 /** The program of one op on concrete tensors, which are its inputs but for scalar constants. */
@@ -272,8 +272,8 @@ function traceOp<K extends OpName>(op: K, ins: readonly Tensor[], params: OpPara
   ).program;
 }
 
-function runProgram(program: Program, ins: readonly Tensor[], place: Place | undefined): Tensor[] {
-  return currentRuntime().run(printProgram(program), () => program, ins, place);
+function runProgram(program: Program, ins: readonly Tensor[], target: ExecutionTarget | undefined): Tensor[] {
+  return currentRuntime().run(printProgram(program), () => program, ins, target);
 }
 
 /**
@@ -290,9 +290,9 @@ export function bind1<K extends OpName>(
   op: K,
   ins: readonly Tensor[],
   params: OpParams[K],
-  place?: Place,
+  target?: ExecutionTarget,
 ): Tensor {
-  const [out] = bind(op, ins, params, place);
+  const [out] = bind(op, ins, params, target);
   if (!out) throw new TracerError("traced-value", `[${op}] has no result`);
   return out;
 }
@@ -300,20 +300,20 @@ export function bind1<K extends OpName>(
 /**
  * Applies a program: its equations are inlined while tracing, it is run as a whole otherwise.
  *
- * @param place where it must run, if the function it was traced from named a mesh
+ * @param target where it must run, if the function it was traced from named a mesh
  */
-export function callProgram(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
-  return isTracing() ? inline(program, ins, place) : runProgram(program, ins, place);
+export function callProgram(program: Program, ins: readonly Tensor[], target?: ExecutionTarget): Tensor[] {
+  return isTracing() ? inline(program, ins, target) : runProgram(program, ins, target);
 }
 
 /** {@link callProgram} for a program that nobody else has: its equations need not be recorded anew. */
-export function callOnce(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
-  return isTracing() ? inlineOnce(program, ins, place) : runProgram(program, ins, place);
+export function callOnce(program: Program, ins: readonly Tensor[], target?: ExecutionTarget): Tensor[] {
+  return isTracing() ? inlineOnce(program, ins, target) : runProgram(program, ins, target);
 }
 
 /** Records the equations of a program in the current trace, applied to the given values. */
-export function inline(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
-  building.get()?.runsOn(place);
+export function inline(program: Program, ins: readonly Tensor[], target?: ExecutionTarget): Tensor[] {
+  building.get()?.runsOn(target);
   const environment = new Environment(program.inputs, ins);
   for (const eqn of program.eqns) rebind(eqn, environment);
   return environment.read(program.outputs);
@@ -322,10 +322,10 @@ export function inline(program: Program, ins: readonly Tensor[], place?: Place):
 /**
  * {@link inline} for a program that stands nowhere else in the current trace: its equations are recorded as they are.
  */
-export function inlineOnce(program: Program, ins: readonly Tensor[], place?: Place): Tensor[] {
+export function inlineOnce(program: Program, ins: readonly Tensor[], target?: ExecutionTarget): Tensor[] {
   const builder = building.get();
-  builder?.runsOn(place);
-  return builder?.take(program, ins) ?? inline(program, ins, place);
+  builder?.runsOn(target);
+  return builder?.take(program, ins) ?? inline(program, ins, target);
 }
 
 /** Records an equation again, with the values that stand for its operands. */

@@ -9,7 +9,7 @@ import type { OpName, OpParams } from "../ir/ops.js";
 import { at, formatType, range } from "../ir/shape.js";
 import { bind, bind1 } from "./builder.js";
 import * as math from "./complexMath.js";
-import type { Place } from "./place.js";
+import type { ExecutionTarget } from "./executionTarget.js";
 import { type Parts, Tensor } from "./tensor.js";
 
 /** What an op is on operands of which some are complex. */
@@ -17,7 +17,7 @@ type ComplexRule<K extends OpName> = (
   ins: readonly Tensor[],
   params: OpParams[K],
   op: K,
-  place: Place | undefined,
+  target: ExecutionTarget | undefined,
 ) => Tensor[];
 
 const none = {};
@@ -42,7 +42,7 @@ function aligned<T extends readonly Tensor[]>(tensors: T): T {
 }
 
 /** An op that does the same to both parts; operands that are not complex are given to both. */
-const partwise: ComplexRule<OpName> = (ins, params, op, place) => {
+const partwise: ComplexRule<OpName> = (ins, params, op, target) => {
   const dtypes = new Set(ins.flatMap((x) => (x.parts ? [x.dtype] : [])));
   if (dtypes.size > 1) {
     throw new DTypeError(`[${op}] operands must have the same data type, got ${[...dtypes].join(" and ")}`);
@@ -52,7 +52,7 @@ const partwise: ComplexRule<OpName> = (ins, params, op, place) => {
       op,
       ins.map((x) => x.parts?.[k] ?? x),
       params,
-      place,
+      target,
     ),
   );
   return (real ?? []).map((x, i) => Tensor.complex(x, at(imag ?? [], i)));
@@ -61,9 +61,9 @@ const partwise: ComplexRule<OpName> = (ins, params, op, place) => {
 /** An op whose operands from `first` to `last` are numbers, which must all be complex. */
 const together =
   (first: number, last: number): ComplexRule<OpName> =>
-  (ins, params, op, place) => {
+  (ins, params, op, target) => {
     for (const x of ins.slice(first, last + 1)) partsOf(x, op);
-    return partwise(ins, params, op, place);
+    return partwise(ins, params, op, target);
   };
 const everywhere = together(0, Number.POSITIVE_INFINITY);
 
@@ -103,9 +103,9 @@ const ofBits = unsupported("works on bits, not on complex numbers");
 const takenApart = unsupported("is given complex numbers as their parts");
 
 /** What an op is that says nothing of complex numbers. */
-const refused: ComplexRule<UniformOp> = (ins, params, op, place) => {
+const refused: ComplexRule<UniformOp> = (ins, params, op, target) => {
   const { on } = opFacts[op];
-  return (on === "bits" || on === "integer" ? ofBits : ofReals)(ins, params, op, place);
+  return (on === "bits" || on === "integer" ? ofBits : ofReals)(ins, params, op, target);
 };
 
 /** The larger or the smaller of both; NaN wins. */
@@ -199,9 +199,9 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   add: binary(math.add),
   sub: binary(math.sub),
   mul: binary(math.mul),
-  div: (ins, params, op, place) => {
+  div: (ins, params, op, target) => {
     const isByReal = math.isLiteralZero(pairOf(ins, op)[1][1]);
-    return (isByReal ? binary : spelled)(math.div)(ins, params, op, place);
+    return (isByReal ? binary : spelled)(math.div)(ins, params, op, target);
   },
   pow: spelled(math.pow),
   max: extreme("gt"),
@@ -237,9 +237,9 @@ const complexRules: { readonly [K in OpName]: ComplexRule<K> } = {
   dynamicSlice: partwise,
   dynamicUpdateSlice: together(0, 1),
   gather: partwise,
-  scatter: (ins, params, op, place) => {
+  scatter: (ins, params, op, target) => {
     partsOf(at(ins, 2), op);
-    return together(0, 0)(ins, params, op, place);
+    return together(0, 0)(ins, params, op, target);
   },
 
   reduceSum: partwise,
@@ -276,12 +276,12 @@ export function bindParts<K extends OpName>(
   op: K,
   ins: readonly Tensor[],
   params: OpParams[K],
-  place?: Place,
+  target?: ExecutionTarget,
 ): Tensor[] {
   if (!asksForParts(params) && !(Array.isArray(ins) && ins.some(hasParts)))
-    return bind(op, ins, params, place);
+    return bind(op, ins, params, target);
   const rules: { readonly [P in OpName]: ComplexRule<P> } = complexRules;
-  return rules[op](ins, params, op, place);
+  return rules[op](ins, params, op, target);
 }
 
 /** Whether an op is to make complex numbers. Parameters come from users, too, and may be anything. */

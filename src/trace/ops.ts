@@ -11,15 +11,20 @@ import type { CompareDirection, OpName, OpParams, Precision } from "../ir/ops.js
 import { at, inversePermutation, range, type Shape, sameNumbers, type TensorType } from "../ir/shape.js";
 import { missingAxes, varyingAxes } from "../ir/varying.js";
 import { bindParts as bind } from "./complexRules.js";
-import type { Place } from "./place.js";
+import type { ExecutionTarget } from "./executionTarget.js";
 import { needTensor, needTensors } from "./promote.js";
 import { Tensor } from "./tensor.js";
 
 const none = {};
 
 /** {@link bind} for ops with one result. */
-function bind1<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K], place?: Place): Tensor {
-  return at(bind(op, ins, params, place), 0);
+function bind1<K extends OpName>(
+  op: K,
+  ins: readonly Tensor[],
+  params: OpParams[K],
+  target?: ExecutionTarget,
+): Tensor {
+  return at(bind(op, ins, params, target), 0);
 }
 
 /** The operand, which has to be a tensor before its type can be looked at. */
@@ -349,6 +354,10 @@ export function axisIndex(axes: readonly MeshAxis[]): Tensor {
 }
 
 /** Asks the partitioner to split a value in a certain way. */
-export function shardingConstraint(x: Tensor, params: OpParams["shardingConstraint"], place?: Place): Tensor {
-  return bind1("shardingConstraint", [x], params, place);
+export function shardingConstraint(
+  x: Tensor,
+  params: OpParams["shardingConstraint"],
+  target?: ExecutionTarget,
+): Tensor {
+  return bind1("shardingConstraint", [x], params, target);
 }

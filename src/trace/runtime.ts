@@ -3,7 +3,7 @@ import type { Engine } from "../ir/engine.js";
 import { InternalError } from "../ir/errors.js";
 import { identityOf } from "../ir/identity.js";
 import type { Program } from "../ir/program.js";
-import type { Place } from "./place.js";
+import type { ExecutionTarget } from "./executionTarget.js";
 import type { Tensor } from "./tensor.js";
 
 /** What tracing needs from the layers above to run things outside of a trace. */
@@ -11,11 +11,11 @@ export interface Runtime {
   /** Where new tensors made from JavaScript values live; it computes at once, on the calling thread. */
   readonly hostEngine: Engine;
   /**
-   * Runs a program on concrete tensors: at the place that it needs, or else where the tensors are.
+   * Runs a program on concrete tensors: on the target that it names, or else where the tensors are.
    *
    * @param key tells the program from all others, so that it is made and compiled only once
    */
-  run(key: string, program: () => Program, inputs: readonly Tensor[], place?: Place): Tensor[];
+  run(key: string, program: () => Program, inputs: readonly Tensor[], target?: ExecutionTarget): Tensor[];
 }
 
 const installed = new Ambient<Runtime | undefined>({

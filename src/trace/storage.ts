@@ -12,10 +12,10 @@ import {
 } from "../ir/mesh.js";
 import { type Watch, watch } from "../ir/reclaim.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
-import { addressablePositions, isFullyAddressable, type Place } from "./place.js";
+import { addressablePositions, type ExecutionTarget, isFullyAddressable } from "./executionTarget.js";
 
 /** Where the blocks of a tensor lie: on which devices, and which part each holds. */
-export interface Placement extends Place {
+export interface Placement extends ExecutionTarget {
   readonly spec: Spec;
 }
 

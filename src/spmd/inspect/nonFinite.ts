@@ -4,7 +4,7 @@ import { checkOptions } from "../../ir/options.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { type JitOptions, jitNames, nameOf, type PartitionedCall, partitionCall } from "../run/call.js";
 import { checkInputs, run } from "../run/execute.js";
-import { type Culprit, type Frame, findCulprit } from "./blame.js";
+import { type Culprit, findCulprit, type RunFrame } from "./culprit.js";
 import { status, watch } from "./watch.js";
 
 /** The first tensor that is not finite; see {@link findNonFinite}. */
@@ -57,7 +57,7 @@ export class NonFinite {
   }
 }
 
-function iterationsOf({ outer }: Frame): number[] {
+function iterationsOf({ outer }: RunFrame): number[] {
   if (!outer) return [];
   const { frame, iteration } = outer;
   return [...iterationsOf(frame), ...(iteration === undefined ? [] : [iteration])];

@@ -7,10 +7,10 @@ import { identityOf } from "../../ir/identity.js";
 import { axesCoordinates, axesSize, formatMesh, type MeshAxis, type MeshShape } from "../../ir/mesh.js";
 import { checkOptions } from "../../ir/options.js";
 import { at } from "../../ir/shape.js";
-import { addressablePositions, type Place } from "../../trace/place.js";
+import { addressablePositions, type ExecutionTarget } from "../../trace/executionTarget.js";
 import { arrange, type Link, linkOver, nearbyDevices, placesOfDevices } from "./topology.js";
 
-/** One device of a mesh: its number in the engine and its place along every axis. */
+/** One device of a mesh: its number in the engine and its index along every axis. */
 export interface Device {
   readonly id: number;
   readonly coordinates: Readonly<Record<string, number>>;
@@ -134,7 +134,7 @@ export class Mesh implements MeshShape {
   }
 
   /** @internal Where programs on this mesh run. */
-  get place(): Place {
+  get target(): ExecutionTarget {
     const { engine, deviceIds: devices, addressablePositions: positions } = this;
     return { engine, mesh: this, devices, positions };
   }
@@ -159,7 +159,7 @@ export class Mesh implements MeshShape {
     return this.deviceIds.map((id, position) => ({ id, coordinates: this.coordinatesOf(position) }));
   }
 
-  /** The place along every axis of the device at a row-major position. */
+  /** The index along every axis of the device at a row-major position. */
   coordinatesOf(position: number): Readonly<Record<string, number>> {
     const coordinates = axesCoordinates(this.axes, position);
     return Object.fromEntries(this.axes.map(({ name }, i) => [name, at(coordinates, i)]));
@@ -211,8 +211,8 @@ export class Mesh implements MeshShape {
   }
 }
 
-/** The mesh that a place was made from; undefined for a single device. */
-export function meshAt({ mesh }: Place): Mesh | undefined {
+/** The mesh that a target was made from; undefined for a single device. */
+export function meshAt({ mesh }: ExecutionTarget): Mesh | undefined {
   return mesh instanceof Mesh ? mesh : undefined;
 }
 

@@ -1,7 +1,7 @@
 import { ShardingError } from "../../ir/errors.js";
 import { formatMesh, positionAlong, type Spec, sameSpec, splitCount } from "../../ir/mesh.js";
 import { at } from "../../ir/shape.js";
-import { isFullyAddressable, samePlace } from "../../trace/place.js";
+import { isFullyAddressable, isSameTarget } from "../../trace/executionTarget.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { needTensor } from "../../trace/promote.js";
 import {
@@ -52,12 +52,12 @@ export interface Shard {
 
 /** The placement of a tensor of some rank under a resolved spec. */
 export function placementOn(mesh: Mesh, spec: Spec): Placement {
-  return { ...mesh.place, spec };
+  return { ...mesh.target, spec };
 }
 
 /** Whether two placements put every block in the same place. */
 export function samePlacement(a: Placement, b: Placement): boolean {
-  return a === b || (samePlace(a, b) && sameSpec(a.spec, b.spec));
+  return a === b || (isSameTarget(a, b) && sameSpec(a.spec, b.spec));
 }
 
 /** The part of a tensor that lies where all of it does: both parts of complex numbers lie in the same places. */

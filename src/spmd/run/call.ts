@@ -4,7 +4,7 @@ import { formatMesh, type Spec } from "../../ir/mesh.js";
 import type { OptionNames } from "../../ir/options.js";
 import type { Program } from "../../ir/program.js";
 import { at, range } from "../../ir/shape.js";
-import { onePlace, type Place } from "../../trace/place.js";
+import { commonTarget, type ExecutionTarget } from "../../trace/executionTarget.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { onDevice } from "../../trace/storage.js";
 import type { Tensor } from "../../trace/tensor.js";
@@ -99,7 +99,7 @@ export interface TracedCall {
   readonly program: Program;
   readonly captures: readonly Tensor[];
   /** Where it must run, if the function named a mesh. */
-  readonly place: Place | undefined;
+  readonly target: ExecutionTarget | undefined;
   readonly outStructure: tree.Structure;
   /** Whether the trace serves later calls: it reads nothing that belongs to one call or to a surrounding trace. */
   readonly isKept: boolean;
@@ -107,7 +107,7 @@ export interface TracedCall {
 
 /** Where the program of a call runs, and how the user splits its inputs and outputs; what is undefined is left to the partitioner. */
 export interface CallPlacement {
-  readonly target: Place;
+  readonly target: ExecutionTarget;
   readonly inSpecs: readonly (Spec | undefined)[];
   readonly outSpecs: readonly (Spec | undefined)[];
   readonly overlap: readonly string[];
@@ -162,13 +162,13 @@ export function withDynamic<A extends readonly unknown[]>(
 
 /** Finds the mesh or device a program runs on, and the specs that options and arguments fix. */
 export function placeCall(
-  { program, captures, place, outStructure }: TracedCall,
+  { program, captures, target: tracedTarget, outStructure }: TracedCall,
   inputs: readonly Tensor[],
   structure: tree.Structure,
   options: AnyJitOptions,
   name: string,
 ): CallPlacement {
-  const chosen = onePlace([meshOfOptions(options)?.place, place]) ?? targetOf(inputs);
+  const chosen = commonTarget([meshOfOptions(options)?.target, tracedTarget]) ?? targetOf(inputs);
   const target = chosen ?? onDevice(defaultEngine(1));
   const placed = specsOn(target, inputs);
   const mesh = meshAt(target);
@@ -201,7 +201,7 @@ function overlapAxes({ overlap = [] }: AnyJitOptions, mesh: Mesh, name: string):
 export interface PartitionedCall extends RunnableProgram {
   /** The mesh, or undefined for one device. */
   readonly mesh: Mesh | undefined;
-  readonly target: Place;
+  readonly target: ExecutionTarget;
   /** The tensors that the program is for: captured ones and arguments. */
   readonly inputs: readonly Tensor[];
   readonly inPaths: readonly string[];
@@ -238,7 +238,7 @@ export function inputPaths(
   return [...range(numCaptures).map((i) => `captured ${i}`), ...leaves];
 }
 
-/** A call that was traced as every device runs it at a place. @param inputs the captured tensors and the arguments */
+/** A call that was traced as every device runs it on a target. @param inputs the captured tensors and the arguments */
 export function partitionTraced(
   traced: TracedCall,
   flat: CallArgs,
@@ -268,7 +268,7 @@ export function meshOfOptions({ mesh, inShardings, outShardings }: AnyJitOptions
     .leaves([inShardings, outShardings], isSharding)
     .flatMap((leaf) => (leaf instanceof NamedSharding ? [leaf.mesh] : []));
   const all = mesh ? [mesh, ...named] : named;
-  onePlace(all.map(({ place }) => place));
+  commonTarget(all.map(({ target }) => target));
   return all[0];
 }
 

@@ -2,8 +2,8 @@ import { Ambient } from "../../ir/ambient.js";
 import { need } from "../../ir/arguments.js";
 import { ShardingError } from "../../ir/errors.js";
 import { meshShape } from "../../ir/mesh.js";
+import { targetKey } from "../../trace/executionTarget.js";
 import * as ops from "../../trace/ops.js";
-import { targetKey } from "../../trace/place.js";
 import type { Prefix } from "../../trace/prefix.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { leafTensor } from "../../trace/trace.js";
@@ -16,7 +16,7 @@ const surrounding = new Ambient<Mesh | undefined>({
   name: "mesh",
   initial: undefined,
   setBy: "withMesh",
-  dependence: { key: (mesh) => (mesh ? targetKey(mesh.place) : "") },
+  dependence: { key: (mesh) => (mesh ? targetKey(mesh.target) : "") },
 });
 
 /** Runs `fn` with a mesh that {@link withShardingConstraint} uses where it is given a bare spec. */
@@ -62,7 +62,7 @@ export function withShardingConstraint<T>(
       );
     }
     const dims = resolveConstraint(spec, mesh, x.shape, "withShardingConstraint", path || "the tensor");
-    return ops.shardingConstraint(x, { mesh: meshShape(mesh), spec: dims }, mesh.place);
+    return ops.shardingConstraint(x, { mesh: meshShape(mesh), spec: dims }, mesh.target);
   });
   return tree.unflatten<T>(structure, constrained);
 }

@@ -1,13 +1,13 @@
 import { allocateHost } from "../../ir/dtype.js";
 import type { Engine } from "../../ir/engine.js";
 import { tensorType } from "../../ir/shape.js";
-import type { Place } from "../../trace/place.js";
+import type { ExecutionTarget } from "../../trace/executionTarget.js";
 
 /** The devices that were given programs which call host callbacks, since it was last waited for them. */
 const called = new Map<Engine, Set<number>>();
 
 /** Notes that a program which calls host callbacks was started. */
-export function noteEffects({ engine, devices }: Place): void {
+export function noteEffects({ engine, devices }: ExecutionTarget): void {
   // An engine of the calling thread has run it by now.
   if (engine.selfCollecting) return;
   const noted = called.get(engine) ?? new Set();

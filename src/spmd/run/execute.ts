@@ -8,8 +8,14 @@ import { Recent } from "../../ir/recent.js";
 import { watch } from "../../ir/reclaim.js";
 import { at, formatType, sameNumbers, sizeOf, type TensorType } from "../../ir/shape.js";
 import { traceFlat } from "../../trace/builder.js";
+import {
+  devicesKey,
+  type ExecutionTarget,
+  formatTarget,
+  isFullyAddressable,
+  isSameTarget,
+} from "../../trace/executionTarget.js";
 import * as ops from "../../trace/ops.js";
-import { formatPlace, isFullyAddressable, type Place, placeKey, samePlace } from "../../trace/place.js";
 import { currentRuntime, type Runtime } from "../../trace/runtime.js";
 import { blockOffsets, type Held, onDevice, type Placement, place, Storage } from "../../trace/storage.js";
 import { Tensor } from "../../trace/tensor.js";
@@ -36,13 +42,13 @@ export interface Compiled {
   /** What an input is called in messages; `input 0` by default. */
   readonly nameOfInput?: ((i: number) => string) | undefined;
   /** Where host callbacks are called while it runs; undefined when it calls none. */
-  readonly effectsAt: Place | undefined;
+  readonly effectsAt: ExecutionTarget | undefined;
 }
 
 /** What {@link compile} is told besides the program. */
 export interface CompileRequest extends PartitionRequest {
   /** Where to run: a mesh, or one device of an engine. */
-  readonly target: Place;
+  readonly target: ExecutionTarget;
   readonly donated?: readonly boolean[];
   /** What an input is called in messages; `input 0` by default. */
   readonly nameOfInput?: (i: number) => string;
@@ -99,8 +105,12 @@ export interface RunnableProgram extends PartitionedProgram {
   readonly held: Pick<PartitionedProgram, "inSpecs" | "outSpecs">;
 }
 
-/** The program that every device of a place runs. */
-export function partitionFor(program: Program, target: Place, request: PartitionRequest): RunnableProgram {
+/** The program that every device of a target runs. */
+export function partitionFor(
+  program: Program,
+  target: ExecutionTarget,
+  request: PartitionRequest,
+): RunnableProgram {
   const parts = meshAt(target) ? partition(program, target.mesh, request) : unsplit(program);
   const held = splitUpdates(parts);
   return { ...parts, program: held.program, held };
@@ -177,7 +187,7 @@ function moveTo(storage: Storage, placement: Placement): Storage {
     return storage;
   }
   const { engine } = storage.placement;
-  const inPlace = samePlace(storage.placement, placement);
+  const inPlace = isSameTarget(storage.placement, placement);
   // All processes have to go the same way, and what can be read without waiting differs between them.
   const stays = !isFullyAddressable(placement) || sizeOf(storage.type.shape) >= worthAProgram;
   if (inPlace && stays) return reshardInPlace(storage, placement);
@@ -201,7 +211,7 @@ function gathered(storage: Storage, to: Placement): readonly DeviceBuffer[] {
   const { engine, mesh, devices } = to;
   const from = storage.held.spec;
   const { dtype, shape } = storage.type;
-  const key = `${placeKey(to)} ${formatType(storage.type)} ${formatSpec(from)} ${formatSpec(to.spec)}`;
+  const key = `${devicesKey(to)} ${formatType(storage.type)} ${formatSpec(from)} ${formatSpec(to.spec)}`;
   const executable = keptBy(engine).moves.get(key, () => {
     const blockType = { dtype, shape: blockShape(shape, from, mesh) };
     const { program } = traceFlat((blocks) => [reshard(at(blocks, 0), from, to.spec, mesh)], [blockType]);
@@ -251,13 +261,13 @@ function copyBlocks(storage: Storage, to: Placement): Storage {
 }
 
 /** Where a program on these tensors should run when it names no mesh itself. */
-export function targetOf(inputs: readonly Tensor[]): Place | undefined {
+export function targetOf(inputs: readonly Tensor[]): ExecutionTarget | undefined {
   const host = currentRuntime().hostEngine;
   let first: Placement | undefined;
   for (const tensor of inputs) {
     const { placement } = tensor.storage("run");
     const mesh = meshAt(placement);
-    if (mesh) return mesh.place;
+    if (mesh) return mesh.target;
     if (placement.engine !== host) first ??= placement;
   }
   return first && onDevice(first.engine, at(first.devices, 0));
@@ -267,7 +277,7 @@ export function targetOf(inputs: readonly Tensor[]): Place | undefined {
  * Throws when an input lies on other devices than the program runs on. What is on the calling thread or on one device
  * of the same engine goes where it is needed, and the same devices may be named by other axes.
  */
-export function checkInputs(target: Place, inputs: readonly Tensor[], name: string): void {
+export function checkInputs(target: ExecutionTarget, inputs: readonly Tensor[], name: string): void {
   const host = currentRuntime().hostEngine;
   inputs.forEach((tensor, i) => {
     const { placement } = tensor.storage("run");
@@ -277,16 +287,16 @@ export function checkInputs(target: Place, inputs: readonly Tensor[], name: stri
     const isHere = engine === target.engine && (!isSplit || sameNumbers(devices, target.devices));
     if (isHere) return;
     throw new ShardingError(
-      `[${name}] input ${i}, ${formatType(tensor.type)}, lies on ${formatPlace(placement, target)}, but the program runs on ${formatPlace(target, placement)}: move it with \`await devicePut(tensor, sharding)\` first`,
+      `[${name}] input ${i}, ${formatType(tensor.type)}, lies on ${formatTarget(placement, target)}, but the program runs on ${formatTarget(target, placement)}: move it with \`await devicePut(tensor, sharding)\` first`,
     );
   });
 }
 
 /** The specs that inputs already have on the target's mesh; others are left to the partitioner. */
-export function specsOn(target: Place, inputs: readonly Tensor[]): (Spec | undefined)[] {
+export function specsOn(target: ExecutionTarget, inputs: readonly Tensor[]): (Spec | undefined)[] {
   return inputs.map((tensor) => {
     const { placement } = tensor.storage("run");
-    return meshAt(target) && samePlace(placement, target) ? placement.spec : undefined;
+    return meshAt(target) && isSameTarget(placement, target) ? placement.spec : undefined;
   });
 }
 
@@ -314,12 +324,12 @@ export function createRuntime(hostEngine: Engine): Runtime {
   const host = onDevice(hostEngine);
   return {
     hostEngine,
-    run(key: string, program: () => Program, inputs: readonly Tensor[], place?: Place): Tensor[] {
+    run(key: string, program: () => Program, inputs: readonly Tensor[], place?: ExecutionTarget): Tensor[] {
       const target = place ?? targetOf(inputs) ?? host;
       if (target !== host) checkInputs(target, inputs, "run");
       const inSpecs = target === host ? [] : specsOn(target, inputs);
       const where =
-        target === host ? "" : ` ${placeKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))}`;
+        target === host ? "" : ` ${devicesKey(target)} ${inSpecs.map((spec) => spec && formatSpec(spec))}`;
       const compiled = keptBy(target.engine).ops.get(`${key}${where}`, () => {
         const made = program();
         return compile(made, { target, inSpecs, name: made.eqns[0]?.op ?? "copy" });

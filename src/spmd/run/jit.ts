@@ -8,8 +8,8 @@ import { at, formatType } from "../../ir/shape.js";
 import { varyingAxes } from "../../ir/varying.js";
 import { boundAxes } from "../../trace/axes.js";
 import { inline, isTracing } from "../../trace/builder.js";
+import { targetKey } from "../../trace/executionTarget.js";
 import * as ops from "../../trace/ops.js";
-import { targetKey } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import * as tree from "../../trace/tree.js";
 import { refuseChecks } from "../../transforms/checks/checks.js";
@@ -123,10 +123,10 @@ export function jit<A extends readonly unknown[], R, S extends number = never>(
     if (isDisabled)
       return fn(...withDynamic(args, flat.dynamic, tree.unflatten(flat.structure, flat.tensors)));
     const entry = traced(args, flat);
-    const { program, captures, outStructure, place } = entry;
+    const { program, captures, outStructure, target } = entry;
     if (isTracing()) {
       const ins = constrained(flat.tensors, options.inShardings, flat.structure, options, name);
-      const outs = inline(program, [...captures, ...ins], place);
+      const outs = inline(program, [...captures, ...ins], target);
       return tree.unflatten<R>(
         outStructure,
         constrained(outs, options.outShardings, outStructure, options, name),
@@ -160,7 +160,7 @@ function keyOf(args: readonly unknown[], { structure, tensors, statics }: CallAr
   ].join(" | ");
 }
 
-/** Compiles a traced function for the place of a call, and keeps it for others there. */
+/** Compiles a traced function for the target of a call, and keeps it for others there. */
 function compileEntry(
   entry: Entry,
   { structure, dynamic, donated }: CallArgs,
@@ -184,7 +184,7 @@ function compileEntry(
   return compiled;
 }
 
-/** Where a call runs, and a text that tells such places apart. */
+/** Where a call runs, and a string that distinguishes such targets. */
 function placed(entry: Entry, { tensors, structure }: CallArgs, options: AnyJitOptions, name: string) {
   const inputs = [...entry.captures, ...tensors];
   const placement = placeCall(entry, inputs, structure, options, name);
@@ -206,6 +206,6 @@ function constrained(
   const specs = resolveAll(shardings, structure, tensors, mesh, name, "leaf");
   return tensors.map((x, i) => {
     const spec = specs[i];
-    return spec ? ops.shardingConstraint(x, { mesh: meshShape(mesh), spec }, mesh.place) : x;
+    return spec ? ops.shardingConstraint(x, { mesh: meshShape(mesh), spec }, mesh.target) : x;
   });
 }

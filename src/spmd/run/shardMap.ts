@@ -6,7 +6,7 @@ import { at, formatType, withShape } from "../../ir/shape.js";
 import { joinAxes, varyingAlong, varyingAxes } from "../../ir/varying.js";
 import { withAxes } from "../../trace/axes.js";
 import { bind } from "../../trace/builder.js";
-import { onePlace } from "../../trace/place.js";
+import { commonTarget } from "../../trace/executionTarget.js";
 import type { Prefix } from "../../trace/prefix.js";
 import { type Argnums, flattenCall, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
@@ -96,8 +96,8 @@ export function shardMap<A extends readonly unknown[], R>(
       // Copies that are laid side by side have cotangents of their own.
       body: markOutputs(traced.program, allOut.map(splitBy)),
     };
-    const place = onePlace([mesh.place, traced.place]);
-    const results = bind("shardMap", [...traced.captures, ...flat.tensors], params, place);
+    const target = commonTarget([mesh.target, traced.target]);
+    const results = bind("shardMap", [...traced.captures, ...flat.tensors], params, target);
     return tree.unflatten<R>(traced.outStructure, results);
   };
 }

@@ -91,7 +91,7 @@ export function vmap<A extends readonly unknown[], R>(
         "vmap",
       ),
     );
-    const { program, captures, outStructure, place } = traced;
+    const { program, captures, outStructure, target } = traced;
     const context = newContext(size, axisName, spmdAxisName);
     const apply = (ins: readonly Tensor[]): Tensor[] => {
       const values = ins.map((tensor, i): Batched => {
@@ -107,7 +107,7 @@ export function vmap<A extends readonly unknown[], R>(
         ins.map(({ type }) => type),
         "vmap",
       ).program;
-    return unflatten<R>(outStructure, isTracing() ? apply(ins) : callProgram(whole(), ins, place));
+    return unflatten<R>(outStructure, isTracing() ? apply(ins) : callProgram(whole(), ins, target));
   };
 }
 

@@ -23,7 +23,7 @@ import * as tree from "../../trace/tree.js";
 import { cut, typesOf } from "../rewrite/split.js";
 import { checksOf, type OpCheck } from "./checkRules.js";
 import type { ErrorCategory } from "./checks.js";
-import { ErrorValue, SiteTable } from "./errorValue.js";
+import { CheckSiteTable, ErrorValue } from "./errorValue.js";
 
 /** Checks that the function itself makes by `check`. */
 export const userChecks: readonly ErrorCategory[] = ["user"];
@@ -45,7 +45,7 @@ type State = readonly Tensor[];
 
 /** What is the same in all programs of one function. */
 class Checking {
-  readonly sites = new SiteTable();
+  readonly sites = new CheckSiteTable();
   /** The types of all that is kept. */
   readonly kept: TensorType[] = [];
   /** Checks that keep values of the same types keep them in the same place: only one can be the first. */
@@ -322,7 +322,7 @@ export function checkify<A extends readonly unknown[], R>(
   return (...args) => {
     const { tensors, structure } = flattenArgs(args, "checkify");
     const traced = traceTree(fn, structure, typesOf(tensors), "checkify");
-    const { program, captures, outStructure, place } = traced;
+    const { program, captures, outStructure, target } = traced;
     const checking = new Checking(wanted);
     checking.prepare(program);
     const axes = checkedAxes(boundAxes()).map(({ name, size }) => ({ name, size }));
@@ -332,7 +332,7 @@ export function checkify<A extends readonly unknown[], R>(
     };
     const ins = [...captures, ...tensors];
     const whole = () => traceFlat(apply, typesOf(ins), "checkify").program;
-    const results = isTracing() ? apply(ins) : callProgram(whole(), ins, place);
+    const results = isTracing() ? apply(ins) : callProgram(whole(), ins, target);
     const [code, ...rest] = results;
     const [kept = [], outs = []] = cut(rest, checking.kept.length);
     return [

@@ -8,7 +8,7 @@ import { registerClass } from "../../trace/tree.js";
 import { type Describe, elementAt } from "./checks.js";
 
 /** One check of a program. */
-export interface Site {
+export interface CheckSite {
   readonly describe: Describe;
   /** Where the values that tell of it stand among what the error keeps. */
   readonly offset: number;
@@ -20,13 +20,13 @@ export interface Site {
 const nextTable = newCounter();
 
 /** The checks of a program; what an error says is the number of one of them, counted from 1. */
-export class SiteTable {
+export class CheckSiteTable {
   /** Tells tables apart. */
   readonly id = nextTable();
-  private readonly sites: Site[] = [];
+  private readonly sites: CheckSite[] = [];
 
   /** Takes a check in and gives its number. */
-  add(site: Site): number {
+  add(site: CheckSite): number {
     return this.sites.push(site);
   }
 
@@ -50,7 +50,7 @@ export class ErrorValue {
     /** @internal What is kept of every kind of check. */
     readonly kept: readonly Tensor[],
     /** @internal */
-    readonly sites: SiteTable,
+    readonly sites: CheckSiteTable,
   ) {}
 
   /**

@@ -1,6 +1,6 @@
 import { newVar, type Program } from "../../ir/program.js";
 import type { Traced } from "../../trace/builder.js";
-import { onePlace, type Place } from "../../trace/place.js";
+import { commonTarget, type ExecutionTarget } from "../../trace/executionTarget.js";
 import type { Tensor } from "../../trace/tensor.js";
 
 /** Several traced functions brought to the same leading inputs: everything any of them captures. */
@@ -8,7 +8,7 @@ export interface SharedCaptures {
   readonly captures: readonly Tensor[];
   /** The programs, each with inputs (…captures, …its own arguments). */
   readonly programs: readonly Program[];
-  readonly place: Place | undefined;
+  readonly target: ExecutionTarget | undefined;
 }
 
 /** Gives functions that are parts of one equation the same captures. */
@@ -21,5 +21,5 @@ export function shareCaptures(traced: readonly Traced[]): SharedCaptures {
     });
     return { ...program, inputs: [...leading, ...program.inputs.slice(own.length)] };
   });
-  return { captures, programs, place: onePlace(traced.map(({ place }) => place)) };
+  return { captures, programs, target: commonTarget(traced.map(({ target }) => target)) };
 }

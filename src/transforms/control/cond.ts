@@ -84,13 +84,13 @@ function choose<A extends readonly unknown[], R>(
   traced.forEach((other, i) => {
     checkSameResults(first, other, i, caller);
   });
-  const { captures, programs, place } = shareCaptures(traced);
+  const { captures, programs, target } = shareCaptures(traced);
   const marked = programs.map((program) => markInputs(program, split));
   const outAxes = first.program.outputs.map((_, i) =>
     joinAxes([split, ...marked.map(({ outputs }) => varyingAxes(at(outputs, i).type))]),
   );
   const params = { branches: marked.map((program) => markOutputs(program, outAxes)) };
-  const results = bind("cond", [index, ...captures, ...flat.tensors], params, place);
+  const results = bind("cond", [index, ...captures, ...flat.tensors], params, target);
   return tree.unflatten<R>(first.outStructure, results);
 }
 

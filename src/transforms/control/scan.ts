@@ -70,7 +70,7 @@ export function scan<C, X, Y>(
     numCarry,
   };
   const operands = [...traced.captures, ...carry.tensors, ...scanned.tensors];
-  const results = bind("scan", operands, params, traced.place);
+  const results = bind("scan", operands, params, traced.target);
   return [
     tree.unflatten<C>(carry.structure, results.slice(0, numCarry)),
     tree.unflatten<Y>(yStructure, results.slice(numCarry)),

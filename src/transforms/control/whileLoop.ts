@@ -3,8 +3,8 @@ import { DTypeError } from "../../ir/errors.js";
 import { at, formatType, type TensorType } from "../../ir/shape.js";
 import { joinAxes, varyingAxes } from "../../ir/varying.js";
 import { bind } from "../../trace/builder.js";
+import { commonTarget } from "../../trace/executionTarget.js";
 import * as ops from "../../trace/ops.js";
-import { onePlace } from "../../trace/place.js";
 import { Tensor } from "../../trace/tensor.js";
 import { flattenArgs, type TracedTree, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
@@ -38,7 +38,7 @@ export function whileLoop<C>(condition: (carry: C) => Tensor, body: (carry: C) =
     numBodyConsts: step.captures.length,
   };
   const operands = [...test.captures, ...step.captures, ...carry.tensors];
-  const results = bind("while", operands, params, onePlace([test.place, step.place]));
+  const results = bind("while", operands, params, commonTarget([test.target, step.target]));
   return tree.unflatten<C>(carry.structure, results);
 }
 

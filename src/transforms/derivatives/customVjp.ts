@@ -161,8 +161,12 @@ export function customGradient<A extends readonly unknown[], R>(
 }
 
 /** The function as it is, where nobody will differentiate it. */
-function callPlain<R>(flat: FlatArgs, { program, captures, place }: Traced, outStructure: tree.Structure): R {
-  return tree.unflatten<R>(outStructure, callOnce(program, [...captures, ...flat.tensors], place));
+function callPlain<R>(
+  flat: FlatArgs,
+  { program, captures, target }: Traced,
+  outStructure: tree.Structure,
+): R {
+  return tree.unflatten<R>(outStructure, callOnce(program, [...captures, ...flat.tensors], target));
 }
 
 function bindRule<R>(
@@ -171,7 +175,7 @@ function bindRule<R>(
   parts: readonly [body: Traced, forward: Traced, backward: Traced],
   numResiduals: number,
 ): R {
-  const { captures, programs, place } = shareCaptures(parts);
+  const { captures, programs, target } = shareCaptures(parts);
   const params = {
     body: at(programs, 0),
     forward: at(programs, 1),
@@ -179,7 +183,7 @@ function bindRule<R>(
     numCaptures: captures.length,
     numResiduals,
   };
-  const results = bind("customVjp", [...captures, ...flat.tensors], params, place);
+  const results = bind("customVjp", [...captures, ...flat.tensors], params, target);
   return tree.unflatten<R>(outStructure, results);
 }
 

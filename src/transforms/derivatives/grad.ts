@@ -123,7 +123,7 @@ function differentiate<A extends readonly unknown[]>(
     `vjp in ${caller}`,
   );
   const inputs = [...traced.captures, ...flat.tensors];
-  const results = callOnce(simplify(program), inputs, traced.place);
+  const results = callOnce(simplify(program), inputs, traced.target);
   const numOuts = traced.program.outputs.length;
   const value = tree.unflatten(traced.outStructure, results.slice(0, numOuts));
   const grads = splitGrads(flat.structure.children, chosen, results.slice(numOuts));
@@ -358,19 +358,19 @@ function pullInTrace(
 }
 
 function pullInParts(
-  { program, place }: Traced,
+  { program, target }: Traced,
   ins: readonly Tensor[],
   active: readonly boolean[],
   activeOut: readonly boolean[],
 ): Pulled {
   const { forward, backward, residuals } = vjpProgram(program, active, activeOut);
   const withResiduals = { ...forward, outputs: [...forward.outputs, ...residuals] };
-  const results = callProgram(withResiduals, ins, place);
+  const results = callProgram(withResiduals, ins, target);
   const numOuts = program.outputs.length;
   const kept = results.slice(numOuts);
   return {
     outs: results.slice(0, numOuts),
-    pull: (cotangents) => callProgram(backward, [...kept, ...cotangents], place),
+    pull: (cotangents) => callProgram(backward, [...kept, ...cotangents], target),
   };
 }
 

@@ -4,8 +4,8 @@ import { GradientError } from "../../ir/errors.js";
 import type { Program } from "../../ir/program.js";
 import { at, formatType, sameType } from "../../ir/shape.js";
 import { callProgram } from "../../trace/builder.js";
+import type { ExecutionTarget } from "../../trace/executionTarget.js";
 import { toKeep, toPushForward } from "../../trace/order.js";
-import type { Place } from "../../trace/place.js";
 import type { Tensor } from "../../trace/tensor.js";
 import { type FlatArgs, flattenArgs, flattenCall, traceTree } from "../../trace/trace.js";
 import * as tree from "../../trace/tree.js";
@@ -15,13 +15,13 @@ import { simplify } from "../rewrite/simplify.js";
 import { pick } from "../rewrite/split.js";
 import { jvpProgram } from "./pushForward.js";
 
-/** A function traced at a place, ready to be differentiated there. */
+/** A function traced at a point, ready to be differentiated there. */
 interface Traced {
   readonly program: Program;
   readonly captures: readonly Tensor[];
   readonly flat: FlatArgs;
   readonly outStructure: tree.Structure;
-  readonly place: Place | undefined;
+  readonly target: ExecutionTarget | undefined;
   /** Which inputs change. */
   readonly active: readonly boolean[];
 }
@@ -33,11 +33,11 @@ function traceAt<A extends readonly unknown[]>(
 ): Traced {
   const flat = flattenCall(primals, undefined, caller);
   const types = flat.tensors.map(({ type }) => type);
-  const { program, captures, outStructure, place } = toPushForward(() =>
+  const { program, captures, outStructure, target } = toPushForward(() =>
     traceTree(fn, flat.structure, types, caller),
   );
   const active = [...captures.map(() => false), ...types.map(({ dtype }) => isFloat(dtype))];
-  return { program, captures, flat, outStructure, place, active };
+  return { program, captures, flat, outStructure, target, active };
 }
 
 /** The tangents of the inputs that change, checked against their values. */
@@ -80,9 +80,9 @@ export function jvp<A extends readonly unknown[], R>(
   need("list", tangents, "tangents", "jvp");
   const traced = traceAt(fn, primals, "jvp");
   const changes = changesOf(traced, tangents, "jvp");
-  const { program, captures, flat, active, outStructure, place } = traced;
+  const { program, captures, flat, active, outStructure, target } = traced;
   const pushed = simplify(jvpProgram(program, active));
-  const results = callProgram(pushed, [...captures, ...flat.tensors, ...changes], place);
+  const results = callProgram(pushed, [...captures, ...flat.tensors, ...changes], target);
   const numOuts = program.outputs.length;
   return [
     tree.unflatten<R>(outStructure, results.slice(0, numOuts)),
@@ -91,7 +91,7 @@ export function jvp<A extends readonly unknown[], R>(
 }
 
 /**
- * The value of a function and its derivative at that place as a linear function of directions.
+ * The value of a function and its derivative at that point as a linear function of directions.
  *
  * ```ts
  * const [y, push] = linearize((x: Tensor) => np.sin(x), [x]);
@@ -105,9 +105,9 @@ export function linearize<A extends readonly unknown[], R>(
   need("function", fn, "fn", "linearize");
   need("list", primals, "primals", "linearize");
   const traced = toKeep(() => traceAt(fn, primals, "linearize"));
-  const { program, captures, flat, active, outStructure, place } = traced;
+  const { program, captures, flat, active, outStructure, target } = traced;
   const inputs = [...captures, ...flat.tensors];
-  const value = tree.unflatten<R>(outStructure, callProgram(program, inputs, place));
+  const value = tree.unflatten<R>(outStructure, callProgram(program, inputs, target));
   let pushed: Program | undefined;
   const push = (...tangents: A): R => {
     if (!pushed) {
@@ -116,7 +116,7 @@ export function linearize<A extends readonly unknown[], R>(
       pushed = simplify({ ...whole, outputs: whole.outputs.slice(program.outputs.length) });
     }
     const changes = changesOf(traced, tangents, "linearize");
-    return tree.unflatten<R>(outStructure, callProgram(pushed, [...inputs, ...changes], place));
+    return tree.unflatten<R>(outStructure, callProgram(pushed, [...inputs, ...changes], target));
   };
   return [value, push];
 }

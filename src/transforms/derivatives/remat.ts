@@ -72,8 +72,8 @@ export function remat<A extends readonly unknown[], R>(
     const { tensors, structure } = flattenCall(args, staticArgnums, "remat");
     const types = tensors.map(({ type }) => type);
     const traced = traceTree(fn, structure, types, "remat");
-    const { program: body, captures, place } = traced;
-    const results = bind("remat", [...captures, ...tensors], { body, policy }, place);
+    const { program: body, captures, target } = traced;
+    const results = bind("remat", [...captures, ...tensors], { body, policy }, target);
     return tree.unflatten<R>(traced.outStructure, results);
   };
 }

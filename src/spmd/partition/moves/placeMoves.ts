@@ -23,7 +23,7 @@ import {
 } from "./strips.js";
 
 /** A box of one term. */
-interface Part {
+interface TermBox {
   readonly term: Term;
   readonly box: Box;
 }
@@ -66,7 +66,7 @@ class Placing {
   ) {}
 
   /** Everything that a term brings, by where it comes from. */
-  partsOf(term: Term): Part[] {
+  partsOf(term: Term): TermBox[] {
     return this.dims
       .reduce<ReadonlyMap<number, Strip>[]>(
         (boxes, d) =>
@@ -77,7 +77,11 @@ class Placing {
   }
 
   /** The elements that a device sends, and those that it would send for gathers of all sources. */
-  cost(parts: readonly Part[], terms: readonly Term[], isPlain: boolean): { sent: number; gathered: number } {
+  cost(
+    parts: readonly TermBox[],
+    terms: readonly Term[],
+    isPlain: boolean,
+  ): { sent: number; gathered: number } {
     const travelling = parts.filter(({ box }) => this.travels(box));
     const sent = isPlain
       ? travelling.reduce((sum, { term, box }) => sum + volume(term.source.block, box), 0)
@@ -110,7 +114,7 @@ class Placing {
   }
 
   /** The sum of all parts: those for the same neighbour are added before they are sent. */
-  sum(moves: Moves, parts: readonly Part[]): Tensor {
+  sum(moves: Moves, parts: readonly TermBox[]): Tensor {
     const shape = moves.type.shape.map((n, d) => n / splitCount(this.context.mesh, this.spec[d] ?? []));
     const placed = this.groups(parts).flatMap((group) =>
       this.plan(group)
@@ -123,8 +127,8 @@ class Placing {
   }
 
   /** Parts with the same senders and receivers. */
-  private groups(parts: readonly Part[]): Part[][] {
-    const groups = new Map<string, Part[]>();
+  private groups(parts: readonly TermBox[]): TermBox[][] {
+    const groups = new Map<string, TermBox[]>();
     for (const part of parts) {
       const key = [...part.box.values()].map(({ shift, receivers }) => `${shift} ${receivers}`).join(";");
       const group = groups.get(key);
@@ -135,7 +139,7 @@ class Placing {
   }
 
   /** How the parts of a group are sent: added up, each by itself, or as the rows that they are made of. */
-  private plan(group: readonly Part[]): Plan {
+  private plan(group: readonly TermBox[]): Plan {
     const { box } = at(group, 0);
     if (!this.travels(box)) return { elements: 0, emit: () => group.map((part) => this.own(part)) };
     const plans = [this.together(group), this.apart(group), this.byOrigin(group)].filter(
@@ -145,12 +149,12 @@ class Placing {
   }
 
   /** A part that stays where it is. */
-  private own({ term, box }: Part): Placed {
+  private own({ term, box }: TermBox): Placed {
     return { value: this.masked(cut(applied(term), box), box), box };
   }
 
   /** All parts of a group in the smallest box around them. */
-  private together(group: readonly Part[]): Plan {
+  private together(group: readonly TermBox[]): Plan {
     const around = new Map(this.dims.map((d) => [d, hull(group.map(({ box }) => stripOf(box, d)))]));
     const first = at(group, 0);
     return {
@@ -163,8 +167,8 @@ class Placing {
   }
 
   /** Every part by itself, after those for the same rows were added. */
-  private apart(group: readonly Part[]): Plan {
-    const targets = new Map<string, Part[]>();
+  private apart(group: readonly TermBox[]): Plan {
+    const targets = new Map<string, TermBox[]>();
     for (const part of group) {
       const key = [...part.box.values()]
         .map(({ to, toStep, length }) => `${to} ${toStep} ${length}`)
@@ -184,7 +188,7 @@ class Placing {
   }
 
   /** The rows that the parts are made of, where each device can make the parts itself. */
-  private byOrigin(group: readonly Part[]): Plan | undefined {
+  private byOrigin(group: readonly TermBox[]): Plan | undefined {
     const origins = group.map(({ term, box }) => {
       const origin = this.context.originOf(term.source.block);
       const there = origin && [...box].map(([d, s]) => [origin.dims[d], s] as const);

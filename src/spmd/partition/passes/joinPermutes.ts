@@ -2,7 +2,7 @@ import { type Atom, type Eqn, makeEqn, newVar, type Program, type Var } from "..
 import { at, sizeOf } from "../../../ir/shape.js";
 
 /** A part of a value: along each dim every so many rows from one to another. */
-interface Part extends Range {
+interface StridedSlice extends Range {
   readonly source: Var;
   readonly strides: readonly number[];
 }
@@ -50,7 +50,7 @@ const sizes = ({ starts, limits }: Range) => limits.map((n, d) => n - at(starts,
 
 const ones = (list: readonly number[]) => list.map(() => 1);
 
-function cut({ source: x, starts, limits, strides }: Part, out: Var, { source }: Eqn): Eqn {
+function cut({ source: x, starts, limits, strides }: StridedSlice, out: Var, { source }: Eqn): Eqn {
   return makeEqn("slice", [x], [out], { starts, limits, strides }, source);
 }
 
@@ -63,8 +63,8 @@ function exchangeOf(joined: Joined, eqn: Eqn<"ppermute">, there: Var): Eqn[] {
 }
 
 /** Tells of which part of which value the elements of a value are. */
-function findParts({ eqns }: Program): (atom: Atom | undefined) => Part | undefined {
-  const parts = new Map<number, Part>();
+function findParts({ eqns }: Program): (atom: Atom | undefined) => StridedSlice | undefined {
+  const parts = new Map<number, StridedSlice>();
   for (const eqn of eqns) {
     const [source] = eqn.ins;
     const [out] = eqn.outs;
@@ -82,7 +82,10 @@ function findParts({ eqns }: Program): (atom: Atom | undefined) => Part | undefi
 }
 
 /** The exchanges of parts of the same value with the same neighbours, as far as joining them sends no more. */
-function findJoined({ eqns }: Program, partOf: (atom: Atom | undefined) => Part | undefined): Joined[] {
+function findJoined(
+  { eqns }: Program,
+  partOf: (atom: Atom | undefined) => StridedSlice | undefined,
+): Joined[] {
   const groups = new Map<string, Joined[]>();
   for (const eqn of eqns) {
     const part = eqn.op === "ppermute" ? partOf(eqn.ins[0]) : undefined;

@@ -9,12 +9,12 @@ import { movedDims } from "./rowValues.js";
 /** Tensors whose dims correspond through shared factors: an equation, or a value passed into an inner program. */
 interface Relation {
   readonly factors: readonly Factor[];
-  readonly members: readonly Member[];
+  readonly members: readonly RelatedValue[];
   /** Whether the result repeats an operand along dims that this does not have. */
   readonly grows?: boolean;
 }
 
-interface Member {
+interface RelatedValue {
   readonly dims: DimFactors;
   readonly type: TensorType;
   /** The value, or a spec that some equation asks for. */
@@ -244,7 +244,7 @@ function relationsOf(eqn: Eqn, mesh: MeshShape): Relation[] {
 /** What an op with factors relates. */
 function relationOf(eqn: Eqn<FactoredOp>): Relation {
   const rule = alongRows(eqn, factorRule(eqn));
-  const member = (value: Atom, dims: DimFactors): Member => ({ value, type: value.type, dims });
+  const member = (value: Atom, dims: DimFactors): RelatedValue => ({ value, type: value.type, dims });
   const lacks = (dims: DimFactors) => rule.results.flat(2).some((factor) => !dims.flat().includes(factor));
   return {
     factors: rule.factors,

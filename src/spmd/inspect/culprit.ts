@@ -5,13 +5,13 @@ import { at, range } from "../../ir/shape.js";
 import { type Layout, status } from "./watch.js";
 
 /** One run of a program: of the function itself, of one iteration of a loop, or of a branch. */
-export interface Frame {
+export interface RunFrame {
   readonly layout: Layout;
   /** Where its statuses begin. */
   readonly base: number;
   /** The equation that ran it, and in which iteration; undefined for the function itself. */
   readonly outer?: {
-    readonly frame: Frame;
+    readonly frame: RunFrame;
     readonly eqn: Eqn<ControlOp>;
     readonly iteration: number | undefined;
   };
@@ -20,7 +20,7 @@ export interface Frame {
 /** A value in a run on one device. */
 export interface Occurrence {
   readonly variable: Var;
-  readonly frame: Frame;
+  readonly frame: RunFrame;
   /** The device's position in the mesh. */
   readonly position: number;
 }
@@ -37,7 +37,7 @@ export interface Culprit extends Occurrence {
 /** An atom in a run on one device. */
 interface Read {
   readonly atom: Atom;
-  readonly frame: Frame;
+  readonly frame: RunFrame;
   readonly position: number;
 }
 
@@ -64,7 +64,7 @@ export function findCulprit(
 class Search {
   private readonly definitions = new WeakMap<Layout, Definitions>();
   private readonly groups = new Map<string, readonly (readonly number[])[]>();
-  private readonly top: Frame;
+  private readonly top: RunFrame;
 
   constructor(
     layout: Layout,
@@ -119,7 +119,7 @@ class Search {
   }
 
   /** Every value of a run on one device that is not finite, and of the runs inside it. */
-  private *all(frame: Frame, position: number): Iterable<Occurrence> {
+  private *all(frame: RunFrame, position: number): Iterable<Occurrence> {
     const { program } = frame.layout;
     for (const variable of [...program.inputs, ...program.eqns.flatMap(({ outs }) => outs)]) {
       const value = { variable, frame, position };
@@ -148,7 +148,7 @@ class Search {
   }
 
   /** The value outside of a body that an input without a status of its own stands for. */
-  private outside(variable: Var, frame: Frame): Pick<Read, "atom" | "frame"> | undefined {
+  private outside(variable: Var, frame: RunFrame): Pick<Read, "atom" | "frame"> | undefined {
     const input = this.definitionsOf(frame.layout).inputs.get(variable.id);
     if (input === undefined || !frame.outer) return undefined;
     const { eqn, frame: surrounding } = frame.outer;
@@ -180,7 +180,7 @@ class Search {
     if (!isControlEqn(eqn)) return operands;
     const runs = this.runs(eqn, frame, position);
     if (runs.length === 0) return operands;
-    const output = (run: Frame): Read => ({
+    const output = (run: RunFrame): Read => ({
       atom: at(run.layout.program.outputs, result),
       frame: run,
       position,
@@ -205,7 +205,7 @@ class Search {
     }
   }
 
-  private causesOfInput(variable: Var, frame: Frame, position: number): Read[] {
+  private causesOfInput(variable: Var, frame: RunFrame, position: number): Read[] {
     const outside = this.outside(variable, frame);
     const input = this.definitionsOf(frame.layout).inputs.get(variable.id);
     if (!outside || !frame.outer || input === undefined) return [];
@@ -223,7 +223,7 @@ class Search {
   }
 
   /** The runs of the programs in an equation that the statuses tell of; of a scan all iterations. */
-  private runs(eqn: Eqn<ControlOp>, frame: Frame, position: number): readonly Frame[] {
+  private runs(eqn: Eqn<ControlOp>, frame: RunFrame, position: number): readonly RunFrame[] {
     const inner = frame.layout.inner.get(eqn);
     if (!inner) return [];
     const base = frame.base + inner.offset;
@@ -247,7 +247,7 @@ class Search {
     return [...this.startOf(frame), made?.index ?? -1];
   }
 
-  private startOf({ outer }: Frame): number[] {
+  private startOf({ outer }: RunFrame): number[] {
     if (!outer) return [];
     const { eqn, frame, iteration = 0 } = outer;
     const index = frame.layout.program.eqns.indexOf(eqn);
@@ -292,7 +292,7 @@ function firstOperand(eqn: Eqn<ControlOp>): number {
 }
 
 /** The run of one iteration of a scan. */
-function iterationOf(eqn: Eqn<"scan">, frame: Frame, iteration: number): Frame | undefined {
+function iterationOf(eqn: Eqn<"scan">, frame: RunFrame, iteration: number): RunFrame | undefined {
   const inner = frame.layout.inner.get(eqn);
   if (!inner) return undefined;
   const layout = at(inner.layouts, 0);
