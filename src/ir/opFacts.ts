@@ -349,7 +349,7 @@ export function isReduction(eqn: Eqn): eqn is Eqn<ReduceOp> {
   return opFacts[eqn.op].family === "reduction";
 }
 
-/** Whether the equation calls a function of the host. */
+/** Whether the equation is a host callback. */
 export function isHostEqn(eqn: Eqn): eqn is Eqn<OpsOf<"host">> {
   return opFacts[eqn.op].family === "host";
 }
