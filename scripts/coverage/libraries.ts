@@ -237,8 +237,9 @@ export const libraries: readonly Library[] = [
     ours: "nn",
     names: `
       celu dot_product_attention elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity
-      leaky_relu log_sigmoid log_softmax logsumexp mish one_hot relu relu6 selu sigmoid silu soft_sign
-      softmax softplus squareplus standardize swish tanh
+      leaky_relu log1mexp log_sigmoid log_softmax logmeanexp logsumexp mish one_hot relu relu6
+      selu sigmoid silu soft_sign softmax softplus sparse_plus sparse_sigmoid squareplus
+      standardize swish tanh
     `,
     renamed: {},
     leftOut: {},
@@ -262,15 +263,16 @@ export const libraries: readonly Library[] = [
     module: "shardwise/nn",
     ours: "nn",
     names: `
-      apply avg_pool BatchNorm Bidirectional celu combine_masks compact cond Conv
-      ConvLocal ConvLSTMCell ConvTranspose custom_vjp Dense DenseGeneral DenyList dot_product_attention
-      Dropout Einsum elu Embed gelu get_logical_axis_rules get_partition_spec get_sharding glu grad
-      GroupNorm GRUCell hard_sigmoid hard_silu hard_swish hard_tanh init InstanceNorm jit jvp LayerNorm
-      leaky_relu log_sigmoid log_softmax logical_axis_rules logical_to_mesh logical_to_mesh_axes
-      logical_to_mesh_sharding LogicallyPartitioned logsumexp LSTMCell make_attention_mask
-      make_causal_mask map_variables max_pool MGUCell Module MultiHeadAttention
-      MultiHeadDotProductAttention one_hot OptimizedLSTMCell Partitioned pool PReLU relu relu6 remat
-      RMSNorm RNN scan SelfAttention selu Sequential sigmoid silu SimpleCell soft_sign softmax softplus
+      apply avg_pool BatchNorm Bidirectional celu combine_masks compact cond Conv ConvLocal
+      ConvLSTMCell ConvTranspose custom_vjp Dense DenseGeneral DenyList dot_product_attention
+      Dropout Einsum elu Embed fold_rngs gelu get_logical_axis_rules get_partition_spec
+      get_sharding glu grad GroupNorm GRUCell hard_sigmoid hard_silu hard_swish hard_tanh init
+      InstanceNorm intercept_methods jit jvp LayerNorm leaky_relu log_sigmoid log_softmax
+      logical_axis_rules logical_to_mesh logical_to_mesh_axes logical_to_mesh_sharding
+      LogicallyPartitioned logsumexp LSTMCell make_attention_mask make_causal_mask map_variables
+      max_pool MGUCell Module MultiHeadAttention MultiHeadDotProductAttention one_hot
+      OptimizedLSTMCell Partitioned pool PReLU relu relu6 remat remat_scan RMSNorm RNN scan
+      SelfAttention selu Sequential sigmoid silu SimpleCell soft_sign softmax softplus
       SpectralNorm standardize swish switch tabulate tanh unbox value_and_grad Variable vjp vmap
       WeightNorm while_loop with_logical_constraint with_logical_partitioning with_partitioning
     `,

@@ -1,10 +1,11 @@
+import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import type { OptionNames } from "../ir/options.js";
-import { at, formatType, type Shape, sizeOf } from "../ir/shape.js";
+import { at, formatType, type Shape, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as lax from "../lax/index.js";
 import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
-import type { Tensor } from "../trace/tensor.js";
+import { Tensor } from "../trace/tensor.js";
 import { defaultKernelInit, type LinearConfig } from "./linear.js";
 import { module } from "./module.js";
 import { promote } from "./operands.js";
@@ -34,6 +35,8 @@ export interface ConvConfig extends LinearConfig {
   readonly kernelDilation?: number | readonly number[];
   /** The number of groups of input features that do not mix; 1 by default. */
   readonly featureGroupCount?: number;
+  /** Factors of the kernel, of its shape: 0 where it shall not be used. */
+  readonly mask?: Tensor | undefined;
 }
 
 const convNames: OptionNames<ConvConfig> = {
@@ -43,6 +46,7 @@ const convNames: OptionNames<ConvConfig> = {
   padding: true,
   kernelDilation: true,
   featureGroupCount: true,
+  mask: true,
   useBias: true,
   kernelInit: true,
   biasInit: true,
@@ -84,7 +88,7 @@ export const Conv = module({ name: "Conv", options: convNames }, (config: ConvCo
       paramDtype,
     );
     const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
-    const [x, w, b] = promote([inputs, kernel, bias], dtype, "Conv");
+    const [x, w, b] = promote([inputs, maskedKernel(kernel, config.mask, "Conv"), bias], dtype, "Conv");
     const batch = x.shape.slice(0, numBatch);
     const flat = np.reshape(x, [sizeOf(batch), ...x.shape.slice(numBatch)]);
     const padded = padInput(flat, config.padding ?? "SAME", { size, strides, dilation }, "Conv");
@@ -93,6 +97,15 @@ export const Conv = module({ name: "Conv", options: convNames }, (config: ConvCo
     return b ? np.add(whole, b) : whole;
   };
 });
+
+/** A kernel times its mask, if there is one. */
+export function maskedKernel(kernel: Tensor, mask: Tensor | undefined, caller: string): Tensor {
+  if (mask === undefined) return kernel;
+  if (mask instanceof Tensor && sameNumbers(mask.shape, kernel.shape)) return np.multiply(kernel, mask);
+  throw new ShapeError(
+    `[${caller}] the mask must be a tensor of the shape of the kernel, [${kernel.shape}], got ${describe(mask)}`,
+  );
+}
 
 /** A window and how it moves, one entry for each spatial dim. */
 export interface WindowOf {

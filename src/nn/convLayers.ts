@@ -8,7 +8,15 @@ import * as np from "../numpy/index.js";
 import { initializers } from "../random/index.js";
 import type { Tensor } from "../trace/tensor.js";
 import { evalShape } from "../transforms/makeProgram.js";
-import { type ConvConfig, convLayout, type Padding, padInput, perDim, type WindowOf } from "./conv.js";
+import {
+  type ConvConfig,
+  convLayout,
+  maskedKernel,
+  type Padding,
+  padInput,
+  perDim,
+  type WindowOf,
+} from "./conv.js";
 import { defaultKernelInit, type LinearConfig, linearNames } from "./linear.js";
 import { module } from "./module.js";
 import { promote } from "./operands.js";
@@ -28,6 +36,8 @@ export interface ConvTransposeConfig extends LinearConfig {
   readonly kernelDilation?: number | readonly number[];
   /** Whether the kernel is that of the convolution of which this is the gradient: [space…, features, inputs]. */
   readonly transposeKernel?: boolean;
+  /** Factors of the kernel, of its shape: 0 where it shall not be used. */
+  readonly mask?: Tensor | undefined;
 }
 
 const layerNames: OptionNames<ConvLocalConfig> = {
@@ -37,6 +47,7 @@ const layerNames: OptionNames<ConvLocalConfig> = {
   strides: true,
   padding: true,
   kernelDilation: true,
+  mask: true,
 };
 
 /** The convolution that undoes the strides of another: inputs [batch…, space…, features] become larger. */
@@ -54,7 +65,11 @@ export const ConvTranspose = module(
       const channels = transposeKernel ? [features, numInputs] : [numInputs, features];
       const kernel = param("kernel", kernelInit, [...size, ...channels], paramDtype);
       const bias = useBias ? param("bias", biasInit, [features], paramDtype) : undefined;
-      const [x, w, b] = promote([flat, kernel, bias], dtype, "ConvTranspose");
+      const [x, w, b] = promote(
+        [flat, maskedKernel(kernel, config.mask, "ConvTranspose"), bias],
+        dtype,
+        "ConvTranspose",
+      );
       const options = { rhsDilation, transposeKernel, dimensionNumbers: convLayout(size) };
       const pads = pairsOf(padding, size);
       const y = lax.convTranspose(x, w, strides, pads === "CIRCULAR" ? "VALID" : pads, options);
@@ -133,7 +148,11 @@ export const ConvLocal = module({ name: "ConvLocal", options: layerNames }, (con
     const space = windows(padded).shape.slice(1, -1);
     const kernel = param("kernel", kernelInit, [...space, sizeOf(size) * numInputs, features], paramDtype);
     const bias = useBias ? param("bias", biasInit, [...space, features], paramDtype) : undefined;
-    const [x, w, b] = promote([padded, kernel, bias], dtype, "ConvLocal");
+    const [x, w, b] = promote(
+      [padded, maskedKernel(kernel, config.mask, "ConvLocal"), bias],
+      dtype,
+      "ConvLocal",
+    );
     const y = lax.convGeneralDilatedLocal(x, w, strides, "VALID", size, options);
     return restore(b ? np.add(y, np.reshape(b, [1, ...b.shape])) : y);
   };

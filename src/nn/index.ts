@@ -23,6 +23,7 @@ export {
 export { Dropout, type DropoutCallOptions, type DropoutConfig } from "./dropout.js";
 export { ModuleError, type ModuleErrorReason } from "./errors.js";
 export { type CollectionFilter, DenyList } from "./filter.js";
+export { type FoldRngsOptions, foldRngs } from "./foldRngs.js";
 export {
   type AttentionOptions,
   celu,
@@ -60,6 +61,7 @@ export {
   swish,
   tanh,
 } from "./functions.js";
+export { type InterceptedCall, type Interceptor, interceptMethods } from "./intercept.js";
 export type { MethodsOption, NoModuleClass } from "./lift.js";
 export type { AfterModules } from "./liftArguments.js";
 export {
@@ -201,6 +203,7 @@ export {
   type SimpleCellConfig,
 } from "./recurrentCells.js";
 export { type ModuleRematOptions, remat } from "./remat.js";
+export { type RematScanOptions, rematScan } from "./rematScan.js";
 export type { Rngs } from "./rngs.js";
 export { type ModuleScanOptions, scan } from "./scan.js";
 export type { CaptureFilter, Variables, VariableTree } from "./scope.js";
@@ -210,6 +213,7 @@ export {
   type SequentialConfig,
   type SequentialFunction,
 } from "./sequential.js";
+export { log1mexp, logmeanexp, sparsePlus, sparseSigmoid } from "./sparse.js";
 export { type TabulateOptions, tabulate } from "./tabulate.js";
 export {
   getVariable,
@@ -220,6 +224,7 @@ export {
   makeRng,
   mapRngs,
   param,
+  perturb,
   putVariable,
   sow,
   type Variable,

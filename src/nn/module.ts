@@ -6,6 +6,7 @@ import * as tree from "../trace/tree.js";
 import { adoptedScope, currentScope, inFrame, resolveScope, scopeOrNone } from "./context.js";
 import { ModuleError } from "./errors.js";
 import { type CollectionFilter, DenyList, unionFilters } from "./filter.js";
+import { intercepted } from "./intercept.js";
 import { type Rngs, toSequences } from "./rngs.js";
 import { type CaptureFilter, isTree, Scope, type Variables } from "./scope.js";
 
@@ -252,7 +253,7 @@ function stateOf(instance: object): InstanceState {
 }
 
 /** Calls a method of an instance inside another module. */
-function callInPlace(instance: object, method: string, args: readonly unknown[]): unknown {
+function callInPlace(instance: ModuleInstance, method: string, args: readonly unknown[]): unknown {
   const scope = scopeOf(instance);
   const { definition } = stateOf(instance);
   if (scope) return runAt(instance, scope.rewound(), method, args, false);
@@ -289,7 +290,7 @@ export function observeCalls<T>(fn: () => T): [result: T, calls: readonly Module
 
 /** Runs a method of an instance in a scope. */
 function runAt(
-  instance: object,
+  instance: ModuleInstance,
   scope: Scope,
   method: string,
   args: readonly unknown[],
@@ -305,7 +306,9 @@ function runAt(
   const call = { path: scope.path, moduleName: definition.name, method, args, result: undefined as unknown };
   observed.get()?.push(call);
   return inFrame({ scope, adopted, isTop }, () => {
-    const result = run(config)(...args);
+    const original = (...given: readonly unknown[]) => run(config)(...given);
+    const { path, moduleName } = call;
+    const result = intercepted({ module: instance, moduleName, path, method, original })(...args);
     call.result = result;
     if (result instanceof Promise) {
       result.catch(() => undefined);
@@ -381,7 +384,7 @@ function configured<F, O extends CallOptions>(instance: () => ModuleInstance, op
   return { init, initWithOutput, apply } as Configured<F, O>;
 }
 
-function runTop(instance: object, top: Scope, method: string, args: readonly unknown[]): unknown {
+function runTop(instance: ModuleInstance, top: Scope, method: string, args: readonly unknown[]): unknown {
   try {
     return runAt(instance, top, method, args, true);
   } finally {

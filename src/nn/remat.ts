@@ -63,7 +63,8 @@ export function remat(target: unknown, options: ModuleRematOptions = {}): unknow
   });
 }
 
-function rematCall({
+/** A call whose intermediate values are computed again in the backward pass. */
+export function rematCall({
   policy,
   staticArgnums = [],
   variables = true,

@@ -129,17 +129,33 @@ interface Iteration {
   readonly stacked: readonly VariableGroup[];
 }
 
+/** What of a scan is chosen by filters: the variables of each iteration with their dims, and keys. */
+export interface LoopFilters {
+  readonly variableAxes: readonly (readonly [collections: CollectionFilter, axis: number])[];
+  readonly splitRngs: readonly (readonly [rngs: CollectionFilter, isSplit: boolean])[];
+}
+
 function scanCall(options: ModuleScanOptions): LiftedCall {
-  const { variableAxes = {}, variableBroadcast = false, variableCarry = false, splitRngs = {} } = options;
-  const { inAxes = 0, outAxes = 0, reverse = false, metadataParams = {} } = options;
+  const { variableAxes = {}, splitRngs = {} } = options;
   need("object", variableAxes, "variableAxes", "nn.scan");
   need("object", splitRngs, "splitRngs", "nn.scan");
-  const axes = Object.values(variableAxes);
-  const isSplit = Object.values(splitRngs);
-  const filters = [variableBroadcast, variableCarry, ...Object.keys(variableAxes)];
+  const filters = { variableAxes: Object.entries(variableAxes), splitRngs: Object.entries(splitRngs) };
+  return scanLoop(filters, options);
+}
+
+/** A call that is a loop: its function takes the carry and slices, and returns the carry and results to stack. */
+export function scanLoop(
+  { variableAxes, splitRngs }: LoopFilters,
+  options: Omit<ModuleScanOptions, "variableAxes" | "splitRngs">,
+): LiftedCall {
+  const { variableBroadcast = false, variableCarry = false } = options;
+  const { inAxes = 0, outAxes = 0, reverse = false, metadataParams = {} } = options;
+  const axes = variableAxes.map(([, axis]) => axis);
+  const isSplit = splitRngs.map(([, split]) => split);
+  const filters = [variableBroadcast, variableCarry, ...variableAxes.map(([collections]) => collections)];
   return (scopes, fn, args) => {
     const [modules, [init, ...rest]] = leadingModules(args);
-    const lifted = liftScopes(scopes, { ins: filters, outs: filters, rngs: Object.keys(splitRngs) });
+    const lifted = liftScopes(scopes, { ins: filters, outs: filters, rngs: splitRngs.map(([rngs]) => rngs) });
     const mapped = mappedArguments(rest, inAxes, "nn.scan");
     const length = sharedSize(mapped, { name: "length", size: options.length }, "nn.scan");
     if (length === undefined) {

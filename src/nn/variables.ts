@@ -1,6 +1,8 @@
 import type { DType } from "../ir/dtype.js";
 import { type Shape, sameNumbers } from "../ir/shape.js";
+import * as np from "../numpy/index.js";
 import { key as newKey } from "../random/index.js";
+import * as ops from "../trace/ops.js";
 import { Tensor } from "../trace/tensor.js";
 import * as tree from "../trace/tree.js";
 import { evalShape } from "../transforms/makeProgram.js";
@@ -156,6 +158,35 @@ export function putVariable(collection: string, name: string, value: unknown): v
  */
 export function sow(collection: string, name: string, value: unknown): boolean {
   return sowIn(currentScope("nn.sow"), collection, name, value);
+}
+
+/**
+ * A value inside of a module whose gradient is wanted: zeros are added to it that are a variable of their own, so that
+ * the gradient with respect to the collection is that with respect to the value. Does nothing where the collection is
+ * not among the variables.
+ *
+ * ```ts
+ * const h = nn.perturb("hidden", nn.Dense({ features: 8 })(x));
+ * // outside: grad((p) => loss(model.apply({ params, perturbations: p }, x)))(variables.perturbations)
+ * ```
+ */
+export function perturb<T>(name: string, value: T, collection = "perturbations"): T {
+  const scope = currentScope("nn.perturb");
+  if (scope.isMutable(collection) && !scope.has(collection, name)) {
+    scope.reserve(name, collection, "nn.perturb");
+    scope.put(
+      collection,
+      name,
+      tree.map((x: Tensor) => np.zerosLike(x), value),
+    );
+  }
+  if (scope.isCollectionEmpty(collection)) return value;
+  if (!scope.has(collection, name)) throw notFound(scope, collection, name);
+  return tree.map(
+    (x: Tensor, ...added: Tensor[]) => added.reduce(ops.add, x),
+    value,
+    scope.get(collection, name),
+  );
 }
 
 /**

@@ -1,4 +1,5 @@
-import { lax, np } from "shardwise";
+import { grad, lax, np, type Tensor } from "shardwise";
+import { expect, test } from "vitest";
 import { type CaseFunction, describeJaxCases } from "../../test/support/jaxCases.js";
 
 const bits: Readonly<Record<string, CaseFunction>> = {
@@ -99,3 +100,70 @@ const choices: Readonly<Record<string, CaseFunction>> = {
 const cases = { ...bits, ...windows, ...choices };
 
 describeJaxCases("arrayFunctions.json", cases, { tolerance: 5e-6, everyday: Object.keys(cases) });
+
+test.each<readonly [string, () => unknown, RegExp]>([
+  [
+    "widths of bits",
+    () => lax.bitcastConvertType(np.ones([3]), "float64"),
+    /cannot read the bits of float32 as float64/,
+  ],
+  [
+    "parts of elements",
+    () => lax.bitcastConvertType(np.ones([3], "uint8"), "int32"),
+    /must hold the 4 parts/,
+  ],
+  ["bits of floats", () => lax.clz(np.ones([3])), /counts bits of integers/],
+  [
+    "a derivative",
+    () => grad((a: Tensor) => np.sum(np.nextafter(a, 2)))(np.ones([3])),
+    /nextafter\] has no gradient/,
+  ],
+  ["bytes", () => np.unpackbits(np.ones([3], "int32")), /takes uint8/],
+  [
+    "an order of bits",
+    () => np.packbits(np.ones([3], "int32"), 0, { bitorder: "x" as "big" }),
+    /"big" or "little"/,
+  ],
+  ["points of a window", () => np.bartlett(-1), /integer from 0/],
+  ["weights", () => np.histogram(np.ones([3]), { weights: np.ones([2]) }), /2 weights for 3 elements/],
+  ["bins", () => np.histogramdd(np.ones([3, 2]), { bins: [1, 2, 3] }), /3 entries for 2 dims/],
+  // @ts-expect-error the size is required
+  ["a size", () => np.extract(np.ones([3]), np.ones([3]), {}), /pass \{ size \}/],
+  ["no values", () => np.place(np.ones([3]), np.ones([3]), np.ones([0])), /at least one value/],
+  ["a mode", () => np.put(np.ones([3]), 0, 1, { mode: "raise" as "clip" }), /unknown mode "raise"/],
+  ["a slice", () => np.mgrid(np.s(1)), /slice with an end/],
+  ["a kind", () => np.isdtype("int32", "real" as "integral"), /not a data type or a kind/],
+])("says what is wrong with %s", (_, call, message) => {
+  expect(call).toThrow(message);
+});
+
+test("types have kinds, and cast where values are kept", () => {
+  expect(np.isdtype("bfloat16", "real floating")).toBe(true);
+  expect(np.isdtype("int8", ["bool", "unsigned integer"])).toBe(false);
+  expect(np.issubdtype("complex64", "inexact")).toBe(true);
+  expect(np.issubdtype("bool", "number")).toBe(false);
+  const safe = (["int8", "uint16", "int32", "float16", "complex64"] as const).map((to) =>
+    np.canCast("uint8", to),
+  );
+  expect(safe).toEqual([false, true, true, true, true]);
+  expect(np.canCast("int32", "float32")).toBe(false);
+  expect(np.canCast("int32", "float32", "same_kind")).toBe(true);
+  expect(np.canCast("float32", "int32", "same_kind")).toBe(false);
+  expect([np.ndim(np.ones([2, 3])), np.size(np.ones([2, 3]), 1), np.isscalar(1)]).toEqual([2, 3, true]);
+});
+
+test("float64 has neighbours too, without integers of its width", async () => {
+  const from = [1, 0, -0, 5e-324, 2 ** -1021, 2 ** -968, Number.MAX_VALUE, Number.POSITIVE_INFINITY, -2];
+  const x = np.array(from, "float64");
+  const [up, down] = [np.nextafter(x, np.inf), np.nextafter(x, -np.inf)];
+  const bits = (value: number) => new BigInt64Array(Float64Array.of(value).buffer)[0] ?? 0n;
+  const step = (value: number, by: 1n | -1n) => {
+    if (value === 0) return by > 0n ? 5e-324 : -5e-324;
+    if (value === Number.POSITIVE_INFINITY && by > 0n) return value;
+    return Float64Array.from(
+      new Float64Array(BigInt64Array.of(bits(value) + (value > 0 ? by : -by)).buffer),
+    )[0];
+  };
+  expect([...(await up.data())]).toEqual(from.map((value) => step(value, 1n)));
+  expect([...(await down.data())]).toEqual(from.map((value) => step(value, -1n)));
+});

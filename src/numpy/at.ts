@@ -1,7 +1,7 @@
 /** Functional updates of parts of tensors. */
 import { isComplex, isFloat, limits } from "../ir/dtype.js";
-import { DTypeError } from "../ir/errors.js";
-import { at, range, sizeOf } from "../ir/shape.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
+import { at, formatType, range, sameNumbers, sizeOf } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import { Tensor } from "../trace/tensor.js";
@@ -28,7 +28,8 @@ const updates = {
 } as const satisfies Record<string, Update>;
 
 /**
- * A part of a tensor that can be read or replaced; `x.at(…)` makes it. Every update returns a new tensor.
+ * A part of a tensor that can be read or replaced; `x.at(…)` makes it. A bool tensor alone is a mask of the first dims,
+ * of which updates are the same for all that it chooses. Every update returns a new tensor.
  * Positions outside of the tensor that come from tensors are dropped by updates and clamped by `get`.
  * Where indices repeat, `set` keeps the last value and the others apply all of them.
  */
@@ -95,6 +96,10 @@ export class IndexUpdate {
 
   private update(kind: keyof typeof updates, value: TensorLike): Tensor {
     const caller = `at.${kind}`;
+    const [mask] = this.indices;
+    if (this.indices.length === 1 && mask instanceof Tensor && mask.dtype === "bool") {
+      return masked(updates[kind], this.x, mask, toElements(value, this.x, caller), caller);
+    }
     const { before, lookUp, after, shape } = planIndex(this.x.shape, this.indices, caller);
     const update: Update = updates[kind];
     const part = broadcastTo(toElements(value, this.x, caller), shape);
@@ -110,6 +115,26 @@ export class IndexUpdate {
     for (let i = before.length - 1; i >= 0; i--) result = at(before, i).put(at(seen, i), result);
     return result;
   }
+}
+
+/**
+ * Updates what a mask of the first dims chooses. How much that is only its values tell, so that the updates must be the
+ * same for all chosen slices.
+ */
+function masked({ combine }: Update, x: Tensor, mask: Tensor, value: Tensor, caller: string): Tensor {
+  if (!sameNumbers(mask.shape, x.shape.slice(0, mask.ndim))) {
+    throw new ShapeError(
+      `[${caller}] mask ${formatType(mask.type)} does not fit ${formatType(x.type)}: its dims must be the first ones there`,
+    );
+  }
+  const slice = x.shape.slice(mask.ndim);
+  if (value.ndim > slice.length) {
+    throw new ShapeError(
+      `[${caller}] a mask chooses a number of slices that only its values tell, got updates ${formatType(value.type)}: pass one that broadcasts to [${slice}] for all, or use np.place or np.where`,
+    );
+  }
+  const chosen = ops.broadcastInDim(mask, x.shape, range(mask.ndim));
+  return ops.select(chosen, combine(x, broadcastTo(broadcastTo(value, slice), x.shape)), x);
 }
 
 /** Values as elements of a tensor; numbers that would not fit are refused instead of being cut. */

@@ -5,11 +5,11 @@ import { type DType, isInteger, limits } from "../ir/dtype.js";
 import { DimError, DTypeError, ShapeError } from "../ir/errors.js";
 import type { Precision } from "../ir/ops.js";
 import { checkOptions } from "../ir/options.js";
-import { at, formatType, normalizeDims, range, type Shape } from "../ir/shape.js";
+import { at, formatType, normalizeDim, normalizeDims, range, type Shape } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
-import { multiply } from "./arithmetic.js";
+import { multiply, subtract } from "./arithmetic.js";
 import { conj } from "./complex.js";
 import { asTensor, broadcastShape, cast, requireRank, toType } from "./operands.js";
 
@@ -256,18 +256,48 @@ export function tensordot(
   return product(a, b, { lhsContract, rhsContract }, options);
 }
 
-/** The cross product of vectors of three elements along the last dim. */
-export function cross(x: TensorLike, y: TensorLike): Tensor {
-  const [a, b] = [asTensor(x, "cross"), asTensor(y, "cross")];
-  for (const t of [a, b]) {
-    if (t.shape.at(-1) !== 3) {
-      throw new ShapeError(`[cross] the last dim must have size 3, got ${formatType(t.type)}`);
-    }
+/** Options of {@link cross}: along which dims vectors lie, the last by default. */
+export interface CrossOptions {
+  /** The dim of both operands and of the result; the others say more. */
+  readonly dim?: number | undefined;
+  /** The dim of the first operand. */
+  readonly dimA?: number | undefined;
+  /** The dim of the second operand. */
+  readonly dimB?: number | undefined;
+  /** The dim of the result. */
+  readonly dimC?: number | undefined;
+}
+
+/**
+ * The cross product of vectors of three elements. One of two elements has 0 as its third; of two such vectors only the
+ * third element of the product is given.
+ *
+ * ```ts
+ * np.cross(x, y, { dim: 0 })
+ * ```
+ */
+export function cross(x: TensorLike, y: TensorLike, options: CrossOptions = {}): Tensor {
+  const kinds = { dim: "integer", dimA: "integer", dimB: "integer", dimC: "integer" } as const;
+  checkOptions<CrossOptions>(options, kinds, "cross");
+  const { dim = -1, dimA = dim, dimB = dim, dimC = dim } = options;
+  const vectors = (value: TensorLike, along: number) => {
+    const t = asTensor(value, "cross");
+    const d = normalizeDim(along, t.ndim, "cross");
+    if (t.shape[d] === 2 || t.shape[d] === 3) return ops.moveDim(t, d, t.ndim - 1);
+    throw new ShapeError(`[cross] dim ${d} must have size 2 or 3, got ${formatType(t.type)}`);
+  };
+  const [a, b] = [vectors(x, dimA), vectors(y, dimB)];
+  if (a.shape.at(-1) === 2 && b.shape.at(-1) === 2) {
+    const element = (t: Tensor, i: number) =>
+      ops.reshape(ops.sliceDim(t, t.ndim - 1, i, i + 1), t.shape.slice(0, -1));
+    return subtract(multiply(element(a, 0), element(b, 1)), multiply(element(a, 1), element(b, 0)));
   }
   const turned = (t: Tensor, by: number) => {
     const d = t.ndim - 1;
-    return ops.concatenate([ops.sliceDim(t, d, by, 3), ops.sliceDim(t, d, 0, by)], d);
+    const third = t.shape[d] === 2 ? [ops.full([...t.shape.slice(0, -1), 1], 0, t.dtype)] : [];
+    const whole = ops.concatenate([t, ...third], d);
+    return ops.concatenate([ops.sliceDim(whole, d, by, 3), ops.sliceDim(whole, d, 0, by)], d);
   };
-  const [left, right] = [multiply(turned(a, 1), turned(b, 2)), multiply(turned(a, 2), turned(b, 1))];
-  return ops.sub(left, right);
+  const result = subtract(multiply(turned(a, 1), turned(b, 2)), multiply(turned(a, 2), turned(b, 1)));
+  return ops.moveDim(result, result.ndim - 1, normalizeDim(dimC, result.ndim, "cross"));
 }

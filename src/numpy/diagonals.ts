@@ -1,5 +1,6 @@
 /** Diagonals of matrices. */
 import { needIfGiven } from "../ir/arguments.js";
+import type { DType } from "../ir/dtype.js";
 import { DimError, ShapeError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim, range } from "../ir/shape.js";
@@ -39,10 +40,17 @@ export function diagonal(value: TensorLike, options: DiagonalOptions = {}): Tens
   return ops.sliceDim(flat, batch.length, start, start + (count - 1) * (columns + 1) + 1, columns + 1);
 }
 
+/** Options of {@link trace}. */
+export interface TraceOptions extends DiagonalOptions {
+  /** The data type of the sum. */
+  readonly dtype?: DType | undefined;
+}
+
 /** The sum of a diagonal. */
-export function trace(x: TensorLike, options: DiagonalOptions = {}): Tensor {
-  checkOptions<DiagonalOptions>(options, { offset: true, dim1: true, dim2: true }, "trace");
-  return sum(diagonal(x, options), -1);
+export function trace(x: TensorLike, options: TraceOptions = {}): Tensor {
+  checkOptions<TraceOptions>(options, { offset: true, dim1: true, dim2: true, dtype: true }, "trace");
+  const { dtype, ...which } = options;
+  return sum(diagonal(x, which), -1, { dtype });
 }
 
 /** The diagonal of a matrix, or the matrix with a vector on its diagonal. */

@@ -110,9 +110,9 @@ export const i0 = composed(
 /** 1 / x. */
 export const reciprocal = inexact("reciprocal", lax.reciprocal);
 /** Degrees as radians. */
-export const deg2rad = float("deg2rad", (x) => ops.mul(x, Math.PI / 180));
+export const deg2rad = inexact("deg2rad", (x) => ops.mul(x, Math.PI / 180));
 /** Radians as degrees. */
-export const rad2deg = float("rad2deg", (x) => ops.mul(x, 180 / Math.PI));
+export const rad2deg = inexact("rad2deg", (x) => ops.mul(x, 180 / Math.PI));
 
 /** −x. */
 export function negative(x: TensorLike): Tensor {

@@ -84,6 +84,7 @@ export {
   uint32,
 } from "./constants.js";
 export {
+  type CrossOptions,
   cross,
   dot,
   inner,
@@ -123,7 +124,7 @@ export {
   zerosLike,
   zerosLike as emptyLike,
 } from "./creation.js";
-export { type DiagonalOptions, diag, diagflat, diagonal, trace } from "./diagonals.js";
+export { type DiagonalOptions, diag, diagflat, diagonal, type TraceOptions, trace } from "./diagonals.js";
 export { deleteSlices as delete, insert } from "./editing.js";
 export { einsum } from "./einsum.js";
 export {
@@ -278,8 +279,22 @@ export {
   vecmat,
   vectorize,
 } from "./mapping.js";
+export {
+  type NanVarianceOptions,
+  nanargmax,
+  nanargmin,
+  nancumprod,
+  nancumsum,
+  nanmax,
+  nanmean,
+  nanmin,
+  nanprod,
+  nanstd,
+  nansum,
+  nanvar,
+} from "./nanReductions.js";
 export type { Dims, DTypeOption, ShapeLike } from "./operands.js";
-export { type PadMode, type PadOptions, type PadWidth, pad } from "./pad.js";
+export { type PadMode, type PadOptions, type PadPairs, type PadWidth, pad } from "./pad.js";
 export {
   poly,
   polyadd,
@@ -294,6 +309,17 @@ export {
   type VanderOptions,
   vander,
 } from "./polynomials.js";
+export {
+  median,
+  nanmedian,
+  nanpercentile,
+  nanquantile,
+  percentile,
+  type QuantileMethod,
+  type QuantileOptions,
+  type Quantiles,
+  quantile,
+} from "./quantiles.js";
 export {
   all,
   any,
@@ -399,25 +425,6 @@ export {
   cumulativeProd,
   cumulativeSum,
   diff,
-  median,
-  type NanVarianceOptions,
-  nanargmax,
-  nanargmin,
-  nancumprod,
-  nancumsum,
-  nanmax,
-  nanmean,
-  nanmedian,
-  nanmin,
-  nanpercentile,
-  nanprod,
-  nanquantile,
-  nanstd,
-  nansum,
-  nanvar,
-  percentile,
-  type Quantiles,
-  quantile,
   type RunningOptions,
 } from "./statistics.js";
 export { type TakeMode, type TakeOptions, take, takeAlongAxis } from "./take.js";

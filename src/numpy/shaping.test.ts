@@ -689,10 +689,12 @@ describe("joining and splitting", () => {
       "[pad] got widths for 3 dims, f32[2,3] has 2: pass one [before, after] per dim, or one for all",
     );
     expect(() => np.pad(f, -1)).toThrow("[pad] a width is a pair of integers from 0, got [-1,-1]");
-    expect(() => np.pad(f, 1, { mode: "mean" as "edge" })).toThrow(
-      '[pad] unknown mode "mean": use edge, reflect, symmetric, wrap or constant',
+    expect(() => np.pad(f, 1, { mode: "mirror" as "edge" })).toThrow(
+      '[pad] unknown mode "mirror": use constant, edge, empty, linear_ramp, maximum, mean, median, minimum, reflect, symmetric, wrap',
     );
     expect(() => np.pad(np.zeros([0]), 1, { mode: "edge" })).toThrow(ShapeError);
-    expect(() => np.pad(f, 1, { constantValues: v })).toThrow("[pad] constantValues must be one number");
+    expect(() => np.pad(f, 1, { constantValues: v })).toThrow(
+      "[pad] constantValues are scalars, or pairs of them",
+    );
   });
 });

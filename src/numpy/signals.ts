@@ -4,6 +4,7 @@ import { describe } from "../ir/describe.js";
 import { ShapeError, ValueError } from "../ir/errors.js";
 import { checkOptions } from "../ir/options.js";
 import { at, formatType, normalizeDim } from "../ir/shape.js";
+import { sortWithIndices } from "../lax/sorting.js";
 import * as ops from "../trace/ops.js";
 import { resultType, type TensorLike } from "../trace/promote.js";
 import type { Tensor } from "../trace/tensor.js";
@@ -71,22 +72,33 @@ function slide(signal: Tensor, filter: Tensor, mode: ConvolveMode, caller: strin
 
 /** Options of {@link interp}. */
 export interface InterpOptions {
-  /** The value left of all points; that of the first by default. */
-  readonly left?: TensorLike | undefined;
-  /** The value right of all points; that of the last by default. */
-  readonly right?: TensorLike | undefined;
+  /** The value left of all points, or `extrapolate` for that of the first line; that of the first point by default. */
+  readonly left?: TensorLike | "extrapolate" | undefined;
+  /** The value right of all points, or `extrapolate` for that of the last line; that of the last point by default. */
+  readonly right?: TensorLike | "extrapolate" | undefined;
+  /** After what distance the points come again; they may then lie in any order, and there is no left and right. */
+  readonly period?: TensorLike | undefined;
 }
 
-/** The value at `x` of the line through points with rising `xp` and values `fp`. */
+/**
+ * The value at `x` of the line through points with rising `xp` and values `fp`.
+ *
+ * ```ts
+ * np.interp(angles, np.array([0, 120, 240]), values, { period: 360 })
+ * ```
+ */
 export function interp(x: TensorLike, xp: TensorLike, fp: TensorLike, options: InterpOptions = {}): Tensor {
-  checkOptions<InterpOptions>(options, { left: true, right: true }, "interp");
-  const { left, right } = options;
-  const points = requireVector(asFloat(xp, "interp"), "interp");
-  const values = requireVector(asFloat(fp, "interp"), "interp");
-  if (points.size !== values.size) {
-    throw new ShapeError(`[interp] ${points.size} points but ${values.size} values`);
+  checkOptions<InterpOptions>(options, { left: true, right: true, period: true }, "interp");
+  const { left, right, period } = options;
+  const given = requireVector(asFloat(xp, "interp"), "interp");
+  const heights = requireVector(asFloat(fp, "interp"), "interp");
+  if (given.size !== heights.size) {
+    throw new ShapeError(`[interp] ${given.size} points but ${heights.size} values`);
   }
-  const wanted = asFloat(x, "interp");
+  const [wanted, points, values] =
+    period === undefined
+      ? [asFloat(x, "interp"), given, heights]
+      : repeatedPoints(asFloat(x, "interp"), given, heights, period);
   const last = points.size - 1;
   const high = clip(searchsorted(points, wanted, { side: "right" }), Math.min(1, last), last);
   const low = ops.max(ops.sub(high, 1), 0);
@@ -99,11 +111,33 @@ export function interp(x: TensorLike, xp: TensorLike, fp: TensorLike, options: I
     divide(subtract(wanted, at0(points)), where(equal(width, 0), 1, width)),
   );
   const between = add(at0(values), multiply(share, subtract(at1(values), at0(values))));
+  if (period !== undefined) return between;
+  const outside = (is: Tensor, end: typeof left, index: number, inside: Tensor) =>
+    end === "extrapolate" ? inside : where(is, end ?? take(values, ops.full([], index, "int32"), 0), inside);
   const first = take(points, ops.full([], 0, "int32"), 0);
   const end = take(points, ops.full([], last, "int32"), 0);
-  const below = left ?? take(values, ops.full([], 0, "int32"), 0);
-  const above = right ?? take(values, ops.full([], last, "int32"), 0);
-  return where(less(wanted, first), below, where(greater(wanted, end), above, between));
+  return outside(less(wanted, first), left, 0, outside(greater(wanted, end), right, last, between));
+}
+
+/** Places within one period, and points that surround all of it. */
+function repeatedPoints(
+  x: Tensor,
+  xp: Tensor,
+  fp: Tensor,
+  period: TensorLike,
+): [wanted: Tensor, points: Tensor, values: Tensor] {
+  const length = abs(asFloat(period, "interp"));
+  if (length.ndim !== 0)
+    throw new ShapeError(`[interp] period must be a scalar, got ${formatType(length.type)}`);
+  const [points, order] = sortWithIndices(mod(xp, length), 0, false);
+  const values = take(fp, order, 0, { mode: "clip" });
+  const part = (of: Tensor, from: number, to: number) => ops.sliceDim(of, 0, from, to);
+  const n = points.size;
+  return [
+    mod(x, length),
+    concatenate([subtract(part(points, n - 1, n), length), points, add(part(points, 0, 1), length)]),
+    concatenate([part(values, n - 1, n), values, part(values, 0, 1)]),
+  ];
 }
 
 /** The slopes along a dim of values with a distance between neighbours, by central differences inside. */

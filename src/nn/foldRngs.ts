@@ -1,0 +1,47 @@
+import { checkOptions } from "../ir/options.js";
+import type { CollectionFilter } from "./filter.js";
+import { liftScopes, liftTarget, type MethodsOption } from "./lift.js";
+import type { AnyFunction, ModuleClass } from "./module.js";
+
+/** Options of {@link foldRngs}. */
+export interface FoldRngsOptions extends MethodsOption {
+  /** The collections that the module gets; all by default. */
+  readonly variables?: CollectionFilter;
+  /** The keys that the module gets; all by default. */
+  readonly rngs?: CollectionFilter;
+}
+
+/**
+ * A module whose keys begin anew at its place: one is drawn of each there, and what the module draws depends on that
+ * alone.
+ *
+ * @param target a module class, or a function of the module that runs now
+ */
+export function foldRngs<C extends object, F extends AnyFunction, M>(
+  target: ModuleClass<C, F, M>,
+  options?: FoldRngsOptions,
+): ModuleClass<C, F, M>;
+export function foldRngs<A extends readonly unknown[], R>(
+  target: (...args: A) => R,
+  options?: FoldRngsOptions,
+): (...args: A) => R;
+export function foldRngs(target: unknown, options: FoldRngsOptions = {}): unknown {
+  checkOptions<FoldRngsOptions>(options, { methods: true, variables: true, rngs: true }, "nn.foldRngs");
+  const { methods, variables = true, rngs = true } = options;
+  return liftTarget(target, {
+    name: "Fold_rngs",
+    caller: "nn.foldRngs",
+    call: (scopes, fn, args) => {
+      const lifted = liftScopes(scopes, {
+        ins: [variables],
+        outs: [variables],
+        rngs: [rngs],
+        forksKeys: true,
+      });
+      const [result, outs] = lifted.run(lifted.variables, lifted.keys, () => fn(...args));
+      lifted.publish(outs);
+      return result;
+    },
+    ...(methods ? { methods } : {}),
+  });
+}

@@ -1,0 +1,58 @@
+/** Functions that stand around the methods of modules. */
+import { Ambient } from "../ir/ambient.js";
+import { need } from "../ir/arguments.js";
+import type { ModuleInstance } from "./module.js";
+
+/** The call that an interceptor stands around. */
+export interface InterceptedCall {
+  readonly module: ModuleInstance;
+  /** The name of the module's class. */
+  readonly moduleName: string;
+  /** The names from the top of the module tree to the module. */
+  readonly path: readonly string[];
+  /** The method that is called; `__call__` is the main one. */
+  readonly method: string;
+  /** The method itself, without other interceptors. */
+  readonly original: (...args: readonly unknown[]) => unknown;
+}
+
+/** Is called in the place of a method; `next` calls the next interceptor, and in the end the method. */
+export type Interceptor = (
+  next: (...args: readonly unknown[]) => unknown,
+  args: readonly unknown[],
+  call: InterceptedCall,
+) => unknown;
+
+const interceptors = new Ambient<readonly Interceptor[]>({
+  name: "interceptors of module methods",
+  initial: [],
+  setBy: "nn.interceptMethods",
+  dependence: { once: "an interceptor may do anything with a call" },
+});
+
+/**
+ * Runs `fn`, and lets an interceptor stand around every method of a module that is called meanwhile: to look at
+ * arguments and results, or to change them. Of nested ones the outer is called first.
+ *
+ * ```ts
+ * const half = nn.interceptMethods(
+ *   (next, args, { moduleName }) => (moduleName === "Dense" ? np.multiply(next(...args), 0.5) : next(...args)),
+ *   () => model.apply(variables, x),
+ * );
+ * ```
+ */
+export function interceptMethods<T>(interceptor: Interceptor, fn: () => T): T {
+  need("function", interceptor, "interceptor", "nn.interceptMethods");
+  need("function", fn, "fn", "nn.interceptMethods");
+  return interceptors.within([...interceptors.peek(), interceptor], fn);
+}
+
+/** A method with all interceptors around it. */
+export function intercepted(call: InterceptedCall): InterceptedCall["original"] {
+  return interceptors.get().reduceRight<InterceptedCall["original"]>(
+    (next, interceptor) =>
+      (...args) =>
+        interceptor(next, args, call),
+    call.original,
+  );
+}

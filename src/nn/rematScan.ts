@@ -1,0 +1,104 @@
+import { need } from "../ir/arguments.js";
+import { ValueError } from "../ir/errors.js";
+import type { RematPolicy } from "../ir/ops.js";
+import { needOptions } from "../ir/options.js";
+import { resolveScope } from "./context.js";
+import type { CollectionFilter } from "./filter.js";
+import { type LiftedCall, liftTarget, type MethodsOption } from "./lift.js";
+import type { AnyFunction, ModuleClass } from "./module.js";
+import { rematCall } from "./remat.js";
+import { scanLoop } from "./scan.js";
+
+/** Options of {@link rematScan}. */
+export interface RematScanOptions extends MethodsOption {
+  /**
+   * The number of iterations of each of the nested loops, the outermost first: the module is repeated as often as their
+   * product says.
+   */
+  readonly lengths: readonly number[];
+  /** What to keep for the backward pass; nothing by default. See `checkpointPolicies`. */
+  readonly policy?: RematPolicy;
+  /** Collections that all iterations share. */
+  readonly variableBroadcast?: CollectionFilter;
+  /** Collections that are carried from one iteration to the next. */
+  readonly variableCarry?: CollectionFilter;
+  /** The dim along which each collection is stacked; all along dim 0 by default. */
+  readonly variableAxes?: Readonly<Record<string, number>>;
+  /** Whether every iteration has keys of its own; all have by default. */
+  readonly splitRngs?: Readonly<Record<string, boolean>>;
+}
+
+/**
+ * A module repeated many times, by loops in loops each of which is computed again in the backward pass: the program does
+ * not grow with the depth, and the memory only by a root of it.
+ *
+ * ```ts
+ * const Deep = nn.rematScan(nn.Dense, { lengths: [10, 10] });
+ * const y = Deep({ features: 64 })(x); // 100 layers, the activations of about 20
+ * ```
+ *
+ * @param target a module class, or a function of the module that runs now: of one argument, which is like its result
+ */
+export function rematScan<C extends object, F extends AnyFunction, M>(
+  target: ModuleClass<C, F, M>,
+  options: RematScanOptions,
+): ModuleClass<C, F, M>;
+export function rematScan<T>(target: (carry: T) => T, options: RematScanOptions): (carry: T) => T;
+export function rematScan(target: unknown, options: RematScanOptions): unknown {
+  needOptions<RematScanOptions>(
+    options,
+    {
+      lengths: "integers",
+      policy: true,
+      variableBroadcast: true,
+      variableCarry: true,
+      variableAxes: true,
+      splitRngs: true,
+      methods: true,
+    },
+    "nn.rematScan",
+  );
+  need("integers", options.lengths, "lengths", "nn.rematScan");
+  if (options.lengths.length === 0 || options.lengths.some((length) => length < 1)) {
+    throw new ValueError(
+      `[nn.rematScan] lengths must be integers from 1, at least one, got [${options.lengths}]`,
+    );
+  }
+  const { methods } = options;
+  return liftTarget(target, {
+    name: "Remat_scan",
+    caller: "nn.rematScan",
+    call: loopsOf(options.lengths, options),
+    ...(methods ? { methods } : {}),
+  });
+}
+
+/** The loop of the first length around those of the others. */
+function loopsOf(lengths: readonly number[], options: RematScanOptions): LiftedCall {
+  const { policy, variableBroadcast = false, variableCarry = false, variableAxes, splitRngs } = options;
+  const [length = 1, ...inner] = lengths;
+  const loop = scanLoop(
+    {
+      variableAxes: variableAxes ? Object.entries(variableAxes) : [[true, 0]],
+      splitRngs: splitRngs ? Object.entries(splitRngs) : [[true, true]],
+    },
+    { variableBroadcast, variableCarry, length },
+  );
+  return (scopes, fn, args) => {
+    // Inside of a loop its scopes stand in for these.
+    const here = () => scopes.map(resolveScope);
+    const repeat = (carry: unknown) => loopsOf(inner, options)(here(), fn, [carry]);
+    const step =
+      inner.length === 0
+        ? (carry: unknown) => [fn(carry), null]
+        : (carry: unknown) => [rematCall(policy ? { policy } : {})(here(), repeat, [carry]), null];
+    const [carry, ...rest] = args;
+    if (rest.length > 0) {
+      throw new ValueError(
+        `[nn.rematScan] the module is called with ${args.length} arguments: pass one, which the loop carries`,
+      );
+    }
+    const result = loop(scopes, step, [carry]);
+    return Array.isArray(result) ? result[0] : result;
+  };
+}

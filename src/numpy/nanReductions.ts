@@ -1,0 +1,133 @@
+/** Reductions that leave NaN out. */
+import { isComplex, isFloat } from "../ir/dtype.js";
+import { checkOptions, type OptionNames } from "../ir/options.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { isnan, sqrt } from "./elementwise.js";
+import { logicalAnd, where } from "./logic.js";
+import { asInexact, asTensor, type Dims } from "./operands.js";
+import {
+  all,
+  argmax,
+  argmin,
+  type ExtremeOptions,
+  type KeepdimsOptions,
+  type MeanOptions,
+  max,
+  mean,
+  min,
+  prod,
+  type SumOptions,
+  sum,
+  type VarianceOptions,
+  variance,
+} from "./reductions.js";
+import { cumprod, cumsum, type RunningOptions } from "./statistics.js";
+
+/** Where elements take part: those that are not NaN, and that a mask of the caller's chooses. */
+function present(x: Tensor, mask: TensorLike | undefined): Tensor {
+  const isNumber = ops.not(isnan(x));
+  return mask === undefined ? isNumber : logicalAnd(isNumber, mask);
+}
+
+/** The sum of the elements that are not NaN. */
+export function nansum(x: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
+  return sum(where(isnan(x), 0, x), dim, options);
+}
+
+/** The mean of the elements that are not NaN; NaN where there is none. */
+export function nanmean(value: TensorLike, dim?: Dims, options: MeanOptions = {}): Tensor {
+  checkOptions<MeanOptions>(options, { dtype: true, where: true, keepdims: true }, "nanmean");
+  const x = asTensor(value, "nanmean");
+  return mean(x, dim, { ...options, where: present(x, options.where) });
+}
+
+/** The largest element that is not NaN; NaN where there is none. */
+export function nanmax(x: TensorLike, dim?: Dims, options: ExtremeOptions = {}): Tensor {
+  return withoutNan(x, dim, options, Number.NEGATIVE_INFINITY, max, "nanmax");
+}
+
+/** The smallest element that is not NaN; NaN where there is none. */
+export function nanmin(x: TensorLike, dim?: Dims, options: ExtremeOptions = {}): Tensor {
+  return withoutNan(x, dim, options, Number.POSITIVE_INFINITY, min, "nanmin");
+}
+
+function withoutNan(
+  value: TensorLike,
+  dim: Dims | undefined,
+  options: ExtremeOptions,
+  filler: number,
+  reduce: typeof max,
+  caller: string,
+): Tensor {
+  checkOptions<ExtremeOptions>(options, { keepdims: true, where: true, initial: true }, caller);
+  const x = asTensor(value, caller);
+  if (!isFloat(x.dtype) && !isComplex(x.dtype)) return reduce(x, dim, options);
+  const nan = isnan(x);
+  const result = reduce(where(nan, filler, x), dim, options);
+  if (options.initial !== undefined) return result;
+  return where(all(nan, dim, { keepdims: options.keepdims }), Number.NaN, result);
+}
+
+/** The product of the elements that are not NaN. */
+export function nanprod(x: TensorLike, dim?: Dims, options: SumOptions = {}): Tensor {
+  return prod(where(isnan(x), 1, x), dim, options);
+}
+
+/** Options of {@link nanvar} and {@link nanstd}. */
+export type NanVarianceOptions = VarianceOptions;
+
+const varianceNames: OptionNames<NanVarianceOptions> = {
+  ddof: "number",
+  dtype: true,
+  where: true,
+  keepdims: true,
+};
+
+/** The variance of the elements that are not NaN. */
+export function nanvar(value: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
+  checkOptions<NanVarianceOptions>(options, varianceNames, "nanvar");
+  const x = asInexact(value, "nanvar");
+  return variance(x, dim, { ...options, where: present(x, options.where) });
+}
+
+/** The standard deviation of the elements that are not NaN. */
+export function nanstd(x: TensorLike, dim?: Dims, options: NanVarianceOptions = {}): Tensor {
+  checkOptions<NanVarianceOptions>(options, varianceNames, "nanstd");
+  return sqrt(nanvar(x, dim, options));
+}
+
+/** The index of the largest element that is not NaN; −1 where there is none. */
+export function nanargmax(x: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
+  return positionWithoutNan(x, dim, options, Number.NEGATIVE_INFINITY, argmax, "nanargmax");
+}
+
+/** The index of the smallest element that is not NaN; −1 where there is none. */
+export function nanargmin(x: TensorLike, dim?: number | null, options: KeepdimsOptions = {}): Tensor {
+  return positionWithoutNan(x, dim, options, Number.POSITIVE_INFINITY, argmin, "nanargmin");
+}
+
+function positionWithoutNan(
+  value: TensorLike,
+  dim: number | null | undefined,
+  options: KeepdimsOptions,
+  filler: number,
+  find: typeof argmax,
+  caller: string,
+): Tensor {
+  const x = asTensor(value, caller);
+  if (!isFloat(x.dtype)) return find(x, dim, options);
+  const isMissing = isnan(x);
+  return where(all(isMissing, dim, options), -1, find(where(isMissing, filler, x), dim, options));
+}
+
+/** Running sums in which NaN counts as 0. */
+export function nancumsum(x: TensorLike, dim?: number | null, options: RunningOptions = {}): Tensor {
+  return cumsum(where(isnan(x), 0, x), dim, options);
+}
+
+/** Running products in which NaN counts as 1. */
+export function nancumprod(x: TensorLike, dim?: number | null, options: RunningOptions = {}): Tensor {
+  return cumprod(where(isnan(x), 1, x), dim, options);
+}

@@ -1,0 +1,173 @@
+/** Values below which a part of the elements lies. */
+import { need } from "../ir/arguments.js";
+import { describe } from "../ir/describe.js";
+import { ShapeError, ValueError } from "../ir/errors.js";
+import { checkOptions } from "../ir/options.js";
+import { at, formatType, normalizeDims, range, sizeOf } from "../ir/shape.js";
+import * as ops from "../trace/ops.js";
+import type { TensorLike } from "../trace/promote.js";
+import type { Tensor } from "../trace/tensor.js";
+import { add, maximum, minimum, multiply, subtract } from "./arithmetic.js";
+import { ceil, floor, isnan } from "./elementwise.js";
+import { stack } from "./joining.js";
+import { equal, lessEqual, where } from "./logic.js";
+import { asFloat, cast, type Dims } from "./operands.js";
+import { type KeepdimsOptions, restoreDims, sum } from "./reductions.js";
+import { takeAlongAxis } from "./take.js";
+
+/** The elements along some dims as one sorted dim at the end, and the shape of the other dims. */
+function sortedAlong(value: TensorLike, dim: Dims | undefined, caller: string) {
+  const x = asFloat(value, caller);
+  const dims = normalizeDims(dim, x.ndim, caller);
+  const kept = range(x.ndim).filter((d) => !dims.includes(d));
+  const shape = kept.map((d) => at(x.shape, d));
+  const n = sizeOf(dims.map((d) => at(x.shape, d)));
+  if (n === 0) throw new ShapeError(`[${caller}] ${formatType(x.type)} has no elements along dims [${dims}]`);
+  const flat = ops.reshape(ops.transpose(x, [...kept, ...dims]), [...shape, n]);
+  return { x, dims, shape, n, sorted: at(ops.sort([flat], shape.length), 0) };
+}
+
+type Sorted = ReturnType<typeof sortedAlong>;
+
+/** One part of the elements, from 0 to 1 or in percent, or several: then results are stacked along a first dim. */
+export type Quantiles = number | readonly number[];
+
+/** What stands for a part that lies between two elements, by its share of the way from the lower to the upper one. */
+const methods = {
+  /** Both, each by its share. */
+  linear: (below: Tensor, above: Tensor, share: TensorLike) => {
+    const between = add(multiply(below, subtract(1, share)), multiply(above, share));
+    // An infinite neighbour that has no share would make NaN of the element itself.
+    return where(equal(share, 0), below, between);
+  },
+  lower: (below: Tensor) => below,
+  higher: (_: Tensor, above: Tensor) => above,
+  midpoint: (below: Tensor, above: Tensor) => ops.mul(ops.add(below, above), 0.5),
+  nearest: (below: Tensor, above: Tensor, share: TensorLike) => where(lessEqual(share, 0.5), below, above),
+  /** The first element up to which at least the part lies, which is never between two. */
+  inverted_cdf: (below: Tensor) => below,
+} as const satisfies Record<string, (below: Tensor, above: Tensor, share: TensorLike) => Tensor>;
+
+/** How {@link quantile} chooses between two elements. */
+export type QuantileMethod = keyof typeof methods;
+
+/** Options of {@link quantile} and its relatives. */
+export interface QuantileOptions extends KeepdimsOptions {
+  /** What stands for a part that lies between two elements; `linear` by default. */
+  readonly method?: QuantileMethod | undefined;
+}
+
+/** A function of quantiles. */
+interface QuantileKind {
+  readonly caller: string;
+  /** What all elements are: 1, or 100 in percent. */
+  readonly whole: number;
+  /** Makes what finds the value below which a part of sorted elements lies. */
+  readonly finder: (along: Sorted, method: QuantileMethod) => (part: number) => Tensor;
+}
+
+/** The quantiles of elements along some dims, which are sorted once. */
+function quantilesOf(
+  { caller, whole, finder }: QuantileKind,
+  value: TensorLike,
+  q: Quantiles,
+  dim: Dims | undefined,
+  options: QuantileOptions,
+): Tensor {
+  checkOptions<QuantileOptions>(options, { keepdims: true, method: true }, caller);
+  const { method = "linear" } = options;
+  if (!Object.hasOwn(methods, method)) {
+    throw new ValueError(
+      `[${caller}] unknown method ${describe(method)}: use ${Object.keys(methods).join(", ")}`,
+    );
+  }
+  const parts = checkQuantiles(q, whole, caller).map((one) => one / whole);
+  const along = sortedAlong(value, dim, caller);
+  const find = finder(along, method);
+  const results = parts.map((part) => restoreDims(find(part), along.x, along.dims, options.keepdims));
+  return typeof q === "number" ? at(results, 0) : stack(results);
+}
+
+/** All q of an argument, each of which lies between 0 and `whole`. */
+function checkQuantiles(q: Quantiles, whole: number, caller: string): readonly number[] {
+  if (typeof q === "number") need("number", q, "q", caller);
+  else need("numbers", q, "q", caller);
+  const list = typeof q === "number" ? [q] : [...q];
+  if (list.length === 0) throw new ValueError(`[${caller}] q is an empty list: pass at least one number`);
+  const outside = list.find((one) => !(one >= 0 && one <= whole));
+  if (outside !== undefined)
+    throw new ValueError(`[${caller}] q = ${outside} must lie between 0 and ${whole}`);
+  return list;
+}
+
+/**
+ * The value below which the part `q` (0 … 1) of the elements lies, interpolated; NaN if there is a NaN. Several `q` give
+ * as many values along a first dim.
+ */
+export function quantile(value: TensorLike, q: Quantiles, dim?: Dims, options: QuantileOptions = {}): Tensor {
+  return quantilesOf({ caller: "quantile", whole: 1, finder: inAll }, value, q, dim, options);
+}
+
+/** {@link quantile} with q in percent. */
+export function percentile(x: TensorLike, q: Quantiles, dim?: Dims, options: QuantileOptions = {}): Tensor {
+  return quantilesOf({ caller: "percentile", whole: 100, finder: inAll }, x, q, dim, options);
+}
+
+function inAll({ shape, n, sorted }: Sorted, method: QuantileMethod): (part: number) => Tensor {
+  const element = (i: number) => ops.reshape(ops.sliceDim(sorted, shape.length, i, i + 1), shape);
+  const hasNan = isnan(element(n - 1));
+  return (part) => {
+    const isCounted = method === "inverted_cdf";
+    const position = isCounted ? Math.max(Math.ceil(part * n) - 1, 0) : part * (n - 1);
+    const [low, high] = [Math.floor(position), Math.ceil(position)];
+    const below = element(low);
+    const result = low === high ? below : methods[method](below, element(high), position - low);
+    return where(hasNan, Number.NaN, result);
+  };
+}
+
+/** The middle of the sorted elements, or the mean of the middle two. */
+export function median(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "median");
+  return quantile(x, 0.5, dim, options);
+}
+
+/** {@link quantile} of the elements that are not NaN. */
+export function nanquantile(
+  value: TensorLike,
+  q: Quantiles,
+  dim?: Dims,
+  options: QuantileOptions = {},
+): Tensor {
+  return quantilesOf({ caller: "nanquantile", whole: 1, finder: inNumbers }, value, q, dim, options);
+}
+
+/** {@link nanquantile} with q in percent. */
+export function nanpercentile(
+  x: TensorLike,
+  q: Quantiles,
+  dim?: Dims,
+  options: QuantileOptions = {},
+): Tensor {
+  return quantilesOf({ caller: "nanpercentile", whole: 100, finder: inNumbers }, x, q, dim, options);
+}
+
+/** NaN is sorted to the end, so that the first elements are those that count. */
+function inNumbers({ x, shape, sorted }: Sorted, method: QuantileMethod): (part: number) => Tensor {
+  const count = sum(cast(ops.not(isnan(sorted)), x.dtype), -1, { keepdims: true });
+  const last = maximum(subtract(count, 1), 0);
+  const element = (place: Tensor) => takeAlongAxis(sorted, cast(place, "int32"), -1, { mode: "clip" });
+  return (part) => {
+    const isCounted = method === "inverted_cdf";
+    const position = isCounted ? maximum(subtract(ceil(multiply(count, part)), 1), 0) : multiply(last, part);
+    const low = floor(position);
+    const [below, above] = [element(low), element(minimum(ceil(position), last))];
+    return ops.reshape(methods[method](below, above, subtract(position, low)), shape);
+  };
+}
+
+/** The middle of the sorted elements that are not NaN. */
+export function nanmedian(x: TensorLike, dim?: Dims, options: KeepdimsOptions = {}): Tensor {
+  checkOptions<KeepdimsOptions>(options, { keepdims: true }, "nanmedian");
+  return nanquantile(x, 0.5, dim, options);
+}
