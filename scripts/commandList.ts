@@ -82,8 +82,7 @@ export const purposes: readonly Purpose[] = [
     title: "Package",
     scripts: {
       "lint:package": "Check the built package with publint and are-the-types-wrong",
-      "test:package":
-        "Pack and install the package, check its declarations with TypeScript 5.5 to 7.0, then run the examples: `-- cnn gpt` chooses some, `-- types` only checks declarations",
+      "test:package": "Try the packed package: its types, then examples; `-- types` or `-- cnn gpt` chooses",
     },
   },
 ];

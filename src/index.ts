@@ -38,7 +38,7 @@ export { type DeviceMemoryStats, deviceMemoryStats } from "./spmd/inspect/memory
 export { findNonFinite, type NonFinite } from "./spmd/inspect/nonFinite.js";
 export type { AxisNames, GroupOptions } from "./spmd/mesh/collectives.js";
 export type { AxisIndexGroups } from "./spmd/mesh/groups.js";
-export { type Device, Mesh, type MeshOptions } from "./spmd/mesh/mesh.js";
+export { type Device, type KnownAxes, Mesh, type MeshOptions } from "./spmd/mesh/mesh.js";
 export { P, PartitionSpec, type SpecEntry } from "./spmd/mesh/partitionSpec.js";
 export { ShapeDtypeStruct, type ShapeDtypeStructOptions } from "./spmd/mesh/shapeDtypeStruct.js";
 export {

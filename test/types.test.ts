@@ -1,6 +1,7 @@
-import { describe, expectTypeOf, test } from "vitest";
+import { describe, expect, expectTypeOf, test } from "vitest";
 import type { Prefix, TensorType } from "../src/index.js";
 import {
+  AxisError,
   costAnalysis,
   devicePut,
   evalShape,
@@ -226,5 +227,46 @@ describe("the state of an optimiser", () => {
     expectTypeOf(optimizer).toExtend<GradientTransformation>();
     const [scaling] = sgd({ learningRate: 1, momentum: 0.9 }).init({});
     expectTypeOf(scaling).not.toBeUnknown();
+  });
+});
+
+describe("the axes of a mesh", () => {
+  const grid = Mesh.create({ data: 1, model: 1 });
+
+  test("are those that specs may name where the mesh is known", () => {
+    expectTypeOf(grid).toEqualTypeOf<Mesh<"data" | "model">>();
+    expectTypeOf(grid.axisNames).toEqualTypeOf<readonly ("data" | "model")[]>();
+    const twice = (x: Tensor) => x.mul(2);
+    shardMap(twice, { mesh: grid, inSpecs: [P("data", ["model"])], outSpecs: P(["data", "model"]) });
+    shardMap(twice, { mesh: grid, inSpecs: P(null, P.UNCONSTRAINED), outSpecs: null, axisNames: ["data"] });
+    // @ts-expect-error a misspelt axis
+    shardMap(twice, { mesh: grid, inSpecs: [P("dta")], outSpecs: P() });
+    // @ts-expect-error a misspelt axis among others
+    shardMap(twice, { mesh: grid, inSpecs: P(), outSpecs: P(null, ["data", "modle"]) });
+    // @ts-expect-error a misspelt axis
+    expect(() => shardMap(twice, { mesh: grid, inSpecs: P(), outSpecs: P(), axisNames: ["dta"] })).toThrow(
+      AxisError,
+    );
+    // @ts-expect-error a misspelt axis
+    new NamedSharding(grid, P("dta"));
+    jit(twice, { mesh: grid, inShardings: [P("data")], outShardings: new NamedSharding(grid, P("model")) });
+    // @ts-expect-error a misspelt axis
+    jit(twice, { mesh: grid, inShardings: [P("dta")] });
+    // @ts-expect-error a misspelt axis
+    jit(twice, { mesh: grid, overlap: ["dta"] });
+  });
+
+  test("are any where mesh or names are not known", () => {
+    const onMesh = (some: Mesh, spec: PartitionSpec, axis: string) => {
+      const twice = (x: Tensor) => x.mul(2);
+      shardMap(twice, { mesh: some, inSpecs: P("any"), outSpecs: spec });
+      shardMap(twice, { mesh: grid, inSpecs: P(axis), outSpecs: spec });
+      jit(twice, { inShardings: [P("any")], outShardings: spec });
+      return new NamedSharding(Mesh.create({ [axis]: 1 }), P("any"));
+    };
+    expectTypeOf(onMesh).returns.toExtend<NamedSharding>();
+    expectTypeOf(grid).toExtend<Mesh>();
+    expectTypeOf(P("data")).toExtend<PartitionSpec>();
+    void onMesh(grid, P("model"), "data");
   });
 });

@@ -72,6 +72,13 @@ export function needMesh(mesh: unknown, caller: string): asserts mesh is Mesh {
   );
 }
 
+/** The names of axes as far as the checker knows them; `any`, which goes with every name, where it knows none. */
+// biome-ignore lint/suspicious/noExplicitAny: see above
+export type KnownAxes<Axes extends string> = string extends Axes ? any : Axes;
+
+/** The names of the axes whose sizes `S` has. */
+type AxesOf<S> = S extends unknown ? KnownAxes<keyof S & string> : never;
+
 /** More devices are in no engine. */
 const maxDevices = 2 ** 20;
 
@@ -79,10 +86,13 @@ const maxDevices = 2 ** 20;
  * Devices arranged along named axes.
  *
  * ```ts
- * const mesh = Mesh.create({ data: 2, model: 4 });
+ * const mesh = Mesh.create({ data: 2, model: 4 }); // a Mesh<"data" | "model">
  * ```
+ *
+ * @typeParam Axes the names of its axes, so that the checker finds specs with others
  */
-export class Mesh implements MeshShape {
+// biome-ignore lint/suspicious/noExplicitAny: a mesh of which nothing is known takes every spec
+export class Mesh<Axes extends string = any> implements MeshShape {
   readonly axes: readonly MeshAxis[];
   readonly engine: Engine;
   /** The engine's device number at every position, row-major over the axes. */
@@ -98,7 +108,10 @@ export class Mesh implements MeshShape {
   }
 
   /** Makes a mesh; the order of the axes is that of the object's keys, outermost first. */
-  static create(sizes: Readonly<Record<string, number>>, options: MeshOptions = {}): Mesh {
+  static create<const S extends Readonly<Record<string, number>>>(
+    sizes: S,
+    options: MeshOptions = {},
+  ): Mesh<AxesOf<S>> {
     checkOptions<MeshOptions>(options, { engine: true, devices: true, layout: true }, "Mesh.create");
     need("object", sizes, "the sizes of the axes", "Mesh.create");
     const axes = Object.entries(sizes).map(([name, size]) => ({ name, size }));
@@ -140,8 +153,8 @@ export class Mesh implements MeshShape {
   }
 
   /** The names of the axes, outermost first. */
-  get axisNames(): readonly string[] {
-    return this.axes.map(({ name }) => name);
+  get axisNames(): readonly Axes[] {
+    return this.axes.map(({ name }) => name as Axes);
   }
 
   /** The sizes of the axes by name. */

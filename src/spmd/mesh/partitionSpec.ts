@@ -9,13 +9,13 @@ import {
   splitCount,
 } from "../../ir/mesh.js";
 import { at, type Shape } from "../../ir/shape.js";
-import { unknownAxis } from "./mesh.js";
+import { type KnownAxes, unknownAxis } from "./mesh.js";
 
 /** Marks a dim that a constraint leaves to the partitioner. */
 export const UNCONSTRAINED: unique symbol = Symbol("UNCONSTRAINED");
 
 /** What {@link P} takes for one dim: no axis, one axis, several (outermost first), or unconstrained. */
-export type SpecEntry = null | string | readonly string[] | typeof UNCONSTRAINED;
+export type SpecEntry<Axes extends string = string> = null | Axes | readonly Axes[] | typeof UNCONSTRAINED;
 
 /** The axes that an entry names, outermost first; none where it says nothing. */
 export function axesOf(entry: SpecEntry | undefined): readonly string[] {
@@ -23,11 +23,16 @@ export function axesOf(entry: SpecEntry | undefined): readonly string[] {
   return typeof entry === "string" ? [entry] : entry;
 }
 
-/** Which mesh axes split which dim of a tensor; dims beyond the entries are whole on every device. */
-export class PartitionSpec {
-  readonly entries: readonly SpecEntry[];
+/**
+ * Which mesh axes split which dim of a tensor; dims beyond the entries are whole on every device.
+ *
+ * @typeParam Axes the names that it uses, to be compared with those of a mesh; without it any mesh takes it
+ */
+// biome-ignore lint/suspicious/noExplicitAny: a spec of which nothing is known goes with every mesh, and every spec where nothing is known of the mesh
+export class PartitionSpec<Axes extends string = any> {
+  readonly entries: readonly SpecEntry<Axes>[];
 
-  constructor(entries: readonly SpecEntry[]) {
+  constructor(entries: readonly SpecEntry<Axes>[]) {
     this.entries = entries;
   }
 
@@ -63,9 +68,11 @@ export class PartitionSpec {
  * Makes a {@link PartitionSpec}: `P("data", null, ["pipe", "model"])` splits dim 0 over axis data, leaves
  * dim 1 whole and splits dim 2 over pipe and model. `P.UNCONSTRAINED` leaves a dim open in a constraint.
  */
-export const P = Object.assign((...entries: SpecEntry[]): PartitionSpec => new PartitionSpec(entries), {
-  UNCONSTRAINED,
-} as const);
+export const P = Object.assign(
+  <const Axes extends string = never>(...entries: SpecEntry<Axes>[]): PartitionSpec<KnownAxes<Axes>> =>
+    new PartitionSpec(entries),
+  { UNCONSTRAINED } as const,
+);
 
 /** The spec of a whole tensor on every device. */
 export function replicatedSpec(rank: number): Spec {

@@ -11,6 +11,7 @@ import {
   NamedSharding,
   np,
   P,
+  type PartitionSpec,
   ShardingError,
   type Tensor,
   TracerError,
@@ -121,7 +122,8 @@ describe("devicePut", () => {
   });
 
   test("refuses what does not fit", async () => {
-    const put = (value: unknown, spec = P("data")) => devicePut(value, new NamedSharding(mesh, spec));
+    const put = (value: unknown, spec: PartitionSpec = P("data")) =>
+      devicePut(value, new NamedSharding(mesh, spec));
     await expect(put(x, P(null, null, "data"))).rejects.toThrow(ShardingError);
     await expect(put(np.zeros([3]))).rejects.toThrow(/dim 0 of \[3\] does not split.*\(3 \/ 2 = 1\.5\)/);
     await expect(put({ w: np.zeros([3]) })).rejects.toThrow(/\[devicePut\] w: dim 0/);

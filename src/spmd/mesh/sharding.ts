@@ -18,11 +18,12 @@ import { type Device, type Mesh, meshAt } from "./mesh.js";
 import { type PartitionSpec, resolveSpec, toPartitionSpec } from "./partitionSpec.js";
 
 /** A mesh together with a spec: where the blocks of a tensor lie. */
-export class NamedSharding {
-  readonly mesh: Mesh;
-  readonly spec: PartitionSpec;
+// biome-ignore lint/suspicious/noExplicitAny: as in Mesh
+export class NamedSharding<Axes extends string = any> {
+  readonly mesh: Mesh<Axes>;
+  readonly spec: PartitionSpec<Axes>;
 
-  constructor(mesh: Mesh, spec: PartitionSpec) {
+  constructor(mesh: Mesh<Axes>, spec: PartitionSpec<NoInfer<Axes>>) {
     this.mesh = mesh;
     this.spec = spec;
   }

@@ -41,15 +41,23 @@ export interface AnyJitOptions {
  * Options of {@link jit} for a function with the arguments `A` and the result `R`, of which the arguments at the
  * positions `S` are static.
  */
-export interface JitOptions<A = unknown, R = unknown, S extends number = number> extends AnyJitOptions {
+export interface JitOptions<
+  A = unknown,
+  R = unknown,
+  S extends number = number,
+  // biome-ignore lint/suspicious/noExplicitAny: as in Mesh
+  Axes extends string = any,
+> extends AnyJitOptions {
+  readonly mesh?: Mesh<Axes>;
   readonly staticArgnums?: S | readonly S[];
   /**
    * How the arguments are split: one spec or sharding for all, or a list with a prefix tree of them for each that is
    * not static; `null`, and by default, as they are.
    */
-  readonly inShardings?: Prefix<TensorArgs<A, S>, ShardingLike>;
+  readonly inShardings?: Prefix<TensorArgs<A, S>, ShardingLike<NoInfer<Axes>>>;
   /** How the results are split; `null`, and by default, as the partitioner finds best. */
-  readonly outShardings?: Prefix<R, ShardingLike>;
+  readonly outShardings?: Prefix<R, ShardingLike<NoInfer<Axes>>>;
+  readonly overlap?: readonly NoInfer<Axes>[];
 }
 
 /** The names of {@link JitOptions}. */
@@ -64,7 +72,12 @@ export const jitNames: OptionNames<JitOptions> = {
 };
 
 /** What says how a tensor is split, or that nothing is said. */
-export type ShardingLike = PartitionSpec | NamedSharding | null | undefined;
+// biome-ignore lint/suspicious/noExplicitAny: as in Mesh
+export type ShardingLike<Axes extends string = any> =
+  | PartitionSpec<Axes>
+  | NamedSharding<Axes>
+  | null
+  | undefined;
 
 /** The arguments at other positions than `S`; `unknown` where the positions are not known to the compiler. */
 export type TensorArgs<A, S extends number> = [S] extends [never]

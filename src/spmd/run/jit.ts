@@ -97,10 +97,13 @@ export type Synchronous<R> =
  * const step = jit((params: Params, batch: Batch) => …, { donate: 0 });
  * ```
  */
-export function jit<A extends readonly unknown[], R, S extends number = never>(
-  fn: ((...args: A) => R) & Synchronous<R>,
-  options: JitOptions<A, R, S> = {},
-): Jitted<A, R> {
+export function jit<
+  A extends readonly unknown[],
+  R,
+  S extends number = never,
+  // biome-ignore lint/suspicious/noExplicitAny: as in Mesh
+  const Axes extends string = any,
+>(fn: ((...args: A) => R) & Synchronous<R>, options: JitOptions<A, R, S, Axes> = {}): Jitted<A, R> {
   need("function", fn, "fn", "jit");
   checkOptions<JitOptions<A, R, S>>(options, jitNames, "jit");
   const name = nameOf(fn, options);

@@ -16,16 +16,17 @@ import { PartitionSpec, replicatedSpec, resolveSpec, toPartitionSpec } from "../
 import { varyingOutputs } from "../partition/passes/replication.js";
 
 /** Options of {@link shardMap} for a function with the arguments `A` and the result `R`. */
-export interface ShardMapOptions<A = unknown, R = unknown> {
-  readonly mesh: Mesh;
+// biome-ignore lint/suspicious/noExplicitAny: as in Mesh
+export interface ShardMapOptions<A = unknown, R = unknown, Axes extends string = any> {
+  readonly mesh: Mesh<Axes>;
   /** How the arguments are split: a spec for all, or a list with a (prefix tree of) specs for each; `null` for whole. */
-  readonly inSpecs: Prefix<A, PartitionSpec | null | undefined>;
+  readonly inSpecs: Prefix<A, PartitionSpec<NoInfer<Axes>> | null | undefined>;
   /** How the blocks that the function returns are put together: a prefix tree of specs. */
-  readonly outSpecs: Prefix<R, PartitionSpec | null | undefined>;
+  readonly outSpecs: Prefix<R, PartitionSpec<NoInfer<Axes>> | null | undefined>;
   /** Whether to refuse results that are declared equal along an axis although they may differ; on by default. */
   readonly checkReplication?: boolean;
   /** The mesh axes that the function handles itself; all by default. The others stay with the partitioner. */
-  readonly axisNames?: readonly string[];
+  readonly axisNames?: readonly NoInfer<Axes>[];
   /** Arguments that are not tensors but part of the function, whose specs do not count; booleans and strings are so anyway. */
   readonly staticArgnums?: Argnums;
 }
@@ -49,18 +50,18 @@ const isSpec = (node: unknown) => node instanceof PartitionSpec;
  * const mean = shardMap((x: Tensor) => lax.pmean(x, "data"), { mesh, inSpecs: P("data"), outSpecs: P() });
  * ```
  */
-export function shardMap<A extends readonly unknown[], R>(
+export function shardMap<A extends readonly unknown[], R, const Axes extends string>(
   fn: (...args: A) => R,
-  options: ShardMapOptions<A, R>,
+  options: ShardMapOptions<A, R, Axes>,
 ): (...args: A) => R {
   need("function", fn, "fn", "shardMap");
   needOptions<ShardMapOptions>(options, shardMapNames, "shardMap");
   const { mesh, inSpecs, outSpecs, checkReplication = true, axisNames, staticArgnums } = options;
   needMesh(mesh, "shardMap");
-  const manual = axisNames ?? mesh.axisNames;
+  const manual: readonly string[] = axisNames ?? mesh.axisNames;
   need("strings", manual, "axisNames", "shardMap");
   for (const name of manual) {
-    if (!mesh.axisNames.includes(name)) throw unknownAxis(mesh, name, "shardMap");
+    if (!mesh.axes.some((axis) => axis.name === name)) throw unknownAxis(mesh, name, "shardMap");
   }
   return (...args) => {
     const flat = flattenCall(args, staticArgnums, "shardMap");

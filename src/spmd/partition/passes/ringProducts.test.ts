@@ -192,6 +192,7 @@ describe("jit with overlap", () => {
   });
 
   test("wants axes that the mesh has", () => {
+    // @ts-expect-error the checker finds the misspelt axis, too
     expect(() => jit(loss, { ...options, overlap: ["modle"] })(w, x)).toThrow(
       /overlap names the axis "modle", which the mesh .* does not have/,
     );
