@@ -14,14 +14,15 @@ import { type Given, type Kept, type Lifetime, mapLifetimes, PartPrograms } from
 import type { PipelineSchedule } from "./schedule.js";
 import {
   type Branch,
-  cellColumns,
   cellNumbers,
   type Direction,
   type Link,
+  mapCell,
   mapParts,
   neighbours,
   type Pair,
   type PartName,
+  type SlotCell,
   type SlotTable,
 } from "./slots.js";
 
@@ -178,14 +179,14 @@ class StageRunner {
       table.slots.map((row) => row.map(cellNumbers)),
       "int32",
     );
+    const form = at(at(table.slots, 0), 0);
     const exchanges = table.links.map(({ bySlot }) => np.array(bySlot, "int32"));
     const branches = [(state: State) => state, ...table.branches.map((branch) => this.action(branch))];
     const [end] = scan(
       (state: State, [slot, exchange]: readonly [Tensor, readonly Tensor[]]): [State, null] => {
         const numbers = lax.dynamicIndexInDim(slot, this.stage, 0, false);
-        const row = new Map(cellColumns.map((name, i) => [name, lax.indexInDim(numbers, i, 0, false)]));
-        const cell = (name: string) => row.get(name) ?? Tensor.scalar(0, "int32");
-        const after = switchCase(cell("branch"), branches, state, Object.fromEntries(row));
+        const cell = mapCell(form, (_, i) => lax.indexInDim(numbers, i, 0, false));
+        const after = switchCase(cell.branch, branches, state, cell);
         return [{ ...after, arrived: this.exchange(exchange, state, after, cell) }, null];
       },
       this.start(),
@@ -226,52 +227,49 @@ class StageRunner {
     exchanges: readonly Tensor[],
     before: State,
     after: State,
-    cell: (name: string) => Tensor,
+    cell: SlotCell<Tensor>,
   ): readonly Tensor[] {
     const { overlapSends, table, axisName } = this.settings;
     const store = (values: readonly Tensor[], row: Tensor) => (rows: readonly Tensor[]) =>
       putRow(rows, values, row);
-    const isThere = (way: Direction) => np.greaterEqual(cell(way), 0);
+    const comes = (way: Direction) => np.greaterEqual(cell[way], 0);
     const hasSelf = table.slots.some((row) => row.some(({ fromSelf }) => fromSelf >= 0));
     const kept = hasSelf
-      ? onlyIf(isThere("fromSelf"), store(after.outbox, cell("fromSelf")), after.arrived)
+      ? onlyIf(comes("fromSelf"), store(after.outbox, cell.fromSelf), after.arrived)
       : after.arrived;
     if (overlapSends) {
       // What was computed in the slot before is on its way while this one is computed.
       return neighbours.reduce((arrived, way) => {
         const pairs = table.links.flatMap((link) => pairsFrom(way, link));
         if (pairs.length === 0) return arrived;
-        return onlyIf(isThere(way), store(lax.ppermute(before.outbox, axisName, pairs), cell(way)), arrived);
+        return onlyIf(comes(way), store(lax.ppermute(before.outbox, axisName, pairs), cell[way]), arrived);
       }, kept);
     }
     return table.links.reduce((arrived, link, i) => {
       const handOver = (pairs: readonly Pair[]) => (rows: readonly Tensor[]) => {
         const message = ppermuteUnset(after.outbox, axisName, pairs);
         const reads = pairs.map(([, to]) => np.equal(this.stage, to)).reduce((a, b) => np.logicalOr(a, b));
-        const row = np.where(np.equal(this.stage, link.right), cell("fromLeft"), cell("fromRight"));
+        const row = np.where(np.equal(this.stage, link.right), cell.fromLeft, cell.fromRight);
         return onlyIf(reads, store(message, row), rows);
       };
       return switchCase(at(exchanges, i), [same, ...link.exchanges.map(handOver)], arrived);
     }, kept);
   }
 
-  private action(branch: Branch): (state: State, cell: Readonly<Record<string, Tensor>>) => State {
+  private action(branch: Branch): (state: State, cell: SlotCell<Tensor>) => State {
     const act = { F: this.forward, I: this.pullInput, W: this.pullWeights }[branch.kind];
-    return (state, row) => {
-      const cell = (name: string) => row[name] ?? Tensor.scalar(0, "int32");
-      return act.call(this, branch, state, cell);
-    };
+    return (state, cell) => act.call(this, branch, state, cell);
   }
 
-  private forward({ chunk, isFirst, isLast }: Branch, state: State, cell: (name: string) => Tensor): State {
+  private forward({ chunk, isFirst, isLast }: Branch, state: State, cell: SlotCell<Tensor>): State {
     const { first, stage, last } = this.parts;
-    const mine = (batch: unknown) => takeRow(tensors(batch), cell("microbatch"));
+    const mine = (batch: unknown) => takeRow(tensors(batch), cell.microbatch);
     let { kept, sums, outbox } = state;
     const keep = (part: PartName, values: Omit<Kept, "postponed">) => {
       for (const lifetime of ["input", "weight"] as const)
-        kept = written(kept, part, lifetime, values[lifetime], cell(`${part} ${lifetime}`));
+        kept = written(kept, part, lifetime, values[lifetime], cell.kept[part][lifetime]);
     };
-    let stream = isFirst ? [] : takeRow(state.arrived, cell("arrived"));
+    let stream = isFirst ? [] : takeRow(state.arrived, cell.arrived);
     if (isFirst) {
       const made = first.forward(this.given.first, [], mine(this.inputs));
       keep("first", made.kept);
@@ -287,17 +285,17 @@ class StageRunner {
     return { ...state, kept, sums, outbox };
   }
 
-  private pullInput({ chunk, isFirst, isLast }: Branch, state: State, cell: (name: string) => Tensor): State {
+  private pullInput({ chunk, isFirst, isLast }: Branch, state: State, cell: SlotCell<Tensor>): State {
     const { first, stage, last } = this.parts;
     let { kept, outbox } = state;
     const stored = (part: PartName) => ({
-      input: takeRow(state.kept[part].input, cell(`${part} input`)),
-      weight: takeRow(state.kept[part].weight, cell(`${part} weight`)),
+      input: takeRow(state.kept[part].input, cell.kept[part].input),
+      weight: takeRow(state.kept[part].weight, cell.kept[part].weight),
     });
     const postpone = (part: PartName, values: readonly Tensor[]) => {
-      kept = written(kept, part, "postponed", values, cell(`${part} postponed`));
+      kept = written(kept, part, "postponed", values, cell.kept[part].postponed);
     };
-    let cotangents = isLast ? [] : takeRow(state.arrived, cell("arrived"));
+    let cotangents = isLast ? [] : takeRow(state.arrived, cell.arrived);
     if (isLast) {
       const share = Tensor.scalar(1 / this.settings.schedule.numMicrobatches, at(last.outTypes, 0).dtype);
       const pulled = last.pullInput(this.given.last, stored("last"), [share]);
@@ -312,14 +310,10 @@ class StageRunner {
     return { ...state, kept, outbox };
   }
 
-  private pullWeights(
-    { chunk, isFirst, isLast }: Branch,
-    state: State,
-    cell: (name: string) => Tensor,
-  ): State {
+  private pullWeights({ chunk, isFirst, isLast }: Branch, state: State, cell: SlotCell<Tensor>): State {
     const stored = (part: PartName) => ({
-      weight: takeRow(state.kept[part].weight, cell(`${part} weight`)),
-      postponed: takeRow(state.kept[part].postponed, cell(`${part} postponed`)),
+      weight: takeRow(state.kept[part].weight, cell.kept[part].weight),
+      postponed: takeRow(state.kept[part].postponed, cell.kept[part].postponed),
     });
     const { grads } = state;
     const { first, stage, last } = this.parts;

@@ -19,9 +19,6 @@ import { splitOutputs } from "../../transforms/rewrite/splitOutputs.js";
  */
 export type Lifetime = "input" | "weight" | "postponed";
 
-/** The lifetimes of kept values. */
-export const lifetimes: readonly Lifetime[] = ["input", "weight", "postponed"];
-
 /** Kept values by their lifetime. */
 export type Kept = { readonly [L in Lifetime]: readonly Tensor[] };
 

@@ -2,8 +2,10 @@
  * A schedule as a device runs it: slots of one action each, in which all stages act at the same time and then hand
  * their results to their neighbours, with a row of memory for everything that waits or is kept.
  */
+import { describe } from "../../ir/describe.js";
+import { InternalError } from "../../ir/errors.js";
 import { at, range } from "../../ir/shape.js";
-import { type Lifetime, lifetimes, mapLifetimes } from "./parts.js";
+import { type Lifetime, mapLifetimes } from "./parts.js";
 import {
   layoutOf,
   numParts,
@@ -26,11 +28,8 @@ export interface Branch {
 /** The functions whose values are kept: every part runs `stage`, the first part also `first`, the last also `last`. */
 export type PartName = "first" | "stage" | "last";
 
-/** The functions of a pipeline. */
-export const partNames: readonly PartName[] = ["first", "stage", "last"];
-
 /** A number for every function and lifetime. */
-export type KeptRows = { readonly [P in PartName]: { readonly [L in Lifetime]: number } };
+export type KeptRows<T = number> = { readonly [P in PartName]: { readonly [L in Lifetime]: T } };
 
 /** From where a message comes: the stage before, the one behind, or the stage itself. */
 export type Direction = "fromLeft" | "fromRight" | "fromSelf";
@@ -53,17 +52,17 @@ export interface Link {
 }
 
 /** What a stage does in a slot, in numbers: `branch` 0 is nothing, others are one more than their place in the list. */
-export interface SlotCell {
-  readonly branch: number;
-  readonly microbatch: number;
-  /** The row of what has arrived that the action reads. */
-  readonly arrived: number;
-  /** The rows of what is kept. */
-  readonly kept: KeptRows;
+export interface SlotCell<T = number> {
+  readonly branch: T;
+  readonly microbatch: T;
+  /** The row of what has arrived that the action reads; 0 where it reads none. */
+  readonly arrived: T;
+  /** The rows of what is kept; 0 for functions that the action does not call. */
+  readonly kept: KeptRows<T>;
   /** The row of the message from the left, from the right and from the stage itself after the slot, -1 for none. */
-  readonly fromLeft: number;
-  readonly fromRight: number;
-  readonly fromSelf: number;
+  readonly fromLeft: T;
+  readonly fromRight: T;
+  readonly fromSelf: T;
 }
 
 /** A schedule slot by slot. */
@@ -169,6 +168,23 @@ function assignRows<S extends Span>(
 const key = ({ stage, chunk, microbatch }: Pick<Act, "stage" | "chunk" | "microbatch">) =>
   `${stage} ${chunk} ${microbatch}`;
 
+/** What a map must hold. */
+function lookUp<K, V>(map: ReadonlyMap<K, V>, entry: K): V {
+  const value = map.get(entry);
+  if (value === undefined) throw new InternalError(`[slotTable] nothing is known of ${describe(entry)}`);
+  return value;
+}
+
+/** Whether an action calls a function of the pipeline. */
+function calls({ isFirst, isLast }: Act, part: PartName): boolean {
+  return part === "stage" || (part === "first" ? isFirst : isLast);
+}
+
+/** Whether an action reads what another stage sent. */
+function readsMessage({ kind, isFirst, isLast }: Act): boolean {
+  return kind !== "W" && !(kind === "F" ? isFirst : isLast);
+}
+
 /** The rows of what is kept of one function, for one lifetime. */
 function keptRows(
   acts: readonly Act[],
@@ -183,11 +199,11 @@ function keptRows(
     .map((act) => ({
       stage: act.stage,
       key: key(act),
-      from: from.get(key(act)) ?? 0,
-      to: to.get(key(act)) ?? 0,
+      from: lookUp(from, key(act)),
+      to: lookUp(to, key(act)),
     }));
   const { rowOf, numRows } = assignRows(spans, (lastRead, written) => lastRead < written);
-  return { rows: new Map(spans.map((span) => [span.key, rowOf.get(span) ?? 0])), numRows };
+  return { rows: new Map(spans.map((span) => [span.key, lookUp(rowOf, span)])), numRows };
 }
 
 /** A message: which action of which stage reads it, and from where it comes. */
@@ -219,7 +235,7 @@ function messagesOf(schedule: PipelineSchedule, acts: readonly Act[], delay: num
     // Of two stages, each is both neighbours of the other, and which way a message goes tells who sends it.
     const isNext = to.stage === stage + 1 || (numStages > 2 && to.stage === (stage + 1) % numStages);
     const direction = to.stage === stage ? "fromSelf" : isNext ? "fromLeft" : "fromRight";
-    const read = readers.get(reader)?.slot ?? sent + 1;
+    const read = lookUp(readers, reader).slot;
     const later = at(urgent, stage).filter(({ slot }) => slot > act.slot);
     const latest = Math.min(read, ...later.map(({ slot }) => slot)) - 1;
     // What stays on a stage is stored at once, and what travels during a slot arrives with its end.
@@ -239,13 +255,11 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
   const numSlots = numSlotsOf(acts);
   const messages = messagesOf(schedule, acts, delay);
   const arrived = assignRows(messages, (lastRead, written) => lastRead <= written);
-  const arrivedRow = new Map(messages.map((message) => [message.reader, arrived.rowOf.get(message) ?? 0]));
-  const ofPart = {
-    first: acts.filter((act) => act.isFirst),
-    stage: acts,
-    last: acts.filter((act) => act.isLast),
-  };
-  const kept = mapParts((part) => mapLifetimes((lifetime) => keptRows(ofPart[part], lifetime)));
+  const arrivedRow = new Map(messages.map((message) => [message.reader, lookUp(arrived.rowOf, message)]));
+  const kept = mapParts((part) => {
+    const own = acts.filter((act) => calls(act, part));
+    return mapLifetimes((lifetime) => keptRows(own, lifetime));
+  });
   const branches: Branch[] = [];
   const branchOf = ({ kind, chunk, isFirst, isLast }: Act): number => {
     const found = branches.findIndex(
@@ -271,11 +285,13 @@ export function slotTable(schedule: PipelineSchedule, overlap: boolean): SlotTab
     const cell = at(at(slots, act.slot), act.stage);
     cell.branch = branchOf(act);
     cell.microbatch = act.microbatch;
-    cell.arrived = arrivedRow.get(`${act.kind} ${key(act)}`) ?? 0;
-    cell.kept = mapParts((part) => mapLifetimes((lifetime) => kept[part][lifetime].rows.get(key(act)) ?? 0));
+    cell.arrived = readsMessage(act) ? lookUp(arrivedRow, `${act.kind} ${key(act)}`) : 0;
+    cell.kept = mapParts((part) =>
+      mapLifetimes((lifetime) => (calls(act, part) ? lookUp(kept[part][lifetime].rows, key(act)) : 0)),
+    );
   }
   for (const message of messages) {
-    at(at(slots, message.from), message.stage)[message.direction] = arrived.rowOf.get(message) ?? 0;
+    at(at(slots, message.from), message.stage)[message.direction] = lookUp(arrived.rowOf, message);
   }
   return {
     branches,
@@ -326,27 +342,24 @@ export function mapParts<T>(make: (part: PartName) => T): { readonly [P in PartN
   return { first: make("first"), stage: make("stage"), last: make("last") };
 }
 
-/** The names of the numbers of a cell, in the order of {@link cellNumbers}. */
-export const cellColumns: readonly string[] = [
-  "branch",
-  "microbatch",
-  "arrived",
-  "fromLeft",
-  "fromRight",
-  "fromSelf",
-  ...partNames.flatMap((part) => lifetimes.map((lifetime) => `${part} ${lifetime}`)),
-];
+/** A cell with other values, made from its own one after the other. */
+export function mapCell<A, B>(cell: SlotCell<A>, change: (value: A, index: number) => B): SlotCell<B> {
+  let index = 0;
+  const next = (value: A) => change(value, index++);
+  return {
+    branch: next(cell.branch),
+    microbatch: next(cell.microbatch),
+    arrived: next(cell.arrived),
+    fromLeft: next(cell.fromLeft),
+    fromRight: next(cell.fromRight),
+    fromSelf: next(cell.fromSelf),
+    kept: mapParts((part) => mapLifetimes((lifetime) => next(cell.kept[part][lifetime]))),
+  };
+}
 
-/** The numbers of a cell as a list. */
+/** The numbers of a cell in the order of {@link mapCell}. */
 export function cellNumbers(cell: SlotCell): number[] {
-  const { branch, microbatch, arrived, fromLeft, fromRight, fromSelf, kept } = cell;
-  return [
-    branch,
-    microbatch,
-    arrived,
-    fromLeft,
-    fromRight,
-    fromSelf,
-    ...partNames.flatMap((part) => lifetimes.map((lifetime) => kept[part][lifetime])),
-  ];
+  const numbers: number[] = [];
+  mapCell(cell, (number) => numbers.push(number));
+  return numbers;
 }
