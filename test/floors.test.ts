@@ -81,7 +81,7 @@ const rooms: Readonly<Record<string, Readonly<Record<string, readonly string[]>>
   engines: {
     system: ["errors.ts"],
     protocol: [],
-    flight: ["protocol"],
+    flight: ["errors.ts", "protocol"],
     memory: ["errors.ts", "shell.ts", "system"],
     products: ["system", "protocol"],
     kernels: ["system"],

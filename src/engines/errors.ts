@@ -60,7 +60,7 @@ export class EngineLoadError extends ShardwiseError {
   }
 }
 
-/** Where a device stood when the devices of a program parted. */
+/** Where a device stood when the devices of a program diverged. */
 export interface DevicePosition {
   readonly device: number;
   /** Which run of the program it is in. */
@@ -87,7 +87,7 @@ export function formatPositions(positions: readonly DevicePosition[]): string {
     .join("\n");
 }
 
-const PARTED =
+const ADVICE =
   "a cond or whileLoop around a collective took different branches on some of them: let them decide alike, for example by " +
   "lax.pmax of the condition over the axis";
 
@@ -101,7 +101,7 @@ export class DesyncError extends ShardwiseError {
   readonly positions: readonly DevicePosition[];
 
   /** @param advice why that happens and what to do, by default for devices of one process */
-  constructor(program: string, positions: readonly DevicePosition[], advice = PARTED) {
+  constructor(program: string, positions: readonly DevicePosition[], advice = ADVICE) {
     super(
       "desync",
       `[engine] the devices of program ${JSON.stringify(program)} came to different collectives:\n${formatPositions(positions)}\n` +
@@ -111,6 +111,9 @@ export class DesyncError extends ShardwiseError {
     this.positions = positions;
   }
 }
+
+/** What every process must keep to. */
+export const PROCESS_RULE = "what depends on processIndex() may print and write files, not compute on meshes";
 
 /** Processes that share devices run different programs where all must run the same one. */
 export class ProgramsDifferError extends ShardwiseError {
@@ -122,8 +125,7 @@ export class ProgramsDifferError extends ShardwiseError {
     super(
       "config",
       `[mpi] ${place} is not the same in all of them:\n${values.map((value) => `  ${value}`).join("\n")}\n` +
-        "start all processes with the same script, arguments and data: what depends on processIndex() may print and " +
-        "write files, not compute on meshes",
+        `start all processes with the same script, arguments and data: ${PROCESS_RULE}`,
     );
     this.values = values;
   }

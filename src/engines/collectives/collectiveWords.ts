@@ -28,7 +28,7 @@ export const WORDS = layout({
 export const STAMP = layout({ run: 1, sequence: 1 });
 
 /** How far a device has come among the collectives of one kind of groups. */
-export const PROGRESS = layout({ run: 1, sequence: 1, fingerprint: 1, count: 1 });
+export const PROGRESS = layout({ run: 1, sequence: 1 });
 
 /** Zeroed words for one loaded program. */
 export function newCollectiveWords(

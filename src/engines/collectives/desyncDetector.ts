@@ -12,14 +12,13 @@
  */
 import type { CollectiveSpec } from "../../compiler/steps.js";
 import { at } from "../../ir/shape.js";
-import { fingerprintOf } from "../flight/fingerprint.js";
 import type { FlightRecorder } from "../flight/recorder.js";
 import { blockOf, PROGRESS, STAMP, WORDS } from "./collectiveWords.js";
 
 /** The sequence number of a device that has left the run. */
 const LEFT = 0x7fffffff;
 
-/** Thrown inside a worker whose peers have diverged from it; what is shared tells the main thread where they are. */
+/** Thrown inside a worker whose peers have diverged from it; the flight recorders tell the main thread where they are. */
 export class Diverged extends Error {
   constructor() {
     super("the devices came to different collectives");
@@ -39,35 +38,6 @@ export function communicatorsOf(collectives: readonly CollectiveSpec[]): {
     return number;
   });
   return { count: numbers.size, of };
-}
-
-/** How far a device has come among the collectives of one kind of groups. */
-export interface DeviceProgress {
-  readonly run: number;
-  /** How many collectives of these groups it has come to in the run. */
-  readonly count: number;
-  /** The collective it came to last. */
-  readonly fingerprint: number;
-  readonly hasLeft: boolean;
-}
-
-/** The progress of all devices of a program, in the order of mesh positions. */
-export function readProgress(
-  words: Int32Array,
-  numCollectives: number,
-  communicator: number,
-  numPositions: number,
-): DeviceProgress[] {
-  return Array.from({ length: numPositions }, (_, position) => {
-    const line = blockOf(numCollectives + communicator, numPositions, position);
-    const word = (offset: number) => Atomics.load(words, line + offset);
-    return {
-      run: word(PROGRESS.run),
-      count: word(PROGRESS.count),
-      fingerprint: word(PROGRESS.fingerprint),
-      hasLeft: word(PROGRESS.sequence) === LEFT,
-    };
-  });
 }
 
 /** What the detector needs to know of a loaded program on one device. */
@@ -121,7 +91,6 @@ export class DesyncDetector {
     for (const line of this.lines) {
       // Between the two stores it is progress that nobody waits for.
       Atomics.store(words, line + PROGRESS.sequence, 0);
-      words[line + PROGRESS.count] = 0;
       Atomics.store(words, line + PROGRESS.run, this.run);
     }
     this.record = recorder.beginRun(program, this.run);
@@ -129,16 +98,16 @@ export class DesyncDetector {
 
   /** Ends it: whoever still waits for this device in it waits in vain. */
   endRun(): void {
-    for (const line of this.lines) Atomics.store(this.host.words, line + PROGRESS.sequence, LEFT);
+    // Whoever sees that this device has left finds that in its records, too.
     this.host.recorder.end(this.record);
+    for (const line of this.lines) Atomics.store(this.host.words, line + PROGRESS.sequence, LEFT);
   }
 
   /** Begins to follow the uses of one collective. */
   follow(index: number, stamps: Stamps): CollectiveProgress {
     const communicator = at(this.communicators.of, index);
-    const fingerprint = fingerprintOf(at(this.collectives, index));
     const lines = stamps.group.map((position) => this.lineOf(communicator, position));
-    return new CollectiveProgress(this, { index, communicator, fingerprint, stamps, lines });
+    return new CollectiveProgress(this, { index, communicator, stamps, lines });
   }
 
   /** Counts one more collective of these groups. */
@@ -157,7 +126,6 @@ export class DesyncDetector {
 interface Followed {
   readonly index: number;
   readonly communicator: number;
-  readonly fingerprint: number;
   readonly stamps: Stamps;
   /** Where the progress of the members lies. */
   readonly lines: readonly number[];
@@ -193,10 +161,7 @@ export class CollectiveProgress {
 
   /** Publishes the progress, after the use was told to be ready. */
   publish(): void {
-    const { words } = this.desyncDetector.host;
-    words[this.own + PROGRESS.fingerprint] = this.followed.fingerprint;
-    words[this.own + PROGRESS.count] = this.sequence;
-    Atomics.store(words, this.own + PROGRESS.sequence, this.sequence);
+    Atomics.store(this.desyncDetector.host.words, this.own + PROGRESS.sequence, this.sequence);
   }
 
   /** Compares stamps with those whose sources are read, who are all ready. */

@@ -1,9 +1,14 @@
-/** Tells from the recordings of all processes what every device was doing, and which one left the others. */
+/**
+ * Reads the flight recordings of all processes after a failure (docs/divergence.md): what every device was doing, and
+ * which ones have diverged from the others.
+ */
 
 import { need } from "../../ir/arguments.js";
 import type { FlightCollective, FlightDevice, FlightRecord, FlightRecording } from "../../ir/flight.js";
 import { range } from "../../ir/shape.js";
 import { checkRecording } from "./file.js";
+import { describeVersion } from "./fingerprint.js";
+import { collectiveOf } from "./positions.js";
 
 /** A device with the recording that it is in. */
 interface Seen {
@@ -14,7 +19,7 @@ interface Seen {
 }
 
 /** One collective as one device came to it. */
-interface Visit {
+interface Arrival {
   readonly device: number;
   readonly record: FlightRecord;
   readonly collective: FlightCollective;
@@ -32,10 +37,10 @@ interface Scene {
 interface Meeting {
   readonly program: string;
   readonly members: readonly number[];
-  readonly visits: Map<string, Visit[]>;
+  readonly arrivals: Map<string, Arrival[]>;
 }
 
-/** The answer to who left whom. */
+/** The answer to who has diverged from whom. */
 export interface Blame {
   /** The devices that did something else than the others; none when nothing is wrong. */
   readonly devices: readonly number[];
@@ -51,7 +56,7 @@ function checkRecordings(recordings: readonly FlightRecording[], caller: string)
   for (const recording of recordings) checkRecording(recording, caller);
 }
 
-/** Finds out which devices left the others, from the recordings of all processes. */
+/** Finds out which devices have diverged from the others, from the recordings of all processes. */
 export function findBlame(recordings: readonly FlightRecording[]): Blame {
   checkRecordings(recordings, "findBlame");
   const job = newestJob(recordings);
@@ -62,7 +67,7 @@ export function findBlame(recordings: readonly FlightRecording[]): Blame {
   const missing = expected.filter((device) => !seen.has(device));
   const meetings = meetingsOf(seen);
   const rows = expected.map((device) => describeRow(scene.list([device]), seen.get(device)));
-  const found = findOtherProgram(scene) ?? findParting(meetings, scene);
+  const found = findOtherProgram(scene) ?? findDivergence(meetings, scene);
   if (found !== undefined) return { ...found, rows };
   const absent = findAbsent(meetings, scene);
   if (missing.length > 0) {
@@ -142,13 +147,11 @@ function devicesOf(recordings: readonly FlightRecording[]): Map<number, Seen> {
   return seen;
 }
 
-function visitsOf({ device, recording }: Seen): Visit[] {
-  const programs = new Map(recording.programs.map((program) => [program.id, program]));
-  return device.records.flatMap((record): Visit[] => {
-    const program = programs.get(record.program);
-    const collective = program?.collectives[record.collective];
-    if (program === undefined || collective === undefined) return [];
-    return [{ device: device.device, record, collective, program: program.name }];
+function arrivalsOf({ device, recording }: Seen): Arrival[] {
+  return device.records.flatMap((record): Arrival[] => {
+    const found = collectiveOf(recording, record);
+    if (found === undefined) return [];
+    return [{ device: device.device, record, collective: found.collective, program: found.program.name }];
   });
 }
 
@@ -156,14 +159,16 @@ function visitsOf({ device, recording }: Seen): Visit[] {
 function meetingsOf(seen: ReadonlyMap<number, Seen>): Meeting[] {
   const meetings = new Map<string, Meeting>();
   for (const one of seen.values()) {
-    for (const visit of visitsOf(one)) {
-      const members = visit.collective.groups.find((group) => group.includes(visit.device)) ?? [visit.device];
-      const program = programKey(one, visit.record.program);
+    for (const arrival of arrivalsOf(one)) {
+      const members = arrival.collective.groups.find((group) => group.includes(arrival.device)) ?? [
+        arrival.device,
+      ];
+      const program = programKey(one, arrival.record.program);
       const key = `${program}|${members}`;
-      const meeting = meetings.get(key) ?? { program, members, visits: new Map() };
+      const meeting = meetings.get(key) ?? { program, members, arrivals: new Map() };
       meetings.set(key, meeting);
-      const at = `${visit.record.run}:${visit.record.sequence}`;
-      meeting.visits.set(at, [...(meeting.visits.get(at) ?? []), visit]);
+      const at = `${arrival.record.run}:${arrival.record.sequence}`;
+      meeting.arrivals.set(at, [...(meeting.arrivals.get(at) ?? []), arrival]);
     }
   }
   return [...meetings.values()];
@@ -196,7 +201,7 @@ function findOtherProgram({ seen, list }: Scene): Finding | undefined {
       devices: sorted.slice(1).flatMap(([, { devices }]) => devices),
       findings: sorted.map(
         ([fingerprint, { name, devices }]) =>
-          `${list(devices)} ran ${JSON.stringify(name)} ${fingerprint.slice(0, 16)} as ${key}`,
+          `${list(devices)} ran ${describeVersion({ name, fingerprint })} as ${key}`,
       ),
     };
   }
@@ -204,11 +209,11 @@ function findOtherProgram({ seen, list }: Scene): Finding | undefined {
 }
 
 /** The first place at which members of a group came to different collectives, or one went on without coming. */
-function findParting(meetings: readonly Meeting[], scene: Scene): Finding | undefined {
+function findDivergence(meetings: readonly Meeting[], scene: Scene): Finding | undefined {
   const found = meetings.flatMap((meeting) =>
-    [...meeting.visits.values()].flatMap((visits) => {
-      const begin = Math.min(...visits.map(({ record }) => record.begin));
-      const finding = differenceAmong(visits, scene) ?? skippedBy(meeting, visits, scene);
+    [...meeting.arrivals.values()].flatMap((arrivals) => {
+      const begin = Math.min(...arrivals.map(({ record }) => record.begin));
+      const finding = differenceAmong(arrivals, scene) ?? skippedBy(meeting, arrivals, scene);
       return finding === undefined ? [] : [{ begin, finding }];
     }),
   );
@@ -216,11 +221,11 @@ function findParting(meetings: readonly Meeting[], scene: Scene): Finding | unde
 }
 
 /** Members that came to another collective than most of the others. */
-function differenceAmong(visits: readonly Visit[], { list }: Scene): Finding | undefined {
-  const kinds = new Map<number, Visit[]>();
-  for (const visit of visits) {
-    const { fingerprint } = visit.collective;
-    kinds.set(fingerprint, [...(kinds.get(fingerprint) ?? []), visit]);
+function differenceAmong(arrivals: readonly Arrival[], { list }: Scene): Finding | undefined {
+  const kinds = new Map<number, Arrival[]>();
+  for (const arrival of arrivals) {
+    const { fingerprint } = arrival.collective;
+    kinds.set(fingerprint, [...(kinds.get(fingerprint) ?? []), arrival]);
   }
   const [most, ...others] = [...kinds.values()].sort((a, b) => b.length - a.length);
   if (most === undefined || others.length === 0) return undefined;
@@ -228,7 +233,7 @@ function differenceAmong(visits: readonly Visit[], { list }: Scene): Finding | u
   return {
     devices: strays.map(({ device }) => device),
     findings: [most, ...others].map(
-      (group) => `${list(group.map(({ device }) => device))} came to ${describeVisit(group)}`,
+      (group) => `${list(group.map(({ device }) => device))} came to ${describeArrival(group)}`,
     ),
   };
 }
@@ -236,32 +241,32 @@ function differenceAmong(visits: readonly Visit[], { list }: Scene): Finding | u
 /** Members that went past a collective to which the others came. */
 function skippedBy(
   { program, members }: Meeting,
-  visits: readonly Visit[],
+  arrivals: readonly Arrival[],
   { seen, list }: Scene,
 ): Finding | undefined {
-  const [first] = visits;
+  const [first] = arrivals;
   if (first === undefined) return undefined;
   const skippers = members.filter((member) => {
     const one = seen.get(member);
-    if (one === undefined || visits.some(({ device }) => device === member)) return false;
+    if (one === undefined || arrivals.some(({ device }) => device === member)) return false;
     return wentPast(one, program, first);
   });
   if (skippers.length === 0) return undefined;
-  const others = list(visits.map(({ device }) => device));
+  const others = list(arrivals.map(({ device }) => device));
   return {
     devices: skippers,
-    findings: [`${list(skippers)} went on without ${describeVisit(visits)}, to which ${others} came`],
+    findings: [`${list(skippers)} went on without ${describeArrival(arrivals)}, to which ${others} came`],
   };
 }
 
-/** Whether a device was before a visit when its records begin and is behind it now. */
-function wentPast(one: Seen, program: string, { record, collective }: Visit): boolean {
+/** Whether a device was before a arrival when its records begin and is behind it now. */
+function wentPast(one: Seen, program: string, { record, collective }: Arrival): boolean {
   const { device, recording } = one;
   const own = device.records.filter((entry) => programKey(one, entry.program) === program);
   const [oldest] = own;
   if (oldest === undefined || oldest.run > record.run) return false;
   const sameGroups = (entry: FlightRecord) => {
-    const other = recording.programs.find(({ id }) => id === entry.program)?.collectives[entry.collective];
+    const other = collectiveOf(recording, entry)?.collective;
     return other !== undefined && String(other.groups) === String(collective.groups);
   };
   return own.some((entry) => {
@@ -276,12 +281,13 @@ function findAbsent(
   meetings: readonly Meeting[],
   { seen, list }: Scene,
 ): Finding & { readonly waiters: readonly number[] } {
-  const waits = new Map<number, { readonly visit: Visit; readonly for: readonly number[] }>();
-  for (const { members, visits } of meetings) {
-    for (const present of visits.values()) {
+  const waits = new Map<number, { readonly arrival: Arrival; readonly for: readonly number[] }>();
+  for (const { members, arrivals } of meetings) {
+    for (const present of arrivals.values()) {
       const absent = members.filter((member) => !present.some(({ device }) => device === member));
-      for (const visit of present) {
-        if (visit.record.end === null && absent.length > 0) waits.set(visit.device, { visit, for: absent });
+      for (const arrival of present) {
+        if (arrival.record.end === null && absent.length > 0)
+          waits.set(arrival.device, { arrival, for: absent });
       }
     }
   }
@@ -291,13 +297,13 @@ function findAbsent(
   if (waiters.length > 0 && culprits.length === 0) {
     const chain = waiters.map((device) => {
       const wait = waits.get(device);
-      return `${list([device])} waits for ${list(wait?.for ?? [])} in ${wait ? describeVisit([wait.visit]) : ""}`;
+      return `${list([device])} waits for ${list(wait?.for ?? [])} in ${wait ? describeArrival([wait.arrival]) : ""}`;
     });
     return { waiters, devices: waiters, findings: ["the devices wait for each other", ...chain] };
   }
   const findings = culprits.map((device) => {
     const of = [...waits.values()].filter((wait) => wait.for.includes(device));
-    return `${list([device])} did not come to ${describeVisit(of.map(({ visit }) => visit))}, where ${list(of.map(({ visit }) => visit.device))} wait${of.length === 1 ? "s" : ""}: ${describeDoing(seen.get(device))}`;
+    return `${list([device])} did not come to ${describeArrival(of.map(({ arrival }) => arrival))}, where ${list(of.map(({ arrival }) => arrival.device))} wait${of.length === 1 ? "s" : ""}: ${describeDoing(seen.get(device))}`;
   });
   return { waiters, devices: culprits, findings };
 }
@@ -311,8 +317,8 @@ function describeDoing(one: Seen | undefined): string {
   return place === null ? "it has no work" : `it is in ${place}`;
 }
 
-function describeVisit(visits: readonly Visit[]): string {
-  const [first] = visits;
+function describeArrival(arrivals: readonly Arrival[]): string {
+  const [first] = arrivals;
   if (first === undefined) return "nothing";
   const { record, collective, program } = first;
   const source = collective.source === null ? "" : ` at ${collective.source}`;
@@ -321,13 +327,13 @@ function describeVisit(visits: readonly Visit[]): string {
 
 function describeRow(name: string, seen: Seen | undefined): string {
   if (seen === undefined) return `${name} no recording`;
-  const last = visitsOf(seen).at(-1);
+  const last = arrivalsOf(seen).at(-1);
   const { state, place } = seen.device;
   const parts = [`${name} ${state.padEnd(8)}`];
   if (last !== undefined) {
     const { begin, end } = last.record;
     const since = `${((seen.recording.time - (end ?? begin)) / 1000).toFixed(1)} s`;
-    parts.push(`${end === null ? `for ${since} in` : `${since} after`} ${describeVisit([last])}`);
+    parts.push(`${end === null ? `for ${since} in` : `${since} after`} ${describeArrival([last])}`);
   }
   if (place !== null) parts.push(place);
   return parts.join("  ");

@@ -30,6 +30,14 @@ export function collectiveText(spec: CollectiveIdentity): string {
   return `${kind}${how} ${dtype}[${dims.map(describe)}] over ${formatMesh({ axes })}${pairs}`;
 }
 
+/** The digits of a program's fingerprint that messages show. */
+const SHOWN_DIGITS = 16;
+
+/** A program as processes that have diverged name it: `"train" 0123456789abcdef`. */
+export function describeVersion({ name, fingerprint }: { name: string; fingerprint: string }): string {
+  return `${JSON.stringify(name)} ${fingerprint.slice(0, SHOWN_DIGITS)}`;
+}
+
 /** A hash of 32 bits, with sign, of what a collective is; it differs where two collectives do, but for chance. */
 export function fingerprintOf(spec: CollectiveIdentity): number {
   need("object", spec, "spec", "fingerprintOf");

@@ -1,5 +1,6 @@
 /**
- * The flight recorder of one device: a ring of what it did last, in memory that outlives the device. Whoever
+ * The flight recorder of one device, from which errors and `shardwise blame` tell where devices stood when they had
+ * diverged (docs/divergence.md): a ring of what it did last, in memory that outlives the device. Whoever
  * records writes a dozen numbers and never waits; whoever reads may do so at any time and from another thread, and
  * can find the newest record half written.
  *

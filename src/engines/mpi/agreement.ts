@@ -5,13 +5,11 @@ import { formatMesh } from "../../ir/mesh.js";
 import { printProgram } from "../../ir/print.js";
 import { forEachEqn, type Program } from "../../ir/program.js";
 import { ProgramsDifferError } from "../errors.js";
-import type { Calls, Channel } from "./calls.js";
+import { describeVersion } from "../flight/fingerprint.js";
+import { type Channel, type Channels, listenUntil } from "./calls.js";
 
 /** How long the text of another process's program is waited for, which only shows where programs differ. */
 const TEXT_MS = 2000;
-
-/** The digits of a fingerprint that messages show. */
-const SHOWN_DIGITS = 16;
 
 /** What one process says about a program: its ordinal among those of the same processes, and what it holds. */
 interface Claim {
@@ -29,9 +27,9 @@ interface Pending extends Required<Claim> {
 }
 
 /**
- * Sees to it that all processes run the same programs: each tells the others the fingerprint of every program that
- * they run together, when it runs it for the first time. Devices need not wait for that, but nothing that came of a
- * program can be read before all have confirmed it.
+ * The agreement finds processes that have diverged before their devices do (docs/divergence.md): each tells the others
+ * the fingerprint of every program that they run together, when it runs it for the first time. Devices need not wait
+ * for that, but nothing that came of a program can be read before all have confirmed it.
  */
 export class Agreement {
   private readonly channel: Channel;
@@ -45,7 +43,7 @@ export class Agreement {
 
   /** @param deadlineMs for how long others may not come to a program that this process runs */
   constructor(
-    calls: Calls,
+    calls: Channels,
     private readonly rank: number,
     private readonly deadlineMs: number,
   ) {
@@ -100,11 +98,8 @@ export class Agreement {
 
   /** What others run instead, if that is known by now or soon; an error that came of it is better told so. */
   async difference(): Promise<unknown> {
-    const begin = performance.now();
-    while (!this.isSettled && this.dispute === undefined && performance.now() - begin < TEXT_MS) {
-      this.channel.listen();
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
+    this.channel.listen();
+    await listenUntil(this.channel, () => this.isSettled || this.dispute !== undefined, TEXT_MS);
     return this.dispute?.catch((error: unknown) => error);
   }
 
@@ -136,12 +131,8 @@ export class Agreement {
 
   /** Throws what differs, with the first lines that do where the other process still tells its program. */
   private async explain(own: Pending, rank: number, other: Claim): Promise<never> {
-    const begin = performance.now();
     const text = () => this.texts.get(`${rank} ${own.key}`);
-    while (text() === undefined && performance.now() - begin < TEXT_MS) {
-      await new Promise((resolve) => setTimeout(resolve, 10));
-      this.channel.listen();
-    }
+    await listenUntil(this.channel, () => text() !== undefined, TEXT_MS);
     const sides = [
       { process: this.rank, claim: own, text: own.text },
       { process: rank, claim: other, text: text() ?? "" },
@@ -149,7 +140,7 @@ export class Agreement {
     const lines = firstDifference(sides.map((side) => side.text));
     const values = sides.map(({ process, claim }, i) => {
       const line = lines[i] === undefined ? "" : `, line ${lines[i]}`;
-      return `process ${process} has ${JSON.stringify(claim.name)} ${claim.fingerprint.slice(0, SHOWN_DIGITS)}${line}`;
+      return `process ${process} has ${describeVersion(claim)}${line}`;
     });
     throw new ProgramsDifferError(own.key, values);
   }

@@ -5,6 +5,9 @@ import { Batch } from "./messages.js";
 /** How often a process looks whether another one calls when nothing is expected. */
 const LISTEN_MS = 250;
 
+/** How often it looks when an answer is expected. */
+const POLL_MS = 10;
+
 const TAG = 1;
 
 /** What is called out on one channel. */
@@ -16,8 +19,19 @@ export interface Channel {
   close(): void;
 }
 
+/** Listens until something is so, but no longer than some milliseconds. */
+export async function listenUntil(channel: Channel, isSo: () => boolean, ms: number): Promise<void> {
+  for (const begin = performance.now(); !isSo() && performance.now() - begin < ms; ) {
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    channel.listen();
+  }
+}
+
 /** Hears what a process called out. */
 export type Listener = (rank: number, text: string) => void;
+
+/** Where channels are opened. */
+export type Channels = Pick<Calls, "open">;
 
 /**
  * What processes call out to each other apart from tensors, on numbered channels: nobody waits for it, and what comes

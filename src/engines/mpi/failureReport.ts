@@ -1,8 +1,8 @@
-import type { FlightDevice, FlightRecording } from "../../ir/flight.js";
+import type { FlightRecord, FlightRecording } from "../../ir/flight.js";
 import { at, range } from "../../ir/shape.js";
-import { DesyncError, DeviceFailedError, type DevicePosition } from "../errors.js";
-import type { Channel } from "./calls.js";
-import type { World } from "./world.js";
+import { DesyncError, DeviceFailedError, PROCESS_RULE } from "../errors.js";
+import { positionsIn } from "../flight/positions.js";
+import { type Channel, type Channels, listenUntil } from "./calls.js";
 
 /** How long answers are waited for. */
 const ANSWER_MS = 2000;
@@ -13,13 +13,19 @@ const SILENT_MS = 10_000;
 /** How much of its past each device tells. */
 const NUM_RECORDS = 20;
 
-const PARTED =
-  "all processes must run the same programs in the same order: what depends on processIndex() may print and write " +
-  "files, not compute on meshes";
+const ADVICE = `all processes must run the same programs in the same order: ${PROCESS_RULE}`;
+
+/** What a report needs to know of its process. */
+export interface ReportingProcess {
+  readonly rank: number;
+  readonly size: number;
+  readonly calls: Channels;
+}
 
 /**
- * What processes say to each other when devices of one have waited in vain: all tell what theirs were doing, so
- * that the error of each names who went another way, or who says nothing any more.
+ * The failure report finds processes that have diverged (docs/divergence.md). When devices of one have waited in vain,
+ * the watchdog ends its run; before the error is thrown, all processes tell each other what their flight recorders
+ * kept, so that the error of each says where all devices are, or who says nothing any more.
  */
 export class FailureReport {
   private readonly heard = new Map<number, FlightRecording>();
@@ -33,7 +39,7 @@ export class FailureReport {
    * @param hosts the host of every process
    */
   constructor(
-    private readonly world: World,
+    private readonly world: ReportingProcess,
     private readonly record: (reason: string) => FlightRecording,
     private readonly alarm: (reason: string) => void,
     private readonly hosts: readonly string[],
@@ -61,23 +67,21 @@ export class FailureReport {
   private async ask(error: DeviceFailedError): Promise<unknown> {
     const own = this.tell(error.message);
     const others = range(this.world.size).filter((rank) => rank !== this.world.rank);
-    const begin = performance.now();
     const silent = () => others.filter((rank) => !this.heard.has(rank));
-    while (silent().length > 0 && performance.now() - begin < ANSWER_MS) {
-      await new Promise((resolve) => setTimeout(resolve, 20));
-      this.channel.listen();
-    }
+    await listenUntil(this.channel, () => silent().length === 0, ANSWER_MS);
     const missing = silent();
     if (missing.length > 0) {
       const names = missing.map((rank) => `process ${rank} on ${at(this.hosts, rank)}`).join(", ");
       const reason = `${error.reason}; ${names} says nothing: it was stopped, killed or cut off`;
       return new DeviceFailedError(error.place, reason, { cause: error });
     }
-    const positions = [own, ...this.heard.values()].flatMap(positionsOf).sort((a, b) => a.device - b.device);
+    const positions = [own, ...this.heard.values()]
+      .flatMap((recording) => positionsIn(recording))
+      .sort((a, b) => a.device - b.device);
     if (new Set(positions.map(({ what, run, sequence }) => `${what} ${run} ${sequence}`)).size === 1) {
       return error;
     }
-    return new DesyncError(error.place.program ?? "", positions, PARTED);
+    return new DesyncError(error.place.program ?? "", positions, ADVICE);
   }
 
   /** Says what the own devices did last. */
@@ -98,25 +102,14 @@ export class FailureReport {
 
 /** The end of a recording: what devices did last, and the programs in which they did it. */
 function shorten(recording: FlightRecording): FlightRecording {
-  const devices = recording.devices.map((one) => ({ ...one, records: one.records.slice(-NUM_RECORDS) }));
+  const devices = recording.devices.map((one) => ({ ...one, records: lastOf(one.records) }));
   const used = new Set(devices.flatMap(({ records }) => records.map(({ program }) => program)));
   return { ...recording, devices, programs: recording.programs.filter(({ id }) => used.has(id)) };
 }
 
-function positionsOf(recording: FlightRecording): DevicePosition[] {
-  return recording.devices.map((one) => positionOf(one, recording));
-}
-
-function positionOf({ device, state, records }: FlightDevice, { programs }: FlightRecording): DevicePosition {
-  const last = records.findLast(({ kind, end }) => kind === "collective" && end === null) ?? records.at(-1);
-  const program = programs.find(({ id }) => id === last?.program);
-  const collective = program?.collectives[last?.collective ?? -1];
-  const isThere = collective !== undefined && last?.end === null;
-  return {
-    device,
-    run: last?.run ?? 0,
-    sequence: last?.sequence ?? 0,
-    what: isThere ? collective.text : state,
-    source: isThere ? (collective.source ?? undefined) : undefined,
-  };
+/** The last records of a device, and that of its last run, which tells whether the run has ended. */
+function lastOf(records: readonly FlightRecord[]): readonly FlightRecord[] {
+  const run = records.findLast(({ kind }) => kind === "run");
+  const last = records.slice(-NUM_RECORDS);
+  return run === undefined || last.includes(run) ? last : [run, ...last];
 }

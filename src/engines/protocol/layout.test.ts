@@ -81,7 +81,7 @@ describe("the memory that devices share", () => {
       size: 32,
     });
     expect(STAMP).toEqual({ run: 0, sequence: 1, size: 2 });
-    expect(PROGRESS).toEqual({ run: 0, sequence: 1, fingerprint: 2, count: 3, size: 4 });
+    expect(PROGRESS).toEqual({ run: 0, sequence: 1, size: 2 });
     expect(JOB_FIELD).toEqual({ kind: 0, count: 1, size: 2 });
     expect(KERNEL_FIELD).toEqual({ program: 2, module: 3, kernel: 4, table: 5, args: 6, rows: 7, size: 8 });
     expect(PRODUCT_FIELD).toEqual({ runner: 2, parts: 3, size: 3 + 4 * 64 });

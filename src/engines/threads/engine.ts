@@ -389,7 +389,9 @@ export class ThreadsEngine extends EngineShell<OwnBuffer> {
 
   private describeDivergence(id: number, communicator: number): DesyncError | undefined {
     const program = this.programs.get(id);
-    return program && new DesyncError(program.name, positionsOf(program, communicator));
+    return (
+      program && new DesyncError(program.name, positionsOf(program, communicator, this.pool.recordings()))
+    );
   }
 
   private memoryOf(device: number): DeviceMemory {

@@ -6,15 +6,16 @@ import { ADDRESS_BYTES, type AddressType } from "../../compiler/wasm/addresses.j
 import type { WasmFeatures } from "../../compiler/wasm/features.js";
 import type { CompileOptions } from "../../ir/engine.js";
 import { ValueError } from "../../ir/errors.js";
-import type { FlightProgram } from "../../ir/flight.js";
+import type { FlightDevice, FlightProgram, FlightRecord } from "../../ir/flight.js";
 import { newCounter } from "../../ir/identity.js";
 import { at, range } from "../../ir/shape.js";
 import { planStaging, type Staging } from "../collectives/collectives.js";
 import { newCollectiveWords } from "../collectives/collectiveWords.js";
-import { communicatorsOf, readProgress } from "../collectives/desyncDetector.js";
+import { communicatorsOf } from "../collectives/desyncDetector.js";
 import { newCallArea } from "../devices/hostCalls.js";
 import type { DevicePosition } from "../errors.js";
 import { collectiveText, fingerprintOf } from "../flight/fingerprint.js";
+import { positionsIn } from "../flight/positions.js";
 import type { LoadedModule } from "../kernels/loadKernels.js";
 import { loadKernels, unloadKernels } from "../kernels/loadKernels.js";
 import type { Allocation, DeviceMemory } from "../memory/deviceMemory.js";
@@ -262,17 +263,24 @@ export function describeProgram({ id, name, compiled, numbers }: LoadedProgram):
   return { id, name, collectives };
 }
 
-/** Where every device of a program is among the collectives of one kind of groups. */
-export function positionsOf(loaded: LoadedProgram, communicator: number): DevicePosition[] {
-  const { collectives } = describeProgram(loaded);
-  const progress = readProgress(loaded.words, collectives.length, communicator, loaded.numbers.length);
-  return progress.map(({ run, count, fingerprint, hasLeft }, position) => {
-    const device = at(loaded.numbers, position);
-    if (hasLeft) return { device, run, sequence: count, what: "was its last: it has left the run" };
-    if (count === 0) return { device, run, sequence: 0, what: "has come to none yet" };
-    const found = collectives.find((one) => one.fingerprint === fingerprint);
-    return { device, run, sequence: count, what: found?.text ?? "", source: found?.source ?? undefined };
+/**
+ * Where every device of a program that is in this process stands among the collectives of one kind of groups.
+ *
+ * @param recorded what the flight recorders of the process's devices kept
+ */
+export function positionsOf(
+  loaded: LoadedProgram,
+  communicator: number,
+  recorded: readonly FlightDevice[],
+): DevicePosition[] {
+  const { of } = communicatorsOf(loaded.compiled.collectives);
+  const devices = loaded.positions.map((position, i) => {
+    const one = at(recorded, at(loaded.devices, i));
+    return { ...one, device: at(loaded.numbers, position) };
   });
+  const counts = ({ program, kind, collective }: FlightRecord) =>
+    program === loaded.id && (kind === "run" || of[collective] === communicator);
+  return positionsIn({ programs: [describeProgram(loaded)], devices }, counts);
 }
 
 /** Memory for constants and tables, and for intermediate values, on every device or on none. */

@@ -33,7 +33,8 @@ interface Sample {
 }
 
 /**
- * Looks from time to time whether the devices that have work get on with it. A device that computes without
+ * The watchdog finds devices that get no further, and those that wait for peers which have diverged where nothing else
+ * tells (docs/divergence.md). It looks from time to time whether the devices that have work get on with it. A device that computes without
  * beginning a new step for longer than the deadline has failed, and so has one that does not leave a `while` loop;
  * one that waits for a peer has not, unless everybody waits. Time counts only while this process runs: what passes
  * while it is stopped, or while the machine sleeps, is nobody's fault.
