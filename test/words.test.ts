@@ -25,6 +25,7 @@ const givenUp: readonly (readonly [word: RegExp, instead: string])[] = [
     /\b(Parley|Attendance|Weather|Company|Seats)\b/i,
     "FailureReport, DesyncDetector, MachineLoad, ProcessGroup, DeviceLocations",
   ],
+  [/\b(Parted|describeParting|findParting)\b/, "Diverged, describeDivergence, findDivergence"],
 ];
 
 /** One sentence for each line of a text that has a word which was given up. */

@@ -43,6 +43,7 @@ export const chapters: readonly Chapter[] = [
       "architecture.md",
       "compiler.md",
       "threads-engine.md",
+      "divergence.md",
       "engines.md",
       "add-an-op.md",
       "glossary.md",

@@ -3,10 +3,10 @@ import { readRecordings } from "../../engines/flight/file.js";
 import { UsageError } from "../arguments.js";
 import { type Command, exitCodes } from "../command.js";
 
-/** Tells from flight recordings what every device was doing and which one left the others. */
+/** Tells from flight recordings what every device was doing and which ones have diverged. */
 export const blame: Command = {
   name: "blame",
-  summary: "what every device was doing when a run failed, and which left the others",
+  summary: "what every device was doing when a run failed, and which have diverged",
   usage: "<recording or folder of recordings> […]",
   options: [],
   takesFields: false,

@@ -256,7 +256,7 @@ describe("blame", () => {
   test("blames nobody when all came to the same collectives", () => {
     const done = { state: "idle", visits: [[1, 1, 0, true]] } as const;
     expect(findBlame([recording([done, done])]).devices).toEqual([]);
-    expect(formatBlame([recording([done, done])])).toContain("no device left the others");
+    expect(formatBlame([recording([done, done])])).toContain("no device has diverged");
   });
 });
 

@@ -115,7 +115,7 @@ export function formatBlame(recordings: readonly FlightRecording[]): string {
     return `${who}, ${new Date(time).toISOString()}: ${reason}`;
   });
   const verdict =
-    findings.length > 0 ? findings : ["no device left the others: all came to the same collectives"];
+    findings.length > 0 ? findings : ["no device has diverged: all came to the same collectives"];
   return `${[...taken, "", ...rows, "", ...verdict].join("\n")}\n`;
 }
 
