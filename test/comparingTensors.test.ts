@@ -110,7 +110,7 @@ describe("while the values are computed on threads", () => {
   });
 });
 
-test("where an engine cannot be read at once, comparing is an error that says what to do", async () => {
+test("where an engine cannot be read synchronously, comparing is an error that says what to do", async () => {
   const engine = createTurnsEngine({ numDevices: 1 });
   onTestFinished(() => engine.close());
   const mesh = Mesh.create({ data: 1 }, { engine });
@@ -118,7 +118,7 @@ test("where an engine cannot be read at once, comparing is an error that says wh
   const y = f(np.array([1, 2]));
   for (const [, compare] of comparisons) {
     expect(() => compare(y, np.array([2, 3]))).toThrow(
-      "[Tensor] the values of Tensor f32[2] are on a device that cannot be read at once: use what `await x.js()`",
+      "[Tensor] the values of Tensor f32[2] are on a device that cannot be read synchronously: use what `await x.js()`",
     );
   }
   expect(() => JSON.stringify({ y })).toThrow("[Tensor.toJSON] the values of Tensor f32[2]");
@@ -154,7 +154,7 @@ test("nothing of a tensor is read or cloned while it is traced or after it is go
   const gone = np.array([1, 2]);
   gone.dispose();
   for (const read of [() => JSON.stringify(gone), () => structuredClone(gone)])
-    expect(read).toThrow("this tensor's memory was given back");
+    expect(read).toThrow("this tensor's memory was released");
   expect(inspect(gone)).toBe("Tensor f32[2]");
 });
 

@@ -309,7 +309,7 @@ describe("trees that do not fit", () => {
       () => jit((a: Tensor) => a)(wrong(new Float32Array([1, 2]))),
       TreeError,
       "tree",
-      /the leaf at "0" is a Float32Array, not a tensor or number: make a tensor of it with np\.array/,
+      /the leaf at "0" is a Float32Array, not a tensor or number: convert it with np\.array/,
     ],
     [
       "a promise as an argument",
@@ -387,7 +387,7 @@ describe("trees that do not fit", () => {
       () => jit(async (v: Tensor) => v)(x),
       TreeError,
       "tree",
-      /the function is async; a function of tensors must return its results at once/,
+      /the function is async; a function of tensors must return its results, not a promise/,
     ],
     [
       "hasAux without aux",
@@ -639,7 +639,7 @@ describe("values used too late", () => {
     value.dispose();
     await expect(value.data()).rejects.toThrow(DisposedError);
     expect(() => value.add(1)).toThrow(
-      /memory was given back \(by dispose\(\), using, or as a donated argument\): keep a copy/,
+      /memory was released \(by dispose\(\), using, or as a donated argument\): keep a copy/,
     );
   });
 

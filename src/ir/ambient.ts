@@ -2,26 +2,28 @@ import { InternalError, ValueError } from "./errors.js";
 
 /**
  * What surrounds code without being passed to it: the mesh of `withMesh`, the rules of `nn.logicalAxisRules`, the axes
- * that a shard map binds. All of it is declared here, so that whoever keeps what was traced asks one place what a trace
- * depends on ({@link traceKey}), and cannot miss a value that is added later.
+ * that a shard map binds. All of it is declared here, so that caches of traces learn in one place what a trace depends
+ * on ({@link traceKey}) and cannot miss a value that is added later.
  *
- * A value holds for the synchronous extent of a function: it is put back when the function returns or throws, and
- * other tasks never see it. A function that returns a promise is refused, because what follows its first `await` would
- * run without the value.
+ * A value holds for the synchronous extent of a function: the previous one is restored when the function returns or
+ * throws, and other tasks never see it. A function that returns a promise is refused, because what follows its first
+ * `await` would run without the value.
  */
 
 /** How what is traced depends on a value. */
 export type Dependence<T> =
-  /** A trace is kept for one value only: a text that is equal only for values under which the same is traced. */
+  /**
+   * A trace is cached for one value only; the key is equal only for values under which tracing gives the same program.
+   */
   | { readonly key: (value: T) => string }
-  /** Nothing that is traced depends on it; says why. */
+  /** No trace depends on it; the string says why. */
   | { readonly unkeyed: string }
-  /** The value belongs to one call and never comes again: a trace that reads one from outside is not kept at all. */
+  /** The value belongs to a single call and never recurs: a trace that reads one from outside is not cached at all. */
   | { readonly once: string };
 
-/** What is said of a value when it is declared. */
+/** The declaration of an ambient value. */
 export interface Declaration<T> {
-  /** What it is, in messages and keys; every value has a name of its own. */
+  /** What it is, in messages and keys; unique among the ambient values. */
   readonly name: string;
   readonly initial: T;
   /** The function that sets it, for messages. */
@@ -29,19 +31,19 @@ export interface Declaration<T> {
   readonly dependence: Dependence<T>;
 }
 
-/** How many traces are being recorded inside of each other by {@link readsOnce}, and the outermost that is not kept. */
+/** How many nested traces {@link readsOnce} is recording, and the outermost that must not be cached. */
 let level = 0;
 let outermostRead = Number.POSITIVE_INFINITY;
 
-/** The text of all values, until one of them changes. */
+/** The combined key of all values, until one of them changes. */
 let joined: string | undefined;
 
-/** A value that surrounds code. */
+/** An ambient value: one that surrounds code. */
 export class Ambient<T> {
   private value: T;
   private setAt = 0;
   private readonly isOnce: boolean;
-  /** The value that was last made a text of, and that text: they come again and again. */
+  /** The value whose key was computed last, and that key: the same few values recur. */
   private keyed: { readonly value: T; readonly text: string } | undefined;
 
   constructor(readonly declaration: Declaration<T>) {
@@ -52,7 +54,7 @@ export class Ambient<T> {
     declared.set(name, this);
   }
 
-  /** The value here and now. */
+  /** The current value. */
   get(): T {
     if (this.isOnce && this.setAt < level && this.value !== this.declaration.initial) {
       outermostRead = Math.min(outermostRead, this.setAt + 1);
@@ -60,7 +62,7 @@ export class Ambient<T> {
     return this.value;
   }
 
-  /** The value for who only adds to it: what is traced here does not depend on it by that. */
+  /** The value for callers that only add to it: reading it so does not make the current trace depend on it. */
   peek(): T {
     return this.value;
   }
@@ -78,14 +80,14 @@ export class Ambient<T> {
     }
   }
 
-  /** Another value from now on, for the whole process; returns the one before. */
+  /** Sets the value for the whole process from now on; returns the previous one. */
   set(value: T): T {
     const before = this.value;
     this.change(value, this.setAt);
     return before;
   }
 
-  /** @internal What traces under this value have in their key; nothing under the initial one. */
+  /** @internal What this value contributes to the keys of traces; nothing when it is the initial one. */
   keyText(): string {
     const { name, initial, dependence } = this.declaration;
     const { value } = this;
@@ -103,7 +105,7 @@ export class Ambient<T> {
   }
 
   private refuse(result: PromiseLike<unknown>): ValueError {
-    // The error below is what went wrong; the promise may be rejected because of it.
+    // The error below is the one to report; the promise may be rejected as a consequence.
     result.then(undefined, () => undefined);
     const { name, setBy } = this.declaration;
     return new ValueError(
@@ -112,7 +114,7 @@ export class Ambient<T> {
   }
 }
 
-/** A value whose type is not known: what all of them have. */
+/** An ambient value of unknown type: what all of them have in common. */
 export interface AnyAmbient {
   readonly declaration: { readonly name: string; readonly dependence: Dependence<never> };
   within<R>(value: never, fn: () => R): R;
@@ -121,14 +123,14 @@ export interface AnyAmbient {
 
 const declared = new Map<string, AnyAmbient>();
 
-/** All values that are declared, for tests that look at each of them. */
+/** All declared values, for tests that go through them. */
 export function ambientValues(): readonly AnyAmbient[] {
   return [...declared.values()];
 }
 
 /**
- * What a trace made here depends on besides the arguments of its function: all that keeps traces puts it in the key.
- * It is the same text as long as nothing changes.
+ * What a trace made here depends on besides the arguments of its function: every cache of traces puts it in its key.
+ * The string stays the same until a value changes.
  */
 export function traceKey(): string {
   if (joined === undefined) {
@@ -138,7 +140,10 @@ export function traceKey(): string {
   return joined;
 }
 
-/** Runs `fn`, and says whether it read a value from outside that belongs to one call: then what it made is not kept. */
+/**
+ * Runs `fn` and says whether it read a value from outside that belongs to a single call: its result must then not be
+ * cached.
+ */
 export function readsOnce<R>(fn: () => R): { readonly result: R; readonly readOnce: boolean } {
   const before = outermostRead;
   outermostRead = Number.POSITIVE_INFINITY;
@@ -148,7 +153,7 @@ export function readsOnce<R>(fn: () => R): { readonly result: R; readonly readOn
     return { result, readOnce: outermostRead <= level };
   } finally {
     level--;
-    // What is from outside of the surrounding traces too, they have read by this one.
+    // A value from outside the surrounding traces has been read by them, too.
     outermostRead = Math.min(before, outermostRead <= level ? outermostRead : Number.POSITIVE_INFINITY);
   }
 }

@@ -1,4 +1,7 @@
-/** What callers may pass who are not held to the types: one check for each kind of argument, all with one message. */
+/**
+ * Checks of arguments for callers that TypeScript does not check: one for each kind of argument, all with the same
+ * message.
+ */
 import { describe } from "./describe.js";
 import { ValueError } from "./errors.js";
 
@@ -35,7 +38,7 @@ interface Kinds extends Readonly<Record<ArgumentKind, unknown>> {
 
 const isSafeInteger = (value: unknown) => Number.isSafeInteger(value);
 const isNumber = (value: unknown) => typeof value === "number";
-/** Typed arrays of numbers; those of big ones are none. */
+/** Typed arrays of numbers; BigInt arrays are excluded. */
 const isNumberArray = (value: unknown) =>
   ArrayBuffer.isView(value) &&
   !(value instanceof DataView || value instanceof BigInt64Array || value instanceof BigUint64Array);

@@ -1,8 +1,8 @@
 /**
- * Attention said with smaller ops: its meaning, and what runs where there is no kernel that does it in one piece.
+ * Attention in terms of smaller ops: its definition, and what runs where no fused kernel exists.
  *
- * Scores are `[batch, K, T, G, S]`: for each of the K heads of key and value the T positions of its G query heads
- * stand as the rows of one matrix.
+ * Scores are `[batch, K, T, G, S]`: for each of the K heads of key and value, the T positions of its G query heads are
+ * the rows of one matrix.
  */
 import { type DType, limits, sumType } from "./dtype.js";
 import { inferTypes } from "./infer.js";
@@ -38,7 +38,7 @@ class Builder {
   }
 }
 
-/** The sizes of an attention, by the types of query and key. */
+/** The sizes of an attention, from the types of query and key. */
 function sizesOf(query: TensorType, key: TensorType) {
   const [batch = 0, length = 0, heads = 0, headSize = 0] = query.shape;
   const [, keyLength = 0, keyHeads = 0] = key.shape;
@@ -55,7 +55,7 @@ function sizesOf(query: TensorType, key: TensorType) {
 
 type Sizes = ReturnType<typeof sizesOf>;
 
-/** The scaled products of queries and keys, far below all others where a query may not look. */
+/** The scaled products of queries and keys; masked ones are far below all others. */
 function scoresOf(b: Builder, grouped: Var, key: Var, sizes: Sizes, { scale, causal }: Attention): Var {
   const { scores, wide } = sizes;
   const [, , length = 0, , keyLength = 0] = scores;
@@ -71,7 +71,7 @@ function scoresOf(b: Builder, grouped: Var, key: Var, sizes: Sizes, { scale, cau
   const position = (dim: number) => b.add("iota", [], { dtype: "int32", shape: [length, keyLength], dim });
   const seen = b.add("compare", [position(0), position(1)], { direction: "ge" });
   const mask = b.add("broadcastInDim", [seen], { shape: scores, dims: [2, 4] });
-  // Finite, so that differences of such scores are no NaN.
+  // Finite, so that differences of such scores are not NaN.
   return b.add("select", [mask, scaled, newLiteral(-0.7 * limits(wide).max, wide)], {});
 }
 
@@ -104,7 +104,7 @@ export function attentionProgram(params: Attention, types: readonly TensorType[]
 }
 
 /**
- * What `attentionBackward` computes, for operands of these types: the weights are made again from the log-sums. A
+ * What `attentionBackward` computes, for operands of these types: the weights are recomputed from the log-sums. A
  * seventh operand is the cotangent of the log-sums, where they have one.
  */
 export function attentionBackwardProgram(params: Attention, types: readonly TensorType[]): Program {
@@ -139,7 +139,7 @@ export function attentionBackwardProgram(params: Attention, types: readonly Tens
     rhsBatch: [0, 2],
     dtype: narrow,
   });
-  // Of the rows of all query heads that a key head serves one sum.
+  // One sum over the rows of all query heads that a key head serves.
   const overRows = (x: Var, y: Var) => {
     const product = b.add("dotGeneral", [x, y], {
       lhsContract: [2, 3],

@@ -4,13 +4,13 @@ import { ShapeError } from "./errors.js";
 import { newCounter } from "./identity.js";
 import { at, formatType, sizeOf, type TensorType } from "./shape.js";
 
-/** Elements that a program hands to a host callback. */
+/** Elements that a program passes to a host callback. */
 export interface HostValue {
   readonly type: TensorType;
   readonly data: HostData;
 }
 
-/** What a host callback does with the operands of an equation: gives the elements of results of these types. */
+/** What a host callback does with the operands of an equation: returns the elements of results of these types. */
 export type HostCall = (ins: readonly HostValue[], results: readonly TensorType[]) => readonly HostData[];
 
 const nextLabel = newCounter();
@@ -18,12 +18,12 @@ const registered = new Map<string, WeakRef<HostFunction>>();
 const forgotten = new FinalizationRegistry<string>((label) => registered.delete(label));
 
 /**
- * A host callback that programs call. Programs are data and hold it as such: by a label that no other function
- * of this process ever has, which is what their text and the keys of caches show. Whoever keeps a program keeps the
- * function; when the last of them is gone, so is the label.
+ * A host callback that programs call. Programs are data and hold it as such: by a label that no other function of this
+ * process ever has, which is what their printed form and cache keys show. A program keeps its functions alive; the
+ * label goes with the last program that refers to it.
  */
 export class HostFunction {
-  /** The name and a number of its own, such as `print#3`. */
+  /** The name and a unique number, such as `print#3`. */
   readonly label: string;
 
   constructor(
@@ -40,13 +40,13 @@ export class HostFunction {
     return registered.get(label)?.deref();
   }
 
-  /** What stands for it in keys. */
+  /** Its form in cache keys. */
   toJSON(): string {
     return this.label;
   }
 }
 
-/** Calls a host callback and checks what it gives: for every result as many elements as its type has. */
+/** Calls a host callback and checks its results: each must have as many elements as its type. */
 export function callHost(
   fn: HostFunction,
   ins: readonly HostValue[],
@@ -59,7 +59,9 @@ export function callHost(
   const outs = fn.call(ins, results);
   need("list", outs, "the results", fn.name);
   if (outs.length !== results.length) {
-    throw new ShapeError(`[${fn.name}] ${outs.length} results were given for ${results.length}`);
+    throw new ShapeError(
+      `[${fn.name}] the callback returned ${outs.length} results instead of ${results.length}`,
+    );
   }
   results.forEach((type, i) => {
     const { length } = at(outs, i);

@@ -1,4 +1,4 @@
-/** Programs that come from outside: from engines of others, and from who calls what a program is made of. */
+/** Checks of programs that come from outside the library: from third-party engines and from users who build programs. */
 import { need } from "./arguments.js";
 import { ValueError } from "./errors.js";
 import type { Eqn, Program } from "./program.js";
@@ -27,7 +27,7 @@ const isEqn = (value: unknown): boolean => {
   );
 };
 
-/** Throws unless a value has the form of a program; `verify` says whether it is a right one. */
+/** Throws unless a value has the structure of a program; `verify` checks whether it is well formed. */
 export function needProgram(program: unknown, caller: string): asserts program is Program {
   need("object", program, "the program", caller);
   const { inputs, eqns, outputs } = program as Partial<Program>;

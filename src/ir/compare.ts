@@ -5,8 +5,8 @@ import { sameType } from "./shape.js";
 import { varyingAxes } from "./varying.js";
 
 /**
- * Where two programs first differ, in words, or undefined when they are the same but for the identities of their
- * values and the source lines of their equations.
+ * Describes where two programs first differ; undefined when they are equal except for the identities of their values
+ * and the source lines of their equations.
  */
 export function findDifference(a: Program, b: Program): string | undefined {
   const twins = new Map<number, number>();
@@ -58,7 +58,7 @@ function samePlain(a: unknown, b: unknown, skip: (value: unknown) => boolean): b
   if (Array.isArray(a)) {
     return Array.isArray(b) && a.length === b.length && a.every((item, i) => samePlain(item, b[i], skip));
   }
-  // Texts of programs and keys of ops do not tell −0 from 0 among parameters.
+  // Printed programs and keys of ops do not distinguish −0 from 0 among parameters.
   if (typeof a !== "object" || a === null || a instanceof HostFunction) return a === b || Object.is(a, b);
   if (typeof b !== "object" || b === null) return false;
   if (Object.getPrototypeOf(a) !== Object.prototype || Object.getPrototypeOf(b) !== Object.prototype)

@@ -1,4 +1,4 @@
-/** What a value is, for messages that must not fail. */
+/** Describes a value for messages; never throws. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value);
   if (Array.isArray(value)) return `a list of ${value.length}`;
@@ -13,13 +13,13 @@ export function describe(value: unknown): string {
 
 const withArticle = (name: string): string => (/^[AEIOU]/i.test(name) ? `an ${name}` : `a ${name}`);
 
-/** Whether an object is plain data, `{ … }`, and of no class. */
+/** Whether an object is a plain one, `{ … }`, not an instance of a class. */
 export function isPlain(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return typeof prototype !== "object" || prototype === null || prototype === Object.prototype;
 }
 
-/** Plain data as its JSON text, anything else as {@link describe} says it. */
+/** Plain data as JSON, anything else as {@link describe} gives it. */
 export function show(value: unknown): string {
   try {
     return JSON.stringify(value)?.slice(0, 200) ?? describe(value);
@@ -28,14 +28,14 @@ export function show(value: unknown): string {
   }
 }
 
-/** The name of an object's class, unless it is a plain one or says nothing of use. */
+/** The name of an object's class, unless it is a plain object or the name is of no use. */
 function describeClass(value: object): string | undefined {
   if (isPlain(value)) return undefined;
   const { name } = Object.getPrototypeOf(value).constructor ?? {};
   return typeof name === "string" && name !== "" ? name : undefined;
 }
 
-/** What an object says of itself, such as `Tensor f32[2]`; nothing where it has no words of its own. */
+/** What `toString` returns, such as `Tensor f32[2]`; undefined for the default `[object …]`. */
 function ownText(value: object): string | undefined {
   if (value instanceof Date) return undefined;
   try {

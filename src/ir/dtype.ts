@@ -16,13 +16,13 @@ export type RealDType =
   | "uint32"
   | "bool";
 
-/** Complex numbers, of two float32 or float64: tensors have them, programs only their two parts. */
+/** Complex numbers of two float32 or two float64: tensors can have them; programs hold only their parts. */
 export type ComplexDType = "complex64" | "complex128";
 
 /** The element types a tensor can have. */
 export type DType = RealDType | ComplexDType;
 
-/** The array that holds a tensor's elements on the host; bfloat16 and float16 are kept as their bits. */
+/** The array that holds a tensor's elements on the host; bfloat16 and float16 are stored as their bits. */
 export type HostData =
   | Float32Array
   | Float64Array
@@ -121,7 +121,7 @@ const facts: { readonly [D in DType]: DTypeFacts } = {
   },
 };
 
-/** Both parts of a complex number lie beside each other. */
+/** The two parts of a complex number are adjacent. */
 function twice(source: number | ArrayBufferLike): number | ArrayBufferLike {
   return typeof source === "number" ? 2 * source : source;
 }
@@ -136,9 +136,9 @@ export function isDType(name: unknown): name is DType {
   return typeof name === "string" && Object.hasOwn(facts, name);
 }
 
-/** What is known of a type; names come from users, too. */
+/** The facts of a type; checked, because names may come from users. */
 function factsOf(dtype: DType): DTypeFacts {
-  // Types are looked up for every operand of every op, so that the whole check is left to what is wrong.
+  // This runs for every operand of every op, so the full check is left to the failing case.
   const found = typeof dtype === "string" ? facts[dtype] : undefined;
   if (found?.bytes === undefined) needDType(dtype, "dtype");
   return found ?? facts[dtype];
@@ -169,34 +169,34 @@ export function isFloat(dtype: DType): boolean {
   return factsOf(dtype).kind === "float";
 }
 
-/** Whether the type is one of complex numbers. */
+/** Whether the type is complex. */
 export function isComplex(dtype: DType): dtype is ComplexDType {
   return factsOf(dtype).kind === "complex";
 }
 
-/** The type of the parts of complex numbers; other types are their own. */
+/** The type of the parts of a complex type; any other type is its own. */
 export function partType(dtype: DType): RealDType {
   if (dtype === "complex64") return "float32";
   return dtype === "complex128" ? "float64" : dtype;
 }
 
-/** The complex numbers that hold every value of a type: complex128 for float64, else complex64. */
+/** The complex type that holds every value of a type: complex128 for float64, otherwise complex64. */
 export function complexType(dtype: DType): ComplexDType {
   return dtype === "float64" || dtype === "complex128" ? "complex128" : "complex64";
 }
 
-/** The type in which many values of a type are added: sums of 16-bit floats are kept in float32. */
+/** The type in which many values of a type are added: 16-bit floats accumulate in float32. */
 export function sumType(dtype: DType): DType {
   return isFloat(dtype) && byteSize(dtype) < byteSize("float32") ? "float32" : dtype;
 }
 
-/** Whether the type is one of the integers, with a sign or without; bool is none. */
+/** Whether the type is an integer type, signed or unsigned; bool is not. */
 export function isInteger(dtype: DType): boolean {
   const { kind } = factsOf(dtype);
   return kind === "signed" || kind === "unsigned";
 }
 
-/** Whether the type is one of the integers that begin at 0. */
+/** Whether the type is an unsigned integer type. */
 export function isUnsigned(dtype: DType): boolean {
   return factsOf(dtype).kind === "unsigned";
 }
@@ -206,17 +206,17 @@ export function isNarrowInteger(dtype: DType): boolean {
   return isInteger(dtype) && byteSize(dtype) < byteSize("int32");
 }
 
-/** The integer of the same width without a sign; other types as they are. */
+/** The unsigned integer type of the same width; other types unchanged. */
 export function unsignedOf(dtype: DType): DType {
   return dtype === "int8" ? "uint8" : dtype === "int16" ? "uint16" : dtype === "int32" ? "uint32" : dtype;
 }
 
-/** The integer of the same width with a sign; other types as they are. */
+/** The signed integer type of the same width; other types unchanged. */
 export function signedOf(dtype: DType): DType {
   return dtype === "uint8" ? "int8" : dtype === "uint16" ? "int16" : dtype === "uint32" ? "int32" : dtype;
 }
 
-/** The most bytes that one array of the host can have on every runtime. */
+/** The maximum size in bytes of a host array that every runtime supports. */
 const maxHostBytes = 2 ** 33;
 
 function checkedLength(dtype: DType, length: number): number {
@@ -301,7 +301,7 @@ export function toFloat16Bits(value: number): number {
   if (Number.isNaN(magnitude)) return sign | 0x7e00;
   if (magnitude >= 65520) return sign | 0x7c00;
   if (magnitude < 2 ** -14) return sign | roundHalfEven(magnitude * 2 ** 24);
-  // The exponent counts from 15 instead of 127; what rounding carries over the mantissa makes it one more.
+  // The exponent bias is 15 instead of 127; a carry out of the mantissa when rounding increments it.
   const rebased = (bits & 0x7fffffff) - (112 << 23);
   return sign | ((rebased + 0xfff + ((bits >>> 13) & 1)) >>> 13);
 }
@@ -310,7 +310,7 @@ export function toFloat16Bits(value: number): number {
 export function fromFloat16Bits(bits: number): number {
   if ((bits & 0x7fff) > 0x7c00) return Number.NaN;
   if ((bits & 0x7fff) === 0x7c00) return bits & 0x8000 ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
-  // As a float32 of the same fields it is too small by the difference of what exponents count from, 15 and 127.
+  // Read as a float32 with the same fields it is too small by the difference of the exponent biases, 15 and 127.
   scratchBits[0] = ((bits & 0x8000) << 16) | ((bits & 0x7fff) << 13);
   return (scratchFloat[0] ?? 0) * 2 ** 112;
 }
@@ -353,7 +353,7 @@ export function roundTo(dtype: DType, value: number): number {
   }
 }
 
-/** Numbers as a host array of the type, each rounded to it; complex numbers are given as their parts in turn. */
+/** Numbers as a host array of the type, each rounded to it; complex numbers are given as alternating parts. */
 export function encode(dtype: DType, values: ArrayLike<number>): HostData {
   need("numbers", values, "the values", "encode");
   const data = allocateHost(partType(dtype), values.length);
@@ -365,7 +365,10 @@ export function encode(dtype: DType, values: ArrayLike<number>): HostData {
   return data;
 }
 
-/** The elements of a host array as numbers, complex ones as their parts in turn; bfloat16 and float16 are widened to float32. */
+/**
+ * The elements of a host array as numbers, complex ones as alternating parts; bfloat16 and float16 are widened to
+ * float32.
+ */
 export function decode(dtype: DType, data: HostData): HostData {
   need("bytes", data, "the elements", "decode");
   if (dtype !== "bfloat16" && dtype !== "float16") return data;

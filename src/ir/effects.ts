@@ -14,8 +14,8 @@ export function programHasEffects(program: Program): boolean {
 }
 
 /**
- * Whether an equation does something besides computing its results: it stays although nobody reads them, runs as often
- * as the program says, and in the program's order with others of its kind.
+ * Whether an equation does something besides computing its results: it must stay although its results are unused, run
+ * as often as the program says, and keep its order relative to other such equations.
  */
 export function hasEffects(eqn: Eqn): boolean {
   if (isHostEqn(eqn)) return eqn.params.kind !== "pure";

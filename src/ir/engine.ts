@@ -8,7 +8,7 @@ import type { TensorType } from "./shape.js";
 /** A block of elements in one device's memory; only the engine that made it can read it. */
 export interface DeviceBuffer {
   readonly type: TensorType;
-  /** Whether it can be used: it was neither released nor donated. One that cannot tell may be. */
+  /** Whether it can be used: it was neither released nor donated. Without this method it is assumed to be usable. */
   readonly isLive?: boolean;
 }
 
@@ -27,8 +27,8 @@ export interface CompileOptions {
   /** The engine's device for every position of the mesh, row-major; other processes may hold some of them. */
   readonly devices: readonly number[];
   /**
-   * Which inputs may be overwritten; the caller does not use them again. A run that is refused takes none of them, one
-   * that was started takes all, whatever becomes of it. A buffer that is another input as well cannot be donated.
+   * Which inputs may be overwritten; the caller does not use them again. A run that is refused takes none of them; one
+   * that was started takes all, even if it fails. A buffer that is another input as well cannot be donated.
    */
   readonly donated?: readonly boolean[];
   /** A name for messages and traces. */
@@ -45,7 +45,7 @@ export interface Executable {
    * @returns for every output one buffer per addressable mesh position; each is owned by the caller
    */
   execute(inputs: readonly (readonly DeviceBuffer[])[]): DeviceBuffer[][];
-  /** Gives back what the program holds, after the runs that were started; later calls do nothing. */
+  /** Releases what the program holds once the runs already started have finished; later calls do nothing. */
   release(): void;
 }
 
@@ -54,9 +54,9 @@ export interface Engine {
   readonly name: string;
   /** How many devices all processes have together; `Infinity` when they are simulated. */
   readonly numDevices: number;
-  /** Which of the processes that share the devices this one is, and how many there are: mostly 0 of 1. */
+  /** The index of this process among those that share the devices, and their number: usually 0 of 1. */
   readonly process: { readonly index: number; readonly count: number };
-  /** Whether this process holds a device: only there it uploads to, copies to and reads from. */
+  /** Whether this process holds a device: it can upload to, copy to and read from no others. */
   isAddressable(device: number): boolean;
   /** Compiles a per-device program; every device of the mesh runs the same one. */
   compile(program: Program, options: CompileOptions): Executable;
@@ -64,33 +64,39 @@ export interface Engine {
   upload(type: TensorType, data: HostData, device: number): DeviceBuffer;
   /** Copies elements out, after everything that writes them has finished. */
   download(buffer: DeviceBuffer): Promise<HostData>;
-  /** Waits until everything that writes the buffer has finished; throws what went wrong on the way. */
+  /** Waits until everything that writes the buffer has finished; throws if any of it failed. */
   ready(buffer: DeviceBuffer): Promise<void>;
   /** The elements if they can be read at once, without waiting; the caller does not change them. */
   peek(buffer: DeviceBuffer): HostData | undefined;
   /** Starts copying a buffer to another addressable device of this engine and returns the copy at once. */
   transfer(buffer: DeviceBuffer, device: number): DeviceBuffer;
-  /** Gives the buffer's memory back; the buffer is not used again. */
+  /** Releases the buffer's memory; the buffer is not used again. */
   release(buffer: DeviceBuffer): void;
-  /** Stops all devices and gives everything back. */
+  /** Stops all devices and releases all resources. */
   close(): Promise<void>;
 
   /**
-   * The elements, after waiting for them on the calling thread; left out where that thread has to go on meanwhile. The
-   * caller does not change them.
+   * The elements, after waiting for them on the calling thread; omitted where that thread must not block. The caller
+   * does not change them.
    */
   readNow?(buffer: DeviceBuffer): HostData;
-  /** Whether it still runs programs: it was not closed and no device failed. An engine that cannot tell is open. */
+  /**
+   * Whether it still runs programs: it was not closed and no device failed. Without this method an engine counts as
+   * open.
+   */
   readonly isOpen?: boolean;
-  /** Whether the memory of buffers that nothing refers to is collected by itself, as arrays of the host are. */
+  /** Whether the memory of unreachable buffers is collected automatically, as that of host arrays is. */
   readonly selfCollecting?: boolean;
   /** What it runs on. */
   info?(): EngineInfo;
-  /** How many bytes of an addressable device's memory are taken. */
+  /** How much of an addressable device's memory is in use. */
   memoryUsage?(device: number): MemoryUsage;
-  /** Where a device is, so that meshes can keep neighbours near each other; all are together where nobody says. */
+  /** Where a device is, so that meshes can keep neighbours close; without this method all count as one process. */
   placeOf?(device: number): DevicePlace;
-  /** Gives every process the texts of all, in their order; they all call it together, as often and in one order. */
+  /**
+   * Gives every process the strings of all processes, in their order; a collective call: all processes make the same
+   * calls in the same order.
+   */
   share?(text: string): Promise<string[]>;
   /**
    * By how many milliseconds `performance.now()` of process 0 is ahead of this one's; all processes call it together.
@@ -98,8 +104,8 @@ export interface Engine {
   clockAhead?(): number;
   /** Records what its devices do. */
   readonly tracer?: Tracer;
-  /** Says where processes write down what their devices did last when one of them fails. */
+  /** Sets where processes write the last events of their devices when one of them fails. */
   keepFlightsIn?(folder: string): void;
-  /** What its devices did last, also after one of them failed. @param reason why it is wanted */
+  /** The last events of its devices, also after one of them failed. @param reason why it is taken */
   flightRecording?(reason: string): FlightRecording;
 }

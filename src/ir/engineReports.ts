@@ -5,17 +5,17 @@ export interface EngineInfo {
   readonly numDevices: number;
   /** The memory of each device in bytes. */
   readonly memoryBytes?: number;
-  /** What the devices are, such as `NVIDIA H200`, where they are more than threads. */
+  /** What the devices are, such as `NVIDIA H200`, unless they are threads. */
   readonly deviceKind?: string;
-  /** What multiplies matrices. */
+  /** Which implementation multiplies matrices. */
   readonly gemm?: string;
-  /** The share of a core's peak, as many multiply-adds as it can do, that its matrix products reach. */
+  /** The fraction of a core's peak multiply-add rate that its matrix products reach. */
   readonly gemmShareOfPeak?: number | undefined;
-  /** How many cores the devices of this process share, where a device is computed by one. */
+  /** How many cores the devices of this process share, where a core runs a device. */
   readonly numCores?: number;
 }
 
-/** Who multiplies and how well, as a part of a sentence; nothing where the engine does not tell. */
+/** Which implementation multiplies matrices and how well, as part of a sentence; empty if the engine does not say. */
 export function describeProducts({ gemm, gemmShareOfPeak }: EngineInfo): string | undefined {
   if (gemm === undefined) return undefined;
   const share =
@@ -23,17 +23,19 @@ export function describeProducts({ gemm, gemmShareOfPeak }: EngineInfo): string 
   return `products by ${gemm}${share}`;
 }
 
-/** How many bytes of a device's memory are taken. */
+/** How many bytes of a device's memory are in use. */
 export interface MemoryUsage {
-  /** What buffers and programs take. */
+  /** Bytes that buffers and programs use. */
   readonly used: number;
-  /** The most that they took at any time so far, where the engine can tell. */
+  /** Their peak so far, where the engine knows it. */
   readonly peak?: number;
-  /** How much they could take. */
+  /** How many bytes they could use. */
   readonly capacity: number;
-  /** What is set aside for intermediate values of programs. */
+  /** Bytes reserved for intermediate values of programs. */
   readonly arena: number;
-  /** How much more all devices of the process can take together, where that is less than each for itself. */
+  /**
+   * How many more bytes all devices of the process can use together, where that is less than the sum of their limits.
+   */
   readonly together?: number;
 }
 
@@ -63,6 +65,6 @@ export interface TraceEvent {
 export interface Tracer {
   /** Records from now on, up to `capacity` steps, iterations and waits of each device. */
   start(capacity?: number): void;
-  /** Ends the recording after what has been started so far, and gives what was recorded. */
+  /** Ends the recording once everything started so far has finished, and returns it. */
   stop(): Promise<TraceEvent[]>;
 }

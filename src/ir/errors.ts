@@ -42,7 +42,7 @@ export class ShardwiseError extends Error {
     Error.stackTraceLimit = limit;
     this.code = code;
     this.name = new.target.name;
-    // What went wrong in the library itself is to be told with all of its frames.
+    // Internal errors are reported with all of their frames.
     if (code === "internal" || showsAllFrames || this.stack === undefined) return;
     this.stack = foldStack(this.stack).replace(/^Error\b/, this.name);
   }
@@ -78,7 +78,7 @@ export class AxisError extends ShardwiseError {
   }
 }
 
-/** Two trees that must agree do not, or a tree holds something that is no leaf. */
+/** Two trees that must agree do not, or a tree holds something that is not a leaf. */
 export class TreeError extends ShardwiseError {
   constructor(message: string) {
     super("tree", message);
@@ -106,7 +106,7 @@ export class DisposedError extends ShardwiseError {
   }
 }
 
-/** A value was read of which other processes hold a part. */
+/** A value was read although other processes hold parts of it. */
 export class NotAddressableError extends ShardwiseError {
   constructor(message: string) {
     super("not-addressable", message);
@@ -120,7 +120,7 @@ export class GradientError extends ShardwiseError {
   }
 }
 
-/** Something that a program was told to check does not hold. */
+/** A check in a program failed. */
 export class CheckError extends ShardwiseError {
   constructor(message: string) {
     super("check", message);
@@ -134,11 +134,11 @@ export class ShardingError extends ShardwiseError {
   }
 }
 
-/** A text does not follow the grammar of what it should be, or says what cannot be. */
+/** A text does not follow its grammar, or describes something invalid. */
 export class ParseError extends ShardwiseError {
   /** The line of the text, counted from 1. */
   readonly line: number;
-  /** The place in the line, counted from 1. */
+  /** The column, counted from 1. */
   readonly column: number;
 
   constructor(caller: string, line: number, column: number, message: string) {
@@ -148,7 +148,7 @@ export class ParseError extends ShardwiseError {
   }
 }
 
-/** A promise between two parts of the library was broken: a defect of shardwise, not of the user's program. */
+/** An invariant of the library was violated: a bug in shardwise, not in the user's program. */
 export class InternalError extends ShardwiseError {
   constructor(message: string) {
     super("internal", message);

@@ -1,6 +1,6 @@
 import type { Engine } from "./engine.js";
 
-/** One thing that a device did, as its flight recorder kept it; times are milliseconds since 1970. */
+/** One event of a device in its flight recorder; times are milliseconds since 1970. */
 export interface FlightRecord {
   /** A whole run of a program, or one collective of it. */
   readonly kind: "run" | "collective";
@@ -21,7 +21,7 @@ export interface FlightRecord {
 export interface FlightCollective {
   /** Op, axes, data type and shape, such as `allReduce sum float32[64,32] over {data: 2}`. */
   readonly text: string;
-  /** A hash of the text, which devices compare when they meet. */
+  /** A hash of the text, which devices compare when the collective starts. */
   readonly fingerprint: number;
   /** The devices that take part together. */
   readonly groups: readonly (readonly number[])[];
@@ -53,13 +53,13 @@ export type FlightState = "starting" | "idle" | "running" | "waiting" | "gone";
 export interface FlightDevice {
   readonly device: number;
   readonly state: FlightState;
-  /** Where it stands, in words, when a program runs on it. */
+  /** A description of where it is, when a program is running on it. */
   readonly place: string | null;
-  /** What it did last, oldest first. */
+  /** Its last events, oldest first. */
   readonly records: readonly FlightRecord[];
 }
 
-/** What the devices of one process did last: the content of a flight recorder's file. */
+/** The last events of one process's devices: the content of a flight recorder's file. */
 export interface FlightRecording {
   /** Why it was taken: the message of an error, or a signal. */
   readonly reason: string;
@@ -71,7 +71,7 @@ export interface FlightRecording {
   readonly process: Engine["process"] & {
     readonly pid: number;
     readonly host: string;
-    /** Where several processes run together: what tells their job from others. */
+    /** Where several processes run together: an identifier of their job. */
     readonly job?: string;
   };
   readonly programs: readonly FlightProgram[];

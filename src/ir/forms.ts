@@ -22,7 +22,7 @@ import type { Atom, Program } from "./program.js";
 import type { Scanner } from "./scanner.js";
 import { formatType, type TensorType } from "./shape.js";
 
-/** How a parameter stands in a printed program, in both directions. */
+/** How a parameter is printed and parsed. */
 export interface Form<T> {
   print(value: T): string;
   parse(scanner: Scanner): T;
@@ -34,13 +34,13 @@ type ProgramNames<K extends OpName> = {
 
 type Values<K extends OpName> = Omit<OpParams[K], ProgramNames<K>>;
 
-/** How an equation's parameters stand in a printed program. */
+/** How an equation's parameters are printed and parsed. */
 export interface OpForm<K extends OpName> {
-  /** What stands in braces behind the operands, `name: value` each; nothing stands there for an empty list. */
+  /** The entries in braces after the operands, each `name: value`; an empty list prints no braces. */
   print(params: Values<K>, ins: readonly Atom[]): readonly string[];
   /** Reads what {@link print} wrote, without the braces. */
   parse(scanner: Scanner, ins: readonly Atom[]): Values<K>;
-  /** The parameters that are programs, one or a list of them, which stand behind the braces. */
+  /** The parameters that are programs or lists of programs, printed after the braces. */
   readonly programs: { readonly [P in ProgramNames<K>]: "one" | "list" };
 }
 
@@ -92,7 +92,7 @@ export const plainType: Form<TensorType> = {
   },
 };
 
-/** A host callback by its label: programs that call one can be read only where the function is. */
+/** A host callback by its label: programs that call one can be parsed only in the process that has the function. */
 const hostFunction: Form<HostFunction> = {
   print: ({ label }) => JSON.stringify(label),
   parse(scanner) {
@@ -130,7 +130,7 @@ function list<T>(form: Form<T>, separator = ","): Form<readonly T[]> {
 
 const counts = list(count);
 
-/** An axis name: a bare word where it is one. */
+/** An axis name, quoted unless it is an identifier. */
 function axisName(scanner: Scanner): string {
   return scanner.sees('"') ? scanner.string("an axis name") : scanner.word("an axis name");
 }
@@ -188,7 +188,7 @@ const hops: Form<readonly (readonly [number, number])[]> = {
     }),
 };
 
-/** Policies hold policies; more of them in each other than this are not policy but an attack. */
+/** Maximum nesting of policies, so that a hostile input cannot exhaust the stack. */
 const MAX_POLICIES = 64;
 
 const policy: Form<RematPolicy> = {
@@ -237,13 +237,13 @@ function field(scanner: Scanner, name: string): void {
 
 type ValueForms<K extends OpName> = { readonly [P in keyof Values<K>]: Form<Values<K>[P]> };
 
-/** A last parameter that is there only where it is true. */
+/** A trailing parameter that is printed only when true. */
 const onlyTrue: Form<true | undefined> = {
   print: () => "true",
   parse: (scanner) => scanner.eat("true") || scanner.fail("true"),
 };
 
-/** The form of an op whose parameters stand by their names, in the order given here. */
+/** The form of an op whose parameters are printed by name, in the order given here. */
 function fields<K extends OpName>(
   forms: ValueForms<K>,
   programs: { readonly [P in ProgramNames<K>]: "one" | "list" },
@@ -360,7 +360,7 @@ const callbackBatching = oneOf<CallbackBatching>({
 
 const none = fields<"neg">({}, {});
 
-/** How the parameters of every op are printed and read. */
+/** How the parameters of every op are printed and parsed. */
 const opForms: { readonly [K in OpName]: OpForm<K> } = {
   ...rowsOf(uniformFamilies, none),
   isFinite: none,
@@ -426,7 +426,7 @@ const opForms: { readonly [K in OpName]: OpForm<K> } = {
   shardingConstraint: fields({ mesh, spec: constraint }, {}),
 };
 
-/** How an op's parameters are printed and read. */
+/** How an op's parameters are printed and parsed. */
 export function opForm<K extends OpName>(op: K): OpForm<K> {
   return opForms[op];
 }

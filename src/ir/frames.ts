@@ -1,11 +1,11 @@
-/** Which lines of a stack trace are the library's own, whatever way it was loaded. */
+/** Finds which frames of a stack trace belong to the library, however it was loaded. */
 
-/** A library that is loaded from its build, whose source maps lead to the sources that are packed beside it. */
+/** A library that is loaded from its build, whose source maps lead to the sources packaged with it. */
 const built = /\/dist\/$/;
 
 /**
- * The folders of a library, of which a module lies one folder below: where it was loaded from, and where source maps
- * say that it was.
+ * The folders of a library, given a module one folder below them: where it was loaded from, and where source maps place
+ * it.
  */
 export function foldersOf(module: string): readonly string[] {
   const folder = new URL("../", module).href.replace(/^file:\/\//, "");
@@ -14,7 +14,7 @@ export function foldersOf(module: string): readonly string[] {
 
 const libraryFolders = foldersOf(import.meta.url);
 
-/** The path of a file below the library's folder, or `undefined` for code of others; tests are not the library. */
+/** The path of a file below the library's folder, or `undefined` for other code; tests do not belong to the library. */
 export function pathInLibrary(
   frame: string,
   folders: readonly string[] = libraryFolders,
@@ -27,12 +27,12 @@ export function pathInLibrary(
   return undefined;
 }
 
-/** So many callers are looked at, where the runtime alone would keep ten. */
+/** Maximum number of frames to capture; the runtime's default is ten. */
 export const deepestFrame = 50;
 
 /**
- * A stack trace in which the user's code comes first: frames of the library and of the runtime are counted, not
- * shown. A trace without code of the user is left as it is.
+ * A stack trace in which the user's code comes first: frames of the library and of the runtime are counted, not shown.
+ * A trace without user code is left unchanged.
  */
 export function foldStack(stack: string, folders: readonly string[] = libraryFolders): string {
   const lines = stack.split("\n");

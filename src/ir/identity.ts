@@ -1,4 +1,4 @@
-/** Gives each number once, counting up. */
+/** A counter that returns each number once. */
 export function newCounter(first = 0): () => number {
   let next = first;
   return () => next++;
@@ -7,7 +7,7 @@ export function newCounter(first = 0): () => number {
 const nextIdentity = newCounter();
 const identities = new WeakMap<object, number>();
 
-/** A number by which an object or function is told from all others, in keys that are texts. */
+/** A number that identifies an object or function in string keys. */
 export function identityOf(object: object): number {
   const known = identities.get(object);
   if (known !== undefined) return known;
@@ -16,7 +16,7 @@ export function identityOf(object: object): number {
   return identity;
 }
 
-/** What `make` gives, made when it is first asked for and again only where that failed. */
+/** A lazy value: `make` runs on first use, and again only if it threw. */
 export function lazily<T>(make: () => T): () => T {
   let made: { readonly value: T } | undefined;
   return () => {

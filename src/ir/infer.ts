@@ -33,7 +33,7 @@ import {
 } from "./shape.js";
 import { keepsEqual, nothingVaries, resultVarying, varyingAlong } from "./varying.js";
 
-/** Gives the result types of one op, or throws naming the rule that its operands break. */
+/** Gives the result types of one op, or throws with the rule that its operands break. */
 export type TypeRule<K extends OpName> = (
   ins: readonly Operand[],
   params: OpParams[K],
@@ -51,7 +51,7 @@ export function inferTypes<K extends OpName>(
     if (typeof params !== "object" || params === null)
       throw broken.value(`its parameters must be an object, got ${describe(params)}`);
     const types = rule(ins, params, op);
-    // Sums and products of sizes may leave the integers.
+    // Sums and products of sizes may exceed the safe integers.
     for (const { shape } of types) checkShape(shape);
     if (keepsEqual(op) && nothingVaries(ins)) return types;
     const varying = resultVarying(op, ins, params, types.length);
@@ -62,7 +62,7 @@ export function inferTypes<K extends OpName>(
   }
 }
 
-/** Same type in as out, for operands of the types that the op is defined for. */
+/** The result has the type of the operands, which must be one that the op is defined for. */
 const uniform: TypeRule<UniformOp> = (ins, _, op) => {
   const { family, on } = opFacts[op];
   count(ins, family === "unary" ? 1 : 2);
@@ -384,7 +384,7 @@ const typeRules: { readonly [K in OpName]: TypeRule<K> } = {
     const [mixed, logSums] = attentionTypes(ins.slice(0, 3));
     const [sums, ct, out] = [typeOf(ins, 3), typeOf(ins, 4), typeOf(ins, 5)];
     if (!logSums || !sameType(sums, logSums)) {
-      throw broken.shape(`the log-sums must be ${logSums ? formatType(logSums) : "there"}`);
+      throw broken.shape(`the log-sums must be ${logSums ? formatType(logSums) : "given"}`);
     }
     if (!mixed || !sameType(ct, mixed) || !sameType(out, mixed)) {
       throw broken.shape("the result and its cotangent must have the type of the query");

@@ -1,4 +1,4 @@
-/** What the rules of type inference check, and how they say what is wrong. */
+/** The checks of type inference rules and the errors they throw. */
 import { describe } from "./describe.js";
 import { type DType, isFloat, isInteger } from "./dtype.js";
 import { DimError, DTypeError, ShapeError, type ShardwiseError, ValueError } from "./errors.js";
@@ -6,7 +6,7 @@ import type { Domain } from "./opFacts.js";
 import type { OpName } from "./ops.js";
 import { at, formatType, type Shape, sameNumbers, type TensorType } from "./shape.js";
 
-/** What type inference needs to know of an operand; every `Atom` is one. */
+/** What type inference needs to know about an operand; every `Atom` has it. */
 export interface Operand {
   readonly kind: "var" | "literal";
   readonly type: TensorType;
@@ -98,7 +98,7 @@ export function checkDim(dim: number, rank: number): void {
   }
 }
 
-/** Checks that something is an array of integers, as many as are wanted. */
+/** Checks that something is an array of integers of the expected length. */
 export function checkWholes(list: readonly number[], what: string, length?: number): void {
   if (!Array.isArray(list)) throw broken.value(`${what} must be an array of numbers, got ${describe(list)}`);
   const items: readonly unknown[] = [...list];
@@ -110,7 +110,7 @@ export function checkWholes(list: readonly number[], what: string, length?: numb
   }
 }
 
-/** Checks that a number is a whole one within bounds. */
+/** Checks that a number is an integer within bounds. */
 export function checkWhole(n: number, what: string, min: number, max: number): void {
   if (Number.isSafeInteger(n) && n >= min && n <= max) return;
   throw broken.value(`${what} ${describe(n)} is not an integer from ${min} to ${max}`);

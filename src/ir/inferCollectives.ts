@@ -1,4 +1,4 @@
-/** The types of what devices send each other. */
+/** The type rules of collectives. */
 import { describe } from "./describe.js";
 import type { TypeRule } from "./infer.js";
 import { broken, checkDim, count, type Operand, require, sameAsOperand, typeOf } from "./inferChecks.js";

@@ -13,7 +13,7 @@ const types = (operands: readonly Operand[]): TensorType[] => operands.map(({ ty
 /** Checks that operands have the types a body's inputs have. */
 function match(op: OpName, what: string, given: readonly TensorType[], wanted: readonly TensorType[]): void {
   if (given.length !== wanted.length) {
-    throw new InternalError(`[${op}] ${what}: ${given.length} values for ${wanted.length} places`);
+    throw new InternalError(`[${op}] ${what}: ${given.length} values for ${wanted.length} inputs`);
   }
   given.forEach((type, i) => {
     const want = at(wanted, i);

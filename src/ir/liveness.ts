@@ -1,16 +1,16 @@
 import type { Atom, Eqn, Program } from "./program.js";
 import { at } from "./shape.js";
 
-/** What is left of a program when what nobody reads is gone, and which of its values are read. */
+/** A program without its unused equations, and which of its values are read. */
 export interface Live {
   readonly eqns: readonly Eqn[];
   readonly isRead: (value: { readonly id: number }) => boolean;
 }
 
 /**
- * Walks from some outputs back to what they need.
+ * Walks backward from some outputs to the values they need.
  *
- * @param keep told which results of an equation are read, gives what is to stay of it, if anything
+ * @param keep given which results of an equation are read, returns what is to remain of it, if anything
  */
 export function liveEqns(
   program: Program,

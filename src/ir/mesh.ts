@@ -12,7 +12,7 @@ export interface MeshShape {
   readonly axes: readonly MeshAxis[];
 }
 
-/** The shape of a mesh alone, which is all that a program knows of it. */
+/** The shape of a mesh alone, which is all that a program knows about it. */
 export function meshShape({ axes }: MeshShape): MeshShape {
   return { axes };
 }
@@ -36,7 +36,7 @@ export function sameSpec(a: Spec, b: Spec): boolean {
   return true;
 }
 
-/** What is an axis; anything else is refused. */
+/** Returns the axis; throws for anything that cannot be one. */
 function needAxis(axis: MeshAxis | undefined, caller: string): MeshAxis {
   need("object", axis, "each of the axes", caller);
   return axis;
@@ -119,7 +119,7 @@ export function formatSpec(spec: readonly DimConstraint[]): string {
   return `P(${spec.map(entry).join(", ")})`;
 }
 
-/** The printed form of a mesh, such as `{data: 2, model: 4}`; axis names that are no words stand in quotes. */
+/** The printed form of a mesh, such as `{data: 2, model: 4}`; axis names that are not identifiers are quoted. */
 export function formatMesh(mesh: MeshShape): string {
   need("object", mesh, "the mesh", "formatMesh");
   need("list", mesh.axes, "the axes of the mesh", "formatMesh");

@@ -1,6 +1,6 @@
 /**
- * The option that is most like a word, if any is like it at all: misspelt, shortened (`heads` for `numHeads`, `lr` for
- * `learningRate`), or without the group that stands before it (`width` for `model.width`).
+ * The option most similar to a word, if any is similar at all: misspelt, shortened (`heads` for `numHeads`, `lr` for
+ * `learningRate`), or without the group before it (`width` for `model.width`).
  */
 export function nearest(word: string, options: readonly string[]): string | undefined {
   const given = word.slice(0, 60);
@@ -11,12 +11,12 @@ export function nearest(word: string, options: readonly string[]): string | unde
   return best && best.distance < Number.POSITIVE_INFINITY ? best.option : undefined;
 }
 
-/** How far a word is from an option, infinite when they are not alike. */
+/** The distance of a word from an option; infinite when they are not similar. */
 function distanceOf(word: string, option: string): number {
   const [group, name] = inGroup(option);
   const [givenGroup, givenName] = inGroup(word);
   if (givenGroup === group) return nameDistance(givenName, name);
-  // A name that fits is a better guess than a group that fits.
+  // A matching name is a better guess than a matching group.
   return Math.min(nameDistance(givenName, name) + 1, nameDistance(word, option));
 }
 

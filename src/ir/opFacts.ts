@@ -4,9 +4,9 @@ import type { Atom, Eqn } from "./program.js";
 import { at, sizeOf } from "./shape.js";
 
 /**
- * What an op does with the elements of its operands. `unary` and `binary` ops, and other `elementwise` ones, work
- * on each element by itself; `movement` puts elements elsewhere; `along` walks along one dim; `control` and `call`
- * run programs; `collective` ops talk to other devices and `position` asks where this one is; `host` calls JavaScript.
+ * What an op does with the elements of its operands. `unary` and `binary` ops, and other `elementwise` ones, work on
+ * each element separately; `movement` rearranges elements; `along` works along one dim; `control` and `call` run
+ * programs; `collective` ops talk to other devices and `position` asks where this one is; `host` calls JavaScript.
  */
 export type Family =
   | "unary"
@@ -36,13 +36,12 @@ export type Domain = "float" | "number" | "integer" | "bits" | "any";
 export type Price = "trivial" | "short" | "long" | "heavy";
 
 /**
- * How far a program has come:
+ * The stages of a program:
  *
- * - `traced`: what tracing and transforms make, over whole tensors; any op.
+ * - `traced`: what tracing and transforms produce, over whole tensors; any op.
  * - `partitioned`: what every device runs and an engine compiles. Both views of a mesh have become collectives, and
- *   calls, whose work is done with the last transform, stand as their bodies: no `shardMap`, `shardingConstraint`,
- *   `remat`, `customVjp`, `pvary`.
- * - `lowered`: the small language of the compiler's later passes. Besides, no identities (`name`, `stopGradient`,
+ *   calls, which only transforms need, are inlined: no `shardMap`, `shardingConstraint`, `remat`, `customVjp`, `pvary`.
+ * - `lowered`: the small language of the compiler's later passes. In addition, no identities (`name`, `stopGradient`,
  *   `optimizationBarrier`), no `clamp` and no `attention` in one piece; 16-bit floats are summed and multiplied in a
  *   wider type, or give float32 as products of bfloat16, integers are not multiplied as matrices, and `allToAll` works
  *   along dim 0.
@@ -52,37 +51,37 @@ export type Stage = "traced" | "partitioned" | "lowered";
 /** The floating-point operations of an equation. */
 type Flops<K extends OpName> = (eqn: Eqn<K>) => number;
 
-/** The operand in which an equation is linear while the others stay as they are, if there is one. */
+/** The operand in which an equation is linear while the others are fixed, if there is one. */
 type Linear<K extends OpName> = (eqn: Eqn<K>, isZero: (atom: Atom) => boolean) => number | undefined;
 
-/** What every floor may know of an op without knowing what it computes. */
+/** What every floor may know about an op without knowing what it computes. */
 export interface OpFacts<K extends OpName> {
   readonly family: Family;
   readonly flops: Flops<K>;
   readonly linear: Linear<K>;
   /** Whether equal equations may be computed once. */
   readonly merges: boolean;
-  /** Whether a result is cheap to make again from something smaller, so that it is not worth keeping. */
+  /** Whether a result is cheap to recompute from something smaller, so that it is not worth keeping. */
   readonly remade: boolean;
   /** The last stage whose programs may hold it. */
   readonly until: Stage;
 }
 
-/** What is known besides of an op that works on each element by itself. */
+/** Further facts of an op that works on each element separately. */
 interface ElementwiseFacts<K extends OpName> extends OpFacts<K> {
   readonly price: Price;
-  /** Whether a result is exact in a narrow type whenever the operands are; such an op makes no NaN of numbers. */
+  /** Whether a result is exact in a narrow type whenever the operands are; such an op never turns numbers into NaN. */
   readonly exact: boolean;
 }
 
-/** What is known besides of an op whose operands and result have one type. */
+/** Further facts of an op whose operands and result have one type. */
 interface UniformFacts<K extends OpName> extends ElementwiseFacts<K> {
   readonly on: Domain;
 }
 
-/** What is known besides of an op that talks to other devices. */
+/** Further facts of an op that communicates with other devices. */
 interface CollectiveFacts<K extends OpName> extends OpFacts<K> {
-  /** The bytes that each of n devices sends in the usual rings when each gives so many bytes. */
+  /** The bytes that each of n devices sends in the usual ring algorithm when each contributes so many bytes. */
   readonly sends: (bytes: number, n: number) => number;
 }
 
@@ -101,7 +100,7 @@ const perProduct = ({ ins, outs, params }: Eqn<"dotGeneral">) => {
   const { shape } = at(ins, 0).type;
   return 2 * perResult({ ins, outs }) * params.lhsContract.reduce((n, d) => n * at(shape, d), 1);
 };
-/** The products of attention: two on the way forward, five on the way back. */
+/** The matrix products of attention: two in the forward pass, five in the backward pass. */
 const perScore =
   (products: number) =>
   ({ ins }: Values) => {
@@ -148,7 +147,7 @@ const twiceAround = (bytes: number, n: number) => (2 * bytes * (n - 1)) / n;
 const toAllOthers = (bytes: number, n: number) => bytes * (n - 1);
 const toOne = (bytes: number) => bytes;
 
-/** What is true of every op, whoever computes it. */
+/** The facts of every op, independent of any engine. */
 export const opFacts = {
   neg: { ...unary, on: "number", price: "trivial", exact: true, linear: always },
   exp: { ...unary, on: "float", price: "long" },
@@ -260,15 +259,15 @@ export type UnaryOp = OpsOf<"unary">;
 export type BinaryOp = OpsOf<"binary">;
 /** Elementwise ops of one type, without parameters. */
 export type UniformOp = UnaryOp | BinaryOp;
-/** Every op that works on each element by itself. */
+/** Every op that works on each element separately. */
 export type ElementwiseOp = OpsOf<"unary" | "binary" | "elementwise">;
-/** Ops that only move elements to other places. */
+/** Ops that only rearrange elements. */
 export type MovementOp = OpsOf<"movement">;
 /** Ops that reduce whole dimensions. */
 export type ReduceOp = OpsOf<"reduction">;
 /** Ops that decide when and how often the programs inside them run. */
 export type ControlOp = OpsOf<"control">;
-/** Ops that talk to other devices. */
+/** Ops that communicate with other devices. */
 export type CollectiveOp = OpsOf<"collective">;
 
 /** The facts of an op whose name is known only at run time. */
@@ -283,7 +282,7 @@ export function flopsOf<K extends OpName>(eqn: Eqn<K>): number {
   return factsOf(op).flops(eqn);
 }
 
-/** The operand in which an equation is linear while the others stay as they are, if there is one. */
+/** The operand in which an equation is linear while the others are fixed, if there is one. */
 export function linearOperand<K extends OpName>(
   eqn: Eqn<K>,
   isZero: (atom: Atom) => boolean,
@@ -299,26 +298,26 @@ export function opsOf<F extends Family>(...families: readonly F[]): readonly Ops
 }
 
 /**
- * One row for every op of some families, to be spread at the beginning of a table: rows that differ stand behind it, and
- * the checker still asks for those of ops that belong to none of them.
+ * One row for every op of some families, to be spread at the beginning of a table: rows that differ follow it, and the
+ * type checker still demands those of ops in no such family.
  */
 export function rowsOf<F extends Family, const Row>(families: readonly F[], row: Row): Rows<F, Row> {
   return rowsBy(families, () => row);
 }
 
-/** {@link rowsOf} where rows are made of the ops' names. */
+/** {@link rowsOf} where rows are computed from the ops' names. */
 export function rowsBy<F extends Family, Row>(
   families: readonly F[],
   row: (op: OpsOf<F>) => Row,
 ): Rows<F, Row> {
-  // Object.fromEntries forgets the names.
+  // Object.fromEntries loses the types of the keys.
   return Object.fromEntries(opsOf(...families).map((op) => [op, row(op)])) as Rows<F, Row>;
 }
 
 /** A table with a row for every op of some families. */
 export type Rows<F extends Family, Row> = { readonly [K in OpsOf<F>]: Row };
 
-/** The families of ops that work on each element by itself. */
+/** The families of ops that work on each element separately. */
 export const elementwiseFamilies = ["unary", "binary", "elementwise"] as const satisfies readonly Family[];
 /** Those of them whose operands and result have one type, and that have no parameters. */
 export const uniformFamilies = ["unary", "binary"] as const satisfies readonly Family[];
@@ -328,18 +327,18 @@ export function isOpName(name: string): name is OpName {
   return Object.hasOwn(opFacts, name);
 }
 
-/** Whether the op works on each element by itself. */
+/** Whether the op works on each element separately. */
 export function isElementwise(op: OpName): op is ElementwiseOp {
   const { family } = opFacts[op];
   return family === "unary" || family === "binary" || family === "elementwise";
 }
 
-/** Whether the op talks to other devices. */
+/** Whether the op communicates with other devices. */
 export function isCollective(op: OpName): op is CollectiveOp {
   return opFacts[op].family === "collective";
 }
 
-/** Whether the equation works on each element by itself. */
+/** Whether the equation works on each element separately. */
 export function isElementwiseEqn(eqn: Eqn): eqn is Eqn<ElementwiseOp> {
   return isElementwise(eqn.op);
 }
@@ -359,7 +358,7 @@ export function isControlEqn(eqn: Eqn): eqn is Eqn<ControlOp> {
   return opFacts[eqn.op].family === "control";
 }
 
-/** Whether the equation itself talks to other devices. */
+/** Whether the equation itself communicates with other devices. */
 export function isCollectiveEqn(eqn: Eqn): eqn is Eqn<CollectiveOp> {
   return isCollective(eqn.op);
 }

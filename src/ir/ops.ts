@@ -11,12 +11,12 @@ export type None = Readonly<Record<never, never>>;
 export type CompareDirection = "eq" | "ne" | "lt" | "le" | "gt" | "ge";
 
 /**
- * How exactly factors of float32 are multiplied at least, by JAX's names: `highest` keeps their 24 bits, `high` and
- * `default` let devices with fewer bits in their products, such as the 11 of TF32, use those.
+ * The minimum precision of float32 products, by JAX's names: `highest` keeps all 24 bits of the factors, `high` and
+ * `default` allow devices to use fewer, such as the 11 of TF32.
  */
 export type Precision = "default" | "high" | "highest";
 
-/** The precisions, the least first. */
+/** The precisions, lowest first. */
 export const precisions: readonly Precision[] = ["default", "high", "highest"];
 
 /** Which intermediate values of a `remat` region are kept for the backward pass instead of recomputed. */
@@ -41,15 +41,15 @@ export interface Attention {
 }
 
 /**
- * What calling a host callback means: a `pure` one only computes, may be called more often or never; `debug` and
- * `io` ones are called once for every run of their equation, in the order of the program. A `check` is given whether
- * something holds and the values to tell of it, and throws where it does not.
+ * What calling a host callback means: a `pure` one only computes, may be called more often or never; `debug` and `io`
+ * ones are called once for every run of their equation, in the order of the program. A `check` receives whether a
+ * condition holds and the values for its message, and throws if it does not.
  */
 export type CallbackKind = "pure" | "debug" | "io" | "check";
 
 /**
- * What a call of the host is on a batch: one call after the other, or one for all whose operands without a batch have
- * a dim of size 1 in its place or are repeated along it; `never` refuses.
+ * How a host callback is batched: one call per element, or one for all, in which unbatched operands have a dim of size
+ * 1 or are repeated; `never` refuses.
  */
 export type CallbackBatching = "sequential" | "expandDims" | "broadcastAll" | "never";
 
@@ -140,7 +140,7 @@ export interface OpParams {
   iota: { readonly dtype: DType; readonly shape: Shape; readonly dim: number };
   /**
    * Operand dim `i` becomes result dim `dims[i]` (strictly increasing); size-1 operand dims are repeated. Elements that
-   * are `unset` are promised to be written before anybody reads them, so an engine may leave there whatever lies there.
+   * are `unset` are guaranteed to be written before they are read, so an engine may leave them uninitialised.
    */
   broadcastInDim: { readonly shape: Shape; readonly dims: readonly number[]; readonly unset?: true };
   reshape: { readonly shape: Shape };
@@ -195,14 +195,14 @@ export interface OpParams {
     readonly lhsBatch: readonly number[];
     readonly rhsBatch: readonly number[];
     readonly dtype: DType;
-    /** How exactly float32 factors are multiplied at least; what the engine does by itself where it is not said. */
+    /** The minimum precision of float32 products; the engine's default if omitted. */
     readonly precision?: Precision;
   };
   /**
    * `(query, key, value) → (mixed, logSums)`: softmax(query · keyᵀ · scale) · value for every head, and the logarithms
-   * of the softmax's sums. query is `[batch, T, N, H]`, key and value `[batch, S, K, H]` where each of the K heads serves
-   * N / K of the query; logSums is `[batch, N, T]`. `causal` lets position t see positions up to t. The softmax is
-   * computed in float32 or wider, its weights are rounded to the type of the operands.
+   * of the softmax's sums. query is `[batch, T, N, H]`, key and value `[batch, S, K, H]` where each of the K heads
+   * serves N / K query heads; logSums is `[batch, N, T]`. `causal` lets position t see positions up to t. The softmax
+   * is computed in float32 or wider, its weights are rounded to the type of the operands.
    */
   attention: Attention;
   /** `(query, key, value, logSums, mixedCotangent, mixed)` → the cotangents of query, key and value. */
@@ -210,8 +210,8 @@ export interface OpParams {
 
   // the host
   /**
-   * `(…operands) → (…results)`: hands the operands to a host callback and waits for its results. Of the devices
-   * that differ only along the axes `once` only the first calls; the others get zeros.
+   * `(…operands) → (…results)`: passes the operands to a host callback and waits for its results. Of the devices that
+   * differ only along the axes `once` only the first calls; the others get zeros.
    */
   callback: {
     readonly fn: HostFunction;
@@ -263,11 +263,11 @@ export interface OpParams {
   pmin: Collective;
   /** Concatenates the devices' blocks along `dim`. */
   allGather: Collective & { readonly dim: number };
-  /** Sums over the devices and keeps the own block of `dim`. */
+  /** Sums over the devices; each keeps its block of `dim`. */
   psumScatter: Collective & { readonly dim: number };
   /**
    * Sends to the listed destination; a device that receives nothing gets zeros, or, where its result is `unset` and
-   * promised not to be read, whatever lies there.
+   * guaranteed not to be read, uninitialised memory.
    */
   ppermute: Collective & {
     readonly permutation: readonly (readonly [source: number, target: number])[];
@@ -295,7 +295,7 @@ export interface OpParams {
 /** The name of an op. */
 export type OpName = keyof OpParams;
 
-/** A total table: one entry for every op, so that a new op makes the compiler list every rule it owes. */
+/** A total table: one entry for every op, so that a new op makes the type checker list every missing rule. */
 export type OpTable<Rule extends { readonly [K in OpName]: unknown }> = { readonly [K in OpName]: Rule[K] };
 
 /** The names of an op's parameters that are programs, or lists of programs. */

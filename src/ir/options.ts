@@ -3,7 +3,7 @@ import { describe, isPlain } from "./describe.js";
 import { ValueError } from "./errors.js";
 import { nearest } from "./nearest.js";
 
-/** The names of all options of a type, each of which the compiler asks for, and of some the kind that is checked. */
+/** The names of all options of a type, which the type checker keeps complete, and for some the kind that is checked. */
 export type OptionNames<O> = { readonly [K in keyof Required<O>]: true | ArgumentKind };
 
 const isObject = (value: unknown): value is object =>
@@ -14,7 +14,7 @@ const hasOnly = (options: object, names: object): boolean => {
   return true;
 };
 
-/** Throws where an option that is given is not of its kind. */
+/** Throws if an option is given and not of its kind. */
 function checkKinds(
   options: object,
   names: Readonly<Record<string, true | ArgumentKind>>,
@@ -26,8 +26,8 @@ function checkKinds(
 }
 
 /**
- * Throws unless all options have names that a function knows, for a misspelt one would be left out without a word, and
- * are of their kinds.
+ * Throws unless all options have names that a function knows, since a misspelt one would be ignored silently, and are
+ * of their kinds.
  */
 export function checkOptions<O>(options: unknown, names: OptionNames<O>, caller: string): void {
   if (options === undefined) return;
@@ -36,7 +36,7 @@ export function checkOptions<O>(options: unknown, names: OptionNames<O>, caller:
     return;
   }
   const known = Object.keys(names);
-  // A tensor, say, that stands in the place of the options has properties, but none of them is meant as one.
+  // A tensor, say, passed instead of the options has properties, but they are not meant as options.
   if (!isObject(options) || !isPlain(options)) {
     throw new ValueError(
       `[${caller}] the options must be an object of ${known.join(", ")}, got ${describe(options)}`,
@@ -52,6 +52,6 @@ export function checkOptions<O>(options: unknown, names: OptionNames<O>, caller:
 
 /** Like {@link checkOptions} for options that must be given. */
 export function needOptions<O>(options: unknown, names: OptionNames<O>, caller: string): void {
-  // What is left out is no object either.
+  // An omitted argument is not an object either.
   checkOptions(options ?? null, names, caller);
 }

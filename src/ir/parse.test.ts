@@ -211,7 +211,7 @@ describe("a text that is no program", () => {
     [inside("%1:f32[2] = reverse %0 {dims: [5]}"), 2, 3, "reverse"],
     [inside("%1:f32[2] = convert %0 {dtype: float7}"), 2, 34, "expected a data type (float32, bfloat16,"],
     [inside('%1:f32[2] = name %0 {name: "open}'), 2, 30, "expected a name in double quotes"],
-    [inside("%1:f32[2] = add %0 3000000000"), 2, 22, "3000000000 is no int32"],
+    [inside("%1:f32[2] = add %0 3000000000"), 2, 22, "3000000000 is not a valid int32"],
     [inside("%1:f32[2] = add %0 1.0:int32"), 2, 22, "expected a constant of a float type"],
     ["() {\n  return\n} more", 3, 3, 'expected the end of the text, found "more"'],
   ];

@@ -10,13 +10,12 @@ import { Scanner } from "./scanner.js";
 import { at, formatType, sameType, type TensorType } from "./shape.js";
 import { varyingAlong } from "./varying.js";
 
-/** How deep programs may lie in each other: deeper ones than a reader's stack can follow are refused. */
+/** Maximum nesting of programs, so that parsing cannot exhaust the stack. */
 const MAX_DEPTH = 200;
 
 /**
- * The program that a text of `printProgram` stands for, with new values and without source lines. It is checked
- * as it is read: every value defined before its use and once, every equation's results of the types that its
- * op's rule gives.
+ * The program printed by `printProgram`, with new values and without source lines. It is checked as it is read: every
+ * value defined before its use and once, every equation's results of the types that its op's rule gives.
  *
  * ```ts
  * const program = parseProgram(readFileSync("step.txt", "utf8"));
@@ -30,7 +29,7 @@ export function parseProgram(text: string): Program {
   return parser.whole();
 }
 
-/** What operands begin with; programs behind them begin with a bracket or their name. */
+/** How operands begin; the programs after them begin with a bracket or their name. */
 const atomStarts = "%-0123456789";
 const atomWords = ["true", "false", "NaN", "Infinity"];
 
@@ -132,10 +131,10 @@ class Parser {
     const value = Number(digits);
     const literal = newLiteral(value, dtype);
     if (isFloat(dtype) || Object.is(literal.value, value)) return literal;
-    throw scanner.error(start, `${digits} is no ${dtype}`);
+    throw scanner.error(start, `${digits} is not a valid ${dtype}`);
   }
 
-  /** The type of a constant, which its form tells: `2`, `2u`, `2:int8`, `2.0`, `2.0:bfloat16`. */
+  /** The type of a constant, which follows from its form: `2`, `2u`, `2:int8`, `2.0`, `2.0:bfloat16`. */
   private literalType(digits: string, start: number): DType {
     const { scanner } = this;
     const isWhole = /^-?\d+$/.test(digits);
@@ -152,7 +151,7 @@ class Parser {
     const isBraced = scanner.eat("{");
     const values = form.parse(scanner, ins);
     if (isBraced) scanner.expect("}");
-    // A form has its values and its programs, which together are the parameters.
+    // The values and the programs of a form together are the parameters.
     return { ...values, ...this.blocks(form.programs) } as OpParams[K];
   }
 

@@ -61,7 +61,7 @@ describe("with passes checked, as under the tests", () => {
   test.each(broken)("a pass that %s is named where it broke the program", (name, pass, message) => {
     const run = () => afterPass(name, pass(right), "traced");
     expect(run).toThrow(InternalError);
-    expect(run).toThrow(`the pass "${name}" made a wrong program: `);
+    expect(run).toThrow(`the pass "${name}" made an invalid program: `);
     expect(run).toThrow(message);
   });
 
@@ -201,7 +201,7 @@ describe("a stage", () => {
   test("is named by the check of a pass", () => {
     const [, program] = at(accepted, 3);
     expect(() => checkPass("partition", program, "partitioned")).toThrow(
-      'the pass "partition" made a wrong program: [verify] remat must be gone from a partitioned program',
+      'the pass "partition" made an invalid program: [verify] remat must be gone from a partitioned program',
     );
   });
 });

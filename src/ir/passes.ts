@@ -17,19 +17,19 @@ import {
 import { atomKind, textKind } from "./textKind.js";
 import { verify } from "./verify.js";
 
-/** What is checked of passes: the tests set it, and it is read once. */
+/** Which checks of passes are on: the tests set it, and it is read once. */
 const checked = process.env.SHARDWISE_VERIFY;
 
 const checksTexts = checked === "texts" || checked === "all-texts";
 
-/** Whether what passes make is checked: then nothing is taken for right because of who made it. */
+/** Whether the results of passes are checked: then no program is trusted because of where it came from. */
 export const checksPasses = checksTexts || checked === "passes";
 
 /**
- * Stands around what a pass made. With `SHARDWISE_VERIFY=passes` in the environment a program that is not well
- * formed is reported here, under the name of the pass that made it; with `SHARDWISE_VERIFY=texts` also one that is
- * not read back as it was printed, of which a few equations of every kind are tried, and with
- * `SHARDWISE_VERIFY=all-texts` all; otherwise nothing is done.
+ * Wraps the result of a pass. With `SHARDWISE_VERIFY=passes` in the environment a program that is not well formed is
+ * reported here, under the name of the pass that made it; with `SHARDWISE_VERIFY=texts` also one whose printed form
+ * does not parse back to it, tested on a few equations of every kind, and with `SHARDWISE_VERIFY=all-texts` on all;
+ * otherwise nothing is done.
  */
 export function afterPass(pass: string, program: Program, stage: Stage): Program {
   if (checksTexts) checkPass(pass, program, stage);
@@ -37,7 +37,7 @@ export function afterPass(pass: string, program: Program, stage: Stage): Program
   return program;
 }
 
-/** Checks what a pass made: {@link verify}, and that the printed program is read back as it is. */
+/** Checks the result of a pass: {@link verify}, and that the printed program parses back to itself. */
 export function checkPass(pass: string, program: Program, stage: Stage): void {
   named(pass, () => {
     verify(program, stage);
@@ -50,18 +50,18 @@ function named(pass: string, check: () => void): void {
     check();
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
-    throw new InternalError(`the pass "${pass}" made a wrong program: ${message}`);
+    throw new InternalError(`the pass "${pass}" made an invalid program: ${message}`);
   }
 }
 
-/** Equations that need not be read back, or not again: they never change. */
+/** Equations that need not be parsed back, or not again: they never change. */
 const readBack = new WeakSet<Eqn>();
 
-/** How many equations of each kind of text were read back, and which kinds of inputs and constants. */
+/** How many equations of each kind of text were parsed back, and which kinds of inputs and constants. */
 const numRead = new Map<string, number>();
 const readAtoms = new Set<string>();
 
-/** So many equations of a kind are read back, unless all are. */
+/** Maximum number of equations of a kind to parse back, unless all are. */
 const enough = checked === "all-texts" ? Number.POSITIVE_INFINITY : 4;
 
 function checkText(program: Program): void {
@@ -97,7 +97,7 @@ function noteRead({ inputs, eqns, outputs }: Program): void {
   }
 }
 
-/** Whether nothing of a program needs to be read back. */
+/** Whether no part of a program needs to be parsed back. */
 function isRead({ inputs, eqns, outputs }: Program): boolean {
   return (
     eqns.every(wasReadBack) &&
@@ -115,7 +115,7 @@ function wasReadBack(eqn: Eqn): boolean {
   return true;
 }
 
-/** The program without the equations that were read back; what others read of their results is zeros. */
+/** The program without the equations already parsed back; uses of their results become zeros. */
 function unread({ inputs, eqns, outputs }: Program): Program {
   const fresh = eqns.filter((eqn) => !wasReadBack(eqn)).map((eqn) => mapInnerPrograms(eqn, unread));
   const defined = new Set([...inputs, ...fresh.flatMap(({ outs }) => outs)].map(({ id }) => id));

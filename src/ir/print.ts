@@ -17,7 +17,7 @@ import { formatType } from "./shape.js";
  *
  * A type such as `f32[4]~{data: 2}` is that of a value that may differ along axes of a shard map.
  *
- * The text holds all of the program but the source lines of its equations; `parseProgram` reads it back.
+ * The text holds everything except the source lines of the equations; `parseProgram` reads it back.
  */
 export function printProgram(program: Program): string {
   needProgram(program, "printProgram");
@@ -29,7 +29,7 @@ export function printEqn(eqn: Eqn): string {
   return eqnLines(eqn, new Names({ next: 0 }), "").join("\n");
 }
 
-/** The names of one program's values; the numbers go on through the programs inside it. */
+/** The names of one program's values; numbering continues through the programs inside it. */
 class Names {
   private readonly numbers = new Map<number, number>();
 
@@ -53,7 +53,7 @@ class Names {
 }
 
 /**
- * A constant with a mark of its type: `2` is an int32, `2u` a uint32, `2:int8` another integer, `2.0` a float32,
+ * A constant with a suffix for its type: `2` is an int32, `2u` a uint32, `2:int8` another integer, `2.0` a float32,
  * `2.0:bfloat16` another float.
  */
 function formatLiteral({ value, type: { dtype } }: Literal): string {

@@ -22,7 +22,7 @@ export interface Literal {
 /** What an equation can read. */
 export type Atom = Var | Literal;
 
-/** Where in the user's source an equation was made; the text is worked out only when asked for. */
+/** Where in the user's source an equation was made; the text is computed only on demand. */
 export interface SourceLocation {
   readonly text: string;
   /** The module that was running, as its path in the module tree such as `layers/block/mlp`. */
@@ -40,7 +40,7 @@ export type Eqn<K extends OpName = OpName> = {
   };
 }[K];
 
-/** The parts of an equation whose op is one of K, for those who look its rule up in a table of ops. */
+/** The fields of an equation whose op is one of K, for looking up its rule in a table of ops. */
 export interface EqnParts<K extends OpName> {
   readonly op: K;
   readonly ins: readonly Atom[];
@@ -74,10 +74,10 @@ export function newLiteral(value: number | boolean, dtype: DType): Literal {
   return { kind: "literal", value: roundTo(dtype, Number(value)), type };
 }
 
-/** Programs know complex numbers by their parts, so that nothing behind tracing has to know them. */
+/** Programs hold complex numbers as their parts, so that nothing after tracing has to support them. */
 function needReal(type: TensorType): void {
   if (!isComplex(type.dtype)) return;
-  throw new InternalError(`a program holds ${formatType(type)}, but complex numbers only as their parts`);
+  throw new InternalError(`a program must hold complex numbers as their parts, got ${formatType(type)}`);
 }
 
 /** Builds an equation, keeping op and parameters correlated. */
@@ -91,7 +91,7 @@ export function makeEqn<K extends OpName>(
   return { op, ins, outs, params, source };
 }
 
-/** The equation with each operand replaced by what `change` gives; itself where all of them stay. */
+/** The equation with each operand replaced by what `change` returns; the same object if none changes. */
 export function mapOperands(eqn: Eqn, change: (atom: Atom) => Atom): Eqn {
   let changed: Atom[] | undefined;
   let i = 0;
@@ -106,10 +106,10 @@ export function mapOperands(eqn: Eqn, change: (atom: Atom) => Atom): Eqn {
   return changed ? { ...eqn, ins: changed } : eqn;
 }
 
-/** What becomes of a program inside an equation; the name is the one it has in the parameters. */
+/** Maps a program inside an equation; the name is that of its parameter. */
 type Change = (program: Program, name: string) => Program;
 
-/** The parameters of every op that carries programs inside, with each of them changed. */
+/** The parameters of every op with inner programs, with each of those mapped. */
 const changeBodies: { readonly [K in ProgramOp]: (params: OpParams[K], change: Change) => OpParams[K] } = {
   scan: (p, change) => ({ ...p, body: change(p.body, "body") }),
   while: (p, change) => ({
@@ -169,7 +169,7 @@ export function forEachEqn(program: Program, visit: (eqn: Eqn) => void): void {
   }
 }
 
-/** Whether one of these equations, or one of the programs inside them, is such a one. */
+/** Whether one of these equations, or of those in the programs inside them, satisfies the predicate. */
 export function someEqn({ eqns }: Pick<Program, "eqns">, isSuch: (eqn: Eqn) => boolean): boolean {
   return eqns.some((eqn) => isSuch(eqn) || innerPrograms(eqn).some(([, inner]) => someEqn(inner, isSuch)));
 }

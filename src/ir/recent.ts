@@ -1,21 +1,21 @@
-/** Keeps the values that were asked for most recently, so that a loop over ever new shapes does not keep all. */
+/** A cache of the most recently used values, so that a loop over ever new shapes does not retain all of them. */
 export class Recent<V> {
   private readonly values = new Map<string, V>();
 
   /**
-   * @param most how many are kept
-   * @param drop called with a value that is not kept any longer
+   * @param most maximum number of values
+   * @param drop called with a value that was evicted
    */
   constructor(
     private readonly most: number,
     private readonly drop: (value: V) => void = () => undefined,
   ) {}
 
-  /** The value of a key, made when it is not kept. */
+  /** The value of a key, made if it is not cached. */
   get(key: string, make: () => V): V {
     const { values } = this;
     const kept = values.get(key);
-    // While there is room for as many again, nothing will be dropped before its turn has come to be moved.
+    // While the cache is at most half full, no entry can be evicted before its next use moves it.
     if (kept !== undefined && 2 * values.size <= this.most) return kept;
     const value = kept ?? make();
     // A map lists its keys in the order in which they were set.

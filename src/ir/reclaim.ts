@@ -1,15 +1,15 @@
 import { Ambient } from "./ambient.js";
 
 /**
- * Memory that belongs to objects which nothing can reach any more is given back in two ways: some time after the
- * garbage collector has found them, as everywhere in JavaScript, and at once when memory is short. The second is
- * what makes ordinary loops run for ever: device memory does not make the garbage collector run, and a loop that
- * never leaves its task (without `await`, or awaiting only what is ready) never sees a finalisation callback.
+ * Memory that belongs to unreachable objects is released in two ways: some time after the garbage collector has found
+ * them, as everywhere in JavaScript, and immediately when memory is short. The second is what lets ordinary loops run
+ * indefinitely: device memory does not make the garbage collector run, and a loop that never leaves its task (without
+ * `await`, or awaiting only what is ready) never sees a finalisation callback.
  */
 
-/** Something that gives memory back when its holder is unreachable. */
+/** Something that releases memory when its holder is unreachable. */
 export interface Watch {
-  /** Ends the watch, because the memory was given back otherwise. */
+  /** Stops watching, because the memory was released in another way. */
   forget(): void;
 }
 
@@ -30,12 +30,12 @@ class Entry implements Watch {
 
 const entries = new Set<Entry>();
 
-/** So many holders may be watched before the unreachable ones among them are looked for, however small they are. */
+/** Maximum number of watched holders, whatever their size, before the unreachable ones are looked for. */
 const leastHolders = 16_384;
 
 /**
- * Tells that the garbage collector has been at work, by an object that nothing refers to. Watching each holder so
- * would tell of it alone, but costs as much as a small op.
+ * Detects that the garbage collector has run, by means of an unreachable object. Registering each holder instead would
+ * identify it, but costs as much as a small op.
  */
 const collected = new FinalizationRegistry<undefined>(() => {
   sweep();
@@ -53,7 +53,7 @@ export function watch(holder: object, release: () => void): Watch {
 
 const numEntries = (): number => entries.size;
 
-/** Gives back what holders held that were collected; returns how many there were. */
+/** Releases what collected holders held; returns their number. */
 function sweep(): number {
   let released = 0;
   for (const entry of entries) {
@@ -64,15 +64,18 @@ function sweep(): number {
   return released;
 }
 
-/** What runs the garbage collector at once. */
+/** Runs the garbage collector on demand. */
 export interface Collector {
-  /** Lets go of objects that the runtime keeps until the current task ends because a weak reference was made. */
+  /**
+   * Releases objects that the runtime keeps alive until the current task ends because a weak reference was made or
+   * read.
+   */
   letGo(): void;
   /** Finds everything that is unreachable now. */
   collect(): void;
 }
 
-const unkeyed = "what is traced does not depend on when memory is given back";
+const unkeyed = "what is traced does not depend on when memory is released";
 
 const provided = new Ambient<Collector | undefined>({
   name: "garbage collector",
@@ -88,12 +91,12 @@ const reclaiming = new Ambient({
   dependence: { unkeyed },
 });
 
-/** Provides what the runtime has for collecting on demand; without it only finalisation callbacks give back. */
+/** Installs the runtime's way of collecting on demand; without it only finalisation callbacks release memory. */
 export function provideCollector(collector: Collector): void {
   provided.set(collector);
 }
 
-/** Gives back now what unreachable objects hold; returns how many there were. */
+/** Releases what unreachable objects hold now; returns their number. */
 export function reclaim(): number {
   const collector = provided.get();
   if (collector === undefined || reclaiming.get()) return 0;
@@ -101,25 +104,25 @@ export function reclaim(): number {
     collector.letGo();
     collector.collect();
     const released = sweep();
-    // Looking at the others has made the runtime keep them until the task ends.
+    // Dereferencing the others has made the runtime keep them until the task ends.
     collector.letGo();
     return released;
   });
 }
 
 /**
- * A mark that tells when to reclaim: at twice of what was live the last time, so that what is retained is at most
- * twice what is live and the collector's work is paid for by as much allocation.
+ * Decides when to reclaim: at twice what was live the last time, so that at most twice the live memory is retained and
+ * the collector's work is amortised over as much allocation.
  */
 export class HighWaterMark {
   private mark: number;
 
-  /** @param least what may be in use before anything is reclaimed */
+  /** @param least how much may be in use before anything is reclaimed */
   constructor(private readonly least: number) {
     this.mark = least;
   }
 
-  /** Reclaims if `used()` has reached the mark. */
+  /** Reclaims if `used()` has reached the threshold. */
   check(used: () => number): void {
     if (used() < this.mark) return;
     reclaim();

@@ -1,14 +1,14 @@
-/** What is known of equations without inferring their types again. */
+/** Avoids inferring the types of equations again. */
 import type { Operand } from "./inferChecks.js";
 import type { OpName } from "./ops.js";
 import type { Atom, EqnParts } from "./program.js";
 import { at, sameType, type TensorType } from "./shape.js";
 import { keepsEqual, nothingVaries, varyAlike, varyingAlong } from "./varying.js";
 
-/** Equations whose types were found right: they never change, so they are right in every other program too. */
+/** Equations whose types were checked: they never change, so they are valid in every other program too. */
 const wellTyped = new WeakSet<object>();
 
-/** Remembers that an equation's results have the types that its op's rule gives. */
+/** Records that an equation's results have the types that its op's rule gives. */
 export function noteWellTyped(eqn: EqnParts<OpName>): void {
   wellTyped.add(eqn);
 }
@@ -18,7 +18,7 @@ export function isWellTyped(eqn: EqnParts<OpName>): boolean {
   return wellTyped.has(eqn);
 }
 
-/** Whether rules of types cannot tell two operands apart. */
+/** Whether two operands are the same to type rules. */
 export function isLike(a: Operand, b: Operand): boolean {
   return a.kind === b.kind && (a.type === b.type || (sameType(a.type, b.type) && varyAlike(a.type, b.type)));
 }

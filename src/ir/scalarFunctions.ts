@@ -34,7 +34,10 @@ function erf(x: number): number {
   return Math.sign(x) * (size > 6 ? 1 : 1 - erfcFraction(size));
 }
 
-/** 1 − erf(x) for x ≥ 0; from 1 on the subtraction would lose digits that the fraction keeps, if slowly. */
+/**
+ * 1 − erf(x) for x ≥ 0; from 1 on the subtraction would lose digits that the continued fraction keeps, though it
+ * converges slowly.
+ */
 function erfc(x: number): number {
   return x < 1 ? 1 - erfSeries(x) : erfcFraction(x);
 }
@@ -63,7 +66,7 @@ function power(x: number, y: number): number {
   return x ** y;
 }
 
-/** 1 / (1 + exp(−x)), of large negative numbers too. */
+/** 1 / (1 + exp(−x)), also for large negative numbers. */
 const logistic = (x: number): number => (x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x)));
 
 /**
@@ -84,7 +87,7 @@ export const unaryFunctions = {
   logistic,
 } as const satisfies { readonly [K in UnaryOp]?: (x: number) => number };
 
-/** The same of two numbers. */
+/** The same for functions of two numbers. */
 export const binaryFunctions = {
   rem: (x: number, y: number) => x % y,
   pow: power,

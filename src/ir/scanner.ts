@@ -5,10 +5,10 @@ const integer = /-?\d+/y;
 const number = /-?(?:NaN|Infinity|\d+(?:\.\d+)?(?:e[+-]?\d+)?)/y;
 const blank = /\s*/y;
 
-/** How much of the text a message quotes. */
+/** Maximum number of characters that a message quotes. */
 const QUOTED = 20;
 
-/** Reads a text from its beginning to its end, a token at a time; spaces before a token do not matter. */
+/** Reads a text token by token; spaces before a token are skipped. */
 export class Scanner {
   private position = 0;
 
@@ -23,7 +23,7 @@ export class Scanner {
     return this.position;
   }
 
-  /** Whether the next token is this one, which is then behind the scanner. */
+  /** Whether the next token is this one; consumes it if so. */
   eat(token: string): boolean {
     this.skipSpace();
     if (!this.text.startsWith(token, this.position)) return false;
@@ -47,14 +47,14 @@ export class Scanner {
     return this.take(word) ?? this.fail(what);
   }
 
-  /** An integer that a program can count with. */
+  /** A safe integer. */
   integer(what: string): number {
     const start = this.here;
     const value = Number(this.take(integer) ?? this.fail(what));
     return Number.isSafeInteger(value) ? value : this.failAt(start, `${what} of at most 2^53 - 1`);
   }
 
-  /** The digits of a number, of which the caller knows the type, or undefined. */
+  /** The digits of a number, whose type the caller knows, or undefined. */
   number(): string | undefined {
     this.skipSpace();
     return this.take(number);
@@ -73,7 +73,7 @@ export class Scanner {
       this.position = end + 1;
       if (typeof value === "string") return value;
     } catch {
-      // The message below tells where the string begins.
+      // The message below says where the string begins.
     }
     return this.failAt(start, `${what} in double quotes`);
   }
@@ -115,12 +115,12 @@ export class Scanner {
     if (this.position < this.text.length) this.fail("the end of the text");
   }
 
-  /** The error that something else was expected at this place. */
+  /** The error for an unexpected token at the current position. */
   fail(expected: string): never {
     return this.failAt(this.here, expected);
   }
 
-  /** The error that something else was expected at a place that was passed. */
+  /** The error for an unexpected token at an earlier position. */
   failAt(position: number, expected: string): never {
     const rest = this.text.slice(position).split("\n", 1)[0]?.trimEnd() ?? "";
     const start = rest.length > QUOTED ? `${rest.slice(0, QUOTED)}…` : rest;
@@ -128,7 +128,7 @@ export class Scanner {
     throw this.error(position, `expected ${expected}, found ${start === "" ? found : JSON.stringify(start)}`);
   }
 
-  /** An error about what stands at a place. */
+  /** An error at a position. */
   error(position: number, message: string): ParseError {
     const before = this.text.slice(0, position).split("\n");
     const column = (before.at(-1)?.length ?? 0) + 1;

@@ -6,18 +6,18 @@ import type { MeshAxis } from "./mesh.js";
 /** The sizes of a tensor's dimensions, outermost first. */
 export type Shape = readonly number[];
 
-/** What is known of a tensor without its values. */
+/** What is known about a tensor without its values. */
 export interface TensorType {
   readonly dtype: DType;
   readonly shape: Shape;
   /**
-   * The axes of surrounding shard maps along which the value may differ from device to device; see `varying.ts`.
-   * Shard maps without the replication check keep no record of it.
+   * The axes of surrounding shard maps along which the value may differ from device to device; see `varying.ts`. Shard
+   * maps without the replication check do not track it.
    */
   readonly varying?: readonly MeshAxis[];
 }
 
-/** The type of a tensor whose elements are no complex numbers. */
+/** The type of a tensor that is not complex. */
 export interface RealType extends TensorType {
   readonly dtype: RealDType;
 }
@@ -62,7 +62,7 @@ export function sameNumbers(a: readonly number[], b: readonly number[]): boolean
   return true;
 }
 
-/** Throws unless a value is a type, of which only the outside is looked at. */
+/** Throws unless a value looks like a type; a shallow check. */
 function checkType(type: TensorType): void {
   if (Array.isArray(type?.shape)) return;
   throw new ShapeError(`a type must have dtype and shape, got ${describe(type)}`);
@@ -104,7 +104,7 @@ export function rowMajorStrides(shape: Shape): number[] {
   return strides;
 }
 
-/** Lists that are longer would not be of use, only of weight. */
+/** Maximum length of a list; a longer one would only exhaust memory. */
 const maxLength = 2 ** 27;
 
 /** The integers 0 … n − 1. */
@@ -149,7 +149,7 @@ export function normalizeDim(dim: number, rank: number, caller: string): number 
       }`,
     );
   }
-  // The sum makes 0 of −0.
+  // The sum turns −0 into 0.
   return dim < 0 ? dim + rank : dim + 0;
 }
 

@@ -1,18 +1,18 @@
 /**
- * Equations whose texts are alike: the printer and the parser take the same ways for both. Sizes and dims beyond 0 and 1
- * are numbers like any other to them, while a list that is empty, a constant that is −0 or an axis of another name may
- * be written in a way of its own.
+ * Classifies equations by their printed form: the printer and the parser treat two of the same kind alike. Sizes and
+ * dims beyond 0 and 1 are numbers like any other to them, while an empty list, a constant −0 or another axis name may
+ * be written differently.
  */
 import type { Atom, Eqn } from "./program.js";
 import type { TensorType } from "./shape.js";
 
-/** What the text of an equation looks like, without the programs inside; nothing where a parameter is no plain data. */
+/** The kind of an equation's text, without the programs inside; undefined if a parameter is not plain data. */
 export function textKind({ op, ins, outs, params }: Eqn): string | undefined {
   const own = plainKind(params);
   return own && `${op} ${own}${ins.map(atomKind).join("")}=${outs.map(atomKind).join("")}`;
 }
 
-/** What the text of a value where it is defined, or of a constant, looks like. */
+/** The kind of the text of a value's definition, or of a constant. */
 export function atomKind(atom: Atom): string {
   return atom.kind === "var"
     ? typeKind(atom.type)
@@ -26,7 +26,7 @@ function typeKind({ dtype, shape, varying }: TensorType): string {
 function numberKind(value: number): string {
   const size = Math.abs(value);
   if (!Number.isFinite(value) || (size <= 1 && Number.isInteger(value))) return String(value);
-  // JavaScript writes the smallest and the largest with an exponent.
+  // JavaScript prints very small and very large numbers with an exponent.
   const form = size < 1e-6 ? "e-" : size >= 1e21 ? "e+" : Number.isInteger(value) ? "n" : "f";
   return value < 0 ? `-${form}` : form;
 }

@@ -5,10 +5,10 @@ import type { Program } from "./program.js";
 import { at, type TensorType } from "./shape.js";
 
 /**
- * Inside a shard map with the replication check every type says along which axes the value may differ from device
- * to device. A value that is equal along an axis and meets one that is not is marked by `pvary`, whose transpose is
- * a sum: what all devices share gets the sum of their cotangents. The sum of a value that varies transposes to
- * `pvary`. This is the way of JAX's `check_vma`.
+ * Inside a shard map with the replication check every type says along which axes the value may differ from device to
+ * device. A value that is equal along an axis and is combined with one that is not is marked by `pvary`, whose
+ * transpose is a sum: a value that all devices share gets the sum of their cotangents. The sum of a varying value
+ * transposes to `pvary`. JAX's `check_vma` works the same way.
  */
 interface Operand {
   readonly kind: "var" | "literal";
@@ -87,7 +87,7 @@ const specialRules: {
   axisIndex: () => [none],
   pvary: (ins, { over }) => [joinAxes([union(ins), over])],
   optimizationBarrier: of,
-  // What is handed to the host has no cotangent, so that nothing has to be marked.
+  // Operands of host callbacks have no cotangents, so nothing has to be marked.
   callback: (ins, { results }) => results.map(() => union(ins)),
   scan: (_, { body, numConsts, numCarry }) => [
     ...of(body.inputs.slice(numConsts, numConsts + numCarry)),
@@ -103,7 +103,10 @@ const specialRules: {
 
 const rules: { readonly [K in OpName]?: Rule<K> } = specialRules;
 
-/** Whether the results of an op are equal everywhere when its operands are; programs inside and `pvary` say otherwise. */
+/**
+ * Whether the results of an op are equal on all devices when its operands are; inner programs and `pvary` make them
+ * differ.
+ */
 export function keepsEqual(op: OpName): boolean {
   return op !== "pvary" && !Object.hasOwn(bodyInputs, op) && op !== "shardMap";
 }
@@ -123,7 +126,7 @@ export function resultVarying<K extends OpName>(
 
 type Inputs<K extends OpName> = (params: OpParams[K]) => readonly Operand[];
 
-/** The inputs of inner programs that the operands become; a shard map's blocks differ by themselves. */
+/** The operands as inputs of inner programs; a shard map's blocks vary in any case. */
 const bodyInputs: { readonly [K in Exclude<ProgramOp, "shardMap">]: Inputs<K> } = {
   scan: ({ body }) => body.inputs,
   while: ({ condition, body, numConditionConsts }) => [
@@ -146,7 +149,7 @@ function sharedInputs(branches: readonly Program[]): readonly Operand[] {
 
 const inputsOf: { readonly [K in OpName]?: Inputs<K> } = bodyInputs;
 
-/** Whether no operand can lack a mark, because nothing that they meet may differ. */
+/** Whether no operand needs a mark, because nothing they are combined with may differ. */
 export function agreeAnyway(op: OpName, ins: readonly Operand[]): boolean {
   return inputsOf[op] === undefined && nothingVaries(ins);
 }
@@ -161,6 +164,6 @@ export function operandVarying<K extends OpName>(
   if (inputs) return of(inputs(params));
   if (rules[op]) return of(ins);
   const all = union(ins);
-  // Only floats have cotangents, and constants none that matters.
+  // Only floats have cotangents, and those of constants are not used.
   return ins.map(({ kind, type }) => (kind === "var" && isFloat(type.dtype) ? all : varyingAxes(type)));
 }

@@ -11,14 +11,14 @@ import { isWellTyped, noteWellTyped } from "./repeated.js";
 import { at, formatType, sameType } from "./shape.js";
 import { missingAxes, operandVarying, varyingAxes } from "./varying.js";
 
-/** The stages in their order. */
+/** The stages in order. */
 const order: { readonly [S in Stage]: number } = { traced: 0, partitioned: 1, lowered: 2 };
 
 /**
- * Checks that the program is well formed: every value defined once and before its use, every equation's
- * results of the type its op's rule gives, nothing in it that its stage must not hold.
+ * Checks that the program is well formed: every value defined once and before its use, every equation's results of the
+ * type its op's rule gives, no op that its stage must not contain.
  *
- * @returns the program itself, so that a call can stand around any transform
+ * @returns the program itself, so that a call can wrap any transform
  */
 export function verify(program: Program, stage: Stage = "traced"): Program {
   if (!stages.includes(stage)) {
@@ -29,7 +29,7 @@ export function verify(program: Program, stage: Stage = "traced"): Program {
   return program;
 }
 
-/** Programs that were right at a stage. They never change, and passes keep what they do not change. */
+/** Programs that were verified at a stage. They never change, and passes reuse the parts that they leave alone. */
 const verified: { readonly [S in Stage]: WeakSet<Program> } = {
   traced: new WeakSet(),
   partitioned: new WeakSet(),

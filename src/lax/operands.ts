@@ -19,7 +19,7 @@ export function operand(x: TensorLike, caller = "operand"): Tensor {
 function checkScalar(x: unknown, caller: string): void {
   if (typeof x === "number" || typeof x === "boolean" || x instanceof Complex) return;
   throw new DTypeError(
-    `[lax.${caller}] an operand must be a tensor or a number, got ${describe(x)}: make a tensor of it with np.array`,
+    `[lax.${caller}] an operand must be a tensor or a number, got ${describe(x)}: convert it with np.array`,
   );
 }
 

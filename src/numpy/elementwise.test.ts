@@ -517,7 +517,7 @@ describe("elementwise functions", () => {
 
   test("refuse what is no tensor", () => {
     expect(() => np.exp([1, 2] as unknown as Tensor)).toThrow(
-      "[exp] expects tensors or numbers, got a list of 2: make a tensor of it with np.array(…)",
+      "[exp] expects tensors or numbers, got a list of 2: convert it with np.array(…)",
     );
   });
 

@@ -58,7 +58,7 @@ export function lookUpAxes(names: string | readonly string[], caller: string): M
   });
 }
 
-/** Those of the axes whose types say which values differ along them. */
+/** The axes along which types say which values differ. */
 export function checkedAxes(axes: readonly MeshAxis[]): MeshAxis[] {
   return axes.filter(({ name }) => boundAxes().some((axis) => axis.name === name && axis.checked));
 }

@@ -32,7 +32,7 @@ export class Builder {
   private readonly inputs: Var[] = [];
   private readonly captured = new Map<Tensor, Var>();
   private target: ExecutionTarget | undefined;
-  /** Cleared when tracing ends, after which its tensors have leaked. */
+  /** Cleared when tracing ends; tensors used after that have leaked. */
   open = true;
   /** How often what is recorded will be differentiated. */
   readonly order = currentOrder();
@@ -116,7 +116,7 @@ export class Builder {
     return outs.map((out) => Tensor.traced(this, out));
   }
 
-  /** The operands, those that are equal along an axis marked where they meet others that are not. */
+  /** The operands; those that are equal along an axis are marked where they are combined with others that are not. */
   private agree<K extends OpName>(op: K, atoms: readonly Atom[], params: OpParams[K]): readonly Atom[] {
     if (agreeAnyway(op, atoms)) return atoms;
     const wanted = operandVarying(op, atoms, params);
@@ -174,21 +174,21 @@ export function atSource<T>(source: SourceLocation | undefined, fn: () => T): T 
 }
 
 /**
- * Runs `fn` so that all equations it records have the source of this call. It is for functions of the library that call
- * none of the user's: who called them is looked up once, and not for every equation.
+ * Runs `fn` so that all equations it records have the source of this call. For library functions that do not call user
+ * code: their caller is looked up once instead of for every equation.
  */
 export function asOneCall<T>(fn: () => T): T {
   return pinned.get() ? fn() : atSource(captureSource(), fn);
 }
 
-/** {@link asOneCall} while a function is traced: ops that are computed at once mostly need no source. */
+/** {@link asOneCall} while a function is traced: ops that are computed immediately rarely need a source. */
 export function tracedAsOneCall<T>(fn: () => T): T {
   return isTracing() ? asOneCall(fn) : fn();
 }
 
 /**
- * How often what the tensors give will be differentiated: values from outside of a derivative that is being taken are
- * constants there.
+ * How often results of the tensors will be differentiated: values from outside a derivative being taken are constants
+ * in it.
  */
 export function orderOf(tensors: readonly Tensor[]): number {
   const orders = tensors.map(({ node }) => (node.kind === "traced" ? node.builder.order : 0));
@@ -201,10 +201,10 @@ export function isTracing(): boolean {
 }
 
 /**
- * Runs `fn` on placeholders of the given types and records what it does. A target that it names is also where
- * the surrounding trace must run.
+ * Runs `fn` on placeholders of the given types and records what it does. A target that it names is also where the
+ * surrounding trace must run.
  *
- * @param pass who traces, in words, for the message when the program turns out wrong
+ * @param pass the name of the pass that traces, for the message if the program turns out to be invalid
  */
 export function traceFlat(
   fn: (args: Tensor[]) => readonly Tensor[],
@@ -230,7 +230,7 @@ function record(
 }
 
 /**
- * Applies an op: recorded while tracing, computed at once otherwise.
+ * Applies an op: recorded while tracing, computed immediately otherwise.
  *
  * @param target where it must run, if it or a program inside it names a mesh
  */
@@ -256,7 +256,7 @@ export function bind<K extends OpName>(
   return runProgram(program(), operands, target);
 }
 
-/** The program of one op on concrete tensors, which are its inputs but for scalar constants. */
+/** The program of one op on concrete tensors; all but scalar constants are its inputs. */
 function traceOp<K extends OpName>(op: K, ins: readonly Tensor[], params: OpParams[K]): Program {
   const isInput = (tensor: Tensor) => tensor.node.kind === "array";
   return traceFlat(
@@ -277,8 +277,8 @@ function runProgram(program: Program, ins: readonly Tensor[], target: ExecutionT
 }
 
 /**
- * Applies the op of an equation to other operands; while tracing, types are inferred only where the operands have
- * others than the equation's.
+ * Applies the op of an equation to other operands; while tracing, types are inferred only where those of the operands
+ * differ from the equation's.
  */
 export function repeat<K extends OpName>(eqn: EqnParts<K>, ins: readonly Tensor[]): Tensor[] {
   const builder = building.get();
@@ -306,7 +306,7 @@ export function callProgram(program: Program, ins: readonly Tensor[], target?: E
   return isTracing() ? inline(program, ins, target) : runProgram(program, ins, target);
 }
 
-/** {@link callProgram} for a program that nobody else has: its equations need not be recorded anew. */
+/** {@link callProgram} for a program that is used only here: its equations need not be copied. */
 export function callOnce(program: Program, ins: readonly Tensor[], target?: ExecutionTarget): Tensor[] {
   return isTracing() ? inlineOnce(program, ins, target) : runProgram(program, ins, target);
 }
@@ -320,7 +320,8 @@ export function inline(program: Program, ins: readonly Tensor[], target?: Execut
 }
 
 /**
- * {@link inline} for a program that stands nowhere else in the current trace: its equations are recorded as they are.
+ * {@link inline} for a program that occurs nowhere else in the current trace: its equations are recorded without
+ * copying.
  */
 export function inlineOnce(program: Program, ins: readonly Tensor[], target?: ExecutionTarget): Tensor[] {
   const builder = building.get();
@@ -328,7 +329,7 @@ export function inlineOnce(program: Program, ins: readonly Tensor[], target?: Ex
   return builder?.take(program, ins) ?? inline(program, ins, target);
 }
 
-/** Records an equation again, with the values that stand for its operands. */
+/** Records an equation again with the tensors that stand for its operands. */
 export function rebind(eqn: Eqn, environment: Environment): void {
   const outs = atSource(eqn.source, () => repeat<OpName>(eqn, environment.read(eqn.ins)));
   environment.define(eqn.outs, outs);

@@ -1,7 +1,7 @@
 /**
  * Functions of complex numbers as real and imaginary parts, written with the ops of floats. They are differentiated as
- * they stand: what only keeps numbers in range is no part of the derivative, and where a formula has no derivative at a
- * point at which the function has one, another formula stands there.
+ * written: scaling that only keeps numbers in range is not part of the derivative, and where a formula has no
+ * derivative at a point at which the function has one, another formula is used there.
  */
 import type { BinaryOp, UnaryOp } from "../ir/opFacts.js";
 import type { CompareDirection } from "../ir/ops.js";
@@ -38,7 +38,7 @@ const choose = (condition: Tensor, onTrue: Tensor | number, onFalse: Tensor) =>
 const onlyWhere = (condition: Tensor, x: Tensor) => bind1("select", [condition, x, number(x, 0)], none);
 const constant = (x: Tensor) => bind1("stopGradient", [x], none);
 
-/** The larger of both parts' sizes, as a constant: 1 where nothing can be divided by it. */
+/** The larger magnitude of both parts, as a constant: 1 where it cannot be divided by. */
 function scaleOf([a, b]: Parts): { readonly scale: Tensor; readonly isOdd: Tensor; readonly safe: Tensor } {
   const scale = constant(larger(size(a), size(b)));
   const isOdd = either(compare("eq", scale, 0), compare("eq", scale, Number.POSITIVE_INFINITY));
@@ -68,14 +68,14 @@ export const sub = ([a, b]: Parts, [c, d]: Parts): Parts => [minus(a, c), minus(
 /** Whether a part is the constant 0, as the imaginary part of a JavaScript number is. */
 export const isLiteralZero = ({ node }: Tensor) => node.kind === "literal" && node.literal.value === 0;
 
-/** z · w; of a real constant both parts are multiples. */
+/** z · w; a real constant multiplies both parts. */
 export function mul([a, b]: Parts, [c, d]: Parts): Parts {
   if (isLiteralZero(d)) return [times(a, c), times(b, c)];
   if (isLiteralZero(b)) return [times(c, a), times(d, a)];
   return [minus(times(a, c), times(b, d)), plus(times(a, d), times(b, c))];
 }
 
-/** z / w without overflow on the way; by 0 and infinities part by part. */
+/** z / w without intermediate overflow; division by 0 and infinities is done part by part. */
 export function div([a, b]: Parts, w: Parts): Parts {
   if (isLiteralZero(w[1])) return [over(a, w[0]), over(b, w[0])];
   const { scale, isOdd, safe } = scaleOf(w);
@@ -121,7 +121,7 @@ export function logOf1More(z: Parts): Parts {
   return [choose(isSmall, near, far), turned];
 }
 
-/** The size of a number as its multiple by 1 or −1, which has a derivative at 0 too. */
+/** The absolute value as a product with 1 or −1, which has a derivative at 0, too. */
 const unsigned = (x: Tensor): { readonly size: Tensor; readonly isPositive: Tensor } => {
   const isPositive = compare("ge", x, 0);
   return { size: choose(isPositive, x, negative(x)), isPositive };
@@ -177,7 +177,7 @@ export function pow(z: Parts, w: Parts): Parts {
   return [choose(fromZero, ofZero, real), choose(fromZero, 0, imag)];
 }
 
-/** Compares; one is smaller than another by its real part, or by its imaginary part where those are equal. */
+/** Compares lexicographically: by real parts, then by imaginary parts. */
 export function compared(direction: CompareDirection, [a, b]: Parts, [c, d]: Parts): Tensor {
   const [real, imag] = [compare(direction, a, c), compare(direction, b, d)];
   if (direction === "eq") return both(real, imag);

@@ -37,7 +37,7 @@ export function complex(re: number, im = 0): Complex {
   return new Complex(re, im);
 }
 
-/** A complex number as text, its parts written by `written`. */
+/** A complex number as a string, its parts formatted by `written`. */
 export function formatComplex({ re, im }: Complex, written: (part: number) => string): string {
   const second = written(im);
   return `${written(re)}${second.startsWith("-") ? "" : "+"}${second}j`;

@@ -1,6 +1,6 @@
 /**
  * Complex numbers while a function is traced: each op on them becomes ops on their parts, so that no program holds
- * complex numbers, and whatever becomes of programs later need not know them.
+ * complex numbers and later passes need not support them.
  */
 import { complexType, isComplex, partType } from "../ir/dtype.js";
 import { DTypeError } from "../ir/errors.js";
@@ -12,7 +12,7 @@ import * as math from "./complexMath.js";
 import type { ExecutionTarget } from "./executionTarget.js";
 import { type Parts, Tensor } from "./tensor.js";
 
-/** What an op is on operands of which some are complex. */
+/** How an op works when some of its operands are complex. */
 type ComplexRule<K extends OpName> = (
   ins: readonly Tensor[],
   params: OpParams[K],
@@ -26,7 +26,7 @@ const none = {};
 function partsOf(x: Tensor, op: OpName): Parts {
   if (x.parts) return x.parts;
   throw new DTypeError(
-    `[${op}] takes complex numbers only together, one operand is ${formatType(x.type)}: convert it with astype("complex64")`,
+    `[${op}] needs all operands to be complex, but one is ${formatType(x.type)}: convert it with astype("complex64")`,
   );
 }
 
@@ -71,7 +71,7 @@ const unary =
   (fn: (z: Parts) => Parts): ComplexRule<OpName> =>
   (ins, _, op) => [joined(fn(partsOf(at(ins, 0), op)))];
 
-/** Operands of one data type; one that is a constant is repeated. */
+/** Operands of one data type; a constant is repeated. */
 function pairOf(ins: readonly Tensor[], op: OpName): readonly [Parts, Parts] {
   const [x, y] = [at(ins, 0), at(ins, 1)];
   const [z, w] = [partsOf(x, op), partsOf(y, op)];
@@ -102,7 +102,7 @@ const ofReals = unsupported("is no function of complex numbers");
 const ofBits = unsupported("works on bits, not on complex numbers");
 const takenApart = unsupported("is given complex numbers as their parts");
 
-/** What an op is that says nothing of complex numbers. */
+/** The rule of ops without one for complex numbers. */
 const refused: ComplexRule<UniformOp> = (ins, params, op, target) => {
   const { on } = opFacts[op];
   return (on === "bits" || on === "integer" ? ofBits : ofReals)(ins, params, op, target);
@@ -160,7 +160,7 @@ const sort: ComplexRule<"sort"> = (ins, { dim, numKeys }, op) => {
   return regrouped(ins, bind(op, [...keys, ...carried], { dim, numKeys: keys.length }));
 };
 
-/** Results like the operands, of which complex ones were given as their parts. */
+/** Results with the types of the operands, whose complex ones were passed as their parts. */
 function regrouped(ins: readonly Tensor[], outs: readonly Tensor[]): Tensor[] {
   let next = 0;
   return ins.map((x) => {
@@ -284,13 +284,13 @@ export function bindParts<K extends OpName>(
   return rules[op](ins, params, op, target);
 }
 
-/** Whether an op is to make complex numbers. Parameters come from users, too, and may be anything. */
+/** Whether an op should produce complex numbers. Parameters may come from users, unchecked. */
 function asksForParts(params: unknown): boolean {
   if (typeof params !== "object" || params === null || !("dtype" in params)) return false;
   return params.dtype === "complex64" || params.dtype === "complex128";
 }
 
-/** Operands come from users, too, and may be no tensors. */
+/** Operands may come from users, unchecked, and need not be tensors. */
 function hasParts(x: unknown): boolean {
   return x instanceof Tensor && x.parts !== undefined;
 }

@@ -7,9 +7,9 @@ const lanes = [
 ] as const;
 
 /**
- * 128 bits that tell the bytes of an array from those of others, as hexadecimal digits. One differing word always shows;
- * that several cancel each other out in all four sums is as likely as guessing 128 bits. No protection against those
- * who want two arrays to look alike.
+ * A 128-bit hash of the bytes of an array, as hexadecimal digits. A single differing word always changes it; several
+ * cancel out in all four sums with the probability of guessing 128 bits. Not cryptographic: collisions can be
+ * constructed.
  */
 export function digestOf(data: ArrayBufferView): string {
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
@@ -25,7 +25,7 @@ function sumOf(words: Int32Array, factor: number, turn: number, start: number): 
     const mixed = Math.imul(sum ^ (words[i] ?? 0), factor);
     sum = (mixed << turn) | (mixed >>> (32 - turn));
   }
-  // Words near the end have not reached all bits yet.
+  // Words near the end have not affected all bits yet.
   for (let i = 0; i < 3; i++) sum = Math.imul(sum ^ (sum >>> 15), factor);
   return ((sum ^ (sum >>> 16)) >>> 0).toString(16).padStart(8, "0");
 }

@@ -2,13 +2,13 @@
 import { range, type Shape, sizeOf } from "../ir/shape.js";
 import { Complex, formatComplex } from "./complexNumber.js";
 
-/** Tensors of more elements are shortened: of every dim only the first and the last few are shown. */
+/** Tensors with more elements are abbreviated: only the first and the last few along every dim are shown. */
 export const mostElements = 1000;
 
-/** How many at each end of a dim are shown then. */
+/** Number of elements shown at each end of a dim then. */
 const edge = 3;
 
-/** An element of a tensor as JavaScript has it. */
+/** An element of a tensor as a JavaScript value. */
 export type ElementValue = number | boolean | Complex;
 
 /** The values of a tensor as nested JavaScript arrays. */
@@ -26,9 +26,9 @@ export function nestElements(shape: Shape, element: (index: number) => ElementVa
 }
 
 /**
- * The elements of a tensor in row-major order as text; rows stand below each other.
+ * The elements of a tensor in row-major order as text, one row per line.
  *
- * @param written how an element is written; with six digits by default
+ * @param written how an element is formatted; with six digits by default
  */
 export function formatElements(
   shape: Shape,

@@ -4,7 +4,7 @@ import { formatType, type Shape, sameNumbers, sizeOf, type TensorType } from "..
 import { formatElements, type Nested, nestElements } from "./format.js";
 import { Tensor, type TensorData } from "./tensor.js";
 
-/** The values of a tensor in the host's memory, which can be read at once: what functions that programs call are given. */
+/** The values of a tensor in host memory, which can be read synchronously: the arguments of host callbacks. */
 export class HostArray {
   /** The elements in row-major order; bfloat16 and float16 are widened. */
   readonly data: TensorData;
@@ -62,7 +62,7 @@ export class HostArray {
   };
 }
 
-/** A tree whose tensors and numbers have become arrays of the host. */
+/** A tree whose tensors and numbers are replaced by host arrays. */
 export type OnHost<T> = T extends Tensor | number
   ? HostArray
   : T extends (...args: never[]) => unknown
@@ -71,17 +71,17 @@ export type OnHost<T> = T extends Tensor | number
       ? { [K in keyof T]: OnHost<T[K]> }
       : T;
 
-/** What stands for a tensor in the result of a host callback: an array, a number, or nested or typed arrays. */
+/** What a host callback may return for a tensor: a host array, a number, or nested or typed arrays. */
 export type HostLike = HostArray | Tensor | Nested | ArrayLike<number>;
 
-/** A tree whose tensors may be given as the host has them. */
+/** A tree whose tensors may be given as host values. */
 export type FromHost<T> = T extends Tensor
   ? HostLike
   : T extends object
     ? { [K in keyof T]: FromHost<T[K]> }
     : T;
 
-/** What a host callback gave for a tensor of a type, as elements of that type. */
+/** What a host callback returned for a tensor, as elements of its type. */
 export function elementsOf(value: unknown, type: TensorType, caller: string, what: string): HostData {
   const { shape, values } = readHost(value, caller, what);
   const fits = shape ? sameNumbers(shape, type.shape) : values.length === sizeOf(type.shape);
@@ -105,6 +105,6 @@ function readHost(
   }
   const given = value instanceof Tensor ? `${value}, whose values are not here yet` : typeof value;
   throw new ShapeError(
-    `[${caller}] ${what} is ${given}: return numbers, nested arrays, typed arrays or a HostArray at once`,
+    `[${caller}] ${what} is ${given}: return numbers, nested arrays, typed arrays or a HostArray, not a promise`,
   );
 }

@@ -4,8 +4,8 @@ import { isProgramOp } from "../ir/program.js";
 import type { Tensor } from "./tensor.js";
 
 /**
- * A text that two applications of ops share only if their programs are equal: op, parameters, types of the operands
- * and scalar constants. Ops that carry programs inside have none.
+ * A key that two applications of ops share only if their programs are equal: op, parameters, types of the operands and
+ * scalar constants. Ops with inner programs have none.
  */
 export function opKey<K extends OpName>(
   op: K,
@@ -16,7 +16,7 @@ export function opKey<K extends OpName>(
   return `${op}${hasFields(params) ? paramsKey(op, params) : ""}${typesKey(ins)}`;
 }
 
-/** Parameters are plain data; what else callers pass who are not held to the types has no text. */
+/** Parameters are plain data; anything else, which callers without type checking may pass, has no key. */
 function paramsKey(op: OpName, params: object): string {
   try {
     return JSON.stringify(params);
@@ -31,7 +31,7 @@ function hasFields(params: object): boolean {
   return false;
 }
 
-/** The part of a key that tells operands apart: types, and the values of scalar constants. */
+/** The part of a key that distinguishes operands: types, and the values of scalar constants. */
 export function typesKey(ins: readonly Tensor[]): string {
   let key = "";
   for (const { node, type } of ins) {

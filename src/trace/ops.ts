@@ -27,7 +27,7 @@ function bind1<K extends OpName>(
   return at(bind(op, ins, params, target), 0);
 }
 
-/** The operand, which has to be a tensor before its type can be looked at. */
+/** The operand, checked to be a tensor before its type is read. */
 function given(x: Tensor, op: OpName): Tensor {
   needTensor(x, "the operand", op);
   return x;
@@ -125,7 +125,7 @@ export function zeros(type: TensorType): Tensor {
   return pvary(full(type.shape, 0, type.dtype), varyingAxes(type));
 }
 
-/** A tensor whose elements are written before anybody reads them, so that nothing need be written here. */
+/** A tensor whose elements are written before they are read, so that it need not be initialised. */
 export function unset({ dtype, shape }: TensorType): Tensor {
   return bind1("broadcastInDim", [Tensor.scalar(0, dtype)], { shape, dims: [], unset: true });
 }
@@ -171,7 +171,7 @@ export function transpose(x: Tensor, permutation: readonly number[]): Tensor {
     : bind1("transpose", [x], { permutation });
 }
 
-/** Moves one dim to another place. */
+/** Moves one dim to another position. */
 export function moveDim(x: Tensor, from: number, to: number): Tensor {
   const order = range(x.ndim).filter((d) => d !== from);
   order.splice(to, 0, from);
@@ -281,7 +281,7 @@ export interface DotDims {
   readonly rhsContract: readonly number[];
   readonly lhsBatch?: readonly number[];
   readonly rhsBatch?: readonly number[];
-  /** At least so exactly are factors of float32 multiplied; as float32 where neither this nor the engine says less. */
+  /** The minimum precision of float32 products; full float32 unless this or the engine allows less. */
   readonly precision?: Precision;
 }
 

@@ -1,19 +1,19 @@
 import { Ambient } from "../ir/ambient.js";
 
 /**
- * How often what is traced now will be differentiated. Whoever takes a derivative says so before it traces, and a
- * function with a rule of its own brings that rule along only as often as it will be asked for: a function that nobody
- * differentiates is called once, however deep such functions stand in each other.
+ * How often what is traced now will be differentiated. A transform that takes a derivative sets it before tracing, and
+ * a function with a custom rule traces that rule only as often as it will be needed: a function that is not
+ * differentiated is called once, however deeply such functions are nested.
  */
 const order = new Ambient({
   name: "order of derivatives",
   initial: 0,
   setBy: "grad",
-  // Rules of custom functions are there as often as they will be asked for.
+  // Programs contain the rules of custom functions as often as they will be needed.
   dependence: { key: String },
 });
 
-/** What may be done twice more to what stays with the user: a pullback, or a program as text. */
+/** How often a result that the user keeps, such as a pullback or a printed program, may still be differentiated. */
 const later = 2;
 
 /** How often what is traced now will be differentiated. */
@@ -21,22 +21,22 @@ export function currentOrder(): number {
   return order.get();
 }
 
-/** Runs `fn`, which traces what will be differentiated so often. */
+/** Runs `fn`, whose trace will be differentiated so many times. */
 export function atOrder<T>(wanted: number, fn: () => T): T {
   return order.within(wanted, fn);
 }
 
-/** Runs `fn`, which traces what is differentiated once more than what surrounds it. */
+/** Runs `fn`, whose trace is differentiated once more than the surrounding one. */
 export function toDifferentiate<T>(fn: () => T): T {
   return atOrder(order.get() + 1, fn);
 }
 
-/** {@link toDifferentiate} for derivatives forward, which differentiate the way back as well, to transpose it. */
+/** {@link toDifferentiate} for forward-mode derivatives, which also differentiate the backward rule, to transpose it. */
 export function toPushForward<T>(fn: () => T): T {
   return atOrder(order.get() + 2, fn);
 }
 
-/** Runs `fn`, which traces what the user keeps: that may be differentiated where nobody can know of it yet. */
+/** Runs `fn`, whose trace the user keeps and may differentiate later. */
 export function toKeep<T>(fn: () => T): T {
   return atOrder(order.get() + later, fn);
 }

@@ -1,31 +1,31 @@
-/** Texts with places for values, in the manner of Python's `str.format`: `"step {}: {loss:.3f}"`. */
+/** Format strings with placeholders for values, like those of Python's `str.format`: `"step {}: {loss:.3f}"`. */
 import { ValueError } from "../ir/errors.js";
 import { type ElementValue, formatElements } from "./format.js";
 import { HostArray } from "./hostArray.js";
 
-/** A piece of a text: as it is, or a value by its position or name. */
+/** A piece of a format string: literal text, or a value by its position or name. */
 type Piece =
   | { readonly kind: "text"; readonly text: string }
   | { readonly kind: "value"; readonly key: number | string; readonly spec: Spec };
 
-/** How elements are written: with at least `width` characters and so many digits. */
+/** How elements are formatted: with at least `width` characters and so many digits. */
 interface Spec {
   readonly width: number;
   readonly digits: number | undefined;
   readonly style: string | undefined;
 }
 
-/** A text with places, taken apart. */
+/** A parsed format string. */
 export interface Template {
   /** How many values it takes by position. */
   readonly numPositions: number;
   /** The names of the others. */
   readonly names: readonly string[];
-  /** The text with values in their places. */
+  /** The string with values in place of the placeholders. */
   fill(values: readonly unknown[], named: Readonly<Record<string, unknown>>): string;
 }
 
-/** Takes a text with places apart; `{{` and `}}` stand for brackets. */
+/** Parses a format string; `{{` and `}}` are literal braces. */
 export function parseTemplate(format: string, caller: string): Template {
   const pieces: Piece[] = [];
   let position = 0;
@@ -61,7 +61,7 @@ function parseSpec(text: string, format: string, caller: string): Spec {
   const match = /^(\d*)(?:\.(\d+))?([defg]?)$/.exec(text);
   if (!match) {
     throw new ValueError(
-      `[${caller}] ${JSON.stringify(format)}: ":${text}" is not a form of a number: use a width, a precision and d, e, f or g, such as ":8.3f"`,
+      `[${caller}] ${JSON.stringify(format)}: ":${text}" is not a number format: use a width, a precision and d, e, f or g, such as ":8.3f"`,
     );
   }
   const [, width, digits, style] = match;
@@ -72,14 +72,14 @@ function parseSpec(text: string, format: string, caller: string): Spec {
   };
 }
 
-/** Whether a value is an object of values that a text calls by their names. */
+/** Whether a value is an object whose fields a format string refers to by name. */
 export function isFields(value: unknown): value is Readonly<Record<string, unknown>> {
   return (
     typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof HostArray)
   );
 }
 
-/** A tree of arrays as text; an array alone is its elements. */
+/** A tree of arrays as a string; a single array is its elements. */
 function formatTree(value: unknown, spec: Spec): string {
   if (value instanceof HostArray) return formatArray(value, spec);
   if (Array.isArray(value)) return `[${value.map((part) => formatTree(part, spec)).join(", ")}]`;

@@ -1,6 +1,6 @@
 import type { Tensor } from "./tensor.js";
 
-/** What a tree has at its ends: tensors and everything else that is not opened. */
+/** What is a leaf of a tree: tensors and everything else that is not traversed. */
 export type Whole =
   | Tensor
   | number
@@ -12,8 +12,8 @@ export type Whole =
   | ArrayBufferView;
 
 /**
- * What may stand for a tree of type `T` where leaves of type `L` say something about all tensors below them: one
- * leaf for everything, or a tree of the same form that ends with leaves earlier. `null` is a leaf only where `L`
+ * What may stand for a tree of type `T` where leaves of type `L` say something about all tensors below them: one leaf
+ * for everything, or a tree of the same form whose leaves may stand for whole subtrees. `null` is a leaf only where `L`
  * has it.
  *
  * ```ts
@@ -21,12 +21,12 @@ export type Whole =
  * const specs: Prefix<Batch, PartitionSpec> = { tokens: P("data"), masks: P() };
  * ```
  *
- * Where nothing is known of a part of the tree (`unknown`), everything fits and is checked by the call. Code that
- * is generic in its tree passes a `Prefix<T, L>` on.
+ * Where nothing is known about a part of the tree (`unknown`), everything is accepted and checked at run time. Code
+ * that is generic in its tree passes on a `Prefix<T, L>`.
  */
 export type Prefix<T, L> = L | PrefixNode<T, L>;
 
-// The brackets keep `never`, the parameters of functions of which nothing is known, from vanishing.
+// The brackets keep the conditional type from distributing over `never`, the parameters of unknown functions.
 type PrefixNode<T, L> = [unknown] extends [T]
   ? unknown
   : [T] extends [never]

@@ -18,9 +18,9 @@ import { Tensor } from "./tensor.js";
 export type TensorLike = Tensor | number | boolean | Complex;
 
 /**
- * The data type two tensors are brought to, as in JAX: bool gives way to integers, integers to floats, floats to complex
- * numbers, a narrower type to a wider one. Integers with and without a sign meet in the narrowest signed one that holds
- * both, and in int32 where none does; bfloat16 with float16 meets in float32.
+ * The data type that two tensors are promoted to, as in JAX: bool to integers, integers to floats, floats to complex
+ * numbers, a narrower type to a wider one. Signed and unsigned integers are promoted to the narrowest signed type that
+ * holds both, or to int32 if there is none; bfloat16 and float16 to float32.
  */
 export function promoteTypes(a: DType, b: DType): DType {
   needDType(a, "promoteTypes");
@@ -51,7 +51,7 @@ const rank: { readonly [D in DType]: number } = {
   complex128: 12,
 };
 
-/** The data type of a result whose operands may be JavaScript numbers, which adapt to the tensors beside them. */
+/** The data type of a result whose operands may be JavaScript numbers, which adapt to the other operands. */
 export function resultType(...operands: readonly TensorLike[]): DType {
   const tensors = operands.filter((operand) => operand instanceof Tensor);
   const numbers = operands.filter((operand) => typeof operand === "number");
@@ -76,7 +76,7 @@ export function toTensor(value: TensorLike, dtype: DType, caller: string): Tenso
   }
   if (value instanceof Tensor) return value;
   throw new ValueError(
-    `[${caller}] expects tensors or numbers, got ${describe(value)}: make a tensor of it with np.array(…)`,
+    `[${caller}] expects tensors or numbers, got ${describe(value)}: convert it with np.array(…)`,
   );
 }
 
@@ -88,7 +88,7 @@ export function needTensor(value: unknown, what: string, caller: string): assert
   );
 }
 
-/** Throws unless an argument is a list of tensors. */
+/** Throws unless an argument is an array of tensors. */
 export function needTensors(
   value: unknown,
   what: string,

@@ -6,14 +6,14 @@ import type { Program } from "../ir/program.js";
 import type { ExecutionTarget } from "./executionTarget.js";
 import type { Tensor } from "./tensor.js";
 
-/** What tracing needs from the layers above to run things outside of a trace. */
+/** What tracing needs from the layers above to run ops outside of a trace. */
 export interface Runtime {
-  /** Where new tensors made from JavaScript values live; it computes at once, on the calling thread. */
+  /** Where tensors made from JavaScript values live; it computes synchronously on the calling thread. */
   readonly hostEngine: Engine;
   /**
    * Runs a program on concrete tensors: on the target that it names, or else where the tensors are.
    *
-   * @param key tells the program from all others, so that it is made and compiled only once
+   * @param key identifies the program, so that it is made and compiled only once
    */
   run(key: string, program: () => Program, inputs: readonly Tensor[], target?: ExecutionTarget): Tensor[];
 }
@@ -22,7 +22,7 @@ const installed = new Ambient<Runtime | undefined>({
   name: "runtime",
   initial: undefined,
   setBy: "installRuntime",
-  // Constants of a trace lie on its engine.
+  // Constants of a trace are stored on its engine.
   dependence: { key: (runtime) => (runtime ? String(identityOf(runtime)) : "") },
 });
 

@@ -4,17 +4,20 @@ import { pathInLibrary } from "../ir/frames.js";
 import type { SourceLocation } from "../ir/program.js";
 import { at } from "../ir/shape.js";
 
-/** Parts of the library that say how something is computed, but not what for. */
+/** Parts of the library whose frames say how something is computed, but not what for. */
 const plumbing = /^(ir|trace|transforms|spmd|lax|numpy|random|nn|optim|parallel)\//;
 
-/** How many callers are looked at. */
+/** Maximum number of frames to examine. */
 const deepest = 30;
 
-/** How many callers are looked at first: all take three times as long, and the user's is mostly where it was before. */
+/**
+ * Number of frames to examine first: all of them take three times as long, and the user's is usually at the same depth
+ * as before.
+ */
 let usual = 8;
 const reserve = 4;
 
-/** Names of equations say where something comes from, not what is computed. */
+/** Names of equations say where they come from, not what they compute. */
 const unkeyed = "it only names equations; those of a kept trace have the names under which they were traced";
 
 const currentModule = new Ambient<string | undefined>({
@@ -50,7 +53,7 @@ export function namedScope<T>(name: string, fn: () => T): T {
   return currentScopes.within([...currentScopes.get(), name], fn);
 }
 
-/** The names around the code that runs now, those of scopes and of modules. */
+/** The names of the scopes and modules around the current code. */
 function currentPath(): string | undefined {
   const [scopes, module] = [currentScopes.get(), currentModule.get()];
   if (scopes.length === 0) return module;
@@ -58,24 +61,24 @@ function currentPath(): string | undefined {
 }
 
 /**
- * Where the user's code is now. It is a text at once: an `Error` that is kept keeps the functions of its frames,
- * and with them everything they close over, for as long as the program lives.
+ * The current location in user code. It is formatted immediately: a retained `Error` would keep the functions of its
+ * frames, and everything they close over, alive as long as the program.
  */
 export function captureSource(): SourceLocation {
   return { text: userFrame(), module: currentPath() };
 }
 
-/** Whose code a caller is; `nobody`'s is that of the runtime and what is in no file. */
+/** Whose code a frame is; `nobody` stands for the runtime and for code outside of files. */
 type Owner = "user" | "model" | "plumbing" | "nobody";
 
-/** A caller that was chosen. */
+/** The chosen frame. */
 interface Chosen<T> {
   readonly caller: T | undefined;
-  /** Where it was found, when it is the user's own code that runs: no caller further away would be chosen instead. */
+  /** Its depth, if it is user code: no outer frame would be chosen instead. */
   readonly foundAt?: number;
 }
 
-/** The caller that stands for the user: the library's own models and losses do where there is no other code. */
+/** The frame to report as the user's; the library's own models and losses count where there is no other code. */
 function chooseCaller<T>(
   callers: readonly T[],
   fileOf: (caller: T) => string,
@@ -100,10 +103,10 @@ const ownerOf = remembered((file: string): Owner => {
   return plumbing.test(path) ? "plumbing" : "model";
 });
 
-/** So many files and lines are remembered; programs have fewer, unless they write themselves anew. */
+/** Maximum number of files and lines to cache; programs have fewer, unless they generate code. */
 const mostRemembered = 8192;
 
-/** A function of texts that is asked for the same few again and again: every equation is recorded below them. */
+/** Memoises a function of strings: every equation asks for the same few again. */
 function remembered<T, Rest extends readonly unknown[]>(fn: (text: string, ...rest: Rest) => T) {
   const known = new Map<string, T>();
   return (text: string, ...rest: Rest): T => {
@@ -119,7 +122,7 @@ function remembered<T, Rest extends readonly unknown[]>(fn: (text: string, ...re
 function userFrame(): string {
   const limit = Error.stackTraceLimit;
   try {
-    // Only the runtime itself maps all frames back to the sources they were compiled from.
+    // Only the runtime itself maps all frames back to their sources.
     const line = process.sourceMapsEnabled ? frameOfText() : frameOfCallSites();
     return (
       line
@@ -144,7 +147,7 @@ function frameOfText(): string | undefined {
   ).caller;
 }
 
-/** The user's frame from the callers as objects, of which only one is made a text. */
+/** The user's frame from structured call sites, only one of which is formatted. */
 function frameOfCallSites(): string | undefined {
   let found = frameAmong(usual);
   if (found.foundAt === undefined && usual < deepest) found = frameAmong(deepest);
@@ -152,7 +155,7 @@ function frameOfCallSites(): string | undefined {
   return found.caller;
 }
 
-/** Where callers are written down; an error, because hooks of tools (and Bun's own) refuse other objects. */
+/** The object that receives the stack; an Error, because hooks of tools (and Bun's own) refuse other objects. */
 const holder: { stack?: unknown } = new Error();
 
 function frameAmong(numCallers: number): Chosen<string> {
@@ -184,7 +187,7 @@ type Telling = (text: string, error: Error, site: NodeJS.CallSite) => string;
 
 const tellings = new WeakMap<Hook, Telling>();
 
-/** Tools that compile sources as they are loaded tell lines of their own through a hook, and take their time. */
+/** Tools that compile sources on load report mapped lines through a hook, which is slow. */
 function toldBy(hook: Hook): Telling {
   const known = tellings.get(hook);
   if (known) return known;

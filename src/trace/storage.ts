@@ -14,14 +14,14 @@ import { type Watch, watch } from "../ir/reclaim.js";
 import { at, formatType, rowMajorStrides, type Shape, sizeOf, type TensorType } from "../ir/shape.js";
 import { addressablePositions, type ExecutionTarget, isFullyAddressable } from "./executionTarget.js";
 
-/** Where the blocks of a tensor lie: on which devices, and which part each holds. */
+/** Where the blocks of a tensor are: on which devices, and which part each holds. */
 export interface Placement extends ExecutionTarget {
   readonly spec: Spec;
 }
 
 const withoutAxes: MeshShape = { axes: [] };
 
-/** The placement of a whole tensor on one device; on the first that this process holds unless said otherwise. */
+/** The placement of a whole tensor on one device, by default the first that this process holds. */
 export function onDevice(engine: Engine, device = firstAddressable(engine)): Placement {
   const devices = [device];
   return { engine, mesh: withoutAxes, devices, positions: addressablePositions(engine, devices), spec: [] };
@@ -33,10 +33,10 @@ function firstAddressable(engine: Engine): number {
   return device;
 }
 
-/** How the blocks of a tensor lie that are split further than its placement says, until somebody needs them whole. */
+/** The layout of blocks that are split further than the tensor's placement says, until they are needed whole. */
 export interface Held {
   readonly placement: Placement;
-  /** The buffers as the tensor's own placement wants them; the others are released by the storage. */
+  /** The buffers in the layout of the tensor's placement; the storage releases the old ones. */
   gather(storage: Storage): readonly DeviceBuffer[];
 }
 
@@ -50,7 +50,7 @@ export class Storage {
   private pins = 0;
   private abandoned = false;
 
-  /** @param split how the buffers lie when not as the placement says */
+  /** @param split the layout of the buffers, if not that of the placement */
   constructor(placement: Placement, type: TensorType, buffers: readonly DeviceBuffer[], split?: Held) {
     if (buffers.length !== placement.positions.length) {
       throw new InternalError(
@@ -63,7 +63,7 @@ export class Storage {
     this.split = split;
   }
 
-  /** How the buffers really lie: as the placement says, or split further. */
+  /** The actual layout of the buffers: that of the placement, or split further. */
   get held(): Placement {
     return this.split?.placement ?? this.placement;
   }
@@ -73,17 +73,17 @@ export class Storage {
     return true;
   }
 
-  /** Whether the memory was given back. */
+  /** Whether the memory was released. */
   get released(): boolean {
     return this.buffers === undefined;
   }
 
-  /** Whether a run has taken the buffers that failed afterwards. */
+  /** Whether a run that failed later has taken the buffers. */
   get isTaken(): boolean {
     return this.buffers?.some(({ isLive }) => isLive === false) ?? false;
   }
 
-  /** The buffers as the placement says, for a reader named in the error if they are gone. */
+  /** The buffers in the layout of the placement. @param caller named in the error if they were released */
   read(caller: string): readonly DeviceBuffer[] {
     const held = this.readHeld(caller);
     if (!this.split) return held;
@@ -98,13 +98,13 @@ export class Storage {
   readHeld(caller: string): readonly DeviceBuffer[] {
     if (!this.buffers) {
       throw new DisposedError(
-        `[${caller}] this tensor's memory was given back (by dispose(), using, or as a donated argument): keep a copy if it is needed again`,
+        `[${caller}] this tensor's memory was released (by dispose(), using, or as a donated argument): keep a copy if it is needed again`,
       );
     }
     return this.buffers;
   }
 
-  /** Gives the memory back when `holder` is unreachable, unless the engine's buffers are collected by themselves. */
+  /** Releases the memory when `holder` becomes unreachable, unless the engine's buffers are collected automatically. */
   heldBy(holder: object): void {
     if (this.placement.engine.selfCollecting) return;
     this.watched = watch(holder, () => {
@@ -113,7 +113,7 @@ export class Storage {
     });
   }
 
-  /** Runs `use` while the memory stays although its holder may be found unreachable meanwhile. */
+  /** Runs `use` and keeps the memory meanwhile, even if its holder becomes unreachable. */
   static pinned<T>(storages: readonly Storage[], use: () => T): T {
     for (const storage of storages) storage.pins++;
     try {
@@ -126,14 +126,14 @@ export class Storage {
     }
   }
 
-  /** Gives the memory back to the engine; later calls do nothing. */
+  /** Releases the memory; later calls do nothing. */
   release(): void {
     const buffers = this.buffers;
     this.forget();
     if (buffers) for (const buffer of buffers) this.placement.engine.release(buffer);
   }
 
-  /** Forgets the buffers without giving them back, because somebody else owns them now. */
+  /** Drops the buffers without releasing them, because another owner has them now. */
   surrender(): void {
     this.forget();
   }
@@ -144,7 +144,7 @@ export class Storage {
     this.watched = undefined;
   }
 
-  /** One buffer of every different block, with the mesh position where it lies; throws if some are not here. */
+  /** One buffer of every distinct block with its mesh position; throws if other processes hold some of them. */
   blocks(caller: string): readonly HeldBlock[] {
     const { held, missing } = distinctBlocks(this.held, this.readHeld(caller));
     if (missing.length > 0) throw notAddressable(caller, this, held.length, missing);
@@ -158,12 +158,12 @@ export class Storage {
     return this.assemble(blocks, await Promise.all(blocks.map(({ buffer }) => engine.download(buffer))));
   }
 
-  /** Waits until every block that is here is computed. */
+  /** Waits until every addressable block is computed. */
   async ready(caller: string): Promise<void> {
     await Promise.all(this.readHeld(caller).map((buffer) => this.placement.engine.ready(buffer)));
   }
 
-  /** Like {@link download}, if all blocks are here and the engine can be read without waiting. */
+  /** Like {@link download}, if all blocks are addressable and the engine can be read without waiting. */
   peek(caller: string): HostData | undefined {
     const { engine } = this.placement;
     const { held, missing } = distinctBlocks(this.held, this.readHeld(caller));
@@ -195,12 +195,12 @@ export class Storage {
 
 /** A block of a tensor that this process holds. */
 export interface HeldBlock {
-  /** A mesh position where it lies. */
+  /** A mesh position that holds it. */
   readonly position: number;
   readonly buffer: DeviceBuffer;
 }
 
-/** One buffer of each different block that is here, and for those that are not the first mesh position of each. */
+/** One buffer of each distinct addressable block, and the first mesh position of each of the others. */
 function distinctBlocks(
   { mesh, spec, devices, positions }: Placement,
   buffers: readonly DeviceBuffer[],
@@ -269,7 +269,7 @@ function copyBlock(
   }
 }
 
-/** The part of a tensor that an array holds: its shape, and where in the tensor it begins. */
+/** The part of a tensor that an array holds: its shape, and its offset in the tensor. */
 export interface HostPart {
   readonly shape: Shape;
   readonly offsets: readonly number[];
@@ -278,7 +278,7 @@ export interface HostPart {
 /**
  * Copies a host array to the devices that this process holds, each its block.
  *
- * @param part what of the tensor the array holds, all blocks of these devices at least; by default everything
+ * @param part which part of the tensor the array holds, at least all blocks of these devices; everything by default
  */
 export function place(placement: Placement, type: TensorType, data: HostData, part?: HostPart): Storage {
   const { engine, mesh, devices, positions, spec } = placement;

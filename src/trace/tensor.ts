@@ -21,7 +21,7 @@ import { currentRuntime } from "./runtime.js";
 import { onDevice, place, type Storage } from "./storage.js";
 
 /**
- * What stands behind a tensor: a scalar constant, a value of a program being traced, memory on devices, or for complex
+ * What a tensor refers to: a scalar constant, a value of a program being traced, memory on devices, or for complex
  * numbers two tensors of floats.
  */
 export type TensorNode =
@@ -39,8 +39,8 @@ export type { Nested } from "./format.js";
 export type TensorData = ReturnType<typeof decode>;
 
 /**
- * A multi-dimensional array. While a function is traced its tensors are placeholders; otherwise they hold
- * memory on an engine's devices, which is given back by the garbage collector, by `dispose()` or by `using`.
+ * A multi-dimensional array. While a function is traced its tensors are placeholders; otherwise they hold memory on an
+ * engine's devices, which is released by the garbage collector, by `dispose()` or by `using`.
  *
  * The array methods (`add`, `sum`, `reshape`, …) are those of `np` with this tensor as first argument.
  */
@@ -75,7 +75,7 @@ export class Tensor {
       const [re, im] = partsOfNumber(value);
       return Tensor.complex(Tensor.scalar(re, partType(dtype)), Tensor.scalar(im, partType(dtype)));
     }
-    if (value instanceof Complex) throw new DTypeError(`${value} is no ${dtype}: use "complex64"`);
+    if (value instanceof Complex) throw new DTypeError(`${value} is not a valid ${dtype}: use "complex64"`);
     return Tensor.literal(newLiteral(value, dtype));
   }
 
@@ -155,7 +155,7 @@ export class Tensor {
     );
   }
 
-  /** The elements in row-major order, once they are computed; of complex numbers both parts in turn. */
+  /** The elements in row-major order, once they are computed; for complex numbers both parts alternate. */
   async data(): Promise<TensorData> {
     if (this.parts) {
       const [real, imag] = await Promise.all(this.parts.map((part) => part.data()));
@@ -180,14 +180,14 @@ export class Tensor {
     return value ?? 0;
   }
 
-  /** Waits until the values are computed; throws what went wrong while computing them. */
+  /** Waits until the values are computed; throws the error if computing them failed. */
   async ready(): Promise<this> {
     if (this.parts) await Promise.all(this.parts.map((part) => part.ready()));
     else await this.storage("Tensor.ready").ready("Tensor.ready");
     return this;
   }
 
-  /** Gives the memory back now instead of when the tensor is collected. */
+  /** Releases the memory now instead of when the tensor is garbage-collected. */
   dispose(): void {
     if (this.parts) for (const part of this.parts) part.dispose();
     if (this.node.kind !== "array") return;
@@ -198,7 +198,7 @@ export class Tensor {
     this.dispose();
   }
 
-  /** @internal The elements as `data()` gives them, at once: waits on the calling thread where the engine can. */
+  /** @internal The elements as `data()` gives them, synchronously: blocks the calling thread where the engine can. */
   dataNow(caller: string): TensorData {
     if (this.parts) {
       const [real, imag] = this.parts;
@@ -207,7 +207,7 @@ export class Tensor {
     const host = this.storage(caller).readNow(caller);
     if (host) return decode(this.dtype, host).slice();
     throw new ValueError(
-      `[${caller}] the values of ${this} are on a device that cannot be read at once: use what \`await x.js()\` or \`await x.data()\` returns`,
+      `[${caller}] the values of ${this} are on a device that cannot be read synchronously: use what \`await x.js()\` or \`await x.data()\` returns`,
     );
   }
 
@@ -242,7 +242,7 @@ export class Tensor {
     return `${this.toString()}${values.includes("\n") ? "\n" : " "}${values}`;
   }
 
-  /** What Jest copies of a tensor for its report, instead of everything that getters such as `mT` compute. */
+  /** What Jest copies of a tensor for its report, so that it does not evaluate getters such as `mT`. */
   get [Symbol.for("@jest/serializableProperties")](): readonly string[] {
     return ["type", "values"];
   }
@@ -255,7 +255,7 @@ export class Tensor {
     return formatElements(this.shape, elementIn(this.dtype, data));
   }
 
-  /** The elements if they are here, what to show while they are computed, or undefined where there are none. */
+  /** The elements if they can be read, what to show while they are computed, or undefined if there are none. */
   #shownData(): TensorData | string | undefined {
     const { node } = this;
     if (node.kind === "literal") return decode(this.dtype, encode(this.dtype, [node.literal.value]));
@@ -269,16 +269,16 @@ export class Tensor {
       const host = node.storage.peek("Tensor");
       return host === undefined ? "(being computed: await it.ready())" : decode(this.dtype, host);
     } catch (error) {
-      // Whoever prints a tensor of an engine that is closed or failed is looking for the reason.
+      // Printing a tensor must not fail because its engine was closed or failed: that is what is being debugged.
       return `(${error instanceof Error ? error.message : error})`;
     }
   }
 }
 
 /**
- * What makes tensors with equal types and values equal, and others different, for everything that looks at the own
- * enumerable properties of objects: the comparisons of test libraries, `structuredClone` and `postMessage`. Without
- * it all tensors of a type would look alike, as their values are private.
+ * What makes tensors with equal types and values equal, and others different, for everything that compares own
+ * enumerable properties of objects: the comparisons of test libraries, `structuredClone` and `postMessage`. Without it
+ * all tensors of a type would look alike, as their values are private.
  */
 const ownValues: PropertyDescriptor & ThisType<Tensor> = {
   enumerable: true,
@@ -290,18 +290,18 @@ const ownValues: PropertyDescriptor & ThisType<Tensor> = {
   },
 };
 
-/** The tokens of {@link tokenOf} that were looked at last. */
+/** The most recently used tokens of {@link tokenOf}. */
 const recentTokens = new Map<string, symbol>();
 
-/** More than a comparison has in its hands at a time. */
+/** More than a comparison needs at a time. */
 const numRecentTokens = 64;
 
 /**
- * What stands for many elements in a comparison, where each of them would take microseconds, and a line of the report of
- * what differs: a symbol that is the same for the same elements. It cannot be cloned, so that no clone is without them.
+ * Stands for many elements in a comparison, where each would take microseconds and a line of the diff: a symbol that is
+ * the same for the same elements. Symbols cannot be cloned, so no clone can lack the elements.
  */
 function tokenOf(shape: Shape, dtype: DType, data: TensorData): symbol {
-  // NaN has many bit patterns, and comparisons know only one.
+  // NaN has many bit patterns, which comparisons treat as one.
   for (let i = 0; i < data.length; i++) if (Number.isNaN(data[i])) data[i] = Number.NaN;
   const shown = formatElements(shape, elementIn(dtype, data)).replace(/\s+/g, " ");
   const text = `${data.length} elements, digest ${digestOf(data)}, read by \`await x.data()\`: ${shown}`;
@@ -322,7 +322,7 @@ function everySecond(data: HostData, dtype: DType, first: number): HostData {
   return part;
 }
 
-/** Both parts of complex numbers in turn. */
+/** The interleaved parts of complex numbers. */
 function interleaved(dtype: DType, real: ArrayLike<number>, imag: ArrayLike<number>): TensorData {
   return decode(
     dtype,

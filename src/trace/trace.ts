@@ -8,10 +8,10 @@ import { Complex } from "./complexNumber.js";
 import { Tensor } from "./tensor.js";
 import { flattenDynamic, type OpenedLeaf, type Structure, unflatten } from "./tree.js";
 
-/** Arguments of a function taken apart: every leaf a tensor. */
+/** Flattened arguments of a function: every leaf a tensor. */
 export interface FlatArgs {
   readonly tensors: readonly Tensor[];
-  /** Where each tensor stands, such as `0/params/kernel`. */
+  /** The path of each tensor, such as `0/params/kernel`. */
   readonly paths: readonly string[];
   readonly structure: Structure;
 }
@@ -27,8 +27,8 @@ export interface TracedTree extends Traced {
 const isFlag = (leaf: unknown) => typeof leaf === "boolean" || typeof leaf === "string";
 
 /**
- * Takes a tree apart into tensors; numbers become scalar tensors. Booleans and strings stay what they are: they are
- * part of the structure, and a function that is traced sees them as they were given.
+ * Flattens a tree into tensors; numbers become scalar tensors. Booleans and strings are part of the structure, and a
+ * traced function sees them unchanged.
  */
 export function flattenArgs(args: unknown, caller: string): FlatArgs {
   const { entries, structure } = flattenDynamic(args, isFlag, openComplex);
@@ -39,7 +39,7 @@ export function flattenArgs(args: unknown, caller: string): FlatArgs {
   };
 }
 
-/** Complex numbers are traced as their parts, and made of what came of them. */
+/** Complex numbers are traced as their parts and reassembled from the results. */
 function openComplex(leaf: unknown): OpenedLeaf | undefined {
   const tensor = leaf instanceof Complex ? Tensor.scalar(leaf, "complex64") : leaf;
   if (!(tensor instanceof Tensor) || !tensor.parts) return undefined;
@@ -48,7 +48,7 @@ function openComplex(leaf: unknown): OpenedLeaf | undefined {
 
 const complexNode = "complex";
 
-/** Complex numbers, or their type; what is neither stays a pair. */
+/** Complex numbers, or their type; anything else stays a pair. */
 function rejoin(real: unknown, imag: unknown): unknown {
   if (real instanceof Tensor && imag instanceof Tensor) return Tensor.complex(real, imag);
   if (isTyped(real) && isTyped(imag)) return { ...real, dtype: complexType(real.dtype) };
@@ -60,7 +60,7 @@ export function isComplexNode(structure: Structure): boolean {
   return structure.kind === "class" && structure.name === complexNode;
 }
 
-/** For every leaf of a structure that {@link flattenArgs} made whether it is the imaginary part of complex numbers. */
+/** For every leaf of a structure that {@link flattenArgs} made, whether it is the imaginary part of complex numbers. */
 export function imaginaryLeaves(structure: Structure): boolean[] {
   switch (structure.kind) {
     case "leaf":
@@ -74,7 +74,7 @@ export function imaginaryLeaves(structure: Structure): boolean[] {
   }
 }
 
-/** Like {@link flattenArgs} for a list of arguments, of which some stay what they are. */
+/** Like {@link flattenArgs} for a list of arguments, some of which are static. */
 export function flattenCall(
   args: readonly unknown[],
   staticArgnums: Argnums | undefined,
@@ -94,7 +94,7 @@ export function flattenCall(
   };
 }
 
-/** Argument numbers as positions; negative ones count from the end, and numbers of no argument are refused. */
+/** Argument numbers as positions; negative ones count from the end, and numbers out of range are refused. */
 export function argumentPositions(
   argnums: Argnums | undefined,
   count: number,
@@ -120,7 +120,7 @@ export function leafTensor(leaf: unknown, caller: string, path: string): Tensor 
     leaf instanceof Promise
       ? "await it first"
       : ArrayBuffer.isView(leaf)
-        ? "make a tensor of it with np.array(…)"
+        ? "convert it with np.array(…)"
         : "pass it as a static argument or close over it";
   throw new TreeError(
     `[${caller}] the leaf at "${path}" is ${describe(leaf)}, not a tensor or number: ${advice}`,
@@ -141,10 +141,10 @@ export function traceTree<A extends readonly unknown[]>(
       const args = unflatten<A>(structure, leaves);
       const out = fn(...args);
       if (out instanceof Promise) {
-        // What it throws later, where it reads a placeholder, is nobody's to catch.
+        // Its later rejection, when it reads a placeholder, would be unhandled.
         out.catch(() => undefined);
         throw new TreeError(
-          `[${caller}] the function is async; a function of tensors must return its results at once`,
+          `[${caller}] the function is async; a function of tensors must return its results, not a promise`,
         );
       }
       const flat = flattenArgs(out, caller);

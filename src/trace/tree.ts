@@ -7,11 +7,14 @@ import { type Registered, registered } from "./treeClasses.js";
 
 export { registerClass, type TreeClass } from "./treeClasses.js";
 
-/** The shape of a tree without its leaves. Objects list their keys sorted, as JAX does, so that orders agree. */
+/**
+ * The shape of a tree without its leaves. Keys of objects are sorted, as in JAX, so that insertion order does not
+ * matter.
+ */
 export type Structure =
   | { readonly kind: "leaf" }
   | { readonly kind: "none" }
-  /** A value that is no leaf but part of the structure: structures with other values are different. */
+  /** A static value, part of the structure: structures with different values are different. */
   | { readonly kind: "static"; readonly value: unknown }
   | { readonly kind: "array"; readonly children: readonly Structure[] }
   | { readonly kind: "object"; readonly keys: readonly string[]; readonly children: readonly Structure[] }
@@ -23,7 +26,7 @@ export type Structure =
       readonly children: readonly Structure[];
     };
 
-/** Decides what counts as a leaf besides everything that is no array, plain object or registered class. */
+/** Decides what counts as a leaf besides everything that is not an array, plain object or registered class. */
 export type IsLeaf = (node: unknown) => boolean;
 
 const leaf: Structure = { kind: "leaf" };
@@ -36,7 +39,7 @@ type Node =
   | { kind: "object"; keys: readonly string[]; children: readonly unknown[] }
   | { kind: "class"; type: Registered; children: readonly unknown[] };
 
-/** Deeper trees are refused: they would exhaust the stack, and one that holds itself has no end. */
+/** Maximum depth of a tree: deeper ones would exhaust the stack, and cyclic ones never end. */
 const maxDepth = 1000;
 
 function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
@@ -53,7 +56,7 @@ function open(node: unknown, isLeaf: IsLeaf | undefined): Node {
   return type ? { kind: "class", type, children: type.children(node) } : { kind: "leaf" };
 }
 
-/** What a leaf is instead where it has parts: an inner node. */
+/** The inner node that replaces a leaf with parts. */
 export interface OpenedLeaf {
   readonly name: string;
   readonly children: readonly unknown[];
@@ -140,9 +143,9 @@ export function flattenWithPath(tree: unknown, isLeaf?: IsLeaf): { path: string;
 }
 
 /**
- * The leaves of a tree with their paths, and its structure, in which what `isStatic` says is no leaf but a part.
+ * The leaves of a tree with their paths, and its structure, which includes the values that `isStatic` selects.
  *
- * @param opens what leaves with parts of their own are
+ * @param opens the inner nodes for leaves with parts
  */
 export function flattenDynamic(
   tree: unknown,
@@ -234,7 +237,7 @@ export function sameStructure(a: Structure, b: Structure): boolean {
   return a === b || formatStructure(a) === formatStructure(b);
 }
 
-/** A structure as text: `*` stands for a leaf. */
+/** A structure as a string: `*` stands for a leaf. */
 export function formatStructure(s: Structure): string {
   checkStructure(s);
   switch (s.kind) {
@@ -253,7 +256,7 @@ export function formatStructure(s: Structure): string {
   }
 }
 
-/** A text of a value that is not traced: equal for equal ones, and for objects and functions only if they are the same. */
+/** A key of a static value: equal for equal primitives, and for objects and functions only if they are identical. */
 export function formatStatic(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
   if (value === null || (typeof value !== "object" && typeof value !== "function")) {
@@ -278,7 +281,7 @@ export function checkSameStructure(
 }
 
 /**
- * Applies a function to the leaves of a tree, together with the leaves at the same places of further trees.
+ * Applies a function to the leaves of a tree, together with the corresponding leaves of further trees.
  *
  * ```ts
  * tree.map((p, g) => p.sub(g.mul(0.1)), params, grads)
@@ -294,7 +297,7 @@ export function map<T, L, R = L>(
 }
 
 /**
- * Like {@link map}; what `isLeaf` says is a leaf too, such as `null` or a whole branch.
+ * Like {@link map}; what `isLeaf` selects is a leaf, too, such as `null` or a whole branch.
  *
  * ```ts
  * tree.mapUntil((node) => node === null, (x: Tensor | null) => x ?? zero, params)
@@ -311,7 +314,7 @@ export function mapUntil<T, L, R = L>(
   return mapEntries<T, L, R>((_path, value, ...rest) => fn(value, ...rest), tree, others, isLeaf);
 }
 
-/** Like {@link map}; the function is also given the path of the leaf. */
+/** Like {@link map}; the function also receives the path of the leaf. */
 export function mapWithPath<T, L, R = L>(
   fn: (path: string, leaf: L, ...others: L[]) => R,
   tree: T,
@@ -352,7 +355,7 @@ export function reduce<L, R>(fn: (total: R, leaf: L) => R, tree: unknown, initia
 }
 
 /**
- * Turns a tree of trees inside out: a list of objects becomes an object of lists.
+ * Turns a tree of trees inside out: an array of objects becomes an object of arrays.
  *
  * @param outer the structure of the tree
  * @param inner the structure of every tree in it
@@ -389,7 +392,7 @@ type MappedTree<T, L, R> = T extends L
       : T;
 
 /**
- * Gives back the memory of all tensors in a tree now instead of when they are collected.
+ * Releases the memory of all tensors in a tree now instead of when they are garbage-collected.
  *
  * @param except a tree whose tensors are kept
  */
@@ -420,7 +423,7 @@ export function broadcastPrefix(
   const result: unknown[] = [];
   const spread = (p: unknown, s: Structure, path: string): void => {
     const opened = open(p, isLeaf);
-    // Of a static value nothing has to be said, whatever is.
+    // A static value needs no entry, so any is accepted.
     if (s.kind === "static") return;
     if (opened.kind === "leaf" || (opened.kind === "none" && s.kind !== "none")) {
       for (let i = numLeaves(s); i > 0; i--) result.push(p);

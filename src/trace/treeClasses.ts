@@ -3,11 +3,11 @@ import { TreeError } from "../ir/errors.js";
 
 /** How a class takes part in trees. */
 export interface TreeClass<T, C extends readonly unknown[]> {
-  /** The parts that are trees themselves. */
+  /** The children, which are trees themselves. */
   readonly children: (node: T) => C;
-  /** Makes a new instance like `node` with other parts. */
+  /** Makes a new instance like `node` with other children. */
   readonly rebuild: (node: T, children: C) => T;
-  /** Everything else about the instance as text; two nodes fit together only when it is equal. */
+  /** Everything else about the instance as a string; two nodes match only when it is equal. */
   readonly describe: (node: T) => string;
 }
 
@@ -28,7 +28,7 @@ export function registerClass<T extends object, C extends readonly unknown[]>(
 ): void {
   need("function", type, "the class", "registerClass");
   need("object", how, "how it takes part in trees", "registerClass");
-  if (classes.has(type.prototype)) throw new TreeError(`[registerClass] ${type.name} is registered already`);
+  if (classes.has(type.prototype)) throw new TreeError(`[registerClass] ${type.name} is already registered`);
   classes.set(type.prototype, {
     name: type.name,
     children: (node) => how.children(node as T),

@@ -4,7 +4,7 @@ import { registered } from "./treeClasses.js";
 
 const none: Structure = { kind: "none" };
 
-/** A structure that can only be compared: those of classes hold the tree that they were taken of, and its leaves. */
+/** A structure that can only be compared: structures of classes would retain the tree they came from, and its leaves. */
 export function outlineOf(s: Structure): Structure {
   if (s.kind === "leaf" || s.kind === "none" || s.kind === "static") return s;
   const children = s.children.map(outlineOf);
@@ -12,13 +12,13 @@ export function outlineOf(s: Structure): Structure {
 }
 
 function refuseRebuild(): never {
-  throw new InternalError("[tree] an outline of a tree is only compared, nothing is built of it");
+  throw new InternalError("[tree] an outline of a tree can only be compared, not unflattened");
 }
 
 /**
- * Calls `visit` with the leaves of a tree from left to right as long as the tree has a structure and `visit` says yes.
- * A tree that has it is walked without being taken apart; one that may have it after all, such as one with leaves
- * that have parts, is refused.
+ * Calls `visit` with the leaves of a tree from left to right as long as the tree has a given structure and `visit`
+ * returns true. The tree is walked without flattening it; one for which this cannot be decided so, such as one with
+ * leaves that have parts, is refused.
  */
 export function everyLeafLike(node: unknown, s: Structure, visit: (leaf: unknown) => boolean): boolean {
   switch (s.kind) {

@@ -200,7 +200,7 @@ describe("debug.print", () => {
     expect(() => debug.print("loss", np.array(1))).toThrow(/has places for 0 values, 1 were given/);
     expect(() => debug.print("{loss}", np.array(1))).toThrow(/names "loss": give \{ loss: … \}/);
     expect(() => debug.print("a { b")).toThrow(/lone "\{"/);
-    expect(() => debug.print("{:abc}", np.array(1))).toThrow(/":abc" is not a form of a number/);
+    expect(() => debug.print("{:abc}", np.array(1))).toThrow(/":abc" is not a number format/);
   });
 });
 

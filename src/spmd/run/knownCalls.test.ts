@@ -97,7 +97,7 @@ describe("a call of a compiled function", () => {
     for (const _ of [0, 1, 2]) {
       const before = x;
       x = step(x);
-      expect(() => step(before)).toThrow(/given back/);
+      expect(() => step(before)).toThrow(/was released/);
     }
     await expectClose(x, [4, 5]);
   });

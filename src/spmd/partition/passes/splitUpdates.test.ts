@@ -206,6 +206,6 @@ describe("state that is kept split between steps", () => {
     await m.data();
     m.dispose();
     w.dispose();
-    await expect(async () => m.data()).rejects.toThrow(/given back/);
+    await expect(async () => m.data()).rejects.toThrow(/was released/);
   });
 });
