@@ -107,7 +107,7 @@ const throughTables = [
 ];
 
 test("an op of one operand with a derivative works when the eleven files of the page have it", () => {
-  expect(pathsIn(filesOf(partOf("An op of one operand")))).toEqual([...tangent.keys()].sort());
+  expect(pathsIn(filesOf(partOf("A unary elementwise op")))).toEqual([...tangent.keys()].sort());
   expect(tangent.size).toBeLessThanOrEqual(11);
   using overlay = new Overlay(tangent);
   const said = run(
@@ -162,7 +162,7 @@ test("the type checker names every place where new ops are missing, and the page
   // It is the first op of the catalogue, so it would be the first of those that a table lacks.
   expect(complaints).not.toMatch(/Property 'tangent' is missing|from type '.*': tangent\b/);
   const asked = [...complaints.matchAll(/^([\w./]+)\(\d+,\d+\): error/gm)].map(([, path]) => path ?? "");
-  const untyped = pathsIn(partOf("What no type asks for"));
+  const untyped = pathsIn(partOf("What the type checker does not ask for"));
   const places = pathsIn(page).filter((path) => path !== "src/ir/ops.ts" && !untyped.includes(path));
   expect([...new Set(asked)].sort()).toEqual(places);
 }, 300_000);

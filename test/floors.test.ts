@@ -396,6 +396,13 @@ describe("the sources", () => {
     expect(findModuleVariables(sources).sort()).toEqual(Object.keys(ownVariables).sort());
   });
 
+  test.each(["CONTRIBUTING.md", "docs/architecture.md"])("have all their floors and rooms in %s", (page) => {
+    const text = readFileSync(fileURLToPath(new URL(`../${page}`, import.meta.url)), "utf8");
+    const folders = [...Object.keys(floors), ...Object.values(rooms).flatMap((table) => Object.keys(table))];
+    const isFolder = (name: string) => name !== "entries" && !name.endsWith(".ts");
+    expect(folders.filter((name) => isFolder(name) && !text.includes(`\`${name}\``))).toEqual([]);
+  });
+
   test("have no import cycle between files", () => {
     expect(findCycles(sources)).toEqual([]);
   });

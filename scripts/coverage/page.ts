@@ -56,7 +56,7 @@ export function coveragePage(libraries: readonly Library[], exists: Exists): str
 
 const INTRODUCTION = `# JAX, Flax and optax → shardwise
 
-Names are those of JAX, Flax and optax in camelCase, with their meaning: what a program there calls \`jnp.take_along_axis\` is \`np.takeAlongAxis\` here, keyword arguments are the fields of a last argument (\`np.sum(x, 0, { keepdims: true })\`), and values are read with \`await x.data()\`. This page lists the names that programs commonly call. \`npm run coverage\` makes it of the lists in \`scripts/coverage/libraries.ts\` and of what the package exports, and a test keeps it fresh.
+Names are those of JAX, Flax and optax in camelCase, with the same meaning: \`jnp.take_along_axis\` is \`np.takeAlongAxis\` here, keyword arguments are the fields of a last argument (\`np.sum(x, 0, { keepdims: true })\`), and values are read with \`await x.data()\`. This page lists the names that programs commonly use. \`npm run coverage\` generates it from the lists in \`scripts/coverage/libraries.ts\` and the exports of the package, and a test checks that it is up to date.
 
 \`\`\`ts
 import { grad, jit, lax, np, random } from "shardwise";
@@ -79,6 +79,6 @@ function section({ title, prefix }: Library, rows: readonly Standing[]): string 
     `## ${title}`,
     [`| ${title} | shardwise |`, "| --- | --- |", ...called].join("\n"),
     ...(reasons.length > 0 ? [["| left out | because |", "| --- | --- |", ...reasons].join("\n")] : []),
-    ...(missing.length > 0 ? [`Not here yet: ${missing.join(", ")}.`] : []),
+    ...(missing.length > 0 ? [`Not available yet: ${missing.join(", ")}.`] : []),
   ].join("\n\n");
 }

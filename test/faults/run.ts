@@ -68,7 +68,7 @@ function page(results: ReadonlyMap<string, readonly FaultResult[]>): string {
   );
   return `${[
     "# Faults",
-    `${count} things that go wrong, what a user then sees, how long it takes to see it and what is lost. \`npm run faults\` does all of them in real processes and writes this page from what happened; a part of them runs with the everyday tests. Times are those of one run on a machine with other work, and for faults of whole runs they include starting the processes.`,
+    `${count} faults, what a user sees, how long it takes to be detected and what is lost. \`npm run faults\` causes all of them in real processes and writes this page from the results; some of them run with the everyday tests. Times are from one run on a busy machine, and for faults of whole runs they include starting the processes.`,
     ...tables,
   ].join("\n\n")}\n`;
 }
