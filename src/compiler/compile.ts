@@ -1,7 +1,7 @@
 import type { MeshShape } from "../ir/mesh.js";
 import type { Program } from "../ir/program.js";
 import { at, bytesOf } from "../ir/shape.js";
-import { Frame } from "./lower/frame.js";
+import { LoweringFrame } from "./lower/frame.js";
 import type { KernelTarget } from "./native/kernels/x64Kernel.js";
 import { normalise } from "./normalise/normalise.js";
 import { type Buffer, denseView } from "./plan/buffers.js";
@@ -53,7 +53,7 @@ export function lowerProgram(program: Program, options: CompileProgramOptions): 
     options.addressType,
     options.vectorBits,
   );
-  const frame = new Frame(compilation, normalise(program, options), 0);
+  const frame = new LoweringFrame(compilation, normalise(program, options), 0);
   const inputs = program.inputs.map((input, index) => {
     const buffer = compilation.buffer(bytesOf(input.type), { kind: "input", index }, 0);
     frame.define(input, denseView(buffer, input.type));

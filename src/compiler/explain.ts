@@ -1,5 +1,5 @@
 import { at, formatBytes, formatType, range } from "../ir/shape.js";
-import type { CompiledProgram, KernelStep, Place, Step } from "./steps.js";
+import type { CompiledProgram, KernelStep, SlotAddress, Step } from "./steps.js";
 import { forEachStep, namedLists } from "./stepTree.js";
 
 /**
@@ -55,7 +55,7 @@ function stepLines(program: CompiledProgram, steps: readonly Step[], indent: str
 }
 
 function describe(program: CompiledProgram, step: Step): string {
-  const place = (p: Place) => formatPlace(program, p);
+  const place = (p: SlotAddress) => formatAddress(program, p);
   switch (step.op) {
     case "kernel":
       return `kernel ${at(at(program.modules, step.module).exports, step.kernel)}(${kernelArgs(program, step)})`;
@@ -96,13 +96,13 @@ function describe(program: CompiledProgram, step: Step): string {
 }
 
 function kernelArgs(program: CompiledProgram, step: KernelStep): string {
-  return kernelPlaces(program, step)
-    .map((place) => formatPlace(program, place))
+  return kernelAddresses(program, step)
+    .map((place) => formatAddress(program, place))
     .join(" ");
 }
 
 /** The arguments of a kernel lie in the constants. */
-function kernelPlaces(program: CompiledProgram, { args, numArgs }: KernelStep): Place[] {
+function kernelAddresses(program: CompiledProgram, { args, numArgs }: KernelStep): SlotAddress[] {
   const { buffer, byteOffset } = program.constants;
   const view = new DataView(buffer, byteOffset + args, 8 * numArgs);
   return range(numArgs).map((i) => ({
@@ -111,7 +111,7 @@ function kernelPlaces(program: CompiledProgram, { args, numArgs }: KernelStep): 
   }));
 }
 
-function formatPlace(program: CompiledProgram, { slot, offset }: Place): string {
+function formatAddress(program: CompiledProgram, { slot, offset }: SlotAddress): string {
   const base = at(program.slots, slot);
   const rest = offset === 0 ? "" : `+${offset}`;
   switch (base.kind) {
@@ -161,7 +161,7 @@ export function explainMemory(program: CompiledProgram): string {
 /** The places of the arena that a step and the steps inside it touch. */
 function arenaPlaces(program: CompiledProgram, step: Step): Set<number> {
   const found = new Set<number>();
-  for (const { slot } of placesOf(program, step)) {
+  for (const { slot } of addressesOf(program, step)) {
     const base = at(program.slots, slot);
     if (base.kind === "arena") found.add(base.offset);
   }
@@ -171,10 +171,10 @@ function arenaPlaces(program: CompiledProgram, step: Step): Set<number> {
   return found;
 }
 
-function placesOf(program: CompiledProgram, step: Step): readonly Place[] {
+function addressesOf(program: CompiledProgram, step: Step): readonly SlotAddress[] {
   switch (step.op) {
     case "kernel":
-      return kernelPlaces(program, step);
+      return kernelAddresses(program, step);
     case "gemm":
       return [step.a, step.b, step.c];
     case "copy":

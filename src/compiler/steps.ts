@@ -8,7 +8,7 @@ import type { TensorType } from "../ir/shape.js";
  *
  * ## Addresses
  *
- * Every step names memory by {@link Place}: a *slot* plus a constant byte offset. A slot is an index into the
+ * Every step names memory by {@link SlotAddress}: a *slot* plus a constant byte offset. A slot is an index into the
  * **address table**, `program.slots.length` unsigned byte addresses that lie *inside the WebAssembly memory*: uint32,
  * or float64 where the memory's addresses have 64 bits (`viewAddresses`). There is one address table per device and loaded program. Whoever runs
  * the program fills it:
@@ -73,7 +73,7 @@ export type SlotBase =
   | { readonly kind: "dynamic" };
 
 /** An address: the content of a slot plus a constant number of bytes. */
-export interface Place {
+export interface SlotAddress {
   readonly slot: number;
   readonly offset: number;
 }
@@ -144,9 +144,9 @@ export interface GemmStep {
   readonly op: "gemm";
   /** The type of A and B, and of C; for bfloat16 C is float32. */
   readonly dtype: "float32" | "float64" | "bfloat16";
-  readonly a: Place;
-  readonly b: Place;
-  readonly c: Place;
+  readonly a: SlotAddress;
+  readonly b: SlotAddress;
+  readonly c: SlotAddress;
   readonly m: number;
   readonly n: number;
   readonly k: number;
@@ -174,8 +174,8 @@ export interface GemmBatch {
 /** Moves `bytes` bytes; the two places do not overlap. */
 export interface CopyStep {
   readonly op: "copy";
-  readonly source: Place;
-  readonly target: Place;
+  readonly source: SlotAddress;
+  readonly target: SlotAddress;
   readonly bytes: number;
   readonly info: number;
 }
@@ -185,7 +185,7 @@ export interface HostStep {
   readonly op: "host";
   readonly kernel: HostKernel;
   /** Operands, then results. */
-  readonly places: readonly Place[];
+  readonly places: readonly SlotAddress[];
   readonly info: number;
 }
 
@@ -197,7 +197,7 @@ export interface CallbackStep {
   readonly op: "callback";
   readonly callback: number;
   /** Operands, then results, dense and row-major, with their bytes. */
-  readonly places: readonly (Place & { readonly bytes: number })[];
+  readonly places: readonly (SlotAddress & { readonly bytes: number })[];
   readonly numOperands: number;
   /** For every mesh position whether the device there calls. */
   readonly calls: readonly boolean[];
@@ -236,14 +236,14 @@ export type HostKernel =
 export interface AddressStep {
   readonly op: "address";
   readonly slot: number;
-  readonly from: Place;
+  readonly from: SlotAddress;
   readonly terms: readonly AddressTerm[];
   readonly info: number;
 }
 
 /** One dynamic index of an {@link AddressStep}. */
 export interface AddressTerm {
-  readonly index: Place;
+  readonly index: SlotAddress;
   readonly max: number;
   /** In bytes. */
   readonly stride: number;
@@ -252,7 +252,7 @@ export interface AddressTerm {
 /** Writes the int32 `positions[p]` to the target, where p is the device's row-major position in the mesh. */
 export interface AxisIndexStep {
   readonly op: "axisIndex";
-  readonly target: Place;
+  readonly target: SlotAddress;
   readonly positions: readonly number[];
   readonly info: number;
 }
@@ -260,7 +260,7 @@ export interface AxisIndexStep {
 /** Sets a dynamic slot: `table[slot] = address(from)`. */
 export interface SlotSet {
   readonly slot: number;
-  readonly from: Place;
+  readonly from: SlotAddress;
 }
 
 /** Moves a dynamic slot: `table[slot] += stride` (bytes, may be negative). */
@@ -291,7 +291,7 @@ export interface WhileStep {
   readonly op: "while";
   readonly sets: readonly SlotSet[];
   readonly condition: readonly Step[];
-  readonly predicate: Place;
+  readonly predicate: SlotAddress;
   readonly body: readonly Step[];
   readonly swaps: readonly (readonly [number, number])[];
   readonly info: number;
@@ -300,7 +300,7 @@ export interface WhileStep {
 /** Runs the branch whose number is the int32 at `index`, clamped to the branches there are. */
 export interface CondStep {
   readonly op: "cond";
-  readonly index: Place;
+  readonly index: SlotAddress;
   readonly branches: readonly (readonly Step[])[];
   readonly info: number;
 }
@@ -351,8 +351,8 @@ export interface CollectiveSpec {
   readonly axes: readonly MeshAxis[];
   readonly groups: readonly (readonly number[])[];
   readonly size: number;
-  readonly source: Place;
-  readonly target: Place;
+  readonly source: SlotAddress;
+  readonly target: SlotAddress;
   /** The elements of the source. */
   readonly elements: number;
   readonly outer: number;

@@ -6,8 +6,8 @@ import {
   type CollectiveSpec,
   type CompiledProgram,
   type GemmStep,
-  type Place,
   READ_SLACK,
+  type SlotAddress,
   type Step,
 } from "../../src/compiler/steps.js";
 import {
@@ -172,21 +172,21 @@ class Runner {
     private readonly position: number,
   ) {}
 
-  private address({ slot, offset }: Place): number {
+  private address({ slot, offset }: SlotAddress): number {
     return ((this.table[slot] ?? 0) + offset) >>> 0;
   }
 
-  private int32(place: Place): number {
+  private int32(place: SlotAddress): number {
     return new Int32Array(this.memory, this.address(place), 1)[0] ?? 0;
   }
 
-  numbers(dtype: DType, place: Place, length: number): number[] {
+  numbers(dtype: DType, place: SlotAddress, length: number): number[] {
     const data = elementsAt(this.memory, dtype, this.address(place), length);
     if (dtype === "bfloat16") return Array.from(data, fromBfloat16Bits);
     return dtype === "float16" ? Array.from(data, fromFloat16Bits) : Array.from(data);
   }
 
-  write(dtype: DType, place: Place, values: readonly number[]): void {
+  write(dtype: DType, place: SlotAddress, values: readonly number[]): void {
     const data = allocateHost(dtype, values.length);
     if (dtype === "bfloat16") data.set(values.map(toBfloat16Bits));
     else data.set(dtype === "float16" ? values.map(toFloat16Bits) : values);

@@ -1,8 +1,8 @@
 import {
   type CollectiveSpec,
   type CompiledProgram,
-  type Place,
   READ_SLACK,
+  type SlotAddress,
   type SlotBase,
   type Step,
 } from "../../src/compiler/steps.js";
@@ -55,7 +55,7 @@ export function handProgram(
 }
 
 /** The place of a slot. */
-export function place(slot: number, offset = 0): Place {
+export function place(slot: number, offset = 0): SlotAddress {
   return { slot, offset };
 }
 

@@ -9,7 +9,7 @@ import { isView } from "../lowering.js";
 import { normalise } from "../normalise/normalise.js";
 import { expand } from "./dims.js";
 import { type FusedProgram, fuse } from "./fuse.js";
-import type { Group } from "./group.js";
+import type { FusionGroup } from "./group.js";
 
 const fused = (fn: (...args: Tensor[]) => unknown, ...args: Tensor[]) =>
   fuse(normalise(simplify(makeProgram(fn)(...args))));
@@ -111,7 +111,12 @@ class UnitCheck {
     return this.problems;
   }
 
-  private need(eqn: Eqn, ins: readonly Atom[], group: Group | undefined, inside: ReadonlySet<number>): void {
+  private need(
+    eqn: Eqn,
+    ins: readonly Atom[],
+    group: FusionGroup | undefined,
+    inside: ReadonlySet<number>,
+  ): void {
     for (const atom of ins) {
       if (!this.isAtHand(atom, group, inside)) this.problems.push(`${eqn.op} reads what is not ready`);
     }
@@ -122,7 +127,7 @@ class UnitCheck {
   }
 
   /** Whether a value lies in memory, or can be computed or looked at on the spot. */
-  private isAtHand(atom: Atom, group: Group | undefined, inside: ReadonlySet<number>): boolean {
+  private isAtHand(atom: Atom, group: FusionGroup | undefined, inside: ReadonlySet<number>): boolean {
     if (atom.kind === "literal" || inside.has(atom.id)) return true;
     const eqn = this.fused.definitions.get(atom.id);
     const operands = () => eqn?.ins.every((operand) => this.isAtHand(operand, group, inside)) ?? false;

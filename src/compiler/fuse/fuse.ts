@@ -15,12 +15,19 @@ import type { Atom, Eqn, Program, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import { type FusedOp, isFused, isGone, isView, type StepOp, type ViewOp } from "../lowering.js";
 import { align, type Dim, type DimList, expand, freshMap, type IndexMap } from "./dims.js";
-import { AFTER_GROUP, backward, Group, type Knowledge, keepsLoops, type Member } from "./group.js";
+import {
+  AFTER_GROUP,
+  backward,
+  FusionGroup,
+  type FusionMember,
+  type Knowledge,
+  keepsLoops,
+} from "./group.js";
 import { Reachability } from "./reachability.js";
 
 /** Something that becomes one or a few steps: a fused kernel, or an equation of its own. */
 export type Unit =
-  | { readonly kind: "group"; readonly group: Group }
+  | { readonly kind: "group"; readonly group: FusionGroup }
   | { readonly kind: "eqn"; readonly eqn: Eqn<StepOp> };
 
 /** A program divided into units, in an order in which each comes after what it reads. */
@@ -135,7 +142,7 @@ class Fuser {
     if (this.materialised.has(value.id)) return;
     this.materialised.add(value.id);
     const map = freshMap(value.type.shape);
-    const group = new Group(map.flat());
+    const group = new FusionGroup(map.flat());
     group.maps.set(value.id, map);
     group.materialised.push(value);
     const unit = this.add({ kind: "group", group });
@@ -157,7 +164,7 @@ class Fuser {
     return eqn && isView(eqn) && !this.free.has(atom.id) ? this.producer(at(eqn.ins, 0)) : undefined;
   }
 
-  private groupAt(unit: number): Group | undefined {
+  private groupAt(unit: number): FusionGroup | undefined {
     const found = this.units[unit];
     return found?.kind === "group" ? found.group : undefined;
   }
@@ -189,10 +196,10 @@ class Fuser {
     return [...units].sort((a, b) => b - a);
   }
 
-  private elementwise(eqn: Exclude<Member, Eqn<ReduceOp>>): void {
+  private elementwise(eqn: Exclude<FusionMember, Eqn<ReduceOp>>): void {
     const shape = at(eqn.outs, 0).type.shape;
     if (eqn.op === "gather") for (const atom of eqn.ins) this.demand(atom);
-    const place = (group: Group): DimList[] | undefined => {
+    const place = (group: FusionGroup): DimList[] | undefined => {
       const known = this.knownOperands(group, eqn);
       return known && (known.length > 0 ? group.unify(known, shape) : undefined);
     };
@@ -205,12 +212,12 @@ class Fuser {
       return;
     }
     const map = freshMap(shape);
-    const group = new Group(map.flat());
+    const group = new FusionGroup(map.flat());
     this.join(this.add({ kind: "group", group }), group, eqn, map);
   }
 
   /** The loops of the operands that the group computes; undefined where one of them is not ready in it. */
-  private knownOperands(group: Group, eqn: Eqn): IndexMap[] | undefined {
+  private knownOperands(group: FusionGroup, eqn: Eqn): IndexMap[] | undefined {
     const maps: IndexMap[] = [];
     for (const atom of eqn.ins) {
       const known: Knowledge = group.knows(atom, this.definitions);
@@ -221,7 +228,7 @@ class Fuser {
   }
 
   /** Whether the equation can run in the group without waiting for something that waits for the group. */
-  private mayJoin(unit: number, group: Group, eqn: Eqn): boolean {
+  private mayJoin(unit: number, group: FusionGroup, eqn: Eqn): boolean {
     if (group.members.length >= MAX_MEMBERS) return false;
     const outside = this.outsideOperands(group, eqn);
     if (new Set([...group.reads.keys(), ...outside.map((v) => v.id)]).size > MAX_READS) return false;
@@ -231,7 +238,7 @@ class Fuser {
     });
   }
 
-  private outsideOperands(group: Group, eqn: Eqn): Var[] {
+  private outsideOperands(group: FusionGroup, eqn: Eqn): Var[] {
     return eqn.ins.filter(
       (atom): atom is Var =>
         atom.kind === "var" && !this.isExpanded(atom) && !group.knows(atom, this.definitions),
@@ -242,7 +249,13 @@ class Fuser {
     return this.free.has(atom.id) && !this.materialised.has(atom.id);
   }
 
-  private join(unit: number, group: Group, eqn: Member, map: readonly DimList[], late = false): void {
+  private join(
+    unit: number,
+    group: FusionGroup,
+    eqn: FusionMember,
+    map: readonly DimList[],
+    late = false,
+  ): void {
     for (const atom of this.outsideOperands(group, eqn)) {
       if (isElementwiseEqn(eqn) && this.inline(atom, map, unit, group, MAX_INLINED)) continue;
       this.read(atom, unit, group);
@@ -261,7 +274,7 @@ class Fuser {
     }
   }
 
-  private read(atom: Var, unit: number, group: Group): void {
+  private read(atom: Var, unit: number, group: FusionGroup): void {
     group.reads.set(atom.id, atom);
     this.dependOn(unit, atom);
   }
@@ -270,7 +283,13 @@ class Fuser {
    * Computes a cheap value of another group again where that reads no more than reading it would: one operand as
    * large as itself, and small ones. What only such values needed then never goes to memory.
    */
-  private inline(value: Var, map: readonly DimList[], unit: number, group: Group, budget: number): boolean {
+  private inline(
+    value: Var,
+    map: readonly DimList[],
+    unit: number,
+    group: FusionGroup,
+    budget: number,
+  ): boolean {
     if (group.inlined.has(value.id)) return true;
     const eqn = this.definitions.get(value.id);
     const producer = this.producer(value);
@@ -301,7 +320,13 @@ class Fuser {
   }
 
   /** Checks that a free value can be computed along the loops; parts of it that cannot are written to memory. */
-  private expandFree(value: Var, map: readonly DimList[], unit: number, group: Group, isRoot: boolean): void {
+  private expandFree(
+    value: Var,
+    map: readonly DimList[],
+    unit: number,
+    group: FusionGroup,
+    isRoot: boolean,
+  ): void {
     if (!isRoot && this.materialised.has(value.id)) {
       group.reads.set(value.id, value);
       this.dependOn(unit, value);
@@ -318,7 +343,7 @@ class Fuser {
   }
 
   /** Other groups that compute operands of the equation become part of its group where their loops are the same. */
-  private mergeOthers(unit: number, group: Group, eqn: Eqn, map: readonly DimList[]): void {
+  private mergeOthers(unit: number, group: FusionGroup, eqn: Eqn, map: readonly DimList[]): void {
     for (const other of this.candidates(eqn)) {
       const found = this.groupAt(other);
       if (other === unit || !found || found.materialised.length > 0) continue;
@@ -333,9 +358,9 @@ class Fuser {
 
   private merge(
     unit: number,
-    group: Group,
+    group: FusionGroup,
     other: number,
-    found: Group,
+    found: FusionGroup,
     pairs: Map<Dim, Dim> | undefined,
   ): boolean {
     if (!pairs || !this.tryMerge(group, found, pairs)) return false;
@@ -379,7 +404,7 @@ class Fuser {
     });
   }
 
-  private tryMerge(group: Group, other: Group, pairs: ReadonlyMap<Dim, Dim>): boolean {
+  private tryMerge(group: FusionGroup, other: FusionGroup, pairs: ReadonlyMap<Dim, Dim>): boolean {
     if (group.members.length + other.members.length > MAX_MEMBERS) return false;
     const [loops, own] = [other.loops(), group.loops()];
     const targets = loops.map((dim) => pairs.get(dim));
@@ -420,11 +445,11 @@ class Fuser {
       if (map && this.reduceIn(unit, group, eqn, map)) return;
     }
     const map = freshMap(shape);
-    const group = new Group(map.flat());
+    const group = new FusionGroup(map.flat());
     this.reduceIn(this.add({ kind: "group", group }), group, eqn, map);
   }
 
-  private reduceIn(unit: number, group: Group, eqn: Eqn<ReduceOp>, map: readonly DimList[]): boolean {
+  private reduceIn(unit: number, group: FusionGroup, eqn: Eqn<ReduceOp>, map: readonly DimList[]): boolean {
     const { dims } = eqn.params;
     const reduced = expand(dims.flatMap((d) => at(map, d)));
     const own = map.flatMap((list) => expand(list));
@@ -441,7 +466,7 @@ class Fuser {
 }
 
 /** The loops that each reduction over all rows of a group runs over. */
-function lateDims(group: Group): Dim[][] {
+function lateDims(group: FusionGroup): Dim[][] {
   return [...group.operandMaps]
     .filter(([eqn]) => group.late.has(at(eqn.outs, 0).id))
     .map(([eqn, map]) => expand(eqn.params.dims.flatMap((d) => at(map, d))));
@@ -454,7 +479,7 @@ function lateDims(group: Group): Dim[][] {
  * @param own the loops of the value
  */
 function reductionPlace(
-  group: Group,
+  group: FusionGroup,
   own: readonly Dim[],
   reduced: readonly Dim[],
 ): "rows" | "row" | "late" | undefined {

@@ -6,7 +6,7 @@ import type { Eqn } from "../../ir/program.js";
 import { at, range, tensorType } from "../../ir/shape.js";
 import { isView, type ViewOp } from "../lowering.js";
 import { type DimList, expand, freshMap, type IndexMap } from "./dims.js";
-import { backward, forward, Group } from "./group.js";
+import { backward, FusionGroup, forward } from "./group.js";
 
 /** One view of a tensor of the given shape. */
 function view<K extends OpName>(shape: readonly number[], op: K, params: OpParams[K]): Eqn<ViewOp> {
@@ -75,7 +75,7 @@ describe("along which loops a view runs", () => {
 describe("the loops of a result", () => {
   test("are those of its operands, and a broadcast fills what is left", () => {
     const [rows, columns] = freshMap([4, 6]);
-    const group = new Group([...(rows ?? []), ...(columns ?? [])]);
+    const group = new FusionGroup([...(rows ?? []), ...(columns ?? [])]);
     const map = group.unify([[rows, undefined]], [4, 6]);
     expect(map?.[0]?.[0]).toBe(rows?.[0]);
     expect(map?.[1]?.[0]).toBe(columns?.[0]);
@@ -83,13 +83,13 @@ describe("the loops of a result", () => {
 
   test("are none where two dims of one value would run along the same loop", () => {
     const [rows] = freshMap([4]);
-    const group = new Group([...(rows ?? [])]);
+    const group = new FusionGroup([...(rows ?? [])]);
     expect(group.unify([[rows, rows]], [4, 4])).toBeUndefined();
   });
 
   test("are none where two operands run along different loops", () => {
     const [rows, others] = freshMap([4, 4]);
-    const group = new Group([...(rows ?? []), ...(others ?? [])]);
+    const group = new FusionGroup([...(rows ?? []), ...(others ?? [])]);
     expect(group.unify([[rows], [others]], [4])).toBeUndefined();
   });
 });

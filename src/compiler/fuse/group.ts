@@ -12,7 +12,7 @@ import { type FusedOp, isView, type ViewOp } from "../lowering.js";
 import { align, type Dim, type DimList, distribute, expand, type IndexMap, sameLoops } from "./dims.js";
 
 /** An equation that runs in a group: everything fused but iota, which every kernel computes for itself. */
-export type Member = Eqn<Exclude<FusedOp, "iota">>;
+export type FusionMember = Eqn<Exclude<FusedOp, "iota">>;
 
 /** A value that a group computes but cannot read: the sums of all rows are complete only at its end. */
 export const AFTER_GROUP = Symbol("after the group");
@@ -21,8 +21,8 @@ export const AFTER_GROUP = Symbol("after the group");
 export type Knowledge = IndexMap | undefined | typeof AFTER_GROUP;
 
 /** Equations that run as one kernel over common loops. */
-export class Group {
-  readonly members: Member[] = [];
+export class FusionGroup {
+  readonly members: FusionMember[] = [];
   /** The values that members compute, with their loops. */
   readonly maps = new Map<number, DimList[]>();
   /** The results of reductions that are complete only when the whole kernel has run. */

@@ -28,7 +28,7 @@ export interface DynamicUpdate {
 }
 
 /** The lowering of one program, or of one body inside it: where its values lie, and the steps so far. */
-export class Frame {
+export class LoweringFrame {
   readonly steps: PlannedStep[] = [];
   readonly fused: FusedProgram;
   /** Values that are read outside the kernel that computes them. */
@@ -325,8 +325,8 @@ export class Frame {
   }
 
   /** Lowers a body inside this program into a frame of its own whose inputs lie at the given places. */
-  lowerBody(body: Program, inputs: readonly View[]): Frame {
-    const frame = new Frame(this.compilation, body, this.depth + 1);
+  lowerBody(body: Program, inputs: readonly View[]): LoweringFrame {
+    const frame = new LoweringFrame(this.compilation, body, this.depth + 1);
     body.inputs.forEach((input, i) => {
       frame.define(input, at(inputs, i));
     });

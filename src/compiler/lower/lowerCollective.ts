@@ -6,10 +6,10 @@ import { at, bytesOf, type Shape, sizeOf } from "../../ir/shape.js";
 import type { Combine } from "../identities.js";
 import { refOf } from "../plan/buffers.js";
 import type { PlannedCollective } from "../plan/plannedSteps.js";
-import type { Frame } from "./frame.js";
+import type { LoweringFrame } from "./frame.js";
 
 /** Emits the start and the end of a collective. */
-export function lowerCollective(frame: Frame, eqn: Eqn<CollectiveOp>): void {
+export function lowerCollective(frame: LoweringFrame, eqn: Eqn<CollectiveOp>): void {
   const [x, out] = [at(eqn.ins, 0), at(eqn.outs, 0)];
   const { axes } = eqn.params;
   const size = axesSize(axes);

@@ -5,7 +5,7 @@ import { type Buffer, denseView, isDense, refOf, type View } from "../plan/buffe
 import { sharablePairs } from "../plan/memoryPlan.js";
 import { accesses, type PlannedLoop, type PlannedStep } from "../plan/plannedSteps.js";
 import { innerSteps } from "../stepTree.js";
-import type { Frame } from "./frame.js";
+import type { LoweringFrame } from "./frame.js";
 
 /** A value that a loop carries from one iteration to the next. */
 interface Carry {
@@ -22,7 +22,7 @@ interface Carry {
 
 /** Copies the initial values of carried values, and gives each two places to alternate between. */
 function makeCarries(
-  frame: Frame,
+  frame: LoweringFrame,
   initial: readonly Atom[],
   body: Program,
   inputs: readonly number[],
@@ -121,7 +121,7 @@ function swapsOf(carries: readonly Carry[]): (readonly [Buffer, Buffer])[] {
 }
 
 /** A scan becomes a loop: slices of xs and ys are slots that move along, carried values alternate. */
-export function lowerScan(frame: Frame, eqn: Eqn<"scan">): void {
+export function lowerScan(frame: LoweringFrame, eqn: Eqn<"scan">): void {
   const { body, length, reverse, numConsts, numCarry } = eqn.params;
   const { compilation, depth } = frame;
   const fixed = numConsts + numCarry;
@@ -177,7 +177,7 @@ export function lowerScan(frame: Frame, eqn: Eqn<"scan">): void {
 }
 
 /** A while loop; where its carried values end up depends on the number of iterations, so they keep their slots. */
-export function lowerWhile(frame: Frame, eqn: Eqn<"while">): void {
+export function lowerWhile(frame: LoweringFrame, eqn: Eqn<"while">): void {
   const { condition, body, numConditionConsts, numBodyConsts } = eqn.params;
   const { compilation } = frame;
   const conditionConsts = eqn.ins.slice(0, numConditionConsts).map((atom) => frame.view(atom));
@@ -214,7 +214,7 @@ export function lowerWhile(frame: Frame, eqn: Eqn<"while">): void {
 }
 
 /** Every branch writes its results to the same places. */
-export function lowerCond(frame: Frame, eqn: Eqn<"cond">): void {
+export function lowerCond(frame: LoweringFrame, eqn: Eqn<"cond">): void {
   const index = frame.view(at(eqn.ins, 0));
   const operands = eqn.ins.slice(1).map((atom) => frame.view(atom));
   const results = eqn.outs.map((out) => frame.temporary(out));

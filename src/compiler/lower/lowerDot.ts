@@ -6,7 +6,7 @@ import { at, bytesOf, range, rowMajorStrides } from "../../ir/shape.js";
 import { isView } from "../lowering.js";
 import { isDense, refOf, type View } from "../plan/buffers.js";
 import type { GemmBatch, GemmStep } from "../steps.js";
-import type { Frame } from "./frame.js";
+import type { LoweringFrame } from "./frame.js";
 
 /** One dim of a contraction with its distances in the two operands and the result; 0 where it does not occur. */
 interface ContractionDim {
@@ -34,7 +34,7 @@ interface MatrixLayout {
  * Emits a matrix product; operands are taken as they lie wherever the GEMM can. A product that is only added to
  * something that nobody else needs, as the gradient of a weight is in a loop, is added where that lies.
  */
-export function lowerDot(frame: Frame, eqn: Eqn<"dotGeneral">): void {
+export function lowerDot(frame: LoweringFrame, eqn: Eqn<"dotGeneral">): void {
   const [x, y, out] = [at(eqn.ins, 0), at(eqn.ins, 1), at(eqn.outs, 0)];
   const sum = accumulation(frame, eqn, out);
   const target = sum?.target ?? resultView(frame, eqn, out);
@@ -89,7 +89,7 @@ interface Accumulation {
 }
 
 /** The sum that a product can be added to, which then needs no kernel of its own. */
-function accumulation(frame: Frame, eqn: Eqn<"dotGeneral">, out: Var): Accumulation | undefined {
+function accumulation(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): Accumulation | undefined {
   const reader = frame.onlyReader(out);
   if (reader?.op !== "add" || !frame.isSingletonKernel(reader)) return undefined;
   const [other] = reader.ins.filter((atom) => atom.kind === "var" && atom.id !== out.id);
@@ -112,7 +112,7 @@ function accumulation(frame: Frame, eqn: Eqn<"dotGeneral">, out: Var): Accumulat
 }
 
 /** Whether a value is what a collective gives, or a view of it. */
-function arrives(frame: Frame, value: Var): boolean {
+function arrives(frame: LoweringFrame, value: Var): boolean {
   const eqn = frame.fused.definitions.get(value.id);
   const source = eqn && isView(eqn) ? at(eqn.ins, 0) : undefined;
   if (source?.kind === "var") return arrives(frame, source);
@@ -129,7 +129,7 @@ function productType(dtype: DType): GemmStep["dtype"] {
 }
 
 /** Where the result lies: transposed at once when the only one to read it is a transpose that allows it. */
-function resultView(frame: Frame, eqn: Eqn<"dotGeneral">, out: Var): View {
+function resultView(frame: LoweringFrame, eqn: Eqn<"dotGeneral">, out: Var): View {
   const wantedPlace = frame.target(out);
   if (planGemm(contraction(eqn, frame.view(at(eqn.ins, 0)), frame.view(at(eqn.ins, 1)), wantedPlace))) {
     const isBlock = !isDense(wantedPlace) || wantedPlace.buffer.bytes !== bytesOf(out.type);
@@ -156,7 +156,7 @@ function resultView(frame: Frame, eqn: Eqn<"dotGeneral">, out: Var): View {
 
 /** The operand copied to dense `[batch…, free…, contracted…]`, seen with its dims in their own order. */
 function packed(
-  frame: Frame,
+  frame: LoweringFrame,
   atom: Atom,
   batch: readonly number[],
   contract: readonly number[],

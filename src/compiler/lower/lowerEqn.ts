@@ -6,14 +6,14 @@ import type { KernelSpec } from "../kernel/spec.js";
 import type { StepOp } from "../lowering.js";
 import { blockView, joinedBlock, refOf, type View } from "../plan/buffers.js";
 import type { HostKernel } from "../steps.js";
-import type { DynamicUpdate, Frame } from "./frame.js";
+import type { DynamicUpdate, LoweringFrame } from "./frame.js";
 import { lowerCollective } from "./lowerCollective.js";
 import { lowerCond, lowerScan, lowerWhile } from "./lowerControl.js";
 import { lowerDot } from "./lowerDot.js";
 import { gatherLayout } from "./lowerGroup.js";
 
 /** Emits the steps of an equation. */
-type Lower<K extends StepOp> = (frame: Frame, eqn: Eqn<K>) => void;
+type Lower<K extends StepOp> = (frame: LoweringFrame, eqn: Eqn<K>) => void;
 
 /** The steps of every op that is not fused with others. */
 const lowers: { readonly [K in StepOp]: Lower<K> } = {
@@ -42,13 +42,13 @@ const lowers: { readonly [K in StepOp]: Lower<K> } = {
 };
 
 /** Emits the steps of an equation that is not fused with others. */
-export function lowerEqn<K extends StepOp>(frame: Frame, eqn: Eqn<K>): void {
+export function lowerEqn<K extends StepOp>(frame: LoweringFrame, eqn: Eqn<K>): void {
   const { op }: { readonly op: K } = eqn;
   const lower: Lower<K> = lowers[op];
   lower(frame, eqn);
 }
 
-function concatenate(frame: Frame, eqn: Eqn<"concatenate">): void {
+function concatenate(frame: LoweringFrame, eqn: Eqn<"concatenate">): void {
   const target = frame.joined(eqn);
   eqn.ins.forEach((atom, i) => {
     frame.copy(frame.view(atom), joinedBlock(target, eqn, i), "concatenate", eqn.source);
@@ -56,7 +56,7 @@ function concatenate(frame: Frame, eqn: Eqn<"concatenate">): void {
   frame.define(at(eqn.outs, 0), target);
 }
 
-function pad(frame: Frame, eqn: Eqn<"pad">): void {
+function pad(frame: LoweringFrame, eqn: Eqn<"pad">): void {
   const out = at(eqn.outs, 0);
   const target = frame.temporary(out);
   const { low, interior } = eqn.params;
@@ -79,7 +79,13 @@ function pad(frame: Frame, eqn: Eqn<"pad">): void {
 }
 
 /** A view of a dynamic block of `x`: a slot of its own is set to where the block begins. */
-function dynamicBlock(frame: Frame, x: View, sizes: readonly number[], eqn: Eqn, firstStart: number): View {
+function dynamicBlock(
+  frame: LoweringFrame,
+  x: View,
+  sizes: readonly number[],
+  eqn: Eqn,
+  firstStart: number,
+): View {
   const buffer = frame.compilation.dynamic([x.buffer], frame.depth);
   const bytes = byteSize(x.dtype);
   const terms = sizes.flatMap((size, d) => {
@@ -93,25 +99,25 @@ function dynamicBlock(frame: Frame, x: View, sizes: readonly number[], eqn: Eqn,
   return { ...x, buffer, offset: 0, shape: sizes };
 }
 
-function dynamicSlice(frame: Frame, eqn: Eqn<"dynamicSlice">): void {
+function dynamicSlice(frame: LoweringFrame, eqn: Eqn<"dynamicSlice">): void {
   const x = frame.view(at(eqn.ins, 0));
   frame.define(at(eqn.outs, 0), dynamicBlock(frame, x, eqn.params.sizes, eqn, 1));
 }
 
 /** Brings what an update leaves as it is to the memory of its result, and finds the block that it changes. */
-export function beginUpdate(frame: Frame, eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
+export function beginUpdate(frame: LoweringFrame, eqn: Eqn<"dynamicUpdateSlice">): DynamicUpdate {
   const whole = frame.temporary(at(eqn.outs, 0));
   frame.copy(frame.view(at(eqn.ins, 0)), whole, eqn.op, eqn.source);
   return { whole, block: dynamicBlock(frame, whole, at(eqn.ins, 1).type.shape, eqn, 2) };
 }
 
-function dynamicUpdateSlice(frame: Frame, eqn: Eqn<"dynamicUpdateSlice">): void {
+function dynamicUpdateSlice(frame: LoweringFrame, eqn: Eqn<"dynamicUpdateSlice">): void {
   const { whole, block } = frame.updated(eqn);
   frame.copy(frame.view(at(eqn.ins, 1)), block, eqn.op, eqn.source);
   frame.define(at(eqn.outs, 0), whole);
 }
 
-function scatter(frame: Frame, eqn: Eqn<"scatter">): void {
+function scatter(frame: LoweringFrame, eqn: Eqn<"scatter">): void {
   const out = at(eqn.outs, 0);
   const target = frame.temporary(out);
   frame.copy(frame.view(at(eqn.ins, 0)), target, eqn.op, eqn.source);
@@ -143,7 +149,7 @@ function scatter(frame: Frame, eqn: Eqn<"scatter">): void {
   frame.define(out, target);
 }
 
-function host(frame: Frame, eqn: Eqn<"sort" | "argmax" | "argmin" | "cumsum">): void {
+function host(frame: LoweringFrame, eqn: Eqn<"sort" | "argmax" | "argmin" | "cumsum">): void {
   const ins = eqn.ins.map((atom) => frame.dense(atom));
   const outs = eqn.outs.map((out) => frame.temporary(out));
   const { shape } = at(ins, 0);
@@ -172,7 +178,7 @@ function hostKernel(
   return { kind, dtype: at(dtypes, 0), ...extent };
 }
 
-function axisIndex(frame: Frame, eqn: Eqn<"axisIndex">): void {
+function axisIndex(frame: LoweringFrame, eqn: Eqn<"axisIndex">): void {
   const out = at(eqn.outs, 0);
   const target = frame.temporary(out);
   const { mesh } = frame.compilation;
@@ -184,7 +190,7 @@ function axisIndex(frame: Frame, eqn: Eqn<"axisIndex">): void {
   frame.define(out, target);
 }
 
-function callback(frame: Frame, eqn: Eqn<"callback">): void {
+function callback(frame: LoweringFrame, eqn: Eqn<"callback">): void {
   const ins = eqn.ins.map((atom) => frame.dense(atom));
   const outs = eqn.outs.map((out) => frame.temporary(out));
   const { mesh } = frame.compilation;

@@ -4,17 +4,17 @@ import { isElementwiseEqn, isReduction, type ReduceOp } from "../../ir/opFacts.j
 import type { Atom, Eqn, Var } from "../../ir/program.js";
 import { at, range, sizeOf } from "../../ir/shape.js";
 import { type Dim, type DimList, expand } from "../fuse/dims.js";
-import { backward, type Group, type Member } from "../fuse/group.js";
+import { backward, type FusionGroup, type FusionMember } from "../fuse/group.js";
 import { type Combine, combineOf, identityOf } from "../identities.js";
 import { exactKey } from "../kernel/exactKey.js";
 import type { Access, KernelNode, KernelSpec, KernelStore } from "../kernel/spec.js";
 import type { KernelOp, VectorOpCall } from "../kernel/vectorOps.js";
 import { isFused, isView } from "../lowering.js";
 import type { View } from "../plan/buffers.js";
-import type { Frame } from "./frame.js";
+import type { LoweringFrame } from "./frame.js";
 
 /** Emits the kernel of a fusion group. */
-export function lowerGroup(frame: Frame, group: Group): void {
+export function lowerGroup(frame: LoweringFrame, group: FusionGroup): void {
   new GroupLowering(frame, group).run();
 }
 
@@ -33,8 +33,8 @@ class GroupLowering {
   private readonly writes = new Set<number>();
 
   constructor(
-    private readonly frame: Frame,
-    private readonly group: Group,
+    private readonly frame: LoweringFrame,
+    private readonly group: FusionGroup,
   ) {
     const loops = group.loops();
     this.inner = new Set(group.inner ? expand(group.inner) : []);
@@ -76,7 +76,7 @@ class GroupLowering {
     frame.kernel(spec, this.args, [...this.reads], [...this.writes], info, this.aliases(spec));
   }
 
-  private member(eqn: Member): void {
+  private member(eqn: FusionMember): void {
     if (isReduction(eqn)) this.reduce(eqn);
     else if (eqn.op === "gather") this.gather(eqn);
     else this.elementwise(eqn);
@@ -265,7 +265,7 @@ class GroupLowering {
   }
 }
 
-type Plan = ReturnType<Frame["compilation"]["library"]["add"]>["plan"];
+type Plan = ReturnType<LoweringFrame["compilation"]["library"]["add"]>["plan"];
 
 /** Whether no later run through the row reads an argument after the store has overwritten it. */
 function isReadInTime(plan: Plan, arg: number, store: KernelStore): boolean {

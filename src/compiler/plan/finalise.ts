@@ -15,7 +15,7 @@ import type {
   CollectiveSpec,
   CompiledProgram,
   KernelModule,
-  Place,
+  SlotAddress,
   SlotBase,
   Step,
 } from "../steps.js";
@@ -115,7 +115,7 @@ class Finaliser {
     return slot;
   }
 
-  private place({ buffer, offset }: Ref): Place {
+  private place({ buffer, offset }: Ref): SlotAddress {
     const root = buffer.root();
     switch (root.kind.kind) {
       case "temporary":

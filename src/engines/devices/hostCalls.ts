@@ -5,7 +5,7 @@
  * A device waits for each of its calls, so that they come in its order.
  */
 import { runCallback } from "../../compiler/kernel/callbackStep.js";
-import type { CallbackStep, CompiledProgram, Place } from "../../compiler/steps.js";
+import type { CallbackStep, CompiledProgram, SlotAddress } from "../../compiler/steps.js";
 import { forEachStep } from "../../compiler/stepTree.js";
 import { InternalError } from "../../ir/errors.js";
 import { at } from "../../ir/shape.js";
@@ -62,7 +62,7 @@ export function prepareCall(
   area: Uint8Array | undefined,
   memory: WebAssembly.Memory,
   signals: Signals,
-): (addressOf: (place: Place) => number) => void {
+): (addressOf: (place: SlotAddress) => number) => void {
   if (!area) throw new InternalError("[threads] a program that calls the host has no area for it");
   const offsets = offsetsOf(step);
   const bytes = new Uint8Array(memory.buffer);

@@ -9,7 +9,7 @@ import type {
   HostStep,
   KernelStep,
   LoopStep,
-  Place,
+  SlotAddress,
   Step,
   WhileStep,
 } from "../../compiler/steps.js";
@@ -41,7 +41,7 @@ export interface StepHost {
   readonly shared?: { readonly crew: Crew; readonly sending: number } | undefined;
   runHostStep(step: HostStep, table: Addresses, memory: WebAssembly.Memory): void;
   /** Makes a call of the host ready, which is given where the places of the step are by then. */
-  prepareCall(step: CallbackStep): (addressOf: (place: Place) => number) => void;
+  prepareCall(step: CallbackStep): (addressOf: (place: SlotAddress) => number) => void;
   /** Where the number of the running step is published. */
   readonly status: {
     readonly words: Int32Array;
@@ -62,8 +62,8 @@ export interface StepHost {
 }
 
 interface CollectivePlaces {
-  readonly source: Place;
-  readonly target: Place;
+  readonly source: SlotAddress;
+  readonly target: SlotAddress;
 }
 
 /** Steps that take long enough for messages to arrive meanwhile. */
@@ -209,11 +209,11 @@ export class StepRunner {
     };
   }
 
-  private address(place: Place): number {
+  private address(place: SlotAddress): number {
     return (this.host.table[place.slot] ?? 0) + place.offset;
   }
 
-  private readInt(place: Place): number {
+  private readInt(place: SlotAddress): number {
     return this.words[this.address(place) / 4] ?? 0;
   }
 
@@ -264,7 +264,7 @@ export class StepRunner {
   }
 
   private prepareCallback(step: CallbackStep): () => void {
-    const addressOf = (place: Place) => this.address(place);
+    const addressOf = (place: SlotAddress) => this.address(place);
     if (at(step.calls, this.host.position)) {
       const call = this.host.prepareCall(step);
       return () => call(addressOf);

@@ -53,7 +53,7 @@ interface Sequel {
 }
 
 /** One device as the main thread sees it. */
-interface Member {
+interface DeviceState {
   readonly writer: CommandWriter;
   /** Numbers of commands count from 1. */
   sent: number;
@@ -73,7 +73,7 @@ interface Member {
 export class WorkerPool {
   private readonly control: Int32Array;
   private readonly threads: DeviceThreads;
-  private readonly members: readonly Member[];
+  private readonly members: readonly DeviceState[];
   private readonly watchdog: Watchdog;
   private busy = false;
   private ended: ShardwiseError | undefined;
@@ -165,7 +165,8 @@ export class WorkerPool {
    */
   keepUp(): void {
     this.followUp();
-    const isBehind = (member: Member, device: number) => member.sent - this.completed(device) >= MAX_BEHIND;
+    const isBehind = (member: DeviceState, device: number) =>
+      member.sent - this.completed(device) >= MAX_BEHIND;
     if (this.members.some(isBehind)) this.block(() => !this.members.some(isBehind));
   }
 

@@ -17,7 +17,7 @@ export class PjrtProgram implements XlaProgram<Handle> {
   private readonly executable: Handle;
   private readonly numOutputs: number;
   /** What calls are made with that nobody makes now. */
-  private readonly frames: Frame[] = [];
+  private readonly frames: ExecuteArguments[] = [];
 
   constructor(
     private readonly client: ProgramClient,
@@ -80,16 +80,17 @@ export class PjrtProgram implements XlaProgram<Handle> {
   }
 
   /** A frame that holds the arguments of a call. */
-  private frameFor(inputs: readonly (readonly Handle[])[]): Frame {
+  private frameFor(inputs: readonly (readonly Handle[])[]): ExecuteArguments {
     const { numReplicas, numOutputs } = this;
     const numInputs = at(inputs, 0).length;
-    const frame = this.frames.pop() ?? new Frame(this.client.plugin, numReplicas, numInputs, numOutputs);
+    const frame =
+      this.frames.pop() ?? new ExecuteArguments(this.client.plugin, numReplicas, numInputs, numOutputs);
     frame.fill(this.loaded.pointer, inputs);
     return frame;
   }
 
   /** Takes what a call gave out of its frame, which the next call may use then. */
-  private results(frame: Frame): XlaRun<Handle> {
+  private results(frame: ExecuteArguments): XlaRun<Handle> {
     const { events } = this.client;
     const outputs = frame.outputs.map(({ words }) => {
       const row: Handle[] = [];
@@ -107,7 +108,7 @@ export class PjrtProgram implements XlaProgram<Handle> {
  * The memory that one start of a program reads and writes. The plug-in looks at it only while the call lasts, and
  * making it anew would take longer than the call.
  */
-class Frame {
+class ExecuteArguments {
   readonly args: Arguments<"LoadedExecutable_Execute">;
   /** For every replica what it gives. */
   readonly outputs: readonly NativeWords[];

@@ -33,7 +33,7 @@ export const statuses = {
 } as const;
 
 /** One message between a process and the store: a head as JSON with the number of the request, and bytes. */
-export interface Frame<H> {
+export interface MessageFrame<H> {
   readonly id: number;
   readonly head: H;
   readonly value: Uint8Array;
@@ -43,7 +43,7 @@ export interface Frame<H> {
 const MOST_BYTES = 1 << 28;
 
 /** A message as it travels: both lengths, the head, the value. */
-export function encodeFrame<H>({ id, head, value }: Frame<H>): Buffer {
+export function encodeFrame<H>({ id, head, value }: MessageFrame<H>): Buffer {
   const text = Buffer.from(JSON.stringify({ id, head }));
   const lengths = Buffer.alloc(8);
   lengths.writeUInt32LE(text.length, 0);
@@ -59,9 +59,9 @@ export class FrameReader<H> {
   constructor(private readonly check: (head: unknown) => H) {}
 
   /** The messages that are whole now; throws at what is none. */
-  read(chunk: Uint8Array): Frame<H>[] {
+  read(chunk: Uint8Array): MessageFrame<H>[] {
     this.bytes = Buffer.concat([this.bytes, chunk]);
-    const frames: Frame<H>[] = [];
+    const frames: MessageFrame<H>[] = [];
     for (;;) {
       if (this.bytes.length < 8) return frames;
       const [head, value] = [this.bytes.readUInt32LE(0), this.bytes.readUInt32LE(4)];

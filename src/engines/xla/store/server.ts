@@ -10,7 +10,7 @@ import {
 } from "./frames.js";
 
 /** A process that has joined. */
-interface Member {
+interface JoinedProcess {
   readonly process: number;
   readonly host: string;
   /** Whether it is here, has said that it leaves, or is lost: its connection ended without a word. */
@@ -37,7 +37,7 @@ export class StoreServer {
   private readonly forAll = new Set<Waiter>();
   /** Process 0, which waits for the end of all others. */
   private readonly forEnd = new Set<Waiter>();
-  private readonly members = new Map<number, Member>();
+  private readonly members = new Map<number, JoinedProcess>();
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
 
@@ -76,7 +76,7 @@ export class StoreServer {
 
   private serve(socket: Socket): void {
     const reader = new FrameReader(readRequest);
-    let member: Member | undefined;
+    let member: JoinedProcess | undefined;
     this.sockets.add(socket);
     socket.on("data", (chunk: Buffer) => {
       try {
@@ -101,14 +101,14 @@ export class StoreServer {
     });
   }
 
-  private join(request: Extract<StoreRequest, { kind: "join" }>, answer: Answer): Member | undefined {
+  private join(request: Extract<StoreRequest, { kind: "join" }>, answer: Answer): JoinedProcess | undefined {
     const { process, count, host } = request;
     const reason = this.whyNot(process, count);
     if (reason !== undefined) {
       answer(failure("invalidArgument", reason));
       return undefined;
     }
-    const member: Member = { process, host, state: "here" };
+    const member: JoinedProcess = { process, host, state: "here" };
     this.members.set(process, member);
     answer({ ok: true });
     if (this.members.size === this.count) {
@@ -173,14 +173,14 @@ export class StoreServer {
     this.wait(waiters, timeoutMs, answer, `nobody has put "${key}"`, from);
   }
 
-  private leave(member: Member, timeoutMs: number, answer: Answer): void {
+  private leave(member: JoinedProcess, timeoutMs: number, answer: Answer): void {
     if (member.process === 0) this.wait(this.forEnd, timeoutMs, answer, "others are still here");
     else answer({ ok: true });
     this.end(member, "left");
   }
 
   /** Notes that a process puts nothing any more, and tells those who wait for just that. */
-  private end(member: Member, state: "left" | "lost"): void {
+  private end(member: JoinedProcess, state: "left" | "lost"): void {
     member.state = state;
     for (const waiters of this.waiting.values()) {
       for (const waiter of waiters) {
