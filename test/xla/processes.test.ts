@@ -78,7 +78,9 @@ describeWith(bothOf(compiler, koffi), "processes with a plug-in each", ([, loade
     ]);
     // The second one to give up may find that the first has ended.
     expect(silent).toContainEqual({
-      error: expect.stringMatching(/nobody has put "client 0: topology\/\d" within 1\.5 s: all 2 processes/),
+      error: expect.stringMatching(
+        /no process has put "client 0: topology\/\d" within 1\.5 s: all 2 processes/,
+      ),
     });
     expect(left).toEqual([
       { error: expect.stringMatching(/process 1 on .* has ended/) },
@@ -139,7 +141,7 @@ describe("the store", () => {
       expect((await a.ask({ kind: "get", key: "k", timeoutMs: 20 })).head).toEqual({
         ok: false,
         status: statuses.deadlineExceeded,
-        reason: 'nobody has put "k" within 0.02 s: process 1 of 2 never joined',
+        reason: 'no process has put "k" within 0.02 s: process 1 of 2 never joined',
       });
       const b = await open();
       await b.ask(join(1));
@@ -234,7 +236,7 @@ describe("the store", () => {
       const [a, b] = [await open(), await open()];
       await a.ask(join(0));
       const reason = async (request: ReturnType<typeof join>) => (await b.ask(request)).head;
-      expect(await reason(join(0))).toMatchObject({ reason: expect.stringContaining("two processes say") });
+      expect(await reason(join(0))).toMatchObject({ reason: expect.stringContaining("two processes claim") });
       expect(await reason(join(1, 3))).toMatchObject({
         reason: expect.stringContaining("there are 3 processes"),
       });
@@ -252,7 +254,7 @@ describe("the store", () => {
     const coordinator = `127.0.0.1:${await freePort()}`;
     const open = (index: number) => () => new Store({ coordinator, index, count: 3, timeoutMs: 400 });
     expect(open(1)).toThrow(
-      /process 1 of 3 did not find the others .* process 0 does not answer at 127\.0\.0\.1/,
+      /process 1 of 3 did not find the others .* process 0 did not answer at 127\.0\.0\.1/,
     );
     expect(open(0)).toThrow(/within 0\.4 s: processes 1, 2 of 3 never joined/);
     expect(() => new Store({ coordinator: "nowhere", index: 0, count: 2, timeoutMs: 1 })).toThrow(
@@ -284,10 +286,12 @@ describe("the processes of a run", () => {
 
   test("are refused with what to do where something is missing", () => {
     expect(() => findProcesses(undefined, slurm)).toThrow(
-      /process 3 of 4, and nothing says where process 0 listens/,
+      /process 3 of 4, but the address of process 0 is unknown/,
     );
     expect(() => findProcesses({ count: 2 }, {})).toThrow(/SHARDWISE_PROCESS_INDEX to 0 … 1/);
-    expect(() => findProcesses({ count: 2, index: 2 }, {})).toThrow(/process 2 is none of 2/);
+    expect(() => findProcesses({ count: 2, index: 2 }, {})).toThrow(
+      /no process 2: the 2 processes are 0 … 1/,
+    );
     expect(() => findProcesses(undefined, { SHARDWISE_PROCESS_COUNT: "two" })).toThrow(/use an integer/);
   });
 });

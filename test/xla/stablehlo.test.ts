@@ -73,13 +73,13 @@ describe("programs as StableHLO", () => {
       [tensorType("float32", [4]), tensorType("float32", [3, 4])],
     );
     const written = (minBytes: number, maxEqns: number) =>
-      lowerToStableHlo(program, { mesh: { axes: [] }, writeOut: { minBytes, maxEqns } });
+      lowerToStableHlo(program, { mesh: { axes: [] }, unrolling: { minBytes, maxEqns } });
     const loop = lowerToStableHlo(program, { mesh: { axes: [] } });
-    expect(loop.isWrittenOut).toBe(false);
+    expect(loop.isUnrolled).toBe(false);
     expect(written(17, 100).text).toBe(loop.text);
     expect(written(16, 5).text).toBe(loop.text);
-    const { text, isWrittenOut } = written(16, 6);
-    expect(isWrittenOut).toBe(true);
+    const { text, isUnrolled } = written(16, 6);
+    expect(isUnrolled).toBe(true);
     expect(text).toMatchInlineSnapshot(`
       "module @program {
         func.func public @main(%0: tensor<4xf32>, %1: tensor<3x4xf32>) -> (tensor<4xf32>, tensor<3x4xf32>) {
@@ -117,7 +117,7 @@ describe("programs as StableHLO", () => {
       const { program } = traceFlat((args) => lax.scan(step, at(args, 0), at(args, 1)), types);
       const { text } = lowerToStableHlo(program, {
         mesh: { axes: [] },
-        writeOut: { minBytes: 1, maxEqns: 1000 },
+        unrolling: { minBytes: 1, maxEqns: 1000 },
       });
       return [...text.matchAll(/func\.call @(\w+)/g)].map(([, name]) => name);
     };
@@ -143,7 +143,7 @@ describe("programs as StableHLO", () => {
     );
     const { text } = lowerToStableHlo(program, {
       mesh: { axes: [] },
-      writeOut: { minBytes: 1, maxEqns: 100 },
+      unrolling: { minBytes: 1, maxEqns: 100 },
     });
     const lines = (op: string) => text.split("\n").filter((line) => line.includes(`stablehlo.${op} `));
     const barriers = lines("optimization_barrier");

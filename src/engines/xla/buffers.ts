@@ -3,12 +3,12 @@ import type { TensorType } from "../../ir/shape.js";
 import { EngineBuffer } from "../shell.js";
 import type { XlaRun } from "./client.js";
 
-/** Elements that were read are kept on the host up to this size, so that looking again needs no copy. */
+/** Maximum size of elements to cache on the host after reading them, so that reading them again needs no copy. */
 export const SMALL_BYTES = 1 << 16;
 
-/** Who gives buffers out and takes them back. */
+/** The engine side of a buffer's lifetime. */
 export interface Keeper<A> {
-  /** Nobody can use the buffer any more, though a run may still read it. */
+  /** The user can no longer use the buffer, though a run may still read it. */
   left(buffer: XlaBuffer<A>): void;
   /** Nothing reads the buffer any more. */
   giveBack(buffer: XlaBuffer<A>, array: A | undefined): void;
@@ -16,18 +16,18 @@ export interface Keeper<A> {
 
 /** A tensor on one device of an XLA engine. */
 export class XlaBuffer<A> extends EngineBuffer {
-  /** The array, once the run that makes it was started. */
+  /** The array, set once the run that computes it has started. */
   array: A | undefined;
   /** Why there is no array. */
   failure: unknown;
-  /** Elements of a small tensor that the host has seen. */
+  /** Cached elements of a small tensor that the host has read. */
   seen: HostData | undefined;
-  /** The run that makes the elements; they are there where there is none. */
+  /** The run that computes the elements; undefined if they are available already. */
   run: Pick<XlaRun<A>, "done" | "hurry"> | undefined;
   private readers = 0;
   private isGivenBack = false;
 
-  /** @param bytes the memory that it takes */
+  /** @param bytes size of its device memory */
   constructor(
     owner: object,
     type: TensorType,
@@ -38,13 +38,13 @@ export class XlaBuffer<A> extends EngineBuffer {
     super(owner, type, device);
   }
 
-  /** Waits until the elements are there; throws what went wrong on the way. */
+  /** Waits until the elements are available; throws if computing them failed. */
   async written(): Promise<void> {
     this.run?.hurry?.();
     await this.run?.done;
   }
 
-  /** Keeps the array until {@link endRead}, whatever becomes of the buffer. */
+  /** Keeps the array alive until {@link endRead}, even if the buffer is released meanwhile. */
   beginRead(): void {
     this.readers++;
   }
@@ -54,19 +54,19 @@ export class XlaBuffer<A> extends EngineBuffer {
     this.settle();
   }
 
-  /** The memory is given back when nothing reads it any more. */
+  /** Releases the memory when nothing reads it any more. */
   protected override left(): void {
     this.keeper.left(this);
     this.settle();
   }
 
-  /** Gives the array. */
+  /** Sets the array. */
   fulfil(array: A): void {
     this.array = array;
     this.settle();
   }
 
-  /** Says why there will be no array. */
+  /** Records why there will be no array. */
   fail(failure: unknown): void {
     const done = Promise.reject(failure);
     done.catch(() => {});

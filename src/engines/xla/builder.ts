@@ -6,31 +6,31 @@ import type { XlaClient, XlaProgram } from "./client.js";
 import { locateError } from "./errors.js";
 import { Pending } from "./pending.js";
 import { lowerToStableHlo } from "./stablehlo/lower.js";
-import { type WriteOut, writtenOutFlags } from "./stablehlo/writeOut.js";
+import { type Unrolling, unrolledFlags } from "./stablehlo/unroll.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** How programs are written for the devices. */
 export interface Lowering {
-  /** The kernels to use of those that the devices have; all by default. */
+  /** Which of the devices' kernels to use; all by default. */
   readonly kernels?: readonly FusedKernel[];
-  /** That of products of float32 which do not say it themselves; `highest` by default. */
+  /** Precision of float32 products that do not specify one; `highest` by default. */
   readonly precision?: Precision;
-  /** Which loops are written out; none by default. */
-  readonly writeOut?: WriteOut | undefined;
+  /** Which loops to unroll; none by default. */
+  readonly unrolling?: Unrolling | undefined;
 }
 
-/** A way to write programs. */
+/** A way of lowering programs. */
 interface Form {
   readonly kernels: readonly FusedKernel[];
-  readonly writeOut: WriteOut | undefined;
+  readonly unrolling: Unrolling | undefined;
 }
 
-/** So many compilations run at the same time: each holds a thread of the pool that everything shares. */
+/** Maximum number of concurrent compilations: each occupies a thread of the shared thread pool. */
 const MAX_COMPILES = 2;
 
-/** Has programs written and compiled, in the fastest way that works on this machine. */
+/** Lowers and compiles programs in the fastest way that works on this machine. */
 export class Builder<A> {
-  /** The ways to write programs, the fastest first, without those that do not compile on this machine. */
+  /** The ways of lowering programs, fastest first, without those that fail to compile on this machine. */
   private forms: readonly Form[];
   private readonly precision: Precision;
   private readonly compiling: Promise<unknown>[] = [];
@@ -38,10 +38,10 @@ export class Builder<A> {
 
   constructor(
     private readonly client: XlaClient<A>,
-    { kernels = client.platform.kernels, writeOut, precision = "highest" }: Lowering,
+    { kernels = client.platform.kernels, unrolling, precision = "highest" }: Lowering,
   ) {
-    const plain = { kernels: [], writeOut: undefined };
-    this.forms = [{ kernels, writeOut }, { kernels, writeOut: undefined }, plain];
+    const plain = { kernels: [], unrolling: undefined };
+    this.forms = [{ kernels, unrolling }, { kernels, unrolling: undefined }, plain];
     this.precision = precision;
   }
 
@@ -50,12 +50,15 @@ export class Builder<A> {
     return this.forms[0]?.kernels.includes(kernel) ?? false;
   }
 
-  /** Has a program compiled; what does not compile on this machine is written in a plainer way, from then on. */
+  /**
+   * Compiles a program. If a way of lowering fails to compile on this machine, this and all later programs use a
+   * plainer one.
+   */
   build(program: Program, options: CompileOptions): Promise<XlaProgram<A>> {
     return this.builds.add(this.compile(program, options));
   }
 
-  /** Settles when nothing is being built any more. */
+  /** Settles when no compilation is in progress. */
   async settled(): Promise<void> {
     await this.builds.settled();
   }
@@ -66,11 +69,11 @@ export class Builder<A> {
     const failures: unknown[] = [];
     let previous: string | undefined;
     for (const form of forms) {
-      const { text, origins, isWrittenOut } = lowerToStableHlo(program, { ...options, ...form, precision });
+      const { text, origins, isUnrolled } = lowerToStableHlo(program, { ...options, ...form, precision });
       if (text === previous) continue;
       previous = text;
       try {
-        const flags = isWrittenOut ? writtenOutFlags : {};
+        const flags = isUnrolled ? unrolledFlags : {};
         const compiled = await this.limited(() => this.client.compile(text, devices, flags));
         if (failures.length > 0) this.giveUp(form, failures[0]);
         return compiled;
@@ -82,7 +85,7 @@ export class Builder<A> {
     throw failures[0];
   }
 
-  /** Writes all programs in a plainer way from now on. */
+  /** Lowers all programs in a plainer way from now on. */
   private giveUp(form: Form, reason: unknown): void {
     const [first] = this.forms;
     const index = this.forms.indexOf(form);
@@ -90,12 +93,12 @@ export class Builder<A> {
     this.forms = this.forms.slice(index);
     const what =
       first.kernels.length > form.kernels.length
-        ? "the devices' own attention does not compile here, so products and a softmax are used"
-        : "loops that are written out do not compile here, so they stay loops";
+        ? "the devices' attention kernel does not compile here, so products and a softmax are used"
+        : "unrolled loops do not compile here, so they stay loops";
     process.emitWarning(`${what}: ${reason instanceof Error ? reason.message : String(reason)}`);
   }
 
-  /** Starts a compilation when fewer than the most are on their way. */
+  /** Starts a compilation if fewer than the maximum are in progress. */
   private async limited<T>(compile: () => Promise<T>): Promise<T> {
     while (this.compiling.length >= MAX_COMPILES) {
       await Promise.race(this.compiling.map((one) => one.catch(() => {})));

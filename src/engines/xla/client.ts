@@ -1,93 +1,93 @@
 import type { HostData } from "../../ir/dtype.js";
 import type { TensorType } from "../../ir/shape.js";
 import type { XlaFlag } from "./pjrt/compileOptions.js";
-import type { WriteOut } from "./stablehlo/writeOut.js";
+import type { Unrolling } from "./stablehlo/unroll.js";
 import type { FusedKernel } from "./stablehlo/writer.js";
 
 /** What a client runs on. */
 export interface XlaPlatform {
   /** The name of the platform, such as `cuda`. */
   readonly name: string;
-  /** Its version in words. */
+  /** Its version, in words. */
   readonly version: string;
   /** What the devices are, such as `NVIDIA H200`. */
   readonly deviceKind: string;
-  /** What the devices have kernels of their own for. */
+  /** Operations for which the devices have dedicated kernels. */
   readonly kernels: readonly FusedKernel[];
-  /** Which loops the devices run faster when they are written out; none where it says nothing. */
-  readonly writeOut?: WriteOut;
+  /** Which loops run faster on these devices when unrolled; none if undefined. */
+  readonly unrolling?: Unrolling;
 }
 
-/** One run of a program that was started. */
+/** A run of a program that has been started. */
 export interface XlaRun<A> {
-  /** For every replica of this process its results. */
+  /** The results of every replica in this process. */
   readonly outputs: readonly (readonly A[])[];
-  /** Settles some time after all replicas have finished; says what went wrong on the way. */
+  /** Settles some time after all replicas have finished; rejects if one of them failed. */
   readonly done: Promise<void>;
-  /** Whether all replicas have finished, found out without waiting; only {@link done} tells where this cannot. */
+  /** Whether all replicas have finished, without waiting; where a client lacks it, only {@link done} tells. */
   poll?(): boolean;
-  /** Lets {@link done} settle as soon as the replicas have finished; it does by itself where this is not there. */
+  /** Makes {@link done} settle as soon as the replicas have finished; clients without it do so anyway. */
   hurry?(): void;
 }
 
-/** A program that XLA compiled. */
+/** A program compiled by XLA. */
 export interface XlaProgram<A> {
   /**
-   * Starts one run, away from the calling thread; runs are in the order of the calls.
+   * Starts one run off the calling thread; runs are ordered by their calls.
    *
-   * @param inputs for every replica of this process its arguments
+   * @param inputs the arguments of every replica in this process
    */
   execute(inputs: readonly (readonly A[])[]): Promise<XlaRun<A>>;
-  /** The same on the calling thread, for programs whose start takes no time; clients may have no such way. */
+  /** The same on the calling thread, for programs that start quickly; not every client supports it. */
   executeNow?(inputs: readonly (readonly A[])[]): XlaRun<A>;
-  /** Gives back what the program holds, after the runs that were started. */
+  /** Releases the program's resources after the runs that have been started. */
   destroy(): void;
 }
 
-/** How many bytes of a device's memory are taken. */
+/** How many bytes of a device's memory are in use. */
 export interface XlaMemory {
   readonly used: number;
-  /** The most that was taken so far, if the client can tell. */
+  /** The peak so far, if the client reports it. */
   readonly peak?: number;
   readonly capacity: number;
 }
 
 /**
- * A client of XLA: devices, arrays in their memory, and a compiler of StableHLO. `A` is what it calls an array.
+ * A client of XLA: devices, arrays in their memory, and a compiler of StableHLO. `A` is the client's type of arrays.
  *
- * Arrays are there at once; what is written into them may come later. Errors are those of `errors.ts`.
+ * Arrays exist immediately; their elements may be written later. Errors are those of `errors.ts`.
  */
 export interface XlaClient<A> {
   readonly platform: XlaPlatform;
-  /** How many devices all processes have together. */
+  /** The number of devices of all processes. */
   readonly numDevices: number;
-  /** Which of the processes that share the devices this one is, and how many there are. */
+  /** The index of this process among those that share the devices, and their number. */
   readonly process: { readonly index: number; readonly count: number };
-  /** For every device the process that holds it. */
+  /** The process that holds each device. */
   readonly processOfDevice?: readonly number[];
-  /** Whether this process holds a device: only there it has arrays. */
+  /** Whether this process holds a device; arrays exist only on such devices. */
   isAddressable(device: number): boolean;
-  /** Copies elements into a device's memory; the elements may change as soon as the call is over. */
+  /** Copies elements into a device's memory; the elements may change once the call has returned. */
   upload(type: TensorType, data: HostData, device: number): A;
-  /** Copies elements out when they are there. */
+  /** Copies elements to the host once they have been computed. */
   download(array: A, type: TensorType): Promise<HostData>;
   /** Starts copying an array to another device. */
   copy(array: A, device: number): A;
-  /** Gives an array's memory back when everything that was started has used it. */
+  /** Releases an array's memory once everything that was started has used it. */
   destroy(array: A): void;
   /**
    * Compiles a module of StableHLO.
    *
    * @param devices the device of every replica
-   * @param flags settings of XLA for this module, beside those that hold for all
+   * @param flags XLA settings for this module, in addition to those of the client
    */
   compile(
     text: string,
     devices: readonly number[],
     flags?: Readonly<Record<string, XlaFlag>>,
   ): Promise<XlaProgram<A>>;
-  /** What is taken of a device's memory, if the client can tell. */
+  /** The memory in use on a device, if the client reports it. */
   memory?(device: number): XlaMemory;
-  /** Gives everything back, after what was started. */
+  /** Releases everything, after all work that has been started. */
   close(): Promise<void>;
 }

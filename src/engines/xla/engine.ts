@@ -20,34 +20,37 @@ export interface XlaEngineInfo extends EngineInfo {
   readonly platformVersion: string;
   /** What the devices are, such as `NVIDIA H200`. */
   readonly deviceKind: string;
-  /** Whether attention in 16 bits is a kernel of the devices or products and a softmax. */
+  /** Whether 16-bit attention uses a kernel of the devices, or products and a softmax. */
   readonly attention: "fused" | "plain";
 }
 
 /** The other processes that hold devices of the same engine. */
 export interface Companions {
-  /** The machine of every process. */
+  /** The host name of every process. */
   readonly hosts: readonly string[];
-  /** Gives every process the texts of all, in their order. */
+  /** Gathers one string of every process, in process order. */
   share(text: string): Promise<string[]>;
 }
 
-/** Buffers may take so much of a device, in bytes, before unreachable ones are looked for. */
+/** How many bytes of a device buffers may take before unreachable ones are collected. */
 const RECLAIM_THRESHOLD_BYTES = 1 << 30;
 
 /**
- * So many runs are started on the main thread before it waits for none of them: a plug-in lets only some runs
- * be under way, and a call that waits for one to end would keep the callback from running that says so.
+ * Maximum number of runs started on the main thread before it waits for one of them: a plug-in limits the runs in
+ * flight, and a call that blocks until one ends would keep the callback that reports the end from running.
  */
 const MAX_RUNS = 16;
 
-/** A start that takes less time is short, in milliseconds. */
+/** A start that takes less than this many milliseconds is short. */
 const SHORT_MS = 0.4;
 
-/** A start that takes more time is never made on the main thread, in milliseconds: handing it over costs half of one. */
+/**
+ * A start that takes more than this many milliseconds never happens on the main thread; handing it over costs half a
+ * millisecond.
+ */
 const MODERATE_MS = 5;
 
-/** An engine whose devices are those of a client of XLA. */
+/** An engine whose devices are those of an XLA client. */
 export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   readonly name = "xla";
   readonly numDevices: number;
@@ -138,7 +141,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
       await this.settled(source);
       if (source.array === undefined) throw source.failure;
       const data = await this.client.download(source.array, source.type).catch(async (error: unknown) => {
-        // The run that should have written the elements knows better why they are not there.
+        // The run that should have written the elements has the better reason why they are missing.
         await source.written();
         throw error;
       });
@@ -207,7 +210,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     return { ...(this.client.memory?.(device) ?? own), arena: 0 };
   }
 
-  /** A copy on the same device is a program that does nothing: its result is a buffer of its own. */
+  /** A copy on the same device is an identity program: its result is a new buffer. */
   private copyInPlace(source: XlaBuffer<A>): XlaBuffer<A> {
     const key = `${formatType(source.type)} on ${source.device}`;
     let copy = this.copies.get(key);
@@ -230,7 +233,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   }
 
   private readonly keeper: Keeper<A> = {
-    // Steps that wait to be started have donated what they take: only what they give counts.
+    // Runs that have not started yet have already donated their inputs: only their outputs count.
     left: ({ device, bytes }) => {
       this.taken[device] = at(this.taken, device) - bytes;
     },
@@ -240,7 +243,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     },
   };
 
-  /** Where a device has no room, what nobody can reach is given back before the second and last try. */
+  /** If a device is out of memory, releases unreachable buffers and tries once more. */
   private withRoom<T>(allocate: () => T): T {
     try {
       return allocate();
@@ -257,7 +260,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     });
   }
 
-  /** Waits until the run that makes a buffer was started. */
+  /** Waits until the run that computes a buffer has started. */
   private async settled(buffer: XlaBuffer<A>): Promise<void> {
     if (buffer.array === undefined && buffer.failure === undefined) await this.queue;
   }
@@ -266,7 +269,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     const { events } = this;
     const step = this.numRuns++;
     this.runs.add(run);
-    // Of a run that can be asked nobody has to be told, unless it is recorded.
+    // A run that can be polled needs no notification, unless it is being recorded.
     if (events === undefined && run.poll) return;
     const begin = performance.now();
     const over = () => {
@@ -288,13 +291,13 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
       }
     };
     run.done.then(over, over);
-    // The end of a run that is recorded is when it happens.
+    // A recorded run ends when it is reported to end.
     if (events) run.hurry?.();
   }
 
   /**
-   * Short starts happen on the calling thread while few runs are under way, longer ones while there are none, so
-   * that they do not wait for others; what takes longer still is left to another thread.
+   * Short starts happen on the calling thread while few runs are in flight, and longer ones while none are, so that
+   * they do not block on other runs; still longer ones are left to another thread.
    */
   private mayStart(milliseconds: number): boolean {
     if (this.numQueued > 0 || milliseconds > MODERATE_MS) return false;
@@ -302,7 +305,7 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
     return this.underWay(most) < most;
   }
 
-  /** How many runs are under way; they are asked only where there may be too many. */
+  /** The number of runs in flight; they are polled only if there may be too many. */
   private underWay(most: number): number {
     if (this.runs.size < most) return this.runs.size;
     for (const run of this.runs) {
@@ -313,15 +316,15 @@ export class XlaEngine<A> extends EngineShell<XlaBuffer<A>> {
   }
 
   /**
-   * Waits until few enough runs are under way that another can be started on the main thread, as long as that takes;
-   * tells whether it may be.
+   * Waits, for as long as it takes, until few enough runs are in flight for another to start on the main thread;
+   * returns whether it may.
    */
   private async turn(milliseconds: number): Promise<boolean> {
     if (milliseconds > SHORT_MS) return false;
     while (this.underWay(MAX_RUNS) >= MAX_RUNS) {
       const [oldest] = this.runs;
       oldest?.hurry?.();
-      // What went wrong in it is told to those who wait for its results.
+      // Its failure is reported to those who wait for its results.
       await oldest?.done.catch(() => {});
       if (oldest) this.runs.delete(oldest);
     }

@@ -3,14 +3,14 @@ import { printEqn } from "../../ir/print.js";
 import type { Eqn } from "../../ir/program.js";
 import { EngineLoadError, OutOfMemoryError } from "../errors.js";
 
-/** The numbers that XLA gives to kinds of errors. */
+/** XLA's numeric error codes. */
 const RESOURCE_EXHAUSTED = 8;
 
-/** Something that XLA or its plug-in refused or could not do. */
+/** An operation that XLA or its plug-in rejected or failed to perform. */
 export class XlaError extends ShardwiseError {
-  /** XLA's number for the kind of error. */
+  /** XLA's error code. */
   readonly status: number;
-  /** What XLA said. */
+  /** XLA's message. */
   readonly reason: string;
 
   constructor(doing: string, status: number, reason: string, options?: ErrorOptions) {
@@ -20,10 +20,10 @@ export class XlaError extends ShardwiseError {
   }
 }
 
-/** There is no plug-in for XLA's devices, or none that can be used. */
+/** No usable plug-in for XLA's devices was found. */
 export class XlaPluginError extends EngineLoadError {}
 
-/** The error for what a plug-in reports: memory that is not there has a class of its own. */
+/** The error for a plug-in's report; running out of memory has its own class. */
 export function errorOf(doing: string, status: number, message: string): ShardwiseError {
   const reason = withoutNoise(message);
   if (status === RESOURCE_EXHAUSTED) {
@@ -34,7 +34,7 @@ export function errorOf(doing: string, status: number, message: string): Shardwi
   return new XlaError(doing, status, reason);
 }
 
-/** XLA repeats the name of its own parser under every error of a text. */
+/** XLA repeats the name of its parser in every error about a module's text. */
 function withoutNoise(message: string): string {
   return message
     .split("\n")
@@ -44,9 +44,9 @@ function withoutNoise(message: string): string {
 }
 
 /**
- * The same error with the equation that XLA's place in the text belongs to.
+ * The same error with the equation to which the source location in XLA's message belongs.
  *
- * @param origins for every line of the text, counted from 0, its equation
+ * @param origins the equation of every line of the text, counted from 0
  */
 export function locateError(error: unknown, name: string, origins: readonly (Eqn | undefined)[]): unknown {
   if (!(error instanceof XlaError)) return error;

@@ -5,18 +5,18 @@ import type { LoadedProgram, Rows } from "../shell.js";
 import type { XlaBuffer } from "./buffers.js";
 import type { XlaProgram, XlaRun } from "./client.js";
 
-/** What an executable needs of its engine. */
+/** What an executable needs from its engine. */
 export interface Host<A> {
   newBuffer(type: TensorType, device: number): XlaBuffer<A>;
-  /** Whether nothing waits, and a start that takes so many milliseconds may happen on the calling thread. */
+  /** Whether nothing is queued and a start that takes this many milliseconds may happen on the calling thread. */
   mayStart(milliseconds: number): boolean;
-  /** Waits until a start that takes so many milliseconds may happen on the calling thread; false where it never may. */
+  /** Waits until a start that takes this many milliseconds may happen on the calling thread; false if it never may. */
   turn(milliseconds: number): Promise<boolean>;
-  /** Runs something after everything that was asked for before. */
+  /** Runs something after everything that was requested before. */
   enqueue(task: () => Promise<void>): void;
-  /** The program is given back, and need not be when the engine is closed. */
+  /** The program has been released, so closing the engine need not release it. */
   forget(executable: XlaExecutable<A>): void;
-  /** Follows a run until it is over. */
+  /** Tracks a run until it has finished. */
   follow(name: string, devices: readonly number[], run: XlaRun<A>): void;
 }
 
@@ -28,7 +28,7 @@ export class XlaExecutable<A> implements LoadedProgram<XlaBuffer<A>> {
   private loaded: XlaProgram<A> | undefined;
   private released = false;
   private numWaiting = 0;
-  /** How long a start took last while nothing else was under way; nothing is known of it before the first. */
+  /** How long the last start took while no other run was in flight; undefined before the first. */
   private startMs = Number.POSITIVE_INFINITY;
 
   constructor(
@@ -74,7 +74,7 @@ export class XlaExecutable<A> implements LoadedProgram<XlaBuffer<A>> {
     this.settle();
   }
 
-  /** Gives the program back when nobody can run it and no run waits to be started. */
+  /** Releases the program once it can no longer be run and no run is waiting to start. */
   private settle(): void {
     if (!this.released || this.numWaiting > 0) return;
     this.loaded?.destroy();
@@ -118,12 +118,12 @@ export class XlaExecutable<A> implements LoadedProgram<XlaBuffer<A>> {
   ): Promise<void> {
     const begin = performance.now();
     const run = await loaded.execute(this.arguments(rows));
-    // Behind other runs a start may wait for them, which says nothing about itself.
+    // A start may block on runs in flight, so its duration says nothing then.
     this.startMs = Math.min(this.startMs, performance.now() - begin);
     this.deliver(run, outputs);
   }
 
-  /** For every replica its arguments; an input that was never made fails the run for the same reason. */
+  /** The arguments of every replica; an input that failed to compute fails the run for the same reason. */
   private arguments(rows: Rows<XlaBuffer<A>>): A[][] {
     return this.devices.map((_, position) =>
       rows.map((row) => {

@@ -13,43 +13,46 @@ import { Plugin } from "./pjrt/plugin.js";
 import { findProcesses, type XlaProcesses } from "./processes.js";
 import { Store } from "./store/open.js";
 
-/** How an XLA engine is made. */
+/** Options of an XLA engine. */
 export interface XlaEngineOptions {
-  /** The file of a PJRT plug-in; by default the one that `SHARDWISE_PJRT_PLUGIN` names or that is beside a Python. */
+  /** The path of a PJRT plug-in; by default that of `SHARDWISE_PJRT_PLUGIN`, or the one installed for Python. */
   readonly plugin?: string;
   /**
-   * The share of a GPU's memory to take at once, from 0 to 1. By default memory is taken as it is needed, so that
-   * others can use the device too.
+   * The fraction of a GPU's memory to allocate up front, from 0 to 1. By default memory is allocated on demand, so that
+   * other processes can use the device too.
    */
   readonly memoryFraction?: number;
-  /** Settings of XLA for every compilation, such as `xla_gpu_autotune_level`; besides those of `SHARDWISE_XLA_FLAGS`. */
+  /**
+   * XLA settings for every compilation, such as `xla_gpu_autotune_level`, in addition to those of
+   * `SHARDWISE_XLA_FLAGS`.
+   */
   readonly flags?: Readonly<Record<string, XlaFlag>>;
-  /** `plain` lets attention be products and a softmax also where the devices have a kernel for it. */
+  /** `plain` computes attention by products and a softmax even if the devices have a kernel for it. */
   readonly attention?: "fused" | "plain";
-  /** How float32 is multiplied where a product does not say its precision; float32 by default. */
+  /** Precision of float32 products that do not specify one; float32 by default. */
   readonly products?: "float32" | "tf32";
   /**
-   * Pretends that there are so many processes with a device each, to see whether programs for them compile, on one
-   * GPU: what collectives give means nothing then.
+   * Pretends that this many processes with one device each exist, to check on one GPU whether programs for them
+   * compile; the results of collectives are meaningless then.
    */
   readonly pretendDevices?: number;
   /**
-   * The other processes that run programs with this one. By default what `SHARDWISE_COORDINATOR`,
-   * `SHARDWISE_PROCESS_INDEX` and `SHARDWISE_PROCESS_COUNT` or a launcher (`srun`, `mpirun`) say; `false` for none.
+   * The other processes that run programs together with this one. By default they come from `SHARDWISE_COORDINATOR`,
+   * `SHARDWISE_PROCESS_INDEX` and `SHARDWISE_PROCESS_COUNT`, or from a launcher (`srun`, `mpirun`); `false` for none.
    */
   readonly processes?: Partial<XlaProcesses> | false;
-  /** The folder for compiled programs; `SHARDWISE_XLA_CACHE` or the user's cache by default. */
+  /** The cache folder for compiled programs; by default `SHARDWISE_XLA_CACHE`, or a folder in the user's cache. */
   readonly cache?: string | false;
 }
 
-/** Plug-ins keep their devices as long as the process lasts, so that each is opened once. */
+/** A plug-in keeps its devices until the process ends, so each plug-in is opened once. */
 const clients = new Map<string, PjrtClient>();
 
 /** By the address of process 0. */
 const stores = new Map<string, Store>();
 
 /**
- * Opens an engine whose devices are the GPUs or TPUs of this machine, by a PJRT plug-in of XLA.
+ * Opens an engine whose devices are the GPUs or TPUs of this machine, through a PJRT plug-in of XLA.
  *
  * ```ts
  * const engine = createXlaEngine();
@@ -74,7 +77,7 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
   const { memoryFraction, cache, pretendDevices } = options;
   if (memoryFraction !== undefined && !(memoryFraction > 0 && memoryFraction <= 1)) {
     throw new ValueError(
-      `[createXlaEngine] memoryFraction ${memoryFraction} is not a share of a device's memory: use a number above 0 and up to 1`,
+      `[createXlaEngine] memoryFraction ${memoryFraction} is not a fraction of a device's memory: use a number above 0 and up to 1`,
     );
   }
   if (pretendDevices !== undefined && !(Number.isInteger(pretendDevices) && pretendDevices > 0)) {
@@ -84,7 +87,7 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
   }
   const path = options.plugin ?? locatePlugin();
   const flags = {
-    // Processes that are not there cannot help to find the fastest kernels, and XLA would wait for them.
+    // Processes that do not exist cannot take part in autotuning, and XLA would wait for them.
     ...(pretendDevices === undefined ? {} : { xla_gpu_shard_autotuning: false }),
     ...flagsOf(process.env.SHARDWISE_XLA_FLAGS ?? ""),
     ...options.flags,
@@ -106,14 +109,14 @@ export function createXlaEngine(options: XlaEngineOptions = {}): Engine {
   const lowering: Lowering = {
     kernels: attention === "plain" ? [] : client.platform.kernels,
     precision: options.products === "tf32" ? "high" : "highest",
-    // XLA ends the process when it may not try products, as for deterministic ops, and the settings of loops that are
-    // written out leave it no other way to choose one. So whoever has settings of their own gets loops as they stand.
-    writeOut: Object.keys(flags).length === 0 ? client.platform.writeOut : undefined,
+    // XLA aborts if autotuning of products is disabled, as for deterministic ops, because the settings for unrolled
+    // loops leave it no other way to choose an algorithm. So loops are not unrolled if the user has set flags.
+    unrolling: Object.keys(flags).length === 0 ? client.platform.unrolling : undefined,
   };
   return new XlaEngine(client, lowering, store);
 }
 
-/** The store of these processes, of which there is one in each. */
+/** The store shared with these processes; one for each group of processes. */
 function storeOf(processes: XlaProcesses): Store {
   const { coordinator } = processes;
   const store = stores.get(coordinator) ?? new Store(processes);
@@ -135,14 +138,14 @@ function openClient(path: string, settings: ClientOptions, { flags, folder, stor
       "the package koffi, which calls native libraries, is not installed here: `npm install koffi`",
     );
   }
-  // XLA writes some thirty lines about itself otherwise.
+  // Otherwise XLA logs some thirty lines at startup.
   process.env.TF_CPP_MIN_LOG_LEVEL ??= "2";
   const plugin = new Plugin(koffi, path);
   const cache = folder === undefined ? undefined : new ExecutableCache(folder);
   return new PjrtClient(plugin, settings, { flags, cache }, store?.callbacks());
 }
 
-/** Only plug-ins for CUDA know these names. */
+/** Only CUDA plug-ins know these names. */
 function clientOptions(
   path: string,
   { memoryFraction, pretendDevices }: XlaEngineOptions,
@@ -162,7 +165,7 @@ function clientOptions(
     : { preallocate: true, memory_fraction: memoryFraction, ...together };
 }
 
-/** Settings as an environment variable holds them: `name=value,name=value`. */
+/** Parses settings in the form of the environment variable: `name=value,name=value`. */
 export function flagsOf(text: string): Record<string, XlaFlag> {
   const flags: Record<string, XlaFlag> = {};
   for (const part of text.split(",").filter((one) => one.trim() !== "")) {

@@ -1,8 +1,8 @@
-/** What was begun and is not over. */
+/** Promises that have not settled yet. */
 export class Pending {
   private readonly promises = new Set<Promise<unknown>>();
 
-  /** Remembers a promise until it is over, however it ends. */
+  /** Tracks a promise until it settles, whether or not it fails. */
   add<T>(promise: Promise<T>): Promise<T> {
     const forget = () => void this.promises.delete(promise);
     this.promises.add(promise);
@@ -10,7 +10,7 @@ export class Pending {
     return promise;
   }
 
-  /** Settles when all that were begun so far are over. */
+  /** Settles when all promises added so far have settled. */
   async settled(): Promise<void> {
     await Promise.allSettled(this.promises);
   }

@@ -5,21 +5,21 @@ import { detectLaunch, type Environment, wholeNumber } from "../launch.js";
 export interface XlaProcesses {
   /** The address at which process 0 listens, such as `node1:8476`. */
   readonly coordinator: string;
-  /** The number of this process. */
+  /** The index of this process. */
   readonly index: number;
-  /** How many there are. */
+  /** The number of processes. */
   readonly count: number;
-  /** How long to wait for the others, in milliseconds. */
+  /** How long to wait for the other processes, in milliseconds. */
   readonly timeoutMs: number;
-  /** Which devices of its machine this process takes; all that it sees where nothing is said. */
+  /** Which devices of its machine this process uses; all visible ones by default. */
   readonly localDevices?: readonly number[];
 }
 
-/** How long processes wait for each other unless they are told otherwise: as long as those of JAX. */
+/** How long processes wait for each other by default, in milliseconds: the same as in JAX. */
 const TIMEOUT_MS = 300_000;
 
 /**
- * The processes that this one runs with, by its options and its environment; undefined when it runs alone.
+ * The processes that this one runs with, according to its options and environment; undefined if it runs alone.
  *
  * `SHARDWISE_PROCESS_INDEX` and `SHARDWISE_PROCESS_COUNT` number them, else the launcher that started them (`srun`,
  * `mpirun`); `SHARDWISE_COORDINATOR` is where process 0 listens.
@@ -35,14 +35,14 @@ export function findProcesses(
   const index = options?.index ?? numberIn(environment, "SHARDWISE_PROCESS_INDEX") ?? launch?.rank;
   if (index === undefined) {
     throw new ValueError(
-      `[createXlaEngine] this is one of ${count} processes, and nothing says which: set SHARDWISE_PROCESS_INDEX to 0 … ${count - 1}`,
+      `[createXlaEngine] this is one of ${count} processes, but its index is unknown: set SHARDWISE_PROCESS_INDEX to 0 … ${count - 1}`,
     );
   }
   checkIndex(index, count);
   const coordinator = options?.coordinator ?? environment.SHARDWISE_COORDINATOR;
   if (coordinator === undefined || coordinator === "") {
     throw new ValueError(
-      `[createXlaEngine] this is process ${index} of ${count}, and nothing says where process 0 listens: set SHARDWISE_COORDINATOR=host:port in all of them, or SHARDWISE_PROCESS_COUNT=1 to let each run alone`,
+      `[createXlaEngine] this is process ${index} of ${count}, but the address of process 0 is unknown: set SHARDWISE_COORDINATOR=host:port in all of them, or SHARDWISE_PROCESS_COUNT=1 to let each run alone`,
     );
   }
   const own = options?.localDevices ?? (launch && localDevicesOf(launch.localRank, environment));
@@ -55,11 +55,13 @@ function checkIndex(index: number, count: number): void {
     throw new ValueError(`[createXlaEngine] ${count} is not a number of processes: use an integer from 1`);
   }
   if (!(Number.isInteger(index) && index >= 0 && index < count)) {
-    throw new ValueError(`[createXlaEngine] process ${index} is none of ${count}: they are 0 … ${count - 1}`);
+    throw new ValueError(
+      `[createXlaEngine] no process ${index}: the ${count} processes are 0 … ${count - 1}`,
+    );
   }
 }
 
-/** Processes of one machine take a device each, unless somebody has shared them out already. */
+/** Processes on one machine take one device each, unless the devices have been assigned already. */
 function localDevicesOf(localRank: number, environment: Environment): readonly number[] | undefined {
   const visible = environment.CUDA_VISIBLE_DEVICES?.split(",").filter((device) => device.trim() !== "");
   if (visible !== undefined && visible.length <= localRank) return undefined;

@@ -3,12 +3,12 @@ import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 
-/** Programs that compile in less time are not worth a file, in milliseconds. */
+/** Programs that compile in fewer milliseconds are not cached. */
 export const WORTH_KEEPING_MS = 200;
 
-/** Compiled programs on disk, by everything that they depend on. */
+/** Compiled programs on disk, keyed by everything they depend on. */
 export class ExecutableCache {
-  /** @param folder where the files are; it is made when the first is written */
+  /** @param folder where the files are; created when the first one is written */
   constructor(readonly folder: string) {}
 
   /** The file of a program. */
@@ -21,12 +21,12 @@ export class ExecutableCache {
     return hash.digest("hex");
   }
 
-  /** The program of a key, if it was written before. */
+  /** The cached program for a key, if there is one. */
   async read(key: string): Promise<Uint8Array | undefined> {
     return await readFile(join(this.folder, key)).catch(() => undefined);
   }
 
-  /** Writes a program; a disk that is full or may not be written to only costs the next start its time. */
+  /** Writes a program; if the disk is full or read-only, the next start merely has to compile again. */
   async write(key: string, content: Uint8Array): Promise<void> {
     const partial = join(this.folder, `${key}.${process.pid}.partial`);
     try {
@@ -44,7 +44,7 @@ export class ExecutableCache {
   }
 }
 
-/** The folder for compiled programs: `SHARDWISE_XLA_CACHE`, or one in the user's cache; `off` means none. */
+/** The cache folder: `SHARDWISE_XLA_CACHE`, or one in the user's cache; undefined if it is `off`. */
 export function cacheFolder(environment: NodeJS.ProcessEnv = process.env): string | undefined {
   const named = environment.SHARDWISE_XLA_CACHE;
   if (named === "off") return undefined;

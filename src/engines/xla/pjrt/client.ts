@@ -2,7 +2,7 @@ import { byteSize, type HostData, viewHost } from "../../../ir/dtype.js";
 import { at, bytesOf, formatType, sizeOf, type TensorType } from "../../../ir/shape.js";
 import type { XlaClient, XlaMemory, XlaPlatform, XlaProgram } from "../client.js";
 import { Pending } from "../pending.js";
-import { gpuWriteOut } from "../stablehlo/writeOut.js";
+import { gpuUnrolling } from "../stablehlo/unroll.js";
 import type { FusedKernel } from "../stablehlo/writer.js";
 import type { StoreCallbacks } from "../store/open.js";
 import { type ExecutableCache, WORTH_KEEPING_MS } from "./cache.js";
@@ -13,7 +13,7 @@ import { elementTypes, namedValueTypes, otherStructs, semantics } from "./layout
 import type { NativeMemory, Plugin } from "./plugin.js";
 import { PjrtProgram } from "./program.js";
 
-/** What a client is told when it is made, by the names of the plug-in. */
+/** Options for creating a client, by the plug-in's names. */
 export type ClientOptions = Readonly<Record<string, OptionValue>>;
 
 type OptionValue = string | number | bigint | boolean | readonly bigint[];
@@ -24,13 +24,13 @@ export interface CompileSettings {
   readonly cache: ExecutableCache | undefined;
 }
 
-/** The first generation of GPUs that cuDNN's attention runs on. */
+/** The first GPU generation that supports cuDNN's attention. */
 const LEAST_CAPABILITY = 8;
 
-/** Uploads up to this size are copied by the plug-in while the call lasts. */
+/** Uploads up to this size are copied by the plug-in during the call. */
 const SMALL_UPLOAD = 1 << 18;
 
-/** A client of XLA through the functions of a PJRT plug-in. */
+/** A client of XLA that calls a PJRT plug-in. */
 export class PjrtClient implements XlaClient<Handle> {
   readonly platform: XlaPlatform;
   readonly numDevices: number;
@@ -40,9 +40,9 @@ export class PjrtClient implements XlaClient<Handle> {
   readonly processOfDevice: readonly number[];
   private readonly devices: readonly bigint[];
   private readonly addressable: ReadonlySet<bigint>;
-  /** The plug-in's own numbers of the devices. */
+  /** The plug-in's ids of the devices. */
   private readonly ids: readonly number[];
-  /** Programs that are on their way to disk. */
+  /** Programs that are being written to disk. */
   private readonly writing = new Pending();
 
   constructor(
@@ -83,7 +83,7 @@ export class PjrtClient implements XlaClient<Handle> {
 
   upload(type: TensorType, data: HostData, device: number): Handle {
     const { plugin } = this;
-    // The plug-in reads the elements after the call, and the caller may change them: it gets a copy.
+    // The plug-in reads the elements after the call has returned, when the caller may change them, so it gets a copy.
     const source = plugin.memory(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
     const isSmall = data.byteLength <= SMALL_UPLOAD;
     const args = plugin
@@ -96,7 +96,7 @@ export class PjrtClient implements XlaClient<Handle> {
       .set("semantics", isSmall ? semantics.duringCall : semantics.untilDone)
       .set("device", at(this.devices, device));
     plugin.call("Client_BufferFromHostBuffer", args);
-    // What goes wrong in the copy is told to whoever reads the buffer.
+    // A failed copy is reported to whoever reads the buffer.
     this.events.follow(args.get("done"), args);
     return new Handle(args.get("buffer"), `a buffer of ${formatType(type)}`);
   }
@@ -152,7 +152,9 @@ export class PjrtClient implements XlaClient<Handle> {
     return program;
   }
 
-  /** Writes a program to disk while it runs already; what goes wrong only costs the next start its time. */
+  /**
+   * Writes a program to disk while it is already running; if that fails, the next start merely has to compile again.
+   */
   private keep(key: string, program: PjrtProgram): void {
     const { cache } = this.settings;
     this.writing.add(program.serialize().then((content) => cache?.write(key, content)));
@@ -170,7 +172,7 @@ export class PjrtClient implements XlaClient<Handle> {
     };
   }
 
-  /** The plug-in keeps its devices until the process ends: opening them again takes seconds. */
+  /** The plug-in keeps its devices until the process ends: reopening them takes seconds. */
   async close(): Promise<void> {
     await this.events.settled();
     await this.writing.settled();
@@ -224,7 +226,7 @@ export class PjrtClient implements XlaClient<Handle> {
     return low32(this.plugin.call("DeviceDescription_Id", args).get("id"));
   }
 
-  /** What a plug-in says of a device, as far as it is text. */
+  /** The plug-in's string attributes of a device. */
   private attributesOf(description: bigint): ReadonlyMap<string, string> {
     const { plugin } = this;
     const args = plugin.args("DeviceDescription_Attributes").set("description", description);
@@ -251,27 +253,27 @@ export class PjrtClient implements XlaClient<Handle> {
   }
 }
 
-/** A number of 32 bits, of which the rest of its word says nothing. */
+/** A 32-bit number; the upper half of its word is undefined. */
 const low32 = (word: bigint): number => Number(BigInt.asIntN(32, word));
 
-/** What GPUs do better; other devices have no compute capability. cuDNN's attention runs on those since Ampere. */
-function gpuOf(attributes: ReadonlyMap<string, string>): Pick<XlaPlatform, "kernels" | "writeOut"> {
+/** The dedicated kernels of GPUs; other devices have no compute capability. cuDNN's attention needs Ampere or newer. */
+function gpuOf(attributes: ReadonlyMap<string, string>): Pick<XlaPlatform, "kernels" | "unrolling"> {
   const capability = attributes.get("compute_capability");
   if (capability === undefined) return { kernels: [] };
   const kernels: FusedKernel[] = Number.parseFloat(capability) >= LEAST_CAPABILITY ? ["attention"] : [];
-  return { kernels, writeOut: gpuWriteOut };
+  return { kernels, unrolling: gpuUnrolling };
 }
 
 function createClient(plugin: Plugin, options: ClientOptions, store: StoreCallbacks | undefined): bigint {
   const values = Object.entries(options).map(([name, value]) => namedValue(plugin, name, value));
-  // Names and texts of the options must not be collected before the call is over.
+  // The names and strings of the options must stay alive until the call has returned.
   const list = { ...plugin.words(values.flatMap(({ words }) => words)), values };
   const args = plugin.args("Client_Create").point("options", list).set("numOptions", values.length);
   if (store) args.set("get", store.get).set("put", store.put).set("tryGet", store.tryGet);
   return plugin.call("Client_Create", args).get("client");
 }
 
-/** The seven words of an option, and the memory that they point to. */
+/** The seven words of an option, and the memory they point to. */
 function namedValue(plugin: Plugin, name: string, value: OptionValue) {
   const nameText = plugin.text(name);
   const head = [56n, 0n, nameText.address, BigInt(nameText.bytes.length)];

@@ -1,4 +1,4 @@
-/** A setting of XLA for one compilation. */
+/** An XLA setting for one compilation. */
 export type XlaFlag = string | number | boolean;
 
 function varint(value: number | bigint): number[] {
@@ -31,11 +31,11 @@ function flagValue(value: XlaFlag): number[] {
 }
 
 /**
- * XLA's `CompileOptionsProto` for one replica on each of the devices. XLA ends the process when there are no
- * replicas, so the list must not be empty.
+ * XLA's `CompileOptionsProto` for one replica on each of the devices. XLA aborts if there are no replicas, so the list
+ * must not be empty.
  *
- * @param devices the number of the device of every replica
- * @param flags settings of XLA by name
+ * @param devices the device id of every replica
+ * @param flags XLA settings by name
  */
 export function compileOptions(
   devices: readonly number[],

@@ -1,25 +1,25 @@
 import { at } from "../../../ir/shape.js";
 import type { Plugin } from "./plugin.js";
 
-/** Something that happens on a device, of which nobody has to be told at once. */
-export interface Happening {
+/** An event on a device for which an immediate notification is optional. */
+export interface DeviceEvent {
   /** Settles some time after the event. */
   readonly over: Promise<void>;
-  /** Whether it has happened, found out without waiting. */
+  /** Whether it has happened, without waiting. */
   poll(): boolean;
-  /** Lets {@link over} settle as soon as it happens. */
+  /** Makes {@link over} settle as soon as it happens. */
   hurry(): void;
 }
 
-/** An event that is followed. */
-class Ticket implements Happening {
+/** An event being tracked. */
+class Ticket implements DeviceEvent {
   isCalledBack = false;
   isOver = false;
   private failure: Error | undefined;
   private promise: Promise<void> | undefined;
   private settlePromise: (() => void) | undefined;
 
-  /** @param keep what native code may still use until the event */
+  /** @param keep what native code may still use until the event happens */
   constructor(
     readonly event: bigint,
     readonly keep: unknown,
@@ -50,27 +50,32 @@ class Ticket implements Happening {
 }
 
 /**
- * A callback from native code takes some 50 µs until JavaScript runs it, so an event that is waited for is asked for
- * that long before, in milliseconds: short programs are over by then.
+ * A callback from native code takes about 50 µs to reach JavaScript, so an event that is waited for is polled for that
+ * many milliseconds first: short programs have finished by then.
  */
 const LOOK_MS = 0.05;
 
-/** After looking in vain so many events are waited for by callbacks at once; twice as many each time, up to the most. */
+/**
+ * After polling in vain, the next this many waits use callbacks directly; the number doubles each time, up to a
+ * maximum.
+ */
 const FEWEST_BLIND = 4;
 const MOST_BLIND = 256;
 
-/** Waits that end by looking never leave the current task, so some let others have their turn, in milliseconds. */
+/**
+ * Waits that end by polling never leave the current task, so after this many milliseconds one yields to other tasks.
+ */
 const TURN_MS = 2;
 
 /**
- * Events of a plug-in as promises. One callback serves all of them: every event carries the number of a ticket.
- * A callback from native code costs more than starting a small program, so of the events that nobody waits for only
- * the newest has one, asked for when the current task is over; when it comes, those before it are looked at. Callbacks
- * do not keep Node running, so a timer does while tickets are out.
+ * A plug-in's events as promises. One callback serves all of them: every event carries the number of its ticket. A
+ * callback from native code costs more than starting a small program, so of the events that are not awaited only the
+ * newest gets one, requested when the current task has ended; when it fires, the earlier events are polled. Callbacks
+ * do not keep Node running, so a timer does while tickets are open.
  */
 export class Events {
   private readonly tickets = new Map<bigint, Ticket>();
-  /** What has happened or will, without a callback, in the order in which it was started. */
+  /** Events without a callback, in the order in which they were started. */
   private readonly quiet = new Set<Ticket>();
   private sentinel: Ticket | undefined;
   private willWatch = false;
@@ -90,7 +95,7 @@ export class Events {
     this.callback = koffi.register(ready, koffi.pointer(type));
   }
 
-  /** Settles when an event has happened, and gives the event back. */
+  /** Settles when an event has happened, and destroys the event. */
   when(event: bigint, keep?: unknown): Promise<void> {
     const ticket = new Ticket(event, keep, this);
     this.quiet.add(ticket);
@@ -98,21 +103,21 @@ export class Events {
     return ticket.over;
   }
 
-  /** Follows an event that nobody waits for yet, and gives it back when it has happened. */
-  follow(event: bigint, keep?: unknown): Happening {
+  /** Tracks an event that is not awaited yet, and destroys it when it has happened. */
+  follow(event: bigint, keep?: unknown): DeviceEvent {
     const ticket = new Ticket(event, keep, this);
     this.quiet.add(ticket);
     this.watchSoon();
     return ticket;
   }
 
-  /** Settles when all events that are waited for have happened. */
+  /** Settles when all awaited events have happened. */
   async settled(): Promise<void> {
     for (const ticket of this.quiet) this.callBack(ticket);
     await Promise.allSettled([...this.tickets.values()].map(({ over }) => over));
   }
 
-  /** Lets a ticket settle as soon as its event happens: it may be about to, else there is a callback. */
+  /** Makes a ticket settle as soon as its event happens: by polling for a moment, then by a callback. */
   hurry(ticket: Ticket): void {
     if (ticket.isOver || ticket.isCalledBack) return;
     if (this.numBlind > 0) this.numBlind--;
@@ -120,13 +125,13 @@ export class Events {
     this.callBack(ticket);
   }
 
-  /** Whether an event has happened; one without a callback is settled then. */
+  /** Whether an event has happened; if it has no callback, it is settled then. */
   poll(ticket: Ticket): boolean {
     if (ticket.isOver) return true;
     const { plugin } = this;
     const isReady = plugin.callWith("Event_IsReady", "event", ticket.event, "isReady") & 1n;
     if (isReady === 0n) return false;
-    // An event that will call back must live until it has.
+    // An event with a pending callback must stay alive until the callback has run.
     if (ticket.isCalledBack) return true;
     let failure: Error | undefined;
     try {
@@ -138,7 +143,7 @@ export class Events {
     return true;
   }
 
-  /** Looks for a short while whether an event happens, unless that was in vain lately or others had no turn for long. */
+  /** Polls an event for a short while, unless polling failed recently or other tasks have waited for long. */
   private look(ticket: Ticket): boolean {
     const begin = performance.now();
     if (begin - this.lastTurn > TURN_MS) return false;
@@ -152,7 +157,7 @@ export class Events {
     return false;
   }
 
-  /** Asks for a callback, once. */
+  /** Requests a callback, once. */
   private callBack(ticket: Ticket): void {
     if (ticket.isCalledBack || ticket.isOver) return;
     const { plugin } = this;
@@ -174,7 +179,7 @@ export class Events {
     for (const answer of this.rung.splice(0)) this.answer(answer.error, answer.number);
   }
 
-  /** Has the newest of the events called back that nobody waits for, unless one of them is already. */
+  /** Requests a callback for the newest event that is not awaited, unless one of them has a callback already. */
   private watchSoon(): void {
     if (this.willWatch || this.sentinel !== undefined) return;
     this.willWatch = true;
@@ -191,11 +196,11 @@ export class Events {
     const newest = at([...this.quiet], this.quiet.size - 1);
     this.sentinel = newest;
     this.callBack(newest);
-    // One that could not be asked for will not ring.
+    // If requesting a callback failed, none will come.
     if (newest.isOver && this.sentinel === newest) this.sentinel = undefined;
   }
 
-  /** A callback came; while its event is asked for it must not be given back. */
+  /** Handles a callback; the event must not be destroyed while its callback is being requested. */
   private ring(error: unknown, number: bigint): void {
     if (this.isAsking) this.rung.push({ error, number });
     else this.answer(error, number);
@@ -220,7 +225,7 @@ export class Events {
     this.alive = undefined;
   }
 
-  /** Keeps Node running; what nobody is called back for yet is looked at by an immediate, which does so itself. */
+  /** Keeps Node running; events without a callback yet are polled by an immediate, which keeps Node running itself. */
   private keepAwake(): void {
     this.alive ??= setInterval(() => {}, 2 ** 30);
   }

@@ -1,6 +1,6 @@
 import { DisposedError } from "../../../ir/errors.js";
 
-/** Something that the plug-in holds for us; using it after it was given back throws instead of crashing. */
+/** An object owned by the plug-in; using it after its release throws instead of crashing. */
 export class Handle {
   private value: bigint;
 
@@ -12,11 +12,11 @@ export class Handle {
   }
 
   get pointer(): bigint {
-    if (this.value === 0n) throw new DisposedError(`[xla] ${this.what} was given back and is used again`);
+    if (this.value === 0n) throw new DisposedError(`[xla] ${this.what} was used after its release`);
     return this.value;
   }
 
-  /** The pointer for the one who gives it back. */
+  /** Takes the pointer in order to release the object. */
   take(): bigint {
     const { pointer } = this;
     this.value = 0n;

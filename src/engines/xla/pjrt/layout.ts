@@ -1,9 +1,9 @@
 import type { DType } from "../../../ir/dtype.js";
 
 /**
- * The PJRT C API as data. Everything in it is made of words of 8 bytes: the table of functions is one word each
- * behind five words of sizes and versions, and so are the arguments of every function. Additions only ever come
- * at the end, and a plug-in accepts structs that are larger than its own.
+ * The PJRT C API as data. Everything in it consists of 8-byte words: the function table has one word for each function
+ * after five words of sizes and versions, and so do the arguments of every function. Additions are only ever made at
+ * the end, and a plug-in accepts structs that are larger than its own.
  */
 
 /** The functions of the table in their order, the first at word {@link FIRST_FUNCTION}. */
@@ -81,15 +81,15 @@ export const functionNames = [
   "Buffer_ToHostBuffer",
 ] as const;
 
-/** The name of a function of the table. */
+/** The name of a function in the table. */
 export type FunctionName = (typeof functionNames)[number];
 
 /** The word of the table that holds the first function. */
 export const FIRST_FUNCTION = 5;
 
 /**
- * The arguments of the functions that are called: the size of the struct in bytes, and the word of every field.
- * Word 0 is the size, word 1 leads to extensions. A field shorter than a word lies in its low bytes.
+ * The arguments of the functions that are called: the size of the struct in bytes, and the word of every field. Word 0
+ * is the size, word 1 points to extensions. A field shorter than a word occupies its low bytes.
  */
 export const structs = {
   Error_Destroy: { bytes: 24, error: 2 },
@@ -147,17 +147,17 @@ export const structs = {
   Buffer_ToHostBuffer: { bytes: 56, buffer: 2, target: 4, size: 5, event: 6 },
 } as const satisfies { readonly [F in FunctionName]?: Readonly<Record<string, number>> };
 
-/** A function whose arguments are known. */
+/** A function whose argument struct is known. */
 export type CalledFunction = keyof typeof structs;
 
-/** The structs that arguments point to. */
+/** Structs that arguments point to. */
 export const otherStructs = {
   Program: { bytes: 48, code: 2, codeSize: 3, format: 4, formatSize: 5 },
   ExecuteOptions: { bytes: 144, launchId: 6, kept: 7, numKept: 8 },
   NamedValue: { bytes: 56, name: 2, nameSize: 3, type: 4, value: 5, count: 6 },
 } as const;
 
-/** The arguments with which a plug-in calls the functions of the store that it was given; word 0 says nothing there. */
+/** The arguments with which a plug-in calls the store callbacks it was given; word 0 is meaningless there. */
 export const storeCallbacks = {
   get: {
     bytes: 80,
@@ -173,13 +173,13 @@ export const storeCallbacks = {
   tryGet: { bytes: 72, key: 2, keySize: 3, makeError: 4, value: 6, valueSize: 7, deleter: 8 },
 } as const;
 
-/** The numbers of the kinds of a named value. */
+/** The numeric kinds of a named value. */
 export const namedValueTypes = { string: 0, integer: 1, integers: 2, float: 3, boolean: 4 } as const;
 
-/** When the host's memory is read in an upload: only during the call, or until an event. */
+/** When an upload reads host memory: only during the call, or until an event. */
 export const semantics = { duringCall: 0, untilDone: 1 } as const;
 
-/** The numbers of the data types. */
+/** The numeric data types. */
 export const elementTypes: { readonly [D in DType]: number } = {
   bool: 1,
   int8: 2,

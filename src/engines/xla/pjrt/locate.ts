@@ -4,32 +4,32 @@ import { join } from "node:path";
 import { XlaPluginError } from "../errors.js";
 
 const install =
-  'install jax for CUDA beside a Python, as with `pip install "jax[cuda13]"`, or let SHARDWISE_PJRT_PLUGIN name the file of a PJRT plug-in';
+  'install jax for CUDA, for example with `pip install "jax[cuda13]"`, or set SHARDWISE_PJRT_PLUGIN to the path of a PJRT plug-in';
 
 /**
- * The file of the PJRT plug-in to load: what `SHARDWISE_PJRT_PLUGIN` names, else that of jax's CUDA or TPU wheels
- * beside the Python that `SHARDWISE_PYTHON` names or that is found as `python3`.
+ * The path of the PJRT plug-in to load: `SHARDWISE_PJRT_PLUGIN`, or else that of jax's CUDA or TPU wheels, installed
+ * for the Python that `SHARDWISE_PYTHON` names or for `python3`.
  */
 export function locatePlugin(environment: NodeJS.ProcessEnv = process.env): string {
   const named = environment.SHARDWISE_PJRT_PLUGIN;
   if (named !== undefined && named !== "") {
     if (existsSync(named)) return named;
-    throw new XlaPluginError(`SHARDWISE_PJRT_PLUGIN names "${named}", and there is no such file: ${install}`);
+    throw new XlaPluginError(`SHARDWISE_PJRT_PLUGIN is "${named}", but there is no such file: ${install}`);
   }
   const python = environment.SHARDWISE_PYTHON ?? "python3";
   const folders = pythonFolders(python, environment);
   if (folders === undefined) {
-    throw new XlaPluginError(`there is no plug-in for XLA: "${python}" does not run here; ${install}`);
+    throw new XlaPluginError(`no XLA plug-in found: "${python}" does not run here; ${install}`);
   }
   const found = folders.flatMap(pluginsIn);
   const [first] = found;
   if (first !== undefined) return first;
   throw new XlaPluginError(
-    `there is no plug-in for XLA beside "${python}": none of its folders ${folders.join(", ")} has jax_plugins/xla_cuda… or libtpu; ${install}`,
+    `no XLA plug-in found for "${python}": none of its folders ${folders.join(", ")} has jax_plugins/xla_cuda… or libtpu; ${install}`,
   );
 }
 
-/** Where a Python looks for packages. */
+/** The folders in which a Python looks for packages. */
 function pythonFolders(python: string, env: NodeJS.ProcessEnv): string[] | undefined {
   const script = "import json, sys; print(json.dumps(sys.path))";
   const { status, stdout } = spawnSync(python, ["-c", script], { encoding: "utf8", env, timeout: 30_000 });
@@ -40,7 +40,7 @@ function pythonFolders(python: string, env: NodeJS.ProcessEnv): string[] | undef
     : [];
 }
 
-/** The plug-ins in a folder of packages, the newest CUDA first. */
+/** The plug-ins in a package folder, newest CUDA first. */
 function pluginsIn(folder: string): string[] {
   const plugins = join(folder, "jax_plugins");
   const cuda = existsSync(plugins) ? readdirSync(plugins).filter((name) => name.startsWith("xla_cuda")) : [];

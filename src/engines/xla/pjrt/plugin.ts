@@ -10,7 +10,7 @@ type Layout = Readonly<Record<string, number>>;
 export class Struct<L extends Layout> {
   readonly address: bigint;
   private readonly words: BigUint64Array;
-  /** What the struct points to, so that it stays as long as the struct does. */
+  /** The memory that the struct points to, which must live as long as the struct does. */
   private readonly kept: unknown[] = [];
 
   constructor(
@@ -32,7 +32,7 @@ export class Struct<L extends Layout> {
     return this;
   }
 
-  /** Points a field to memory and keeps that. */
+  /** Points a field to memory and keeps that memory alive. */
   point(field: Field<L>, memory: { readonly address: bigint }): this {
     this.kept.push(memory);
     return this.set(field, memory.address);
@@ -45,7 +45,7 @@ export interface NativeMemory {
   readonly address: bigint;
 }
 
-/** Memory for native code that holds words. */
+/** Memory for native code, as words. */
 export interface NativeWords extends NativeMemory {
   readonly words: BigUint64Array;
 }
@@ -58,25 +58,25 @@ type NativeCall = ((args: bigint) => bigint | null) & {
   async(args: bigint, done: (error: unknown, result: bigint | null) => void): void;
 };
 
-/** The least of the API that has everything that is called. */
+/** The oldest minor version of the API that has all functions used here. */
 const LEAST_MINOR = 54;
 
 /**
- * A PJRT plug-in that was loaded: calls its functions and turns what they report into errors. Native code of a
- * plug-in runs on stacks that the FFI makes; XLA's compiler needs large ones.
+ * A loaded PJRT plug-in: calls its functions and turns what they report into errors. A plug-in's native code runs on
+ * stacks allocated by the FFI; XLA's compiler needs large ones.
  */
 export class Plugin {
   /** The version of the API that the plug-in was built for. */
   readonly version: string;
-  /** The type of functions that give memory of the plug-in back. */
+  /** The type of functions that free memory of the plug-in. */
   readonly deleter: ReturnType<Koffi["proto"]>;
   private readonly functions = new Map<CalledFunction, NativeCall>();
-  /** Arguments of calls that are over when they return, by function: making memory costs more than such a call. */
+  /** Argument structs of synchronous calls, by function: allocating memory costs more than such a call. */
   private readonly reused = new Map<
     CalledFunction,
     { readonly args: Struct<Layout>; readonly call: NativeCall }
   >();
-  /** A library that nothing refers to is unloaded, and its functions with it. */
+  /** A library without references is unloaded, along with its functions. */
   private library: ReturnType<Koffi["load"]> | undefined;
 
   constructor(
@@ -91,14 +91,14 @@ export class Plugin {
     this.version = `${version[0]}.${version[1]}`;
     if (version[0] !== 0 || (version[1] ?? 0) < LEAST_MINOR) {
       throw new XlaPluginError(
-        `${path} has version ${this.version} of the PJRT API, and 0.${LEAST_MINOR} or newer of 0.x is needed: install the newest jax with its CUDA or TPU wheels`,
+        `${path} has version ${this.version} of the PJRT API, but 0.${LEAST_MINOR} or newer of 0.x is needed: install the newest jax with its CUDA or TPU wheels`,
       );
     }
     this.readFunctions(table);
     this.call("Plugin_Initialize", this.args("Plugin_Initialize"));
   }
 
-  /** New arguments for a function. */
+  /** Creates an argument struct for a function. */
   args<F extends CalledFunction>(name: F): Arguments<F> {
     return new Struct(this.koffi, structs[name]);
   }
@@ -111,7 +111,7 @@ export class Plugin {
   /**
    * Calls a function and waits for it.
    *
-   * @param doing what goes wrong when it does, in messages
+   * @param doing what failed if the call does, for messages
    */
   call<F extends CalledFunction>(name: F, args: Arguments<F>, doing: string = name): Arguments<F> {
     const error = this.native(name)(args.address);
@@ -120,9 +120,9 @@ export class Plugin {
   }
 
   /**
-   * Calls a function that takes one word, of arguments which are used again for the next call.
+   * Calls a function that takes one word, with an argument struct that is reused by the next call.
    *
-   * @returns the word that it gives back in `result`
+   * @returns the word that it returns in `result`
    */
   callWith<F extends CalledFunction>(
     name: F,
@@ -152,7 +152,7 @@ export class Plugin {
     });
   }
 
-  /** The error that a pointer of the plug-in means, which is given back. */
+  /** The error that a plug-in's error pointer describes; frees the pointer. */
   takeError(doing: string, error: bigint): Error {
     const message = this.args("Error_Message").set("error", error);
     this.native("Error_Message")(message.address);
@@ -163,19 +163,19 @@ export class Plugin {
     return errorOf(doing, Number(code.get("code") & 0xffffffffn), text);
   }
 
-  /** A copy of words that lie in native memory. */
+  /** Copies words from native memory. */
   wordsAt(address: bigint, count: number): BigUint64Array {
     return count === 0
       ? new BigUint64Array()
       : new BigUint64Array(this.koffi.view(address, count * 8).slice(0));
   }
 
-  /** A copy of bytes that lie in native memory. */
+  /** Copies bytes from native memory. */
   bytesAt(address: bigint, count: bigint): Uint8Array<ArrayBuffer> {
     return count === 0n ? new Uint8Array() : new Uint8Array(this.koffi.view(address, Number(count)).slice(0));
   }
 
-  /** A text that lies in native memory. */
+  /** Reads a string from native memory. */
   textAt(address: bigint, size: bigint): string {
     return Buffer.from(this.bytesAt(address, size)).toString("utf8");
   }
@@ -183,13 +183,13 @@ export class Plugin {
   /** Memory for native code that holds these bytes. */
   memory(content: Uint8Array | number): NativeMemory {
     const length = typeof content === "number" ? content : content.length;
-    // Of an array without elements there is no address.
+    // An empty array has no address.
     const bytes = new Uint8Array(new ArrayBuffer(Math.max(8, length)), 0, length);
     if (typeof content !== "number") bytes.set(content);
     return { bytes, address: this.koffi.address(bytes.buffer) };
   }
 
-  /** Memory for native code that holds a text. */
+  /** Memory for native code that holds a string. */
   text(content: string): NativeMemory {
     return this.memory(Buffer.from(content, "utf8"));
   }

@@ -1,23 +1,23 @@
 import { InternalError } from "../../../ir/errors.js";
 import { at, range } from "../../../ir/shape.js";
 import type { XlaProgram, XlaRun } from "../client.js";
-import type { Events, Happening } from "./events.js";
+import type { DeviceEvent, Events } from "./events.js";
 import { Handle } from "./handle.js";
 import type { Arguments, NativeWords, Plugin } from "./plugin.js";
 
-/** What a program needs of the client that compiled it. */
+/** What a program needs from the client that compiled it. */
 interface ProgramClient {
   readonly plugin: Plugin;
   readonly events: Events;
 }
 
-/** A program that a PJRT plug-in compiled. */
+/** A program compiled by a PJRT plug-in. */
 export class PjrtProgram implements XlaProgram<Handle> {
   private readonly loaded: Handle;
   private readonly executable: Handle;
   private readonly numOutputs: number;
-  /** What calls are made with that nobody makes now. */
-  private readonly frames: ExecuteArguments[] = [];
+  /** Arguments that no call is using, for reuse. */
+  private readonly spareArguments: ExecuteArguments[] = [];
 
   constructor(
     private readonly client: ProgramClient,
@@ -33,18 +33,18 @@ export class PjrtProgram implements XlaProgram<Handle> {
   }
 
   async execute(inputs: readonly (readonly Handle[])[]): Promise<XlaRun<Handle>> {
-    const frame = this.frameFor(inputs);
-    await this.client.plugin.callAway("LoadedExecutable_Execute", frame.args);
-    return this.results(frame);
+    const call = this.argumentsFor(inputs);
+    await this.client.plugin.callAway("LoadedExecutable_Execute", call.args);
+    return this.results(call);
   }
 
   executeNow(inputs: readonly (readonly Handle[])[]): XlaRun<Handle> {
-    const frame = this.frameFor(inputs);
-    this.client.plugin.call("LoadedExecutable_Execute", frame.args);
-    return this.results(frame);
+    const call = this.argumentsFor(inputs);
+    this.client.plugin.call("LoadedExecutable_Execute", call.args);
+    return this.results(call);
   }
 
-  /** The program in a form that can be written to disk; it may be destroyed meanwhile. */
+  /** The program in a form that can be written to disk; the program may be destroyed meanwhile. */
   async serialize(): Promise<Uint8Array> {
     const { plugin } = this.client;
     const executable = this.newExecutable();
@@ -66,7 +66,7 @@ export class PjrtProgram implements XlaProgram<Handle> {
     plugin.call("LoadedExecutable_Destroy", loaded);
   }
 
-  /** What the plug-in knows of the program; the program lives on as long as one of these does. */
+  /** The plug-in's metadata of the program; the program stays alive as long as one of these does. */
   private newExecutable(): Handle {
     const { plugin } = this.client;
     const args = plugin.args("LoadedExecutable_GetExecutable").set("loaded", this.loaded.pointer);
@@ -79,40 +79,41 @@ export class PjrtProgram implements XlaProgram<Handle> {
     plugin.call("Executable_Destroy", args);
   }
 
-  /** A frame that holds the arguments of a call. */
-  private frameFor(inputs: readonly (readonly Handle[])[]): ExecuteArguments {
+  /** Execute arguments filled with these inputs. */
+  private argumentsFor(inputs: readonly (readonly Handle[])[]): ExecuteArguments {
     const { numReplicas, numOutputs } = this;
     const numInputs = at(inputs, 0).length;
-    const frame =
-      this.frames.pop() ?? new ExecuteArguments(this.client.plugin, numReplicas, numInputs, numOutputs);
-    frame.fill(this.loaded.pointer, inputs);
-    return frame;
+    const call =
+      this.spareArguments.pop() ??
+      new ExecuteArguments(this.client.plugin, numReplicas, numInputs, numOutputs);
+    call.fill(this.loaded.pointer, inputs);
+    return call;
   }
 
-  /** Takes what a call gave out of its frame, which the next call may use then. */
-  private results(frame: ExecuteArguments): XlaRun<Handle> {
+  /** Takes the results out of the arguments of a call, which the next call may then reuse. */
+  private results(call: ExecuteArguments): XlaRun<Handle> {
     const { events } = this.client;
-    const outputs = frame.outputs.map(({ words }) => {
+    const outputs = call.outputs.map(({ words }) => {
       const row: Handle[] = [];
       for (const word of words) row.push(new Handle(word, "a result"));
       return row;
     });
-    const happenings: Happening[] = [];
-    for (const event of frame.events.words) happenings.push(events.follow(event));
-    this.frames.push(frame);
-    return new PjrtRun(outputs, happenings);
+    const ends: DeviceEvent[] = [];
+    for (const event of call.events.words) ends.push(events.follow(event));
+    this.spareArguments.push(call);
+    return new PjrtRun(outputs, ends);
   }
 }
 
 /**
- * The memory that one start of a program reads and writes. The plug-in looks at it only while the call lasts, and
- * making it anew would take longer than the call.
+ * The memory that one start of a program reads and writes. The plug-in accesses it only during the call, and allocating
+ * it would take longer than the call.
  */
 class ExecuteArguments {
   readonly args: Arguments<"LoadedExecutable_Execute">;
-  /** For every replica what it gives. */
+  /** The results of every replica. */
   readonly outputs: readonly NativeWords[];
-  /** For every replica the event of its end. */
+  /** The event of the end of every replica. */
   readonly events: NativeWords;
   private readonly inputs: readonly NativeWords[];
 
@@ -130,7 +131,7 @@ class ExecuteArguments {
       .point("events", this.events);
   }
 
-  /** Writes the arguments of a call. */
+  /** Fills in the arguments of a call. */
   fill(program: bigint, inputs: readonly (readonly Handle[])[]): void {
     this.args.set("executable", program);
     for (let replica = 0; replica < inputs.length; replica++) {
@@ -143,34 +144,34 @@ class ExecuteArguments {
   }
 }
 
-/** A run that was started. */
+/** A run that has been started. */
 class PjrtRun implements XlaRun<Handle> {
   private over: Promise<void> | undefined;
 
   constructor(
     readonly outputs: readonly (readonly Handle[])[],
-    private readonly happenings: readonly Happening[],
+    private readonly events: readonly DeviceEvent[],
   ) {}
 
-  /** Mostly nobody waits, and a promise costs as much as a call. */
+  /** Created on demand: usually nobody waits, and a promise costs as much as a call. */
   get done(): Promise<void> {
-    const [only] = this.happenings;
+    const [only] = this.events;
     if (this.over === undefined) {
       this.over =
-        only && this.happenings.length === 1
+        only && this.events.length === 1
           ? only.over
-          : Promise.all(this.happenings.map(({ over }) => over)).then(() => {});
+          : Promise.all(this.events.map(({ over }) => over)).then(() => {});
       this.over.catch(() => {});
     }
     return this.over;
   }
 
   poll(): boolean {
-    for (const one of this.happenings) if (!one.poll()) return false;
+    for (const event of this.events) if (!event.poll()) return false;
     return true;
   }
 
   hurry(): void {
-    for (const one of this.happenings) one.hurry();
+    for (const event of this.events) event.hurry();
   }
 }

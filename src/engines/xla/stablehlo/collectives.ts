@@ -17,8 +17,8 @@ import { listText, rowsText, typeText } from "./text.js";
 import { type Rule, signature, type Value, type Writer } from "./writer.js";
 
 /**
- * The replicas that meet, in groups: positions of the mesh, row-major. XLA compiles groups that do not fit the
- * replicas without a word, so they are checked here.
+ * The groups of replicas that take part in a collective: mesh positions, row-major. XLA silently compiles groups that
+ * do not match the replicas, so they are checked here.
  */
 function groupsOf(op: OpName, axes: readonly MeshAxis[], { mesh }: Writer): number[][] {
   for (const { name, size } of axes) {
@@ -41,7 +41,7 @@ function groupsOf(op: OpName, axes: readonly MeshAxis[], { mesh }: Writer): numb
 const groupsText = (groups: readonly (readonly number[])[]) =>
   `replica_groups = ${rowsText(groups, at(groups, 0).length)}`;
 
-/** The parts of a collective that all of them share. */
+/** The attributes that all collectives share. */
 function parts<K extends CollectiveOp>(eqn: EqnParts<K> & { readonly params: Collective }, write: Writer) {
   const x = write.read(at(eqn.ins, 0));
   return { x, type: at(eqn.outs, 0).type, groups: groupsOf(eqn.op, eqn.params.axes, write) };
@@ -52,7 +52,7 @@ function combining(op: string, type: TensorType, write: Writer): void {
   write.region([scalar, scalar], (...pair) => [write.same(op, pair, scalar)]);
 }
 
-/** A sum of 16-bit floats is kept in float32 and rounded once, also between devices. */
+/** Sums of 16-bit floats are accumulated in float32 and rounded once, also across devices. */
 function summed<K extends CollectiveOp>(eqn: EqnParts<K> & { readonly params: Collective }, write: Writer) {
   const { x, type, groups } = parts(eqn, write);
   const dtype = sumType(type.dtype);
@@ -90,7 +90,7 @@ const psumScatter: Rule<"psumScatter"> = (eqn, write) => {
   return [write.convert(result, at(eqn.outs, 0).type.dtype)];
 };
 
-/** Replicas that nothing is sent to receive zeros, as the op says. */
+/** Replicas that receive nothing get zeros, as the op specifies. */
 const ppermute: Rule<"ppermute"> = (eqn, write) => {
   const { x, type, groups } = parts(eqn, write);
   const pairs = groups.flatMap((group) =>
@@ -112,7 +112,7 @@ const allToAll: Rule<"allToAll"> = (eqn, write) => {
   return [write.define(text, type)];
 };
 
-/** Looks the position up in a table with one row for every replica. */
+/** Looks up the position in a table with one row for every replica. */
 const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
   const { axes } = eqn.params;
   groupsOf("axisIndex", axes, write);
@@ -135,7 +135,7 @@ const axisIndex: Rule<"axisIndex"> = (eqn, write) => {
   return [write.reshape(row, [])];
 };
 
-/** How ops between devices are written. */
+/** The lowering rules of collectives. */
 export const collectiveRules: { readonly [K in CollectiveOp | "axisIndex"]: Rule<K> } = {
   psum: allReduce("sum"),
   pmax: allReduce("max"),

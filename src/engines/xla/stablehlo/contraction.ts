@@ -9,8 +9,8 @@ import { listText } from "./text.js";
 import type { Rule, Value, Writer } from "./writer.js";
 
 /**
- * The types to multiply in and to sum in. 16-bit floats are multiplied as they are and summed in float32; where an
- * operand type is not even of the kind of the result, float64 holds everything.
+ * The types in which to multiply and accumulate. 16-bit floats are multiplied as they are and accumulated in float32;
+ * if an operand is of another kind than the result, float64 represents both.
  */
 function productTypes(from: DType, to: DType): { readonly factor: DType; readonly sum: DType } {
   if (from === to) return { factor: from, sum: to };
@@ -19,7 +19,7 @@ function productTypes(from: DType, to: DType): { readonly factor: DType; readonl
   return byteSize(from) > byteSize(to) ? { factor: from, sum: from } : { factor: from, sum: "float32" };
 }
 
-/** In one piece where the device can and there is a kernel for these types, else by the program that says the same. */
+/** Uses the devices' kernel if there is one for these types, else the equivalent program of smaller ops. */
 function attention<K extends "attention" | "attentionBackward">(
   fused: (operands: readonly Value[], params: Attention, write: Writer) => Value[],
   programOf: (params: Attention, types: readonly TensorType[]) => Program,
@@ -38,7 +38,7 @@ function attention<K extends "attention" | "attentionBackward">(
   };
 }
 
-/** How products are written: those of float32 are float32, unless the program asks for less. */
+/** Lowers products: float32 products are exact float32, unless the program asks for less precision. */
 export const contractionRules: { readonly [K in OpsOf<"contraction">]: Rule<K> } = {
   attention: attention(fusedAttention, attentionProgram),
   attentionBackward: attention(fusedAttentionBackward, attentionBackwardProgram),

@@ -8,8 +8,8 @@ import { names, type Rule, resultText, types, type Value, type Writer } from "./
 /**
  * Writes a loop over values that it carries.
  *
- * @param condition whether to go on, from what is carried
- * @param body what is carried next
+ * @param condition whether to continue, given the carry
+ * @param body computes the next carry
  */
 function loop(
   carried: readonly Value[],
@@ -50,7 +50,7 @@ function withSliceAt(stack: Value, slice: Value, position: Value, write: Writer)
   return write.mapped("stablehlo.dynamic_update_slice", operands, "", stack.type);
 }
 
-/** What a loop is given: what is the same in every step, what steps hand on, and the stacks that they read. */
+/** The operands of a loop: loop-invariant values, the initial carry, and the stacks that iterations read. */
 interface Given {
   readonly consts: readonly Value[];
   readonly carry: readonly Value[];
@@ -58,11 +58,11 @@ interface Given {
 }
 
 /**
- * The steps of a loop one after the other: what they read is a piece that another such loop gave, or a slice of a
- * stack; what they give is joined. The places of slices stand behind a barrier, because XLA makes a kernel for each
- * place that it knows, and one for all of those that it does not.
+ * Unrolls a loop. An iteration reads a slice of each stack, or the value that an iteration of another unrolled loop
+ * contributed to it; results are stacked. The slice indices are hidden behind a barrier, because XLA generates a kernel
+ * for each index that it knows, but a single one for those that it does not.
  */
-function writtenOut({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): Value[] {
+function unrolled({ consts, carry: first, xs }: Given, params: OpParams["scan"], write: Writer): Value[] {
   const { body, length, reverse, numCarry } = params;
   const places = write.barrier(range(length).map((place) => write.splat(place, "int32")));
   const sources = sourcesOf(body, xs, write);
@@ -85,19 +85,19 @@ function writtenOut({ consts, carry: first, xs }: Given, params: OpParams["scan"
   return [...carry, ...stacks];
 }
 
-/** What the steps of a loop that is written out read of one of its stacks. */
+/** What the iterations of an unrolled loop read of one of its stacks. */
 interface Source {
   readonly stack: Value;
-  /** The values that were joined to the stack, if they are known: they are read instead. */
+  /** The values that were stacked, if known: they are read instead. */
   readonly pieces: readonly Value[] | undefined;
-  /** Whether the stack stands behind a barrier of its own. */
+  /** Whether the stack has its own barrier. */
   readonly isBarred: boolean;
 }
 
 /**
- * What steps read. A barrier in the body would copy the slices that it is given out of stacks such as those of the
- * parameters, and hold all copies from the first step on; so it is the stacks that get a barrier, once. Collectives
- * stay behind that of their step, which keeps them from being started all at once.
+ * What iterations read. A barrier in the body would copy the slices that pass through it out of stacks such as those of
+ * the parameters, and keep all copies alive from the first iteration on; so the stacks get a barrier instead, once.
+ * Collectives stay behind the barrier of their iteration, which keeps them from all being started at once.
  */
 function sourcesOf(body: Program, xs: readonly Value[], write: Writer): Source[] {
   const hasBarrier = someEqn(body, ({ op }) => op === "optimizationBarrier");
@@ -112,9 +112,9 @@ function sourcesOf(body: Program, xs: readonly Value[], write: Writer): Source[]
 }
 
 /**
- * Writes one step of its place, of what is the same in all, of what is carried, and of stacks or pieces of them: as a
- * call of a function, which XLA reads once instead of as often as there are steps, and puts in place of the calls
- * later. Steps with loops inside are all written, because those may read the pieces of what other loops gave.
+ * Writes one iteration, given its index, the loop-invariant values, the carry, and stacks or slices of them: as a call
+ * of a function, which XLA parses once instead of once per iteration, and inlines later. Iterations with inner loops
+ * are written out each time, because inner loops may read the slices that other loops produced.
  */
 function stepOf(
   body: Program,
@@ -138,8 +138,8 @@ function stepOf(
 }
 
 /**
- * Joins what the steps gave, behind a barrier: without one XLA weighs for every step whether to compute it in the
- * kernel that reads the stack, which takes a seventh of the time of compiling.
+ * Stacks the iterations' results, behind a barrier: without one XLA considers for every iteration whether to fuse it
+ * into the kernel that reads the stack, which takes a seventh of the compile time.
  */
 function stacked(slices: readonly Value[], write: Writer): Value {
   const { dtype, shape } = at(slices, 0).type;
@@ -149,7 +149,7 @@ function stacked(slices: readonly Value[], write: Writer): Value {
   return write.stacked(at(write.barrier([joined]), 0), slices);
 }
 
-/** A loop that counts; what is the same in every step is read from outside. */
+/** A counting loop; loop-invariant values are read from the enclosing scope. */
 function scan(eqn: EqnParts<"scan">, write: Writer): Value[] {
   const { ins, outs, params } = eqn;
   const { body, length, reverse, numConsts, numCarry } = params;
@@ -157,7 +157,7 @@ function scan(eqn: EqnParts<"scan">, write: Writer): Value[] {
   const consts = given.slice(0, numConsts);
   const carry = given.slice(numConsts, numConsts + numCarry);
   const xs = given.slice(numConsts + numCarry);
-  if (length > 0 && write.writesOut(eqn, xs)) return writtenOut({ consts, carry, xs }, params, write);
+  if (length > 0 && write.unrolls(eqn, xs)) return unrolled({ consts, carry, xs }, params, write);
   const stacks = outs.slice(numCarry).map(({ type }) => write.splat(0, type.dtype, type.shape));
   if (length === 0) return [...carry, ...stacks];
   const results = loop(
@@ -195,7 +195,7 @@ function whileLoop({ ins, params }: EqnParts<"while">, write: Writer): Value[] {
   );
 }
 
-/** Below zero the first branch is taken, where StableHLO would take the last. */
+/** A negative index takes the first branch, where StableHLO would take the last. */
 function clampedIndex(given: Value, { branches }: OpParams["cond"], write: Writer): Value {
   const [low, high] = [write.splat(0, "int32"), write.splat(branches.length - 1, "int32")];
   return write.same("stablehlo.clamp", [low, given, high], index);
@@ -217,7 +217,7 @@ function cond({ ins, outs, params }: EqnParts<"cond">, write: Writer): Value[] {
   return values;
 }
 
-/** How ops that decide when and how often programs run are written. */
+/** The lowering rules of control-flow ops. */
 export const controlRules: { readonly [K in "scan" | "while" | "cond"]: Rule<K> } = {
   scan,
   while: whileLoop,

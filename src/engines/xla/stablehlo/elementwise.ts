@@ -8,7 +8,7 @@ import { names, type Rule, types, type Value, type Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
 
-/** The operands in the shape of the result: literals are repeated. */
+/** The operands in the shape of the result: literals are broadcast. */
 function operands(eqn: EqnParts<OpName>, write: Writer): Value[] {
   return eqn.ins.map((atom) => write.spread(atom, resultType(eqn).shape));
 }
@@ -19,8 +19,8 @@ const plain =
   (eqn, write) => [write.same(`stablehlo.${op}`, operands(eqn, write), resultType(eqn))];
 
 /**
- * A function that no machine computes exactly: of 16-bit floats it is that of float32, rounded once. XLA keeps the
- * wider values in registers.
+ * A function that is inexact on any machine: for 16-bit floats it is computed in float32 and rounded once. XLA keeps
+ * the wider values in registers.
  */
 const wide =
   (op: string): Rule<OpName> =>
@@ -31,7 +31,7 @@ const wide =
     return [write.convert(write.same(`stablehlo.${op}`, values, type), dtype)];
   };
 
-/** A function of the dialect of those that StableHLO itself does not have. */
+/** A function from the CHLO dialect, which has those missing from StableHLO. */
 const special =
   (op: string): Rule<OpName> =>
   (eqn, write) => {
@@ -42,7 +42,7 @@ const special =
     return [write.convert(write.define(text, type), dtype)];
   };
 
-/** One op for numbers and another for truth values. */
+/** One op for numbers and another for booleans. */
 const plainOr =
   (op: string, onBool: string): Rule<OpName> =>
   (eqn, write) =>
@@ -50,7 +50,7 @@ const plainOr =
 
 const identity: Rule<OpName> = ({ ins }, write) => ins.map((atom) => write.read(atom));
 
-/** Unsigned integers are never below zero, and XLA has no sign or absolute value of them. */
+/** Unsigned integers are never negative, and XLA has no sign or absolute value for them. */
 const onSigned =
   (rule: Rule<OpName>, onUnsigned: Rule<OpName>): Rule<OpName> =>
   (eqn, write) =>
@@ -65,7 +65,7 @@ const directions: { readonly [D in CompareDirection]: string } = {
   ge: "GE",
 };
 
-/** A comparison has the shape of its operands; both may be literals. */
+/** A comparison has the shape of its operands, even if both are literals. */
 const compare: Rule<"compare"> = (eqn, write) => {
   const [x, y] = eqn.ins.map((atom) => write.spread(atom, resultType(eqn).shape));
   return x && y ? [write.compare(directions[eqn.params.direction], x, y)] : [];
@@ -78,7 +78,7 @@ const select: Rule<"select"> = (eqn, write) => {
   return [write.define(text, onTrue.type)];
 };
 
-/** Rounding twice is not rounding once: the reference rounds 16-bit floats by way of float32. */
+/** Rounding twice differs from rounding once: the reference rounds to 16-bit floats by way of float32. */
 function convert(x: Value, dtype: DType, write: Writer): Value {
   const isNarrow = dtype === "bfloat16" || dtype === "float16";
   const isWide = x.type.dtype === "float64" || isInteger(x.type.dtype);
@@ -87,7 +87,7 @@ function convert(x: Value, dtype: DType, write: Writer): Value {
 
 const rotations = [13, 15, 26, 6, 17, 29, 16, 24];
 
-/** Encrypts counters by Threefry 2x32 in 20 rounds. */
+/** Encrypts counters with Threefry 2x32 in 20 rounds. */
 function encrypted([k0, k1, c0, c1]: readonly [Value, Value, Value, Value], write: Writer): Value[] {
   const { type } = k0;
   const op = (name: string, x: Value, y: Value) => write.same(`stablehlo.${name}`, [x, y], type);
@@ -116,7 +116,7 @@ const threefry: Rule<"threefry2x32"> = (eqn, write) => {
   );
 };
 
-/** How ops that work on each element by themselves are written. */
+/** The lowering rules of elementwise ops. */
 export const elementwiseRules: { readonly [K in ElementwiseOp | "optimizationBarrier"]: Rule<K> } = {
   neg: plain("negate"),
   exp: wide("exponential"),

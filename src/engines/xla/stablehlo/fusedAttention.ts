@@ -1,13 +1,13 @@
 /**
- * cuDNN's attention as XLA knows it: custom calls that never write the scores to memory. Their settings are those of
- * XLA's `CudnnfMHABackendConfig` as JSON, in which integers are texts.
+ * cuDNN's attention as XLA exposes it: custom calls that never write the scores to memory. Their settings are XLA's
+ * `CudnnfMHABackendConfig` as JSON, in which integers are strings.
  */
 import type { Attention } from "../../../ir/ops.js";
 import { at, type TensorType, tensorType } from "../../../ir/shape.js";
 import { elementText, typeText } from "./text.js";
 import { names, types, type Value, type Writer } from "./writer.js";
 
-/** The largest head that all GPUs with these kernels can hold. */
+/** The largest head size that all GPUs with these kernels support. */
 const MAX_HEAD_SIZE = 128;
 
 /** Whether there is a kernel for operands of these types. */
@@ -17,7 +17,7 @@ export function hasFusedAttention(query: TensorType, key: TensorType, { causal }
   const isNarrow = query.dtype === "bfloat16" || query.dtype === "float16";
   const fits = headSize > 0 && headSize % 8 === 0 && headSize <= MAX_HEAD_SIZE;
   const isPlain = batch > 0 && heads > 0 && length > 1 && keyLength > 1;
-  // Where lengths differ, kernels and our meaning of "up to t" may count from different ends.
+  // If the lengths differ, the kernels and our definition of "up to t" may count from different ends.
   return isNarrow && fits && isPlain && (!causal || length === keyLength);
 }
 
@@ -48,7 +48,7 @@ const backwardDims = {
   bmm2_grad_gemm2_dot_dimension_numbers: dotDims({ lhs: [3, 0, 2], rhs: [3, 0, 2] }),
 };
 
-/** The type of the scores, which no memory is taken for. */
+/** The type of the scores, for which no memory is allocated. */
 function scoresShape(dtype: string, dimensions: readonly number[]) {
   return {
     element_type: dtype.toUpperCase(),
@@ -112,10 +112,10 @@ const layoutText = (order: readonly number[]) =>
 
 const rowMajor = ({ shape }: TensorType) => shape.map((_, d) => shape.length - 1 - d);
 
-/** Heads lie in memory as those of the operands do: positions before heads. */
+/** Heads are laid out in memory as in the operands: positions before heads. */
 const headsInside = [3, 1, 2, 0];
 
-/** XLA finds out how much room the kernel needs. */
+/** XLA determines the size of the kernel's workspace. */
 const workspace = "tensor<0xui8>";
 
 function customCall(
@@ -150,7 +150,7 @@ function headsFirst({ dtype, shape }: TensorType) {
   return { type: tensorType(dtype, [batch, heads, length, headSize]), layout: headsInside };
 }
 
-/** Writes the way forward: query, key and value to the result and its log-sums. */
+/** Writes the forward pass: from query, key and value to the result and its log-sums. */
 export function fusedAttention(operands: readonly Value[], params: Attention, write: Writer): Value[] {
   const [query, key] = [at(operands, 0).type, at(operands, 1).type];
   const [batch = 0, length = 0, heads = 0] = query.shape;
@@ -161,7 +161,7 @@ export function fusedAttention(operands: readonly Value[], params: Attention, wr
   return mixed && logSums ? [positionsFirst(mixed, write), logSums] : [];
 }
 
-/** Writes the way back: the operands of `attentionBackward` to the cotangents of query, key and value. */
+/** Writes the backward pass: from the operands of `attentionBackward` to the cotangents of query, key and value. */
 export function fusedAttentionBackward(
   operands: readonly Value[],
   params: Attention,

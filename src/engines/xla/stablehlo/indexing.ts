@@ -4,7 +4,7 @@ import { at, range, sizeOf, type TensorType, tensorType } from "../../../ir/shap
 import { arrayText, listText, typeText } from "./text.js";
 import { names, type Rule, signature, type Value, type Writer } from "./writer.js";
 
-/** Which dims of x `[batch…, pre…, n, post…]`, of the indices and of the result belong together. */
+/** Which dims of x `[batch…, pre…, n, post…]`, of the indices and of the result correspond. */
 interface Layout {
   /** The dims of the result that are dims of x. */
   readonly kept: readonly number[];
@@ -30,7 +30,7 @@ function layoutOf(x: TensorType, indices: TensorType, { dim, batchDims }: OpPara
   };
 }
 
-/** Takes slices of x; indices are clamped by the op itself. */
+/** Gathers slices of x; the op itself clamps the indices. */
 export function gatherValue(
   x: Value,
   indices: Value,
@@ -55,7 +55,7 @@ export function gatherValue(
   );
 }
 
-/** Combines updates into x; those whose index is outside are dropped by the op itself. */
+/** Combines updates into x; the op itself drops those whose index is out of bounds. */
 function scatterValue(
   [x, indices, updates]: readonly [Value, Value, Value],
   params: OpParams["gather"],
@@ -84,8 +84,8 @@ function scatterValue(
 }
 
 /**
- * The last update of every place wins. XLA writes updates of one place in any order, so the number of the last one
- * is found first, as a largest number, which has no order, and the update is fetched from there.
+ * The last update of every element wins. XLA applies updates of one element in any order, so the number of the last
+ * update is found first, as a maximum, which does not depend on the order, and then that update is gathered.
  */
 function scatterLast(
   [x, indices, updates]: readonly [Value, Value, Value],
@@ -127,7 +127,7 @@ const scatter = (eqn: EqnParts<"scatter">, write: Writer): Value => {
   return scatterValue([x, indices, updates], params, "add", write);
 };
 
-/** How ops that look elements up by index are written. */
+/** The lowering rules of ops that access elements by index. */
 export const indexingRules: { readonly [K in "gather" | "scatter"]: Rule<K> } = {
   gather: (eqn, write) => [
     gatherValue(

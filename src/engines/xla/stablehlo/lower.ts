@@ -12,7 +12,7 @@ import { movementRules } from "./movement.js";
 import { reductionRules } from "./reductions.js";
 import { sortRules } from "./sort.js";
 import { typeText } from "./text.js";
-import type { WriteOut } from "./writeOut.js";
+import type { Unrolling } from "./unroll.js";
 import {
   type FusedKernel,
   type Rule,
@@ -23,14 +23,14 @@ import {
   Writer,
 } from "./writer.js";
 
-/** An op that per-device programs do not hold. */
+/** An op that per-device programs do not contain. */
 const gone =
   (op: OpName): Rule<OpName> =>
   () => {
     throw new InternalError(`[stablehlo] ${op} must be gone from a per-device program`);
   };
 
-/** How every op is written. */
+/** The lowering rules of all ops. */
 const rules: { readonly [K in OpName]: Rule<K> } = {
   ...elementwiseRules,
   ...movementRules,
@@ -58,27 +58,27 @@ function writeEqn<K extends OpName>(eqn: Eqn<K>, write: Writer): readonly Value[
   return rule(parts, write);
 }
 
-/** What {@link lowerToStableHlo} is told besides the program. */
+/** Options of {@link lowerToStableHlo}. */
 export interface StableHloOptions {
   /** The mesh whose positions, row-major, are the replicas that run the module. */
   readonly mesh: MeshShape;
   /** Which inputs may be overwritten. */
   readonly donated?: readonly boolean[];
   readonly name?: string;
-  /** What the devices do in one piece; nothing by default. */
+  /** Operations for which to use the devices' kernels; none by default. */
   readonly kernels?: readonly FusedKernel[];
-  /** That of products of float32 which do not say it themselves; `highest` by default. */
+  /** Precision of float32 products that do not specify one; `highest` by default. */
   readonly precision?: Precision;
-  /** Which loops are written out; none by default. */
-  readonly writeOut?: WriteOut | undefined;
+  /** Which loops to unroll; none by default. */
+  readonly unrolling?: Unrolling | undefined;
 }
 
 /**
- * Writes a per-device program as StableHLO text, one line for each op, so that a place in the text leads back to
+ * Lowers a per-device program to StableHLO text with one line for each op, so that a location in the text leads back to
  * an equation and its source.
  */
 export function lowerToStableHlo(program: Program, options: StableHloOptions): StableHloModule {
-  const write = new Writer(options.mesh, writeEqn, options.kernels, options.precision, options.writeOut);
+  const write = new Writer(options.mesh, writeEqn, options.kernels, options.precision, options.unrolling);
   const inputs = program.inputs.map(({ type }) => write.fresh(type));
   const aliases = aliasedOutputs(program, options.donated ?? []);
   const parameters = inputs.map(({ name, type }, i) => {
@@ -98,7 +98,7 @@ export function lowerToStableHlo(program: Program, options: StableHloOptions): S
   return write.finish();
 }
 
-/** The output that takes each donated input's memory: the first of its type that no other input has taken. */
+/** The output that reuses each donated input's memory: the first of the same type that is still unclaimed. */
 function aliasedOutputs(program: Program, donated: readonly boolean[]): (number | undefined)[] {
   const taken = new Set<number>();
   return program.inputs.map(({ type }, i) => {
@@ -110,7 +110,7 @@ function aliasedOutputs(program: Program, donated: readonly boolean[]): (number 
   });
 }
 
-/** A name that is a word of the text. */
+/** The name as a valid identifier of the text. */
 function moduleName(name: string): string {
   const word = name.replaceAll(/\W+/g, "_").slice(0, 60);
   return /^[A-Za-z_]/.test(word) ? word : `program_${word}`;

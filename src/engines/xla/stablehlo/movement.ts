@@ -7,7 +7,7 @@ import type { Rule, Value, Writer } from "./writer.js";
 
 const resultType = ({ outs }: EqnParts<OpName>) => at(outs, 0).type;
 
-/** An op on operands as they are, with attributes that follow from its parameters. */
+/** An op on operands as they are, with attributes derived from its parameters. */
 const moved =
   <K extends OpName>(op: string, attributes: (params: EqnParts<K>["params"]) => string): Rule<K> =>
   (eqn, write) => [
@@ -43,7 +43,7 @@ const slice: Rule<"slice"> = (eqn, write) => {
   ];
 };
 
-/** How ops that make and move elements are written. */
+/** The lowering rules of ops that create and move elements. */
 export const movementRules: { readonly [K in MovementOp | "iota"]: Rule<K> } = {
   iota,
   broadcastInDim: moved<"broadcastInDim">("broadcast_in_dim", ({ dims }) => `, dims = ${listText(dims)}`),

@@ -6,7 +6,7 @@ import { at, type TensorType, tensorType } from "../../../ir/shape.js";
 import { arrayText, listText, rowsText, typeText, withDim } from "./text.js";
 import { type Rule, signature, type Value, type Writer } from "./writer.js";
 
-/** An associative op with the value that changes nothing. */
+/** An associative op with its identity element. */
 interface Monoid {
   readonly op: string;
   readonly start: number;
@@ -14,7 +14,7 @@ interface Monoid {
 
 const sum: Monoid = { op: "stablehlo.add", start: 0 };
 
-/** The op that sums, or finds the largest or the smallest, of a type. */
+/** The op that sums, or takes the maximum or minimum, for a data type. */
 export function monoidOf(kind: "sum" | "max" | "min", { dtype }: TensorType): Monoid {
   if (kind === "sum") return sum;
   const isMax = kind === "max";
@@ -29,7 +29,7 @@ export function monoidOf(kind: "sum" | "max" | "min", { dtype }: TensorType): Mo
 
 const operand = ({ ins }: EqnParts<OpName>, write: Writer): Value => write.read(at(ins, 0));
 
-/** A sum of 16-bit floats is kept in float32 and rounded once. */
+/** Sums of 16-bit floats are accumulated in float32 and rounded once. */
 const reduce =
   (kind: "sum" | "max" | "min"): Rule<ReduceOp> =>
   (eqn, write) => {
@@ -45,7 +45,7 @@ const reduce =
     return [write.convert(write.define(text, type), dtype)];
   };
 
-/** Whether x counts as better than y, or as equally good, where NaN is better than every number. */
+/** Whether x beats y, or ties with it; NaN beats every number. */
 function judge(x: Value, y: Value, direction: "GT" | "LT", write: Writer) {
   const bool = tensorType("bool", []);
   const better = write.compare(direction, x, y);
@@ -66,7 +66,7 @@ const choose = (predicate: Value, x: Value, y: Value, write: Writer): Value =>
     x.type,
   );
 
-/** A reduction of values together with their positions, of which the first of equal ones is kept. */
+/** A reduction of values together with their positions; of equal values the first is kept. */
 const extreme =
   (kind: "max" | "min"): Rule<"argmax" | "argmin"> =>
   (eqn, write) => {
@@ -97,7 +97,7 @@ const extreme =
     return [{ name: `${pair.name}#1`, type: outType }];
   };
 
-/** Running sums are sums over windows that reach back, or ahead, over the whole dim. */
+/** Running sums are sums over windows that extend back, or ahead, over the whole dim. */
 const cumsum: Rule<"cumsum"> = (eqn, write) => {
   const { dim, reverse } = eqn.params;
   const { dtype, shape } = at(eqn.outs, 0).type;
@@ -122,7 +122,7 @@ const cumsum: Rule<"cumsum"> = (eqn, write) => {
   return [write.convert(result, dtype)];
 };
 
-/** How ops that take many elements together are written. */
+/** The lowering rules of reductions. */
 export const reductionRules: { readonly [K in ReduceOp | "argmax" | "argmin" | "cumsum"]: Rule<K> } = {
   reduceSum: reduce("sum"),
   reduceMax: reduce("max"),

@@ -4,7 +4,7 @@ import { names, type Rule, signature, type Value, type Writer } from "./writer.j
 
 const bool = tensorType("bool", []);
 
-/** Whether x comes before y, or neither before the other: NaN is larger than everything, −0 equals 0. */
+/** Whether x sorts before y, and whether they tie: NaN is larger than everything, −0 equals 0. */
 function order(x: Value, y: Value, write: Writer): { readonly before: Value; readonly equal: Value } {
   const [before, equal] = [write.compare("LT", x, y), write.compare("EQ", x, y)];
   if (!isFloat(x.type.dtype)) return { before, equal };
@@ -15,7 +15,7 @@ function order(x: Value, y: Value, write: Writer): { readonly before: Value; rea
   };
 }
 
-/** Compares by the first key, and by each further one where those before are equal. */
+/** Compares by the first key, and by each further key if the earlier ones tie. */
 function lexicographic(pairs: readonly (readonly [Value, Value])[], write: Writer): Value {
   return pairs
     .map(([x, y]) => order(x, y, write))
@@ -25,7 +25,7 @@ function lexicographic(pairs: readonly (readonly [Value, Value])[], write: Write
     }).before;
 }
 
-/** How `sort` is written. */
+/** The lowering rule of `sort`. */
 export const sortRules: { readonly [K in "sort"]: Rule<K> } = {
   sort: (eqn, write) => {
     const { dim, numKeys } = eqn.params;

@@ -27,7 +27,7 @@ export function typeText({ dtype, shape }: TensorType): string {
   return `tensor<${[...shape, elements[dtype]].join("x")}>`;
 }
 
-/** The bits of what has no decimal form, positive infinity, negative infinity and NaN, for every float type. */
+/** The bits of values without a decimal form (positive infinity, negative infinity, NaN), for every float type. */
 const infinities: { readonly [D in DType]?: readonly [string, string, string] } = {
   float32: ["0x7F800000", "0xFF800000", "0x7FC00000"],
   bfloat16: ["0x7F80", "0xFF80", "0x7FC0"],
@@ -48,7 +48,7 @@ export function numberText(value: number, dtype: DType): string {
   return exponent === undefined ? pointed : `${pointed}e${exponent}`;
 }
 
-/** The op that makes a tensor of one number repeated. */
+/** The op that creates a tensor filled with one number. */
 export function splatText(value: number, type: TensorType): string {
   const inside = sizeOf(type.shape) === 0 ? "" : numberText(value, type.dtype);
   return `stablehlo.constant dense<${inside}> : ${typeText(type)}`;

@@ -6,7 +6,7 @@ import type { OpName, Precision } from "../../../ir/ops.js";
 import type { Atom, Eqn, EqnParts, Program } from "../../../ir/program.js";
 import { at, type Shape, sameNumbers, type TensorType, tensorType } from "../../../ir/shape.js";
 import { splatText, typeText } from "./text.js";
-import { isWrittenOut, type WriteOut } from "./writeOut.js";
+import { isUnrolled, type Unrolling } from "./unroll.js";
 
 /** A value of the text: its name there, such as `%12`, and its type. */
 export interface Value {
@@ -14,22 +14,22 @@ export interface Value {
   readonly type: TensorType;
 }
 
-/** What some devices have a kernel of their own for. */
+/** Operations for which some devices have a dedicated kernel. */
 export type FusedKernel = "attention";
 
-/** Writes the lines of one op and gives the values that are its results. */
+/** Writes the lines of one op and returns its results. */
 export type Rule<K extends OpName> = (eqn: EqnParts<K>, write: Writer) => readonly Value[];
 
 /** A per-device program as a module of StableHLO. */
 export interface StableHloModule {
   readonly text: string;
-  /** For every line of the text, counted from 0, the equation that it writes. */
+  /** The equation that each line of the text implements, counted from 0. */
   readonly origins: readonly (Eqn | undefined)[];
-  /** Whether a loop of the program was written out. */
-  readonly isWrittenOut: boolean;
+  /** Whether a loop of the program was unrolled. */
+  readonly isUnrolled: boolean;
 }
 
-/** A line of the text, and the equation that it writes. */
+/** A line of the text, and the equation that it implements. */
 interface Line {
   readonly text: string;
   readonly origin: Eqn | undefined;
@@ -41,12 +41,12 @@ interface ModuleFunction {
   readonly results: readonly TensorType[];
 }
 
-/** A function of two scalars of the text, such as the body of a reduction. */
+/** A function of two scalars, such as the body of a reduction. */
 export type Combiner = (x: Value, y: Value) => Value;
 
 /**
- * Collects the lines of a module. Every line belongs to the equation that was being written, so that a place in
- * the text leads back to the program.
+ * Collects the lines of a module. Every line belongs to the equation being lowered, so that a location in the text
+ * leads back to the program.
  */
 export class Writer {
   private lines: Line[] = [];
@@ -62,45 +62,45 @@ export class Writer {
   /**
    * @param mesh the mesh whose axes collectives name
    * @param rule writes one equation
-   * @param kernels what the devices do in one piece
-   * @param precision that of products of float32 which do not say it themselves
-   * @param writeOut which loops are written out; none by default
+   * @param kernels operations for which to use the devices' kernels
+   * @param precision of float32 products that do not specify one
+   * @param unrolling which loops to unroll; none by default
    */
   constructor(
     readonly mesh: MeshShape,
     private readonly rule: (eqn: Eqn, write: Writer) => readonly Value[],
     private readonly kernels: readonly FusedKernel[] = [],
     readonly precision: Precision = "highest",
-    private readonly writeOut?: WriteOut,
+    private readonly unrolling?: Unrolling,
   ) {}
 
-  /** Whether the devices do something in one piece. */
+  /** Whether to use the devices' kernel for an operation. */
   fuses(kernel: FusedKernel): boolean {
     return this.kernels.includes(kernel);
   }
 
-  /** Whether a loop is to be written step by step. @param xs the stacks that its steps read */
-  writesOut({ outs, params }: EqnParts<"scan">, xs: readonly Value[]): boolean {
-    if (this.writeOut === undefined) return false;
+  /** Whether to unroll a loop. @param xs the stacks that its iterations read */
+  unrolls({ outs, params }: EqnParts<"scan">, xs: readonly Value[]): boolean {
+    if (this.unrolling === undefined) return false;
     const stacks = [...xs.filter(({ name }) => this.stacks.has(name)), ...outs.slice(params.numCarry)];
     const types = stacks.map(({ type }) => type);
-    return isWrittenOut(params, types, this.writeOut);
+    return isUnrolled(params, types, this.unrolling);
   }
 
-  /** Remembers what the steps of a loop that was written out gave to a stack. */
+  /** Remembers the values that the iterations of an unrolled loop contributed to a stack. */
   stacked(stack: Value, slices: readonly Value[]): Value {
     this.stacks.set(stack.name, slices);
     return stack;
   }
 
-  /** What the steps of a loop that was written out gave to a stack, if it is one of theirs. */
+  /** The values that the iterations of an unrolled loop contributed to a stack, if it comes from one. */
   slicesOf({ name }: Value): readonly Value[] | undefined {
     return this.stacks.get(name);
   }
 
   /**
-   * Values that XLA can neither merge with what is the same, nor move before others. Of what stands behind such a
-   * barrier already there is no second one, which would copy it.
+   * Values that XLA can neither merge with equal ones nor move across the barrier. A value that is already behind such
+   * a barrier gets no second one, which would copy it.
    */
   barrier(values: readonly Value[]): Value[] {
     const open = values.filter(({ name }) => !this.barred.has(name));
@@ -111,23 +111,23 @@ export class Writer {
     return values.map((value) => (this.barred.has(value.name) ? value : (next.next().value ?? value)));
   }
 
-  /** Remembers a part of a value that stands behind a barrier. */
+  /** Remembers a part of a value that is behind a barrier. */
   behindBarrier(value: Value): Value {
     this.barred.add(value.name);
     return value;
   }
 
-  /** The equation that is being written. */
+  /** The equation being lowered. */
   get equation(): Eqn | undefined {
     return this.current;
   }
 
-  /** A value with a name of its own. */
+  /** A value with a new name. */
   fresh(type: TensorType): Value {
     return { name: `%${this.numValues++}`, type };
   }
 
-  /** The results of one line: what stands before its op, such as `%3:2 = `, and what they are in the text. */
+  /** The results of one line: the text before its op, such as `%3:2 = `, and the values. */
   several(types: readonly TensorType[]): { readonly target: string; readonly values: Value[] } {
     const name = `%${this.numValues++}`;
     if (types.length === 0) return { target: "", values: [] };
@@ -143,7 +143,7 @@ export class Writer {
     this.lines.push({ text: `${"  ".repeat(this.indent)}${text}`, origin: this.current });
   }
 
-  /** Adds lines one step further in. */
+  /** Adds lines with one more level of indentation. */
   nested(body: () => void): void {
     this.indent++;
     body();
@@ -162,19 +162,19 @@ export class Writer {
     return this.define(`${op} ${names(operands)} : ${typeText(type)}`, type);
   }
 
-  /** An op that says the types of its operands and of its result; `attributes` begin with a comma. */
+  /** An op with explicit types of its operands and its result; `attributes` begin with a comma. */
   mapped(op: string, operands: readonly Value[], attributes: string, type: TensorType): Value {
     const list = operands.length === 0 ? "" : ` ${names(operands)}`;
     return this.define(`${op}${list}${attributes} : ${signature(operands, [type])}`, type);
   }
 
-  /** A number repeated. */
+  /** A tensor filled with one number. */
   splat(value: number, dtype: DType, shape: Shape = []): Value {
     const type = tensorType(dtype, shape);
     return this.define(splatText(value, type), type);
   }
 
-  /** What an atom is in the text; literals become constants. */
+  /** The value of an atom; literals become constants. */
   read(atom: Atom): Value {
     if (atom.kind === "literal") return this.splat(atom.value, atom.type.dtype);
     const value = this.values.get(atom.id);
@@ -182,7 +182,7 @@ export class Writer {
     return value;
   }
 
-  /** What an atom is in the text, literals repeated to a shape. */
+  /** The value of an atom, with literals broadcast to a shape. */
   spread(atom: Atom, shape: Shape): Value {
     return atom.kind === "literal" ? this.splat(atom.value, atom.type.dtype, shape) : this.read(atom);
   }
@@ -199,7 +199,7 @@ export class Writer {
     return this.mapped("stablehlo.reshape", [x], "", tensorType(x.type.dtype, shape));
   }
 
-  /** Compares element by element, numbers as the types of numbers do. */
+  /** Compares element by element, according to the data type. */
   compare(direction: string, x: Value, y: Value): Value {
     const kind = compareKinds[x.type.dtype];
     const type = tensorType("bool", x.type.shape);
@@ -219,16 +219,16 @@ export class Writer {
   }
 
   /**
-   * Writes a program whose inputs are given values; returns its outputs.
+   * Lowers a program whose inputs are the given values; returns its outputs.
    *
-   * @param origin the equation that all lines belong to, instead of one of the program each
+   * @param origin the equation that all lines belong to, instead of the program's own equations
    */
   inline(program: Program, inputs: readonly Value[], origin?: Eqn): Value[] {
     program.inputs.forEach((input, i) => {
       this.values.set(input.id, at(inputs, i));
     });
     const outer = this.current;
-    // Gradients of slices come as sums of padded blocks, which XLA computes as they are written.
+    // Gradients of slices are sums of padded blocks, which XLA would compute as written.
     for (const eqn of joinPads(program).eqns) {
       this.current = origin ?? eqn;
       const results = this.rule(eqn, this);
@@ -240,16 +240,16 @@ export class Writer {
     return program.outputs.map((atom) => this.read(atom));
   }
 
-  /** A name for a function that is called only by who asks for it. */
+  /** A unique name for a function. */
   newFunctionName(word: string): string {
     return `${word}_${this.numNames++}`;
   }
 
   /**
-   * Calls a function of the module, which is written when it is called for the first time.
+   * Calls a function of the module, which is written when it is first called.
    *
-   * @param name its name, which stands for what it computes
-   * @param body writes what it computes of its inputs, which have the types of the operands
+   * @param name its name, which identifies what it computes
+   * @param body writes the body, given inputs of the operands' types
    */
   called(
     name: string,
@@ -297,7 +297,7 @@ export class Writer {
     return {
       text: this.lines.map(({ text }) => `${text}\n`).join(""),
       origins: this.lines.map(({ origin }) => origin),
-      isWrittenOut: this.stacks.size > 0,
+      isUnrolled: this.stacks.size > 0,
     };
   }
 }
@@ -318,17 +318,17 @@ const compareKinds: { readonly [D in DType]: string } = {
   complex128: "FLOAT",
 };
 
-/** The names of values, with commas between. */
+/** The names of values, separated by commas. */
 export function names(values: readonly Value[]): string {
   return values.map(({ name }) => name).join(", ");
 }
 
-/** The types of values, with commas between. */
+/** The types of values, separated by commas. */
 export function types(values: readonly { readonly type: TensorType }[]): string {
   return values.map(({ type }) => typeText(type)).join(", ");
 }
 
-/** Values with their types, as functions and blocks name what they are given: `%0: tensor<f32>, %1: tensor<i32>`. */
+/** Values with their types, in the form of parameters: `%0: tensor<f32>, %1: tensor<i32>`. */
 function parametersText(values: readonly Value[]): string {
   return values.map(({ name, type }) => `${name}: ${typeText(type)}`).join(", ");
 }
@@ -339,7 +339,7 @@ export function signature(operands: readonly Value[], results: readonly TensorTy
   return `(${types(operands)}) -> ${outs.length === 1 ? outs[0] : `(${outs.join(", ")})`}`;
 }
 
-/** What follows a return: ` %1, %2 : tensor<f32>, tensor<i32>`, or nothing. */
+/** The operands of a return: ` %1, %2 : tensor<f32>, tensor<i32>`, or nothing. */
 export function resultText(results: readonly Value[]): string {
   return results.length === 0 ? "" : ` ${names(results)} : ${types(results)}`;
 }

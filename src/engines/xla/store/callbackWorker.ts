@@ -1,7 +1,7 @@
 /**
- * The entry point of a thread that a plug-in's calls of the store run on. A plug-in calls from threads of its own and
- * from the one that makes a client, and stands still until it has the answer: so this thread does too, while that of
- * `worker.ts` goes on.
+ * The entry point of a thread on which a plug-in's calls to the store run. A plug-in calls from its own threads and
+ * from the one that creates a client, and blocks until it has the answer; so this thread blocks too, while that of
+ * `worker.ts` continues.
  */
 import { parentPort, workerData } from "node:worker_threads";
 import { type Koffi, loadKoffi } from "../../system/koffi.js";
@@ -10,24 +10,24 @@ import { type StoreRequest, statuses } from "./frames.js";
 import { answer, type PortEnd, waitForMessage } from "./ports.js";
 import type { PortAnswer, PortRequest } from "./worker.js";
 
-/** A function that a plug-in calls. */
+/** A callback that the plug-in calls. */
 export type CallbackName = keyof typeof storeCallbacks;
 
-/** What this thread is told. */
+/** The data that this thread starts with. */
 export interface CallbackWorkerData {
   readonly names: readonly CallbackName[];
-  /** To the thread with the store. */
+  /** The port to the thread with the store. */
   readonly store: PortEnd;
-  /** To the one that starts this thread and waits. */
+  /** The port to the thread that started this one and waits for it. */
   readonly parent: PortEnd;
-  /** Stands before all keys, so that clients of one process do not meet. */
+  /** Prefix of all keys, so that clients of one process do not collide. */
   readonly prefix: string;
 }
 
-/** The addresses of the functions; none where there is no FFI. */
+/** The addresses of the callbacks; none if there is no FFI. */
 export type CallbackAddresses = Readonly<Partial<Record<CallbackName, bigint>>>;
 
-/** Longer than whatever the store waits for by itself. */
+/** Longer than any wait of the store itself. */
 const FOR_EVER_MS = 2 ** 30;
 
 class Callbacks {
@@ -42,7 +42,7 @@ class Callbacks {
   ) {
     const system = koffi.load(null);
     this.malloc = system.func("void *malloc(size_t size)");
-    // The plug-in gives values back with it, from any thread and without JavaScript.
+    // The plug-in frees values with it, from any thread and without JavaScript.
     this.free = system.symbol("free");
     this.error = koffi.proto("void *", ["int", "const char *", "size_t"]);
   }
@@ -57,7 +57,7 @@ class Callbacks {
     return Object.fromEntries(addresses);
   }
 
-  /** Answers one call; gives the plug-in's error back, or nothing. */
+  /** Answers one call; returns the plug-in's error, or undefined. */
   private serve(name: CallbackName, address: bigint): bigint | null {
     const layout: Readonly<Record<string, number>> = storeCallbacks[name];
     const words = new BigUint64Array(this.koffi.view(address, layout.bytes ?? 0));
@@ -89,7 +89,7 @@ class Callbacks {
     return waitForMessage(this.data.store, FOR_EVER_MS) as PortAnswer;
   }
 
-  /** An error of the plug-in, made by a function to which it left a pointer. */
+  /** A plug-in error, made by the constructor to which the plug-in passed a pointer. */
   private fail(maker: bigint, status: number, reason: string): bigint | null {
     const [makeError = 0n] = new BigUint64Array(this.koffi.view(maker, 8));
     return this.koffi.call(makeError, this.error, status, reason, Buffer.byteLength(reason));
@@ -103,5 +103,5 @@ class Callbacks {
 const data: CallbackWorkerData = workerData;
 const koffi = loadKoffi();
 answer(data.parent, koffi === undefined ? {} : new Callbacks(koffi, data).addresses());
-// A listener keeps the thread there for the plug-in's calls.
+// A listener keeps the thread alive for the plug-in's calls.
 parentPort?.on("message", () => {});

@@ -9,16 +9,16 @@ import {
   statuses,
 } from "./frames.js";
 
-/** An answer of the store with its value. */
+/** An answer from the store with its value. */
 export interface Answered {
   readonly head: StoreAnswer;
   readonly value: Uint8Array;
 }
 
-/** Time between two tries to reach the store, in milliseconds. */
+/** Milliseconds between two attempts to reach the store. */
 const RETRY_MS = 100;
 
-/** A connection to the store of process 0. */
+/** A connection to the store in process 0. */
 export class StoreConnection {
   private readonly waiting = new Map<number, (answer: Answered) => void>();
   private next = 0;
@@ -41,7 +41,7 @@ export class StoreConnection {
     socket.on("close", () => this.lose("the connection has ended"));
   }
 
-  /** Connects, again and again while nobody listens: process 0 may start later. */
+  /** Connects, retrying while nothing listens: process 0 may start later. */
   static async open(host: string, port: number, timeoutMs: number): Promise<StoreConnection> {
     const end = performance.now() + timeoutMs;
     for (;;) {
@@ -51,7 +51,7 @@ export class StoreConnection {
         if (performance.now() + RETRY_MS > end) {
           const reason = error instanceof Error ? error.message : String(error);
           throw new Error(
-            `process 0 does not answer at ${host}:${port} within ${timeoutMs / 1000} s: ${reason}`,
+            `process 0 did not answer at ${host}:${port} within ${timeoutMs / 1000} s: ${reason}`,
           );
         }
         await sleep(RETRY_MS);
@@ -59,7 +59,7 @@ export class StoreConnection {
     }
   }
 
-  /** Asks and waits for the answer; one that cannot come is a failure too. */
+  /** Sends a request and waits for the answer; losing the connection yields a failure too. */
   ask(head: StoreRequest, value: Uint8Array = new Uint8Array()): Promise<Answered> {
     const id = this.next++;
     return new Promise((resolve) => {
@@ -69,7 +69,7 @@ export class StoreConnection {
     });
   }
 
-  /** Leaves; what was asked is not answered any more. */
+  /** Disconnects; pending requests are no longer answered. */
   close(): void {
     this.socket.destroy();
   }

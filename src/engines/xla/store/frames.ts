@@ -1,28 +1,29 @@
 import { ValueError } from "../../../ir/errors.js";
 
-/** What a process asks of the store. */
+/** A request from a process to the store. */
 export type StoreRequest =
-  /** The first of every connection: who asks, of how many, on which machine. */
+  /** The first on every connection: the process, the number of processes, and its machine. */
   | { readonly kind: "join"; readonly process: number; readonly count: number; readonly host: string }
-  /** Waits until all processes have joined; the answer names their machines. */
+  /** Waits until all processes have joined; the answer lists their machines. */
   | { readonly kind: "members"; readonly timeoutMs: number }
   | { readonly kind: "put"; readonly key: string }
-  /** Waits until a key has a value, or until it is known that there will be none: the process that puts it has ended. */
+  /** Waits until a key has a value, or until it cannot get one because the process that would put it has ended. */
   | { readonly kind: "get"; readonly key: string; readonly timeoutMs: number; readonly from?: number }
   | { readonly kind: "tryGet"; readonly key: string }
   | { readonly kind: "remove"; readonly key: string }
   /**
-   * The last of every connection: the process ends, and not because it failed. It may once it has the answer, which
-   * comes at once, but to process 0, without which nobody can read any more, after all others have left or are lost.
+   * The last on every connection: the process is ending without a failure. It may exit once it has the answer, which is
+   * sent immediately, except to process 0, without which no process can read any more: it is answered after all others
+   * have left or are lost.
    */
   | { readonly kind: "leave"; readonly timeoutMs: number };
 
-/** What the store answers; a value travels beside it. */
+/** An answer from the store; a value is sent along with it. */
 export type StoreAnswer =
   | { readonly ok: true; readonly hosts?: readonly string[] }
   | { readonly ok: false; readonly status: number; readonly reason: string };
 
-/** The numbers that PJRT has for what goes wrong. */
+/** PJRT's error codes. */
 export const statuses = {
   cancelled: 1,
   invalidArgument: 3,
@@ -32,17 +33,17 @@ export const statuses = {
   unavailable: 14,
 } as const;
 
-/** One message between a process and the store: a head as JSON with the number of the request, and bytes. */
+/** A message between a process and the store: a JSON head with the number of the request, and bytes. */
 export interface MessageFrame<H> {
   readonly id: number;
   readonly head: H;
   readonly value: Uint8Array;
 }
 
-/** No key or value is longer, in bytes; what says it is comes from somebody else. */
+/** Maximum length of a key or value in bytes; a declared length is untrusted input. */
 const MOST_BYTES = 1 << 28;
 
-/** A message as it travels: both lengths, the head, the value. */
+/** Encodes a message: both lengths, the head, the value. */
 export function encodeFrame<H>({ id, head, value }: MessageFrame<H>): Buffer {
   const text = Buffer.from(JSON.stringify({ id, head }));
   const lengths = Buffer.alloc(8);
@@ -51,14 +52,14 @@ export function encodeFrame<H>({ id, head, value }: MessageFrame<H>): Buffer {
   return Buffer.concat([lengths, text, value]);
 }
 
-/** Takes messages out of the bytes of a connection as they come. */
+/** Extracts messages from the bytes of a connection as they arrive. */
 export class FrameReader<H> {
   private bytes = Buffer.alloc(0);
 
-  /** @param check throws unless a head is one */
+  /** @param check throws unless a head is valid */
   constructor(private readonly check: (head: unknown) => H) {}
 
-  /** The messages that are whole now; throws at what is none. */
+  /** The messages that are complete now; throws if one is malformed. */
   read(chunk: Uint8Array): MessageFrame<H>[] {
     this.bytes = Buffer.concat([this.bytes, chunk]);
     const frames: MessageFrame<H>[] = [];
@@ -84,7 +85,7 @@ export class FrameReader<H> {
   }
 }
 
-/** A request as it came; throws at anything else. */
+/** Validates a request; throws if it is malformed. */
 export function readRequest(head: unknown): StoreRequest {
   if (typeof head === "object" && head !== null && "kind" in head) {
     const [text, number] = [(name: string) => textIn(head, name), (name: string) => numberIn(head, name)];
@@ -107,13 +108,13 @@ export function readRequest(head: unknown): StoreRequest {
         return { kind: head.kind, key: text("key") };
     }
   }
-  throw new ValueError("[xla] what came is no request of the store");
+  throw new ValueError("[xla] malformed request to the store");
 }
 
-/** An answer as it came; throws at anything else. */
+/** Validates an answer; throws if it is malformed. */
 export function readAnswer(head: unknown): StoreAnswer {
   if (typeof head !== "object" || head === null || !("ok" in head)) {
-    throw new ValueError("[xla] what came is no answer of the store");
+    throw new ValueError("[xla] malformed answer from the store");
   }
   if (head.ok !== true)
     return { ok: false, status: numberIn(head, "status"), reason: textIn(head, "reason") };

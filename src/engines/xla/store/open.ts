@@ -10,21 +10,21 @@ import type { StoreRequest } from "./frames.js";
 import { newPorts, type PortEnd, waitForMessage } from "./ports.js";
 import type { PortAnswer, PortRequest, StoreOpened, StoreWorkerData } from "./worker.js";
 
-/** A thread of our own that says nothing for so long will not, in milliseconds. */
+/** How long to wait for a message from one of our own threads, in milliseconds, before giving up. */
 const START_MS = 60_000;
 
-/** Threads of this process that serve one plug-in: gets wait for other processes, and must not keep puts waiting. */
+/** Threads that serve one plug-in: gets wait for other processes, and must not delay puts. */
 const threads: readonly (readonly CallbackName[])[] = [["get"], ["put", "tryGet"]];
 
-/** The functions through which a plug-in reaches the store. */
+/** The callbacks through which a plug-in reaches the store. */
 export type StoreCallbacks = Readonly<Record<CallbackName, bigint>>;
 
 /**
- * The store through which the processes of a run find each other. The first of them holds it; every one waits until
- * all are there.
+ * The store through which the processes of a run find each other. Process 0 holds it; every process waits until all
+ * have joined.
  */
 export class Store {
-  /** The machine of every process. */
+  /** The host name of every process. */
   readonly hosts: readonly string[];
   private readonly free: MessagePort;
   private readonly ends: PortEnd[];
@@ -36,7 +36,7 @@ export class Store {
   constructor(private readonly processes: XlaProcesses) {
     const { coordinator, index, count, timeoutMs } = processes;
     const { host, port } = addressOf(coordinator);
-    // Two threads for every client of a process, of which there is hardly more than one.
+    // Two threads for every client of a process, which rarely has more than one.
     const pairs = range(threads.length * MOST_CLIENTS).map(() => newPorts());
     const leaving = newPorts();
     const { port1, port2 } = new MessageChannel();
@@ -62,7 +62,7 @@ export class Store {
     this.hosts = opened.hosts;
     leaving.waiting.port.unref();
     process.once("exit", (code) => {
-      // Whoever failed is lost to the others, who need not wait to learn it.
+      // The others see a process that failed as lost; they need not wait to learn it.
       if (code === 0) leave(leaving.waiting, timeoutMs);
     });
     this.free = port1;
@@ -74,7 +74,7 @@ export class Store {
     this.free.unref();
   }
 
-  /** The functions for one more client; all processes make the same clients in the same order. */
+  /** The callbacks for one more client; all processes create the same clients in the same order. */
   callbacks(): StoreCallbacks {
     const number = this.numClients++;
     const addresses = threads.map((names) => this.startCallbacks(names, `client ${number}: `));
@@ -88,7 +88,7 @@ export class Store {
     return { get: address("get"), put: address("put"), tryGet: address("tryGet") };
   }
 
-  /** Gives every process the texts of all, in their order. */
+  /** Gathers one string of every process, in process order. */
   async share(text: string): Promise<string[]> {
     const { index, count, timeoutMs } = this.processes;
     const round = this.numShared++;
@@ -99,7 +99,7 @@ export class Store {
       const { value } = await this.ask({ kind: "get", key: key(process, round), timeoutMs, from: process });
       texts.push(Buffer.from(value).toString("utf8"));
     }
-    // Who has put something of this round has read all of the one before.
+    // A process that has put its value of this round has read all values of the previous one.
     if (round > 0) await this.ask({ kind: "remove", key: key(index, round - 1) });
     return texts;
   }
@@ -122,7 +122,9 @@ export class Store {
   private startCallbacks(names: readonly CallbackName[], prefix: string): CallbackAddresses {
     const store = this.ends.shift();
     if (store === undefined) {
-      throw new XlaPluginError(`one process makes at most ${MOST_CLIENTS} clients of plug-ins with others`);
+      throw new XlaPluginError(
+        `a process can create at most ${MOST_CLIENTS} plug-in clients that run with other processes`,
+      );
     }
     const { waiting, answering } = newPorts();
     const data: CallbackWorkerData = { names, store, parent: answering, prefix };
@@ -132,8 +134,8 @@ export class Store {
 }
 
 /**
- * Says that this process ends, and stands still until it may: the store ends with process 0, so that this one waits for
- * those who may still read from it. The thread of the store goes on meanwhile.
+ * Announces that this process is ending, and blocks until it may: the store ends with process 0, so process 0 waits for
+ * those that may still read from it. The thread of the store continues meanwhile.
  */
 function leave(end: PortEnd, timeoutMs: number): void {
   const request: PortRequest = { id: 0, head: { kind: "leave", timeoutMs } };
@@ -141,13 +143,13 @@ function leave(end: PortEnd, timeoutMs: number): void {
   waitForMessage(end, timeoutMs);
 }
 
-/** So many clients of plug-ins that run with other processes can be made in one process. */
+/** Maximum number of multi-process plug-in clients in one process. */
 const MOST_CLIENTS = 4;
 
 function start(name: "worker" | "callbackWorker", data: unknown, transferList: MessagePort[]): void {
   const entry = workerEntry(new URL(`./${name}.js`, import.meta.url));
   const worker = new Worker(entry, { workerData: data, transferList });
-  // It is there for the plug-in and ends with the process.
+  // It serves the plug-in and ends with the process.
   worker.unref();
 }
 

@@ -13,59 +13,59 @@ import {
 interface JoinedProcess {
   readonly process: number;
   readonly host: string;
-  /** Whether it is here, has said that it leaves, or is lost: its connection ended without a word. */
+  /** Whether it is connected, has announced that it leaves, or is lost: its connection ended without notice. */
   state: "here" | "left" | "lost";
 }
 
-/** Somebody who waits for a key, or with an empty one for all processes. */
+/** A request that waits for a key, or for all processes. */
 interface Waiter {
   readonly answer: Answer;
   readonly timer: NodeJS.Timeout;
-  /** The process without which it waits in vain. */
+  /** The process that would have to put the key. */
   readonly from?: number | undefined;
 }
 
 type Answer = (head: StoreAnswer, value?: Uint8Array) => void;
 
 /**
- * Keys and values for the processes of one run, in the first of them. A value is written once; who asks for one that
- * is not there yet waits, and is told in the end which processes are missing.
+ * A key-value store for the processes of one run, in process 0. A value is written once; a request for a missing one
+ * waits, and on timeout the answer says which processes are missing.
  */
 export class StoreServer {
   private readonly values = new Map<string, Uint8Array>();
   private readonly waiting = new Map<string, Set<Waiter>>();
   private readonly forAll = new Set<Waiter>();
-  /** Process 0, which waits for the end of all others. */
+  /** Process 0, which waits until all others have ended. */
   private readonly forEnd = new Set<Waiter>();
   private readonly members = new Map<number, JoinedProcess>();
   private readonly server: Server;
   private readonly sockets = new Set<Socket>();
 
-  /** @param count how many processes there are */
+  /** @param count the number of processes */
   constructor(private readonly count: number) {
     this.server = createServer((socket) => this.serve(socket));
   }
 
-  /** Begins to listen. @param host the address to listen at; all of the machine's where there is none */
+  /** Starts listening. @param host the address to listen on; all addresses of the machine if undefined */
   listen(port: number, host: string | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
       this.server.once("error", reject);
       this.server.listen({ port, ...(host === undefined ? {} : { host }) }, () => {
         this.server.off("error", reject);
-        // One connection that cannot be accepted is tried again by who wants it.
+        // A connection that cannot be accepted is retried by its client.
         this.server.on("error", () => {});
         resolve();
       });
     });
   }
 
-  /** The port that it listens at. */
+  /** The port it listens on. */
   get port(): number {
     const address = this.server.address();
     return typeof address === "object" && address !== null ? address.port : 0;
   }
 
-  /** Ends it; who waits is told nothing. */
+  /** Stops the server; waiting requests are not answered. */
   close(): void {
     this.server.close();
     for (const socket of this.sockets) socket.destroy();
@@ -90,7 +90,7 @@ export class StoreServer {
           else this.handle(head, value, answer);
         }
       } catch {
-        // What speaks otherwise is no process of this run.
+        // A peer that sends anything else is not a process of this run.
         socket.destroy();
       }
     });
@@ -123,10 +123,10 @@ export class StoreServer {
       return `process ${process} was told that there are ${count} processes, and process 0 that there are ${this.count}`;
     }
     if (!(Number.isInteger(process) && process >= 0 && process < count)) {
-      return `process ${process} is none of the ${count} processes: they are 0 to ${count - 1}`;
+      return `no process ${process}: the ${count} processes are 0 to ${count - 1}`;
     }
     const known = this.members.get(process);
-    return known && `two processes say that they are process ${process}, on ${known.host} and here`;
+    return known && `two processes claim to be process ${process}, on ${known.host} and here`;
   }
 
   private handle(
@@ -170,7 +170,7 @@ export class StoreServer {
     }
     const waiters = this.waiting.get(key) ?? new Set();
     this.waiting.set(key, waiters);
-    this.wait(waiters, timeoutMs, answer, `nobody has put "${key}"`, from);
+    this.wait(waiters, timeoutMs, answer, `no process has put "${key}"`, from);
   }
 
   private leave(member: JoinedProcess, timeoutMs: number, answer: Answer): void {
@@ -179,7 +179,7 @@ export class StoreServer {
     this.end(member, "left");
   }
 
-  /** Notes that a process puts nothing any more, and tells those who wait for just that. */
+  /** Records that a process puts nothing any more, and fails the requests that wait for it. */
   private end(member: JoinedProcess, state: "left" | "lost"): void {
     member.state = state;
     for (const waiters of this.waiting.values()) {

@@ -1,6 +1,6 @@
 /**
  * The entry point of the thread that holds the connection to the store, and in process 0 the store itself. It never
- * waits, so that threads which stand still until a value comes are answered whatever else the process does.
+ * blocks, so that threads which block until a value arrives are answered whatever else the process does.
  */
 import type { MessagePort } from "node:worker_threads";
 import { workerData } from "node:worker_threads";
@@ -9,7 +9,7 @@ import type { StoreRequest } from "./frames.js";
 import { answer, type PortEnd } from "./ports.js";
 import { StoreServer } from "./server.js";
 
-/** What this thread is told. */
+/** The data that this thread starts with. */
 export interface StoreWorkerData {
   readonly host: string;
   readonly port: number;
@@ -18,25 +18,25 @@ export interface StoreWorkerData {
   /** The name of this machine. */
   readonly hostName: string;
   readonly timeoutMs: number;
-  /** Those who stand still while they wait. */
+  /** Ports of threads that block while they wait. */
   readonly ends: readonly PortEnd[];
-  /** One who does not. */
+  /** Port of a thread that does not block. */
   readonly free: MessagePort;
 }
 
-/** What others ask of this thread. */
+/** Requests from other threads. */
 export interface PortRequest {
   readonly id: number;
   readonly head: StoreRequest;
   readonly value?: Uint8Array;
 }
 
-/** What it answers. */
+/** Its answers. */
 export interface PortAnswer extends Answered {
   readonly id: number;
 }
 
-/** The first message to the first end: why there is no store, or nothing, and the machines of all processes. */
+/** The first message to the first port: why there is no store, or undefined, and the machines of all processes. */
 export interface StoreOpened {
   readonly reason?: string;
   readonly hosts: readonly string[];
@@ -45,7 +45,7 @@ export interface StoreOpened {
 async function open(data: StoreWorkerData): Promise<StoreConnection> {
   const { host, port, process, count, hostName, timeoutMs } = data;
   if (process === 0) {
-    // Others come from other machines, unless the address itself is only for this one.
+    // Other processes connect from other machines, unless the address is only reachable from this one.
     const isLocal = host === "localhost" || host === "::1" || host.startsWith("127.");
     await new StoreServer(count).listen(port, isLocal ? host : undefined);
   }

@@ -1,0 +1,54 @@
+import type { OpParams } from "../../../ir/ops.js";
+import { forEachEqn } from "../../../ir/program.js";
+import { bytesOf, type TensorType } from "../../../ir/shape.js";
+
+/**
+ * Which loops are unrolled. A loop copies what its iterations read out of stacks and what they produce into stacks;
+ * unrolled iterations use the values where they are. That costs compile time, and pays off if the copies are large.
+ */
+export interface Unrolling {
+  /** Minimum number of bytes that an iteration adds to stacks, or reads from those of unrolled loops. */
+  readonly minBytes: number;
+  /** Maximum number of equations that a loop expands to. */
+  readonly maxEqns: number;
+}
+
+/**
+ * What pays off on GPUs: training steps of layers that keep this much for the backward pass are up to a tenth faster.
+ * Below it, kernels are so short that launching them one by one takes longer.
+ */
+export const gpuUnrolling: Unrolling = { minBytes: 1 << 23, maxEqns: 20_000 };
+
+/**
+ * XLA settings for programs with unrolled loops. CUDA graphs would contain all their kernels, and updating one takes
+ * longer than launching the kernels. Triton products, and alternatives to XLA's own emitters for fusions, are found by
+ * autotuning one by one, which takes most of the compile time and gains at most one per cent. Merging products that
+ * share an operand concatenates the other operands first, in every step. The debugging information that XLA keeps is as
+ * large as the program, and nothing reads it.
+ */
+export const unrolledFlags = {
+  xla_gpu_graph_min_graph_size: 1_000_000,
+  xla_gpu_enable_triton_gemm: false,
+  xla_gpu_experimental_enable_fusion_autotuner: false,
+  xla_gpu_executable_embed_debug_info: false,
+  xla_disable_hlo_passes: "dot-merger",
+} as const;
+
+/**
+ * Whether to unroll a loop.
+ *
+ * @param stacks the stacks that its iterations add to, and those of unrolled loops that they read
+ */
+export function isUnrolled(
+  { body, length }: OpParams["scan"],
+  stacks: readonly TensorType[],
+  { minBytes, maxEqns }: Unrolling,
+): boolean {
+  const bytes = stacks.reduce((sum, type) => sum + bytesOf(type), 0);
+  if (bytes < minBytes * length) return false;
+  let numEqns = 0;
+  forEachEqn(body, () => {
+    numEqns++;
+  });
+  return numEqns * length <= maxEqns;
+}
