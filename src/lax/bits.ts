@@ -110,7 +110,7 @@ const withoutGradient = libraryVjp(next, {
   forward: (x, y) => [next(x, y), null],
   backward: () => {
     throw new GradientError(
-      "[nextafter] has no gradient: a step of the number format is no smooth function; use lax.stopGradient",
+      "[nextafter] has no gradient: a step of the number format is no smooth function; apply lax.stopGradient to its operands",
     );
   },
 });

@@ -194,6 +194,17 @@ unary("softplus of large values", "jax.nn.softplus", nn.softplus, { low: -60, hi
 unary("logSigmoid of large values", "jax.nn.log_sigmoid", nn.logSigmoid, { low: -60, high: 60 });
 unary("tanh of large values", "jnp.tanh", np.tanh, { low: -40, high: 40 });
 unary("logistic of large values", "jax.nn.sigmoid", nn.sigmoid, { low: -90, high: 90 });
+unary("sparsePlus", "jax.nn.sparse_plus", nn.sparsePlus);
+unary("sparseSigmoid", "jax.nn.sparse_sigmoid", nn.sparseSigmoid);
+unary("log1mexp", "jax.nn.log1mexp", nn.log1mexp, { low: 0.01, high: 6 });
+unary("frexp, mantissa", "(lambda x: jnp.frexp(x)[0])", (x) => np.frexp(x)[0], { chains: false });
+unary("frexp, exponent", "(lambda x: jnp.frexp(x)[1])", (x) => np.frexp(x)[1], { chains: false });
+unary(
+  "spacing",
+  "(lambda x: jnp.spacing(jax.lax.stop_gradient(x)))",
+  (x) => np.spacing(lax.stopGradient(x)),
+  { chains: false },
+);
 
 binary("add", "jnp.add(a, b)", np.add);
 binary("subtract", "jnp.subtract(a, b)", np.subtract);
@@ -386,6 +397,39 @@ shaped(
   (x) => np.pad(x, 1, { mode: "reflect" }),
   () => ({}),
   { chains: false, minRank: 2 },
+);
+for (const mode of ["maximum", "minimum", "mean", "median", "linear_ramp", "empty"] as const) {
+  shaped(
+    `pad, ${mode}`,
+    `jnp.pad(a, p["width"], mode="${mode}")`,
+    (x, p) => np.pad(x, numberOf(p, "width"), { mode }),
+    (draw) => ({ width: draw.chance(0.5) ? 1 : 3 }),
+    { chains: false },
+  );
+}
+for (const mode of ["reflect", "symmetric"] as const) {
+  shaped(
+    `pad, ${mode}, odd`,
+    `jnp.pad(a, p["width"], mode="${mode}", reflect_type="odd")`,
+    (x, p) => np.pad(x, numberOf(p, "width"), { mode, reflectType: "odd" }),
+    (draw) => ({ width: draw.chance(0.5) ? 1 : 3 }),
+    { chains: false },
+  );
+}
+for (const method of ["lower", "higher", "midpoint", "nearest"] as const) {
+  shaped(
+    `quantile, ${method}`,
+    `jnp.quantile(a, 0.3, method="${method}")`,
+    (x) => np.quantile(x, 0.3, null, { method }),
+    () => ({}),
+    { chains: false },
+  );
+}
+shaped(
+  "cumlogsumexp",
+  `lax.cumlogsumexp(a, 0, reverse=bool(p["reverse"]))`,
+  (x, p) => lax.cumlogsumexp(x, 0, numberOf(p, "reverse") === 1),
+  (draw) => ({ reverse: draw.chance(0.5) ? 1 : 0 }),
 );
 shaped(
   "pad, wrap",
