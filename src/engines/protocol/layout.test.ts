@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
+import { GEMM_SCRATCH_BYTES } from "../../compiler/gemm/blockedGemm.js";
 import { PROGRESS, STAMP, WORDS } from "../collectives/collectiveWords.js";
+import { SCRATCH } from "../devices/scratch.js";
 import { newFlightRing } from "../flight/recorder.js";
 import { pullCommand, readPull } from "./commands.js";
 import { ABORT, deviceBase, EVENTS, newControl, WORD } from "./control.js";
@@ -87,6 +89,7 @@ describe("the memory that devices share", () => {
     expect(PRODUCT_FIELD).toEqual({ runner: 2, parts: 3, size: 3 + 4 * 64 });
     expect(PART_FIELD).toEqual({ program: 0, a: 1, b: 2, c: 3, size: 4 });
     expect([newCrewMemory(false).words.length, newCrewMemory(false).job.length]).toEqual([48, 259]);
+    expect(SCRATCH).toEqual({ collectives: 0, gemm: 65_536, size: 65_536 + GEMM_SCRATCH_BYTES });
     expect([newTraceBuffer(10).length, newFlightRing(10).length]).toEqual([51, 71]);
   });
 

@@ -1,6 +1,6 @@
 import { ValueError } from "../../ir/errors.js";
 import { at, formatBytes, range } from "../../ir/shape.js";
-import { SCRATCH_BYTES } from "../devices/scratch.js";
+import { SCRATCH } from "../devices/scratch.js";
 import { OutOfMemoryError } from "../errors.js";
 import { DeviceMemory, MemoryBudget, type MemoryOwner } from "../memory/deviceMemory.js";
 import {
@@ -49,7 +49,7 @@ export interface EngineMemoryOptions {
 export class EngineMemory implements MemoryOwner {
   readonly devices: readonly DeviceMemory[];
   readonly budget: MemoryBudget;
-  readonly scratchBytes = SCRATCH_BYTES;
+  readonly scratchBytes = SCRATCH.size;
   readonly reach: number;
   private current: MemoryLayout;
   private views: readonly Uint8Array[];
@@ -72,7 +72,7 @@ export class EngineMemory implements MemoryOwner {
       this.limit = "";
       this.budget = new MemoryBudget(Number.POSITIVE_INFINITY);
     }
-    const wanted = memoryBytes === undefined ? this.budget.limit : memoryBytes + SCRATCH_BYTES;
+    const wanted = memoryBytes === undefined ? this.budget.limit : memoryBytes + SCRATCH.size;
     if (memoryBytes !== undefined) checkMemoryBytes(memoryBytes, farthest(choices));
     this.reach = Math.min(farthest(choices), wanted);
     const begin = choices.findIndex(({ kind, reach }) =>
@@ -93,7 +93,7 @@ export class EngineMemory implements MemoryOwner {
 
   /** The most bytes that tensors and programs of one device can take. */
   get bytesPerDevice(): number {
-    return this.reach - SCRATCH_BYTES;
+    return this.reach - SCRATCH.size;
   }
 
   /** All bytes of a device's memory. */
@@ -166,7 +166,7 @@ function viewsOf({ memories }: MemoryLayout): Uint8Array[] {
 }
 
 function checkMemoryBytes(bytes: number, most: number): void {
-  if (Number.isFinite(bytes) && bytes > 0 && bytes + SCRATCH_BYTES <= most) return;
+  if (Number.isFinite(bytes) && bytes > 0 && bytes + SCRATCH.size <= most) return;
   const wanted = bytes > 0 ? `${bytes} (${formatBytes(bytes)})` : bytes;
   throw new ValueError(
     `[createThreadsEngine] memoryBytes is ${wanted}: use a number of bytes from 1; a device can have ${describeReach(most)}`,
