@@ -1,6 +1,6 @@
 /** Functions of the bits of numbers. */
 import { byteSize, type DType, isComplex, isFloat, isInteger, needDType } from "../ir/dtype.js";
-import { DTypeError, GradientError, ShapeError } from "../ir/errors.js";
+import { DTypeError, ShapeError } from "../ir/errors.js";
 import { formatType, range } from "../ir/shape.js";
 import * as ops from "../trace/ops.js";
 import type { TensorLike } from "../trace/promote.js";
@@ -98,21 +98,18 @@ export function clz(value: TensorLike): Tensor {
 }
 
 /**
- * The next number after x in the direction of y, as it is stored: `nextafter(0, 1)` is the smallest number above 0.
+ * The next number after x in the direction of y, as it is stored: `nextafter(0, 1)` is the smallest number above 0. The
+ * step is constant between powers of two, so the derivative by x is 1 and by y 0; JAX has none.
  */
 export function nextafter(x: TensorLike, y: TensorLike): Tensor {
   const [a, b] = operandsOf([x, y] as const, "nextafter");
   if (!isFloat(a.dtype)) throw new DTypeError(`[lax.nextafter] takes floats, got ${formatType(a.type)}`);
-  return withoutGradient(a, b);
+  return differentiable(a, b);
 }
 
-const withoutGradient = libraryVjp(next, {
+const differentiable = libraryVjp(next, {
   forward: (x, y) => [next(x, y), null],
-  backward: () => {
-    throw new GradientError(
-      "[nextafter] has no gradient: a step of the number format is no smooth function; apply lax.stopGradient to its operands",
-    );
-  },
+  backward: (_, ct) => [ct, null],
 });
 
 function next(x: Tensor, y: Tensor): Tensor {

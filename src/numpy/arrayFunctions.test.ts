@@ -113,11 +113,6 @@ test.each<readonly [string, () => unknown, RegExp]>([
     /must hold the 4 parts/,
   ],
   ["bits of floats", () => lax.clz(np.ones([3])), /counts bits of integers/],
-  [
-    "a derivative",
-    () => grad((a: Tensor) => np.sum(np.nextafter(a, 2)))(np.ones([3])),
-    /nextafter\] has no gradient/,
-  ],
   ["bytes", () => np.unpackbits(np.ones([3], "int32")), /takes uint8/],
   [
     "an order of bits",
@@ -150,6 +145,13 @@ test("types have kinds, and cast where values are kept", () => {
   expect(np.canCast("int32", "float32", "same_kind")).toBe(true);
   expect(np.canCast("float32", "int32", "same_kind")).toBe(false);
   expect([np.ndim(np.ones([2, 3])), np.size(np.ones([2, 3]), 1), np.isscalar(1)]).toEqual([2, 3, true]);
+});
+
+test("a neighbour moves as its number does, and their distance stays", async () => {
+  const at = np.array([1, -0.3, 700]);
+  const up = grad((a: Tensor) => np.sum(np.nextafter(a, np.inf)))(at);
+  const distance = grad((a: Tensor) => np.sum(np.spacing(a)))(at);
+  expect([...(await up.data()), ...(await distance.data())]).toEqual([1, 1, 1, 0, 0, 0]);
 });
 
 test("float64 has neighbours too, without integers of its width", async () => {
